@@ -1,0 +1,36 @@
+"""What can go wrong, by who can put it right.
+
+    VramcastError            any of these; carries the exit code
+    ├── UsageError           the request is wrong: exit code 2
+    │   ├── WorkloadError    the user's file, function, knobs or step
+    │   └── (bad sizes, names, settings)
+    └── EnvironmentProblem   the machine lacks something: exit code 1
+
+A message says what is wrong and with which value; `advice` says what to do next.
+"""
+
+from __future__ import annotations
+
+
+class VramcastError(Exception):
+    exit_code = 1
+
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.advice}" if self.advice else self.message
+
+
+class UsageError(VramcastError):
+    exit_code = 2
+
+
+class WorkloadError(UsageError):
+    """The workload cannot be found, built or stepped."""
+
+
+class EnvironmentProblem(VramcastError):
+    """The machine lacks something the job needs."""

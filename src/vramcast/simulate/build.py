@@ -1,0 +1,83 @@
+"""Compile the simulated device once per torch version and source, and keep the result in the user's cache."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from vramcast.errors import EnvironmentProblem
+
+SOURCES = Path(__file__).parent / "native"
+
+
+def torch_folder() -> Path:
+    """Where torch is installed, found without importing it."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        raise EnvironmentProblem("PyTorch is not installed in this Python.", "Install it with: pip install torch")
+    return Path(spec.submodule_search_locations[0])
+
+
+def cache_folder() -> Path:
+    base = os.environ.get("VRAMCAST_CACHE") or os.path.join(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vramcast")
+    return Path(base)
+
+
+def library_path() -> Path:
+    digest = hashlib.sha256()
+    for source in sorted(SOURCES.iterdir()):
+        if source.suffix in (".cpp", ".h"):
+            digest.update(source.read_bytes())
+    version = importlib.metadata.version("torch")
+    # Two builds of one version (CPU, CUDA 12, CUDA 13) share headers but not always the ABI of their libraries.
+    digest.update(f"{version} {torch_folder()} {platform.machine()}".encode())
+    return cache_folder() / f"device-{version}-{digest.hexdigest()[:16]}.so"
+
+
+def needs_building() -> bool:
+    return not library_path().exists()
+
+
+def compiler() -> str:
+    for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
+        if name and shutil.which(name):
+            return name
+    raise EnvironmentProblem(
+        "No C++ compiler was found; the simulated GPU is compiled once for your torch version.",
+        "Install one (Debian and Ubuntu: apt install g++) or name it in the environment variable CXX.",
+    )
+
+
+def build() -> Path:
+    """The compiled library; compiles it first where needed (about 15 s)."""
+    path = library_path()
+    if path.exists():
+        return path
+    torch = torch_folder()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            fresh = Path(folder) / path.name
+            command = [
+                *(compiler(), "-O2", "-shared", "-fPIC", "-std=c++20", "-w", str(SOURCES / "device.cpp")),
+                *(f"-I{torch / 'include'}", f"-I{torch / 'include/torch/csrc/api/include'}"),
+                *(f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu", "-o", str(fresh)),
+            ]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                errors = [line for line in done.stderr.splitlines() if "error" in line][:5] or done.stderr.splitlines()[-5:]
+                raise EnvironmentProblem(
+                    f"The simulated GPU does not compile against torch {importlib.metadata.version('torch')}:\n" + "\n".join(errors),
+                    "Supported are torch 2.10 to 2.13; please report the lines above.",
+                )
+            os.replace(fresh, path)  # a process that is building the same file at the same time ends with the same result
+    except OSError as problem:
+        raise EnvironmentProblem(f"The compiled device cannot be kept in {path.parent}: {problem}.", "Set VRAMCAST_CACHE to a folder you can write to.") from problem
+    return path

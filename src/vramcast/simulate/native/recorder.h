@@ -1,0 +1,102 @@
+// Every allocation and free on the simulated device, in order, with what is known about each.
+#pragma once
+#include <ATen/SequenceNumber.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/typeid.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace vramcast {
+
+enum Phase : int32_t { forward = 0, backward = 1 };
+
+struct Allocation {
+  int64_t num_bytes;
+  int64_t sequence_number;  // of the autograd node this belongs to, forward or backward
+  int32_t operator_name;    // index into names
+  int32_t node_name;        // backward only, else -1
+  int32_t phase;
+  int32_t dtype;            // c10::ScalarType, or -1 for raw bytes
+  int32_t shape_offset;     // into shapes
+  int32_t num_dims;
+  int64_t site;             // what the site callback returned, or -1
+};
+
+struct Recorder {
+  std::mutex mutex;
+  std::vector<int64_t> events;  // +id allocates, -id frees; ids start at 1; 0 is a mark
+  std::vector<Allocation> allocations;
+  std::vector<int64_t> shapes;
+  std::vector<std::string> names;
+  std::unordered_map<std::string, int32_t> name_index;
+  int64_t (*site_callback)() = nullptr;
+  int64_t site_minimum_bytes = 0;
+  int64_t gemm_workspace_bytes = 0;
+  int64_t gemm_lt_workspace_bytes = 0;
+  int64_t epoch = 1;
+
+  int32_t intern(const std::string& name) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto [found, added] = name_index.try_emplace(name, static_cast<int32_t>(names.size()));
+    if (added) names.push_back(name);
+    return found->second;
+  }
+
+  // The shape and type of the next allocation of this thread.
+  void describe(c10::IntArrayRef sizes, caffe2::TypeMeta dtype) {
+    pending_sizes().assign(sizes.begin(), sizes.end());
+    pending_dtype() = static_cast<int32_t>(dtype.toScalarType());
+  }
+
+  int64_t alloc(int64_t num_bytes) {
+    Allocation allocation{num_bytes, -1, current_operator(), -1, forward, pending_dtype(), 0, 0, -1};
+    if (const auto node = torch::autograd::get_current_node()) {
+      allocation.phase = backward;
+      allocation.sequence_number = static_cast<int64_t>(node->sequence_nr());
+      allocation.node_name = intern(node->name());
+    } else {
+      allocation.sequence_number = static_cast<int64_t>(at::sequence_number::peek()) - 1;
+    }
+    if (site_callback && num_bytes >= site_minimum_bytes && allocation.phase == forward) allocation.site = site_callback();
+    const std::lock_guard<std::mutex> lock(mutex);
+    allocation.shape_offset = static_cast<int32_t>(shapes.size());
+    allocation.num_dims = static_cast<int32_t>(pending_sizes().size());
+    shapes.insert(shapes.end(), pending_sizes().begin(), pending_sizes().end());
+    pending_sizes().clear();
+    pending_dtype() = -1;
+    allocations.push_back(allocation);
+    const auto id = static_cast<int64_t>(allocations.size());
+    events.push_back(id);
+    return id;
+  }
+
+  void free(int64_t id) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    events.push_back(-id);
+  }
+
+  // cuBLAS: one workspace per thread's handle, taken at the first product and kept.
+  void take_gemm_workspace() {
+    static thread_local int64_t taken_in_epoch = 0;
+    if (gemm_workspace_bytes == 0 || taken_in_epoch == epoch) return;
+    taken_in_epoch = epoch;
+    alloc(gemm_workspace_bytes);
+  }
+
+  static int32_t& current_operator() { static thread_local int32_t name = -1; return name; }
+  static std::vector<int64_t>& pending_sizes() { static thread_local std::vector<int64_t> sizes; return sizes; }
+  static int32_t& pending_dtype() { static thread_local int32_t dtype = -1; return dtype; }
+};
+
+struct CurrentOperator {
+  int32_t before;
+  CurrentOperator(Recorder&, int32_t name) : before(Recorder::current_operator()) { Recorder::current_operator() = name; }
+  ~CurrentOperator() { Recorder::current_operator() = before; }
+};
+
+}  // namespace vramcast
