@@ -40,13 +40,18 @@ _RESULT_TYPES = {
     "vramcast_num_allocations": ctypes.c_int64,
     "vramcast_alloc": ctypes.c_int64,
     "vramcast_block_id": ctypes.c_int64,
+    "vramcast_begin_kernel": ctypes.c_int32,
+    "vramcast_set_excluded": ctypes.c_bool,
 }
 _ARGUMENT_TYPES = {
     "vramcast_enable": [ctypes.c_bool],
+    "vramcast_set_excluded": [ctypes.c_bool],
     "vramcast_set_gpu": [ctypes.c_int32, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64],
     "vramcast_name": [ctypes.c_int64],
     "vramcast_alloc": [ctypes.c_int64],
     "vramcast_free": [ctypes.c_int64],
+    "vramcast_begin_kernel": [ctypes.c_char_p],
+    "vramcast_end_kernel": [ctypes.c_int32],
     "vramcast_block_id": [ctypes.c_int64],
     "vramcast_set_site_callback": [SITE_CALLBACK, ctypes.c_int64],
 }

@@ -1,8 +1,49 @@
+"""The CUDA kernels that allocate more than their result, by family; install() puts them under torch's dispatcher."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
 import torch
-def install():
-    global lib
-    lib = torch.library.Library("aten","IMPL")
-    def choice(q,k,v,attn_mask=None,dropout_p=0.0,is_causal=False,*,scale=None,enable_gqa=False):
-        if attn_mask is None and q.dtype in (torch.bfloat16, torch.float16): return 1
-        return 2
-    lib.impl("_fused_sdp_choice", choice, "Fake")
+
+from vramcast.simulate.kernels import attention, convolution, indexing, misc, normalisation, recurrent, sorting, values  # noqa: F401
+from vramcast.simulate.kernels.registry import KERNELS, Kernel, Target, any_on_gpu
+
+_library: torch.library.Library | None = None
+
+
+def _wrap(name: str, function: Kernel, device: ctypes.CDLL) -> Kernel:
+    operator: Any = getattr(torch.ops.aten, name.partition(".")[0])
+    overload = getattr(operator, name.partition(".")[2] or "default")
+    full_name = f"aten::{name}".encode()
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **options: Any) -> Any:
+        if not any_on_gpu(arguments) and getattr(options.get("device"), "type", None) != "cuda":
+            excluded = device.vramcast_set_excluded(True)
+            try:
+                return overload(*arguments, **options)
+            finally:
+                device.vramcast_set_excluded(excluded)
+        before = device.vramcast_begin_kernel(full_name)
+        try:
+            return function(*arguments, **options)
+        finally:
+            device.vramcast_end_kernel(before)
+
+    return run
+
+
+def install(device: ctypes.CDLL, capability: tuple[int, int] = (9, 0), num_multiprocessors: int = 132) -> None:
+    global _library
+    Target.capability, Target.num_multiprocessors = capability, num_multiprocessors
+    if _library is not None:
+        return
+    _library = torch.library.Library("aten", "IMPL")
+    for name, function in KERNELS.items():
+        operator = getattr(torch.ops.aten, name.partition(".")[0], None)
+        if operator is None or not hasattr(operator, name.partition(".")[2] or "default"):
+            continue  # not in this version of torch
+        _library.impl(name, _wrap(name, function, device), "Fake")

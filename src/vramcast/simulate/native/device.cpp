@@ -15,10 +15,12 @@
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/rand.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/library.h>
 
 #include <sys/mman.h>
 
@@ -46,12 +48,20 @@ Gpu gpu;
 // What a simulated storage knows about itself; reachable from every tensor through its storage's context pointer.
 struct Block {
   int64_t id;
+  uintptr_t address;
   at::Tensor values;  // a CPU byte tensor with the real contents, where they are known and small
 };
+
+static std::mutex blocks_mutex;
+static std::unordered_map<uintptr_t, Block*> blocks;  // by address; addresses are never used twice
 
 static void release_block(void* context) {
   auto* block = static_cast<Block*>(context);
   recorder.free(block->id);
+  {
+    const std::lock_guard<std::mutex> lock(blocks_mutex);
+    blocks.erase(block->address);
+  }
   delete block;
 }
 
@@ -61,22 +71,23 @@ struct RecordingAllocator final : c10::Allocator {
     if (num_bytes == 0) return {nullptr, nullptr, &release_block_never, device};
     const auto id = recorder.alloc(num_bytes);
     // Unique, aligned, never dereferenced.
-    auto* address = reinterpret_cast<void*>(next_address_);
-    ids_[next_address_] = id;
+    const std::lock_guard<std::mutex> lock(blocks_mutex);
+    auto* block = new Block{id, next_address_, {}};
+    blocks[next_address_] = block;
     next_address_ += (num_bytes + 511) / 512 * 512;
-    return {address, new Block{id, {}}, &release_block, device};
+    return {reinterpret_cast<void*>(block->address), block, &release_block, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void*, const void*, std::size_t) const override {}
   int64_t id_at(int64_t address) const {
-    const auto found = ids_.find(address);
-    return found == ids_.end() ? 0 : found->second;
+    const std::lock_guard<std::mutex> lock(blocks_mutex);
+    const auto found = blocks.find(address);
+    return found == blocks.end() ? 0 : found->second->id;
   }
 
  private:
   static void release_block_never(void*) {}
   uintptr_t next_address_ = uintptr_t{1} << 45;
-  std::unordered_map<uintptr_t, int64_t> ids_;  // addresses are never used twice
 };
 static RecordingAllocator device_allocator;
 
@@ -177,6 +188,7 @@ struct Operator {
   const Reduction* reduction = nullptr;
   bool is_gemm = false;                 // takes a cuBLAS handle, hence a workspace
   bool samples = false;                 // draws random numbers: integers among them are really drawn
+  bool ranks = false;                   // picks by value (topk, argmax): with unknown values the pick is drawn at random
   int device_argument = -1;             // factories: which argument is the device
   std::vector<int> result_aliases;      // per result: the argument it aliases, or -1
   std::vector<bool> result_writes;      // per result: whether that alias is written to (in place, out=)
@@ -198,14 +210,19 @@ static const std::unordered_set<std::string> gemm_names = {
     "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::addmm_", "aten::addmv", "aten::dot", "aten::vdot", "aten::addr",
     "aten::_addmm_activation", "aten::addbmm", "aten::_scaled_mm", "aten::_int_mm", "aten::mv"};
 
+static const std::unordered_set<std::string> ranking_names = {
+    "aten::topk", "aten::sort", "aten::argmax", "aten::argmin", "aten::max", "aten::min", "aten::multinomial", "aten::kthvalue",
+    "aten::median", "aten::mode"};
+
 static Operator describe(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
   Operator result;
   const auto full_name = schema.operator_name().name;
   const auto overload = schema.overload_name();
   result.name = recorder.intern(overload.empty() ? full_name : full_name + "." + overload);
-  result.reduction = find_reduction(full_name);
+  result.reduction = find_reduction(full_name, overload);
   result.is_copy = full_name == "aten::copy_";
+  result.ranks = ranking_names.count(full_name) > 0;
   result.is_gemm = gemm_names.count(full_name) > 0;
   const bool has_kernel =
       has_cuda_kernel(full_name, op.hasKernelForDispatchKey(DispatchKey::CPU) || op.hasKernelForDispatchKey(DispatchKey::CUDA));
@@ -379,6 +396,10 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info, 
   bool all_known = true;
   auto known = [&](const at::Tensor& tensor) -> at::Tensor {
     auto host = known_values(tensor);
+    if (!host.defined() && info.ranks && tensor.numel() <= (4 << 20)) {
+      BelowSimulation below;
+      return at::rand(tensor.sizes(), at::TensorOptions().dtype(at::kFloat));
+    }
     if (!host.defined()) all_known = false;
     return host;
   };
@@ -413,11 +434,10 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info, 
 }
 
 static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> arguments, const std::vector<IValue>& results) {
-  for (const auto& result : results) {
-    bool small = true;
-    for_each_tensor(result, [&](const at::Tensor& tensor) { small = small && may_carry_values(tensor); });
-    if (!small) return false;
-  }
+  bool small = false;
+  for (const auto& result : results) for_each_tensor(result, [&](const at::Tensor& tensor) { small = small || may_carry_values(tensor); });
+  for (const int i : info.written_arguments) for_each_tensor(arguments[i], [&](const at::Tensor& tensor) { small = small || may_carry_values(tensor); });
+  if (!small || info.ranks) return small;
   for (const auto& argument : arguments) {
     bool known = true;
     for_each_tensor(argument, [&](const at::Tensor& tensor) {
@@ -451,10 +471,13 @@ static void carry_values(const c10::OperatorHandle& op, const Operator& info, c1
   for (size_t i = 0; i < results.size(); ++i) {
     const bool aliases = info.result_aliases.size() > i && info.result_aliases[i] >= 0;
     if (!computed || aliases) continue;  // written arguments share their host bytes with the values just computed
-    if (results[i].isTensor() && results[i].toTensor().defined() && values[i].isTensor()) set_values(results[i].toTensor(), values[i].toTensor());
+    if (results[i].isTensor() && results[i].toTensor().defined() && values[i].isTensor()) {
+      const auto& tensor = results[i].toTensor();
+      if (may_carry_values(tensor) && !(info.ranks && c10::isFloatingType(tensor.scalar_type()))) set_values(tensor, values[i].toTensor());
+    }
     else if (results[i].isTensorList() && values[i].isTensorList()) {
       const auto tensors = results[i].toTensorVector(), hosts = values[i].toTensorVector();
-      for (size_t j = 0; j < tensors.size() && j < hosts.size(); ++j) set_values(tensors[j], hosts[j]);
+      for (size_t j = 0; j < tensors.size() && j < hosts.size(); ++j) if (may_carry_values(tensors[j])) set_values(tensors[j], hosts[j]);
     }
   }
   if (!computed) for (const int i : info.written_arguments) for_each_tensor(arguments[i], [](const at::Tensor& tensor) { forget_values(tensor); });
@@ -533,7 +556,10 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
     torch::jit::drop(*stack, 2);
     return;
   }
-  if (info.kind == Kind::redispatch) return op.redispatchBoxed(below, stack);
+  if (info.kind == Kind::redispatch) {
+    const CurrentOperator current(recorder, info.name);
+    return op.redispatchBoxed(below, stack);
+  }
 
   const auto num_arguments = op.schema().arguments().size();
   const auto arguments = torch::jit::last(*stack, num_arguments);
@@ -579,6 +605,41 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
   for (auto& result : results) stack->push_back(std::move(result));
 }
 
+// Operators that decompose on a device without a kernel for them keep their gradient formula where there is one. A build of torch without
+// CUDA has none of its kernels, so a marker in their place keeps autograd from decomposing them; simulate() comes before it.
+static void never_run(const c10::OperatorHandle& op, Stack*) { TORCH_CHECK(false, "vramcast: ", op.schema().name(), " reached the device itself"); }
+
+static void mark_cuda_kernels() {
+  static std::vector<c10::RegistrationHandleRAII> registrations;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findOp(name);
+    if (!op || op->hasKernelForDispatchKey(DispatchKey::CUDA) || !op->hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) continue;
+    if (has_cuda_kernel(name.name, op->hasKernelForDispatchKey(DispatchKey::CPU))) {
+      registrations.push_back(dispatcher.registerImpl(name, DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&never_run>(), std::nullopt, nullptr, "vramcast"));
+    }
+  }
+}
+
+// For the kernels written in Python: what a tensor really contains, where that is known.
+static std::optional<at::Tensor> values_of(const at::Tensor& tensor) {
+  auto host = known_values(tensor);
+  if (!host.defined()) return std::nullopt;
+  BelowSimulation below;
+  return host.clone();
+}
+static void set_values_of(const at::Tensor& tensor, const at::Tensor& values) {
+  if (may_carry_values(tensor)) set_values(tensor, values);
+}
+TORCH_LIBRARY(vramcast, library) {
+  library.def("values(Tensor tensor) -> Tensor?");
+  library.def("set_values(Tensor tensor, Tensor values) -> ()");
+}
+TORCH_LIBRARY_IMPL(vramcast, Fake, library) {
+  library.impl("values", &values_of);
+  library.impl("set_values", &set_values_of);
+}
+
 static auto fallback = c10::Dispatcher::singleton().registerFallback(
     DispatchKey::Fake, c10::KernelFunction::makeFromBoxedFunction<&simulate>(), "vramcast");
 
@@ -596,6 +657,7 @@ using namespace vramcast;
 
 void vramcast_install() {
   c10::SetAllocator(c10::kCUDA, &device_allocator, 255);
+  mark_cuda_kernels();
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&sdp_choice);
 }
 void vramcast_reset() {
@@ -616,6 +678,8 @@ void vramcast_set_site_callback(int64_t (*callback)(), int64_t minimum_bytes) {
 }
 int64_t vramcast_alloc(int64_t num_bytes) { return recorder.alloc(num_bytes); }
 void vramcast_free(int64_t id) { recorder.free(id); }
+int32_t vramcast_begin_kernel(const char* name) { return recorder.begin_kernel(name); }
+void vramcast_end_kernel(int32_t before) { recorder.end_kernel(before); }
 void vramcast_mark() { recorder.events.push_back(0); }
 int64_t vramcast_num_events() { return recorder.events.size(); }
 const int64_t* vramcast_events() { return recorder.events.data(); }
@@ -624,5 +688,11 @@ const Allocation* vramcast_allocations() { return recorder.allocations.data(); }
 const int64_t* vramcast_shapes() { return recorder.shapes.data(); }
 const char* vramcast_name(int64_t index) { return recorder.names.at(index).c_str(); }
 int64_t vramcast_block_id(int64_t address) { return device_allocator.id_at(address); }
+// Lets one operator through to its real kernel; returns what to restore.
+bool vramcast_set_excluded(bool excluded) {
+  const bool before = c10::impl::tls_is_dispatch_key_excluded(DispatchKey::Fake);
+  c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, excluded);
+  return before;
+}
 void vramcast_enable(bool enabled) { c10::impl::tls_set_dispatch_key_included(DispatchKey::Fake, enabled); }
 }

@@ -88,14 +88,24 @@ struct Recorder {
     alloc(gemm_workspace_bytes);
   }
 
+  int32_t begin_kernel(const char* name) {
+    const auto before = current_operator();
+    if (before < 0) current_operator() = intern(name);
+    return before;
+  }
+  void end_kernel(int32_t before) { current_operator() = before; }
+
   static int32_t& current_operator() { static thread_local int32_t name = -1; return name; }
   static std::vector<int64_t>& pending_sizes() { static thread_local std::vector<int64_t> sizes; return sizes; }
   static int32_t& pending_dtype() { static thread_local int32_t dtype = -1; return dtype; }
 };
 
+// The outermost operator names what it allocates: a user knows aten::clone, not the empty_strided inside it.
 struct CurrentOperator {
   int32_t before;
-  CurrentOperator(Recorder&, int32_t name) : before(Recorder::current_operator()) { Recorder::current_operator() = name; }
+  CurrentOperator(Recorder&, int32_t name) : before(Recorder::current_operator()) {
+    if (before < 0) Recorder::current_operator() = name;
+  }
   ~CurrentOperator() { Recorder::current_operator() = before; }
 };
 

@@ -11,7 +11,7 @@
 
 namespace vramcast {
 
-enum class Accumulator : uint8_t { opmath, input, pair_with_index, welford, boolean };
+enum class Accumulator : uint8_t { opmath, input, pair_of_inputs, pair_with_index, welford, boolean };
 
 struct Reduction {
   Accumulator accumulator;
@@ -19,7 +19,7 @@ struct Reduction {
   bool converts;      // first converts its input to the result's type, except half precision summed into float
 };
 
-inline const Reduction* find_reduction(const std::string& name) {
+inline const Reduction* find_reduction(const std::string& name, const std::string& overload) {
   static const std::unordered_map<std::string, Reduction> table = {
       {"aten::sum", {Accumulator::opmath, true, true}},
       {"aten::mean", {Accumulator::opmath, false, true}},
@@ -29,6 +29,9 @@ inline const Reduction* find_reduction(const std::string& name) {
       {"aten::norm", {Accumulator::opmath, false, false}},
       {"aten::max", {Accumulator::input, false, false}},
       {"aten::min", {Accumulator::input, false, false}},
+      {"aten::max.dim", {Accumulator::pair_with_index, false, false}},
+      {"aten::min.dim", {Accumulator::pair_with_index, false, false}},
+      {"aten::aminmax", {Accumulator::pair_of_inputs, false, false}},
       {"aten::amax", {Accumulator::input, false, false}},
       {"aten::amin", {Accumulator::input, false, false}},
       {"aten::argmax", {Accumulator::pair_with_index, false, false}},
@@ -40,6 +43,9 @@ inline const Reduction* find_reduction(const std::string& name) {
       {"aten::any", {Accumulator::boolean, false, false}},
       {"aten::all", {Accumulator::boolean, false, false}},
   };
+  if (const auto found = table.find(name + "." + overload); found != table.end()) return &found->second;
+  if (name == "aten::max" && overload == "other") return nullptr;
+  if (name == "aten::min" && overload == "other") return nullptr;
   const auto found = table.find(name);
   return found == table.end() ? nullptr : &found->second;
 }
@@ -54,6 +60,7 @@ inline int64_t accumulator_bytes(Accumulator kind, c10::ScalarType type) {
   switch (kind) {
     case Accumulator::opmath: return opmath_bytes(type);
     case Accumulator::input: return size;
+    case Accumulator::pair_of_inputs: return 2 * size;
     case Accumulator::pair_with_index: return 16;
     case Accumulator::welford: return opmath_bytes(type) == 8 ? 32 : 16;
     case Accumulator::boolean: return 1;

@@ -1,0 +1,77 @@
+"""Kernels that allocate in another order than their Meta version, or a little more than their result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from vramcast.simulate.kernels.registry import kernel, new, scratch
+
+aten = torch.ops.aten
+
+
+@kernel("native_dropout")
+def dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
+    if train is False or p == 0 or x.numel() == 0:
+        return x.clone(), torch.ones_like(x, dtype=torch.bool)
+    mask = torch.empty_like(x, dtype=torch.bool)
+    return torch.empty_like(x), mask
+
+
+@kernel("mse_loss", "smooth_l1_loss", "huber_loss")
+def pointwise_loss(x: Any, target: Any, reduction: int = 1, *rest: Any, **options: Any) -> torch.Tensor:
+    losses = x - target
+    return losses.mean() if reduction == 1 else losses.sum() if reduction == 2 else losses
+
+
+@kernel("count_nonzero.dim_IntList")
+def count_nonzero(x: torch.Tensor, dim: Any) -> torch.Tensor:
+    return (x != 0).sum(dim)
+
+
+@kernel("count_nonzero")
+def count_all_nonzero(x: torch.Tensor, dim: Any = None) -> torch.Tensor:
+    return (x != 0).sum() if dim is None else (x != 0).sum(dim)
+
+
+@kernel("log_sigmoid_forward")
+def log_sigmoid(x: torch.Tensor) -> Any:
+    return torch.empty_like(x), new(0, dtype=x.dtype)
+
+
+@kernel("_use_cudnn_ctc_loss", "_use_cudnn_ctc_loss.Tensor")
+def use_cudnn_ctc(*arguments: Any, **options: Any) -> bool:
+    return False
+
+
+@kernel("_ctc_loss", "_ctc_loss.Tensor")
+def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *rest: Any, **options: Any) -> Any:
+    length, batch = log_probs.shape[0], log_probs.shape[1] if log_probs.dim() == 3 else 1
+    longest = targets.shape[-1]
+    return new(batch, dtype=log_probs.dtype), new(batch, length, 2 * longest + 1, dtype=log_probs.dtype)
+
+
+@kernel("_ctc_loss_backward", "_ctc_loss_backward.Tensor")
+def ctc_loss_backward(grad: Any, log_probs: Any, targets: Any, *rest: Any, **options: Any) -> Any:
+    length, batch = log_probs.shape[0], log_probs.shape[1]
+    beta = new(batch, length, 2 * targets.shape[-1] + 1, dtype=log_probs.dtype)
+    out = torch.empty_like(log_probs)
+    del beta
+    return out
+
+
+@kernel("_grouped_mm")
+def grouped_mm(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> torch.Tensor:
+    from vramcast.simulate.kernels.registry import like, meta_result
+
+    out = like(meta_result(aten._grouped_mm.default, a, b, offs, bias, out_dtype))
+    groups = offs.numel() if offs is not None else a.shape[0]
+    descriptors = scratch(groups * 1024)
+    del descriptors
+    return out
+
+
+@kernel("record_stream", "_assert_async", "_assert_async.msg")
+def nothing(*arguments: Any, **options: Any) -> None:
+    return None
