@@ -1,8 +1,240 @@
-def install():
+"""Every change made to torch's Python side while a device is simulated, each with its reason; all in a worker process of its own.
+
+torch 2.10 to 2.13: the same list serves; names a version lacks are skipped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from vramcast.simulate.target import SimulatedGpu
+
+
+class Stream:
+    """The one stream there is."""
+
+    cuda_stream = 0
+    device_index = 0
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def record_event(self, event: Any = None) -> Any:
+        return event or Event()
+
+    def _nothing(self, *_: Any, **__: Any) -> None: ...
+
+    synchronize = wait_event = wait_stream = _nothing
+
+
+class Event:
+    """Time does not pass on the simulated device."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, _: Any) -> float:
+        return 1.0
+
+    def _nothing(self, *_: Any, **__: Any) -> None: ...
+
+    record = wait = synchronize = _nothing
+
+
+class StreamContext:
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: Any) -> None: ...
+
+
+def _answers(gpu: SimulatedGpu) -> dict[str, Any]:
+    """What torch.cuda answers about the target GPU."""
+    properties = types.SimpleNamespace(
+        name=gpu.name,
+        major=gpu.capability[0],
+        minor=gpu.capability[1],
+        total_memory=gpu.total_bytes,
+        multi_processor_count=gpu.num_multiprocessors,
+        max_threads_per_multi_processor=gpu.max_threads_per_multiprocessor,
+        warp_size=32,
+        L2_cache_size=50 << 20,
+        is_integrated=0,
+        gcnArchName=gpu.name,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152,
+        shared_memory_per_block_optin=232448,
+        shared_memory_per_multiprocessor=233472,
+    )
+    allocated: Callable[..., int] = lambda *_, **__: gpu.allocated_bytes()
+    peak: Callable[..., int] = lambda *_, **__: gpu.peak_allocated_bytes()
+    return {
+        "is_available": True,
+        "is_initialized": True,
+        "is_bf16_supported": gpu.capability >= (8, 0),
+        "is_tf32_supported": gpu.capability >= (8, 0),
+        "device_count": 1,
+        "_device_count_nvml": 1,
+        "current_device": 0,
+        "_exchange_device": 0,
+        "_maybe_exchange_device": 0,
+        "get_device_name": gpu.name,
+        "get_device_capability": gpu.capability,
+        "get_device_properties": properties,
+        "get_arch_list": [f"sm_{gpu.capability[0]}{gpu.capability[1]}"],
+        "mem_get_info": lambda *_, **__: (gpu.total_bytes - gpu.allocated_bytes(), gpu.total_bytes),
+        "memory_allocated": allocated,
+        "memory_reserved": allocated,
+        "max_memory_allocated": peak,
+        "max_memory_reserved": peak,
+        "memory_stats": lambda *_, **__: {"allocated_bytes.all.current": gpu.allocated_bytes(), "allocated_bytes.all.peak": gpu.peak_allocated_bytes(), "num_alloc_retries": 0},
+        "memory_summary": "",
+        "utilization": 0,
+        "is_current_stream_capturing": False,
+        "current_stream": lambda *_: Stream(),
+        "default_stream": lambda *_: Stream(),
+        "stream": lambda *_: contextlib.nullcontext(),
+        "get_rng_state": lambda *_, **__: _host_rng_state(),
+        "get_rng_state_all": lambda *_, **__: [_host_rng_state()],
+        "Stream": Stream,
+        "Event": Event,
+        "StreamContext": StreamContext,
+    }
+
+
+_NOTHING = (
+    "_lazy_init", "init", "synchronize", "set_device", "set_stream", "manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state",
+    "set_rng_state_all", "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached", "reset_accumulated_memory_stats",
+    "ipc_collect", "set_per_process_memory_fraction", "_lazy_call",
+)  # fmt: skip
+
+
+def _host_rng_state() -> Any:
     import torch
-    torch.cuda.is_available=lambda: True; torch.cuda._lazy_init=lambda: None; torch.cuda.is_bf16_supported=lambda *a,**k: True
-    torch.cuda.current_device=lambda: 0; torch.cuda.device_count=lambda: 1; torch.cuda.get_device_capability=lambda *a: (9,0)
-    torch.cuda.is_current_stream_capturing=lambda: False
-    torch.cuda.manual_seed_all=lambda s: None; torch.cuda.manual_seed=lambda s: None
-    torch.cuda.get_rng_state=lambda *a: torch.empty(16,dtype=torch.uint8); torch.cuda.set_rng_state=lambda *a,**k: None
-    torch.cuda.synchronize=lambda *a: None
+
+    return torch.zeros(16, dtype=torch.uint8, device="cpu")
+
+
+def _function(answer: Any) -> Any:
+    return answer if callable(answer) else lambda *_, **__: answer
+
+
+def _patch_cuda(gpu: SimulatedGpu, put: Callable[[Any, str, Any], None]) -> None:
+    import torch
+
+    for name, answer in _answers(gpu).items():
+        put(torch.cuda, name, _function(answer))
+    for name in _NOTHING:
+        put(torch.cuda, name, lambda *_, **__: None)
+    put(torch.cuda, "_initialized", True)  # checkpointing asks whether there is a random state to save
+    put(torch.cuda, "empty_cache", lambda: gpu.empty_cache())
+    for module in (torch.cuda.memory, torch.cuda.random):
+        for name in (*_answers(gpu), *_NOTHING):
+            if hasattr(module, name):
+                put(module, name, getattr(torch.cuda, name))
+    # checks that read torch's build instead of asking the device
+    put(torch.backends.cudnn, "is_available", lambda: True)
+    put(torch.backends.cudnn, "is_acceptable", lambda tensor: tensor.is_cuda and tensor.is_floating_point())
+    put(torch.backends.cudnn, "version", lambda: 91900)
+    put(torch.version, "cuda", torch.version.cuda or "13.0")
+    put(torch._C, "_cuda_getCurrentRawStream", lambda *_: 0)
+
+
+def _patch_compile(gpu: SimulatedGpu, put: Callable[[Any, str, Any], None]) -> None:
+    """Compiled code is simulated as if it were not compiled."""
+    import torch
+
+    def compile(model: Any = None, **_: Any) -> Any:
+        gpu.note("torch.compile is not modelled: the step was simulated as eager code, which usually takes more memory")
+        return model if model is not None else (lambda function: function)
+
+    put(torch, "compile", compile)
+    put(torch.nn.Module, "compile", lambda *_, **__: compile())
+
+
+class _LazyDynamo(types.ModuleType):
+    """Optimizers import torch._dynamo only to switch it off; that import takes longer than most predictions."""
+
+    def __init__(self, path: list[str]) -> None:
+        super().__init__("torch._dynamo")
+        self.__path__ = path
+
+    @staticmethod
+    def disable(function: Any = None, recursive: bool = True, **_: Any) -> Any:
+        return function if function is not None else (lambda f: f)
+
+    @staticmethod
+    def graph_break(*_: Any, **__: Any) -> None: ...
+
+    @staticmethod
+    def is_compiling() -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        import importlib
+
+        sys.modules.pop("torch._dynamo", None)
+        real = importlib.import_module("torch._dynamo")
+        return getattr(real, name)
+
+
+def _patch_dynamo() -> None:
+    import torch
+
+    if "torch._dynamo" not in sys.modules:
+        lazy = _LazyDynamo([f"{torch.__path__[0]}/_dynamo"])
+        sys.modules["torch._dynamo"] = lazy
+
+
+def patch_triton(note: Callable[[str], None]) -> None:
+    """A Triton kernel cannot run here; its launch is a note in the limits. Called again whenever triton may have been imported."""
+    jit = sys.modules.get("triton.runtime.jit")
+    if jit is None or getattr(jit, "_vramcast", False):
+        return
+
+    def launch(self: Any, *_: Any, **__: Any) -> None:
+        name = getattr(getattr(self, "fn", None), "__name__", "?")
+        note(f"the Triton kernel {name} was launched directly: what it computes and allocates is not modelled; register it as a torch custom op with a fake kernel")
+
+    jit.JITFunction.run = launch
+    autotuner = sys.modules.get("triton.runtime.autotuner")
+    if autotuner is not None:
+        autotuner.Autotuner.run = launch
+        autotuner.Heuristics.run = launch
+    jit._vramcast = True  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def installed(gpu: SimulatedGpu) -> Iterator[None]:
+    """torch answers for the simulated GPU inside this block, and as before after it."""
+    before: list[tuple[Any, str, Any]] = []
+
+    def put(owner: Any, name: str, value: Any) -> None:
+        if hasattr(owner, name) or owner is sys.modules["torch._C"]:
+            before.append((owner, name, getattr(owner, name, None)))
+            setattr(owner, name, value)
+
+    _patch_dynamo()
+    _patch_cuda(gpu, put)
+    _patch_compile(gpu, put)
+    try:
+        yield
+    finally:
+        for owner, name, value in reversed(before):
+            setattr(owner, name, value)

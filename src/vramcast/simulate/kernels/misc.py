@@ -19,10 +19,28 @@ def dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
     return torch.empty_like(x), mask
 
 
-@kernel("mse_loss", "smooth_l1_loss", "huber_loss")
+@kernel("mse_loss", "smooth_l1_loss")
 def pointwise_loss(x: Any, target: Any, reduction: int = 1, *rest: Any, **options: Any) -> torch.Tensor:
-    losses = x - target
+    """The scalar result sits in a buffer of the size of the input: it was made for the unreduced losses."""
+    out = torch.empty_like(x)
+    if reduction == 0:
+        return out
+    losses = torch.empty_like(x)
+    return torch.mean(losses, [], out=out.resize_(())) if reduction == 1 else torch.sum(losses, [], out=out.resize_(()))
+
+
+@kernel("huber_loss")
+def huber_loss(x: Any, target: Any, reduction: int = 1, delta: float = 1.0) -> torch.Tensor:
+    losses = torch.empty_like(x)
     return losses.mean() if reduction == 1 else losses.sum() if reduction == 2 else losses
+
+
+@kernel("_softmax_backward_data")
+def softmax_backward(grad: Any, output: Any, dim: int, dtype: Any) -> torch.Tensor:
+    out = torch.empty_like(grad, dtype=dtype, memory_format=torch.contiguous_format)
+    product = grad * output
+    del product
+    return out
 
 
 @kernel("count_nonzero.dim_IntList")
@@ -40,7 +58,7 @@ def log_sigmoid(x: torch.Tensor) -> Any:
     return torch.empty_like(x), new(0, dtype=x.dtype)
 
 
-@kernel("_use_cudnn_ctc_loss", "_use_cudnn_ctc_loss.Tensor")
+@kernel("_use_miopen_ctc_loss", "_use_miopen_ctc_loss.Tensor", "_use_cudnn_ctc_loss", "_use_cudnn_ctc_loss.Tensor")
 def use_cudnn_ctc(*arguments: Any, **options: Any) -> bool:
     return False
 
@@ -70,6 +88,17 @@ def grouped_mm(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: An
     descriptors = scratch(groups * 1024)
     del descriptors
     return out
+
+
+@kernel("_foreach_norm.Scalar")
+def foreach_norm(tensors: Any, ord: Any = 2, dtype: torch.dtype | None = None) -> list[torch.Tensor]:
+    """Partial norms per chunk of every tensor first, then one scalar each."""
+    chunks = max(-(-t.numel() // 65536) for t in tensors)
+    wide = torch.float64 if tensors[0].dtype == torch.float64 else torch.float32
+    partial = scratch(len(tensors) * chunks * wide.itemsize)
+    norms = [new(dtype=dtype or tensors[0].dtype) for _ in tensors]
+    del partial
+    return norms
 
 
 @kernel("record_stream", "_assert_async", "_assert_async.msg")

@@ -32,6 +32,7 @@
 
 #include "hooks.h"
 #include "recorder.h"
+#include "recurrent.h"
 #include "reductions.h"
 
 namespace vramcast {
@@ -186,6 +187,7 @@ struct Operator {
   Kind kind = Kind::simulate;
   bool is_copy = false;
   const Reduction* reduction = nullptr;
+  bool adds_bias = false;
   bool is_gemm = false;                 // takes a cuBLAS handle, hence a workspace
   bool samples = false;                 // draws random numbers: integers among them are really drawn
   bool ranks = false;                   // picks by value (topk, argmax): with unknown values the pick is drawn at random
@@ -223,6 +225,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.reduction = find_reduction(full_name, overload);
   result.is_copy = full_name == "aten::copy_";
   result.ranks = ranking_names.count(full_name) > 0;
+  result.adds_bias = full_name == "aten::addmm" && overload.empty();
   result.is_gemm = gemm_names.count(full_name) > 0;
   const bool has_kernel =
       has_cuda_kernel(full_name, op.hasKernelForDispatchKey(DispatchKey::CPU) || op.hasKernelForDispatchKey(DispatchKey::CUDA));
@@ -508,7 +511,7 @@ static void simulate_copy(const at::Tensor& destination, const at::Tensor& sourc
     const bool both_dense = destination.is_contiguous() && source.is_contiguous();
     const bool direct = destination.dtype() == source.dtype() && destination.sizes() == source.sizes() && (same_layout || both_dense);
     if (!direct && destination.is_cuda() && !destination.is_contiguous()) new_tensor(destination.sizes(), dense_strides(destination.sizes()), destination.dtype(), true);
-    if (!direct && source.is_cuda() && (source.dtype() != destination.dtype() || !source.is_contiguous())) new_tensor(destination.sizes(), dense_strides(destination.sizes()), destination.dtype(), true);
+    if (!direct && source.is_cuda() && !source.is_non_overlapping_and_dense()) new_tensor(source.sizes(), dense_strides(source.sizes()), source.dtype(), true);
   }
   const auto values = known_values(source);
   if (!destination.is_cuda()) {
@@ -545,6 +548,36 @@ static void simulate_reduction(const c10::OperatorHandle& op, const Reduction& r
   if (!scratch.buffer_bytes) return;
   const auto buffer = device_allocator.allocate(scratch.buffer_bytes);
   const auto semaphores = device_allocator.allocate(scratch.semaphore_bytes);
+}
+
+// cuBLAS takes matrices that are dense along one of their two dimensions; others are copied first.
+static bool needs_dense_copy(const at::Tensor& matrix) {
+  if (matrix.dim() < 2) return false;
+  const auto rows = matrix.size(-2), columns = matrix.size(-1), row_stride = matrix.stride(-2), column_stride = matrix.stride(-1);
+  return !(column_stride == 1 && row_stride >= std::max<int64_t>(1, columns)) && !(row_stride == 1 && column_stride >= std::max<int64_t>(1, rows)) &&
+      !matrix.is_contiguous();
+}
+
+// A product with a bias (one row, added by the kernel itself) goes through cuBLASLt.
+static bool uses_lt(const Operator& info, c10::ArrayRef<IValue> arguments) {
+  if (!info.adds_bias) return false;
+  const auto& bias = arguments[0].toTensor();
+  const auto& left = arguments[1].toTensor();
+  const auto& right = arguments[2].toTensor();
+  return bias.dim() == 1 && bias.is_contiguous() && bias.size(0) == right.size(1) && c10::isFloatingType(right.scalar_type()) &&
+      left.size(0) > 1 && left.size(1) > 1 && right.size(1) > 1 && arguments[3].toScalar().toDouble() == 1.0;
+}
+
+static void simulate_gemm(const Operator& info, c10::ArrayRef<IValue> arguments) {
+  std::vector<at::Tensor> copies;
+  const size_t first = arguments.size() > 2 && arguments[2].isTensor() ? 1 : 0;  // addmm and baddbmm begin with what is added
+  for (size_t i = first; i < first + 2 && i < arguments.size(); ++i) {
+    if (!arguments[i].isTensor() || !needs_dense_copy(arguments[i].toTensor())) continue;
+    const auto& matrix = arguments[i].toTensor();
+    copies.push_back(new_tensor(matrix.sizes(), dense_strides(matrix.sizes()), matrix.dtype(), true));
+  }
+  recorder.take_gemm_workspace(uses_lt(info, arguments));
+  while (!copies.empty()) copies.pop_back();
 }
 
 static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
@@ -598,26 +631,48 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
     const int aliased = i < info.result_aliases.size() ? info.result_aliases[i] : -1;
     results.push_back(to_result(metas[i], aliased >= 0 ? &arguments[aliased] : nullptr, aliased >= 0 && info.result_writes[i], on_gpu));
   }
-  if (info.is_gemm && on_gpu) recorder.take_gemm_workspace();
+  if (info.is_gemm && on_gpu) simulate_gemm(info, arguments);
   if (info.reduction && on_gpu && results[0].isTensor()) simulate_reduction(op, *info.reduction, arguments, results[0]);
   if (on_gpu) carry_values(op, info, arguments, results);
   torch::jit::drop(*stack, num_arguments);
   for (auto& result : results) stack->push_back(std::move(result));
 }
 
-// Operators that decompose on a device without a kernel for them keep their gradient formula where there is one. A build of torch without
-// CUDA has none of its kernels, so a marker in their place keeps autograd from decomposing them; simulate() comes before it.
-static void never_run(const c10::OperatorHandle& op, Stack*) { TORCH_CHECK(false, "vramcast: ", op.schema().name(), " reached the device itself"); }
+// Some of torch's own code switches the key Fake off (torch.tensor does), and threads it starts do not inherit it: what then arrives at
+// the device itself is simulated all the same.
+static void simulate_at_device(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  const bool excluded = c10::impl::tls_is_dispatch_key_excluded(DispatchKey::Fake);
+  c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, false);
+  try {
+    simulate(op, keys, stack);
+  } catch (...) {
+    c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, excluded);
+    throw;
+  }
+  c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, excluded);
+}
 
-static void mark_cuda_kernels() {
+struct IgnoreWarnings final : c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+// Kernels at the device itself. A build of torch without CUDA has none, and two kinds of operator need one there: those torch.tensor uses,
+// and those that would otherwise decompose although CUDA has a kernel and a gradient formula for them.
+static void register_device_kernels() {
   static std::vector<c10::RegistrationHandleRAII> registrations;
+  static const std::unordered_set<std::string> always = {"aten::empty_strided", "aten::empty", "aten::copy_"};
+  IgnoreWarnings quiet;
+  c10::WarningUtils::WarningHandlerGuard guard(&quiet);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
-    if (!op || op->hasKernelForDispatchKey(DispatchKey::CUDA) || !op->hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) continue;
-    if (has_cuda_kernel(name.name, op->hasKernelForDispatchKey(DispatchKey::CPU))) {
-      registrations.push_back(dispatcher.registerImpl(name, DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&never_run>(), std::nullopt, nullptr, "vramcast"));
-    }
+    if (!op) continue;
+    const bool missing = !op->hasKernelForDispatchKey(DispatchKey::CUDA);
+    const bool decomposes = missing && op->hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
+        has_cuda_kernel(name.name, op->hasKernelForDispatchKey(DispatchKey::CPU));
+    if (!decomposes && !always.count(name.name)) continue;
+    registrations.push_back(dispatcher.registerImpl(name, DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&simulate_at_device>(),
+                                                    std::nullopt, nullptr, "vramcast"));
   }
 }
 
@@ -657,7 +712,8 @@ using namespace vramcast;
 
 void vramcast_install() {
   c10::SetAllocator(c10::kCUDA, &device_allocator, 255);
-  mark_cuda_kernels();
+  register_device_kernels();
+  install_rnn_stubs();
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&sdp_choice);
 }
 void vramcast_reset() {

@@ -80,12 +80,24 @@ struct Recorder {
     events.push_back(-id);
   }
 
-  // cuBLAS: one workspace per thread's handle, taken at the first product and kept.
-  void take_gemm_workspace() {
-    static thread_local int64_t taken_in_epoch = 0;
-    if (gemm_workspace_bytes == 0 || taken_in_epoch == epoch) return;
-    taken_in_epoch = epoch;
-    alloc(gemm_workspace_bytes);
+  // cuBLAS and cuBLASLt: one workspace each per thread's handle, taken at the first product and kept.
+  void take_gemm_workspace(bool lt) {
+    static thread_local int64_t taken_in_epoch = 0, lt_taken_in_epoch = 0;
+    if (gemm_workspace_bytes && taken_in_epoch != epoch) {
+      taken_in_epoch = epoch;
+      take_workspace(gemm_workspace_bytes);
+    }
+    if (lt && gemm_lt_workspace_bytes && lt_taken_in_epoch != epoch) {
+      lt_taken_in_epoch = epoch;
+      take_workspace(gemm_lt_workspace_bytes);
+    }
+  }
+
+  void take_workspace(int64_t num_bytes) {
+    const auto before = current_operator();
+    current_operator() = intern("cublas_workspace");
+    alloc(num_bytes);
+    current_operator() = before;
   }
 
   int32_t begin_kernel(const char* name) {
