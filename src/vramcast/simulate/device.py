@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from vramcast.simulate import meta_kernels
 from vramcast.simulate.build import build, torch_folder
 
 
@@ -31,6 +32,7 @@ class Allocation(ctypes.Structure):
 
 
 SITE_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64)
+META_LOADER = ctypes.CFUNCTYPE(ctypes.c_int32)
 _RESULT_TYPES = {
     "vramcast_events": ctypes.POINTER(ctypes.c_int64),
     "vramcast_allocations": ctypes.POINTER(Allocation),
@@ -53,6 +55,7 @@ _ARGUMENT_TYPES = {
     "vramcast_begin_kernel": [ctypes.c_char_p],
     "vramcast_end_kernel": [ctypes.c_int32],
     "vramcast_block_id": [ctypes.c_int64],
+    "vramcast_set_meta_loader": [META_LOADER],
     "vramcast_set_site_callback": [SITE_CALLBACK, ctypes.c_int64],
 }
 
@@ -79,6 +82,9 @@ class Device:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
         self._callback: object = None
+        meta_kernels.import_torch_without_them()
+        self._loader = META_LOADER(lambda: int(meta_kernels.load()))  # kept alive: C++ holds the bare pointer
+        library.vramcast_set_meta_loader(self._loader)
         library.vramcast_install()
 
     def set_gpu(self, num_multiprocessors: int, max_threads_per_multiprocessor: int, gemm_workspace_bytes: int, gemm_lt_workspace_bytes: int) -> None:

@@ -25,6 +25,13 @@ def _rows_and_columns(x: torch.Tensor, shape: list[int]) -> tuple[int, int]:
     return x.numel() // max(columns, 1), columns
 
 
+@kernel("native_layer_norm")
+def layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    rows = list(x.shape[: x.dim() - len(shape)]) + [1] * len(shape)
+    dense = x if x.is_contiguous() else x.contiguous()
+    return torch.empty_like(dense), new(*rows, dtype=_statistics(x)), new(*rows, dtype=_statistics(x))
+
+
 @kernel("native_layer_norm_backward")
 def layer_norm_backward(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any) -> Any:
     if not x.is_contiguous():

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from vramcast.simulate import meta_kernels
+
 Kernel = Callable[..., Any]
 KERNELS: dict[str, Kernel] = {}
 
@@ -58,7 +60,10 @@ def to_meta(value: Any) -> Any:
 
 def meta_result(operator: Any, *arguments: Any, **options: Any) -> Any:
     """Shapes, strides and types of an operator's result, by torch's own Meta kernel."""
-    return operator(*to_meta(arguments), **{key: to_meta(value) for key, value in options.items()})
+    metas = to_meta(arguments), {key: to_meta(value) for key, value in options.items()}
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "Meta"):
+        meta_kernels.load()
+    return operator(*metas[0], **metas[1])
 
 
 def like(meta: torch.Tensor) -> torch.Tensor:

@@ -30,10 +30,12 @@
 #include <unordered_set>
 #include <vector>
 
+#include "autocast.h"
 #include "hooks.h"
 #include "recorder.h"
 #include "recurrent.h"
 #include "reductions.h"
+#include "surrogates.h"
 
 namespace vramcast {
 using c10::DispatchKey;
@@ -187,6 +189,7 @@ struct Operator {
   Kind kind = Kind::simulate;
   bool is_copy = false;
   const Reduction* reduction = nullptr;
+  const Surrogate* surrogate = nullptr;
   bool adds_bias = false;
   bool is_gemm = false;                 // takes a cuBLAS handle, hence a workspace
   bool samples = false;                 // draws random numbers: integers among them are really drawn
@@ -222,6 +225,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   const auto full_name = schema.operator_name().name;
   const auto overload = schema.overload_name();
   result.name = recorder.intern(overload.empty() ? full_name : full_name + "." + overload);
+  if (!op.hasKernelForDispatchKey(DispatchKey::Meta)) result.surrogate = find_surrogate(overload.empty() ? full_name : full_name + "." + overload);
   result.reduction = find_reduction(full_name, overload);
   result.is_copy = full_name == "aten::copy_";
   result.ranks = ranking_names.count(full_name) > 0;
@@ -389,9 +393,26 @@ static IValue to_result(const IValue& meta, const IValue* aliased, bool writes, 
   return meta;
 }
 
-static void call_meta(const c10::OperatorHandle& op, Stack& stack) {
+static int32_t (*load_more_meta_kernels)() = nullptr;
+
+static void call_meta(const c10::OperatorHandle& op, const Operator& info, Stack& stack) {
   BelowSimulation below;
-  op.callBoxed(&stack);
+  if (info.surrogate) {
+    auto result = (*info.surrogate)(stack);
+    stack.clear();
+    stack.emplace_back(std::move(result));
+    return;
+  }
+  if (!load_more_meta_kernels) return op.callBoxed(&stack);
+  const Stack arguments = stack;
+  try {
+    op.callBoxed(&stack);
+  } catch (const c10::NotImplementedError&) {
+    load_more_meta_kernels();
+    load_more_meta_kernels = nullptr;
+    stack = arguments;
+    op.callBoxed(&stack);
+  }
 }
 
 // Runs the operator on the CPU with the known contents of its arguments; false when that is not possible.
@@ -619,7 +640,7 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
   for (const auto& argument : arguments) metas.push_back(to_meta(argument));
   std::vector<IValue> written;
   for (const int i : info.written_arguments) written.push_back(metas[i]);
-  call_meta(op, metas);
+  call_meta(op, info, metas);
   if (!on_gpu && !any_tensor && factory_bytes(metas) <= (256 << 10)) {
     c10::impl::ExcludeDispatchKeyGuard guard(DispatchKeySet(DispatchKey::Fake));
     return op.redispatchBoxed(below, stack);
@@ -663,6 +684,7 @@ static void register_device_kernels() {
   static const std::unordered_set<std::string> always = {"aten::empty_strided", "aten::empty", "aten::copy_"};
   IgnoreWarnings quiet;
   c10::WarningUtils::WarningHandlerGuard guard(&quiet);
+  keep_cast_order(registrations);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
@@ -732,6 +754,7 @@ void vramcast_set_site_callback(int64_t (*callback)(), int64_t minimum_bytes) {
   recorder.site_callback = callback;
   recorder.site_minimum_bytes = minimum_bytes;
 }
+void vramcast_set_meta_loader(int32_t (*loader)()) { load_more_meta_kernels = loader; }
 int64_t vramcast_alloc(int64_t num_bytes) { return recorder.alloc(num_bytes); }
 void vramcast_free(int64_t id) { recorder.free(id); }
 int32_t vramcast_begin_kernel(const char* name) { return recorder.begin_kernel(name); }

@@ -47,6 +47,15 @@ struct Recorder {
     return found->second;
   }
 
+  // A node's name is demangled anew at every call, so it is kept by type.
+  int32_t node_name(const torch::autograd::Node& node) {
+    static thread_local std::unordered_map<const std::type_info*, int32_t> names_by_type;
+    const auto* type = &typeid(node);
+    const auto found = names_by_type.find(type);
+    if (found != names_by_type.end()) return found->second;
+    return names_by_type[type] = intern(node.name());
+  }
+
   // The shape and type of the next allocation of this thread.
   void describe(c10::IntArrayRef sizes, caffe2::TypeMeta dtype) {
     pending_sizes().assign(sizes.begin(), sizes.end());
@@ -58,7 +67,7 @@ struct Recorder {
     if (const auto node = torch::autograd::get_current_node()) {
       allocation.phase = backward;
       allocation.sequence_number = static_cast<int64_t>(node->sequence_nr());
-      allocation.node_name = intern(node->name());
+      allocation.node_name = node_name(*node);
     } else {
       allocation.sequence_number = static_cast<int64_t>(at::sequence_number::peek()) - 1;
     }

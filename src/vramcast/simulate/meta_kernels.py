@@ -1,0 +1,77 @@
+"""torch's Meta kernels written in Python: slower than the C++ ones they replace, and a quarter of torch's import time.
+
+The worker starts torch without them and loads them when an operator turns out to have no other, or when a program imports a part of
+torch that builds on them; even then they are registered only for operators without a C++ Meta kernel.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any
+
+NAME = "torch._meta_registrations"
+# These import each other in a circle that works only when entered at NAME.
+CIRCLE = (NAME, "torch._decomp", "torch._refs", "torch._prims")
+
+
+class _EnterAtTheRightPlace(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Whoever imports one of the circle first gets it by way of load()."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
+        if name not in CIRCLE:
+            return None
+        load()
+        # importlib finds the module in sys.modules now and would run it again by its own spec: it gets one that does nothing instead.
+        self.real_spec = sys.modules[name].__spec__
+        again = importlib.machinery.ModuleSpec(name, self)
+        sys.modules[name].__spec__ = again
+        return again
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return sys.modules[spec.name]
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__spec__ = self.real_spec
+
+
+def import_torch_without_them() -> None:
+    """Import torch while a placeholder stands where they would be."""
+    placeholder = types.ModuleType(NAME)
+    sys.modules[NAME] = placeholder
+    import torch
+
+    del sys.modules[NAME]
+    if getattr(torch, "_meta_registrations", None) is placeholder:
+        del torch._meta_registrations
+    if not any(name in sys.modules for name in CIRCLE):
+        sys.meta_path.insert(0, _EnterAtTheRightPlace())
+
+
+def load() -> bool:
+    """Register them for the operators that have no C++ Meta kernel; False if that was done before."""
+    if NAME in sys.modules:
+        return False
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _EnterAtTheRightPlace)]
+    import torch
+
+    register = torch.library.Library.impl
+
+    def register_if_missing(self: Any, op_name: Any, function: Any, dispatch_key: str = "", **options: Any) -> Any:
+        name = op_name if isinstance(op_name, str) else op_name.name()
+        if (dispatch_key or self.dispatch_key) == "Meta" and self.ns == "aten":
+            name = name if "::" in name else f"aten::{name}"
+            if torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta"):
+                return None
+        return register(self, op_name, function, dispatch_key, **options)
+
+    torch.library.Library.impl = register_if_missing  # type: ignore[method-assign]
+    try:
+        importlib.import_module(NAME)
+    finally:
+        torch.library.Library.impl = register  # type: ignore[method-assign]
+    return True
