@@ -1,0 +1,49 @@
+"""vramcast forecasts a PyTorch training run before it runs.
+
+import vramcast
+vramcast.predict("train.py:build", batch_size=8, gpu="rtx-4090")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
+    from vramcast.gpus import GPUS, Gpu, find_gpu
+    from vramcast.predict import predict, predict_batch_sizes
+    from vramcast.records import BatchSizeCurve, BatchSizePoint, LargeTensor, Prediction
+    from vramcast.workload import register
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "predict": "predict",
+    "predict_batch_sizes": "predict",
+    "Prediction": "records",
+    "LargeTensor": "records",
+    "BatchSizeCurve": "records",
+    "BatchSizePoint": "records",
+    "GPUS": "gpus",
+    "Gpu": "gpus",
+    "find_gpu": "gpus",
+    "register": "workload",
+    "VramcastError": "errors",
+    "UsageError": "errors",
+    "WorkloadError": "errors",
+    "EnvironmentProblem": "errors",
+}
+__all__ = sorted([*_HOME, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are loaded when first used: importing vramcast stays fast and does not import torch."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'vramcast' has no attribute {name!r}")
+    import importlib
+
+    module = importlib.import_module(f"vramcast.{_HOME[name]}")
+    value = getattr(module, name)
+    # the function predict shares its name with its module
+    globals()[name] = value
+    return value

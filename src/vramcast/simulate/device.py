@@ -31,6 +31,7 @@ class Allocation(ctypes.Structure):
     ]
 
 
+EMPTY_CACHE = -(2**62)  # as in allocator/replay.py
 SITE_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64)
 META_LOADER = ctypes.CFUNCTYPE(ctypes.c_int32)
 _RESULT_TYPES = {
@@ -41,6 +42,8 @@ _RESULT_TYPES = {
     "vramcast_num_events": ctypes.c_int64,
     "vramcast_num_allocations": ctypes.c_int64,
     "vramcast_alloc": ctypes.c_int64,
+    "vramcast_allocated": ctypes.c_int64,
+    "vramcast_peak_allocated": ctypes.c_int64,
     "vramcast_block_id": ctypes.c_int64,
     "vramcast_begin_kernel": ctypes.c_int32,
     "vramcast_set_excluded": ctypes.c_bool,
@@ -50,6 +53,7 @@ _ARGUMENT_TYPES = {
     "vramcast_set_excluded": [ctypes.c_bool],
     "vramcast_set_gpu": [ctypes.c_int32, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64],
     "vramcast_name": [ctypes.c_int64],
+    "vramcast_mark": [ctypes.c_int64],
     "vramcast_alloc": [ctypes.c_int64],
     "vramcast_free": [ctypes.c_int64],
     "vramcast_begin_kernel": [ctypes.c_char_p],
@@ -104,7 +108,16 @@ class Device:
 
     def mark(self) -> None:
         """Note a boundary between steps in the events."""
-        self.library.vramcast_mark()
+        self.library.vramcast_mark(0)
+
+    def empty_cache(self) -> None:
+        self.library.vramcast_mark(EMPTY_CACHE)
+
+    def allocated_bytes(self) -> int:
+        return int(self.library.vramcast_allocated())
+
+    def peak_allocated_bytes(self) -> int:
+        return int(self.library.vramcast_peak_allocated())
 
     def on_large_allocation(self, callback: Callable[[], int], minimum_bytes: int) -> None:
         """Call back for a site number whenever the forward pass allocates at least so much."""

@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from vramcast.simulate import meta_kernels
 from vramcast.simulate.target import SimulatedGpu
 
 
@@ -149,6 +150,8 @@ def _patch_cuda(gpu: SimulatedGpu, put: Callable[[Any, str, Any], None]) -> None
     # checks that read torch's build instead of asking the device
     put(torch.backends.cudnn, "is_available", lambda: True)
     put(torch.backends.cudnn, "is_acceptable", lambda tensor: tensor.is_cuda and tensor.is_floating_point())
+    modes = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}
+    put(torch.backends.cudnn.rnn, "get_cudnn_mode", lambda mode: modes[mode])
     put(torch.backends.cudnn, "version", lambda: 91900)
     put(torch.version, "cuda", torch.version.cuda or "13.0")
     put(torch._C, "_cuda_getCurrentRawStream", lambda *_: 0)
@@ -189,6 +192,7 @@ class _LazyDynamo(types.ModuleType):
             raise AttributeError(name)
         import importlib
 
+        meta_kernels.load()  # first, or the imports below meet a half-initialised torch
         sys.modules.pop("torch._dynamo", None)
         real = importlib.import_module("torch._dynamo")
         return getattr(real, name)

@@ -29,10 +29,14 @@ def _shapes_fit(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gqa: bool) ->
     return q.shape[0] == k.shape[0] == v.shape[0] and heads_fit and q.stride(-1) == k.stride(-1) == v.stride(-1) == 1
 
 
+def _mask_fits(mask: torch.Tensor | None) -> bool:
+    return mask is None or mask.shape[-1] == 1 or mask.stride(-1) == 1
+
+
 def _can_use_cudnn(q: Any, k: Any, v: Any, mask: Any, dropout: float, causal: bool, gqa: bool) -> bool:
     if not torch._C._get_cudnn_sdp_enabled() or q.dtype not in HALVES or Target.capability < (8, 0):
         return False
-    if not _shapes_fit(q, k, v, gqa) or _needs_grad(mask) or torch.are_deterministic_algorithms_enabled():
+    if not _shapes_fit(q, k, v, gqa) or not _mask_fits(mask) or _needs_grad(mask) or torch.are_deterministic_algorithms_enabled():
         return False
     widest = 256 if Target.capability[0] in (9, 10) else 128
     head_dims = (q.shape[-1], v.shape[-1])
@@ -54,7 +58,7 @@ def _can_use_efficient(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> bool:
         return False
     if q.dtype == torch.bfloat16 and Target.capability < (8, 0):
         return False
-    if not _shapes_fit(q, k, v, gqa=False) or (causal and mask is not None):
+    if not _shapes_fit(q, k, v, gqa=False) or not _mask_fits(mask) or (causal and mask is not None):
         return False
     alignment = 8 if q.dtype in HALVES else 4
     return q.shape[-1] % alignment == 0 and v.shape[-1] % alignment == 0

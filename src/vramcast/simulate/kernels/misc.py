@@ -35,11 +35,28 @@ def huber_loss(x: Any, target: Any, reduction: int = 1, delta: float = 1.0) -> t
     return losses.mean() if reduction == 1 else losses.sum() if reduction == 2 else losses
 
 
+@kernel("_softmax", "_log_softmax")
+def softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
+    out = new(*x.shape, dtype=torch.float32 if half_to_float else x.dtype)
+    dense = x.contiguous()
+    del dense
+    return out
+
+
 @kernel("_softmax_backward_data")
 def softmax_backward(grad: Any, output: Any, dim: int, dtype: Any) -> torch.Tensor:
-    out = torch.empty_like(grad, dtype=dtype, memory_format=torch.contiguous_format)
+    out = new(*grad.shape, dtype=dtype)
     product = grad * output
-    del product
+    dense, dense_output = product.contiguous(), output.contiguous()
+    del dense, dense_output, product
+    return out
+
+
+@kernel("_log_softmax_backward_data")
+def log_softmax_backward(grad: Any, output: Any, dim: int, dtype: Any) -> torch.Tensor:
+    out = new(*grad.shape, dtype=dtype)
+    dense, dense_output = grad.contiguous(), output.contiguous()
+    del dense, dense_output
     return out
 
 

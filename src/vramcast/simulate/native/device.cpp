@@ -282,8 +282,8 @@ static void for_each_tensor(const IValue& value, Visitor&& visit) {
 // ---------------------------------------------------------------------------------------------------------------- known values
 
 // Integers and booleans steer a program (routing, masks, lengths), so they are really computed while they are small; floating-point
-// contents almost never do, except scalars (loss scales, schedules).
-constexpr int64_t max_integer_value_bytes = 1 << 20, max_float_value_bytes = 512;
+// contents almost never do, except a few small ones (masks, loss scales, schedules).
+constexpr int64_t max_integer_value_bytes = 1 << 20, max_float_value_bytes = 64 << 10;
 
 static bool may_carry_values(const at::Tensor& tensor) {
   const auto num_bytes = static_cast<int64_t>(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
@@ -744,6 +744,7 @@ void vramcast_reset() {
   recorder.allocations.clear();
   recorder.shapes.clear();
   recorder.epoch += 1;
+  recorder.allocated_bytes = recorder.peak_allocated_bytes = 0;
 }
 void vramcast_set_gpu(int32_t num_multiprocessors, int32_t max_threads, int64_t gemm_workspace_bytes, int64_t gemm_lt_workspace_bytes) {
   gpu = {num_multiprocessors, max_threads};
@@ -759,7 +760,9 @@ int64_t vramcast_alloc(int64_t num_bytes) { return recorder.alloc(num_bytes); }
 void vramcast_free(int64_t id) { recorder.free(id); }
 int32_t vramcast_begin_kernel(const char* name) { return recorder.begin_kernel(name); }
 void vramcast_end_kernel(int32_t before) { recorder.end_kernel(before); }
-void vramcast_mark() { recorder.events.push_back(0); }
+void vramcast_mark(int64_t event) { recorder.events.push_back(event); }
+int64_t vramcast_allocated() { return recorder.allocated_bytes; }
+int64_t vramcast_peak_allocated() { return recorder.peak_allocated_bytes; }
 int64_t vramcast_num_events() { return recorder.events.size(); }
 const int64_t* vramcast_events() { return recorder.events.data(); }
 int64_t vramcast_num_allocations() { return recorder.allocations.size(); }

@@ -1,6 +1,7 @@
 // Every allocation and free on the simulated device, in order, with what is known about each.
 #pragma once
 #include <ATen/SequenceNumber.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
 #include <c10/util/typeid.h>
@@ -13,7 +14,8 @@
 
 namespace vramcast {
 
-enum Phase : int32_t { forward = 0, backward = 1 };
+// Work outside the backward pass counts as forward while gradients are recorded, else as an update (optimizer, clipping, evaluation).
+enum Phase : int32_t { forward = 0, backward = 1, update = 2 };
 
 struct Allocation {
   int64_t num_bytes;
@@ -39,6 +41,7 @@ struct Recorder {
   int64_t gemm_workspace_bytes = 0;
   int64_t gemm_lt_workspace_bytes = 0;
   int64_t epoch = 1;
+  int64_t allocated_bytes = 0, peak_allocated_bytes = 0;  // what torch.cuda.memory_allocated() answers
 
   int32_t intern(const std::string& name) {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -69,9 +72,10 @@ struct Recorder {
       allocation.sequence_number = static_cast<int64_t>(node->sequence_nr());
       allocation.node_name = node_name(*node);
     } else {
+      if (!c10::GradMode::is_enabled()) allocation.phase = update;
       allocation.sequence_number = static_cast<int64_t>(at::sequence_number::peek()) - 1;
     }
-    if (site_callback && num_bytes >= site_minimum_bytes && allocation.phase == forward) allocation.site = site_callback();
+    if (site_callback && num_bytes >= site_minimum_bytes && allocation.phase != backward) allocation.site = site_callback();
     const std::lock_guard<std::mutex> lock(mutex);
     allocation.shape_offset = static_cast<int32_t>(shapes.size());
     allocation.num_dims = static_cast<int32_t>(pending_sizes().size());
@@ -81,12 +85,16 @@ struct Recorder {
     allocations.push_back(allocation);
     const auto id = static_cast<int64_t>(allocations.size());
     events.push_back(id);
+    allocated_bytes += (num_bytes + 511) / 512 * 512;
+    peak_allocated_bytes = std::max(peak_allocated_bytes, allocated_bytes);
     return id;
   }
 
   void free(int64_t id) {
     const std::lock_guard<std::mutex> lock(mutex);
+    if (id > static_cast<int64_t>(allocations.size())) return;  // from before a reset
     events.push_back(-id);
+    allocated_bytes -= (allocations[id - 1].num_bytes + 511) / 512 * 512;
   }
 
   // cuBLAS and cuBLASLt: one workspace each per thread's handle, taken at the first product and kept.

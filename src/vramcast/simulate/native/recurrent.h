@@ -16,7 +16,7 @@ inline at::Tensor flat_weights(at::TensorList weights) {
     num_elements += weight.numel();
   }
   if (num_elements * static_cast<int64_t>(weights[0].itemsize()) > static_cast<int64_t>(storage.nbytes())) return {};
-  return weights[0].as_strided({num_elements}, {1}, 0);
+  return weights[0].detach().as_strided({num_elements}, {1}, 0);  // cuDNN reads the weights through it, autograd does not
 }
 
 struct RnnResult { at::Tensor output, hy, cy; };

@@ -2,10 +2,10 @@
 // a hundred microseconds a call): each is computed by an operator with the same shape and type that does have one.
 #pragma once
 #include <ATen/core/stack.h>
-#include <ATen/ops/abs.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
@@ -25,7 +25,7 @@ inline std::vector<int64_t> optional_dims(const c10::IValue& value) {
 }
 
 inline const Surrogate* find_surrogate(const std::string& name) {
-  const auto like = [](size_t i) { return [i](const Arguments& a) { return at::abs(a[i].toTensor()); }; };
+  const auto like = [](size_t i) { return [i](const Arguments& a) { return at::empty_like(a[i].toTensor()); }; };
   const auto both = [](size_t i, size_t j) { return [i, j](const Arguments& a) { return at::add(a[i].toTensor(), a[j].toTensor()); }; };
   const auto whole = [](const Arguments& a) { return at::amax(a[0].toTensor(), at::IntArrayRef{}, false); };
   const auto moments = [](const Arguments& a) { return at::mean(a[0].toTensor(), at::OptionalIntArrayRef(optional_dims(a[1])), a[3].toBool()); };

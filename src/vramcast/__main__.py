@@ -1,0 +1,3 @@
+from vramcast.cli.main import main
+
+main()

@@ -1,0 +1,50 @@
+"""Where cudaMalloc puts a segment: the caching allocator breaks ties between equal blocks by address, so the order of addresses matters.
+
+Read off recorded traces (H200, driver 580, CUDA 13.0): addresses come in units of 2 MiB. A process starts with an arena of 512 MiB that
+fills upwards; after that the driver takes the lowest gap that fits, or else reserves a new range, a multiple of 32 MiB, below all others.
+Segments of 32 MiB and more begin at multiples of 32 MiB.
+"""
+
+from __future__ import annotations
+
+UNIT_BYTES = 2 << 20
+RANGE_UNITS = 16
+ARENA_UNITS = 256
+UNITS_BELOW_ARENA = 4  # what the context leaves of the range it took itself
+ORIGIN = 1 << 20
+
+
+class AddressSpace:
+    """Addresses for segments; gaps are kept sorted by address."""
+
+    def __init__(self) -> None:
+        self._gaps: list[tuple[int, int]] = [(ORIGIN - UNITS_BELOW_ARENA, UNITS_BELOW_ARENA), (ORIGIN, ARENA_UNITS)]
+        self._lowest = ORIGIN - RANGE_UNITS
+
+    def take(self, num_bytes: int) -> int:
+        units = -(-num_bytes // UNIT_BYTES)
+        alignment = RANGE_UNITS if units >= RANGE_UNITS else 1
+        for index, (start, length) in enumerate(self._gaps):
+            first = -(-start // alignment) * alignment
+            if first + units <= start + length:
+                self._gaps[index : index + 1] = [
+                    gap for gap in ((start, first - start), (first + units, start + length - first - units)) if gap[1]
+                ]
+                return first * UNIT_BYTES
+        whole = -(-units // RANGE_UNITS) * RANGE_UNITS
+        self._lowest -= whole
+        if whole > units:
+            self._gaps.insert(0, (self._lowest + units, whole - units))
+        return self._lowest * UNIT_BYTES
+
+    def give_back(self, address: int, num_bytes: int) -> None:
+        start, units = address // UNIT_BYTES, -(-num_bytes // UNIT_BYTES)
+        self._gaps.append((start, units))
+        self._gaps.sort()
+        merged: list[tuple[int, int]] = []
+        for gap in self._gaps:
+            if merged and merged[-1][0] + merged[-1][1] == gap[0] and gap[0] != ORIGIN:
+                merged[-1] = (merged[-1][0], merged[-1][1] + gap[1])
+            else:
+                merged.append(gap)
+        self._gaps = merged

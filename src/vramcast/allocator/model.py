@@ -1,0 +1,235 @@
+"""torch's CUDA caching allocator for one device and one stream.
+
+A request takes the best fitting free block of its pool. When there is none the allocator, in this order: collects
+garbage if told to, takes a new segment from the device, releases oversized cached blocks, releases everything cached
+(a retry), and gives up.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+
+from vramcast.allocator.blocks import (
+    IN_USE,
+    MIN_BLOCK_BYTES,
+    OWN_SEGMENT_BYTES,
+    SEGMENT_ROUNDING_BYTES,
+    SMALL_REQUEST_BYTES,
+    SMALL_SEGMENT_BYTES,
+    DescendingAddresses,
+    DeviceMemory,
+    Pool,
+    Segment,
+    Span,
+    round_up,
+    snapshot_of,
+)
+from vramcast.allocator.expandable import ExpandableSegment, index_of_least_growable
+from vramcast.allocator.settings import AllocatorSettings
+
+UNLIMITED_BYTES = sys.maxsize
+LARGE_POOL_BASE_ADDRESS = 2**50
+
+
+class OutOfMemory(Exception):
+    """The device could not serve a request even with the cache emptied."""
+
+    def __init__(self, *, requested_bytes: int, segment_bytes: int, allocated_bytes: int, reserved_bytes: int) -> None:
+        super().__init__(
+            f"out of memory: {requested_bytes} B need a segment of {segment_bytes} B, "
+            f"with {allocated_bytes} B allocated and {reserved_bytes} B reserved"
+        )
+        self.requested_bytes = requested_bytes
+        self.segment_bytes = segment_bytes
+        self.allocated_bytes = allocated_bytes
+        self.reserved_bytes = reserved_bytes
+
+
+class CachingAllocator:
+    def __init__(self, settings: AllocatorSettings, capacity_bytes: int | None = None) -> None:
+        self.settings = settings
+        self.allocated_bytes = 0
+        self.peak_allocated_bytes = 0
+        self.num_alloc_retries = 0
+        self._memory = DeviceMemory(capacity_bytes)
+        self._rounds_plainly = not settings.roundup_power2_divisions
+        self._limits_splits = settings.max_split_size_bytes is not None
+        self._max_split_bytes = UNLIMITED_BYTES if settings.max_split_size_bytes is None else settings.max_split_size_bytes
+        self._collects_garbage = settings.garbage_collection_threshold > 0.0 and capacity_bytes is not None
+        self._small = Pool(is_large=False, min_rest_bytes=MIN_BLOCK_BYTES, split_below_bytes=UNLIMITED_BYTES)
+        self._large = self._large_pool()
+        self._blocks_in_use: dict[int, Span] = {}
+        self._segment_heads: dict[int, Span] = {}
+        self._addresses = DescendingAddresses()
+        self._expandable = self._expandable_segments() if settings.expandable_segments else {}
+
+    @property
+    def reserved_bytes(self) -> int:
+        return self._memory.reserved_bytes
+
+    @property
+    def peak_reserved_bytes(self) -> int:
+        return self._memory.peak_reserved_bytes
+
+    @property
+    def num_segments(self) -> int:
+        """Contiguous reserved ranges, as torch's own snapshot counts them."""
+        return len(self.snapshot()) if self._expandable else len(self._segment_heads)
+
+    def malloc(self, block_id: int, num_bytes: int) -> None:
+        if block_id in self._blocks_in_use:
+            raise ValueError(f"block {block_id} is allocated already")
+        if self._rounds_plainly and num_bytes > 0:
+            size_bytes = (num_bytes + 511) & -512
+        else:
+            size_bytes = self._rounded(num_bytes)
+        pool = self._small if size_bytes <= SMALL_REQUEST_BYTES else self._large
+        span = self._best_fit(pool, size_bytes)
+        if span is None:
+            span = self._span_from_device(pool, size_bytes, num_bytes)
+        span.state = IN_USE
+        if span.size_bytes - size_bytes >= pool.min_rest_bytes and size_bytes < pool.split_below_bytes:
+            pool.add_free(span.cut(size_bytes))
+        span.block_id = block_id
+        span.requested_bytes = num_bytes
+        self._blocks_in_use[block_id] = span
+        self.allocated_bytes += span.size_bytes
+        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
+
+    def free(self, block_id: int) -> None:
+        span = self._blocks_in_use.pop(block_id)
+        self.allocated_bytes -= span.size_bytes
+        span.pool.add_free(span)
+
+    def empty_cache(self) -> None:
+        """Gives back every segment no part of which is in use."""
+        if self._expandable:
+            for segment in self._expandable.values():
+                segment.release_free_granules()
+            return
+        for pool in (self._large, self._small):
+            for _, _, span in list(pool.free):
+                if span.is_whole_segment():
+                    self._release_segment(span)
+
+    def snapshot(self) -> list[Segment]:
+        heads = [segment.head for segment in self._expandable.values()] or list(self._segment_heads.values())
+        return sorted((segment for head in heads for segment in snapshot_of(head)), key=lambda segment: segment.address)
+
+    def _large_pool(self) -> Pool:
+        if self.settings.expandable_segments:
+            return Pool(is_large=True, min_rest_bytes=MIN_BLOCK_BYTES, split_below_bytes=UNLIMITED_BYTES)
+        return Pool(is_large=True, min_rest_bytes=SMALL_REQUEST_BYTES + 1, split_below_bytes=self._max_split_bytes)
+
+    def _expandable_segments(self) -> dict[bool, ExpandableSegment]:
+        small = ExpandableSegment(self._small, self._memory, base_address=0, granule_bytes=SMALL_SEGMENT_BYTES)
+        large_granule_bytes = self.settings.large_segment_bytes
+        large = ExpandableSegment(self._large, self._memory, base_address=LARGE_POOL_BASE_ADDRESS, granule_bytes=large_granule_bytes)
+        return {False: small, True: large}
+
+    def _rounded(self, num_bytes: int) -> int:
+        divisions = self.settings.divisions_for(num_bytes)
+        if divisions <= 1 or num_bytes <= MIN_BLOCK_BYTES * divisions:
+            return max(round_up(num_bytes, MIN_BLOCK_BYTES), MIN_BLOCK_BYTES)
+        power_below = 1 << (num_bytes.bit_length() - 1)
+        return round_up(num_bytes, power_below // divisions)
+
+    def _segment_bytes_for(self, size_bytes: int) -> int:
+        if size_bytes <= SMALL_REQUEST_BYTES:
+            return SMALL_SEGMENT_BYTES
+        if size_bytes < OWN_SEGMENT_BYTES:
+            return self.settings.large_segment_bytes
+        return round_up(size_bytes, SEGMENT_ROUNDING_BYTES)
+
+    def _best_fit(self, pool: Pool, size_bytes: int) -> Span | None:
+        free = pool.free
+        pool.num_searches += 1
+        index = bisect_left(free, (size_bytes,))
+        if index == len(free):
+            return None
+        if self._expandable:
+            index = index_of_least_growable(free, index)
+        candidate_bytes, _, span = free[index]
+        if self._limits_splits and not self._may_use(candidate_bytes, size_bytes):
+            return None
+        del free[index]
+        return span
+
+    def _may_use(self, candidate_bytes: int, size_bytes: int) -> bool:
+        """max_split_size keeps oversized blocks for oversized requests, and those only when little is wasted."""
+        if size_bytes < self._max_split_bytes:
+            return candidate_bytes < self._max_split_bytes
+        return candidate_bytes < size_bytes + self.settings.max_non_split_rounding_bytes
+
+    def _span_from_device(self, pool: Pool, size_bytes: int, requested_bytes: int) -> Span:
+        segment_bytes = self._segment_bytes_for(size_bytes)
+        if self._collects_garbage:
+            self._collect_garbage()
+        span = self._new_span(pool, size_bytes, segment_bytes)
+        if span is None and self._release_oversized(pool, size_bytes):
+            span = self._new_span(pool, size_bytes, segment_bytes)
+        if span is None:
+            self.empty_cache()
+            self.num_alloc_retries += 1
+            span = self._new_span(pool, size_bytes, segment_bytes)
+        if span is None:
+            raise OutOfMemory(
+                requested_bytes=requested_bytes,
+                segment_bytes=segment_bytes,
+                allocated_bytes=self.allocated_bytes,
+                reserved_bytes=self.reserved_bytes,
+            )
+        return span
+
+    def _new_span(self, pool: Pool, size_bytes: int, segment_bytes: int) -> Span | None:
+        if self._expandable:
+            # torch asks for room for a whole segment first, though growing may map less than that.
+            return self._expandable[pool.is_large].grow(size_bytes) if self._memory.has_room_for(segment_bytes) else None
+        if not self._memory.take(segment_bytes):
+            return None
+        span = Span(self._addresses.take(segment_bytes), segment_bytes, pool, IN_USE)
+        self._segment_heads[span.address] = span
+        return span
+
+    def _release_segment(self, span: Span) -> None:
+        span.pool.remove_free(span)
+        del self._segment_heads[span.address]
+        self._memory.give_back(span.size_bytes)
+        self._addresses.give_back(span.address, span.size_bytes)
+
+    def _release_oversized(self, pool: Pool, size_bytes: int) -> bool:
+        """Gives back one cached block that makes room, or the largest ones until they do. True if that may suffice."""
+        if not self._limits_splits or self._expandable:
+            return False
+        wanted_bytes = max(size_bytes, self._max_split_bytes)
+        index = bisect_left(pool.free, (wanted_bytes,))
+        if index < len(pool.free):
+            self._release_segment(pool.free[index][2])
+            return True
+        released_bytes = 0
+        while pool.free and released_bytes < wanted_bytes and pool.free[-1][0] >= self._max_split_bytes:
+            released_bytes += pool.free[-1][0]
+            self._release_segment(pool.free[-1][2])
+        return released_bytes >= wanted_bytes
+
+    def _collect_garbage(self) -> None:
+        """Above the threshold, releases cached large segments of at least average age until below it."""
+        assert self._memory.capacity_bytes is not None
+        threshold_bytes = int(self.settings.garbage_collection_threshold * self._memory.capacity_bytes)
+        excess_bytes = self.reserved_bytes - threshold_bytes
+        candidates = [span for _, _, span in self._large.free if span.is_whole_segment()]
+        while excess_bytes > 0 and candidates:
+            excess_bytes -= self._release_older_half(candidates)
+
+    def _release_older_half(self, candidates: list[Span]) -> int:
+        """Releases the candidates of at least average age, all of them: stopping early would bring the next round too soon."""
+        average_age = sum(self._age(span) for span in candidates) / len(candidates)
+        old = [span for span in candidates if self._age(span) >= average_age]
+        candidates[:] = [span for span in candidates if self._age(span) < average_age]
+        for span in old:
+            self._release_segment(span)
+        return sum(span.size_bytes for span in old)
+
+    def _age(self, span: Span) -> int:
+        return self._large.num_searches - span.cached_at_search

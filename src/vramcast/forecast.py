@@ -1,0 +1,111 @@
+"""From a trace to an answer: replay it through the allocator, see what is alive at the peak, decide whether it fits. No torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vramcast.allocator.replay import Replay, live_at, replay, timeline
+from vramcast.allocator.settings import AllocatorSettings
+from vramcast.gpus import Gpu
+from vramcast.records import CATEGORIES, BatchSizePoint, LargeTensor, Prediction
+from vramcast.simulate.trace import Trace
+
+# Kernels are loaded into GPU memory when first used, outside the allocator: what was measured on an H200 for training steps.
+LOADED_KERNELS_BYTES = 136_314_880
+NUM_LARGEST = 10
+TIME_REASON = "time is not predicted yet: measure it with a few real steps"
+ESTIMATED_CONTEXT = "the memory of the CUDA context on this GPU is an estimate, not a measurement; it counts towards process_bytes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What the allocator may take, and on which GPU."""
+
+    gpu: Gpu | None
+    memory_bytes: int | None
+    settings: AllocatorSettings
+    settings_text: str = ""
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        if self.memory_bytes is not None:
+            return self.memory_bytes
+        return self.gpu.usable_bytes - LOADED_KERNELS_BYTES if self.gpu else None
+
+
+def forecast(trace: Trace, budget: Budget, *, workload: str, knobs: dict[str, Any], seconds: float) -> Prediction:
+    capacity = budget.capacity_bytes
+    free = replay(trace.events, trace.sizes, budget.settings)
+    limited = free
+    if capacity is not None and free.peak_reserved_bytes > capacity:
+        limited = replay(trace.events, trace.sizes, budget.settings, capacity)
+    # what does not fit is shown as it would be with enough memory
+    shown = limited if limited.fits else free
+    peak_event = shown.reserved_peak_event
+    limits = list(trace.notes)
+    if budget.gpu is not None and not budget.gpu.measured:
+        limits.append(ESTIMATED_CONTEXT)
+    return Prediction(
+        workload=workload,
+        knobs=knobs,
+        gpu=budget.gpu.name if budget.gpu else None,
+        capacity_bytes=capacity,
+        peak_allocated_bytes=shown.peak_allocated_bytes,
+        peak_reserved_bytes=shown.peak_reserved_bytes,
+        process_bytes=shown.peak_reserved_bytes + budget.gpu.context_bytes + LOADED_KERNELS_BYTES if budget.gpu else None,
+        first_step_allocated_bytes=shown.peak_allocated_after_step[1],
+        first_step_reserved_bytes=shown.reserved_after_step[1],
+        fits=limited.fits,
+        headroom_bytes=None if capacity is None else capacity - shown.peak_reserved_bytes,
+        num_alloc_retries=limited.num_alloc_retries,
+        failed_allocation_bytes=limited.out_of_memory.requested_bytes if limited.out_of_memory else None,
+        num_parameters=trace.num_parameters,
+        breakdown_bytes=breakdown(trace, shown),
+        largest_tensors=largest_tensors(trace, shown.allocated_peak_event),
+        timeline=[list(point) for point in timeline(trace.events, trace.sizes, budget.settings)],
+        peak_phase=peak_phase(trace, peak_event),
+        step_seconds=None,
+        step_seconds_reason=TIME_REASON,
+        tokens_per_second=None,
+        limits=limits,
+        allocator_settings=budget.settings_text,
+        torch_version=trace.torch_version,
+        seconds=seconds,
+    )
+
+
+def breakdown(trace: Trace, shown: Replay) -> dict[str, int]:
+    """Bytes per category when the most is allocated; what the allocator holds beyond that is cached. Sums to peak reserved."""
+    sums: Counter[str] = Counter()
+    for number in live_at(trace.events, shown.allocated_peak_event):
+        sums[trace.categories[number - 1]] += max(512, -(-trace.sizes[number - 1] // 512) * 512)
+    result = {category: sums.get(category, 0) for category in CATEGORIES}
+    result["cached_unused"] = shown.peak_reserved_bytes - sum(sums.values())
+    return result
+
+
+def largest_tensors(trace: Trace, event: int) -> list[LargeTensor]:
+    alive = sorted(live_at(trace.events, event), key=lambda number: -trace.sizes[number - 1])[:NUM_LARGEST]
+    found = [trace.details[number] for number in alive if number in trace.details]
+    return [LargeTensor(**{**asdict(detail), "shape": list(detail.shape)}) for detail in found]
+
+
+def peak_phase(trace: Trace, event: int) -> str:
+    """In which step the allocator took its last segment: 'build', 'step 1', ..."""
+    steps = sum(1 for e in trace.events[: event + 1] if e == 0)
+    return f"step {steps}" if steps else "build"
+
+
+def batch_size_point(batch_size: int, events: Sequence[int], sizes: Sequence[int], budget: Budget, *, simulated: bool) -> BatchSizePoint:
+    result = replay(events, sizes, budget.settings, budget.capacity_bytes)
+    return BatchSizePoint(
+        batch_size=batch_size,
+        peak_allocated_bytes=result.peak_allocated_bytes,
+        peak_reserved_bytes=result.peak_reserved_bytes,
+        fits=result.fits,
+        num_alloc_retries=result.num_alloc_retries,
+        simulated=simulated,
+    )

@@ -1,0 +1,129 @@
+"""Predict the GPU memory of a training step: the Python face of `vramcast predict`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from vramcast.errors import UsageError
+from vramcast.gpus import find_gpu
+from vramcast.records import BatchSizeCurve, BatchSizePoint, Prediction
+from vramcast.simulate import build
+from vramcast.simulate.runner import simulate
+from vramcast.units import parse_size
+from vramcast.workload import parse_reference
+
+Workload = str | Callable[..., Any]
+DEFAULT_TIMEOUT_SECONDS = 300.0
+ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # in the order torch reads them
+
+
+def predict(
+    workload: Workload,
+    *,
+    gpu: str | None = None,
+    memory: str | int | None = None,
+    allocator: str | None = None,
+    timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    **knobs: Any,
+) -> Prediction:
+    """Predict the memory of one training step with no GPU.
+
+    predict("train.py:build", batch_size=8, gpu="rtx-4090") or predict(build, batch_size=8, memory="24GiB").
+    """
+    request = make_request(workload, gpu=gpu, memory=memory, allocator=allocator, knobs=knobs, knobs_text={}, batch_sizes=())
+    return Prediction.from_json(json.dumps(simulate(request, timeout)))
+
+
+def predict_batch_sizes(
+    workload: Workload,
+    batch_sizes: Sequence[int],
+    *,
+    gpu: str | None = None,
+    memory: str | int | None = None,
+    allocator: str | None = None,
+    timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    **knobs: Any,
+) -> BatchSizeCurve:
+    """Predict many batch sizes in little more time than one: a few are simulated, the others interpolated and replayed."""
+    request = make_request(workload, gpu=gpu, memory=memory, allocator=allocator, knobs=knobs, knobs_text={}, batch_sizes=batch_sizes)
+    return curve_from(simulate(request, timeout))
+
+
+def curve_from(data: dict[str, Any]) -> BatchSizeCurve:
+    return BatchSizeCurve(**{**data, "points": [BatchSizePoint(**point) for point in data["points"]]})
+
+
+def make_request(
+    workload: Workload,
+    *,
+    gpu: str | None,
+    memory: str | int | None,
+    allocator: str | None,
+    knobs: Mapping[str, Any],
+    knobs_text: Mapping[str, str],
+    batch_sizes: Sequence[int],
+) -> dict[str, Any]:
+    """Everything the worker needs, checked as far as that goes without importing torch."""
+    from vramcast.allocator.settings import AllocatorSettings
+
+    name = workload if isinstance(workload, str) else _reference_to(workload)
+    parse_reference(name)
+    settings = allocator if allocator is not None else _allocator_from_environment()
+    AllocatorSettings.parse(settings)
+    if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in batch_sizes):
+        raise UsageError(f"Batch sizes must be positive whole numbers, not {list(batch_sizes)}.", "For example --batch-sizes 1-64 or 8,16,32.")
+    return {
+        "workload": name,
+        "knobs": dict(knobs),
+        "knobs_text": dict(knobs_text),
+        "gpu": find_gpu(gpu).name if gpu else None,
+        "memory_bytes": _memory_bytes(memory),
+        "allocator": settings,
+        "batch_sizes": list(batch_sizes),
+        "elapsed_seconds": time.process_time() if workload is not None else 0.0,
+    }
+
+
+def _memory_bytes(memory: str | int | None) -> int | None:
+    if memory is None:
+        return None
+    if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
+        return memory
+    return parse_size(str(memory))
+
+
+def _allocator_from_environment() -> str:
+    for variable in ALLOCATOR_VARIABLES:
+        if os.environ.get(variable):
+            return os.environ[variable]
+    return ""
+
+
+def _reference_to(function: Callable[..., Any]) -> str:
+    """A function object is found again by the worker through its file and name."""
+    if not callable(function):
+        raise UsageError(f"A workload is a function or its name, not {type(function).__name__}.", 'For example predict("train.py:build").')
+    name = getattr(function, "__qualname__", "")
+    try:
+        file = inspect.getsourcefile(function)
+    except TypeError:
+        file = None
+    if not file or not os.path.exists(file) or not name.isidentifier():
+        raise UsageError(
+            f"The function {name or function!r} cannot be loaded again in the worker process: it is not at the top level of a file.",
+            'Put it at the top level of a .py file and pass it, or its name as "file.py:function".',
+        )
+    return f"{file}:{name}"
+
+
+def compiles_first() -> bool:
+    """Whether the next prediction has to compile the simulated device."""
+    return build.needs_building()
+
+

@@ -1,0 +1,123 @@
+"""A prediction as people like to look at it: tables, bars and a timeline in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from vramcast.records import BatchSizeCurve, LargeTensor, Prediction
+from vramcast.units import format_bytes, format_count
+
+COLOURS = {
+    "parameters": "blue",
+    "buffers": "bright_blue",
+    "gradients": "magenta",
+    "optimizer_state": "yellow",
+    "activations": "green",
+    "workspaces": "cyan",
+    "temporaries": "red",
+    "cached_unused": "bright_black",
+}
+BAR_WIDTH = 40
+BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def show_prediction(prediction: Prediction, console: Console) -> None:
+    console.print(Panel(_verdict(prediction), title=_title(prediction), title_align="left"))
+    console.print(_memory_table(prediction))
+    console.print(_breakdown_table(prediction))
+    console.print(_timeline(prediction.timeline))
+    if prediction.largest_tensors:
+        console.print(_largest_table(prediction.largest_tensors))
+    console.print(_footer(prediction.limits, prediction.torch_version, prediction.seconds))
+
+
+def _title(prediction: Prediction) -> str:
+    knobs = " ".join(f"{key}={value}" for key, value in prediction.knobs.items())
+    return f"{prediction.workload} {knobs}"[:150]
+
+
+def _verdict(p: Prediction) -> Text:
+    if p.capacity_bytes is None:
+        return Text(f"takes {format_bytes(p.peak_reserved_bytes)} (predicted); give --gpu NAME or --memory SIZE to see whether it fits")
+    where = f"{p.gpu or 'the given memory'} ({format_bytes(p.capacity_bytes)} for the allocator)"
+    if not p.fits:
+        short = "" if p.failed_allocation_bytes is None else f"; an allocation of {format_bytes(p.failed_allocation_bytes)} fails"
+        return Text(f"✗ does not fit on {where}: needs {format_bytes(p.peak_reserved_bytes)}{short}", style="bold red")
+    text = f"✓ fits on {where}: {format_bytes(p.headroom_bytes or 0)} to spare"
+    if p.num_alloc_retries:
+        return Text(f"{text}, but the allocator has to empty its cache {p.num_alloc_retries} times (slower)", style="bold yellow")
+    return Text(text, style="bold green")
+
+
+def _memory_table(p: Prediction) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("predicted", "first step", "peak"):
+        table.add_column(column, justify="left" if column == "predicted" else "right")
+    table.add_row("allocated (tensors)", format_bytes(p.first_step_allocated_bytes), format_bytes(p.peak_allocated_bytes))
+    table.add_row("reserved (by the allocator)", format_bytes(p.first_step_reserved_bytes), format_bytes(p.peak_reserved_bytes))
+    process = "unknown without --gpu" if p.process_bytes is None else format_bytes(p.process_bytes)
+    table.add_row("whole process (nvidia-smi)", "", process)
+    table.add_row("parameters", "", format_count(p.num_parameters))
+    return table
+
+
+def _breakdown_table(p: Prediction) -> Table:
+    table = Table(title=f"What the memory is at the peak ({p.peak_phase})", title_justify="left", box=None, pad_edge=False)
+    table.add_column("")
+    table.add_column("", justify="right")
+    table.add_column("", justify="right")
+    table.add_column("")
+    total = max(p.peak_reserved_bytes, 1)
+    for category, num_bytes in p.breakdown_bytes.items():
+        if num_bytes:
+            bar = Text("█" * max(1, round(BAR_WIDTH * num_bytes / total)), style=COLOURS.get(category, "white"))
+            table.add_row(category.replace("_", " "), format_bytes(num_bytes), f"{100 * num_bytes / total:.1f} %", bar)
+    return table
+
+
+def _timeline(points: Sequence[Sequence[int]]) -> RenderableType:
+    """Allocated memory over the simulated run, one column a moment."""
+    top = max((reserved for _, _, reserved in points), default=1) or 1
+    columns = 80
+    heights = [max((p[1] for p in points[i * len(points) // columns : max((i + 1) * len(points) // columns, i * len(points) // columns + 1)]), default=0) for i in range(columns)]
+    line = "".join(BLOCKS[min(8, round(8 * h / top))] for h in heights)
+    return Group(Text(), Text("Allocated over build and steps"), Text(line, style="green"))
+
+
+def _largest_table(tensors: list[LargeTensor]) -> Table:
+    table = Table(title="\nLargest tensors at the peak", title_justify="left", box=None, pad_edge=False)
+    for column in ("size", "what", "shape", "made by", "where"):
+        table.add_column(column, justify="right" if column == "size" else "left", overflow="fold")
+    for t in tensors:
+        shape = f"{t.dtype}[{', '.join(map(str, t.shape))}]"
+        what = f"{t.category.replace('_', ' ')} {t.name}".strip()
+        where = " ".join(part for part in (t.module, t.source) if part)
+        table.add_row(format_bytes(t.num_bytes), Text(what, style=COLOURS.get(t.category, "")), shape, t.operator.removeprefix("aten::"), where)
+    return table
+
+
+def _footer(limits: Sequence[str], torch_version: str, seconds: float) -> RenderableType:
+    lines = [Text(f"not modelled: {limit}", style="yellow") for limit in limits]
+    return Group(*lines, Text(f"\nAll numbers are predicted (torch {torch_version}, no GPU used, {seconds:.1f} s).", style="bright_black"))
+
+
+def show_curve(curve: BatchSizeCurve, console: Console) -> None:
+    table = Table(title=f"{curve.workload}: predicted memory by batch size", title_justify="left", box=None, pad_edge=False)
+    for column in ("batch", "allocated", "reserved", "fits", "retries", "source"):
+        table.add_column(column, justify="right")
+    for point in curve.points:
+        table.add_row(
+            str(point.batch_size),
+            format_bytes(point.peak_allocated_bytes),
+            format_bytes(point.peak_reserved_bytes),
+            Text("yes", style="green") if point.fits else Text("no", style="red"),
+            str(point.num_alloc_retries),
+            "simulated" if point.simulated else "interpolated",
+        )
+    console.print(table)
+    console.print(_footer(curve.limits, curve.torch_version, curve.seconds))

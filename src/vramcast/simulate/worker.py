@@ -1,0 +1,110 @@
+"""The process in which a workload is simulated: one JSON request on stdin, one JSON answer on the given file descriptor.
+
+It exists because the simulated device must be under torch before torch starts, and because a user's code may do anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from vramcast.errors import VramcastError, WorkloadError
+
+
+def _budget(request: dict[str, Any]) -> Any:
+    from vramcast.allocator.settings import AllocatorSettings
+    from vramcast.forecast import Budget
+    from vramcast.gpus import find_gpu
+
+    return Budget(
+        gpu=find_gpu(request["gpu"]) if request["gpu"] else None,
+        memory_bytes=request["memory_bytes"],
+        settings=AllocatorSettings.parse(request["allocator"]),
+        settings_text=request["allocator"],
+    )
+
+
+def _session(request: dict[str, Any]) -> Any:
+    from vramcast.gpus import find_gpu
+    from vramcast.simulate import device
+    from vramcast.simulate.session import Session
+    from vramcast.simulate.target import SimulatedGpu
+    from vramcast.simulate.workspaces import gemm_workspaces
+
+    gpu = find_gpu(request["gpu"] or "h200")
+    simulated = SimulatedGpu(gpu.full_name, gpu.capability, gpu.total_bytes, gpu.num_multiprocessors, gpu.max_threads_per_multiprocessor)
+    return Session(device.Device(device.load()), simulated, gemm_workspaces(gpu.capability))
+
+
+def answer(request: dict[str, Any]) -> str:
+    from vramcast.workload import bind_knobs, load_function, parse_reference
+
+    started = time.perf_counter() - request["elapsed_seconds"]
+    reference = parse_reference(request["workload"])
+    session = _session(request)
+    import torch  # noqa: F401  the user's file would import it anyway
+
+    function = load_function(reference)
+    knobs = bind_knobs(function, request["knobs_text"], request["knobs"])
+    budget = _budget(request)
+    if request["batch_sizes"]:
+        return _curve(request, session, function, knobs, budget, started)
+    from vramcast.forecast import forecast
+
+    trace = session.run(function, knobs)
+    shown = {key: value if isinstance(value, int | float | str | bool | None) else str(value) for key, value in knobs.items()}
+    return forecast(trace, budget, workload=request["workload"], knobs=shown, seconds=time.perf_counter() - started).to_json()
+
+
+def _curve(request: dict[str, Any], session: Any, function: Any, knobs: dict[str, Any], budget: Any, started: float) -> str:
+    from vramcast.forecast import batch_size_point
+    from vramcast.interpolate import over_sizes
+    from vramcast.records import BatchSizeCurve
+
+    if "batch_size" not in knobs:
+        raise WorkloadError(f"{request['workload']} has no knob batch_size.", "Give the function a keyword argument batch_size.")
+    limits: set[str] = set()
+
+    def trace_at(batch_size: int) -> Any:
+        trace = session.run(function, {**knobs, "batch_size": batch_size}, steps=3)
+        limits.update(trace.notes)
+        return trace
+
+    points = [
+        batch_size_point(size, trace.events, sizes, budget, simulated=simulated)
+        for size, trace, sizes, simulated in over_sizes(request["batch_sizes"], trace_at)
+    ]
+    import torch
+
+    return BatchSizeCurve(
+        workload=request["workload"],
+        gpu=request["gpu"],
+        capacity_bytes=budget.capacity_bytes,
+        points=points,
+        limits=sorted(limits),
+        torch_version=torch.__version__,
+        seconds=time.perf_counter() - started,
+    ).to_json()
+
+
+def main() -> None:
+    request = json.load(sys.stdin)
+    out = os.fdopen(int(sys.argv[1]), "w")
+    sys.stdin = open(os.devnull)
+    try:
+        result = {"ok": json.loads(answer(request))}
+    except VramcastError as error:
+        result = {"error": {"message": error.message, "advice": error.advice, "exit_code": error.exit_code}}
+    json.dump(result, out)
+    out.close()
+    # the simulated device's threads and tensors need no orderly farewell
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Sizes, counts and times: read from people, written for people."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+
+from vramcast.errors import UsageError
+
+KiB = 2**10
+MiB = 2**20
+GiB = 2**30
+
+_SUFFIXES = {
+    "": 1,
+    "b": 1,
+    "k": KiB,
+    "kib": KiB,
+    "kb": 10**3,
+    "m": MiB,
+    "mib": MiB,
+    "mb": 10**6,
+    "g": GiB,
+    "gib": GiB,
+    "gb": 10**9,
+    "t": 2**40,
+    "tib": 2**40,
+    "tb": 10**12,
+    "p": 2**50,
+    "pib": 2**50,
+    "pb": 10**15,
+}
+_SIZE = re.compile(r"([0-9]{1,24})(?:\.([0-9]{1,12}))?\s*([a-z]*)", re.IGNORECASE | re.ASCII)
+_SIZE_ADVICE = "Write a number above zero and a unit, for example --memory 24GiB (also 512MiB, 80G, 24GB, or plain bytes)."
+
+_BYTE_UNITS = (("B", 1, 0), ("KiB", KiB, 1), ("MiB", MiB, 1), ("GiB", GiB, 2), ("TiB", 2**40, 2), ("PiB", 2**50, 2))
+_COUNT_UNITS = (("", 1, 0), ("K", 10**3, 1), ("M", 10**6, 1), ("B", 10**9, 2), ("T", 10**12, 2))
+
+
+def parse_size(text: str) -> int:
+    """Bytes from "24GiB", "1.5 GiB", "80g" (GiB), "24GB" (10^9) or a plain integer; whole bytes, rounded down."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"not a memory size: {text!r}", _SIZE_ADVICE)
+    whole, fraction, suffix = match[1], match[2] or "", match[3].lower()
+    if suffix not in _SUFFIXES:
+        raise UsageError(f"unknown unit {match[3]!r} in memory size {text!r}", _SIZE_ADVICE)
+    if fraction and _SUFFIXES[suffix] == 1:
+        raise UsageError(f"memory size {text!r} is a fraction of bytes", _SIZE_ADVICE)
+    size = int(whole + fraction) * _SUFFIXES[suffix] // int("1" + "0" * len(fraction))
+    if size == 0:
+        raise UsageError(f"memory size {text!r} is zero", _SIZE_ADVICE)
+    return size
+
+
+def format_bytes(n: int) -> str:
+    """As in "11.39 GiB", "512.0 KiB", "0 B": always binary units, sign kept."""
+    return _scaled(n, _BYTE_UNITS)
+
+
+def format_count(n: int) -> str:
+    """As in "124.4 M", "1.36 B" (thousand millions) or "999"."""
+    return _scaled(n, _COUNT_UNITS)
+
+
+def format_seconds(s: float) -> str:
+    """As in "320 ms", "2.1 s", "3 h 12 min"; "unknown" when not finite."""
+    if not math.isfinite(s):
+        return "unknown"
+    return _sign(s) + _duration(abs(s))
+
+
+def _scaled(n: int, units: tuple[tuple[str, int, int], ...]) -> str:
+    label, unit, digits = _unit_for(abs(n), units)
+    return f"{_sign(n)}{abs(n) / unit:.{digits}f} {label}".rstrip()
+
+
+def _unit_for(n: int, units: tuple[tuple[str, int, int], ...]) -> tuple[str, int, int]:
+    """The smallest unit whose rounded number stays below one of the next unit."""
+    for candidate, (_, next_unit, _) in pairwise(units):
+        _, unit, digits = candidate
+        if round(n / unit, digits) * unit < next_unit:
+            return candidate
+    return units[-1]
+
+
+def _duration(s: float) -> str:
+    if s == 0:
+        return "0 s"
+    if round(s * 1e6) < 1000:
+        return f"{s * 1e6:.0f} µs"
+    if round(s * 1e3) < 1000:
+        return f"{s * 1e3:.0f} ms"
+    if round(s, 1) < 60:
+        return f"{s:.1f} s"
+    return _long_duration(s)
+
+
+def _long_duration(s: float) -> str:
+    if round(s) < 3600:
+        minutes, seconds = divmod(round(s), 60)
+        return f"{minutes} min {seconds} s"
+    if round(s / 60) < 24 * 60:
+        hours, minutes = divmod(round(s / 60), 60)
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(round(s / 3600), 24)
+    return f"{days} d {hours} h"
+
+
+def _sign(n: float) -> str:
+    return "-" if n < 0 else ""

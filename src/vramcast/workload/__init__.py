@@ -1,0 +1,31 @@
+"""From the name of a workload to the function that does one training step.
+
+    parse_reference   text -> where the function is (imports nothing of the user's)
+    load_function     where it is -> the function (imports the user's file: only in a worker process)
+    bind_knobs        function and `key=value` -> checked keyword arguments
+    check_step        what the function returned -> the step
+
+No torch here: the command line's own process imports this package and must stay light.
+"""
+
+from __future__ import annotations
+
+from vramcast.workload.knobs import bind_knobs, describe, split_assignments
+from vramcast.workload.loading import check_step, load_function
+from vramcast.workload.reference import RegisteredWorkload, WorkloadReference, parse_reference
+from vramcast.workload.registry import register, registered_workloads
+from vramcast.workload.tracebacks import user_traceback
+
+__all__ = [
+    "RegisteredWorkload",
+    "WorkloadReference",
+    "bind_knobs",
+    "check_step",
+    "describe",
+    "load_function",
+    "parse_reference",
+    "register",
+    "registered_workloads",
+    "split_assignments",
+    "user_traceback",
+]

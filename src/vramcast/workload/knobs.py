@@ -1,0 +1,214 @@
+"""Knobs: the keyword arguments of a workload's function, given as `key=value` or from Python, checked against its signature."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+
+from vramcast.errors import WorkloadError
+from vramcast.workload.conversion import CannotBeText, convert_text, fits, type_name
+
+Parameter = inspect.Parameter
+EMPTY = Parameter.empty
+SIZE_NAMES = frozenset({"batch_size", "seq_len", "depth", "width", "heads", "layers"})
+SIZE_ENDINGS = ("_size", "_len", "_length")
+
+
+@dataclass(frozen=True)
+class Knob:
+    name: str
+    annotation: object  # EMPTY when nothing is known
+    default: object  # EMPTY when it must be given
+    guessed: bool  # the annotation was taken from the default
+
+    def __str__(self) -> str:
+        kind = "" if self.annotation is EMPTY else f": {type_name(self.annotation)}"
+        return f"{self.name}{kind} (required)" if self.default is EMPTY else f"{self.name}{kind} = {_shown(self.default)}"
+
+    @property
+    def brief(self) -> str:
+        return f"{self.name} (required)" if self.default is EMPTY else f"{self.name}={_shown(self.default)}"
+
+
+@dataclass(frozen=True)
+class Knobs:
+    of: str  # the function's name
+    known: Mapping[str, Knob]
+    open: bool  # the function takes **kwargs
+
+    def advice(self) -> str:
+        return f"Knobs of {self.of}: {', '.join(knob.brief for knob in self.known.values())}." if self.known else f"{self.of} has no knobs."
+
+
+def split_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """`["batch_size=8"]` -> `{"batch_size": "8"}`; a value may itself hold '='."""
+    values: dict[str, str] = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        key = key.strip()
+        if not equals:
+            raise WorkloadError(f"The knob {assignment!r} has no '='.", "Write knobs as key=value, for example batch_size=8.")
+        if not key:
+            raise WorkloadError(f"{assignment!r} has no knob's name before the '='.", "Write knobs as key=value, for example batch_size=8.")
+        if key in values:
+            raise WorkloadError(f"The knob {key!r} is given twice: {values[key]!r} and {value.strip()!r}.", "Give it once.")
+        values[key] = value.strip()
+    return values
+
+
+def bind_knobs(function: Callable[..., object], text_values: Mapping[str, str], values: Mapping[str, object]) -> dict[str, object]:
+    """The keyword arguments for `function`, defaults included, so that a record can say every value that was in force."""
+    knobs = _knobs_of(function)
+    _check_names(knobs, text_values, values)
+    bound = {name: knob.default for name, knob in knobs.known.items() if knob.default is not EMPTY}
+    for name, text in text_values.items():
+        bound[name] = _convert(_knob(knobs, name), text)
+    for name, value in values.items():
+        bound[name] = _checked(_knob(knobs, name), value)
+    for name in (*text_values, *values):
+        _check_size(_knob(knobs, name), bound[name])
+    return bound
+
+
+def describe(function: Callable[..., object]) -> str:
+    """One line a knob, for help."""
+    knobs = _knobs_of(function)
+    lines = [str(knob) for knob in knobs.known.values()] + ["any other key=value"] * knobs.open
+    return "\n".join(lines) or "(no knobs)"
+
+
+def _knobs_of(function: Callable[..., object]) -> Knobs:
+    name = getattr(function, "__name__", type(function).__name__)
+    parameters = _signature(function, name).parameters.values()
+    hints = _hints(function, parameters)
+    known: dict[str, Knob] = {}
+    for parameter in parameters:
+        if parameter.kind is Parameter.POSITIONAL_ONLY:
+            raise WorkloadError(
+                f"The parameter {parameter.name!r} of {name} is positional-only and cannot be given as a knob.",
+                f"Remove the '/' from the signature of {name}: knobs are keyword arguments.",
+            )
+        if parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
+            known[parameter.name] = _knob_of(parameter, hints.get(parameter.name, EMPTY))
+    return Knobs(name, known, any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters))
+
+
+def _knob_of(parameter: Parameter, annotation: object) -> Knob:
+    default = parameter.default
+    if not _is_type(annotation):
+        annotation = EMPTY
+    if annotation is EMPTY and isinstance(default, bool | int | float | str | Enum):
+        return Knob(parameter.name, type(default), default, guessed=True)
+    if default is None:  # `x: int = None` is common and means `int | None`; an unknown x may be none too
+        annotation = typing.Union[typing.Any if annotation is EMPTY else annotation, None]  # noqa: UP007 - made at run time
+    return Knob(parameter.name, annotation, default, guessed=False)
+
+
+def _is_type(annotation: object) -> bool:
+    """Python allows any object as an annotation: `x: 5`, `x: [1, 2]`."""
+    return annotation is None or callable(annotation) or typing.get_origin(annotation) is not None
+
+
+def _signature(function: Callable[..., object], name: str) -> inspect.Signature:
+    try:
+        if sys.version_info >= (3, 14):  # there annotations are evaluated late, and one that cannot be must not stop the rest
+            import annotationlib
+
+            return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
+        return inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise WorkloadError(
+            f"The parameters of {name} cannot be read: {error}.", "Write the workload as a plain Python function."
+        ) from error
+
+
+def _hints(function: Callable[..., object], parameters: Iterable[Parameter]) -> dict[str, object]:
+    """Annotations as objects. One that cannot be evaluated (imported under TYPE_CHECKING, say) must not take the others with it."""
+    annotated = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    try:
+        return dict(typing.get_type_hints(annotated))
+    except Exception:  # noqa: BLE001 - evaluating a user's annotation may raise anything
+        names = getattr(inspect.unwrap(annotated), "__globals__", {})
+        return {parameter.name: _evaluated(parameter.annotation, names) for parameter in parameters}
+
+
+def _evaluated(annotation: object, names: dict[str, object]) -> object:
+    if isinstance(annotation, str):
+        try:
+            return eval(annotation, {**vars(typing), **names})
+        except Exception:  # noqa: BLE001 - as above
+            return EMPTY
+    return EMPTY if isinstance(annotation, typing.ForwardRef) else annotation
+
+
+def _check_names(knobs: Knobs, text_values: Mapping[str, str], values: Mapping[str, object]) -> None:
+    both = [name for name in text_values if name in values]
+    if both:
+        raise WorkloadError(f"The knob {both[0]!r} is given twice: {text_values[both[0]]!r} and {values[both[0]]!r}.", "Give it once.")
+    given = [*text_values, *values]
+    unknown = [] if knobs.open else [name for name in given if name not in knobs.known]
+    if unknown:
+        close = get_close_matches(unknown[0], knobs.known, n=1)
+        hint = f"Did you mean {close[0]!r}? " if close else ""
+        raise WorkloadError(f"{knobs.of} has no knob {unknown[0]!r}.", hint + knobs.advice())
+    missing = [name for name, knob in knobs.known.items() if knob.default is EMPTY and name not in given]
+    if missing:
+        shown = " ".join(f"{name}=..." for name in missing)
+        raise WorkloadError(f"{knobs.of} needs {_listed(missing)}, which has no default.", f"Add {shown}. {knobs.advice()}")
+
+
+def _knob(knobs: Knobs, name: str) -> Knob:
+    return knobs.known.get(name) or Knob(name, EMPTY, EMPTY, guessed=False)
+
+
+def _convert(knob: Knob, text: str) -> object:
+    try:
+        return convert_text(text, knob.annotation)
+    except CannotBeText as error:
+        raise WorkloadError(
+            f"The knob {knob.name!r} of type {error} cannot be given as text ({text!r}).",
+            "Give it a type such as int, float, bool, str, Literal or Enum, and make the object inside the function.",
+        ) from None
+    except ValueError:
+        raise _misfit(knob, text) from None
+
+
+def _checked(knob: Knob, value: object) -> object:
+    if not fits(value, knob.annotation):
+        raise _misfit(knob, value)
+    return value
+
+
+def _misfit(knob: Knob, value: object) -> WorkloadError:
+    expected = type_name(knob.annotation)
+    advice = f"Give {knob.name} a value that is {expected}."
+    if knob.guessed:
+        advice = f"The type was taken from the default {knob.brief}: annotate the parameter if other values are right."
+    return WorkloadError(f"The knob {knob.name!r} is {value!r}, expected {expected}.", advice)
+
+
+def _check_size(knob: Knob, value: object) -> None:
+    if not _is_size(knob.name) or not isinstance(value, int) or isinstance(value, bool) or value > 0:
+        return
+    if isinstance(knob.default, int) and knob.default <= 0:  # num_workers=0: the function itself gives zero a meaning
+        return
+    raise WorkloadError(f"The knob {knob.name!r} is {value}, expected 1 or more.", f"Give {knob.name} a positive whole number.")
+
+
+def _is_size(name: str) -> bool:
+    return name in SIZE_NAMES or name.endswith(SIZE_ENDINGS) or name.startswith("num_")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Enum):
+        return value.name
+    return value if isinstance(value, str) and value else repr(value)
+
+
+def _listed(names: list[str]) -> str:
+    return "the knob " + repr(names[0]) if len(names) == 1 else "the knobs " + ", ".join(map(repr, names))

@@ -1,0 +1,182 @@
+"""The user's function and the step it returns. Runs in the worker process: importing a user's file may do anything."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from vramcast.errors import VramcastError, WorkloadError
+from vramcast.workload.reference import WorkloadReference
+from vramcast.workload.tracebacks import shown_path, user_traceback
+
+__all__ = ["check_step", "load_function", "user_traceback"]
+
+EXPECTED = "A workload's function returns a function without arguments that does one training step and returns the loss."
+
+
+def load_function(reference: WorkloadReference) -> Callable[..., Any]:
+    """Import where the workload is and return its function."""
+    module = _import(reference)
+    missing = object()
+    function = getattr(module, reference.function, missing)
+    if function is missing:
+        raise _no_such_function(module, reference)
+    if not callable(function):
+        raise WorkloadError(
+            f"{reference.function!r} in {_shown(reference)} is not a function but {_a(function)}.", _advice_functions(module, reference)
+        )
+    return function
+
+
+def check_step(value: object) -> Callable[[], Any]:
+    """What a workload's function returned, if it can be called as a step."""
+    if not callable(value):
+        raise WorkloadError(f"The workload's function returned {_a(value)}, not a step to call.", f"{EXPECTED} {_hint(value)}".strip())
+    if hasattr(value, "forward") and hasattr(value, "parameters"):  # a torch module, told without importing torch
+        raise WorkloadError(
+            f"The workload's function returned a model ({type(value).__name__}), not a step to call.",
+            f"{EXPECTED} Write `def step(): ...` with forward, backward and optimizer, and `return step`.",
+        )
+    needed = _required_parameters(value)
+    if needed:
+        raise WorkloadError(
+            f"The step the workload's function returned needs arguments ({', '.join(needed)}).",
+            f"{EXPECTED} Make the batch inside the step.",
+        )
+    return value
+
+
+def _import(reference: WorkloadReference) -> ModuleType:
+    try:
+        return _import_file(reference.path) if reference.path else _import_module(reference)
+    except VramcastError:
+        raise
+    except SystemExit as error:
+        raise WorkloadError(
+            f"{_shown(reference)} ended the program while it was imported (exit code {error.code}).",
+            'Put what runs the script under `if __name__ == "__main__":`.',
+        ) from error
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":  # memory that does not suffice is a result, not a mistake in the file
+            raise
+        raise _import_failure(reference, error) from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    # The folder stays on sys.path: build() may import its neighbours later. The name is unique because the user's file may be called
+    # like a module that exists (`torch.py`, `test.py`), and the same for one path so that what it defines can be found again.
+    _put_on_path(str(path.parent))
+    name = f"vramcast_workload_{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, f"a .py file always has a loader: {path}"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: dataclasses and pickle look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def _import_module(reference: WorkloadReference) -> ModuleType:
+    assert reference.module is not None, f"a reference has a path or a module: {reference}"
+    _put_on_path(os.getcwd())
+    try:
+        return importlib.import_module(reference.module)
+    except ModuleNotFoundError as error:
+        absent = error.name or ""
+        if reference.module != absent and not reference.module.startswith(f"{absent}."):
+            raise  # the module is there; something it imports is not
+        raise WorkloadError(
+            f"There is no module {reference.module!r} (named by {reference.text!r}; {absent!r} was not found).",
+            f"Install the package that has it in this environment, start from the folder that has it (now {os.getcwd()}), "
+            "or name the file: path/to/file.py:function.",
+        ) from error
+
+
+def _put_on_path(folder: str) -> None:
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
+def _import_failure(reference: WorkloadReference, error: Exception) -> WorkloadError:
+    if isinstance(error, SyntaxError) and error.filename and os.path.isfile(error.filename):
+        return _syntax_failure(error)
+    torch = sys.modules.get("torch")
+    hide_roots = [str(Path(torch.__file__).parent)] if torch is not None and torch.__file__ else []
+    message = f"{_shown(reference)} cannot be imported:\n{user_traceback(error, hide_roots)}"
+    return WorkloadError(message, _advice_for_import(reference, error))
+
+
+def _syntax_failure(error: SyntaxError) -> WorkloadError:
+    where = f"{shown_path(str(error.filename))}:{error.lineno}"
+    text = f"\n    {error.text.strip()}" if error.text else ""
+    return WorkloadError(f"{where} is not valid Python: {error.msg}{text}", "Correct that line.")
+
+
+def _advice_for_import(reference: WorkloadReference, error: Exception) -> str:
+    if isinstance(error, ImportError) and "relative import" in str(error):
+        return "A file that imports relative to its package is named as package.module:function, started from the folder of the package."
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"Install what provides {error.name.partition('.')[0]!r} in the environment of {sys.executable}, or correct the import."
+    return f"Make `import {reference.path.stem if reference.path else reference.module}` work first; vramcast runs the file as it is."
+
+
+def _no_such_function(module: ModuleType, reference: WorkloadReference) -> WorkloadError:
+    close = get_close_matches(reference.function, _public_functions(module), n=1)
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    return WorkloadError(
+        f"There is no function {reference.function!r} in {_shown(reference)}.", f"{hint}{_advice_functions(module, reference)}"
+    )
+
+
+def _advice_functions(module: ModuleType, reference: WorkloadReference) -> str:
+    names = _public_functions(module)
+    if not names:
+        return f"{_shown(reference)} defines no public function: write one, `def build(*, batch_size=8): ...`. {EXPECTED}"
+    return f"Functions there: {', '.join(names)}."
+
+
+def _public_functions(module: ModuleType) -> list[str]:
+    return [
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and not name.startswith("_") and value.__module__ == module.__name__
+    ]
+
+
+def _required_parameters(step: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(step).parameters.values()
+    except (TypeError, ValueError):  # a callable written in C says nothing about its arguments
+        return []
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [parameter.name for parameter in parameters if parameter.default is inspect.Parameter.empty and parameter.kind not in optional]
+
+
+def _shown(reference: WorkloadReference) -> str:
+    return shown_path(str(reference.path)) if reference.path else f"the module {reference.module}"
+
+
+def _a(value: object) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__}"
+
+
+def _hint(value: object) -> str:
+    if value is None:
+        return "Is `return step` missing at its end?"
+    if isinstance(value, tuple | list) and any(map(callable, value)):
+        return "Return the step alone; it keeps hold of model and optimizer by itself."
+    if type(value).__name__ in ("Tensor", "float"):
+        return "Write `return step`, without calling it."
+    return ""

@@ -1,0 +1,133 @@
+"""Where a workload is: `path/to/file.py:function`, `package.module:function`, or a registered name.
+
+Everything that can be checked without importing the user's code is checked here, in the parent process, so that a mistyped name
+is answered at once and not after a worker has imported torch.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Literal
+
+from vramcast.errors import WorkloadError
+from vramcast.workload.registry import DEFAULT_FUNCTION, RegisteredWorkload, find_registered, is_module_name, registered_workloads
+
+__all__ = ["RegisteredWorkload", "WorkloadReference", "parse_reference"]
+
+FORMS = "Name a workload as path/to/file.py:function, package.module:function, or by a registered name."
+FEW_FILES = 12
+
+
+@dataclass(frozen=True)
+class WorkloadReference:
+    """Plain values only: the parent sends it to the worker, which need not know the same registrations."""
+
+    text: str
+    kind: Literal["file", "module", "registered"]
+    function: str
+    path: Path | None = None
+    module: str | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_reference(text: str) -> WorkloadReference:
+    text = text.strip()
+    if not text:
+        raise WorkloadError("The workload's name is empty.", FORMS)
+    target, function = _split(text)
+    if _looks_like_a_file(target):
+        _check_function_name(text, function)
+        return WorkloadReference(text, "file", function or DEFAULT_FUNCTION, path=_existing_file(target))
+    if function is None:
+        return _registered(text)
+    _check_function_name(text, function)
+    if not is_module_name(target):
+        raise WorkloadError(f"{target!r} in {text!r} is neither a .py file nor a module's name.", FORMS)
+    return WorkloadReference(text, "module", function, module=target)
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    """At the last colon, unless that is the colon of a Windows drive."""
+    target, colon, function = text.rpartition(":")
+    if not colon or "/" in function or "\\" in function:
+        return text, None
+    return target, function
+
+
+def _looks_like_a_file(target: str) -> bool:
+    # A folder without a slash in its name may be a package, so it is no path here.
+    if target.endswith(".py") or target.startswith("~"):
+        return True
+    is_path = "/" in target or os.sep in target or os.path.isfile(target)
+    return is_path and find_registered(target) is None
+
+
+def _check_function_name(text: str, function: str | None) -> None:
+    if function is None or function.isidentifier():
+        return
+    if not function:
+        raise WorkloadError(f"{text!r} names no function after the colon.", f"Write the function's name, for example {text}build.")
+    raise WorkloadError(f"{function!r} in {text!r} is not a function's name.", FORMS)
+
+
+def _registered(text: str) -> WorkloadReference:
+    workload = find_registered(text)
+    if workload is not None:
+        return WorkloadReference(text, "registered", workload.function, module=workload.module)
+    if os.path.isdir(text):
+        raise _is_a_folder(text)
+    raise WorkloadError(f"There is no workload named {text!r}.", _advice_for_unknown(text))
+
+
+def _advice_for_unknown(text: str) -> str:
+    if os.path.isfile(f"{text}.py"):
+        return f"There is a file {text}.py: write {text}.py:{DEFAULT_FUNCTION}."
+    known = list(registered_workloads())
+    close = get_close_matches(text, known, n=1)
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    names = f"Registered names: {', '.join(known)}." if known else "No names are registered."
+    return f"{hint}{names} {FORMS}"
+
+
+def _existing_file(target: str) -> Path:
+    shown = os.path.expanduser(target)
+    if os.path.isdir(shown):
+        raise _is_a_folder(target)
+    if not os.path.isfile(shown):
+        raise WorkloadError(f"There is no file {target!r} (looked for {os.path.abspath(shown)}).", _advice_for_missing(shown))
+    if not shown.endswith(".py"):
+        raise WorkloadError(f"{target!r} is not a Python file: its name does not end in .py.", FORMS)
+    # Resolved as Python does for a script it starts: the neighbours of a linked file are those of the file itself.
+    return Path(shown).resolve()
+
+
+def _is_a_folder(target: str) -> WorkloadError:
+    return WorkloadError(f"{target!r} is a folder, not a Python file.", _files_in(os.path.expanduser(target)) or FORMS)
+
+
+def _advice_for_missing(path: str) -> str:
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        return f"The folder {folder!r} does not exist either: check the path."
+    close = get_close_matches(os.path.basename(path), _python_files(folder), n=1)
+    hint = f"Did you mean {os.path.join(os.path.dirname(path), close[0])}? " if close else ""
+    return hint + (_files_in(folder) or "Check the path.")
+
+
+def _files_in(folder: str) -> str:
+    names = _python_files(folder)
+    if not names:
+        return f"The folder {folder!r} has no .py files."
+    return f"Python files in {folder!r}: {', '.join(names)}." if len(names) <= FEW_FILES else ""
+
+
+def _python_files(folder: str) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if name.endswith(".py") and name != "__init__.py")
+    except OSError:  # a folder that may not be read: there is nothing to suggest
+        return []

@@ -1,0 +1,70 @@
+"""Workloads that have a name of their own: registered by code, or by an installed package's entry points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+
+from vramcast.errors import WorkloadError
+
+ENTRY_POINT_GROUP = "vramcast.workloads"
+DEFAULT_FUNCTION = "build"
+
+
+@dataclass(frozen=True)
+class RegisteredWorkload:
+    name: str
+    module: str
+    function: str
+    description: str = ""
+
+
+_registered: dict[str, RegisteredWorkload] = {}
+
+
+def register(name: str, target: str, description: str = "") -> RegisteredWorkload:
+    """Give `module:function` a name of its own. Nothing is imported until the workload is used."""
+    module, _, function = target.partition(":")
+    if not name.strip() or ":" in name:
+        raise WorkloadError(f"A workload cannot be registered under the name {name!r}.", "Choose a name that is not empty and has no ':'.")
+    if not is_module_name(module) or not function.isidentifier():
+        raise WorkloadError(f"The workload {name!r} is registered for {target!r}, which is not 'package.module:function'.")
+    workload = RegisteredWorkload(name, module, function, description)
+    known = _registered.setdefault(name, workload)
+    if (known.module, known.function) != (module, function):
+        raise WorkloadError(
+            f"The workload name {name!r} is taken by {known.module}:{known.function} and cannot also mean {target}.",
+            "Register it under another name.",
+        )
+    return known
+
+
+def find_registered(name: str) -> RegisteredWorkload | None:
+    # Code's own registrations come first: they cost nothing to look up, entry points read every installed package's metadata.
+    return _registered.get(name) or _from_entry_points().get(name)
+
+
+def registered_workloads() -> dict[str, RegisteredWorkload]:
+    """Every known name, sorted; a registration in code wins over an entry point of the same name."""
+    return dict(sorted({**_from_entry_points(), **_registered}.items()))
+
+
+def is_module_name(text: str) -> bool:
+    return all(part.isidentifier() for part in text.split("."))
+
+
+@cache
+def _from_entry_points() -> dict[str, RegisteredWorkload]:
+    found = {}
+    for entry in metadata.entry_points(group=ENTRY_POINT_GROUP):
+        module, function = _target_of(entry)
+        origin = f"from the package {entry.dist.name}" if entry.dist else "from an installed package"
+        if is_module_name(module):  # one package's mistake must not take the names of all others with it
+            found[entry.name] = RegisteredWorkload(entry.name, module, function or DEFAULT_FUNCTION, origin)
+    return found
+
+
+def _target_of(entry: metadata.EntryPoint) -> tuple[str, str]:
+    module, _, function = entry.value.partition("[")[0].partition(":")
+    return module.strip(), function.strip()

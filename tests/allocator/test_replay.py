@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from vramcast.allocator import EMPTY_CACHE, AllocatorSettings, live_at, replay, timeline
+
+MIB = 2**20
+
+EVENTS = [1, 2, 0, -1, 3, -3, 0, EMPTY_CACHE, -2]
+SIZES = [30 * MIB, 40 * MIB, 60 * MIB]
+
+
+def test_a_replay_reports_both_peaks_and_where_they_were_first_reached() -> None:
+    result = replay(EVENTS, SIZES)
+    assert (result.peak_allocated_bytes, result.allocated_peak_event) == (100 * MIB, 4)
+    assert (result.peak_reserved_bytes, result.reserved_peak_event) == (130 * MIB, 4)
+    assert (result.fits, result.out_of_memory, result.num_alloc_retries) == (True, None, 0)
+
+
+def test_peaks_so_far_are_noted_at_every_mark_and_at_the_end() -> None:
+    result = replay(EVENTS, SIZES)
+    assert result.reserved_after_step == (70 * MIB, 130 * MIB, 130 * MIB)
+    assert result.peak_allocated_after_step == (70 * MIB, 100 * MIB, 100 * MIB)
+
+
+def test_a_capacity_can_cost_a_retry_and_still_fit() -> None:
+    result = replay(EVENTS, SIZES, capacity_bytes=110 * MIB)
+    assert (result.fits, result.num_alloc_retries, result.peak_reserved_bytes) == (True, 1, 100 * MIB)
+
+
+def test_a_replay_that_does_not_fit_says_at_which_event() -> None:
+    result = replay(EVENTS, SIZES, capacity_bytes=90 * MIB)
+    assert not result.fits
+    assert result.out_of_memory is not None
+    assert (result.out_of_memory.event_index, result.out_of_memory.requested_bytes) == (4, 60 * MIB)
+    assert result.reserved_after_step[-1] == result.peak_reserved_bytes == 70 * MIB
+
+
+def test_settings_reach_the_allocator() -> None:
+    assert replay([1], [33 * MIB], AllocatorSettings(expandable_segments=True)).peak_reserved_bytes == 40 * MIB
+
+
+def test_an_empty_replay_has_no_peak_events() -> None:
+    result = replay([], [])
+    assert (result.peak_reserved_bytes, result.allocated_peak_event, result.reserved_peak_event) == (0, -1, -1)
+
+
+@pytest.mark.parametrize(("event_index", "live"), [(0, [1]), (2, [1, 2]), (3, [2]), (4, [2, 3]), (8, [])])
+def test_live_at_lists_what_is_allocated_just_after_an_event(event_index: int, live: list[int]) -> None:
+    assert live_at(EVENTS, event_index) == live
+
+
+def test_a_short_timeline_has_every_event() -> None:
+    points = timeline(EVENTS, SIZES)
+    assert [index for index, _, _ in points] == list(range(len(EVENTS)))
+    assert points[4] == (4, 100 * MIB, 130 * MIB)
+    assert points[7] == (7, 40 * MIB, 40 * MIB)
+
+
+def test_a_thinned_timeline_keeps_both_maxima() -> None:
+    sizes = [((index * 7919) % 50 + 1) * MIB for index in range(1000)]
+    events = [event for index in range(1, 1001) for event in ((index, -index) if index % 3 else (index,))]
+    events += [-index for index in range(3, 1001, 3)]
+    points, whole = timeline(events, sizes, points=50), replay(events, sizes)
+    assert len(points) <= 50
+    assert max(allocated for _, allocated, _ in points) == whole.peak_allocated_bytes
+    assert max(reserved for _, _, reserved in points) == whole.peak_reserved_bytes
+
+
+def test_a_hundred_thousand_events_take_about_half_a_second_at_most() -> None:
+    sizes = [((index * 7919) % 4000 + 1) * 4096 for index in range(50_000)]
+    events = [event for index in range(1, 50_001) for event in ((index, 200 - index) if index > 200 else (index,))]
+    began = time.perf_counter()
+    replay(events, sizes)
+    # Generous, for busy machines: a linear scan would take minutes.
+    assert time.perf_counter() - began < 3.0
