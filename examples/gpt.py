@@ -61,7 +61,7 @@ class GPT(nn.Module):
 def make_optimizer(name: str, model: nn.Module) -> torch.optim.Optimizer:
     if name == "sgd":
         return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    return torch.optim.AdamW(model.parameters(), lr=3e-4, fused=name == "adamw-fused")
+    return torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True if name == "adamw-fused" else None)
 
 
 def build(

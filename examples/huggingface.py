@@ -61,7 +61,7 @@ def build(
     precision: Literal["fp32", "amp", "bf16"] = "amp",
     attention: Literal["sdpa", "eager"] = "sdpa",
     checkpointing: bool = False,
-    fused: bool = True,
+    fused: bool | None = None,
 ) -> Callable[[], Tensor]:
     with DEVICE:  # makes the weights on the GPU, not on the CPU first
         model = make_model(

@@ -89,7 +89,7 @@ def breakdown(trace: Trace, shown: Replay) -> dict[str, int]:
 
 def largest_tensors(trace: Trace, event: int) -> list[LargeTensor]:
     alive = sorted(live_at(trace.events, event), key=lambda number: -trace.sizes[number - 1])[:NUM_LARGEST]
-    found = [trace.details[number] for number in alive if number in trace.details]
+    found = [trace.detail_of(number) for number in alive]
     return [LargeTensor(**{**asdict(detail), "shape": list(detail.shape)}) for detail in found]
 
 

@@ -12,6 +12,9 @@ from vramcast.allocator import AllocatorSettings, OutOfMemory
 MIB = 2**20
 
 
+UNIT, ORIGIN = 2 << 20, 1 << 20
+
+
 @dataclass
 class Cell:
     size: int
@@ -54,7 +57,7 @@ class ReferenceAllocator:
             self.granule = {False: 2 * MIB, True: settings.large_segment_bytes}
             for is_large, address in ((False, 0), (True, 2**50)):
                 self.chains.append(Chain(address, is_large, [Cell(2**24 * self.granule[is_large], is_mapped=False)]))
-        self.lowest_address = 2**52
+        self.lowest_unit = ORIGIN - 16  # everything from here up belongs to the process
         self.clock = 0
         self.peak_allocated_bytes = self.peak_reserved_bytes = self.num_alloc_retries = 0
 
@@ -178,10 +181,20 @@ class ReferenceAllocator:
             return None
         if self.settings.expandable_segments:
             return self.grow_expandable(self.chains[is_large], size)
-        self.lowest_address -= segment
-        self.chains.append(Chain(self.lowest_address, is_large, [Cell(segment)]))
+        self.chains.append(Chain(self.address_for(segment), is_large, [Cell(segment)]))
         self.note_reserved()
         return self.chains[-1], 0
+
+    def address_for(self, segment: int) -> int:
+        """The lowest free place; else a new range of a multiple of 32 MiB below all others. In units of 2 MiB."""
+        taken = {range(ORIGIN - 16, ORIGIN - 4), *(range(c.address // UNIT, (c.address + sum(x.size for x in c.cells)) // UNIT) for c in self.chains)}
+        units, step = segment // UNIT, 16 if segment >= 16 * UNIT else 1
+        for start in range(-(-self.lowest_unit // step) * step, ORIGIN + 256 - units + 1, step):
+            crosses_arena = start < ORIGIN < start + units
+            if not crosses_arena and all(start >= t.stop or start + units <= t.start for t in taken):
+                return start * UNIT
+        self.lowest_unit -= -(-units // 16) * 16
+        return self.lowest_unit * UNIT
 
     def note_reserved(self) -> None:
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)

@@ -7,6 +7,8 @@ Segments of 32 MiB and more begin at multiples of 32 MiB.
 
 from __future__ import annotations
 
+from bisect import insort
+
 UNIT_BYTES = 2 << 20
 RANGE_UNITS = 16
 ARENA_UNITS = 256
@@ -34,16 +36,18 @@ class AddressSpace:
         whole = -(-units // RANGE_UNITS) * RANGE_UNITS
         self._lowest -= whole
         if whole > units:
-            self._gaps.insert(0, (self._lowest + units, whole - units))
+            self._add_gap(self._lowest + units, whole - units)
         return self._lowest * UNIT_BYTES
 
     def give_back(self, address: int, num_bytes: int) -> None:
-        start, units = address // UNIT_BYTES, -(-num_bytes // UNIT_BYTES)
-        self._gaps.append((start, units))
-        self._gaps.sort()
+        self._add_gap(address // UNIT_BYTES, -(-num_bytes // UNIT_BYTES))
+
+    def _add_gap(self, start: int, units: int) -> None:
+        """Neighbouring gaps become one, except across the beginning of the arena."""
+        insort(self._gaps, (start, units))
         merged: list[tuple[int, int]] = []
         for gap in self._gaps:
-            if merged and merged[-1][0] + merged[-1][1] == gap[0] and gap[0] != ORIGIN:
+            if merged and sum(merged[-1]) == gap[0] and gap[0] != ORIGIN:
                 merged[-1] = (merged[-1][0], merged[-1][1] + gap[1])
             else:
                 merged.append(gap)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 
+from vramcast.allocator.addresses import AddressSpace
 from vramcast.allocator.blocks import (
     IN_USE,
     MIN_BLOCK_BYTES,
@@ -17,7 +18,6 @@ from vramcast.allocator.blocks import (
     SEGMENT_ROUNDING_BYTES,
     SMALL_REQUEST_BYTES,
     SMALL_SEGMENT_BYTES,
-    DescendingAddresses,
     DeviceMemory,
     Pool,
     Segment,
@@ -61,7 +61,7 @@ class CachingAllocator:
         self._large = self._large_pool()
         self._blocks_in_use: dict[int, Span] = {}
         self._segment_heads: dict[int, Span] = {}
-        self._addresses = DescendingAddresses()
+        self._addresses = AddressSpace()
         self._expandable = self._expandable_segments() if settings.expandable_segments else {}
 
     @property

@@ -8,9 +8,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.simulate import meta_kernels
 from vramcast.simulate.build import build, torch_folder
 
@@ -31,7 +32,6 @@ class Allocation(ctypes.Structure):
     ]
 
 
-EMPTY_CACHE = -(2**62)  # as in allocator/replay.py
 SITE_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64)
 META_LOADER = ctypes.CFUNCTYPE(ctypes.c_int32)
 _RESULT_TYPES = {
@@ -40,6 +40,7 @@ _RESULT_TYPES = {
     "vramcast_shapes": ctypes.POINTER(ctypes.c_int64),
     "vramcast_name": ctypes.c_char_p,
     "vramcast_num_events": ctypes.c_int64,
+    "vramcast_num_shapes": ctypes.c_int64,
     "vramcast_num_allocations": ctypes.c_int64,
     "vramcast_alloc": ctypes.c_int64,
     "vramcast_allocated": ctypes.c_int64,
@@ -127,14 +128,17 @@ class Device:
     def events(self) -> list[int]:
         return self.library.vramcast_events()[: self.library.vramcast_num_events()]  # type: ignore[no-any-return]
 
-    def allocations(self) -> list[Allocation]:
-        return self.library.vramcast_allocations()[: self.library.vramcast_num_allocations()]  # type: ignore[no-any-return]
+    def allocations(self) -> Sequence[Allocation]:
+        """A copy: it stays as it is when the device goes on."""
+        count = self.library.vramcast_num_allocations()
+        return (Allocation * count).from_buffer_copy(ctypes.string_at(self.library.vramcast_allocations(), count * ctypes.sizeof(Allocation)))
+
+    def shapes(self) -> Sequence[int]:
+        """All dimensions of all allocations; an Allocation knows where its own are."""
+        return self.library.vramcast_shapes()[: self.library.vramcast_num_shapes()]  # type: ignore[no-any-return]
 
     def name(self, index: int) -> str:
         return self.library.vramcast_name(index).decode() if index >= 0 else ""
-
-    def shape(self, allocation: Allocation) -> tuple[int, ...]:
-        return tuple(self.library.vramcast_shapes()[allocation.shape_offset : allocation.shape_offset + allocation.num_dims])
 
     def block_id(self, address: int) -> int:
         """The number of the live allocation at an address (a storage's data_ptr), or 0."""

@@ -62,7 +62,7 @@ class Ownership:
                 yield from group["params"]
 
     def _module_tensors(self) -> Iterator[tuple[str, torch.Tensor, str]]:
-        names = self._module_names()
+        names = self.module_names()
         for key, reference in list(self._modules.items()):
             module = reference()
             if module is None:
@@ -73,7 +73,7 @@ class Ownership:
                     if tensor is not None:
                         yield f"{prefix}.{name}" if prefix else name, tensor, kind
 
-    def _module_names(self) -> dict[int, str]:
+    def module_names(self) -> dict[int, str]:
         """Dotted names from the outermost modules down."""
         alive = {key: module for key, reference in self._modules.items() if (module := reference()) is not None}
         names: dict[int, str] = {}
@@ -86,9 +86,6 @@ class Ownership:
     def outermost(modules: list[torch.nn.Module]) -> list[torch.nn.Module]:
         children = {id(child) for module in modules for child in module.children()}
         return [module for module in modules if id(module) not in children]
-
-    def module_name(self, module: Any) -> str:
-        return self._module_names().get(id(module), "") or type(module).__name__
 
     def _note_gradients(self) -> None:
         for parameter in self._parameters():

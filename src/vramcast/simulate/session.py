@@ -11,14 +11,13 @@ from typing import Any
 from vramcast.errors import WorkloadError
 from vramcast.simulate.device import Allocation, Device
 from vramcast.simulate.target import SimulatedGpu
-from vramcast.simulate.trace import AllocationDetail, Trace
+from vramcast.simulate.trace import AllocationDetail, Trace, in_canonical_order
 from vramcast.workload import bind_knobs, check_step, user_traceback
 
 STEPS = 4  # the first has no optimizer state, the second allocates it, the next ones show whether memory still grows
 SITE_MINIMUM_BYTES = 64 << 10
 UPDATE = 2
 CATEGORY_OF_PHASE = {0: "activations", 1: "temporaries", UPDATE: "temporaries"}
-PHASE_NAMES = {0: "forward", 1: "backward", UPDATE: "update"}
 
 
 class Session:
@@ -32,6 +31,7 @@ class Session:
         device.set_gpu(gpu.num_multiprocessors, gpu.max_threads_per_multiprocessor, *workspaces)
         kernels.install(device.library, gpu.capability, gpu.num_multiprocessors)
         kernels.Target.notes = gpu.notes
+        gc.freeze()  # what the imports made stays: later collections look only at the workload's objects
 
     def run(self, function: Callable[..., Any], knobs: dict[str, Any], steps: int = STEPS) -> Trace:
         """Build with these knobs, step, and give the trace."""
@@ -91,52 +91,49 @@ class Session:
     def _describe(self, sites: Any, ownership: Any) -> Trace:
         import torch
 
-        allocations = self.device.allocations()
-        categories = [self._category(number, a, ownership) for number, a in enumerate(allocations, 1)]
-        details = {}
-        # the largest tensors of each moment are among the largest of all
-        largest = sorted(range(len(allocations)), key=lambda i: -allocations[i].num_bytes)[:2000]
-        seen_by_sequence = {a.sequence_number: a.site for a in allocations if a.site >= 0}
-        for index in largest:
-            details[index + 1] = self._detail(index + 1, allocations[index], categories[index], sites, ownership, seen_by_sequence)
+        allocations, shapes = self.device.allocations(), self.device.shapes()
+        names = ownership.module_names()
+        site_of_sequence = {a.sequence_number: a.site for a in allocations if a.site >= 0}
+        workspace = {index for index in {a.operator_name for a in allocations} if self.device.name(index) == "cublas_workspace"}
+
+        def category(number: int, allocation: Allocation) -> str:
+            fallback = "workspaces" if allocation.operator_name in workspace else CATEGORY_OF_PHASE[allocation.phase]
+            return str(ownership.category_of.get(number, fallback))
+
+        categories = [category(number, a) for number, a in enumerate(allocations, 1)]
+
+        def detail_of(number: int) -> AllocationDetail:
+            a = allocations[number - 1]
+            # a tensor made in the backward pass is shown where its forward pass was
+            site = a.site if a.site >= 0 else site_of_sequence.get(a.sequence_number, -1)
+            source, module = _place(sites.places[site], names) if site >= 0 else ("", "")
+            node = f" ({self.device.name(a.node_name)})" if a.node_name >= 0 else ""
+            return AllocationDetail(
+                num_bytes=a.num_bytes,
+                category=categories[number - 1],
+                name=ownership.name_of.get(number, ""),
+                shape=tuple(shapes[a.shape_offset : a.shape_offset + a.num_dims]),
+                dtype=_dtype_name(a.dtype),
+                operator=self.device.name(a.operator_name) + node,
+                module=module,
+                source=source,
+            )
+
         return Trace(
-            events=self.device.events(),
+            events=in_canonical_order(self.device.events()),
             sizes=[a.num_bytes for a in allocations],
             categories=categories,
             num_parameters=ownership.num_parameters(),
             notes=tuple(sorted(self.gpu.notes)),
             torch_version=torch.__version__,
-            details=details,
+            detail_of=detail_of,
         )
 
-    def _category(self, number: int, allocation: Allocation, ownership: Any) -> str:
-        owned: str | None = ownership.category_of.get(number)
-        if owned:
-            return owned
-        if self.device.name(allocation.operator_name) == "cublas_workspace":
-            return "workspaces"
-        return CATEGORY_OF_PHASE[allocation.phase]
 
-    def _detail(self, number: int, allocation: Allocation, category: str, sites: Any, ownership: Any, by_sequence: dict[int, int]) -> AllocationDetail:
-        site = allocation.site if allocation.site >= 0 else by_sequence.get(allocation.sequence_number, -1)
-        source = module = ""
-        if site >= 0:
-            file, line, function, owner = sites.places[site]
-            source = f"{_short(file)}:{line} in {function}"
-            module = ownership.module_name(owner) if owner is not None else ""
-        operator = self.device.name(allocation.operator_name)
-        if allocation.node_name >= 0:
-            operator = f"{operator} ({self.device.name(allocation.node_name)})"
-        return AllocationDetail(
-            num_bytes=allocation.num_bytes,
-            category=category,
-            name=ownership.name_of.get(number, ""),
-            shape=self.device.shape(allocation),
-            dtype=_dtype_name(allocation.dtype),
-            operator=operator,
-            module=module,
-            source=source,
-        )
+def _place(place: tuple[str, int, str, Any], module_names: dict[int, str]) -> tuple[str, str]:
+    file, line, function, module = place
+    name = "" if module is None else module_names.get(id(module), "") or type(module).__name__
+    return f"{_short(file)}:{line} in {function}", name
 
 
 def _short(path: str) -> str:

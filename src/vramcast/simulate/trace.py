@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from vramcast.allocator.replay import EMPTY_CACHE
 
 
 @dataclass(frozen=True)
@@ -29,5 +32,21 @@ class Trace:
     num_parameters: int
     notes: tuple[str, ...]
     torch_version: str
-    losses_are_scalar: bool = True
-    details: dict[int, AllocationDetail] = field(default_factory=dict)
+    detail_of: Callable[[int], AllocationDetail]
+
+
+def in_canonical_order(events: Iterable[int]) -> list[int]:
+    """Frees with no allocation between them commute; sorted, two runs of one program give equal events.
+
+    The order within such a run is not the program's: autocast clears its cache in the order of a hash table.
+    """
+    ordered: list[int] = []
+    frees: list[int] = []
+    for event in events:
+        if EMPTY_CACHE < event < 0:
+            frees.append(event)
+            continue
+        ordered += sorted(frees, reverse=True)
+        frees = []
+        ordered.append(event)
+    return ordered + sorted(frees, reverse=True)

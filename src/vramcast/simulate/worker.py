@@ -62,6 +62,7 @@ def answer(request: dict[str, Any]) -> str:
 def _curve(request: dict[str, Any], session: Any, function: Any, knobs: dict[str, Any], budget: Any, started: float) -> str:
     from vramcast.forecast import batch_size_point
     from vramcast.interpolate import over_sizes
+    from vramcast.parallel import in_parallel
     from vramcast.records import BatchSizeCurve
 
     if "batch_size" not in knobs:
@@ -73,10 +74,10 @@ def _curve(request: dict[str, Any], session: Any, function: Any, knobs: dict[str
         limits.update(trace.notes)
         return trace
 
-    points = [
-        batch_size_point(size, trace.events, sizes, budget, simulated=simulated)
-        for size, trace, sizes, simulated in over_sizes(request["batch_sizes"], trace_at)
-    ]
+    sizes_and_traces = list(over_sizes(request["batch_sizes"], trace_at))
+    points = in_parallel(
+        lambda item: batch_size_point(item[0], item[1].events, item[2], budget, simulated=item[3]), sizes_and_traces
+    )
     import torch
 
     return BatchSizeCurve(

@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from vramcast.simulate.kernels.registry import Target, kernel, like, meta_result, new, scratch
+from vramcast.simulate.kernels.registry import Target, kernel, new, scratch
 
-aten = torch.ops.aten
 MATH, FLASH, EFFICIENT, CUDNN = 0, 1, 2, 3
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -78,11 +77,20 @@ def choose(q: Any, k: Any, v: Any, mask: Any = None, dropout: float = 0.0, causa
 
 
 # -------------------------------------------------------------------------------------------------------------------- cuDNN
+def _laid_out_like(q: torch.Tensor, width: int) -> torch.Tensor:
+    """A dense tensor whose dimensions lie in memory in the order of q's."""
+    if width == q.shape[-1]:
+        return torch.empty_like(q)
+    order = sorted(range(4), key=lambda d: -q.stride(d))
+    shape = (*q.shape[:3], width)
+    dense = new(*(shape[d] for d in order), dtype=q.dtype)
+    return dense.permute(*(order.index(d) for d in range(4)))
+
+
 @kernel("_scaled_dot_product_cudnn_attention")
 def cudnn_forward(q: Any, k: Any, v: Any, bias: Any, compute_log_sumexp: bool, dropout: float = 0.0, causal: bool = False, debug: bool = False, *, scale: Any = None) -> Any:
-    shapes = meta_result(aten._scaled_dot_product_cudnn_attention.default, q, k, v, bias, compute_log_sumexp, dropout, causal, debug, scale=scale)
     seed, offset = new(dtype=torch.int64), new(dtype=torch.int64)
-    out = like(shapes[0])
+    out = _laid_out_like(q, v.shape[-1])
     log_sumexp = new(*q.shape[:3], 1, dtype=torch.float32) if compute_log_sumexp else new(0, dtype=torch.float32)
     workspace = scratch(256)
     del workspace

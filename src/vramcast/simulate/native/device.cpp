@@ -767,6 +767,7 @@ int64_t vramcast_num_events() { return recorder.events.size(); }
 const int64_t* vramcast_events() { return recorder.events.data(); }
 int64_t vramcast_num_allocations() { return recorder.allocations.size(); }
 const Allocation* vramcast_allocations() { return recorder.allocations.data(); }
+int64_t vramcast_num_shapes() { return recorder.shapes.size(); }
 const int64_t* vramcast_shapes() { return recorder.shapes.data(); }
 const char* vramcast_name(int64_t index) { return recorder.names.at(index).c_str(); }
 int64_t vramcast_block_id(int64_t address) { return device_allocator.id_at(address); }

@@ -1,0 +1,38 @@
+# make demo   set everything up on a fresh machine, then predict a GPT's memory with no GPU
+# make test   set everything up, then run every test
+#
+# TORCH=2.10.0 uses that version of torch, in a virtual environment of its own.
+TORCH ?= 2.13.0
+PYTHON ?= python3
+VENV := $(if $(filter 2.13.0,$(TORCH)),.venv,.venv-$(TORCH))
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint accuracy clean
+
+demo: $(READY)
+	$(BIN)/vramcast predict examples/gpt.py:build batch_size=16 --gpu rtx-4090
+	$(BIN)/vramcast predict examples/gpt.py:build --batch-sizes 4-32:4 --memory 24GiB
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# Predict every row of the suite and compare with what was measured on an H200.
+accuracy: $(READY)
+	$(BIN)/python benchmarks/accuracy/compare.py
+
+# torch first and pinned: asked for by another package, pip would take the newest build with gigabytes of CUDA.
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet torch==$(TORCH) numpy
+	$(BIN)/python -m pip install --quiet --editable '.[hf,dev]'
+	$(BIN)/python -c 'from vramcast.simulate.build import build; print("simulated GPU:", build().name)'
+	touch $@
+
+clean:
+	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache build
