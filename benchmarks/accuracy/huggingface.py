@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-
 from training import DTYPES, training_step
 
 LLAMA = {
@@ -31,6 +30,12 @@ SIZES: dict[str, tuple[str, str, dict[str, object]]] = {
     "gemma2-tiny": ("Gemma2ForCausalLM", "Gemma2Config", {
         "vocab_size": 64000, "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 8, "num_attention_heads": 8,
         "num_key_value_heads": 4, "head_dim": 96}),
+    "olmo2-tiny": ("Olmo2ForCausalLM", "Olmo2Config", {
+        "vocab_size": 50304, "hidden_size": 640, "intermediate_size": 2560, "num_hidden_layers": 10, "num_attention_heads": 10}),
+    "phi-tiny": ("PhiForCausalLM", "PhiConfig", {
+        "vocab_size": 51200, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 8}),
+    "roberta": ("RobertaForMaskedLM", "RobertaConfig", {"max_position_embeddings": 514}),
+    "electra": ("ElectraForMaskedLM", "ElectraConfig", {}),
 }  # fmt: skip
 
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
 import subprocess
 import sys
@@ -18,15 +17,16 @@ STEPS = 6
 
 def measure(name: str, out: Path) -> None:
     import torch
+    from suite import BLIND, DEVELOPMENT, HOLDOUT
 
-    from suite import DEVELOPMENT, HOLDOUT
+    from vramcast.workload import load_function, parse_reference
 
-    target, knobs = {**DEVELOPMENT, **HOLDOUT}[name]
-    module, function = target.removesuffix(".py").replace(".py:", ":").split(":")
+    target, knobs = {**DEVELOPMENT, **HOLDOUT, **BLIND}[name]
+    function = load_function(parse_reference(str(Path(__file__).parent / target)))
     torch.zeros(1, device="cuda")
     free_before, total = torch.cuda.mem_get_info()
     torch.cuda.memory._record_memory_history(max_entries=4_000_000, stacks="python", context=None)
-    step = getattr(importlib.import_module(module), function)(**knobs)
+    step = function(**knobs)
     static = torch.cuda.memory_allocated()
     seconds, marks = [], []
     first_allocated = first_reserved = 0
@@ -77,12 +77,12 @@ def main() -> None:
     if sys.argv[1] == "--one":
         measure(sys.argv[2], Path(sys.argv[3]))
         return
-    from suite import DEVELOPMENT, HOLDOUT
+    from suite import BLIND, DEVELOPMENT, HOLDOUT
 
     out = Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     with open(out / "h200.jsonl", "a") as records:
-        for name in sys.argv[2:] or [*DEVELOPMENT, *HOLDOUT]:
+        for name in sys.argv[2:] or [*DEVELOPMENT, *HOLDOUT, *BLIND]:
             done = subprocess.run([sys.executable, __file__, "--one", name, str(out)], capture_output=True, text=True)
             lines = [line.removeprefix("RECORD ") for line in done.stdout.splitlines() if line.startswith("RECORD ")]
             record = lines[0] if lines else json.dumps({"name": name, "error": done.stderr.strip()[-1500:]})

@@ -67,3 +67,20 @@ HOLDOUT: dict[str, Row] = {
     "pythia160m-bf16-B8-T1024": (HF, {"size": "pythia-160m", "precision": "bf16"}),
     "gemma2-bf16-B4-T1024": (HF, {"size": "gemma2-tiny", "precision": "bf16", "attention": "eager", "batch_size": 4}),
 }
+
+# Rows predicted before they were measured, and not looked at until then.
+BLIND: dict[str, Row] = {
+    "example-gpt-amp-B16": ("../../examples/gpt.py:build", {"batch_size": 16}),
+    "example-gpt-bf16-ckpt-fused-B24-T512": (
+        "../../examples/gpt.py:build",
+        {"batch_size": 24, "seq_len": 512, "precision": "bf16", "checkpointing": True, "optimizer": "adamw-fused"},
+    ),
+    "example-huggingface-B4-T512": ("../../examples/huggingface.py:build", {"batch_size": 4, "seq_len": 512}),
+    "example-recurrent-B48": ("../../examples/recurrent.py:build", {"batch_size": 48}),
+    "olmo2-bf16-B6-T768": (HF, {"size": "olmo2-tiny", "precision": "bf16", "batch_size": 6, "seq_len": 768}),
+    "phi-amp-sgd-B8-T512": (HF, {"size": "phi-tiny", "autocast": "bf16", "optimizer": "sgd", "seq_len": 512}),
+    "roberta-fp32-B8-T256": (HF, {"size": "roberta", "batch_size": 8, "seq_len": 256}),
+    "electra-amp-fused-B32-T128": (HF, {"size": "electra", "autocast": "fp16", "optimizer": "adamw-fused", "batch_size": 32, "seq_len": 128}),
+    "gpt-wide-amp-loop-B3-T2048": (GPT, {"autocast": "bf16", "width": 1600, "heads": 25, "depth": 6, "batch_size": 3, "seq_len": 2048, "optimizer": "adamw-loop"}),
+    "elman-amp-schedulefree-B24-T300": (ELMAN, {"autocast": "bf16", "width": 768, "depth": 3, "batch_size": 24, "seq_len": 300, "optimizer": "schedulefree"}),
+}

@@ -18,7 +18,7 @@ bf16, f16, f32, i64 = torch.bfloat16, torch.float16, torch.float32, torch.int64
 
 
 def rand(*shape: int, dtype: torch.dtype = f32, grad: bool = False) -> torch.Tensor:
-    return torch.randn(*shape, device="cuda", dtype=dtype).requires_grad_(grad)
+    return torch.randn(shape, device="cuda", dtype=dtype).requires_grad_(grad)
 
 
 def ints(high: int, *shape: int) -> torch.Tensor:
@@ -208,6 +208,36 @@ def cudnn_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.
 
 both("sdpa-cudnn-bf16", cudnn_attention, *(lazily(8, 12, 1024, 64, dtype=bf16, grad=True) for _ in range(3)))
 both("sdpa-cudnn-bf16-128", cudnn_attention, *(lazily(2, 8, 512, 128, dtype=bf16, grad=True) for _ in range(3)))
+
+BACKENDS = {
+    "flash": torch.nn.attention.SDPBackend.FLASH_ATTENTION,
+    "efficient": torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION,
+    "math": torch.nn.attention.SDPBackend.MATH,
+}
+for backend_tag, backend in BACKENDS.items():
+    for shape_tag in ("B8H12T1024D64", "B2H4T256D64", "B1H2T2048D128", "B4H8T1000D80", "B2H8T300D256", "B64H12T197D64"):
+
+        def forced_case(backend: Any = backend, sizes: tuple[int, ...] = SHAPES[shape_tag]) -> Callable[[], Any]:
+            b, h, t, d = sizes
+            qkv = torch.randn(b, t, 3, h, d, device="cuda", dtype=bf16, requires_grad=True)
+
+            def run() -> None:
+                q, k, v = qkv.permute(2, 0, 3, 1, 4)
+                with torch.nn.attention.sdpa_kernel([backend]):
+                    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+                torch.autograd.grad(out, [qkv], torch.ones_like(out))
+
+            return run
+
+        add(f"sdpa-{backend_tag}-{shape_tag}", forced_case)
+
+
+def flash_gqa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    with torch.nn.attention.sdpa_kernel([BACKENDS["flash"]]):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+
+both("sdpa-flash-gqa", flash_gqa, lazily(4, 16, 1024, 64, dtype=bf16, grad=True), *(lazily(4, 4, 1024, 64, dtype=bf16, grad=True) for _ in range(2)))
 
 # ------------------------------------------------------------------------------------------------- embedding, index, scatter
 for vocabulary, n, width in ((50304, 8192, 768), (256, 131072, 640), (256, 32768, 1024), (1024, 1024, 768), (32000, 2048, 512), (512, 100, 64)):

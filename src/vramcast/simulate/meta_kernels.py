@@ -69,7 +69,7 @@ def load() -> bool:
                 return None
         return register(self, op_name, function, dispatch_key, **options)
 
-    torch.library.Library.impl = register_if_missing  # type: ignore[method-assign]
+    torch.library.Library.impl = register_if_missing  # type: ignore[method-assign,assignment]
     try:
         importlib.import_module(NAME)
     finally:

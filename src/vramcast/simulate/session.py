@@ -45,7 +45,7 @@ class Session:
         sites, ownership = Sites(), Ownership(self.device.block_id)
         values = bind_knobs(function, {}, knobs)
         torch.manual_seed(0)
-        with installed(self.gpu), self.device.on():
+        with installed(self.gpu), sites.watching(), self.device.on():
             torch.empty(1, device="cuda")  # the first allocation of a process makes the context and a small segment
             self.device.on_large_allocation(sites.here, SITE_MINIMUM_BYTES)
             try:

@@ -94,7 +94,7 @@ def _curve(request: dict[str, Any], session: Any, function: Any, knobs: dict[str
 def main() -> None:
     request = json.load(sys.stdin)
     out = os.fdopen(int(sys.argv[1]), "w")
-    sys.stdin = open(os.devnull)
+    sys.stdin = open(os.devnull)  # noqa: SIM115  open for as long as the process lives
     try:
         result = {"ok": json.loads(answer(request))}
     except VramcastError as error:

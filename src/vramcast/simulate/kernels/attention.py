@@ -81,7 +81,8 @@ def _laid_out_like(q: torch.Tensor, width: int) -> torch.Tensor:
     """A dense tensor whose dimensions lie in memory in the order of q's."""
     if width == q.shape[-1]:
         return torch.empty_like(q)
-    order = sorted(range(4), key=lambda d: -q.stride(d))
+    strides = q.stride()
+    order = sorted(range(4), key=lambda d: -strides[d])
     shape = (*q.shape[:3], width)
     dense = new(*(shape[d] for d in order), dtype=q.dtype)
     return dense.permute(*(order.index(d) for d in range(4)))

@@ -56,8 +56,8 @@ def sort(x: torch.Tensor, *arguments: Any, stable: bool | None = False, dim: int
     size = x.element_size()
     if x.numel() == 0:
         return values, indices
-    if 1 < length <= 4096 and x.dim() and (rows > 1 or length <= 4096):
-        work = scratch(length * 8) if rows > 1 or True else None
+    if length <= 4096:
+        work = scratch(length * 8)
         del work
     elif rows == 1:
         order = new(length, dtype=torch.int64)

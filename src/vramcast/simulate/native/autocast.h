@@ -35,6 +35,10 @@ void cast_and_call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 #define VRAMCAST_NAME(op, ...) std::pair<std::string, std::string>{"aten::" #op, std::string(#__VA_ARGS__)},
 
 inline void keep_cast_order(std::vector<c10::RegistrationHandleRAII>& registrations) {
+  // a build without CUDA has no wrapper at all for cuDNN's recurrent networks
+  registrations.push_back(c10::Dispatcher::singleton().registerImpl(
+      c10::OperatorName("aten::_cudnn_rnn", ""), c10::DispatchKey::AutocastCUDA, c10::KernelFunction::makeFromBoxedFunction<&cast_and_call<false>>(),
+      std::nullopt, nullptr, "vramcast"));
 #if !defined(__x86_64__)
   const std::vector<std::pair<std::string, std::string>> lower = {AT_FORALL_LOWER_PRECISION_FP(VRAMCAST_NAME)}, single = {AT_FORALL_FP32(VRAMCAST_NAME)};
   auto& dispatcher = c10::Dispatcher::singleton();

@@ -24,6 +24,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -191,6 +192,8 @@ struct Operator {
   const Reduction* reduction = nullptr;
   const Surrogate* surrogate = nullptr;
   bool adds_bias = false;
+  bool overwrites = false;              // writes every element of what it writes to, whatever was there
+  bool uninitialised = false;           // its result has no contents yet
   bool is_gemm = false;                 // takes a cuBLAS handle, hence a workspace
   bool samples = false;                 // draws random numbers: integers among them are really drawn
   bool ranks = false;                   // picks by value (topk, argmax): with unknown values the pick is drawn at random
@@ -229,6 +232,8 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.reduction = find_reduction(full_name, overload);
   result.is_copy = full_name == "aten::copy_";
   result.ranks = ranking_names.count(full_name) > 0;
+  result.overwrites = full_name == "aten::fill_" || full_name == "aten::zero_";
+  result.uninitialised = full_name.rfind("aten::empty", 0) == 0;
   result.adds_bias = full_name == "aten::addmm" && overload.empty();
   result.is_gemm = gemm_names.count(full_name) > 0;
   const bool has_kernel =
@@ -240,7 +245,10 @@ static Operator describe(const c10::OperatorHandle& op) {
   const auto& arguments = schema.arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = arguments[i].alias_info();
-    if (alias && alias->isWrite()) result.written_arguments.push_back(i);
+    if (alias && alias->isWrite()) {
+      result.written_arguments.push_back(i);
+      if (arguments[i].name() == "out") result.overwrites = true;
+    }
     if (arguments[i].name() == "device") result.device_argument = i;
     if (arguments[i].name() == "generator") result.samples = true;
   }
@@ -327,6 +335,13 @@ static void set_values(const at::Tensor& tensor, const at::Tensor& values) {
   if (!block->values.defined()) block->values = host_bytes(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
   BelowSimulation below;
   host_view(block->values, tensor).copy_(values);
+}
+
+static void begin_values(const at::Tensor& tensor) {
+  auto* block = block_of(tensor);
+  const auto num_bytes = tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
+  const bool whole = static_cast<size_t>(tensor.numel()) * tensor.itemsize() == num_bytes;
+  if (block && !block->values.defined() && whole && may_carry_values(tensor)) block->values = host_bytes(num_bytes);
 }
 
 static void forget_values(const at::Tensor& tensor) {
@@ -458,11 +473,14 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info, 
 }
 
 static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> arguments, const std::vector<IValue>& results) {
+  if (info.uninitialised) return false;
   bool small = false;
   for (const auto& result : results) for_each_tensor(result, [&](const at::Tensor& tensor) { small = small || may_carry_values(tensor); });
   for (const int i : info.written_arguments) for_each_tensor(arguments[i], [&](const at::Tensor& tensor) { small = small || may_carry_values(tensor); });
   if (!small || info.ranks) return small;
-  for (const auto& argument : arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto& argument = arguments[i];
+    if (info.overwrites && std::count(info.written_arguments.begin(), info.written_arguments.end(), static_cast<int>(i))) continue;
     bool known = true;
     for_each_tensor(argument, [&](const at::Tensor& tensor) {
       if (tensor.is_cuda()) {
@@ -480,14 +498,9 @@ static void carry_values(const c10::OperatorHandle& op, const Operator& info, c1
     for (const int i : info.written_arguments) for_each_tensor(arguments[i], [](const at::Tensor& tensor) { forget_values(tensor); });
     return;
   }
-  // random_() and friends overwrite an integer tensor whose contents are not known yet
-  if (info.samples) {
-    for (const auto& argument : arguments) {
-      for_each_tensor(argument, [](const at::Tensor& tensor) {
-        auto* block = block_of(tensor);
-        if (block && !block->values.defined()) block->values = host_bytes(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
-      });
-    }
+  // fill_(), random_() and out= overwrite a tensor whose contents are not known yet
+  if (info.samples || info.overwrites) {
+    for (const int i : info.written_arguments) for_each_tensor(arguments[i], [](const at::Tensor& tensor) { begin_values(tensor); });
   }
   Stack values;
   values.reserve(arguments.size());

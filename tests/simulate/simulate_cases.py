@@ -1,0 +1,68 @@
+"""Simulate every kernel case in this (fresh) process and write what the first and second call allocate and free.
+
+    python tests/simulate/simulate_cases.py OUT.jsonl.gz
+
+The format is that of tests/recordings/record_kernels.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import json
+import sys
+import warnings
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "recordings")]
+
+from vramcast.simulate import device as simulated  # noqa: E402
+
+DEVICE = simulated.Device(simulated.load())
+
+import torch  # noqa: E402
+
+from vramcast.simulate import kernels, patches  # noqa: E402
+from vramcast.simulate.target import H200  # noqa: E402
+from vramcast.simulate.workspaces import gemm_workspaces  # noqa: E402
+
+
+def events_of(run: object) -> list[int]:
+    before = len(DEVICE.events())
+    run()  # type: ignore[operator]
+    events = DEVICE.events()[before:]
+    allocations = DEVICE.allocations()
+    mine = {event for event in events if event > 0}
+    return [allocations[e - 1].num_bytes if e > 0 else -allocations[-e - 1].num_bytes if -e in mine else 0 for e in events]
+
+
+def simulate(name: str) -> dict[str, object]:
+    from kernel_cases import CASES
+
+    try:
+        run = CASES[name]()
+        return {"name": name, "first": events_of(run), "second": events_of(run)}
+    except Exception as error:
+        return {"name": name, "error": f"{type(error).__name__}: {error}"[:300]}
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    DEVICE.set_gpu(H200.num_multiprocessors, H200.max_threads_per_multiprocessor, *gemm_workspaces(H200.capability))
+    kernels.install(DEVICE.library, H200.capability, H200.num_multiprocessors)
+    with patches.installed(H200), DEVICE.on(), gzip.open(sys.argv[1], "wt") as file:
+        from kernel_cases import CASES
+
+        gc.collect()
+        gc.freeze()
+        x = torch.randn(64, 64, device="cuda", requires_grad=True)
+        torch.nn.functional.linear(x, x, x[0]).sum().backward()
+        (x @ x).sum().backward()
+        for name in CASES:
+            file.write(json.dumps(simulate(name)) + "\n")
+            gc.collect()
+
+
+if __name__ == "__main__":
+    main()
