@@ -1,7 +1,6 @@
 """A GPT-2 in plain PyTorch, as a vramcast workload.
 
     vramcast predict   examples/gpt.py batch_size=16 --gpu a100-80gb     no GPU needed
-    vramcast max-batch examples/gpt.py seq_len=2048  --gpu a100-80gb
     python examples/gpt.py                                               the real thing, on your GPU
 
 A workload is one function, `build`. Its keyword arguments are the knobs; it makes the model and the optimizer and returns `step`,

@@ -1,7 +1,6 @@
 """A Hugging Face Llama as a vramcast workload. Needs `pip install transformers`; nothing is downloaded.
 
     vramcast predict   examples/huggingface.py batch_size=4 --gpu a100-80gb     no GPU needed
-    vramcast max-batch examples/huggingface.py layers=24 checkpointing=yes --gpu a100-80gb
     python examples/huggingface.py                                              the real thing, on your GPU
 
 The model comes from a configuration with random weights: memory depends on shapes, not on what the weights are. For another model

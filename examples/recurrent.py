@@ -1,7 +1,6 @@
 """A recurrent network over bytes, its loop over time written out in plain PyTorch, as a vramcast workload.
 
     vramcast predict   examples/recurrent.py batch_size=64 --gpu a100-80gb     no GPU needed
-    vramcast max-batch examples/recurrent.py seq_len=1024  --gpu a100-80gb
     python examples/recurrent.py                                               the real thing, on your GPU
 
 Each of the 512 time steps leaves small tensors behind for the backward pass: memory grows with seq_len although the state does not.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from vramcast.errors import UsageError
 from vramcast.gpus import _FAMILIES, _FAMILY_BY_KEY, GPUS, Gpu, _key, find_gpu
-from vramcast.units import GiB, MiB
+from vramcast.units import GiB
 
 ASKED_FOR = [
     "h200",
@@ -166,11 +166,6 @@ def test_tensor_rates_are_dense_and_with_fp32_accumulation(gpu: Gpu) -> None:
     if gpu.capability == (8, 0):
         expected = 2048
     assert per_clock == pytest.approx(expected / 2 if halved else expected, rel=0.15)
-
-
-@every_gpu
-def test_the_gemm_workspace_is_large_on_hopper_and_data_centre_blackwell_only(gpu: Gpu) -> None:
-    assert gpu.gemm_workspace_bytes == (32 * MiB if gpu.capability in {(9, 0), (10, 0)} else 8_519_680)
 
 
 @every_gpu

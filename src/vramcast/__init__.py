@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vramcast.api import predict, predict_batch_sizes
     from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
     from vramcast.gpus import GPUS, Gpu, find_gpu
-    from vramcast.predict import predict, predict_batch_sizes
     from vramcast.records import BatchSizeCurve, BatchSizePoint, LargeTensor, Prediction
     from vramcast.workload import register
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "predict": "predict",
-    "predict_batch_sizes": "predict",
+    "predict": "api",
+    "predict_batch_sizes": "api",
     "Prediction": "records",
     "LargeTensor": "records",
     "BatchSizeCurve": "records",
@@ -44,6 +44,5 @@ def __getattr__(name: str) -> Any:
 
     module = importlib.import_module(f"vramcast.{_HOME[name]}")
     value = getattr(module, name)
-    # the function predict shares its name with its module
     globals()[name] = value
     return value

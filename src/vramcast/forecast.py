@@ -17,7 +17,8 @@ from vramcast.simulate.trace import Trace
 LOADED_KERNELS_BYTES = 136_314_880
 NUM_LARGEST = 10
 TIME_REASON = "time is not predicted yet: measure it with a few real steps"
-ESTIMATED_CONTEXT = "the memory of the CUDA context on this GPU is an estimate, not a measurement; it counts towards process_bytes"
+ESTIMATED_CONTEXT = "the memory of the CUDA context on this GPU is an estimate; it counts towards process_bytes and limits what fits"
+NO_GPU = "no GPU was named: kernels and workspaces are those of an H200"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,12 @@ class Budget:
         return self.gpu.usable_bytes - LOADED_KERNELS_BYTES if self.gpu else None
 
 
+    def limits(self) -> list[str]:
+        if self.gpu is None:
+            return [NO_GPU]
+        return [] if self.gpu.measured else [ESTIMATED_CONTEXT]
+
+
 def forecast(trace: Trace, budget: Budget, *, workload: str, knobs: dict[str, Any], seconds: float) -> Prediction:
     capacity = budget.capacity_bytes
     free = replay(trace.events, trace.sizes, budget.settings)
@@ -44,10 +51,6 @@ def forecast(trace: Trace, budget: Budget, *, workload: str, knobs: dict[str, An
         limited = replay(trace.events, trace.sizes, budget.settings, capacity)
     # what does not fit is shown as it would be with enough memory
     shown = limited if limited.fits else free
-    peak_event = shown.reserved_peak_event
-    limits = list(trace.notes)
-    if budget.gpu is not None and not budget.gpu.measured:
-        limits.append(ESTIMATED_CONTEXT)
     return Prediction(
         workload=workload,
         knobs=knobs,
@@ -66,11 +69,11 @@ def forecast(trace: Trace, budget: Budget, *, workload: str, knobs: dict[str, An
         breakdown_bytes=breakdown(trace, shown),
         largest_tensors=largest_tensors(trace, shown.allocated_peak_event),
         timeline=[list(point) for point in timeline(trace.events, trace.sizes, budget.settings)],
-        peak_phase=peak_phase(trace, peak_event),
+        peak_phase=peak_phase(trace, shown.allocated_peak_event),
         step_seconds=None,
         step_seconds_reason=TIME_REASON,
         tokens_per_second=None,
-        limits=limits,
+        limits=[*trace.notes, *budget.limits()],
         allocator_settings=budget.settings_text,
         torch_version=trace.torch_version,
         seconds=seconds,
@@ -94,17 +97,19 @@ def largest_tensors(trace: Trace, event: int) -> list[LargeTensor]:
 
 
 def peak_phase(trace: Trace, event: int) -> str:
-    """In which step the allocator took its last segment: 'build', 'step 1', ..."""
+    """In which step an event is: 'build', 'step 1', ..."""
     steps = sum(1 for e in trace.events[: event + 1] if e == 0)
     return f"step {steps}" if steps else "build"
 
 
 def batch_size_point(batch_size: int, events: Sequence[int], sizes: Sequence[int], budget: Budget, *, simulated: bool) -> BatchSizePoint:
     result = replay(events, sizes, budget.settings, budget.capacity_bytes)
+    # what does not fit is shown as it would be with enough memory
+    shown = result if result.fits else replay(events, sizes, budget.settings)
     return BatchSizePoint(
         batch_size=batch_size,
-        peak_allocated_bytes=result.peak_allocated_bytes,
-        peak_reserved_bytes=result.peak_reserved_bytes,
+        peak_allocated_bytes=shown.peak_allocated_bytes,
+        peak_reserved_bytes=shown.peak_reserved_bytes,
         fits=result.fits,
         num_alloc_retries=result.num_alloc_retries,
         simulated=simulated,

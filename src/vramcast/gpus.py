@@ -19,8 +19,6 @@ _DATACENTRE_CONTEXT = 500_000_000
 _DESKTOP_CONTEXT = 400_000_000
 _OLDER_CONTEXT = 350_000_000
 
-_GEMM_WORKSPACE = 4096 * 1024 * 2 + 16 * 1024 * 8  # torch's default for cuBLAS, ":4096:2:16:8"
-_GEMM_WORKSPACE_HOPPER = 32 * MiB
 
 _ARCHITECTURES = {
     (7, 0): ("Volta", 2048),
@@ -57,11 +55,6 @@ class Gpu:
     def usable_bytes(self) -> int:
         """What is left for torch once the CUDA context exists."""
         return self.total_bytes - self.context_bytes
-
-    @property
-    def gemm_workspace_bytes(self) -> int:
-        """What torch sets aside for each cuBLAS handle and stream."""
-        return _GEMM_WORKSPACE_HOPPER if self.capability[0] in (9, 10) else _GEMM_WORKSPACE
 
 
 def _gpu(

@@ -78,7 +78,10 @@ class Prediction:
         missing = sorted(f.name for f in fields(cls) if f.name not in data and f.name not in ("source", "version"))
         if missing:
             raise UsageError(f"This record lacks {', '.join(missing)}.", "It was cut short or edited: make the prediction again.")
-        data["largest_tensors"] = [LargeTensor(**t) for t in data["largest_tensors"]]
+        try:
+            data["largest_tensors"] = [LargeTensor(**t) for t in data["largest_tensors"]]
+        except TypeError as problem:
+            raise UsageError(f"This record has a malformed entry in largest_tensors: {problem}.", "Make the prediction again.") from None
         return cls(**{key: value for key, value in data.items() if key in known})
 
 

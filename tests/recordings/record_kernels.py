@@ -1,8 +1,8 @@
-"""Run every kernel case on a real GPU and write what the second and third call allocate and free.
+"""Run every kernel case on a real GPU and write what its first and second call allocate and free.
 
     PYTHONPATH=tests/recordings python tests/recordings/record_kernels.py OUT.jsonl.gz
 
-Each line: {"name": ..., "events": [[+size, -size, ...], ...]} with one list a call, or {"name": ..., "error": ...}.
+Each line: {"name": ..., "first": [+size, -size, ...], "second": [...]}, or {"name": ..., "error": ...}.
 A positive number is an allocation of that many bytes, a negative one frees such an allocation.
 """
 

@@ -17,18 +17,16 @@ def run(as_json: bool) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for column in ("name", "GPU", "architecture", "memory", "usable", "bandwidth", "bf16", "source"):
-        table.add_column(column)
+    for column in ("name", "architecture", "memory", "usable", "bandwidth", "bf16"):
+        table.add_column(column, no_wrap=True)
     for gpu in GPUS:
         rate = gpu.flops_per_second.get("bf16")
         table.add_row(
             gpu.name,
-            gpu.full_name,
             f"{gpu.architecture} {gpu.capability[0]}.{gpu.capability[1]}",
             format_bytes(gpu.total_bytes),
             format_bytes(gpu.usable_bytes),
             f"{gpu.bandwidth_bytes_per_second / 1e12:.2f} TB/s",
             f"{rate / 1e12:.0f} TFLOP/s" if rate else "no",
-            gpu.source,
         )
     Console().print(table)

@@ -35,7 +35,7 @@ def predict(
     knobs: Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value.")] = None,
     gpu: Annotated[str | None, typer.Option(help="The GPU to predict for (see `vramcast gpus`).")] = None,
     memory: Annotated[str | None, typer.Option(help="The allocator's budget, for example 24GiB.")] = None,
-    batch_sizes: Annotated[str | None, typer.Option(help="Predict many batch sizes at once: 1-64 or 8,16,32.")] = None,
+    batch_sizes: Annotated[str | None, typer.Option(help="Predict many batch sizes: 1-64, 4-32:4 (every fourth) or 8,16,32.")] = None,
     allocator: Annotated[str | None, typer.Option(help="Allocator settings, as in PYTORCH_ALLOC_CONF (default: that variable).")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds after which the simulation is stopped.")] = 300.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,

@@ -6,10 +6,11 @@ import json
 import sys
 from typing import Any
 
+from vramcast.api import curve_from, make_request
 from vramcast.cli.progress import sign_of_life
 from vramcast.errors import UsageError
-from vramcast.predict import compiles_first, curve_from, make_request
 from vramcast.records import Prediction
+from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
 from vramcast.workload import split_assignments
 
@@ -33,15 +34,15 @@ def run(
         allocator=allocator,
         knobs={},
         knobs_text=split_assignments(assignments),
-        batch_sizes=parse_batch_sizes(batch_sizes) if batch_sizes else (),
+        batch_sizes=None if batch_sizes is None else parse_batch_sizes(batch_sizes),
     )
-    compiling = compiles_first()
-    if compiling:
+    if build.needs_building():
         print("Compiling the simulated GPU for this version of torch, once (about 30 s).", file=sys.stderr)
-    with sign_of_life("Compiling and simulating" if compiling else "Simulating"):
-        # the time limit is for the user's code, not for the compiler
-        answer = simulate(request, timeout + (120 if compiling else 0))
-    if request["batch_sizes"]:
+        with sign_of_life("Compiling"):
+            build.build()
+    with sign_of_life("Simulating"):
+        answer = simulate(request, timeout)
+    if request["batch_sizes"] is not None:
         return _show_curve(answer, as_json)
     return _show_prediction(answer, as_json)
 

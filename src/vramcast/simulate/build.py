@@ -56,7 +56,7 @@ def compiler() -> str:
 
 
 def build() -> Path:
-    """The compiled library; compiles it first where needed (about 15 s)."""
+    """The compiled library; compiles it first where needed (about 30 s)."""
     path = library_path()
     if path.exists():
         return path

@@ -172,9 +172,9 @@ def _patch_compile(gpu: SimulatedGpu, put: Callable[[Any, str, Any], None]) -> N
 class _LazyDynamo(types.ModuleType):
     """Optimizers import torch._dynamo only to switch it off; that import takes longer than most predictions."""
 
-    def __init__(self, path: list[str]) -> None:
+    def __init__(self, folder: str) -> None:
         super().__init__("torch._dynamo")
-        self.__path__ = path
+        self.__dict__["_folder"] = folder
 
     @staticmethod
     def disable(function: Any = None, recursive: bool = True, **_: Any) -> Any:
@@ -190,20 +190,33 @@ class _LazyDynamo(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        import importlib
+        self._become_real()
+        return getattr(self, name)
+
+    @property
+    def __path__(self) -> list[str]:  # type: ignore[override]
+        """Asked for by whoever imports a submodule: they need the real thing."""
+        self._become_real()
+        return self.__path__
+
+    def _become_real(self) -> None:
+        """Run the real module in this object, so that whoever holds it holds the real one."""
+        import importlib.util
 
         meta_kernels.load()  # first, or the imports below meet a half-initialised torch
-        sys.modules.pop("torch._dynamo", None)
-        real = importlib.import_module("torch._dynamo")
-        return getattr(real, name)
+        folder = self.__dict__.pop("_folder")
+        spec = importlib.util.spec_from_file_location("torch._dynamo", f"{folder}/__init__.py", submodule_search_locations=[folder])
+        assert spec is not None and spec.loader is not None
+        self.__class__ = types.ModuleType  # type: ignore[assignment]
+        self.__spec__, self.__loader__, self.__path__, self.__package__, self.__file__ = spec, spec.loader, [folder], "torch._dynamo", spec.origin
+        spec.loader.exec_module(self)
 
 
 def _patch_dynamo() -> None:
     import torch
 
     if "torch._dynamo" not in sys.modules:
-        lazy = _LazyDynamo([f"{torch.__path__[0]}/_dynamo"])
-        sys.modules["torch._dynamo"] = lazy
+        sys.modules["torch._dynamo"] = _LazyDynamo(f"{torch.__path__[0]}/_dynamo")
 
 
 def patch_triton(note: Callable[[str], None]) -> None:

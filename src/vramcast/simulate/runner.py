@@ -19,8 +19,8 @@ from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, Workl
 
 def simulate(request: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
     """The worker's answer; its errors are raised here."""
-    if timeout_seconds <= 0:
-        raise UsageError(f"The time limit must be positive, not {timeout_seconds:g} s.", "For example --timeout 300.")
+    if not timeout_seconds > 0:  # nan is not
+        raise UsageError(f"The time limit --timeout must be positive, not {timeout_seconds:g} s.", "For example --timeout 300.")
     with tempfile.TemporaryFile("w+") as log:
         reader, process = _start(request, log)
         try:

@@ -84,7 +84,7 @@ class Session:
                 raise
             except Exception as error:
                 raise WorkloadError(
-                    f"The workload's {what} failed: {type(error).__name__}: {error}\n{user_traceback(error)}".rstrip(),
+                    f"The workload's {what} failed.\n{user_traceback(error)}".rstrip(),
                     "The lines above are yours, innermost last. The same code should run on a real GPU.",
                 ) from None
 

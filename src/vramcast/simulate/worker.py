@@ -5,8 +5,10 @@ It exists because the simulated device must be under torch before torch starts, 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -50,7 +52,7 @@ def answer(request: dict[str, Any]) -> str:
     function = load_function(reference)
     knobs = bind_knobs(function, request["knobs_text"], request["knobs"])
     budget = _budget(request)
-    if request["batch_sizes"]:
+    if request["batch_sizes"] is not None:
         return _curve(request, session, function, knobs, budget, started)
     from vramcast.forecast import forecast
 
@@ -67,7 +69,9 @@ def _curve(request: dict[str, Any], session: Any, function: Any, knobs: dict[str
 
     if "batch_size" not in knobs:
         raise WorkloadError(f"{request['workload']} has no knob batch_size.", "Give the function a keyword argument batch_size.")
-    limits: set[str] = set()
+    if "batch_size" in {**request["knobs"], **request["knobs_text"]}:
+        raise WorkloadError("Both batch_size and a list of batch sizes were given.", "Give one of them.")
+    limits: set[str] = set(budget.limits())
 
     def trace_at(batch_size: int) -> Any:
         trace = session.run(function, {**knobs, "batch_size": batch_size}, steps=3)
@@ -91,7 +95,14 @@ def _curve(request: dict[str, Any], session: Any, function: Any, knobs: dict[str
     ).to_json()
 
 
+def end_with_the_parent() -> None:
+    """The time limit lives in the parent: when it is killed, the kernel kills this process too."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
 def main() -> None:
+    end_with_the_parent()
     request = json.load(sys.stdin)
     out = os.fdopen(int(sys.argv[1]), "w")
     sys.stdin = open(os.devnull)  # noqa: SIM115  open for as long as the process lives

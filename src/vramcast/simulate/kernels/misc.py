@@ -118,6 +118,11 @@ def foreach_norm(tensors: Any, ord: Any = 2, dtype: torch.dtype | None = None) -
     return norms
 
 
+@kernel("_fused_sgd_", "_fused_sgd_.tensor_lr", "_fused_adagrad_", "_fused_adagrad_.tensor_lr")
+def fused_update(*arguments: Any, **options: Any) -> None:
+    """In place, without scratch memory."""
+
+
 @kernel("record_stream", "_assert_async", "_assert_async.msg")
 def nothing(*arguments: Any, **options: Any) -> None:
     return None

@@ -35,7 +35,8 @@ def predict(
 
     predict("train.py:build", batch_size=8, gpu="rtx-4090") or predict(build, batch_size=8, memory="24GiB").
     """
-    request = make_request(workload, gpu=gpu, memory=memory, allocator=allocator, knobs=knobs, knobs_text={}, batch_sizes=())
+    request = make_request(workload, gpu=gpu, memory=memory, allocator=allocator, knobs=knobs, knobs_text={}, batch_sizes=None)
+    build.build()
     return Prediction.from_json(json.dumps(simulate(request, timeout)))
 
 
@@ -51,6 +52,7 @@ def predict_batch_sizes(
 ) -> BatchSizeCurve:
     """Predict many batch sizes in little more time than one: a few are simulated, the others interpolated and replayed."""
     request = make_request(workload, gpu=gpu, memory=memory, allocator=allocator, knobs=knobs, knobs_text={}, batch_sizes=batch_sizes)
+    build.build()
     return curve_from(simulate(request, timeout))
 
 
@@ -66,7 +68,7 @@ def make_request(
     allocator: str | None,
     knobs: Mapping[str, Any],
     knobs_text: Mapping[str, str],
-    batch_sizes: Sequence[int],
+    batch_sizes: Sequence[int] | None,
 ) -> dict[str, Any]:
     """Everything the worker needs, checked as far as that goes without importing torch."""
     from vramcast.allocator.settings import AllocatorSettings
@@ -75,17 +77,18 @@ def make_request(
     parse_reference(name)
     settings = allocator if allocator is not None else _allocator_from_environment()
     AllocatorSettings.parse(settings)
-    if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in batch_sizes):
-        raise UsageError(f"Batch sizes must be positive whole numbers, not {list(batch_sizes)}.", "For example --batch-sizes 1-64 or 8,16,32.")
+    if batch_sizes is not None and (not batch_sizes or any(type(size) is not int or size < 1 for size in batch_sizes)):
+        what = f"Batch sizes must be positive whole numbers, not {list(batch_sizes)}."
+        raise UsageError(what, "For example --batch-sizes 1-64 or 8,16,32.")
     return {
         "workload": name,
         "knobs": dict(knobs),
         "knobs_text": dict(knobs_text),
-        "gpu": find_gpu(gpu).name if gpu else None,
+        "gpu": None if gpu is None else find_gpu(gpu).name,
         "memory_bytes": _memory_bytes(memory),
         "allocator": settings,
-        "batch_sizes": list(batch_sizes),
-        "elapsed_seconds": time.process_time() if workload is not None else 0.0,
+        "batch_sizes": None if batch_sizes is None else list(batch_sizes),
+        "elapsed_seconds": time.process_time(),
     }
 
 
@@ -121,8 +124,5 @@ def _reference_to(function: Callable[..., Any]) -> str:
     return f"{file}:{name}"
 
 
-def compiles_first() -> bool:
-    """Whether the next prediction has to compile the simulated device."""
-    return build.needs_building()
 
 

@@ -1,0 +1,82 @@
+"""Every kernel case simulated and compared with what an H200 recorded: the same allocations and frees, in the same order."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+RECORDING = HERE.parent / "recordings" / "h200-torch-2.11-kernels.jsonl.gz"
+
+# cuDNN chooses workspaces by rules it does not publish: an estimate, and every prediction with one says so.
+ESTIMATED = ("conv1d", "conv2d", "conv3d", "convtranspose2d", "lstm", "gru", "rnn", "batch_norm1d", "batch_norm2d-channels_last")
+# Estimates that are off by more: in lstm-amp cuDNN takes 153 MB where the same network in bf16 takes 48, in rnn-small 13 MB.
+MISSED = ("lstm-amp", "rnn-small")
+# Scratch of CUB's select, sort and unique, of cuFFT, of grouped products: a few KiB to a few MiB beside their result.
+APPROXIMATE = (
+    "mask-select", "index_put-accumulate", "nonzero", "where-index", "sort-8192", "topk-1000000", "topk-50304", "sort-50304", "argsort-wide",
+    "unique", "randperm-large", "multinomial", "repeat_interleave", "grouped_mm", "fft", "ctc", "transformer-layer",
+    "sdpa-boolmask-f32-B2H4T256D64",
+)  # fmt: skip
+# C++ leaves the order of evaluation of arguments to the compiler; torch for Arm makes these temporaries in another order than for x86-64.
+OTHER_ORDER_ON_ARM = (
+    "isfinite", "sdpa-mask-bf16-B2H4T64D20", "sdpa-boolmask-bf16-B2H4T64D20", "sdpa-gradmask-bf16-B2H4T64D20", "sdpa-mask-f16-B2H4T64D20",
+    "sdpa-math", "cross_entropy-smooth", "std-f32", "std-bf16",
+)  # fmt: skip
+
+
+def read(path: Path) -> dict[str, dict[str, list[int]]]:
+    with gzip.open(path, "rt") as file:
+        records = [json.loads(line) for line in file]
+    return {record["name"]: record for record in records if "name" in record}
+
+
+RECORDED = {name: record for name, record in read(RECORDING).items() if "error" not in record}
+
+
+def exact_cases() -> list[str]:
+    excused = ESTIMATED + APPROXIMATE + (() if platform.machine() == "x86_64" else OTHER_ORDER_ON_ARM)
+    return [name for name in RECORDED if not name.startswith(excused)]
+
+
+def peak(events: list[int]) -> int:
+    current = highest = 0
+    for event in events:
+        current += event
+        highest = max(highest, current)
+    return highest
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[int]]]:
+    out = tmp_path_factory.mktemp("kernels") / "simulated.jsonl.gz"
+    subprocess.run([sys.executable, str(HERE / "simulate_cases.py"), str(out)], check=True)
+    return read(out)
+
+
+def test_most_kernels_are_exact() -> None:
+    assert len(exact_cases()) > 0.8 * len(RECORDED)
+
+
+@pytest.mark.parametrize("name", exact_cases())
+def test_a_kernel_allocates_and_frees_what_the_gpu_did(name: str, simulated: dict[str, dict[str, list[int]]]) -> None:
+    assert "error" not in simulated[name], simulated[name]
+    assert simulated[name]["first"] == RECORDED[name]["first"]
+    assert simulated[name]["second"] == RECORDED[name]["second"]
+
+
+def test_every_case_that_ran_on_the_gpu_can_be_simulated(simulated: dict[str, dict[str, list[int]]]) -> None:
+    assert {name: simulated[name]["error"] for name in RECORDED if "error" in simulated[name]} == {}
+
+
+@pytest.mark.parametrize("name", [name for name in RECORDED if name not in exact_cases() and name not in MISSED])
+def test_where_it_is_not_exact_the_peak_is_close(name: str, simulated: dict[str, dict[str, list[int]]]) -> None:
+    real, guess = peak(RECORDED[name]["second"]), peak(simulated[name]["second"])
+    tolerance = 0.35 if name.startswith(ESTIMATED) else 0.15
+    assert abs(guess - real) <= max(tolerance * real, 2 << 20)

@@ -1,0 +1,250 @@
+"""Every wrong request ends with exit code 2 and one message that says what, which value and what to do next."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from vramcast.simulate import build
+
+VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
+MARK = "VRAMCAST_TEST_MARK"
+
+WORKLOADS = """\
+import os, sys, time
+import torch
+
+def good(*, batch_size: int = 8, scale: float = 1.0):
+    x = torch.randn(batch_size, 16, device="cuda")
+    return lambda: (x * scale).sum()
+
+def raises():
+    return load_data()
+
+def load_data():
+    return torch.randn(8, 4, device="cuda") @ torch.randn(5, 4, device="cuda")  # the line to blame
+
+def returns_nothing():
+    torch.randn(8, device="cuda")
+
+def on_the_cpu():
+    x = torch.randn(8)
+    return lambda: x.sum()
+
+def never_ends():
+    def step():
+        while True:
+            time.sleep(0.1)
+    return step
+
+def calls_sys_exit():
+    return lambda: sys.exit(5)
+
+def calls_os_exit():
+    return lambda: os._exit(7)
+"""
+
+# name: arguments after `vramcast`
+CASES: dict[str, list[str]] = {
+    "no file": ["predict", "absent.py:good"],
+    "no function": ["predict", "work.py:goood"],
+    "unknown knob": ["predict", "work.py:good", "batchsize=3"],
+    "misfit": ["predict", "work.py:good", "batch_size=many"],
+    "zero": ["predict", "work.py:good", "batch_size=0"],
+    "negative": ["predict", "work.py:good", "batch_size=-3"],
+    "unknown gpu": ["predict", "work.py:good", "--gpu", "rtx-9999"],
+    "bad memory": ["predict", "work.py:good", "--memory", "lots"],
+    "zero memory": ["predict", "work.py:good", "--memory", "0GiB"],
+    "syntax error": ["predict", "syntax.py:good"],
+    "raises": ["predict", "work.py:raises"],
+    "returns nothing": ["predict", "work.py:returns_nothing"],
+    "on the cpu": ["predict", "work.py:on_the_cpu"],
+    "never ends": ["predict", "work.py:never_ends", "--timeout", "4"],
+    "sys exit": ["predict", "work.py:calls_sys_exit"],
+    "os exit": ["predict", "work.py:calls_os_exit"],
+    "unknown command": ["frobnicate"],
+    "unknown setting": ["predict", "work.py:good", "--allocator", "nonsense:1"],
+    "batch sizes": ["predict", "work.py:good", "--batch-sizes", "8,eleven"],
+    "batch size zero": ["predict", "work.py:good", "--batch-sizes", "0-4"],
+    "timeout nan": ["predict", "work.py:good", "--timeout", "nan"],
+    "empty batch sizes": ["predict", "work.py:good", "--batch-sizes", ""],
+    "empty gpu": ["predict", "work.py:good", "--gpu", ""],
+}
+
+Complaint = Callable[[str], str]
+
+
+def marked_workers(mark: str) -> list[int]:
+    """Workers that a command of this test has started: other sessions on the machine have theirs."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            is_worker = b"vramcast.simulate.worker" in (folder / "cmdline").read_bytes()
+            if is_worker and f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
+
+
+@pytest.fixture(scope="module")
+def mark() -> str:
+    return uuid.uuid4().hex
+
+
+@pytest.fixture(scope="module")
+def complaint(tmp_path_factory: pytest.TempPathFactory, mark: str) -> Iterator[Complaint]:
+    """stderr of a case, after what holds for all of them was checked. Two cases run at a time, ahead of who asks for them."""
+    build.build()  # or the first to run would compile within its time limit
+    folder = tmp_path_factory.mktemp("bad_input")
+    (folder / "work.py").write_text(WORKLOADS)
+    (folder / "syntax.py").write_text("def good(:\n    pass\n")
+    environment = {**os.environ, MARK: mark}
+
+    def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([VRAMCAST, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+
+    pool = ThreadPoolExecutor(2)
+    running: dict[str, Future[subprocess.CompletedProcess[str]]] = {name: pool.submit(run, arguments) for name, arguments in CASES.items()}
+
+    def checked(name: str) -> str:
+        done = running[name].result()
+        assert "Traceback (most recent call last)" not in done.stderr, done.stderr
+        assert done.returncode == 2, done.stderr
+        assert done.stdout == ""
+        if name != "unknown command":  # that one is worded by typer
+            assert done.stderr.startswith("vramcast: ")
+            assert done.stderr.count("vramcast: ") == 1, "one message"
+            assert len(done.stderr.splitlines()) >= 2, "what is wrong, then what to do next"
+        return done.stderr
+
+    yield checked
+    pool.shutdown(cancel_futures=True)
+    for left in marked_workers(mark):
+        os.kill(left, signal.SIGKILL)
+
+
+def test_a_file_that_is_not_there_is_named_with_the_files_that_are(complaint: Complaint) -> None:
+    text = complaint("no file")
+    assert "absent.py" in text
+    assert "work.py" in text.splitlines()[-1]
+
+
+def test_a_function_that_is_not_there_is_answered_with_those_that_are(complaint: Complaint) -> None:
+    text = complaint("no function")
+    assert "'goood'" in text
+    assert "Did you mean 'good'?" in text
+    assert all(name in text for name in ("raises", "load_data", "never_ends", "calls_os_exit"))
+
+
+def test_an_unknown_knob_is_answered_with_the_knobs_there_are(complaint: Complaint) -> None:
+    text = complaint("unknown knob")
+    assert "'batchsize'" in text
+    assert "batch_size=8" in text
+    assert "scale=1.0" in text
+
+
+def test_a_value_that_does_not_fit_the_annotation_is_shown_with_the_type_expected(complaint: Complaint) -> None:
+    text = complaint("misfit")
+    assert all(part in text for part in ("'batch_size'", "'many'", "int"))
+
+
+@pytest.mark.parametrize(("case", "value"), [("zero", "0"), ("negative", "-3")])
+def test_a_size_below_one_is_refused_with_its_value(complaint: Complaint, case: str, value: str) -> None:
+    text = complaint(case)
+    assert f"'batch_size' is {value}" in text
+    assert "positive" in text
+
+
+def test_an_unknown_gpu_is_answered_with_those_known_and_with_the_way_round(complaint: Complaint) -> None:
+    text = complaint("unknown gpu")
+    assert all(part in text for part in ("'rtx-9999'", "h200", "rtx-4090", "t4", "--memory"))
+
+
+@pytest.mark.parametrize(("case", "value"), [("bad memory", "'lots'"), ("zero memory", "'0GiB'")])
+def test_a_bad_memory_size_is_shown_with_an_example_of_a_good_one(complaint: Complaint, case: str, value: str) -> None:
+    text = complaint(case)
+    assert value in text
+    assert "--memory 24GiB" in text
+
+
+def test_a_file_with_a_syntax_error_is_shown_with_the_line(complaint: Complaint) -> None:
+    text = complaint("syntax error")
+    assert "syntax.py:1" in text
+    assert "def good(:" in text
+
+
+def test_a_build_that_raises_is_shown_by_the_lines_of_the_user_alone(complaint: Complaint) -> None:
+    text = complaint("raises")
+    lines = WORKLOADS.splitlines()
+    blamed = next(number for number, line in enumerate(lines, 1) if "the line to blame" in line)
+    assert f"work.py:{blamed} in load_data" in text
+    assert f"work.py:{lines.index('    return load_data()') + 1} in raises" in text
+    assert "shapes cannot be multiplied (8x4 and 5x4)" in text
+    assert not any(part in text for part in ("site-packages", "torch/", "session.py", "worker.py", "loading.py")), text
+
+
+def test_a_build_that_returns_no_step_is_told_what_to_return(complaint: Complaint) -> None:
+    text = complaint("returns nothing")
+    assert "returned None" in text
+    assert "return step" in text
+
+
+def test_a_step_that_never_touches_the_gpu_is_told_to_move_there(complaint: Complaint) -> None:
+    text = complaint("on the cpu")
+    assert "never allocates" in text
+    assert ".cuda()" in text
+
+
+def test_a_step_that_never_ends_is_stopped_and_leaves_no_worker(complaint: Complaint, mark: str) -> None:
+    text = complaint("never ends")
+    assert "within 4 s" in text
+    assert "--timeout" in text
+    deadline = time.monotonic() + 30
+    while marked_workers(mark) and time.monotonic() < deadline:  # those of the cases still under way come to an end
+        time.sleep(0.1)
+    assert marked_workers(mark) == []
+
+
+@pytest.mark.parametrize(("case", "code"), [("sys exit", 5), ("os exit", 7)])
+def test_a_step_that_ends_the_process_is_told_so_with_its_exit_code(complaint: Complaint, case: str, code: int) -> None:
+    text = complaint(case)
+    assert f"exit code {code}" in text
+    assert "sys.exit()" in text
+
+
+def test_an_unknown_command_is_named_and_help_is_pointed_to(complaint: Complaint) -> None:
+    text = complaint("unknown command")
+    assert "'frobnicate'" in text
+    assert "vramcast --help" in text
+
+
+def test_an_unknown_allocator_setting_is_named_and_the_known_ones_are_listed(complaint: Complaint) -> None:
+    text = complaint("unknown setting")
+    assert "'nonsense'" in text
+    assert "expandable_segments" in text
+
+
+@pytest.mark.parametrize(("case", "value"), [("batch sizes", "'8,eleven'"), ("batch size zero", "'0-4'")])
+def test_bad_batch_sizes_are_shown_with_an_example_of_good_ones(complaint: Complaint, case: str, value: str) -> None:
+    text = complaint(case)
+    assert value in text
+    assert "--batch-sizes 1-64" in text
+
+
+def test_a_time_limit_that_is_no_number_is_refused(complaint: Complaint) -> None:
+    assert "--timeout" in complaint("timeout nan")
+
+
+@pytest.mark.parametrize("case", ["empty batch sizes", "empty gpu"])
+def test_an_option_given_empty_is_refused_and_not_ignored(complaint: Complaint, case: str) -> None:
+    assert "''" in complaint(case)

@@ -1,0 +1,199 @@
+"""The command line as a person or a script meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.gpus import GPUS, find_gpu
+from vramcast.simulate import build
+
+VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
+MARK = "VRAMCAST_TEST_MARK"
+CONTRACT = (
+    *("peak_allocated_bytes", "peak_reserved_bytes", "process_bytes", "capacity_bytes", "fits", "num_alloc_retries", "num_parameters"),
+    *("breakdown_bytes", "step_seconds", "tokens_per_second", "limits", "torch_version", "seconds"),
+)
+WORKLOADS = """\
+import os, time
+import torch
+from torch import nn
+
+def train(*, batch_size: int = 4096, width: int = 64):
+    print("building")
+    model = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    x = torch.randn(batch_size, width, device="cuda")
+
+    def step():
+        print("stepping")
+        os.write(1, b"past Python's stdout\\n")
+        os.system("echo from a child")
+        hidden = model[1](model[0](x))  # the large one
+        loss = model[2](hidden).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+def slow():
+    def step():
+        open("started", "w").close()
+        while True:
+            time.sleep(0.1)
+    return step
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled() -> None:
+    build.build()  # not within a test's time limit
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "work.py").write_text(WORKLOADS)
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "160"}
+    return subprocess.run([VRAMCAST, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def prediction(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    record = json.loads(done.stdout)  # fails on anything before or after the one object
+    assert isinstance(record, dict)
+    assert done.stdout.count("\n") == 1
+    return record
+
+
+def marked_workers(mark: str) -> list[int]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_worker = b"vramcast.simulate.worker" in (process / "cmdline").read_bytes()
+            if is_worker and f"{MARK}={mark}".encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
+
+
+def test_json_is_one_object_with_the_whole_contract_though_the_workload_prints(folder: Path) -> None:
+    done = run(folder, "predict", "work.py:train", "width=32", "--gpu", "h200", "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    record = prediction(done)
+    assert [key for key in CONTRACT if key not in record] == []
+    assert sum(record["breakdown_bytes"].values()) == record["peak_reserved_bytes"]
+    assert min(record["breakdown_bytes"].values()) >= 0
+    assert record["peak_reserved_bytes"] >= record["peak_allocated_bytes"] > 4 * 4096 * 128
+    assert record["process_bytes"] > record["peak_reserved_bytes"]
+    assert record["num_parameters"] == 32 * 128 + 128 + 128 * 32 + 32
+    assert record["knobs"] == {"batch_size": 4096, "width": 32}
+    assert record["fits"] is True
+    assert record["step_seconds"] is not None or record["step_seconds_reason"]
+    assert 0 < record["capacity_bytes"] < find_gpu("h200").total_bytes
+    assert 0 < record["seconds"] < 60
+
+
+def test_what_does_not_fit_exits_with_3_and_memory_stands_above_the_gpu(folder: Path) -> None:
+    done = run(folder, "predict", "work.py:train", "--gpu", "h200", "--memory", "30MiB", "--json")
+    assert done.returncode == 3, done.stderr
+    record = prediction(done)
+    assert record["fits"] is False
+    assert record["gpu"] == "h200"
+    assert record["capacity_bytes"] == 30 * 2**20
+    assert record["peak_reserved_bytes"] > record["capacity_bytes"]
+    assert sum(record["breakdown_bytes"].values()) == record["peak_reserved_bytes"]
+
+
+def test_the_view_for_people_says_whether_it_fits_and_what_takes_the_memory_and_where(folder: Path) -> None:
+    done = run(folder, "predict", "work.py:train", "--gpu", "rtx-4090")
+    assert done.returncode == 0, done.stderr
+    line = next(number for number, text in enumerate(WORKLOADS.splitlines(), 1) if "the large one" in text)
+    assert "✓ fits on rtx-4090" in done.stdout
+    assert "activations" in done.stdout
+    assert f"work.py:{line}" in done.stdout
+    assert "predicted" in done.stdout
+    assert "stepping" not in done.stdout
+
+
+def test_many_batch_sizes_come_as_one_json_object(folder: Path) -> None:
+    done = run(folder, "predict", "work.py:train", "--batch-sizes", "8,16,64-66", "--memory", "1GiB", "--json")
+    assert done.returncode == 0, done.stderr
+    record = prediction(done)
+    assert [point["batch_size"] for point in record["points"]] == [8, 16, 64, 65, 66]
+    assert all(point["fits"] for point in record["points"])
+
+
+def test_the_gpus_are_listed_as_json_and_for_people(folder: Path) -> None:
+    done = run(folder, "gpus", "--json")
+    listed = json.loads(done.stdout)
+    assert [gpu["name"] for gpu in listed] == [gpu.name for gpu in GPUS]
+    assert all(gpu["total_bytes"] > 2**30 for gpu in listed)
+    table = run(folder, "gpus")
+    assert (done.returncode, table.returncode) == (0, 0)
+    assert all(re.search(rf"^{re.escape(gpu.name)} ", table.stdout, re.MULTILINE) for gpu in GPUS)
+
+
+def test_help_comes_at_once(folder: Path) -> None:
+    seconds = []
+    for _ in range(5):
+        started = time.perf_counter()
+        done = run(folder, "--help")
+        seconds.append(time.perf_counter() - started)
+        assert "predict" in done.stdout
+        assert done.returncode == 0
+    assert min(seconds) <= 0.3, seconds
+
+
+def test_importing_vramcast_and_its_public_names_does_not_import_torch() -> None:
+    code = "import sys, vramcast, vramcast.cli.predict; [getattr(vramcast, n) for n in vramcast.__all__]; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False\n", done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, (130,)), (signal.SIGTERM, (143, -signal.SIGTERM))], ids=["SIGINT", "SIGTERM"])
+def test_a_simulation_that_is_interrupted_ends_and_leaves_no_worker(folder: Path, number: signal.Signals, code: tuple[int, ...]) -> None:
+    mark = uuid.uuid4().hex
+    process = subprocess.Popen(
+        [VRAMCAST, "predict", "work.py:slow"],
+        cwd=folder,
+        env={**os.environ, MARK: mark},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not (folder / "started").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(marked_workers(mark)) == 1, "the test would pass for nothing"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=10)
+        assert process.returncode in code
+        assert out == ""
+        assert "Traceback" not in err
+        deadline = time.monotonic() + 2
+        while marked_workers(mark) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert marked_workers(mark) == []
+    finally:
+        process.kill()
+        process.wait()
+        for left in marked_workers(mark):
+            os.kill(left, signal.SIGKILL)

@@ -1,0 +1,160 @@
+"""vramcast from Python: predict, predict_batch_sizes and their records."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import vramcast
+from vramcast import Prediction, UsageError
+from vramcast.api import predict, predict_batch_sizes
+
+# torch is imported inside: the tests' own process reads this file too and need not
+WORKLOAD = """\
+def build(*, batch_size: int = 8, width: int = 256):
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    x = torch.randn(batch_size, width, device="cuda")
+
+    def step():
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("api") / "train.py"
+    path.write_text(WORKLOAD)
+    return path
+
+
+@pytest.fixture(scope="module")
+def at_64(file: Path) -> Prediction:
+    return predict(f"{file}:build", gpu="h200", batch_size=64)
+
+
+def imported(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("train_of_the_user", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_function_object_and_its_name_give_the_same_prediction(file: Path, at_64: Prediction) -> None:
+    by_object = predict(imported(file).build, gpu="h200", batch_size=64)
+    assert by_object.breakdown_bytes == at_64.breakdown_bytes
+    assert by_object.peak_reserved_bytes == at_64.peak_reserved_bytes > 2**20
+    assert by_object.knobs == {"batch_size": 64, "width": 256}
+    assert by_object.num_parameters == 256 * 1024 + 1024 + 1024 * 256 + 256
+
+
+@pytest.mark.parametrize("workload", [lambda: None, 7, "".join], ids=["lambda", "number", "method of C"])
+def test_what_the_worker_could_not_find_again_is_refused(workload: object) -> None:
+    with pytest.raises(UsageError) as caught:
+        predict(workload)  # type: ignore[arg-type]
+    assert "file.py:function" in caught.value.advice or "train.py:build" in caught.value.advice
+
+
+def test_a_knob_that_is_wrong_is_refused_from_python_too(file: Path) -> None:
+    with pytest.raises(UsageError, match="'many'"):
+        predict(f"{file}:build", batch_size="many")
+
+
+def test_a_prediction_comes_back_from_json_as_it_was(at_64: Prediction) -> None:
+    again = Prediction.from_json(at_64.to_json())
+    assert again == at_64
+    assert again.largest_tensors[0].num_bytes >= again.largest_tensors[-1].num_bytes > 0
+    assert again.to_json() == at_64.to_json()
+
+
+def test_a_record_that_was_cut_short_is_refused(at_64: Prediction) -> None:
+    text = at_64.to_json()
+    for end in (0, 1, len(text) // 2, len(text) - 1):
+        with pytest.raises(UsageError, match="not a vramcast record"):
+            Prediction.from_json(text[:end])
+
+
+def test_a_record_of_another_version_or_kind_is_refused_with_what_it_is(at_64: Prediction) -> None:
+    record = json.loads(at_64.to_json())
+    with pytest.raises(UsageError, match="version 99"):
+        Prediction.from_json(json.dumps({**record, "version": 99}))
+    with pytest.raises(UsageError, match="version None"):
+        Prediction.from_json("{}")
+    with pytest.raises(UsageError, match="list"):
+        Prediction.from_json("[1, 2]")
+
+
+def test_a_record_that_lacks_a_field_is_refused_by_the_name_of_the_field(at_64: Prediction) -> None:
+    record = json.loads(at_64.to_json())
+    for name in ("peak_reserved_bytes", "largest_tensors", "limits"):
+        with pytest.raises(UsageError, match=name):
+            Prediction.from_json(json.dumps({key: value for key, value in record.items() if key != name}))
+
+
+def test_a_record_whose_tensors_lack_a_field_is_refused(at_64: Prediction) -> None:
+    record = json.loads(at_64.to_json())
+    del record["largest_tensors"][0]["shape"]
+    with pytest.raises(UsageError, match="shape"):
+        Prediction.from_json(json.dumps(record))
+
+
+def test_a_field_this_version_does_not_know_is_no_obstacle(at_64: Prediction) -> None:
+    assert Prediction.from_json(json.dumps({**json.loads(at_64.to_json()), "added_later": 1})) == at_64
+
+
+def test_every_public_name_resolves_and_no_other_does() -> None:
+    assert vramcast.__all__ == sorted({*vramcast._HOME, "__version__"})
+    assert {"predict", "predict_batch_sizes", "Prediction", "UsageError", "find_gpu", "register"} <= set(vramcast.__all__)
+    assert all(getattr(vramcast, name) is not None for name in vramcast.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = vramcast.no_such_name
+
+
+@pytest.mark.parametrize("first", ["vramcast.predict_batch_sizes", "__import__('vramcast.api')", "vramcast.predict"])
+def test_predict_is_the_function_whichever_name_is_used_first(first: str) -> None:
+    code = f"import vramcast; {first}; print(callable(vramcast.predict), callable(vramcast.predict_batch_sizes))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "True True\n", done.stderr
+
+
+def test_many_batch_sizes_equal_single_predictions_to_the_byte(file: Path, at_64: Prediction) -> None:
+    curve = predict_batch_sizes(f"{file}:build", range(1, 129), gpu="h200")
+    points = {point.batch_size: point for point in curve.points}
+    assert list(points) == list(range(1, 129))
+    assert not points[50].simulated, "choose a size that is interpolated"
+    singles = {64: at_64, **{size: predict(f"{file}:build", gpu="h200", batch_size=size) for size in (50, 113)}}
+    for size, single in singles.items():
+        assert points[size].peak_reserved_bytes == single.peak_reserved_bytes
+        assert points[size].peak_allocated_bytes == single.peak_allocated_bytes
+        assert points[size].fits is single.fits is True
+    assert points[50].peak_reserved_bytes < points[64].peak_reserved_bytes, "or every size would do"
+
+
+def test_what_does_not_fit_shows_the_same_need_in_a_curve_and_alone(file: Path) -> None:
+    single = predict(f"{file}:build", memory="60MiB", batch_size=64)
+    (point,) = predict_batch_sizes(f"{file}:build", [64], memory="60MiB").points
+    assert (point.fits, single.fits) == (False, False)
+    assert point.peak_reserved_bytes == single.peak_reserved_bytes
+
+
+def test_no_batch_sizes_are_refused_and_so_are_bad_ones(file: Path) -> None:
+    for sizes in ([], [0], [8, -1], [True]):
+        with pytest.raises(UsageError, match="[Bb]atch sizes"):
+            predict_batch_sizes(f"{file}:build", sizes)
