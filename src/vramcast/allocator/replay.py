@@ -1,6 +1,6 @@
 """Replays a recorded or predicted sequence of allocations.
 
-An event is an integer: +i allocates the i-th allocation (from 1), -i frees it, 0 ends a step, EMPTY_CACHE is
+An event is an integer: +i allocates the i-th allocation (from 1), -i frees it, 0 begins a step, EMPTY_CACHE is
 torch.cuda.empty_cache().
 """
 

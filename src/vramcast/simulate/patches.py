@@ -6,6 +6,8 @@ torch 2.10 to 2.13: the same list serves; names a version lacks are skipped.
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -151,7 +153,7 @@ def _patch_cuda(gpu: SimulatedGpu, put: Callable[[Any, str, Any], None]) -> None
     put(torch.backends.cudnn, "is_available", lambda: True)
     put(torch.backends.cudnn, "is_acceptable", lambda tensor: tensor.is_cuda and tensor.is_floating_point())
     modes = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}
-    put(torch.backends.cudnn.rnn, "get_cudnn_mode", lambda mode: modes[mode])
+    put(importlib.import_module("torch.backends.cudnn.rnn"), "get_cudnn_mode", lambda mode: modes[mode])
     put(torch.backends.cudnn, "version", lambda: 91900)
     put(torch.version, "cuda", torch.version.cuda or "13.0")
     put(torch._C, "_cuda_getCurrentRawStream", lambda *_: 0)
@@ -201,8 +203,6 @@ class _LazyDynamo(types.ModuleType):
 
     def _become_real(self) -> None:
         """Run the real module in this object, so that whoever holds it holds the real one."""
-        import importlib.util
-
         meta_kernels.load()  # first, or the imports below meet a half-initialised torch
         folder = self.__dict__.pop("_folder")
         spec = importlib.util.spec_from_file_location("torch._dynamo", f"{folder}/__init__.py", submodule_search_locations=[folder])

@@ -1,0 +1,16 @@
+"""Just enough of triton.runtime.jit to launch a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class JITFunction:
+    def __init__(self, fn: Any) -> None:
+        self.fn = fn
+
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *arguments, **options: self.run(*arguments, grid=grid, **options)
+
+    def run(self, *arguments: Any, **options: Any) -> None:
+        raise RuntimeError("no GPU to launch on")

@@ -1,0 +1,50 @@
+"""What a training step may do, each as a workload of its own: none crashes, what is not modelled is said."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import vramcast
+
+WORKLOADS = Path(__file__).parent / "workloads.py"
+# what the limits must mention; an empty string: nothing may be left unmodelled
+EXPECTED = {
+    "built_on_the_host": "",
+    "custom_autograd_function": "",
+    "custom_operator_with_a_fake_kernel": "",
+    "triton_kernel_launched_directly": "Triton kernel double",
+    "compiled": "torch.compile",
+    "reads_the_loss": "value from the GPU",
+    "waits_for_a_value": "value from the GPU",
+    "recurrent_by_cudnn": "cuDNN",
+    "convolution": "cuDNN",
+    "accumulates_with_a_scaler": "",
+}
+
+
+@pytest.fixture(scope="module")
+def predictions() -> dict[str, vramcast.Prediction]:
+    with ThreadPoolExecutor(2) as pool:
+        results = pool.map(lambda name: vramcast.predict(f"{WORKLOADS}:{name}", gpu="h200", timeout=60), EXPECTED)
+        return dict(zip(EXPECTED, results, strict=True))
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_it_is_simulated_and_what_is_not_modelled_is_said(name: str, predictions: dict[str, vramcast.Prediction]) -> None:
+    limits = predictions[name].limits
+    assert any(EXPECTED[name] in limit for limit in limits) if EXPECTED[name] else limits == []
+
+
+def test_a_model_moved_from_the_host_takes_its_parameters_and_optimizer_state_on_the_gpu(predictions: dict[str, vramcast.Prediction]) -> None:
+    prediction = predictions["built_on_the_host"]
+    assert prediction.num_parameters == 64 * 4096 + 4096 + 4096 * 64 + 64
+    rounded = 2 * (64 * 4096 + 4096 + 4096 * 64) + 512  # bfloat16, blocks of 512 bytes
+    assert prediction.breakdown_bytes["parameters"] == rounded
+    assert prediction.breakdown_bytes["optimizer_state"] == 2 * rounded
+
+
+def test_the_optimizer_steps_under_a_loss_scaler(predictions: dict[str, vramcast.Prediction]) -> None:
+    assert predictions["accumulates_with_a_scaler"].breakdown_bytes["optimizer_state"] == 4 * 64 * 64 + 512

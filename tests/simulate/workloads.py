@@ -1,0 +1,139 @@
+"""Small training steps, one for each thing a program may do; simulated by test_coverage.py."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+WIDTH = 64
+
+
+def steps(model: nn.Module, make_loss: Callable[[torch.Tensor], torch.Tensor], shape: tuple[int, ...] = (32, WIDTH)) -> Callable[[], torch.Tensor]:
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = make_loss(torch.randn(shape, device="cuda"))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def built_on_the_host() -> Callable[[], Any]:
+    model = nn.Sequential(nn.Linear(WIDTH, 4096), nn.GELU(), nn.Linear(4096, WIDTH)).to(torch.bfloat16).cuda()
+    return steps(model, lambda x: model(x.bfloat16()).float().mean())
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return 2 * x * grad
+
+
+def custom_autograd_function() -> Callable[[], Any]:
+    model = nn.Linear(WIDTH, WIDTH).cuda()
+    return steps(model, lambda x: Square.apply(model(x)).mean())
+
+
+@torch.library.custom_op("vramcast_tests::scaled", mutates_args=(), device_types="cuda")
+def scaled(x: torch.Tensor, factor: float) -> torch.Tensor:
+    raise RuntimeError("a kernel that only a GPU could run")
+
+
+@scaled.register_fake
+def _(x: torch.Tensor, factor: float) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+scaled.register_autograd(lambda ctx, grad: (grad * 2, None))
+
+
+def custom_operator_with_a_fake_kernel() -> Callable[[], Any]:
+    model = nn.Linear(WIDTH, WIDTH).cuda()
+    return steps(model, lambda x: scaled(model(x), 2.0).mean())
+
+
+def triton_kernel_launched_directly() -> Callable[[], Any]:
+    sys.path.insert(0, str(Path(__file__).parent / "stand_in"))  # a stand-in for triton: the real one needs a GPU build
+    from triton.runtime.jit import JITFunction
+
+    def double(x: Any, out: Any) -> None: ...
+
+    kernel = JITFunction(double)
+    model = nn.Linear(WIDTH, WIDTH).cuda()
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        kernel[(1,)](x, out)
+        return model(out).mean()
+
+    return steps(model, loss)
+
+
+def compiled() -> Callable[[], Any]:
+    model = torch.compile(nn.Linear(WIDTH, WIDTH).cuda())
+    return steps(model, lambda x: model(x).mean())
+
+
+def reads_the_loss() -> Callable[[], Any]:
+    model = nn.Linear(WIDTH, WIDTH).cuda()
+    inner = steps(model, lambda x: model(x).mean())
+
+    def step() -> float:
+        loss = inner().item()
+        return loss if loss < 1e9 else 0.0
+
+    return step
+
+
+def waits_for_a_value() -> Callable[[], Any]:
+    model = nn.Linear(WIDTH, WIDTH).cuda()
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        while not (x > 0).any():  # on a GPU true at once; unknown values must not hang here
+            x = torch.randn_like(x)
+        return model(x).mean()
+
+    return steps(model, loss, (4096, 1024 * WIDTH // 1024))
+
+
+def recurrent_by_cudnn() -> Callable[[], Any]:
+    model = nn.LSTM(WIDTH, WIDTH, num_layers=2, batch_first=True).cuda()
+    return steps(model, lambda x: model(x)[0].mean(), (8, 20, WIDTH))
+
+
+def convolution() -> Callable[[], Any]:
+    model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 8, 3)).cuda()
+    return steps(model, lambda x: model(x).mean(), (4, 3, 32, 32))
+
+
+def accumulates_with_a_scaler() -> Callable[[], Any]:
+    model = nn.Linear(WIDTH, WIDTH).cuda()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), torch.amp.GradScaler("cuda")
+
+    def step() -> torch.Tensor:
+        for _ in range(3):
+            with torch.autocast("cuda", dtype=torch.float16), nullcontext():
+                loss = F.mse_loss(model(torch.randn(16, WIDTH, device="cuda")), torch.zeros(16, WIDTH, device="cuda"))
+            scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        return loss
+
+    return step
