@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BLOCKS = [block for block in re.findall(r"```\n(\$ vramcast.*?)\n```", (ROOT / "README.md").read_text(), re.DOTALL)]
+BLOCKS = re.findall(r"```\n(\$ vramcast.*?)\n```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
 def command_and_output(block: str) -> tuple[str, list[str]]:
