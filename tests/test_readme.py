@@ -28,7 +28,8 @@ def words(text: str) -> str:
 def test_a_command_of_the_readme_prints_what_the_readme_shows(block: str) -> None:
     command, shown = command_and_output(block)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PATH": path, "COLUMNS": "120"})
+    environment = {**os.environ, "PATH": path, "COLUMNS": "120"}
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, env=environment)
     printed = words(done.stdout)
     for line in shown:
         # the time a prediction takes, and the torch version it was made with, differ from machine to machine

@@ -14,13 +14,19 @@ from torch.optim import optimizer as optim
 class Ownership:
     """Watches registrations and optimizer steps; afterwards says which allocation is a parameter, a gradient or optimizer state."""
 
-    def __init__(self, block_id: Callable[[int], int]) -> None:
+    def __init__(self, block_id: Callable[[int], int], *, watching: bool = True) -> None:
+        self._watching = watching
         self._block_id = block_id
         self._modules: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._optimizers: dict[int, Any] = {}
         self.category_of: dict[int, str] = {}
         self.name_of: dict[int, str] = {}
-        self._handles = [
+        self._handles: list[Any] = []
+        if watching:
+            self._handles = self._watch()
+
+    def _watch(self) -> list[Any]:
+        return [
             nn_module.register_module_parameter_registration_hook(self._saw_module),
             nn_module.register_module_buffer_registration_hook(self._saw_module),
             nn_module.register_module_module_registration_hook(self._saw_module),
@@ -44,6 +50,8 @@ class Ownership:
 
     def look(self) -> None:
         """Take stock between steps."""
+        if not self._watching:
+            return
         for name, tensor, kind in self._module_tensors():
             self._put(tensor, kind, name)
         self._note_gradients()

@@ -6,6 +6,7 @@ import gc
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from vramcast.errors import WorkloadError
@@ -33,8 +34,8 @@ class Session:
         kernels.Target.notes = gpu.notes
         gc.freeze()  # what the imports made stays: later collections look only at the workload's objects
 
-    def run(self, function: Callable[..., Any], knobs: dict[str, Any], steps: int = STEPS) -> Trace:
-        """Build with these knobs, step, and give the trace."""
+    def run(self, function: Callable[..., Any], knobs: dict[str, Any], steps: int = STEPS, *, locate: bool = True) -> Trace:
+        """Build with these knobs, step, and give the trace; `locate` notes where in the source large tensors are made."""
         import torch
 
         from vramcast.simulate.ownership import Ownership
@@ -42,12 +43,13 @@ class Session:
         from vramcast.simulate.sites import Sites
 
         self.gpu.notes.clear()
-        sites, ownership = Sites(), Ownership(self.device.block_id)
+        sites, ownership = Sites(), Ownership(self.device.block_id, watching=locate)
         values = bind_knobs(function, {}, knobs)
         torch.manual_seed(0)
-        with installed(self.gpu), sites.watching(), self.device.on():
+        with installed(self.gpu), sites.watching() if locate else nullcontext(), self.device.on():
             torch.empty(1, device="cuda")  # the first allocation of a process makes the context and a small segment
-            self.device.on_large_allocation(sites.here, SITE_MINIMUM_BYTES)
+            if locate:
+                self.device.on_large_allocation(sites.here, SITE_MINIMUM_BYTES)
             try:
                 self._steps(function, values, steps, ownership)
             finally:

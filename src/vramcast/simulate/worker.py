@@ -74,7 +74,7 @@ def _curve(request: dict[str, Any], session: Any, function: Any, knobs: dict[str
     limits: set[str] = set(budget.limits())
 
     def trace_at(batch_size: int) -> Any:
-        trace = session.run(function, {**knobs, "batch_size": batch_size}, steps=3)
+        trace = session.run(function, {**knobs, "batch_size": batch_size}, steps=3, locate=False)
         limits.update(trace.notes)
         return trace
 
