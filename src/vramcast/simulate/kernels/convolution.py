@@ -31,16 +31,15 @@ def _padded_bytes(x: torch.Tensor) -> int:
     return _num_bytes(x) // x.shape[1] * (-(-x.shape[1] // 8) * 8)
 
 
-def _workspace(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *, forward: bool = False) -> int:
+def _workspace(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> int:
     """cuDNN's fast kernels work on channels-last data with padded channels; what is not so is converted in its workspace."""
-    if _pointwise(weight):
-        return 400
+    if _pointwise(weight) and x.shape[2:] == out.shape[2:]:
+        return 400  # a matrix product
     padded = _padded_bytes(x) + _padded_bytes(weight)
     if _channels_last(x) or _channels_last(weight):
         return padded + 16 if x.shape[1] % 8 and x.dtype != torch.float32 else 131
     note("cuDNN chooses its convolution workspaces by heuristics that are not published; theirs is an estimate")
-    # single precision writes its result in place, but for very few channels
-    return padded if forward and x.dtype == torch.float32 and x.shape[1] % 4 == 0 else padded + _num_bytes(out)
+    return padded + _num_bytes(out) + 16
 
 
 def _is_depthwise(x: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
@@ -54,7 +53,7 @@ def _forward(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, padd
         meta = meta.contiguous(memory_format=torch.channels_last)
     out = like(meta)
     if not _is_depthwise(x, weight, groups):
-        work = scratch(_workspace(x, weight, out, forward=True))
+        work = scratch(_workspace(x, weight, out))
         del work
     return out
 
