@@ -33,12 +33,12 @@ def _padded_bytes(x: torch.Tensor) -> int:
 
 def _workspace(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> int:
     """cuDNN's fast kernels work on channels-last data with padded channels; what is not so is converted in its workspace."""
+    note("cuDNN chooses its convolution workspaces by heuristics that are not published; theirs is an estimate")
     if _pointwise(weight) and x.shape[2:] == out.shape[2:]:
         return 400  # a matrix product
     padded = _padded_bytes(x) + _padded_bytes(weight)
     if _channels_last(x) or _channels_last(weight):
         return padded + 16 if x.shape[1] % 8 and x.dtype != torch.float32 else 131
-    note("cuDNN chooses its convolution workspaces by heuristics that are not published; theirs is an estimate")
     return padded + _num_bytes(out) + 16
 
 
