@@ -35,7 +35,10 @@ def test_peak_allocated_and_reserved_are_what_the_gpu_measured(row: str, workloa
 
 
 # GPT-124M, bf16 autocast, T 1024, the allocator capped at 24 GiB with set_per_process_memory_fraction on the H200
-CAPPED = {20: (True, 0, 24425529344), 22: (True, 1, 24532484096), 23: (True, 1, 25633488896), 24: (False, 1, None)}
+CAPPED = {
+    r["batch_size"]: (r["fits"], r["retries"], r["peak_reserved"] if r["fits"] else None)
+    for r in map(json.loads, (RECORDS / "h200-torch-2.11-capped.jsonl").read_text().splitlines())
+}
 
 
 @pytest.mark.parametrize("batch_size", CAPPED)
@@ -49,9 +52,9 @@ def test_under_a_cap_it_fits_with_the_retries_and_the_reserved_bytes_of_the_gpu(
 
 # the same model at batch 8 under other allocator settings, measured on the H200: (allocated, reserved)
 SETTINGS = {
-    "expandable_segments:True": (9155678208, 10055843840),
-    "max_split_size_mb:64": (9173307392, 12064915456),
-    "roundup_power2_divisions:8": (9517764608, 10794041344),
+    r["settings"]: (r["peak_allocated"], r["peak_reserved"])
+    for r in map(json.loads, (RECORDS / "h200-torch-2.11-settings.jsonl").read_text().splitlines())
+    if r["name"] == "gpt124m-amp-B8"
 }
 
 

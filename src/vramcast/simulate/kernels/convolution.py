@@ -104,12 +104,3 @@ def backward(grad: Any, x: Any, weight: Any, bias_sizes: Any, stride: Any, paddi
     if mask[2]:
         grad_bias = grad.sum([d for d in range(grad.dim()) if d != 1])
     return grad_x, grad_weight, grad_bias
-
-
-@kernel("cudnn_batch_norm")
-def batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> Any:
-    results = [like(m) for m in meta_result(aten.cudnn_batch_norm.default, x, weight, bias, mean, var, training, momentum, eps)]
-    if _channels_last(x):
-        work = scratch(810164)
-        del work
-    return tuple(results)

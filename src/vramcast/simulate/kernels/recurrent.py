@@ -80,8 +80,3 @@ def backward(x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, 
         del work
     del dense, grad_hy_dense, grad_cy_dense
     return grad_x, grad_hx, grad_cx, grad_weights
-
-
-@kernel("_cudnn_init_dropout_state")
-def dropout_state(p: float, train: bool, seed: int, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> torch.Tensor:
-    return scratch(7_000_000 if train and p > 0 else 0)

@@ -31,10 +31,6 @@ def scan_scratch(n: int) -> torch.Tensor:
     return scratch(1279 + 256 * max(0, -(-n // 120000) - 1))
 
 
-def random_indices(shape: Any, size: int) -> torch.Tensor:
-    return torch.rand(*shape, size).argsort(-1)
-
-
 def _draw_order(values: torch.Tensor, indices: torch.Tensor, source: torch.Tensor, dim: int, descending: bool) -> None:
     host = known(source)
     if host is not None:

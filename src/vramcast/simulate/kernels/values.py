@@ -44,7 +44,7 @@ def _select_scratch(num_elements: int) -> None:
 
 
 def _reduce_scratch(num_elements: int) -> int:
-    return 255 + 256 * max(1, min(-(-num_elements // 4096), 1320) * 8 // 1)
+    return 255 + 256 * 8 * min(-(-num_elements // 4096), 1320)
 
 
 @kernel("nonzero")

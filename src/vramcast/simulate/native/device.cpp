@@ -371,8 +371,6 @@ void vramcast_set_site_callback(int64_t (*callback)(), int64_t minimum_bytes) {
   recorder.site_minimum_bytes = minimum_bytes;
 }
 void vramcast_set_meta_loader(int32_t (*loader)()) { load_more_meta_kernels = loader; }
-int64_t vramcast_alloc(int64_t num_bytes) { return recorder.alloc(num_bytes); }
-void vramcast_free(int64_t id) { recorder.free(id); }
 int32_t vramcast_begin_kernel(const char* name) { return recorder.begin_kernel(name); }
 void vramcast_end_kernel(int32_t before) { recorder.end_kernel(before); }
 void vramcast_mark(int64_t event) { recorder.events.push_back(event); }
