@@ -15,6 +15,7 @@ from vramcast.workload import parse_reference, register, registered_workloads, r
 def no_registrations(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registry, "_registered", {})
     monkeypatch.setattr(metadata, "entry_points", lambda group: [])
+    monkeypatch.setattr(registry, "_from_zoo", dict)
     registry._from_entry_points.cache_clear()
     yield
     registry._from_entry_points.cache_clear()

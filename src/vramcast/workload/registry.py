@@ -1,4 +1,4 @@
-"""Workloads that have a name of their own: registered by code, or by an installed package's entry points."""
+"""Workloads that have a name of their own: registered by code, by an installed package's entry points, or models of the zoo."""
 
 from __future__ import annotations
 
@@ -41,17 +41,26 @@ def register(name: str, target: str, description: str = "") -> RegisteredWorkloa
 
 
 def find_registered(name: str) -> RegisteredWorkload | None:
-    # Code's own registrations come first: they cost nothing to look up, entry points read every installed package's metadata.
-    return _registered.get(name) or _from_entry_points().get(name)
+    # What costs nothing to look up comes first: entry points read every installed package's metadata.
+    return _registered.get(name) or _from_zoo().get(name) or _from_entry_points().get(name)
 
 
 def registered_workloads() -> dict[str, RegisteredWorkload]:
-    """Every known name, sorted; a registration in code wins over an entry point of the same name."""
-    return dict(sorted({**_from_entry_points(), **_registered}.items()))
+    """Every known name, sorted; a registration in code wins over the zoo, the zoo over an entry point of the same name."""
+    return dict(sorted({**_from_entry_points(), **_from_zoo(), **_registered}.items()))
 
 
 def is_module_name(text: str) -> bool:
     return all(part.isidentifier() for part in text.split("."))
+
+
+@cache
+def _from_zoo() -> dict[str, RegisteredWorkload]:
+    """The zoo comes with vramcast, installed or run from its folder, so its names are a table and not entry points."""
+    from vramcast_zoo.catalogue import NAMES
+
+    targets = {name: target.partition(":") for name, target in NAMES.items()}
+    return {name: RegisteredWorkload(name, module, function, "from the zoo") for name, (module, _, function) in targets.items()}
 
 
 @cache

@@ -1,0 +1,61 @@
+"""E10, an Elman network with memories that fade at different rates (document 000).
+
+    [x̃, z_h, z_1 .. z_k] = W_in u                 d -> (2 + k)i, i = expansion · d
+    h_t = tanh(W_x silu(x̃_t) + W_h h_{t-1} + b)   as in E1; W_h spectrally normalised
+    a_j = sigmoid(logit_j)                        one a bank and channel, learned, the same for every input
+    m_{j,t} = a_j ⊙ m_{j,t-1} + (1 - a_j) ⊙ h_t   m_0 = 0
+    y_t = W_out (h_t ⊙ silu(z_{h,t}) + Σ_j m_{j,t} ⊙ silu(z_{j,t}))
+
+The a_j start between 0.8 and 0.99, time constants of 5 to 100 steps. Parameters of a layer: (3 + k)di + 2i² + (1 + k)i.
+
+For backward a layer keeps its input, the projections (2 + k), silu(x̃), h and the sum before W_out; banks and gates are computed again.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from vramcast_zoo.ladder import LadderLM, SpectrallyNormalised
+from vramcast_zoo.language_model import check_positive
+from vramcast_zoo.recurrence import elman, ema_banks
+from vramcast_zoo.training import workload
+
+SLOWEST, FASTEST = 0.99, 0.8
+
+
+class E10Layer(nn.Module):
+    def __init__(self, dim: int, expansion: float = 1.0, banks: int = 4) -> None:
+        super().__init__()
+        inner = int(dim * expansion)
+        check_positive(inner=inner, banks=banks)
+        self.inner, self.banks = inner, banks
+        self.project_in = nn.Linear(dim, (2 + banks) * inner, bias=False)
+        self.drive = nn.Linear(inner, inner)  # W_x and b
+        self.recurrent = SpectrallyNormalised(inner)  # W_h
+        self.decay_logit = nn.Parameter(torch.logit(torch.linspace(FASTEST, SLOWEST, banks)).unsqueeze(1) + 0.1 * torch.randn(banks, inner))
+        self.project_out = nn.Linear(inner, dim, bias=False)
+        for linear in (self.project_in, self.drive, self.project_out):
+            nn.init.xavier_uniform_(linear.weight)
+        nn.init.zeros_(self.drive.bias)
+
+    def forward(self, u: Tensor) -> Tensor:
+        x, gates = self.project_in(u).split((self.inner, (1 + self.banks) * self.inner), dim=-1)
+        states = elman(self.drive(F.silu(x)), self.recurrent())
+        return self.project_out(checkpoint(self.read, states, gates, use_reentrant=False))
+
+    def read(self, states: Tensor, gates: Tensor) -> Tensor:
+        """The state and its banks, each through its gate."""
+        memory = ema_banks(states, torch.sigmoid(self.decay_logit))
+        gate_state, gate_banks = F.silu(gates).unflatten(-1, (1 + self.banks, self.inner)).split((1, self.banks), dim=-2)
+        return states * gate_state.squeeze(-2) + (memory * gate_banks).sum(-2)
+
+
+def make_model(*, dim: int = 960, depth: int = 6, expansion: float = 1.0, banks: int = 4, checkpointing: bool = False) -> LadderLM:
+    """E10, an Elman network on bytes with memory banks that fade at different rates."""
+    return LadderLM(dim, depth, lambda: E10Layer(dim, expansion, banks), checkpointing=checkpointing)
+
+
+build = workload(make_model)

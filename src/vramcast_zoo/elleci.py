@@ -1,0 +1,226 @@
+"""Elleci (document 003): Mamba and latent attention by turns, with a feed-forward network of 1.58-bit weights.
+
+    x = E[tokens] + P[0..T)
+    x <- x + Mixer(LayerNorm(x));  x <- x + FFN(LayerNorm(x))     blocks 0, 2, .. mix by Mamba, 1, 3, .. by attention
+    logits = W_head LayerNorm(x)                                  a head of its own
+
+BitLinear   x̂ = RMSNorm(x); s = 127 / max|x̂| a token; q(x̂) = round(x̂ s) / s; g = mean|W|; q(W) = g clamp(round(W / g), -1, 1)
+            y = q(x̂) q(W)ᵀ; the gradient goes through q as if it were not there: v + stop(q(v) - v)
+FFN         BitLinear(d -> 4d), gelu, BitLinear(4d -> d)
+Attention   c = W_down x (128 + 32), [k, v] = W_up c[:128], r = c[128:]; 16 heads of 128 channels; the last 32 channels of a head carry
+            its position: RoPE(q) meets RoPE(k + r), where r is shared by all heads
+Mamba       [u, z] = W_in x; u <- silu(causal depthwise convolution over 4); [p, B, C] = W_x u; dt = softplus(W_dt p + b) a channel
+            S_t = exp(dt_t A) S_{t-1} + dt_t u_t B_tᵀ, A = -exp(A_log) a head; y_t = S_t C_t + D u_t; out = W_out LayerNorm(y ⊙ silu(z))
+
+Parameters at d = 2048 and 24 blocks: 1,355,075,776. The original's mistakes are not repeated: its straight-through estimator had value
+and gradient exchanged, its scan amplified what is long past, its targets were the inputs, and it computed r and the norm after the
+gate without using them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from vramcast_zoo.attention import Attention, causal_attention, join_heads, rotary_angles, rotate, split_heads
+from vramcast_zoo.language_model import LanguageModel, check_divides, check_length, check_positive, init_normal, run_blocks
+from vramcast_zoo.training import workload
+
+MAMBA_HEADS, STATE, CHUNK = 8, 16, 32
+LATENT, ROTARY, THETA = 128, 32, 10_000.0
+THOUGHTS, ENOUGH_CHANGE = 4, 0.01
+SLOW_SHARE, SLOW_SHARE_WEIGHT = 0.3, 0.01
+
+
+# ---------------------------------------------------------------------------------------------------------------- BitLinear
+def straight_through(value: Tensor, quantised: Tensor) -> Tensor:
+    """Forward the quantised value, backward the identity."""
+    return value + (quantised - value).detach()
+
+
+def quantise_activations(x: Tensor) -> Tensor:
+    scale = 127 / x.abs().amax(-1, keepdim=True).clamp(min=1e-5)
+    return (x * scale).round().clamp(-128, 127) / scale
+
+
+def quantise_weights(weight: Tensor) -> Tensor:
+    scale = weight.abs().mean().clamp(min=1e-5)
+    return (weight / scale).round().clamp(-1, 1) * scale
+
+
+class BitLinear(nn.Linear):
+    def __init__(self, width_in: int, width_out: int) -> None:
+        super().__init__(width_in, width_out, bias=False)
+        self.norm = nn.RMSNorm(width_in, eps=1e-5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(x)
+        return F.linear(straight_through(x, quantise_activations(x)), straight_through(self.weight, quantise_weights(self.weight)))
+
+
+# -------------------------------------------------------------------------------------------------------------------- mixers
+class LatentAttention(nn.Module):
+    def __init__(self, dim: int, heads: int, attention: Attention) -> None:
+        super().__init__()
+        check_divides("heads", heads, "dim", dim)
+        if dim // heads < ROTARY:
+            raise ValueError(f"heads={heads} leave {dim // heads} of dim={dim} channels a head: positions alone take {ROTARY}")
+        self.heads, self.attention = heads, attention
+        self.query, self.down = nn.Linear(dim, dim, bias=False), nn.Linear(dim, LATENT + ROTARY, bias=False)
+        self.up, self.out = nn.Linear(LATENT, 2 * dim, bias=False), nn.Linear(dim, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        latent, shared = self.down(x).split((LATENT, ROTARY), dim=-1)
+        key, value = self.up(latent).chunk(2, dim=-1)
+        q, k, v = (split_heads(t, self.heads) for t in (self.query(x), key, value))
+        cos, sin = rotary_angles(x.shape[1], ROTARY, THETA, x.device)
+        q = _turn_last(q, q.new_zeros(()), cos, sin)
+        k = _turn_last(k, shared.unsqueeze(1), cos, sin)
+        return self.out(join_heads(causal_attention(q, k, v, self.attention)))
+
+
+def _turn_last(x: Tensor, added: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    still, turning = x[..., :-ROTARY], x[..., -ROTARY:]
+    return torch.cat((still, rotate(turning + added, cos, sin)), dim=-1)
+
+
+def selective_scan(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, chunk: int = CHUNK) -> Tensor:
+    """y_t = S_t C_t for x and dt [batch, time, channel], a [channel], b and c [batch, time, state].
+
+    Only the state at the start of each chunk is kept for backward; what is inside a chunk is computed again.
+    """
+    state = x.new_zeros(x.shape[0], x.shape[2], b.shape[2], dtype=dt.dtype)
+    outputs = []
+    for parts in zip(*(t.split(chunk, dim=1) for t in (x, dt, b, c))):
+        y, state = checkpoint(_scan_chunk, state, a, *parts, use_reentrant=False)
+        outputs.append(y)
+    return torch.cat(outputs, 1)
+
+
+def _scan_chunk(state: Tensor, a: Tensor, x: Tensor, dt: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """All states of a chunk by doubling: after the round with offset o each holds what its last 2o moments added, decayed until now."""
+    decay, added = (dt * a).exp(), (dt * x).unsqueeze(-1) * b.unsqueeze(2)
+    offset = 1
+    while offset < x.shape[1]:
+        added = added + decay.unsqueeze(-1) * F.pad(added[:, :-offset], (0, 0, 0, 0, offset, 0))
+        decay = decay * F.pad(decay[:, :-offset], (0, 0, offset, 0), value=1.0)
+        offset *= 2
+    states = added + decay.unsqueeze(-1) * state.unsqueeze(1)
+    return (states * c.unsqueeze(2)).sum(-1), states[:, -1]
+
+
+class Mamba(nn.Module):
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        inner = 2 * dim
+        check_divides("the number of Mamba heads", MAMBA_HEADS, "the inner width 2·dim", inner)
+        self.inner = inner
+        self.project_in = nn.Linear(dim, 2 * inner, bias=False)
+        self.conv = nn.Conv1d(inner, inner, 4, groups=inner, padding=3)
+        self.select = nn.Linear(inner, MAMBA_HEADS + 2 * STATE, bias=False)
+        self.step = nn.Linear(MAMBA_HEADS, inner)
+        self.a_log = nn.Parameter(torch.linspace(1, 16, MAMBA_HEADS).log())
+        self.skip = nn.Parameter(torch.ones(MAMBA_HEADS))
+        self.norm = nn.LayerNorm(inner)
+        self.project_out = nn.Linear(inner, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        u, z = self.project_in(x).chunk(2, dim=-1)
+        u = F.silu(self.conv(u.transpose(1, 2))[..., : x.shape[1]]).transpose(1, 2)
+        step, b, c = self.select(u).split((MAMBA_HEADS, STATE, STATE), dim=-1)
+        # Decays are products of hundreds of factors near one: float32 at least.
+        wide = torch.promote_types(u.dtype, torch.float32)
+        dt = F.softplus(self.step(step).to(wide))
+        a, skip = (p.repeat_interleave(self.inner // MAMBA_HEADS) for p in (-self.a_log.to(wide).exp(), self.skip))
+        y = selective_scan(u, dt, a, b, c).to(u.dtype) + u * skip.to(u.dtype)
+        return self.project_out(self.norm(y * F.silu(z)))
+
+
+class Block(nn.Module):
+    def __init__(self, dim: int, mixer: nn.Module) -> None:
+        super().__init__()
+        self.norm_1, self.mixer = nn.LayerNorm(dim), mixer
+        self.norm_2, self.feed_forward = nn.LayerNorm(dim), nn.Sequential(BitLinear(dim, 4 * dim), nn.GELU(), BitLinear(4 * dim, dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.mixer(self.norm_1(x))
+        return x + self.feed_forward(self.norm_2(x))
+
+
+# --------------------------------------------------------------------------------------------------------------------- model
+class TwoPathRouter(nn.Module):
+    """x <- p_slow · slow(x) + p_fast · fast(x): two attention blocks, or one Mamba block up to four times, mixed token by token.
+
+    It stands in front of the 24 blocks; the original's replaced them. `slow_share` is what the loss holds near 0.3.
+    """
+
+    def __init__(self, dim: int, heads: int, attention: Attention, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.choose = nn.Sequential(nn.Linear(dim, 256), nn.GELU(), nn.Linear(256, 2))
+        self.fast = nn.Sequential(*(Block(dim, LatentAttention(dim, heads, attention)) for _ in range(2)))
+        self.slow = Block(dim, Mamba(dim))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        share = (self.choose(x) / self.temperature).softmax(-1)
+        slow_share, fast_share = share.unbind(-1)
+        mixed = slow_share.unsqueeze(-1) * self.think(x) + fast_share.unsqueeze(-1) * self.fast(x)
+        return mixed, slow_share.mean()
+
+    def think(self, x: Tensor) -> Tensor:
+        for _ in range(THOUGHTS):
+            before, x = x, self.slow(x)
+            if (x - before).abs().mean().item() < ENOUGH_CHANGE:
+                break
+        return x
+
+
+class Elleci(LanguageModel):
+    def __init__(
+        self,
+        *,
+        dim: int = 2048,
+        depth: int = 24,
+        heads: int = 16,
+        vocabulary: int = 32_128,
+        positions: int = 1024,
+        router: bool = False,
+        attention: Attention = "auto",
+        checkpointing: bool = True,
+    ) -> None:
+        super().__init__()
+        check_positive(dim=dim, depth=depth, vocabulary=vocabulary, positions=positions)
+        self.vocabulary, self.longest, self.checkpointing = vocabulary, positions, checkpointing
+        self.embedding, self.position = nn.Embedding(vocabulary, dim), nn.Embedding(positions, dim)
+        self.router = TwoPathRouter(dim, heads, attention) if router else None
+        self.blocks = nn.ModuleList(Block(dim, LatentAttention(dim, heads, attention) if i % 2 else Mamba(dim)) for i in range(depth))
+        self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, vocabulary, bias=False)
+        self.apply(init_normal)
+        for module in self.modules():
+            if isinstance(module, Mamba):  # a first step between 0.001 and 0.1: at zero bias all would forget within two moments
+                nn.init.uniform_(module.step.bias, math.log(math.expm1(1e-3)), math.log(math.expm1(1e-1)))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.logits_and_slow_share(tokens)[0]
+
+    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        logits, slow_share = self.logits_and_slow_share(tokens)
+        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return loss if slow_share is None else loss + SLOW_SHARE_WEIGHT * (slow_share - SLOW_SHARE).square()
+
+    def logits_and_slow_share(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+        check_length(tokens.shape[1], self.longest)
+        x = self.embedding(tokens) + self.position(torch.arange(tokens.shape[1], device=tokens.device))
+        slow_share = None
+        if self.router is not None:
+            x, slow_share = self.router(x)
+        x = run_blocks(self.blocks, x, checkpointing=self.checkpointing)
+        return self.head(self.norm(x)), slow_share
+
+
+make_model = Elleci
+build = workload(make_model, batch_size=2, seq_len=1024, precision="amp-bf16")

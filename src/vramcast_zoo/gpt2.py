@@ -1,0 +1,69 @@
+"""GPT-2, a baseline.
+
+    x = E[tokens] + P[0..T)
+    x <- x + W_o attention(W_qkv n)          n = LayerNorm(x)
+    x <- x + W_down gelu(W_up n)             n = LayerNorm(x)
+    logits = LayerNorm(x) Eᵀ                 the head is the embedding
+
+All matrices but the embeddings have biases. Parameters: (V + positions)d + L(12d² + 13d) + 2d.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vramcast_zoo.attention import Attention, causal_attention, join_heads, split_heads
+from vramcast_zoo.language_model import LanguageModel, check_divides, check_length, check_positive, init_normal, run_blocks
+from vramcast_zoo.training import workload
+
+
+class Block(nn.Module):
+    def __init__(self, dim: int, heads: int, attention: Attention) -> None:
+        super().__init__()
+        check_divides("heads", heads, "dim", dim)
+        self.heads, self.attention = heads, attention
+        self.norm_1, self.qkv, self.out = nn.LayerNorm(dim), nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.norm_2, self.up, self.down = nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split_heads(part, self.heads) for part in self.qkv(self.norm_1(x)).chunk(3, dim=-1))
+        x = x + self.out(join_heads(causal_attention(q, k, v, self.attention)))
+        return x + self.down(F.gelu(self.up(self.norm_2(x)), approximate="tanh"))
+
+
+class GPT2(LanguageModel):
+    def __init__(
+        self,
+        *,
+        dim: int = 768,
+        depth: int = 12,
+        heads: int = 12,
+        vocabulary: int = 50_257,
+        positions: int = 1024,
+        attention: Attention = "auto",
+        checkpointing: bool = False,
+    ) -> None:
+        super().__init__()
+        check_positive(dim=dim, depth=depth, vocabulary=vocabulary, positions=positions)
+        self.vocabulary, self.longest, self.checkpointing = vocabulary, positions, checkpointing
+        self.embedding, self.position = nn.Embedding(vocabulary, dim), nn.Embedding(positions, dim)
+        self.blocks = nn.ModuleList(Block(dim, heads, attention) for _ in range(depth))
+        self.norm = nn.LayerNorm(dim)
+        self.apply(init_normal)
+        for name, weight in self.named_parameters():
+            if name.endswith(("out.weight", "down.weight")):
+                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * depth))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        check_length(tokens.shape[1], self.longest)
+        x = self.embedding(tokens) + self.position(torch.arange(tokens.shape[1], device=tokens.device))
+        x = run_blocks(self.blocks, x, checkpointing=self.checkpointing)
+        return F.linear(self.norm(x), self.embedding.weight)
+
+
+make_model = GPT2
+build = workload(make_model, batch_size=8, seq_len=1024, precision="amp-bf16")

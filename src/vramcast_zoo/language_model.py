@@ -1,0 +1,63 @@
+"""What the language models of the zoo have in common: the loss, a random batch, blocks one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+
+class LanguageModel(nn.Module):
+    """`forward` turns tokens [batch, length] into logits [batch, length, vocabulary].
+
+    The loss is the mean cross entropy of the next token: the caller hands in `targets` that are already one position ahead, so no
+    model can be trained to repeat its input.
+    """
+
+    vocabulary: int
+    longest: int | None = None
+
+    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        logits = self(tokens)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    def random_batch(self, batch_size: int, seq_len: int, device: str) -> tuple[Tensor, Tensor]:
+        return shifted(torch.randint(self.vocabulary, (batch_size, seq_len + 1), device=device))
+
+
+def shifted(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Inputs and targets from windows of one token more than the length: target t is input t + 1."""
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def run_blocks(blocks: Iterable[nn.Module], x: Tensor, *extra: Tensor, checkpointing: bool) -> Tensor:
+    for block in blocks:
+        x = checkpoint(block, x, *extra, use_reentrant=False) if checkpointing else block(x, *extra)
+    return x
+
+
+def check_divides(what: str, divisor: int, of_what: str, number: int) -> None:
+    if divisor < 1 or number % divisor:
+        raise ValueError(f"{what}={divisor} does not divide {of_what}={number}")
+
+
+def check_length(length: int, longest: int | None) -> None:
+    if longest is not None and length > longest:
+        raise ValueError(f"a sequence of {length} tokens is longer than the {longest} positions the model has learned")
+
+
+def check_positive(**sizes: float) -> None:
+    for name, value in sizes.items():
+        if value <= 0:
+            raise ValueError(f"{name}={value} must be above zero")
+
+
+def init_normal(module: nn.Module, std: float = 0.02) -> None:
+    """N(0, std²) for matrices and embeddings, zero for biases; for `model.apply(init_normal)`."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=std)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
