@@ -1,4 +1,6 @@
-"""What was predicted: frozen, versioned, JSON both ways. Plain data; reading a record runs no code from it.
+"""What was predicted and what was measured: frozen, versioned, JSON both ways. Plain data; reading a record runs no code from it.
+
+A Prediction and a Measurement are different types on purpose: nothing can show a guess as a fact.
 
 Versions
     1   the first
@@ -7,13 +9,64 @@ Versions
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import Any, TypeVar
 
 from vramcast.errors import UsageError
 
 VERSION = 1
 CATEGORIES = ("parameters", "buffers", "gradients", "optimizer_state", "activations", "workspaces", "temporaries", "cached_unused")
+
+# how a real run can end; "unfinished" is what a record says until the run has ended, and for ever when it was interrupted
+OUTCOMES = ("ok", "out_of_memory", "timeout", "crashed", "unsupported", "paging", "unfinished")
+
+Record = TypeVar("Record", bound="JsonRecord")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonRecord:
+    """A record that can be written as JSON and read back strictly."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls: type[Record], text: str) -> Record:
+        try:
+            data = json.loads(text)
+        except ValueError as problem:
+            raise UsageError(f"This is not a vramcast record: {problem}.", "Give a file written by vramcast --json.") from None
+        return cls.from_dict(data)
+
+    @classmethod
+    def from_dict(cls: type[Record], data: Any) -> Record:
+        if not isinstance(data, dict) or data.get("version") != VERSION:
+            found = data.get("version") if isinstance(data, dict) else type(data).__name__
+            raise UsageError(f"This record has version {found!r}; this vramcast reads version {VERSION}.", "Make it again.")
+        source = next(f.default for f in fields(cls) if f.name == "source")
+        if data.get("source", source) != source:
+            raise UsageError(f"This record was {data['source']}, not {source}.", f"Give a record of kind {cls.__name__}.")
+        needed = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
+        missing = sorted(name for name in needed if name not in data)
+        if missing:
+            raise UsageError(f"This record lacks {', '.join(missing)}.", "It was cut short or edited: make it again.")
+        known = {f.name for f in fields(cls)}
+        return cls(**cls._decode({key: value for key, value in data.items() if key in known}))
+
+    @classmethod
+    def _decode(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Nested records from their dictionaries."""
+        return data
+
+
+def _nested(kind: type[Any], value: Any, where: str) -> Any:
+    try:
+        return kind(**value)
+    except TypeError as problem:
+        raise UsageError(f"This record has a malformed entry in {where}: {problem}.", "Make it again.") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +84,7 @@ class LargeTensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prediction:
+class Prediction(JsonRecord):
     """Everything `vramcast predict` knows. Sizes in bytes. Nothing in it was measured."""
 
     workload: str
@@ -62,27 +115,9 @@ class Prediction:
     source: str = "predicted"
     version: int = VERSION
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
     @classmethod
-    def from_json(cls, text: str) -> Prediction:
-        try:
-            data = json.loads(text)
-        except ValueError as problem:
-            raise UsageError(f"This is not a vramcast record: {problem}.", "Give a file written by vramcast predict --json.") from None
-        if not isinstance(data, dict) or data.get("version") != VERSION:
-            found = data.get("version") if isinstance(data, dict) else type(data).__name__
-            raise UsageError(f"This record has version {found!r}; this vramcast reads version {VERSION}.", "Make the prediction again.")
-        known = {f.name for f in fields(cls)}
-        missing = sorted(f.name for f in fields(cls) if f.name not in data and f.name not in ("source", "version"))
-        if missing:
-            raise UsageError(f"This record lacks {', '.join(missing)}.", "It was cut short or edited: make the prediction again.")
-        try:
-            data["largest_tensors"] = [LargeTensor(**t) for t in data["largest_tensors"]]
-        except TypeError as problem:
-            raise UsageError(f"This record has a malformed entry in largest_tensors: {problem}.", "Make the prediction again.") from None
-        return cls(**{key: value for key, value in data.items() if key in known})
+    def _decode(cls, data: dict[str, Any]) -> dict[str, Any]:
+        return {**data, "largest_tensors": [_nested(LargeTensor, t, "largest_tensors") for t in data["largest_tensors"]]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,3 +145,84 @@ class BatchSizeCurve:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Peaks of one phase of a run."""
+
+    allocated_bytes: int
+    reserved_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimes:
+    """Of the measured steps; the warm-up is not in them."""
+
+    seconds: list[float]
+    median_seconds: float
+    p95_seconds: float
+    spread: float  # (largest - smallest) / median
+    wall_seconds: float  # around all measured steps, the host's work between them included
+    clock: str  # cuda_events or perf_counter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Whether a run was sound, by the stability contract: what failed, and what could not be judged and why."""
+
+    stable: bool
+    fail_reasons: list[str]
+    not_judged: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement(JsonRecord):
+    """What one real run showed. Whatever was not measured is None; `notes` says why."""
+
+    workload: str
+    knobs: dict[str, Any]
+    workload_id: str
+    device: str  # cuda or cpu
+    outcome: str
+    verdict: Verdict
+    warmup_steps: int
+    measure_steps: int
+    steps_done: int = 0  # measured ones
+    signal: str | None = None
+    error: str | None = None
+    out_of_memory_on: str | None = None  # gpu or host
+    gpu: str | None = None
+    capacity_bytes: int | None = None  # of the card
+    memory_cap_bytes: int | None = None
+    num_parameters: int | None = None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    build: Memory | None = None
+    first_step: Memory | None = None
+    cold: Memory | None = None  # building and warming up
+    warm: Memory | None = None  # the measured steps
+    process_bytes: int | None = None  # peak reserved and what the process held outside the allocator
+    context_bytes: int | None = None
+    loaded_kernels_bytes: int | None = None
+    num_alloc_retries: int | None = None
+    times: StepTimes | None = None
+    samples_per_second: float | None = None
+    tokens_per_second: float | None = None
+    losses: list[float | None] = field(default_factory=list)  # warm-up included
+    build_seconds: float | None = None
+    seconds: float = 0.0  # the whole probe, as the caller waited for it
+    allocator_settings: str = ""
+    torch_version: str = ""
+    cuda_version: str | None = None
+    driver_version: str | None = None
+    driver_model: str | None = None
+    notes: list[str] = field(default_factory=list)
+    source: str = "measured"
+    version: int = VERSION
+
+    @classmethod
+    def _decode(cls, data: dict[str, Any]) -> dict[str, Any]:
+        kinds = {"verdict": Verdict, "times": StepTimes, **dict.fromkeys(("build", "first_step", "cold", "warm"), Memory)}
+        nested = {key: _nested(kind, data[key], key) for key, kind in kinds.items() if data.get(key) is not None}
+        return {**data, **nested}

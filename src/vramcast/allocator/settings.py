@@ -6,11 +6,13 @@ silently ignored would make a prediction wrong without a word.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import NoReturn
 
 from vramcast.errors import UsageError
 
+VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # in the order torch reads them
 MIB = 2**20
 NUM_ROUNDUP_INTERVALS = 16  # 1 MiB, 2 MiB, ... 32 GiB: the last one also covers everything above
 MIN_LARGE_SEGMENT_MB = 10  # exclusive: requests below 10 MiB must fit into one
@@ -171,3 +173,8 @@ def _divisions_by_interval(key: str, value: str) -> tuple[int, ...]:
         divisions[index] = count
         last_index = index
     return tuple(divisions)
+
+
+def from_environment() -> str:
+    """The settings torch would read from this process's environment."""
+    return next((os.environ[name] for name in VARIABLES if os.environ.get(name)), "")

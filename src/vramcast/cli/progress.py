@@ -6,7 +6,8 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from vramcast.errors import VramcastError
 
@@ -44,3 +45,25 @@ def sign_of_life(text: str) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+
+
+@contextlib.contextmanager
+def step_display(warmup_steps: int, measure_steps: int) -> Iterator[Callable[[str, dict[str, Any]], None]]:
+    """A bar over the steps of a real run, on a terminal; called with the phase and what is known so far."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    texts = TextColumn("{task.description:<10}"), TextColumn("{task.fields[loss]}")
+    columns = (texts[0], BarColumn(), texts[1], TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting", total=warmup_steps + measure_steps, loss="")
+
+        def show(phase: str, facts: dict[str, Any]) -> None:
+            losses = facts["losses"]
+            loss = f"loss {losses[-1]:.4f}" if losses and losses[-1] is not None else ""
+            progress.update(task, description=phase, completed=len(losses), loss=loss)
+
+        yield show

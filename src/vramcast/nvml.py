@@ -1,0 +1,90 @@
+"""What the driver says about the GPUs, through NVML: no CUDA is started, so the commands' own process may ask."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class GpuState:
+    name: str
+    uuid: str
+    total_bytes: int
+    used_bytes: int
+    driver_version: str
+    cuda_version: str  # the newest the driver supports
+    driver_model: str  # WDDM or TCC on Windows, "Linux" elsewhere
+    ecc: bool | None
+
+
+def gpu_states() -> list[GpuState]:
+    """Every GPU the driver shows; empty where there is no driver or no NVML."""
+    with _session() as nvml:
+        if nvml is None:
+            return []
+        return [_state(nvml, nvml.nvmlDeviceGetHandleByIndex(i)) for i in range(nvml.nvmlDeviceGetCount())]
+
+
+def used_bytes(uuid: str, process_id: int) -> tuple[int, str] | None:
+    """(bytes, how known) of one process on one GPU; the whole GPU's where the driver does not know the process (in containers)."""
+    with _session() as nvml:
+        if nvml is None:
+            return None
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        with contextlib.suppress(nvml.NVMLError):
+            for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                if process.pid == process_id and process.usedGpuMemory:
+                    return int(process.usedGpuMemory), "process"
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle).used), "device"
+
+
+@contextlib.contextmanager
+def _session() -> Iterator[Any]:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no package, no library, no driver, no GPU: each is a machine without GPUs
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _state(nvml: Any, handle: Any) -> GpuState:
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    cuda = nvml.nvmlSystemGetCudaDriverVersion()
+    return GpuState(
+        name=_text(nvml.nvmlDeviceGetName(handle)),
+        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+        total_bytes=int(memory.total),
+        used_bytes=int(memory.used),
+        driver_version=_text(nvml.nvmlSystemGetDriverVersion()),
+        cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}",
+        driver_model=_driver_model(nvml, handle),
+        ecc=_ecc(nvml, handle),
+    )
+
+
+def _driver_model(nvml: Any, handle: Any) -> str:
+    if os.name != "nt":
+        return "Linux"
+    current, _ = nvml.nvmlDeviceGetDriverModel(handle)
+    return {0: "WDDM", 1: "TCC"}.get(current, f"model {current}")
+
+
+def _ecc(nvml: Any, handle: Any) -> bool | None:
+    try:
+        return bool(nvml.nvmlDeviceGetEccMode(handle)[0])
+    except nvml.NVMLError:
+        return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

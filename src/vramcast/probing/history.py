@@ -1,0 +1,213 @@
+"""What a real run allocated and freed, as the rows of a memory trace: sizes and order from the allocator's own history, operators from the
+profiler. Neither changes what the program allocates; a dispatch mode would, by changing how autograd accumulates gradients.
+
+The allocator knows the requested size of each allocation but not the operator; the profiler the operator but only the rounded size. They
+are joined by address: the n-th allocation at an address is the same in both. Where they disagree about an address the operator is "".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from vramcast.errors import EnvironmentProblem
+
+MAX_ENTRIES = 4_000_000
+HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, "<frozen ")
+OPERATOR = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*")
+ENGINE = "autograd::engine::evaluate_function: "
+Row = list[Any]
+IsComposite = Callable[[str, str], bool]
+
+
+class Maker(NamedTuple):
+    """What the profiler knows of an allocation."""
+
+    op: str = ""
+    node: str = ""
+
+
+class Mark(NamedTuple):
+    """Something between two allocations: a step, an emptied cache. Placed by what was allocated and freed before it."""
+
+    num_allocs: int
+    num_frees: int
+    row: Row
+
+
+class History:
+    """Records from start() to finish() in a process with a real GPU. The first allocation is its own: one small tensor, as in a simulation."""
+
+    def __init__(self) -> None:
+        self._memory: Any = torch.cuda.memory
+        self._marks: list[Mark] = []
+        self._base = (0, 0)
+        self._profiler: Any = None
+        self._empty_cache: Callable[[], None] = torch.cuda.empty_cache
+
+    def start(self) -> None:
+        self._memory._record_memory_history(max_entries=MAX_ENTRIES, stacks="python", context="all", clear_history=True)
+        self._base = self._counts()
+        self._profiler = _profiler()
+        self._profiler.start()
+        torch.cuda.empty_cache = self._memory.empty_cache = self._emptying
+        torch.empty(1, device="cuda")
+
+    def mark_step(self, number: int) -> None:
+        self._mark(["step", number])
+
+    def finish(self) -> tuple[list[Row], dict[str, Any]]:
+        """The rows of the trace file, and the snapshot to be pickled beside it."""
+        torch.cuda.empty_cache = self._memory.empty_cache = self._empty_cache
+        num_allocs, _ = self._so_far()
+        snapshot: dict[str, Any] = self._memory._snapshot()
+        self._memory._record_memory_history(enabled=None)
+        self._profiler.stop()
+        device = torch.cuda.current_device()
+        entries = snapshot["device_traces"][device]
+        if sum(entry["action"] == "alloc" for entry in entries) != num_allocs:
+            raise EnvironmentProblem(
+                f"The allocator's history of {len(entries)} events is not complete: the run made {num_allocs} allocations.",
+                f"It holds {MAX_ENTRIES} events: trace fewer steps.",
+            )
+        roots = self._profiler.profiler.kineto_results.experimental_event_tree()
+        makers = makers_by_address(roots, torch.device("cuda", device), is_composite)
+        return rows_of(entries, self._marks, makers, source_of), snapshot
+
+    def _emptying(self) -> None:
+        self._mark(["empty_cache"])
+        self._empty_cache()
+
+    def _mark(self, row: Row) -> None:
+        self._marks.append(Mark(*self._so_far(), row))
+
+    def _so_far(self) -> tuple[int, int]:
+        num_allocs, num_frees = self._counts()
+        return num_allocs - self._base[0], num_frees - self._base[1]
+
+    def _counts(self) -> tuple[int, int]:
+        stats = torch.cuda.memory_stats()
+        return stats.get("allocation.all.allocated", 0), stats.get("allocation.all.freed", 0)
+
+
+def _profiler() -> Any:
+    from torch._C._profiler import _ExperimentalConfig
+
+    return torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU],
+        profile_memory=True,
+        experimental_config=_ExperimentalConfig(capture_overload_names=True),
+    )
+
+
+def rows_of(
+    entries: Iterable[Mapping[str, Any]],
+    marks: Sequence[Mark],
+    makers: Mapping[int, Sequence[Maker]],
+    source: Callable[[Sequence[Mapping[str, Any]]], str],
+) -> list[Row]:
+    """The rows of a trace from the allocator's history. Frees of what was there before the history began are left out."""
+    rows: list[Row] = []
+    alive: dict[int, int] = {}
+    waiting = list(reversed(marks))
+    entries = list(entries)
+    maker_of = _in_turn(entries, makers)
+    num_allocs = num_frees = 0
+    for entry in entries:
+        if entry["action"] == "alloc":
+            # a mark comes at the latest here: a free that is still under way on the device must not carry it along
+            _place(waiting, rows, num_allocs, None)
+            num_allocs += 1
+            alive[entry["addr"]] = num_allocs
+            rows.append(_alloc_row(num_allocs, entry["size"], next(maker_of), source(entry.get("frames", ()))))
+        elif entry["action"] == "free_completed":
+            _place(waiting, rows, num_allocs, num_frees)
+            num_frees += 1
+            number = alive.pop(entry["addr"], None)
+            if number is not None:
+                rows.append(["free", number])
+    _place(waiting, rows, num_allocs, None)
+    return rows
+
+
+def _place(waiting: list[Mark], rows: list[Row], num_allocs: int, num_frees: int | None) -> None:
+    """Moves the marks that are due into the rows; with no number of frees, all that wait for none but the allocations so far."""
+    while waiting and waiting[-1].num_allocs <= num_allocs and (num_frees is None or waiting[-1].num_frees <= num_frees):
+        rows.append(waiting.pop().row)
+
+
+def _alloc_row(number: int, num_bytes: int, maker: Maker, source: str) -> Row:
+    facts = {name: value for name, value in (("node", maker.node), ("source", source)) if value}
+    return ["alloc", number, num_bytes, maker.op, *([facts] if facts else [])]
+
+
+def _in_turn(entries: Iterable[Mapping[str, Any]], makers: Mapping[int, Sequence[Maker]]) -> Iterator[Maker]:
+    """The maker of each allocation of the history."""
+    addresses = [entry["addr"] for entry in entries if entry["action"] == "alloc"]
+    num_at: dict[int, int] = defaultdict(int)
+    for address in addresses:
+        num_at[address] += 1
+    next_at: dict[int, int] = defaultdict(int)
+    for address in addresses:
+        known = makers.get(address, ())
+        yield known[next_at[address]] if len(known) == num_at[address] else Maker()
+        next_at[address] += 1
+
+
+def makers_by_address(roots: Iterable[Any], device: torch.device, composite: IsComposite) -> dict[int, list[Maker]]:
+    """Who made each allocation at each address, in order, from the profiler's tree of events.
+
+    An allocation is named by the outermost operator around it that has a kernel of its own, as a simulation names it: aten::clone, neither
+    the aten::reshape around it, which only calls others, nor the aten::empty_strided inside.
+    """
+    found: dict[int, list[tuple[int, Maker]]] = defaultdict(list)
+    todo: list[tuple[Any, Maker]] = [(root, Maker()) for root in roots]
+    while todo:
+        event, maker = todo.pop()
+        if event.name == "[memory]":
+            facts = event.extra_fields
+            if facts.alloc_size > 0 and facts.device == device:
+                found[facts.ptr].append((event.start_time_ns, maker))
+            continue
+        inner = _inside(event, maker, composite)
+        todo += [(child, inner) for child in event.children]
+    return {address: [maker for _, maker in sorted(made, key=lambda item: item[0])] for address, made in found.items()}
+
+
+def _inside(event: Any, maker: Maker, composite: IsComposite) -> Maker:
+    if event.name.startswith(ENGINE):
+        return maker._replace(node=event.name.removeprefix(ENGINE))
+    if not maker.op and OPERATOR.fullmatch(event.name) and not composite(event.name, getattr(event, "overload_name", "")):
+        return maker._replace(op=event.name)
+    return maker
+
+
+@cache
+def is_composite(name: str, overload: str) -> bool:
+    """Whether an operator on CUDA is only made of others, so that those are what a simulation sees."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    full_name = f"{name}.{overload}" if overload else name
+    try:
+        return has_kernel(full_name, "CompositeImplicitAutograd") and not has_kernel(full_name, "CUDA")
+    except RuntimeError:  # not an operator of the dispatcher: a range named by the user
+        return True
+
+
+def source_of(frames: Sequence[Mapping[str, Any]]) -> str:
+    """The innermost line of the user's own code, "" where there is none (the backward pass)."""
+    for frame in frames:
+        if not frame["filename"].startswith(HIDDEN):
+            return f"{_short(frame['filename'])}:{frame['line']} in {frame['name']}"
+    return ""
+
+
+@cache
+def _short(path: str) -> str:
+    relative = os.path.relpath(path)
+    return relative if not relative.startswith("..") else path

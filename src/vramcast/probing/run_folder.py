@@ -1,0 +1,114 @@
+"""A probe's folder: what was asked and where before the run, what came of it after, whole files at every moment.
+
+    run_cmd.txt     the command
+    env.json        machine, driver, versions, settings, commit
+    metrics.json    the Measurement; its outcome is "unfinished" until the run has ended
+    metrics.csv     one line a step
+    summary.md      for people
+    worker.log      what the workload printed
+    trace.json, snapshot.pickle    with --trace
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from vramcast import environment
+from vramcast.errors import UsageError
+from vramcast.probing.measurement import unfinished
+from vramcast.probing.trial import Trial
+from vramcast.records import Measurement
+from vramcast.store import new_folder, write_atomically, write_json
+from vramcast.units import format_bytes, format_seconds
+
+FILES = ("run_cmd.txt", "env.json", "metrics.json", "metrics.csv", "summary.md", "worker.log")
+
+
+class RunFolder:
+    def __init__(self, path: Path, *, force: bool = False) -> None:
+        self.path = new_folder(path, force=force)
+        self._environment: dict[str, Any] = {}
+
+    @property
+    def log(self) -> Path:
+        return self.path / "worker.log"
+
+    def before(self, trial: Trial, command: str, workload_folder: Path) -> None:
+        self._environment = environment.describe(workload_folder)
+        write_atomically(self.path / "run_cmd.txt", command + "\n")
+        write_json(self.path / "env.json", self._environment)
+        write_json(self.path / "metrics.json", unfinished(trial).to_dict())
+
+    def after(self, measurement: Measurement) -> None:
+        """metrics.json last: where it is finished, everything else is."""
+        names = ("gpu", "torch_version", "cuda_version", "driver_version", "driver_model", "allocator_settings")
+        seen = {name: getattr(measurement, name) for name in names}
+        write_json(self.path / "env.json", {**self._environment, "measured_with": seen})
+        write_atomically(self.path / "metrics.csv", steps_csv(measurement))
+        write_atomically(self.path / "summary.md", summary(measurement))
+        write_json(self.path / "metrics.json", measurement.to_dict())
+
+    def discard(self) -> None:
+        for name in FILES:
+            (self.path / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # something else is in it
+            self.path.rmdir()
+
+
+def read_measurement(folder: Path) -> Measurement:
+    """The record of a probe's folder (or of a metrics.json); a clear error for anything else."""
+    path = folder / "metrics.json" if folder.is_dir() else folder
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UsageError(f"{folder} holds no probe's record: {problem}.", "Give a folder that vramcast probe wrote.") from None
+    return Measurement.from_json(text)
+
+
+def steps_csv(measurement: Measurement) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["step", "phase", "seconds", "loss"])
+    times = measurement.times.seconds if measurement.times else []
+    warm_ups = max(0, len(measurement.losses) - len(times)) if times else len(measurement.losses)
+    for index, loss in enumerate(measurement.losses):
+        measured = index >= warm_ups
+        seconds = times[index - warm_ups] if measured and index - warm_ups < len(times) else ""
+        writer.writerow([index + 1, "measure" if measured else "warm-up", seconds, "" if loss is None else loss])
+    return file.getvalue()
+
+
+def summary(m: Measurement) -> str:
+    """The record in Markdown."""
+    reserved = "" if m.peak_reserved_bytes is None else format_bytes(m.peak_reserved_bytes)
+    allocated = "" if m.peak_allocated_bytes is None else format_bytes(m.peak_allocated_bytes)
+    rows = [
+        ("outcome", m.outcome),
+        ("stable", "yes" if m.verdict.stable else f"no: {', '.join(m.verdict.fail_reasons) or m.outcome}"),
+        *((f"not judged: {name}", reason) for name, reason in m.verdict.not_judged.items()),
+        ("workload", f"{m.workload} {json.dumps(m.knobs)}"),
+        ("workload id", m.workload_id),
+        ("device", m.gpu or m.device),
+        ("peak allocated", allocated),
+        ("peak reserved", reserved),
+        ("process", "" if m.process_bytes is None else format_bytes(m.process_bytes)),
+        ("allocator retries", m.num_alloc_retries),
+        ("median step", "" if m.times is None else format_seconds(m.times.median_seconds)),
+        ("p95 step", "" if m.times is None else format_seconds(m.times.p95_seconds)),
+        ("samples per second", "" if m.samples_per_second is None else f"{m.samples_per_second:.4g}"),
+        ("tokens per second", "" if m.tokens_per_second is None else f"{m.tokens_per_second:.4g}"),
+        ("steps", f"{m.warmup_steps} to warm up, {m.steps_done} of {m.measure_steps} measured"),
+    ]
+    lines = [f"| {name} | {'' if value is None else _cell(value)} |" for name, value in rows]
+    error = f"\n```\n{m.error}\n```\n" if m.error else ""
+    notes = "".join(f"\n- {note}" for note in m.notes)
+    return "\n".join([f"# Probe of {_cell(m.workload)}", "", "Measured.", "", "| | |", "|---|---|", *lines]) + f"\n{error}{notes}\n"
+
+
+def _cell(value: object) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ")
