@@ -7,6 +7,7 @@ are never neighbours: whatever becomes free merges at once.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from dataclasses import dataclass
 
 MIN_BLOCK_BYTES = 512
@@ -106,13 +107,22 @@ class Pool:
         del self.free[bisect_left(self.free, (span.size_bytes, span.address))]
 
 
+Observer = Callable[[str, int, int], None]
+"""Told of every range taken from the device or given back: torch's name for it, address, bytes."""
+
+
+def no_observer(_action: str, _address: int, _num_bytes: int) -> None:
+    """Nobody looks."""
+
+
 class DeviceMemory:
     """Bytes taken from the device, against its capacity if that is known."""
 
-    __slots__ = ("capacity_bytes", "peak_reserved_bytes", "reserved_bytes")
+    __slots__ = ("capacity_bytes", "peak_reserved_bytes", "reserved_bytes", "tell")
 
-    def __init__(self, capacity_bytes: int | None) -> None:
+    def __init__(self, capacity_bytes: int | None, observer: Observer = no_observer) -> None:
         self.capacity_bytes = capacity_bytes
+        self.tell = observer
         self.reserved_bytes = 0
         self.peak_reserved_bytes = 0
 

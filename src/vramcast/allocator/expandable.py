@@ -64,6 +64,7 @@ class ExpandableSegment:
         self._remove_hole(hole)
         if mapped_bytes < hole.size_bytes:
             self._add_hole(hole.cut(mapped_bytes))
+        self._memory.tell("segment_map", hole.address, mapped_bytes)
         return self._pool.add_free(hole)
 
     def _unmap(self, span: Span, begin: int, end: int) -> None:
@@ -77,6 +78,7 @@ class ExpandableSegment:
         if tail is not None:
             self._pool.add_free(tail)
         self._memory.give_back(end - begin)
+        self._memory.tell("segment_unmap", begin, end - begin)
         self._add_hole(self._merged_with_neighbouring_holes(hole))
 
     def _merged_with_neighbouring_holes(self, hole: Span) -> Span:

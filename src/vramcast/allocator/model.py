@@ -19,9 +19,11 @@ from vramcast.allocator.blocks import (
     SMALL_REQUEST_BYTES,
     SMALL_SEGMENT_BYTES,
     DeviceMemory,
+    Observer,
     Pool,
     Segment,
     Span,
+    no_observer,
     round_up,
     snapshot_of,
 )
@@ -47,12 +49,12 @@ class OutOfMemory(Exception):
 
 
 class CachingAllocator:
-    def __init__(self, settings: AllocatorSettings, capacity_bytes: int | None = None) -> None:
+    def __init__(self, settings: AllocatorSettings, capacity_bytes: int | None = None, observer: Observer = no_observer) -> None:
         self.settings = settings
         self.allocated_bytes = 0
         self.peak_allocated_bytes = 0
         self.num_alloc_retries = 0
-        self._memory = DeviceMemory(capacity_bytes)
+        self._memory = DeviceMemory(capacity_bytes, observer)
         self._rounds_plainly = not settings.roundup_power2_divisions
         self._limits_splits = settings.max_split_size_bytes is not None
         self._max_split_bytes = UNLIMITED_BYTES if settings.max_split_size_bytes is None else settings.max_split_size_bytes
@@ -101,6 +103,9 @@ class CachingAllocator:
         span = self._blocks_in_use.pop(block_id)
         self.allocated_bytes -= span.size_bytes
         span.pool.add_free(span)
+
+    def address_of(self, block_id: int) -> int:
+        return self._blocks_in_use[block_id].address
 
     def empty_cache(self) -> None:
         """Gives back every segment no part of which is in use."""
@@ -190,12 +195,14 @@ class CachingAllocator:
             return None
         span = Span(self._addresses.take(segment_bytes), segment_bytes, pool, IN_USE)
         self._segment_heads[span.address] = span
+        self._memory.tell("segment_alloc", span.address, segment_bytes)
         return span
 
     def _release_segment(self, span: Span) -> None:
         span.pool.remove_free(span)
         del self._segment_heads[span.address]
         self._memory.give_back(span.size_bytes)
+        self._memory.tell("segment_free", span.address, span.size_bytes)
         self._addresses.give_back(span.address, span.size_bytes)
 
     def _release_oversized(self, pool: Pool, size_bytes: int) -> bool:
