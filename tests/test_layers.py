@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 SRC = Path(__file__).parents[1] / "src"
-NO_TORCH = ("allocator", "forecast", "interpolate", "records", "units", "errors", "gpus", "report", "workload", "parallel")
+NO_TORCH = ("allocator", "forecast", "interpolate", "records", "units", "errors", "gpus", "report", "workload", "parallel", "tracing")
 SIMULATE_WITHOUT_TORCH = ("runner", "trace", "build", "target", "workspaces")
 MOST_LINES = 400
 
@@ -87,12 +87,12 @@ def test_what_needs_no_torch_never_imports_it() -> None:
     assert [name for name in MODULES if any(is_in(name, part) for part in NO_TORCH) and imports_torch(name)] == []
 
 
-def test_only_the_simulation_imports_torch() -> None:
+def test_only_the_simulation_and_the_probe_import_torch() -> None:
     without = {f"vramcast.simulate.{name}" for name in SIMULATE_WITHOUT_TORCH}
     assert without <= set(MODULES)
     users = {name for name in MODULES if imports_torch(name)}
     assert "vramcast.simulate.ownership" in users
-    assert sorted(name for name in users if not is_in(name, "simulate") or name in without) == []
+    assert sorted(name for name in users if not (is_in(name, "simulate") or is_in(name, "probing")) or name in without) == []
 
 
 def test_nothing_imports_the_command_line_but_its_own_start() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError
@@ -19,7 +20,6 @@ from vramcast.workload import parse_reference
 
 Workload = str | Callable[..., Any]
 DEFAULT_TIMEOUT_SECONDS = 300.0
-ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # in the order torch reads them
 
 
 def predict(
@@ -29,13 +29,18 @@ def predict(
     memory: str | int | None = None,
     allocator: str | None = None,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    trace: str | os.PathLike[str] | None = None,
+    force: bool = False,
     **knobs: Any,
 ) -> Prediction:
     """Predict the memory of one training step with no GPU.
 
     predict("train.py:build", batch_size=8, gpu="rtx-4090") or predict(build, batch_size=8, memory="24GiB").
+    trace="DIR" keeps every allocation there: trace.json, and snapshot.pickle for pytorch.org/memory_viz; force=True writes over old ones.
     """
-    request = make_request(workload, gpu=gpu, memory=memory, allocator=allocator, knobs=knobs, knobs_text={}, batch_sizes=None)
+    request = make_request(
+        workload, gpu=gpu, memory=memory, allocator=allocator, knobs=knobs, knobs_text={}, batch_sizes=None, trace=trace, force=force
+    )
     build.build()
     return Prediction.from_json(json.dumps(simulate(request, timeout)))
 
@@ -69,30 +74,41 @@ def make_request(
     knobs: Mapping[str, Any],
     knobs_text: Mapping[str, str],
     batch_sizes: Sequence[int] | None,
+    trace: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Everything the worker needs, checked as far as that goes without importing torch."""
-    from vramcast.allocator.settings import AllocatorSettings
+    from vramcast.allocator.settings import AllocatorSettings, from_environment
+    from vramcast.tracing.files import check_free
 
-    name = workload if isinstance(workload, str) else _reference_to(workload)
+    name = name_of(workload)
     parse_reference(name)
-    settings = allocator if allocator is not None else _allocator_from_environment()
+    settings = allocator if allocator is not None else from_environment()
     AllocatorSettings.parse(settings)
     if batch_sizes is not None and (not batch_sizes or any(type(size) is not int or size < 1 for size in batch_sizes)):
         what = f"Batch sizes must be positive whole numbers, not {list(batch_sizes)}."
         raise UsageError(what, "For example --batch-sizes 1-64 or 8,16,32.")
+    if trace is not None and batch_sizes is not None:
+        raise UsageError("A trace is of one run; a list of batch sizes is many.", "Give batch_size=N with --trace, or leave --trace out.")
+    # absolute: the workload may change the folder it works in
+    folder = None if trace is None else Path(trace).absolute()
+    if folder is not None:
+        check_free(folder, force=force)
     return {
         "workload": name,
         "knobs": dict(knobs),
         "knobs_text": dict(knobs_text),
         "gpu": None if gpu is None else find_gpu(gpu).name,
-        "memory_bytes": _memory_bytes(memory),
+        "memory_bytes": memory_in_bytes(memory),
         "allocator": settings,
         "batch_sizes": None if batch_sizes is None else list(batch_sizes),
+        "trace": None if folder is None else str(folder),
+        "force": force,
         "elapsed_seconds": time.process_time(),
     }
 
 
-def _memory_bytes(memory: str | int | None) -> int | None:
+def memory_in_bytes(memory: str | int | None) -> int | None:
     if memory is None:
         return None
     if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
@@ -100,11 +116,8 @@ def _memory_bytes(memory: str | int | None) -> int | None:
     return parse_size(str(memory))
 
 
-def _allocator_from_environment() -> str:
-    for variable in ALLOCATOR_VARIABLES:
-        if os.environ.get(variable):
-            return os.environ[variable]
-    return ""
+def name_of(workload: Workload) -> str:
+    return workload if isinstance(workload, str) else _reference_to(workload)
 
 
 def _reference_to(function: Callable[..., Any]) -> str:
@@ -122,7 +135,3 @@ def _reference_to(function: Callable[..., Any]) -> str:
             'Put it at the top level of a .py file and pass it, or its name as "file.py:function".',
         )
     return f"{file}:{name}"
-
-
-
-

@@ -92,8 +92,11 @@ def breakdown(trace: Trace, shown: Replay) -> dict[str, int]:
 
 def largest_tensors(trace: Trace, event: int) -> list[LargeTensor]:
     alive = sorted(live_at(trace.events, event), key=lambda number: -trace.sizes[number - 1])[:NUM_LARGEST]
-    found = [trace.detail_of(number) for number in alive]
-    return [LargeTensor(**{**asdict(detail), "shape": list(detail.shape)}) for detail in found]
+    return [_large_tensor(**asdict(trace.detail_of(number))) for number in alive]
+
+
+def _large_tensor(*, operator: str, node: str, shape: tuple[int, ...], **rest: Any) -> LargeTensor:
+    return LargeTensor(operator=f"{operator} ({node})" if node else operator, shape=list(shape), **rest)
 
 
 def peak_phase(trace: Trace, event: int) -> str:

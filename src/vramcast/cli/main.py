@@ -39,6 +39,8 @@ def predict(
     allocator: Annotated[str | None, typer.Option(help="Allocator settings, as in PYTORCH_ALLOC_CONF (default: that variable).")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds after which the simulation is stopped.")] = 300.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
+    trace: Annotated[str | None, typer.Option(help="Keep every allocation in this folder: trace.json and a memory_viz snapshot.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over the files of an earlier --trace.")] = False,
 ) -> None:
     """Predict the GPU memory of one training step, with no GPU.
 
@@ -46,7 +48,46 @@ def predict(
     """
     from vramcast.cli.predict import run
 
-    raise typer.Exit(run(workload, knobs or [], gpu, memory, batch_sizes, allocator, timeout, as_json))
+    raise typer.Exit(run(workload, knobs or [], gpu, memory, batch_sizes, allocator, timeout, as_json, trace, force))
+
+
+@app.command(no_args_is_help=True)
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="A trace.json, or a folder with one.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
+) -> None:
+    """Line up two memory traces and show the first place where they differ.
+
+    Exit codes: 0 they are the same, 2 wrong usage, 3 they differ.
+    """
+    from vramcast.cli.diff import run
+
+    raise typer.Exit(run(a, b, as_json))
+
+
+@app.command(no_args_is_help=True)
+def probe(
+    workload: Annotated[str, typer.Argument(help="file.py:function, package.module:function, or a registered name.")],
+    knobs: Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value.")] = None,
+    device: Annotated[str, typer.Option(help="cuda, or cpu to run the same step without a GPU.")] = "cuda",
+    memory: Annotated[str | None, typer.Option(help="Cap the allocator, for example at 24GiB: a smaller card on a larger one.")] = None,
+    warmup: Annotated[int, typer.Option(help="Steps before the measured ones.")] = 2,
+    steps: Annotated[int, typer.Option(help="Steps to measure; the p95 gate is judged from 20 on.")] = 20,
+    allocator: Annotated[str | None, typer.Option(help="Allocator settings, as in PYTORCH_ALLOC_CONF (default: that variable).")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds after which the run is stopped.")] = 600.0,
+    out: Annotated[str | None, typer.Option(help="The run's folder (default: a new one under runs/).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over the run in that folder.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Keep every allocation: trace.json, and snapshot.pickle for memory_viz.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
+) -> None:
+    """Measure real training steps in a fresh process, and judge whether the run was sound.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 out of memory or not stable.
+    """
+    from vramcast.cli.probe import run
+
+    raise typer.Exit(run(workload, knobs or [], device, memory, warmup, steps, allocator, timeout, out, force, trace, as_json))
 
 
 @app.command()

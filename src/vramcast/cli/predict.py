@@ -26,6 +26,8 @@ def run(
     allocator: str | None,
     timeout: float,
     as_json: bool,
+    trace: str | None,
+    force: bool,
 ) -> int:
     request = make_request(
         workload,
@@ -35,6 +37,8 @@ def run(
         knobs={},
         knobs_text=split_assignments(assignments),
         batch_sizes=None if batch_sizes is None else parse_batch_sizes(batch_sizes),
+        trace=trace,
+        force=force,
     )
     if build.needs_building():
         print("Compiling the simulated GPU for this version of torch, once (about 30 s).", file=sys.stderr)
@@ -42,6 +46,8 @@ def run(
             build.build()
     with sign_of_life("Simulating"):
         answer = simulate(request, timeout)
+    if trace is not None:
+        print(f"Wrote {trace}/trace.json and snapshot.pickle; https://pytorch.org/memory_viz opens the latter.", file=sys.stderr)
     if request["batch_sizes"] is not None:
         return _show_curve(answer, as_json)
     return _show_prediction(answer, as_json)

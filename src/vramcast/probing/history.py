@@ -42,7 +42,7 @@ class Mark(NamedTuple):
 
 
 class History:
-    """Records from start() to finish() in a process with a real GPU. The first allocation is its own: one small tensor, as in a simulation."""
+    """Records from start() to finish() in a process with a real GPU. As a simulation does, it begins with one small tensor of its own."""
 
     def __init__(self) -> None:
         self._memory: Any = torch.cuda.memory
@@ -190,12 +190,20 @@ def _inside(event: Any, maker: Maker, composite: IsComposite) -> Maker:
 
 @cache
 def is_composite(name: str, overload: str) -> bool:
-    """Whether an operator on CUDA is only made of others, so that those are what a simulation sees."""
+    """Whether an operator on CUDA is only made of others, so that those are what a simulation sees.
+
+    A range named by the user counts as such. Where a profiler does not tell the overload, all of them have to be composite.
+    """
+    overloads = {schema.overload_name for schema in torch._C._jit_get_schemas_for_operator(name)}
+    return all(_overload_is_composite(name, each) for each in ({overload} if overload in overloads else overloads))
+
+
+def _overload_is_composite(name: str, overload: str) -> bool:
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     full_name = f"{name}.{overload}" if overload else name
     try:
         return has_kernel(full_name, "CompositeImplicitAutograd") and not has_kernel(full_name, "CUDA")
-    except RuntimeError:  # not an operator of the dispatcher: a range named by the user
+    except RuntimeError:  # known to TorchScript only
         return True
 
 

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import cache
 from typing import Any
 
 from vramcast.errors import WorkloadError
@@ -17,8 +18,8 @@ from vramcast.workload import bind_knobs, check_step, user_traceback
 
 STEPS = 4  # the first has no optimizer state, the second allocates it, the next ones show whether memory still grows
 SITE_MINIMUM_BYTES = 64 << 10
-UPDATE = 2
-CATEGORY_OF_PHASE = {0: "activations", 1: "temporaries", UPDATE: "temporaries"}
+FORWARD, BACKWARD, UPDATE = range(3)
+CATEGORY_OF_PHASE = {FORWARD: "activations", BACKWARD: "temporaries", UPDATE: "temporaries"}
 
 
 class Session:
@@ -34,8 +35,8 @@ class Session:
         kernels.Target.notes = gpu.notes
         gc.freeze()  # what the imports made stays: later collections look only at the workload's objects
 
-    def run(self, function: Callable[..., Any], knobs: dict[str, Any], steps: int = STEPS, *, locate: bool = True) -> Trace:
-        """Build with these knobs, step, and give the trace; `locate` notes where in the source large tensors are made."""
+    def run(self, function: Callable[..., Any], knobs: dict[str, Any], steps: int = STEPS, *, locate: bool = True, locate_all: bool = False) -> Trace:
+        """Build with these knobs, step, and give the trace; `locate` notes where in the source large tensors are made, or all of them."""
         import torch
 
         from vramcast.simulate.ownership import Ownership
@@ -49,7 +50,7 @@ class Session:
         with installed(self.gpu), sites.watching() if locate else nullcontext(), self.device.on():
             torch.empty(1, device="cuda")  # the first allocation of a process makes the context and a small segment
             if locate:
-                self.device.on_large_allocation(sites.here, SITE_MINIMUM_BYTES)
+                self.device.on_large_allocation(sites.here, 0 if locate_all else SITE_MINIMUM_BYTES)
             try:
                 self._steps(function, values, steps, ownership)
             finally:
@@ -107,16 +108,16 @@ class Session:
         def detail_of(number: int) -> AllocationDetail:
             a = allocations[number - 1]
             # a tensor made in the backward pass is shown where its forward pass was
-            site = a.site if a.site >= 0 else site_of_sequence.get(a.sequence_number, -1)
+            site = site_of_sequence.get(a.sequence_number, -1) if a.site < 0 and a.phase == BACKWARD else a.site
             source, module = _place(sites.places[site], names) if site >= 0 else ("", "")
-            node = f" ({self.device.name(a.node_name)})" if a.node_name >= 0 else ""
             return AllocationDetail(
                 num_bytes=a.num_bytes,
                 category=categories[number - 1],
                 name=ownership.name_of.get(number, ""),
                 shape=tuple(shapes[a.shape_offset : a.shape_offset + a.num_dims]),
                 dtype=_dtype_name(a.dtype),
-                operator=self.device.name(a.operator_name) + node,
+                operator=self.device.name(a.operator_name),
+                node=self.device.name(a.node_name),
                 module=module,
                 source=source,
             )
@@ -138,6 +139,7 @@ def _place(place: tuple[str, int, str, Any], module_names: dict[int, str]) -> tu
     return f"{_short(file)}:{line} in {function}", name
 
 
+@cache
 def _short(path: str) -> str:
     relative = os.path.relpath(path)
     return relative if not relative.startswith("..") else path

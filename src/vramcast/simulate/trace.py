@@ -18,6 +18,8 @@ class AllocationDetail:
     shape: tuple[int, ...]
     dtype: str
     operator: str
+    node: str
+    """The autograd node that was running, "" in the forward pass."""
     module: str
     source: str
 

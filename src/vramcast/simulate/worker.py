@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from vramcast.errors import VramcastError, WorkloadError
@@ -56,9 +57,21 @@ def answer(request: dict[str, Any]) -> str:
         return _curve(request, session, function, knobs, budget, started)
     from vramcast.forecast import forecast
 
-    trace = session.run(function, knobs)
+    trace = session.run(function, knobs, locate_all=request["trace"] is not None)
     shown = {key: value if isinstance(value, int | float | str | bool | None) else str(value) for key, value in knobs.items()}
-    return forecast(trace, budget, workload=request["workload"], knobs=shown, seconds=time.perf_counter() - started).to_json()
+    prediction = forecast(trace, budget, workload=request["workload"], knobs=shown, seconds=time.perf_counter() - started)
+    if request["trace"] is not None:
+        _write_trace(request, trace, budget, shown)
+    return prediction.to_json()
+
+
+def _write_trace(request: dict[str, Any], simulated: Any, budget: Any, knobs: dict[str, Any]) -> None:
+    from vramcast.tracing.files import write_files
+    from vramcast.tracing.simulated import trace_of
+    from vramcast.tracing.snapshot import make_snapshot
+
+    trace = trace_of(simulated, workload=request["workload"], knobs=knobs, gpu=request["gpu"], allocator_settings=request["allocator"])
+    write_files(Path(request["trace"]), trace, make_snapshot(trace, budget.capacity_bytes), force=request["force"])
 
 
 def _curve(request: dict[str, Any], session: Any, function: Any, knobs: dict[str, Any], budget: Any, started: float) -> str:

@@ -1,0 +1,155 @@
+"""The snapshot that torch.cuda.memory._dump_snapshot() would have written: what https://pytorch.org/memory_viz opens.
+
+Made by replaying a trace through the model of the allocator, so segments, addresses, splits and cached blocks are the model's. Nothing was
+timed: time_us counts events.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from vramcast.allocator import EMPTY_CACHE, AllocatorSettings, CachingAllocator, OutOfMemory, Segment
+from vramcast.tracing.files import Allocation, MemoryTrace
+
+Frames = list[dict[str, Any]]
+# The model's addresses begin at 0, which to torch would be no address. These look like a process's, and a browser counts them exactly.
+FIRST_ADDRESS = 0x7000_0000_0000
+ALL_SEGMENTS = (0, 0)  # the pool of everything outside CUDA graphs
+SOURCE = re.compile(r"(.*):([0-9]+) in (.*)", re.DOTALL)
+
+
+def make_snapshot(trace: MemoryTrace, capacity_bytes: int | None = None) -> dict[str, Any]:
+    """The state at the end of the trace, and how it came about. What does not fit ends with an event "oom"."""
+    history = _History(trace, capacity_bytes)
+    history.replay()
+    settings = AllocatorSettings.parse(trace.allocator_settings)
+    return {
+        "segments": [history.segment(segment) for segment in history.allocator.snapshot()],
+        "device_traces": [history.entries],
+        "external_annotations": history.annotations,
+        "allocator_settings": _settings(settings, trace.allocator_settings),
+    }
+
+
+class _History:
+    """Replays a trace and notes what torch's allocator would have noted."""
+
+    def __init__(self, trace: MemoryTrace, capacity_bytes: int | None) -> None:
+        self.trace = trace
+        self.capacity_bytes = capacity_bytes
+        self.entries: list[dict[str, Any]] = []
+        self.annotations: list[dict[str, Any]] = []
+        self.settings = AllocatorSettings.parse(trace.allocator_settings)
+        self.allocator = CachingAllocator(self.settings, capacity_bytes, self._note_segment)
+        self._address_of: dict[int, int] = {}
+        self._frames_of_segment: dict[int, Frames] = {}
+        self._frames: Frames = []  # of the allocation being served
+        self._time_us = 0
+
+    def replay(self) -> None:
+        steps = iter(self.trace.steps)
+        try:
+            for event in self.trace.events:
+                self._time_us += 1
+                self._frames = []
+                if event > 0:
+                    self._allocate(event, self.trace.allocations[event - 1])
+                elif event == 0:
+                    self._begin_step(next(steps))
+                elif event == EMPTY_CACHE:
+                    self.allocator.empty_cache()
+                else:
+                    self._free(-event)
+        except OutOfMemory as error:
+            self._note_out_of_memory(error)
+        self._end_step()
+        # torch closes its history with this
+        self._note("snapshot", self.allocator.allocated_bytes, addr=0)
+
+    def segment(self, segment: Segment) -> dict[str, Any]:
+        active_bytes = sum(block.size_bytes for block in segment.blocks if block.block_id is not None)
+        return {
+            "device": 0,
+            "address": FIRST_ADDRESS + segment.address,
+            "total_size": segment.size_bytes,
+            "allocated_size": active_bytes,
+            "active_size": active_bytes,
+            "requested_size": sum(block.requested_bytes for block in segment.blocks),
+            "stream": 0,
+            "segment_type": "large" if segment.is_large else "small",
+            "segment_pool_id": ALL_SEGMENTS,
+            "is_expandable": self.settings.expandable_segments,
+            "frames": self._frames_of_segment.get(segment.address, []),
+            "blocks": [self._block(block.address, block.size_bytes, block.requested_bytes, block.block_id) for block in segment.blocks],
+        }
+
+    def _block(self, address: int, size_bytes: int, requested_bytes: int, block_id: int | None) -> dict[str, Any]:
+        return {
+            "address": FIRST_ADDRESS + address,
+            "size": size_bytes,
+            "requested_size": requested_bytes,
+            "state": "inactive" if block_id is None else "active_allocated",
+            "frames": [] if block_id is None else frames_of(self.trace.allocations[block_id - 1]),
+        }
+
+    def _allocate(self, number: int, allocation: Allocation) -> None:
+        self._frames = frames_of(allocation)
+        self.allocator.malloc(number, allocation.num_bytes)
+        address = self._address_of[number] = FIRST_ADDRESS + self.allocator.address_of(number)
+        category = allocation.facts.get("category")
+        self._note("alloc", allocation.num_bytes, addr=address, **({"category": category} if category else {}))
+
+    def _free(self, number: int) -> None:
+        self.allocator.free(number)
+        address, num_bytes = self._address_of.pop(number), self.trace.allocations[number - 1].num_bytes
+        self._note("free_requested", num_bytes, addr=address)
+        self._note("free_completed", num_bytes, addr=address)
+
+    def _note(self, action: str, num_bytes: int, **more: Any) -> None:
+        entry = {"action": action, "size": num_bytes, "stream": 0, "time_us": self._time_us, "frames": self._frames}
+        self.entries.append({**entry, **more})
+
+    def _note_segment(self, action: str, address: int, num_bytes: int) -> None:
+        self._frames_of_segment[address] = self._frames
+        self._note(action, num_bytes, addr=FIRST_ADDRESS + address)
+
+    def _note_out_of_memory(self, error: OutOfMemory) -> None:
+        assert self.capacity_bytes is not None
+        self._note("oom", error.requested_bytes, device_free=self.capacity_bytes - error.reserved_bytes)
+
+    def _begin_step(self, number: int) -> None:
+        self._end_step()
+        self.annotations.append({"device": 0, "time_us": self._time_us, "name": f"step {number}", "stage": "START"})
+
+    def _end_step(self) -> None:
+        if self.annotations:
+            self.annotations.append({**self.annotations[-1], "time_us": self._time_us, "stage": "END"})
+
+
+def frames_of(allocation: Allocation) -> Frames:
+    """Innermost first, as in torch: the operator, the autograd node, the module, the user's line. One list for all that are alike."""
+    facts = allocation.facts
+    return _frames(allocation.op, facts.get("node", ""), facts.get("module", ""), facts.get("source", ""))
+
+
+@cache
+def _frames(op: str, node: str, module: str, source: str) -> Frames:
+    made_by = {"operator": op, "autograd": node, "module": module}
+    frames: Frames = [{"filename": f"<{what}>", "line": 0, "name": name} for what, name in made_by.items() if name]
+    place = SOURCE.fullmatch(source)
+    if place:
+        frames.append({"filename": place[1], "line": int(place[2]), "name": place[3]})
+    return frames
+
+
+def _settings(settings: AllocatorSettings, text: str) -> dict[str, Any]:
+    """As torch writes them; -1 is its word for no limit."""
+    return {
+        "PYTORCH_CUDA_ALLOC_CONF": text,
+        "max_split_size": -1 if settings.max_split_size_bytes is None else settings.max_split_size_bytes,
+        "garbage_collection_threshold": settings.garbage_collection_threshold,
+        "expandable_segments": settings.expandable_segments,
+        "roundup_power2_divisions": {str(2**index): number for index, number in enumerate(settings.roundup_power2_divisions)},
+    }
