@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vramcast_zoo.sizing import FAMILIES, Size
+from vramcast_zoo.sizing import FAMILIES, Size, free_size
 
 DOCUMENTS = {
     "000": "E10 maximum batch size report",
@@ -30,9 +30,12 @@ class Entry:
         return self.name.replace("-", "_").replace(".", "_")
 
     @property
+    def all_sizes(self) -> dict[str, Size]:
+        return {**FAMILIES[self.family].defaults, **self.sizes}
+
+    @property
     def parameters(self) -> int:
-        family = FAMILIES[self.family]
-        return family.count(**{**family.defaults, **self.sizes})
+        return FAMILIES[self.family].count(**self.all_sizes)
 
 
 def _entry(name: str, document: str | None, knobs: Mapping[str, object] | None = None, **sizes: Size) -> Entry:
@@ -66,3 +69,16 @@ ENTRIES = (
 
 BY_NAME = {entry.name: entry for entry in ENTRIES}
 NAMES = {entry.name: f"vramcast_zoo.names:{entry.function}" for entry in ENTRIES}
+
+
+def find_named(family: str, wanted: int, given: Mapping[str, Size], tolerance: float = 0.01) -> Entry | None:
+    """The model of the documents that has the given sizes and about the wanted number of parameters, if there is one.
+
+    The documents chose by hand, not always the nearest size; their results belong to what they chose.
+    """
+    free = free_size(FAMILIES[family], given)
+    fixed = {name: size for name, size in {**FAMILIES[family].defaults, **given}.items() if name != free}
+    for entry in ENTRIES:
+        if entry.family == family and fixed.items() <= entry.all_sizes.items() and abs(entry.parameters - wanted) <= tolerance * wanted:
+            return entry
+    return None

@@ -32,6 +32,7 @@ from vramcast_zoo.training import workload
 
 MAMBA_HEADS, STATE, CHUNK = 8, 16, 32
 LATENT, ROTARY, THETA = 128, 32, 10_000.0
+HEAD_DIM = 128  # of attention, unless heads are given
 THOUGHTS, ENOUGH_CHANGE = 4, 0.01
 SLOW_SHARE, SLOW_SHARE_WEIGHT = 0.3, 0.01
 
@@ -185,7 +186,7 @@ class Elleci(LanguageModel):
         *,
         dim: int = 2048,
         depth: int = 24,
-        heads: int = 16,
+        heads: int | None = None,
         vocabulary: int = 32_128,
         positions: int = 1024,
         router: bool = False,
@@ -196,6 +197,7 @@ class Elleci(LanguageModel):
         check_positive(dim=dim, depth=depth, vocabulary=vocabulary, positions=positions)
         self.vocabulary, self.longest, self.checkpointing = vocabulary, positions, checkpointing
         self.embedding, self.position = nn.Embedding(vocabulary, dim), nn.Embedding(positions, dim)
+        heads = dim // HEAD_DIM if heads is None else heads
         self.router = TwoPathRouter(dim, heads, attention) if router else None
         self.blocks = nn.ModuleList(Block(dim, LatentAttention(dim, heads, attention) if i % 2 else Mamba(dim)) for i in range(depth))
         self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, vocabulary, bias=False)

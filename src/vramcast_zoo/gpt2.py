@@ -20,6 +20,8 @@ from vramcast_zoo.attention import Attention, causal_attention, join_heads, spli
 from vramcast_zoo.language_model import LanguageModel, check_divides, check_length, check_positive, init_normal, run_blocks
 from vramcast_zoo.training import workload
 
+HEAD_DIM = 64  # unless heads are given
+
 
 class Block(nn.Module):
     def __init__(self, dim: int, heads: int, attention: Attention) -> None:
@@ -41,7 +43,7 @@ class GPT2(LanguageModel):
         *,
         dim: int = 768,
         depth: int = 12,
-        heads: int = 12,
+        heads: int | None = None,
         vocabulary: int = 50_257,
         positions: int = 1024,
         attention: Attention = "auto",
@@ -51,6 +53,7 @@ class GPT2(LanguageModel):
         check_positive(dim=dim, depth=depth, vocabulary=vocabulary, positions=positions)
         self.vocabulary, self.longest, self.checkpointing = vocabulary, positions, checkpointing
         self.embedding, self.position = nn.Embedding(vocabulary, dim), nn.Embedding(positions, dim)
+        heads = dim // HEAD_DIM if heads is None else heads
         self.blocks = nn.ModuleList(Block(dim, heads, attention) for _ in range(depth))
         self.norm = nn.LayerNorm(dim)
         self.apply(init_normal)

@@ -19,6 +19,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from vramcast_zoo.ladder import LadderLM
 from vramcast_zoo.language_model import check_divides, check_positive
@@ -91,7 +92,9 @@ class Mamba2Layer(nn.Module):
         # Decays are products of hundreds of factors near one: float32 at least.
         wide = torch.promote_types(dt.dtype, torch.float32)
         dt = F.softplus(dt.to(wide) + self.dt_bias)
-        y = ssd(x, dt, -self.a_log.to(wide).exp(), b, c) + x * self.skip.to(x.dtype).unsqueeze(-1)
+        # The matrices inside the chunks are large and quickly made again: backward keeps only what goes into the scan.
+        scanned = checkpoint(ssd, x, dt, -self.a_log.to(wide).exp(), b, c, use_reentrant=False)
+        y = scanned + x * self.skip.to(x.dtype).unsqueeze(-1)
         return self.project_out(self.norm(y.flatten(-2) * F.silu(z)))
 
 

@@ -25,34 +25,37 @@ class Family:
 
 @dataclass(frozen=True)
 class Solution:
-    family: str
     free: str
     sizes: dict[str, Size]
     parameters: int
-    wanted: int
 
 
 def solve(family: Family, wanted: int, given: Mapping[str, Size]) -> Solution:
     """The value of the first free size whose parameter count is nearest to `wanted`; the smaller one when two are as near."""
-    unknown = [name for name in given if name not in family.defaults]
-    if unknown:
-        raise ValueError(f"{family.name} has no size {unknown[0]!r}; its sizes are {', '.join(family.defaults)}")
-    free = next((name for name in family.free if name not in given), None)
-    if free is None:
-        raise ValueError(f"nothing is left to solve for: leave out one of {', '.join(family.free)}")
+    free = free_size(family, given)
     step = family.steps.get(free, 1)
     sizes = {**family.defaults, **given}
 
     def count_at(multiple: int) -> int:
         return family.count(**{**sizes, free: multiple * step})
 
-    multiple = _nearest(count_at, wanted)
-    largest = _largest(free, sizes)
-    if largest is not None and multiple * step > largest:
-        raise ValueError(
-            f"{wanted:,} parameters would need {free}={multiple * step}, above the largest, {largest}: give other sizes or fewer parameters"
-        )
-    return Solution(family.name, free, {**sizes, free: multiple * step}, count_at(multiple), wanted)
+    value = _nearest(count_at, wanted) * step
+    if free == "rank" and value > sizes["dim"]:
+        raise ValueError(f"{wanted:,} parameters would need rank={value}, above dim={sizes['dim']}: give a larger dim or depth")
+    return Solution(free, {**sizes, free: value}, count_at(value // step))
+
+
+def free_size(family: Family, given: Mapping[str, Size]) -> str:
+    unknown = [name for name in given if name not in family.defaults]
+    if unknown:
+        raise ValueError(f"{family.name} has no size {unknown[0]!r}; its sizes are {', '.join(family.defaults)}")
+    for name, value in given.items():
+        if value < 0 or (value == 0 and value is not False):
+            raise ValueError(f"{name}={value} must be above zero")
+    free = next((name for name in family.free if name not in given), None)
+    if free is None:
+        raise ValueError(f"nothing is left to solve for: leave out one of {', '.join(family.free)}")
+    return free
 
 
 def _nearest(count_at: Callable[[int], int], wanted: int) -> int:
@@ -64,10 +67,6 @@ def _nearest(count_at: Callable[[int], int], wanted: int) -> int:
         middle = (low + above) // 2
         low, above = (middle, above) if count_at(middle) < wanted else (low, middle)
     return low if low >= 1 and wanted - count_at(low) <= count_at(above) - wanted else above
-
-
-def _largest(free: str, sizes: Mapping[str, Size]) -> int | None:
-    return int(sizes["dim"]) if free == "rank" and "dim" in sizes else None
 
 
 # ------------------------------------------------------------------------------------------------------------- the formulas

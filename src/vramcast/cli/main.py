@@ -98,6 +98,22 @@ def gpus(as_json: Annotated[bool, typer.Option("--json", help="One JSON list on 
     run(as_json)
 
 
+@app.command()
+def zoo(
+    family: Annotated[str | None, typer.Argument(help="Only this family: e1, e5, e10, mamba2, ...")] = None,
+    sizes: Annotated[list[str] | None, typer.Argument(help="Sizes that are given, as key=value.")] = None,
+    params: Annotated[str | None, typer.Option(help="A budget of parameters, for example 50M: find the size that is not given.")] = None,
+    dim: Annotated[int | None, typer.Option(help="The same as dim=N.")] = None,
+    depth: Annotated[int | None, typer.Option(help="The same as depth=N.")] = None,
+    rank: Annotated[int | None, typer.Option(help="The same as rank=N.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")] = False,
+) -> None:
+    """List the models that come with vramcast, or find the size that meets a budget of parameters."""
+    from vramcast.cli.zoo import run
+
+    run(family, sizes or [], {"dim": dim, "depth": depth, "rank": rank}, params, as_json)
+
+
 def main() -> None:
     try:
         app()
