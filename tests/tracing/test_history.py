@@ -71,7 +71,7 @@ def test_the_outermost_operator_with_a_kernel_names_the_allocation() -> None:
     tree = [
         event("aten::reshape", event("aten::clone", event("aten::empty_strided", memory(8, 512)))),
         event("user's range", event("aten::linear", event("aten::addmm", memory(16, 512)))),
-        event("autograd::engine::evaluate_function: MmBackward0", event("MmBackward0", event("aten::mm", memory(24, 512), memory(24, -512)))),
+        event(f"{subject.ENGINE}MmBackward0", event("MmBackward0", event("aten::mm", memory(24, 512), memory(24, -512)))),
         memory(32, 512),
     ]
     composite = lambda name, overload: name in ("aten::reshape", "aten::linear")
@@ -84,10 +84,8 @@ def test_the_outermost_operator_with_a_kernel_names_the_allocation() -> None:
 
 
 def test_allocations_at_one_address_are_taken_in_order_of_time_and_other_devices_not_at_all() -> None:
-    tree = [
-        event("aten::b", memory(8, 512, time=20)),
-        event("aten::a", memory(8, 512, time=10), memory(8, 512, device=torch.device("cpu")), memory(8, 512, device=torch.device("cuda", 1))),
-    ]
+    elsewhere = [memory(8, 512, device=torch.device("cpu")), memory(8, 512, device=torch.device("cuda", 1))]
+    tree = [event("aten::b", memory(8, 512, time=20)), event("aten::a", memory(8, 512, time=10), *elsewhere)]
     assert makers_by_address(tree, CUDA, lambda name, overload: False) == {8: [Maker("aten::a"), Maker("aten::b")]}
 
 

@@ -117,6 +117,8 @@ class _Search:
         here = self._score(i, j) if alike else 0.0
         best, choice = max(here, MIN_SCORE), (0, 0) if alike else None
         for skip_a, skip_b in self._candidates(i, j, NEAR if here >= HORIZON else FAR):
+            if skip_a == skip_b == 0:
+                continue  # judged above
             score = self._score(i + skip_a, j + skip_b) - log2(1 + skip_a + skip_b)
             if score > best:
                 best, choice = score, (skip_a, skip_b)
@@ -177,4 +179,4 @@ def _runs(keys: Sequence[Hashable], length: int) -> list[tuple[Hashable, ...]]:
 
 
 def _alike(x: Item, y: Item) -> bool:
-    return x.num_bytes == y.num_bytes or same_op(x, y)
+    return same_op(x, y) or (x.num_bytes == y.num_bytes and EMPTIED not in (x.op, y.op))

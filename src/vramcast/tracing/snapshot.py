@@ -17,6 +17,8 @@ Frames = list[dict[str, Any]]
 # The model's addresses begin at 0, which to torch would be no address. These look like a process's, and a browser counts them exactly.
 FIRST_ADDRESS = 0x7000_0000_0000
 ALL_SEGMENTS = (0, 0)  # the pool of everything outside CUDA graphs
+# memory_viz colours by category, and fails to open a snapshot that has categories and not this one: segments always have it
+UNKNOWN = "unknown"
 SOURCE = re.compile(r"(.*):([0-9]+) in (.*)", re.DOTALL)
 
 
@@ -98,8 +100,7 @@ class _History:
         self._frames = frames_of(allocation)
         self.allocator.malloc(number, allocation.num_bytes)
         address = self._address_of[number] = FIRST_ADDRESS + self.allocator.address_of(number)
-        category = allocation.facts.get("category")
-        self._note("alloc", allocation.num_bytes, addr=address, **({"category": category} if category else {}))
+        self._note("alloc", allocation.num_bytes, addr=address, category=allocation.facts.get("category", UNKNOWN))
 
     def _free(self, number: int) -> None:
         self.allocator.free(number)
@@ -113,7 +114,7 @@ class _History:
 
     def _note_segment(self, action: str, address: int, num_bytes: int) -> None:
         self._frames_of_segment[address] = self._frames
-        self._note(action, num_bytes, addr=FIRST_ADDRESS + address)
+        self._note(action, num_bytes, addr=FIRST_ADDRESS + address, category=UNKNOWN)
 
     def _note_out_of_memory(self, error: OutOfMemory) -> None:
         assert self.capacity_bytes is not None

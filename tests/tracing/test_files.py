@@ -1,0 +1,127 @@
+"""trace.json: what is written is read back; what is not a trace is refused with the reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from trace_examples import HEAD, ROWS, trace, traces
+
+from vramcast.allocator import EMPTY_CACHE
+from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.tracing.files import check_free, from_json, read_trace, to_json, to_rows, write_files
+
+
+def file_of(**changes: Any) -> str:
+    data = {"version": 1, "kind": "trace", **HEAD, "events": ROWS, **changes}
+    return json.dumps({key: value for key, value in data.items() if value != "left out"})
+
+
+def test_events_are_those_of_the_allocators_replay() -> None:
+    example = trace()
+    assert list(example.events) == [1, -1, 2, 0, 3, 4, -3, EMPTY_CACHE, 0, 5]
+    assert example.sizes == [row[2] for row in ROWS if row[0] == "alloc"]
+    assert list(example.steps) == [1, 2]
+
+
+@given(traces())
+def test_what_is_written_is_read_back(example: Any) -> None:
+    assert from_json(to_json(example)) == example
+
+
+def test_one_event_stands_on_one_line() -> None:
+    lines = to_json(trace()).splitlines()
+    assert json.loads(lines[1].rstrip(",")) == ROWS[0]
+    assert len(lines) == len(ROWS) + 2
+    assert json.loads("\n".join(lines)) == json.loads(file_of())
+
+
+def test_facts_that_a_later_vramcast_adds_are_passed_over() -> None:
+    read = from_json(file_of(events=[["alloc", 1, 4, "aten::mm", {"node": "MmBackward0", "colour": ["red"]}]]))
+    assert to_rows(read) == [["alloc", 1, 4, "aten::mm", {"node": "MmBackward0"}]]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (file_of()[:200], "cut off"),
+        ("", "cut off"),
+        ("[" * 100_000, "not whole JSON"),
+        ("[]", "not a memory trace"),
+        ('{"version": 1, "workload": "train.py", "peak_reserved_bytes": 1}', "not a memory trace"),
+        (file_of(version=0), "has version 0; this vramcast reads version 1"),
+        (file_of(version="left out"), "has version None"),
+        (file_of(source="guessed"), "the source 'guessed'"),
+        (file_of(gpu=5), "no valid gpu"),
+        (file_of(knobs="left out"), "no valid knobs"),
+        (file_of(events="left out"), "no list of events"),
+        (file_of(events={}), "no list of events"),
+    ],
+)
+def test_what_is_not_a_trace_is_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason) as raised:
+        from_json(text, "old.json")
+    assert "old.json" in raised.value.message
+    assert raised.value.advice
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        *(["alloc", 2, 4, ""], ["alloc", 1, -4, ""], ["alloc", 1, 4.0, ""], ["alloc", True, 4, ""], ["alloc", 1, True, ""]),
+        *(["alloc", 1, 4], ["alloc", 1, 4, None], ["alloc", 1, 4, "", []], ["alloc", 1, 4, "", {"node": 5}], ["alloc", 1, 4, "", {}, {}]),
+        *(["free", 1], ["free"], ["step"], ["step", "1"], ["empty_cache", 1], ["boom"], [], "alloc", None, {"alloc": 1}),
+    ],
+)
+def test_a_row_that_cannot_be_is_refused_by_its_number(row: Any) -> None:
+    with pytest.raises(UsageError, match="event 2 cannot be"):
+        from_json(file_of(events=[["step", 1], row]))
+
+
+def test_nothing_is_freed_twice() -> None:
+    with pytest.raises(UsageError, match=r"event 3 cannot be: \['free', 1\]"):
+        from_json(file_of(events=[["alloc", 1, 4, ""], ["free", 1], ["free", 1]]))
+
+
+def test_a_folder_stands_for_the_trace_in_it(tmp_path: Path) -> None:
+    write_files(tmp_path / "new" / "run", trace(), {"segments": []})
+    assert read_trace(tmp_path / "new" / "run") == read_trace(tmp_path / "new" / "run" / "trace.json") == trace()
+    assert sorted(path.name for path in (tmp_path / "new" / "run").iterdir()) == ["snapshot.pickle", "trace.json"]
+
+
+@pytest.mark.parametrize(("name", "reason"), [("", "There is no"), ("none.json", "There is no"), ("snapshot.pickle", "is not text")])
+def test_a_path_without_a_trace_is_refused(tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / "snapshot.pickle").write_bytes(b"\x80\x04\x95\xff")
+    with pytest.raises(UsageError, match=reason):
+        read_trace(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["trace.json", "snapshot.pickle"])
+def test_existing_files_are_only_written_over_by_force(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(UsageError, match=f"already has {name}") as raised:
+        write_files(tmp_path, trace(), {})
+    assert "--force" in raised.value.advice
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+    write_files(tmp_path, trace(), {}, force=True)
+    assert read_trace(tmp_path) == trace()
+
+
+def test_a_folder_that_is_or_lies_in_a_file_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path / "file", tmp_path / "file" / "deeper"):
+        with pytest.raises(UsageError, match="is a file, not a folder"):
+            check_free(folder, force=True)
+
+
+def test_a_disk_that_is_full_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(EnvironmentProblem, match="No space left"):
+        write_files(tmp_path, trace(), {})
+    assert list(tmp_path.iterdir()) == []
