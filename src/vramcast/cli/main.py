@@ -91,6 +91,26 @@ def probe(
 
 
 @app.command()
+def accuracy(
+    suite: Annotated[list[str] | None, typer.Option(help="open, varied, settings, hf or zoo; may be given again (default: all).")] = None,
+    out: Annotated[str | None, typer.Option(help="The run's folder; what it already holds is not done again.")] = None,
+    against: Annotated[str | None, typer.Option(help="Compare with the measurements in this folder: needs no GPU.")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="Only this row; may be given again.")] = None,
+    peers: Annotated[bool, typer.Option(help="Also ask MemTracker, accelerate and 4 x parameters.")] = True,
+    figure: Annotated[str | None, typer.Option(help="Draw predicted against measured into this .svg, .png or .pdf.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Begin again where the folder holds a run.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
+) -> None:
+    """Predict the workloads of a suite, measure them, and compare.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a promised accuracy was missed.
+    """
+    from vramcast.cli.accuracy import run
+
+    raise typer.Exit(run(suite or [], out, against, row or [], peers, figure, force, as_json))
+
+
+@app.command()
 def gpus(as_json: Annotated[bool, typer.Option("--json", help="One JSON list on stdout.")] = False) -> None:
     """List the GPUs vramcast knows."""
     from vramcast.cli.gpus import run

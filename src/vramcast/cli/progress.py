@@ -67,3 +67,18 @@ def step_display(warmup_steps: int, measure_steps: int) -> Iterator[Callable[[st
             progress.update(task, description=phase, completed=len(losses), loss=loss)
 
         yield show
+
+
+@contextlib.contextmanager
+def count_display(total: int) -> Iterator[Callable[[str, str], None]]:
+    """A bar over many pieces of work, on a terminal; called with the kind and the name of each finished piece."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:<60}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting", total=total)
+        yield lambda kind, name: progress.update(task, advance=1, description=f"{kind} {name}"[:60])

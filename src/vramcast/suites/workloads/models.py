@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
-from training import DTYPES, training_step
+
+from vramcast.suites.workloads.training import DTYPES, training_step
+
+Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def attend_eagerly(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """As written before there was a fused kernel: the whole matrix of scores is made and kept."""
+    length = q.shape[-2]
+    mask = torch.ones(length, length, dtype=torch.bool, device=q.device).tril()
+    scores = (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).masked_fill(~mask, float("-inf"))
+    return scores.softmax(-1) @ v
+
+
+def attend_with(backend: SDPBackend) -> Attention:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    return attend
+
+
+ATTENTION: dict[str, Attention] = {
+    "sdpa": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+    "eager": attend_eagerly,
+    "efficient": attend_with(SDPBackend.EFFICIENT_ATTENTION),
+    "math": attend_with(SDPBackend.MATH),
+}
 
 
 class Block(nn.Module):
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, dropout: float, attention: str) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        self.heads, self.dropout, self.attend = heads, dropout, ATTENTION[attention]
         self.norm_1, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.norm_2, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
@@ -23,17 +52,17 @@ class Block(nn.Module):
         batch, length, width = x.shape
         qkv = self.qkv(self.norm_1(x)).view(batch, length, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, width)
+        mixed = self.attend(q, k, v).transpose(1, 2).reshape(batch, length, width)
         x = x + F.dropout(self.out(mixed), self.dropout, self.training)
         return x + F.dropout(self.down(F.gelu(self.up(self.norm_2(x)))), self.dropout, self.training)
 
 
 class GPT(nn.Module):
-    def __init__(self, vocabulary: int, width: int, depth: int, heads: int, length: int, dropout: float, checkpointing: str) -> None:
+    def __init__(self, vocabulary: int, width: int, depth: int, heads: int, length: int, dropout: float, checkpointing: str, attention: str) -> None:
         super().__init__()
         self.checkpointing = checkpointing
         self.token, self.position = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
-        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(depth))
+        self.blocks = nn.ModuleList(Block(width, heads, dropout, attention) for _ in range(depth))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -160,13 +189,14 @@ def gpt(
     heads: int = 12,
     dropout: float = 0.0,
     checkpointing: str = "",
+    attention: str = "sdpa",
     precision: str = "",
     optimizer: str = "adamw",
     autocast: str = "",
     accumulate: int = 1,
     scale_loss: bool = False,
 ) -> Callable[[], torch.Tensor]:
-    model = on_gpu(lambda: GPT(vocabulary, width, depth, heads, seq_len, dropout, checkpointing), precision)
+    model = on_gpu(lambda: GPT(vocabulary, width, depth, heads, seq_len, dropout, checkpointing, attention), precision)
     return language_model(
         model, batch_size, seq_len, vocabulary, optimizer=optimizer, autocast=autocast, accumulate=accumulate, scale_loss=scale_loss
     )

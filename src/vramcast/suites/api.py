@@ -1,0 +1,127 @@
+"""How good are the predictions? The Python face of `vramcast accuracy`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from vramcast import nvml
+from vramcast.api import predict
+from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.gpus import find_gpu
+from vramcast.probing.manager import Prober
+from vramcast.probing.trial import Trial
+from vramcast.records import Measurement, Prediction
+from vramcast.simulate import build
+from vramcast.store import write_atomically, write_json
+from vramcast.suites import campaign
+from vramcast.suites.catalogue import Row, rows_of
+from vramcast.suites.page import as_markdown
+from vramcast.suites.results import AccuracyResult, summarise
+
+WARMUP_STEPS, MEASURE_STEPS = 2, 4
+HUGGING_FACE = "transformers"
+
+
+def accuracy(
+    suites: Sequence[str] = (),
+    *,
+    out: str | Path,
+    against: str | Path | None = None,
+    only: Sequence[str] = (),
+    peers: bool = True,
+    progress: Callable[[str, str], None] = lambda *_: None,
+) -> AccuracyResult:
+    """Predict and measure every row of the suites, and compare. What `out` already holds is not done again.
+
+    `against` takes the measurements from another run's folder instead: that needs no GPU.
+    """
+    rows = _chosen(rows_of(suites), only)
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    known = campaign.read_records(folder) if (folder / campaign.RECORDS_NAME).exists() else {}
+    recorded = campaign.read_records(Path(against)) if against is not None else None
+    gpu = _gpu_to_predict(recorded)
+    _check_same_machine(known, gpu)
+    build.build()
+    with Prober(preload=_importable(HUGGING_FACE)) as prober:
+        seams = campaign.Seams(
+            predict=lambda row: _predict(row, gpu),
+            measure=None if recorded is not None else lambda row, cap: _measure(prober, row, cap),
+            ask_peers=campaign.ask_peers if peers and recorded is None else None,
+        )
+        records = campaign.run(rows, folder, seams, known, progress)
+    for name, kinds in (recorded or {}).items():
+        records.setdefault(name, {}).update({kind: record for kind, record in kinds.items() if kind != "prediction"})
+    return _finish(rows, records, folder, gpu)
+
+
+def _finish(rows: Sequence[Row], records: campaign.Records, folder: Path, gpu: str) -> AccuracyResult:
+    measured = {record["measurement"].get("torch_version", "") for record in records.values() if "measurement" in record} - {""}
+    result = summarise(
+        campaign.compared(rows, records),
+        gpu=gpu,
+        torch_version=metadata.version("torch"),
+        measured_torch_version=", ".join(sorted(measured)),
+    )
+    write_json(folder / "accuracy.json", result.to_dict())
+    write_atomically(folder / "accuracy.md", as_markdown(result))
+    return result
+
+
+def _chosen(rows: list[Row], only: Sequence[str]) -> list[Row]:
+    unknown = sorted(set(only) - {row.name for row in rows})
+    if unknown:
+        raise UsageError(f"There is no row {unknown[0]!r} in these suites.", f"Rows: {', '.join(row.name for row in rows)}.")
+    return [row for row in rows if row.name in only] if only else rows
+
+
+def _gpu_to_predict(recorded: campaign.Records | None) -> str:
+    """The GPU there is, or the one the recorded measurements come from."""
+    if recorded is not None:
+        names = {kinds["measurement"].get("gpu") for kinds in recorded.values() if "measurement" in kinds} - {None}
+        if len(names) != 1:
+            raise UsageError(f"The measurements come from {len(names)} GPUs, not from one.", "Give a folder with the records of one GPU.")
+        return find_gpu(str(names.pop())).name
+    gpus = nvml.gpu_states()
+    if not gpus:
+        raise EnvironmentProblem(
+            "There is no NVIDIA GPU here to measure on.",
+            "Compare with recorded measurements instead: vramcast accuracy --against FOLDER (needs no GPU).",
+        )
+    return find_gpu(gpus[0].name).name
+
+
+def _check_same_machine(known: campaign.Records, gpu: str) -> None:
+    """A run is resumed only under the torch and for the GPU it was begun with: a table must not mix them."""
+    torch_version = metadata.version("torch")
+    for kinds in known.values():
+        seen = kinds.get("prediction", {})
+        if seen.get("torch_version", torch_version).partition("+")[0] != torch_version.partition("+")[0] or seen.get("gpu", gpu) != gpu:
+            raise UsageError(
+                f"The folder holds a run under torch {seen.get('torch_version')} for {seen.get('gpu')}, not {torch_version} and {gpu}.",
+                "Choose another folder with --out.",
+            )
+
+
+def _predict(row: Row, gpu: str) -> Prediction:
+    return predict(row.workload, gpu=gpu, allocator=row.allocator or "", **row.knobs)
+
+
+def _measure(prober: Prober, row: Row, cap: int | None) -> Measurement:
+    trial = Trial(
+        workload=row.workload,
+        knobs=row.knobs,
+        allocator=row.allocator,
+        memory_cap_bytes=cap,
+        warmup_steps=WARMUP_STEPS,
+        measure_steps=MEASURE_STEPS,
+    )
+    return prober.run(trial)
+
+
+def _importable(module: str) -> list[str]:
+    import importlib.util
+
+    return [module] if importlib.util.find_spec(module) else []

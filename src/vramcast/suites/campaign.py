@@ -1,0 +1,128 @@
+"""Predict, measure, measure again capped at the prediction, ask the peers: for every row of a suite, resumable, one record a line.
+
+What costs time is given from outside (`Seams`), so that everything else is tested without a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vramcast.errors import UsageError, VramcastError
+from vramcast.records import Measurement, Prediction
+from vramcast.store import append_line, read_lines
+from vramcast.suites.catalogue import Row
+from vramcast.suites.results import METHODS, AccuracyRow, row_from
+
+RECORDS_NAME = "rows.jsonl"
+PEER_SECONDS = 300.0
+# of a prediction's record what the comparison needs; timeline and tensors are for people
+PREDICTION_FIELDS = (
+    *("workload", "knobs", "gpu", "peak_allocated_bytes", "peak_reserved_bytes", "process_bytes", "num_parameters", "num_alloc_retries"),
+    *("limits", "allocator_settings", "torch_version", "seconds", "source", "version"),
+)
+Records = dict[str, dict[str, dict[str, Any]]]  # row -> kind -> record
+
+
+@dataclass(frozen=True)
+class Seams:
+    predict: Callable[[Row], Prediction]
+    measure: Callable[[Row, int | None], Measurement] | None  # with the allocator capped at so many bytes; None without a GPU
+    ask_peers: Callable[[Row], dict[str, Any]] | None
+
+
+def run(rows: Sequence[Row], folder: Path, seams: Seams, known: Records, progress: Callable[[str, str], None] = lambda *_: None) -> Records:
+    """Do what is not in `known` yet; every record is on disk before the next is made."""
+    records: Records = {row.name: dict(known.get(row.name, {})) for row in rows}
+
+    def keep(row: Row, kind: str, record: dict[str, Any]) -> None:
+        append_line(folder / RECORDS_NAME, {"row": row.name, "kind": kind, "record": record})
+        records[row.name][kind] = record
+        progress(kind, row.name)
+
+    missing = [row for row in rows if "prediction" not in records[row.name]]
+    for row, record in _on_all_cores(missing, lambda row: _prediction(seams, row)):
+        keep(row, "prediction", record)
+    if seams.ask_peers is not None:
+        for row, record in _on_all_cores([row for row in rows if "peers" not in records[row.name]], seams.ask_peers):
+            keep(row, "peers", record)
+    if seams.measure is not None:
+        for row in rows:
+            have = records[row.name]
+            if "measurement" not in have:
+                keep(row, "measurement", _measurement(seams, row, None))
+            predicted = have["prediction"].get("peak_reserved_bytes")
+            if "capped" not in have and predicted is not None and have["measurement"]["outcome"] == "ok":
+                keep(row, "capped", _measurement(seams, row, predicted))
+    return records
+
+
+def _prediction(seams: Seams, row: Row) -> dict[str, Any]:
+    try:
+        record = seams.predict(row).to_dict()
+        return {name: record[name] for name in PREDICTION_FIELDS}
+    except VramcastError as error:
+        return {"error": str(error)}
+
+
+def _measurement(seams: Seams, row: Row, cap: int | None) -> dict[str, Any]:
+    assert seams.measure is not None
+    try:
+        return seams.measure(row, cap).to_dict()
+    except VramcastError as error:  # one row that cannot run costs one row
+        return {"outcome": "unsupported", "error": str(error)}
+
+
+def _on_all_cores(rows: Sequence[Row], work: Callable[[Row], dict[str, Any]]) -> Iterable[tuple[Row, dict[str, Any]]]:
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        futures = {pool.submit(work, row): row for row in rows}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def read_records(path: Path) -> Records:
+    """The records of a run's folder or of its file; later lines win."""
+    file = path / RECORDS_NAME if path.is_dir() else path
+    if not file.exists():
+        raise UsageError(f"{file} does not exist.", "Give a folder that vramcast accuracy wrote.")
+    records: Records = {}
+    for line in read_lines(file):
+        if isinstance(line.get("row"), str) and isinstance(line.get("kind"), str) and isinstance(line.get("record"), dict):
+            records.setdefault(line["row"], {})[line["kind"]] = line["record"]
+    if not records:
+        raise UsageError(f"{file} holds no records of an accuracy run.", "Give a folder that vramcast accuracy wrote.")
+    return records
+
+
+def compared(rows: Sequence[Row], records: Records) -> list[AccuracyRow]:
+    return [row_from(row.name, records.get(row.name, {})) for row in rows]
+
+
+def ask_peers(row: Row) -> dict[str, Any]:
+    """In a process of its own: fake tensors on the GPU start CUDA, and a workload may do anything."""
+    package_root = str(Path(__file__).parents[2])
+    path = os.pathsep.join(part for part in (package_root, os.environ.get("PYTHONPATH", "")) if part)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "vramcast.suites.peers"],
+            input=json.dumps({"workload": row.workload, "knobs": row.knobs}),
+            capture_output=True,
+            text=True,
+            timeout=PEER_SECONDS,
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        )
+        answer = json.loads(done.stdout)
+        assert isinstance(answer, dict)
+        return answer
+    except (subprocess.TimeoutExpired, ValueError, AssertionError) as problem:
+        return {method: {"bytes": None, "error": type(problem).__name__} for method in METHODS if method != "vramcast"}

@@ -1,0 +1,97 @@
+"""What other tools say about the same workload: torch's MemTracker under fake tensors, accelerate's estimate, four times the parameters.
+
+Run as `python -m vramcast.suites.peers` with a row as JSON on stdin; one JSON object on stdout, null with a reason where a tool fails.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from vramcast.workload import bind_knobs, load_function, parse_reference
+
+METHODS = ("memtracker", "accelerate", "four_times_parameters")
+STEPS = 2  # the second has optimizer state
+
+
+def estimates(workload: str, knobs: dict[str, Any]) -> dict[str, Any]:
+    function = load_function(parse_reference(workload))
+    values = bind_knobs(function, {}, knobs)
+    answers: dict[str, Any] = {}
+    with FakeTensorMode():
+        try:
+            step = function(**values)
+        except Exception as error:
+            return {method: {"bytes": None, "error": _short(error)} for method in METHODS}
+        models, optimizers = _found()
+        answers["four_times_parameters"] = _attempt(lambda: 4 * _parameter_bytes(models))
+        answers["accelerate"] = _attempt(lambda: _accelerate(models, values))
+        answers["memtracker"] = _attempt(lambda: _memtracker(step, models, optimizers))
+    return answers
+
+
+def _attempt(estimate: Callable[[], int]) -> dict[str, Any]:
+    try:
+        return {"bytes": int(estimate()), "error": None}
+    except Exception as error:
+        return {"bytes": None, "error": _short(error)}
+
+
+def _found() -> tuple[list[torch.nn.Module], list[torch.optim.Optimizer]]:
+    """The outermost models and the optimizers that are alive; a workload hands out only its step."""
+    alive = [o for o in gc.get_objects() if isinstance(o, torch.nn.Module | torch.optim.Optimizer)]
+    modules = [o for o in alive if isinstance(o, torch.nn.Module) and any(True for _ in o.parameters())]
+    children = {id(child) for module in modules for child in module.children()}
+    return [m for m in modules if id(m) not in children], [o for o in alive if isinstance(o, torch.optim.Optimizer)]
+
+
+def _parameter_bytes(models: list[torch.nn.Module]) -> int:
+    return sum(p.numel() * p.element_size() for p in {id(p): p for m in models for p in m.parameters()}.values())
+
+
+def _accelerate(models: list[torch.nn.Module], knobs: dict[str, Any]) -> int:
+    from accelerate.commands.estimate import estimate_training_usage
+    from accelerate.utils import calculate_maximum_sizes
+
+    total, _ = calculate_maximum_sizes(models[0])
+    name = str(knobs.get("autocast") or knobs.get("precision") or "").removeprefix("amp-")
+    precision = {"bf16": "bfloat16", "fp16": "float16"}.get(name, "float32")
+    return int(max(estimate_training_usage(total, precision).values()))
+
+
+def _memtracker(step: Callable[[], Any], models: list[torch.nn.Module], optimizers: list[torch.optim.Optimizer]) -> int:
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    tracker = MemTracker()
+    tracker.track_external(*models, *optimizers)
+    for _ in range(STEPS):
+        with tracker:
+            step()
+    peaks = tracker.get_tracker_snapshot("peak")
+    return max(sum_of["Total"] for device, sum_of in peaks.items() if device.type == "cuda")
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+
+
+def main() -> None:
+    request = json.load(sys.stdin)
+    answer = os.dup(1)
+    os.dup2(2, 1)  # what the workload prints must not mix with the answer
+    result = estimates(request["workload"], request["knobs"])
+    with os.fdopen(answer, "w") as file:
+        json.dump(result, file)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

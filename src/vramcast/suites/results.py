@@ -1,0 +1,199 @@
+"""From the records of a suite to rows with errors and a summary. Pure; no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from vramcast.records import VERSION, JsonRecord
+
+METHODS = {
+    "vramcast": "vramcast",
+    "memtracker": "torch MemTracker, fake tensors",
+    "accelerate": "accelerate's estimate",
+    "four_times_parameters": "4 x parameters",
+}
+# what issue and README promise: |reserved error| in percent, and the share of runs that may fail when capped at the prediction
+GOAL_MEDIAN, GOAL_P95, GOAL_WORST, GOAL_PROCESS, GOAL_CAPPED_FAILURES = 0.05, 0.5, 1.0, 2.0, 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyRow:
+    name: str
+    predicted_allocated_bytes: int | None = None
+    predicted_reserved_bytes: int | None = None
+    predicted_process_bytes: int | None = None
+    measured_allocated_bytes: int | None = None
+    measured_reserved_bytes: int | None = None
+    measured_process_bytes: int | None = None
+    capped_outcome: str | None = None  # of the run with the memory capped at the prediction
+    capped_retries: int | None = None
+    prediction_seconds: float | None = None
+    median_step_seconds: float | None = None
+    peers_bytes: dict[str, int | None] = field(default_factory=dict)
+    limits: list[str] = field(default_factory=list)
+    problem: str | None = None  # why there is no comparison
+
+    @property
+    def allocated_error(self) -> float | None:
+        return percent(self.predicted_allocated_bytes, self.measured_allocated_bytes)
+
+    @property
+    def reserved_error(self) -> float | None:
+        return percent(self.predicted_reserved_bytes, self.measured_reserved_bytes)
+
+    @property
+    def process_error(self) -> float | None:
+        return percent(self.predicted_process_bytes, self.measured_process_bytes)
+
+    @property
+    def exact(self) -> bool:
+        return self.measured_reserved_bytes is not None and self.predicted_reserved_bytes == self.measured_reserved_bytes
+
+    def error_of(self, method: str) -> float | None:
+        """Of the memory reserved, whatever the method calls its number: reserved is what has to fit."""
+        predicted = self.predicted_reserved_bytes if method == "vramcast" else self.peers_bytes.get(method)
+        return percent(predicted, self.measured_reserved_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Errors:
+    """Of one method over all rows, in percent of what was measured."""
+
+    num_rows: int
+    num_failed: int
+    median: float | None
+    p95: float | None
+    worst: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyResult(JsonRecord):
+    """What `vramcast accuracy` found; predicted and measured side by side."""
+
+    gpu: str | None
+    torch_version: str
+    measured_torch_version: str
+    rows: list[AccuracyRow]
+    num_exact: int
+    reserved: dict[str, Errors]  # by method
+    worst_process_error: float | None
+    num_capped: int
+    num_capped_failed: int
+    source: str = "compared"
+    version: int = VERSION
+
+    @classmethod
+    def _decode(cls, data: dict[str, Any]) -> dict[str, Any]:
+        rows = [AccuracyRow(**row) for row in data["rows"]]
+        return {**data, "rows": rows, "reserved": {name: Errors(**errors) for name, errors in data["reserved"].items()}}
+
+    def to_dict(self) -> dict[str, Any]:
+        extra = ("allocated_error", "reserved_error", "process_error", "exact")
+        return {**asdict(self), "rows": [{**asdict(row), "errors_percent": {key: getattr(row, key) for key in extra}} for row in self.rows]}
+
+
+def percent(predicted: int | None, measured: int | None) -> float | None:
+    return None if predicted is None or not measured else 100 * (predicted / measured - 1)
+
+
+def errors_over(values: Iterable[float | None]) -> Errors:
+    seen = list(values)
+    sizes = sorted(abs(value) for value in seen if value is not None)
+    if not sizes:
+        return Errors(num_rows=0, num_failed=len(seen), median=None, p95=None, worst=None)
+    return Errors(
+        num_rows=len(sizes),
+        num_failed=len(seen) - len(sizes),
+        median=_median(sizes),
+        p95=sizes[math.ceil(0.95 * len(sizes)) - 1],
+        worst=sizes[-1],
+    )
+
+
+def _median(ordered: Sequence[float]) -> float:
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def row_from(name: str, records: Mapping[str, Mapping[str, Any]]) -> AccuracyRow:
+    """`records` by kind: prediction, measurement, capped, peers; any may be missing or hold {"error"}."""
+    prediction, measurement = records.get("prediction", {}), records.get("measurement", {})
+    capped, peers = records.get("capped", {}), records.get("peers", {})
+    measured = measurement if measurement.get("outcome") == "ok" else {}
+    return AccuracyRow(
+        name=name,
+        predicted_allocated_bytes=prediction.get("peak_allocated_bytes"),
+        predicted_reserved_bytes=prediction.get("peak_reserved_bytes"),
+        predicted_process_bytes=prediction.get("process_bytes"),
+        measured_allocated_bytes=measured.get("peak_allocated_bytes"),
+        measured_reserved_bytes=measured.get("peak_reserved_bytes"),
+        measured_process_bytes=measured.get("process_bytes"),
+        capped_outcome=capped.get("outcome"),
+        capped_retries=capped.get("num_alloc_retries"),
+        prediction_seconds=prediction.get("seconds"),
+        median_step_seconds=(measured.get("times") or {}).get("median_seconds"),
+        peers_bytes={method: (peers.get(method) or {}).get("bytes") for method in METHODS if method != "vramcast"} if peers else {},
+        limits=list(prediction.get("limits", [])),
+        problem=_problem(prediction, measurement),
+    )
+
+
+def _problem(prediction: Mapping[str, Any], measurement: Mapping[str, Any]) -> str | None:
+    if "error" in prediction and "peak_reserved_bytes" not in prediction:
+        return f"not predicted: {_first_line(prediction['error'])}"
+    if measurement and measurement.get("outcome") != "ok":
+        return f"not measured: {measurement.get('outcome', 'failed')}, {_last_line(measurement.get('error'))}"
+    return None
+
+
+def summarise(rows: list[AccuracyRow], *, gpu: str | None, torch_version: str, measured_torch_version: str) -> AccuracyResult:
+    compared = [row for row in rows if row.measured_reserved_bytes is not None]
+    methods = [m for m in METHODS if m == "vramcast" or any(row.peers_bytes for row in rows)]
+    process = errors_over(row.process_error for row in compared)
+    capped = [row for row in compared if row.capped_outcome is not None]
+    return AccuracyResult(
+        gpu=gpu,
+        torch_version=torch_version,
+        measured_torch_version=measured_torch_version,
+        rows=rows,
+        num_exact=sum(row.exact for row in compared),
+        reserved={method: errors_over(row.error_of(method) for row in compared) for method in methods},
+        worst_process_error=process.worst,
+        num_capped=len(capped),
+        num_capped_failed=sum(row.capped_outcome != "ok" for row in capped),
+    )
+
+
+def goals(result: AccuracyResult) -> list[tuple[str, bool | None]]:
+    """What is promised, and whether it was reached; None where it could not be judged."""
+    ours = result.reserved["vramcast"]
+
+    def within(value: float | None, goal: float) -> bool | None:
+        return None if value is None else value <= goal
+
+    failures = None if not result.num_capped else result.num_capped_failed / result.num_capped
+    return [
+        (f"median |reserved error| at most {GOAL_MEDIAN} %: {_shown(ours.median)}", within(ours.median, GOAL_MEDIAN)),
+        (f"95 % of the workloads within {GOAL_P95} %: {_shown(ours.p95)}", within(ours.p95, GOAL_P95)),
+        (f"worst at most {GOAL_WORST} %: {_shown(ours.worst)}", within(ours.worst, GOAL_WORST)),
+        (f"process memory within {GOAL_PROCESS} %: {_shown(result.worst_process_error)}", within(result.worst_process_error, GOAL_PROCESS)),
+        (
+            f"at most {100 * GOAL_CAPPED_FAILURES:.0f} % fail capped at the prediction: {result.num_capped_failed} of {result.num_capped}",
+            within(failures, GOAL_CAPPED_FAILURES),
+        ),
+    ]
+
+
+def _shown(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.3f} %"
+
+
+def _first_line(text: Any) -> str:
+    return str(text or "").strip().splitlines()[0][:160] if str(text or "").strip() else ""
+
+
+def _last_line(text: Any) -> str:
+    return str(text or "").strip().splitlines()[-1][:160] if str(text or "").strip() else ""
