@@ -85,11 +85,11 @@ def _stretch(a: Sequence[Item], b: Sequence[Item], i: int, j: int, length_a: int
     end_a, end_b = i + length_a, j + length_b
     if length_a * length_b <= SMALL_STRETCH:
         for y in range(j, end_b):
-            x = next((x for x in range(i, end_a) if same(a[x], b[y])), None)
-            if x is not None:
-                yield from _apart(i, x, j, y)
-                yield Row(x, y)
-                i, j = x + 1, y + 1
+            partner = next((x for x in range(i, end_a) if same(a[x], b[y])), None)
+            if partner is not None:
+                yield from _apart(i, partner, j, y)
+                yield Row(partner, y)
+                i, j = partner + 1, y + 1
     yield from _apart(i, end_a, j, end_b)
 
 
