@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from trace_examples import ROWS, of, trace, traces
 
@@ -153,6 +153,7 @@ def without(example: MemoryTrace, number: int) -> MemoryTrace:
     return trace([[row[0], row[1] - (row[1] > number), *row[2:]] if row[0] in ("alloc", "free") else row for row in rows])
 
 
+@settings(max_examples=60)
 @given(traces(), st.integers(0, 59))
 def test_one_allocation_taken_out_is_found_at_its_place(example: MemoryTrace, index: int) -> None:
     assume(index < len(example.allocations))
