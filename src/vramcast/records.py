@@ -9,8 +9,10 @@ Versions
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, asdict, dataclass, field, fields
-from typing import Any, TypeVar
+import math
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from vramcast.errors import UsageError
 
@@ -19,6 +21,7 @@ CATEGORIES = ("parameters", "buffers", "gradients", "optimizer_state", "activati
 
 # how a real run can end; "unfinished" is what a record says until the run has ended, and for ever when it was interrupted
 OUTCOMES = ("ok", "out_of_memory", "timeout", "crashed", "unsupported", "paging", "unfinished")
+NOT_FINITE = ("nan", "inf", "-inf")
 
 Record = TypeVar("Record", bound="JsonRecord")
 
@@ -37,36 +40,53 @@ class JsonRecord:
     def from_json(cls: type[Record], text: str) -> Record:
         try:
             data = json.loads(text)
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             raise UsageError(f"This is not a vramcast record: {problem}.", "Give a file written by vramcast --json.") from None
         return cls.from_dict(data)
 
     @classmethod
     def from_dict(cls: type[Record], data: Any) -> Record:
-        if not isinstance(data, dict) or data.get("version") != VERSION:
+        if not isinstance(data, dict) or type(data.get("version")) is not int or data["version"] != VERSION:
             found = data.get("version") if isinstance(data, dict) else type(data).__name__
             raise UsageError(f"This record has version {found!r}; this vramcast reads version {VERSION}.", "Make it again.")
         source = next(f.default for f in fields(cls) if f.name == "source")
         if data.get("source", source) != source:
             raise UsageError(f"This record was {data['source']}, not {source}.", f"Give a record of kind {cls.__name__}.")
-        needed = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
-        missing = sorted(name for name in needed if name not in data)
-        if missing:
-            raise UsageError(f"This record lacks {', '.join(missing)}.", "It was cut short or edited: make it again.")
-        known = {f.name for f in fields(cls)}
-        return cls(**cls._decode({key: value for key, value in data.items() if key in known}))
+        record: Record = _read_fields(cls, cls._decode(data), "This record")
+        return record
 
     @classmethod
     def _decode(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Nested records from their dictionaries."""
+        """What JSON cannot say, back from how it was written."""
         return data
 
 
-def _nested(kind: type[Any], value: Any, where: str) -> Any:
-    try:
-        return kind(**value)
-    except TypeError as problem:
-        raise UsageError(f"This record has a malformed entry in {where}: {problem}.", "Make it again.") from None
+def _read_fields(kind: type[Any], data: dict[str, Any], where: str) -> Any:
+    """Every field there and of its type. Names that are not fields are left out: a later version may write more."""
+    hints = get_type_hints(kind)
+    needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    missing = sorted(name for name in needed if name not in data)
+    if missing:
+        raise UsageError(f"{where} lacks {', '.join(missing)}.", "It was cut short or edited: make it again.")
+    known = [f.name for f in fields(kind) if f.name in data]
+    return kind(**{name: _read(hints[name], data[name], name) for name in known})
+
+
+def _read(kind: Any, value: Any, where: str) -> Any:
+    """The value as its annotation has it: plain types, lists, dictionaries, unions and records, which is all there is in records."""
+    if get_origin(kind) is UnionType:
+        some = [k for k in get_args(kind) if k is not NoneType]  # at most one besides None
+        return None if value is None and NoneType in get_args(kind) else _read(some[0], value, where)
+    if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
+        return _read_fields(kind, value, where)
+    if get_origin(kind) is list and isinstance(value, list):
+        return [_read(get_args(kind)[0], item, where) for item in value]
+    if get_origin(kind) is dict and isinstance(value, dict):
+        return {key: _read(get_args(kind)[1], item, where) for key, item in value.items()}
+    allowed = (int, float) if kind is float else (kind,)
+    if kind is Any or type(value) in allowed:
+        return value
+    raise UsageError(f"This record has {str(value)[:60]!r} in {where}.", "It was edited or made by another program: make it again.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +134,6 @@ class Prediction(JsonRecord):
     seconds: float
     source: str = "predicted"
     version: int = VERSION
-
-    @classmethod
-    def _decode(cls, data: dict[str, Any]) -> dict[str, Any]:
-        return {**data, "largest_tensors": [_nested(LargeTensor, t, "largest_tensors") for t in data["largest_tensors"]]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +225,7 @@ class Measurement(JsonRecord):
     times: StepTimes | None = None
     samples_per_second: float | None = None
     tokens_per_second: float | None = None
+    warmup_seconds: list[float] = field(default_factory=list)
     losses: list[float | None] = field(default_factory=list)  # warm-up included
     build_seconds: float | None = None
     seconds: float = 0.0  # the whole probe, as the caller waited for it
@@ -221,8 +238,14 @@ class Measurement(JsonRecord):
     source: str = "measured"
     version: int = VERSION
 
+    def to_dict(self) -> dict[str, Any]:
+        # JSON has no nan and no infinity, and they are what a broken run's losses are
+        return {**asdict(self), "losses": [x if x is None or math.isfinite(x) else str(x) for x in self.losses]}
+
     @classmethod
     def _decode(cls, data: dict[str, Any]) -> dict[str, Any]:
-        kinds = {"verdict": Verdict, "times": StepTimes, **dict.fromkeys(("build", "first_step", "cold", "warm"), Memory)}
-        nested = {key: _nested(kind, data[key], key) for key, kind in kinds.items() if data.get(key) is not None}
-        return {**data, **nested}
+        if data.get("outcome", "ok") not in OUTCOMES:
+            raise UsageError(f"This record has the outcome {data['outcome']!r}.", f"A run ends as one of {', '.join(OUTCOMES)}.")
+        losses = data.get("losses")
+        read = [float(x) if x in NOT_FINITE else x for x in losses] if isinstance(losses, list) else losses
+        return {**data, "losses": read} if "losses" in data else data

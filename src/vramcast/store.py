@@ -15,7 +15,8 @@ from vramcast.errors import EnvironmentProblem, UsageError
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """The file has its old content or the new one, never a part, whatever happens meanwhile."""
-    data = content.encode() if isinstance(content, str) else content
+    # names and arguments that are no UTF-8 come back as the bytes they were
+    data = content.encode(errors="surrogateescape") if isinstance(content, str) else content
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,10 +27,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # mkstemp's files are private
         os.replace(temporary, path)
-    except OSError as problem:
+    except BaseException as problem:  # an interruption leaves nothing half-written either
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+        if not isinstance(problem, OSError):
+            raise
         raise EnvironmentProblem(
             f"{path} cannot be written: {problem.strerror or problem}.", "Make room or choose another folder with --out, then run it again."
         ) from None
@@ -41,11 +44,11 @@ def write_json(path: Path, value: Any) -> None:
 
 def new_folder(path: Path, *, force: bool) -> Path:
     """A folder for a run; one that has something in it is only used again with --force."""
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"{path} is a file, not a folder.", "Choose another folder with --out.")
-    if path.is_dir() and any(path.iterdir()) and not force:
-        raise UsageError(f"{path} already holds a run.", "Choose another folder with --out, or --force to write over it.")
     try:
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{path} is a file, not a folder.", "Choose another folder with --out.")
+        if path.is_dir() and any(path.iterdir()) and not force:
+            raise UsageError(f"{path} already holds a run.", "Choose another folder with --out, or --force to write over it.")
         path.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise UsageError(f"The folder {path} cannot be made: {problem.strerror}.", "Choose another with --out.") from None
@@ -71,12 +74,16 @@ def append_line(path: Path, value: Any) -> None:
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Every whole record; what a crash cut off is left out."""
-    if not path.exists():
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
         return
-    for line in path.read_bytes().splitlines():
+    except OSError as problem:
+        raise UsageError(f"{path} cannot be read: {problem.strerror}.", "Give a file of records that vramcast wrote.") from None
+    for line in lines:
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
             yield value

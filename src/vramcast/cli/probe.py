@@ -11,7 +11,7 @@ from typing import Any
 
 from vramcast import environment, nvml
 from vramcast.cli.progress import step_display
-from vramcast.errors import EnvironmentProblem
+from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.probing.api import NotSaved, make_trial, run_trial
 from vramcast.probing.run_folder import RunFolder
 from vramcast.records import Measurement
@@ -35,6 +35,8 @@ def run(
     trace: bool,
     as_json: bool,
 ) -> int:
+    if out == "":
+        raise UsageError("--out is '', which names no folder.", "Give a folder, or leave --out out for a new one under runs/.")
     path = Path(out) if out else default_folder("probe", workload)
     trial = make_trial(
         workload,
@@ -75,6 +77,7 @@ def _show(measurement: Measurement, folder: Path | None, as_json: bool) -> None:
         extra: dict[str, Any] = {} if folder is None else {"folder": str(folder)}
         print(json.dumps({**measurement.to_dict(), **extra}))
         return
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # where the terminal's encoding has no ✓
     from rich.console import Console
 
     from vramcast.report.measured import show_measurement

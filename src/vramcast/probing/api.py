@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.api import Workload, memory_in_bytes, name_of
-from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
+from vramcast.errors import EnvironmentProblem, VramcastError
 from vramcast.probing.manager import Prober, Progress
 from vramcast.probing.measurement import unfinished
 from vramcast.probing.run_folder import RunFolder
@@ -83,9 +83,6 @@ class NotSaved(EnvironmentProblem):
 
 def run_trial(trial: Trial, folder: RunFolder | None, *, command: str, progress: Progress = lambda *_: None) -> Measurement:
     """In a process of its own, with a record before, and after whatever happens."""
-    if folder is not None:
-        reference = parse_reference(trial.workload)
-        folder.before(trial, command, reference.path.parent if reference.path else Path.cwd())
     heard: dict[str, Any] = {}
 
     def listen(phase: str, facts: dict[str, Any]) -> None:
@@ -93,13 +90,16 @@ def run_trial(trial: Trial, folder: RunFolder | None, *, command: str, progress:
         progress(phase, facts)
 
     try:
+        if folder is not None:
+            reference = parse_reference(trial.workload)
+            folder.before(trial, command, reference.path.parent if reference.path else Path.cwd())
         with Prober() as prober:
             measurement = prober.run(trial, folder.log if folder else None, listen)
-    except UsageError:
+    except VramcastError:
         if folder is not None:
             folder.discard()  # nothing was run: the corrected command may use the same folder
         raise
-    except KeyboardInterrupt:
+    except BaseException:  # Ctrl-C
         if folder is not None:
             folder.after(unfinished(trial, heard))  # the steps that were measured stay known
         raise

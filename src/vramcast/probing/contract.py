@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from vramcast.records import StepTimes, Verdict
 
@@ -36,12 +36,11 @@ class Evidence:
     peak_reserved_bytes: int | None = None
     available_bytes: int | None = None  # of the card, or the cap that stands for a smaller one
     device: str = "cuda"
-    extra_not_judged: dict[str, str] = field(default_factory=dict)
 
 
 def judge(evidence: Evidence) -> Verdict:
     failed: list[str] = []
-    not_judged = dict(evidence.extra_not_judged)
+    not_judged: dict[str, str] = {}
     if evidence.outcome == "out_of_memory":
         failed.append("oom")
     if evidence.outcome in ("crashed", "unsupported"):
@@ -51,7 +50,7 @@ def judge(evidence: Evidence) -> Verdict:
     if any(loss is not None and not math.isfinite(loss) for loss in evidence.losses):
         failed.append("nan_or_inf")
     elif not any(loss is not None for loss in evidence.losses):
-        not_judged["nan_or_inf"] = "the step returned no loss"
+        not_judged["nan_or_inf"] = "the step returned no loss" if evidence.losses else "no step came to its end"
     _judge_times(evidence, failed, not_judged)
     _judge_memory(evidence, failed, not_judged)
     stable = evidence.outcome == "ok" and not failed
@@ -82,7 +81,8 @@ def median(values: Sequence[float]) -> float:
 
 
 def p95(values: Sequence[float]) -> float:
-    return sorted(values)[int(0.95 * (len(values) - 1))]
+    """The document's own index; of two values it would be the smaller, below their median."""
+    return sorted(values)[max(int(0.95 * (len(values) - 1)), len(values) // 2)]
 
 
 def stall_threshold_seconds(step_seconds: Sequence[float], floor_seconds: float = STALL_FLOOR_SECONDS) -> float:

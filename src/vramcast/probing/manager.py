@@ -19,15 +19,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vramcast.errors import EnvironmentProblem, VramcastError, WorkloadError
+from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
 from vramcast.probing.contract import stall_threshold_seconds
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
 from vramcast.probing.zygote import MAX_MESSAGE_BYTES
 from vramcast.records import Measurement
+from vramcast.text import printable
 
 START_SECONDS = 120.0
 STOP_SECONDS = 10.0
+GIVE_UP_SECONDS = 60.0  # a killed worker's GPU memory is given back within seconds, or the driver hangs
+MOST_RUBBISH_BYTES = 1 << 20
+MOST_LINE_CHARACTERS = 400
 Progress = Callable[[str, dict[str, Any]], None]
 
 
@@ -39,6 +43,7 @@ class Prober:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  as long as this object
         self._link: socket.socket | None = None
         self._zygote: subprocess.Popen[bytes] | None = None
+        self._busy = False
 
     def __enter__(self) -> Prober:
         return self
@@ -49,20 +54,19 @@ class Prober:
     def run(self, trial: Trial, log: Path | None = None, progress: Progress = lambda *_: None) -> Measurement:
         """Run it. Wrong requests (no such file, knob, ...) are raised; everything else is a value."""
         started = time.monotonic()
-        if self._link is None:
-            self._start()
+        message = _message(trial)
         with _open_log(log) as worker_log:
-            watch = _Watch(trial, progress, started)
+            watch = _Watch(trial, progress)
+            finished = False
             try:
-                self._send(trial, watch, worker_log.fileno())
+                self._send(message, watch, worker_log.fileno())
                 watch.until_ended(self._link)
-            except BaseException:
-                self._abandon(watch)
-                raise
+                finished = not watch.zygote_died
             finally:
                 watch.close()
-            if watch.zygote_died:
-                self.close()
+                if not finished:
+                    self.close()
+                self._busy = False
             tail = _tail(worker_log)
         facts = watch.facts()
         if "usage_error" in facts:
@@ -72,12 +76,13 @@ class Prober:
         return measurement_from(trial, facts, tail, seconds=time.monotonic() - started)
 
     def close(self) -> None:
+        """End the zygote. While a worker runs it ends that first, with all that the worker has started; without one it is just killed."""
         if self._link is not None:
-            self._link.close()  # the zygote ends when its link does
+            self._link.close()
             self._link = None
         if self._zygote is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._zygote.wait(timeout=STOP_SECONDS)
+                self._zygote.wait(timeout=STOP_SECONDS if self._busy else 0)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._zygote.pid, signal.SIGKILL)
             self._zygote.wait()
@@ -98,35 +103,32 @@ class Prober:
         )
         theirs.close()
         self._link = ours
-        ready = select.select([ours], [], [], START_SECONDS)[0] and ours.recv(MAX_MESSAGE_BYTES)
-        if not ready:
+        if not (select.select([ours], [], [], START_SECONDS)[0] and _receive(ours)):
             self.close()
             raise EnvironmentProblem(
                 f"The process that runs probes did not start.\n{_tail(self._log)}".rstrip(),
                 f"Make `{sys.executable} -c 'import {', '.join(['torch', *self._preload])}'` work first.",
             )
 
-    def _send(self, trial: Trial, watch: _Watch, log: int) -> None:
-        assert self._link is not None
-        try:
-            socket.send_fds(self._link, [json.dumps(trial.to_dict()).encode()], [watch.result_writer, watch.progress_writer, log])
-        except BrokenPipeError:
-            watch.zygote_died = True
-        watch.close_writers()
-
-    def _abandon(self, watch: _Watch) -> None:
-        """Interrupted: end the worker, let the zygote end what the worker started, and close."""
-        watch.kill()
-        if self._link is not None and watch.pid:
-            with contextlib.suppress(OSError):
-                select.select([self._link], [], [], STOP_SECONDS)
-        self.close()
+    def _send(self, message: bytes, watch: _Watch, log: int) -> None:
+        """To the zygote, or to a new one where it has died since the last trial."""
+        for _ in range(2):
+            if self._link is None:
+                self._start()
+            assert self._link is not None
+            self._busy = True
+            try:
+                socket.send_fds(self._link, [message], [watch.result_writer, watch.progress_writer, log])
+                break
+            except (BrokenPipeError, ConnectionResetError):
+                self.close()
+        watch.start()
 
 
 class _Watch:
     """One trial as seen from outside: its pipes, its phase, its last sign of life."""
 
-    def __init__(self, trial: Trial, progress: Progress, started: float) -> None:
+    def __init__(self, trial: Trial, progress: Progress) -> None:
         self.trial, self._progress = trial, progress
         self.result_reader, self.result_writer = os.pipe()
         self.progress_reader, self.progress_writer = os.pipe()
@@ -134,11 +136,15 @@ class _Watch:
         self.status: int | None = None
         self.zygote_died = False
         self._killed_for: str | None = None
-        self._result, self._rest = b"", b""
+        self._result, self._rest = bytearray(), b""
         self._partial: dict[str, Any] = {"step_seconds": [], "losses": [], "warmup_step_seconds": []}
         self._phase = "start"
-        self._started = started
-        self._last_progress = time.monotonic()
+        self._started = self._last_progress = self._killed = time.monotonic()
+
+    def start(self) -> None:
+        """The trial is on its way: its time begins, not when torch begins to be imported."""
+        self.close_writers()
+        self._started = self._last_progress = time.monotonic()
 
     def until_ended(self, link: socket.socket | None) -> None:
         """Read everything until the zygote says that the worker is gone."""
@@ -147,7 +153,7 @@ class _Watch:
             ready, _, _ = select.select([*open_pipes, link.fileno()], [], [], 0.25)
             for source in ready:
                 if source == link.fileno():
-                    self._heard(link.recv(MAX_MESSAGE_BYTES))
+                    self._heard(_receive(link))
                 elif not self._read(source):
                     open_pipes.discard(source)
             self._check_time()
@@ -169,15 +175,16 @@ class _Watch:
             self._result += chunk
         else:
             *lines, self._rest = (self._rest + chunk).split(b"\n")
-            for line in lines:
+            self._rest = b"" if len(self._rest) > MOST_RUBBISH_BYTES else self._rest
+            for line in filter(None, lines):
                 self._note(line)
         return bool(chunk)
 
     def _note(self, line: bytes) -> None:
         from vramcast.probing.worker import add_step
 
-        self._last_progress = time.monotonic()
-        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):  # user code may write rubbish into any descriptor
+        # user code may write rubbish into any descriptor
+        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
             news = json.loads(line)
             if "phase" in news:
                 self._phase = news["phase"]
@@ -185,12 +192,15 @@ class _Watch:
                 add_step(self._partial, **news["step"])
             else:
                 self._partial.update(news["facts"])
+            self._last_progress = time.monotonic()
         self._progress(self._phase, self._partial)
 
     def _check_time(self) -> None:
-        if self._killed_for is not None:
-            return
         now = time.monotonic()
+        if self._killed_for is not None:
+            self.kill()  # again: it may not have had its number yet
+            self.zygote_died = now - self._killed > GIVE_UP_SECONDS  # as good as
+            return
         if now - self._started > self.trial.timeout_seconds:
             self._killed_for = "timeout"
         elif self._phase == "measure":
@@ -198,6 +208,7 @@ class _Watch:
             if now - self._last_progress > stall_threshold_seconds(known, self.trial.stall_floor_seconds):
                 self._killed_for = "stall"
         if self._killed_for is not None:
+            self._killed = now
             self.kill()
 
     def kill(self) -> None:
@@ -209,10 +220,10 @@ class _Watch:
 
     def facts(self) -> dict[str, Any]:
         """The worker's own account if it gave one, else what was heard until it ended."""
-        for line in reversed(self._result.splitlines()):  # one document; user code may have written rubbish beside it
-            with contextlib.suppress(ValueError):
+        for line in reversed(bytes(self._result).splitlines()):  # one document; user code may have written rubbish beside it
+            with contextlib.suppress(ValueError, RecursionError):
                 answer = json.loads(line)
-                if isinstance(answer, dict) and ("outcome" in answer or "usage_error" in answer):
+                if isinstance(answer, dict) and answer.keys() >= self._partial.keys() and ("outcome" in answer or "usage_error" in answer):
                     return answer
         return {**self._partial, "phase": self._phase, "killed_for": self._killed_for, "exit_status": self.status, "outcome": None}
 
@@ -228,15 +239,43 @@ class _Watch:
         os.close(self.progress_reader)
 
 
+def _message(trial: Trial) -> bytes:
+    try:
+        message = json.dumps(trial.to_dict()).encode()
+    except (TypeError, ValueError) as problem:
+        raise UsageError(
+            f"A knob cannot be sent to the worker process: {problem}.",
+            "Give knobs as numbers, text, true or false, or lists of them, and make the object inside the workload's function.",
+        ) from None
+    if len(message) > MAX_MESSAGE_BYTES:
+        raise UsageError(
+            f"The workload's knobs are {len(message):,} bytes; {MAX_MESSAGE_BYTES:,} can be sent.",
+            "Put large values into a file and give its name.",
+        )
+    return message
+
+
+def _receive(link: socket.socket) -> bytes:
+    """Empty when the other side is gone."""
+    try:
+        return link.recv(MAX_MESSAGE_BYTES)
+    except ConnectionResetError:  # it died before it read what was sent
+        return b""
+
+
 def _open_log(path: Path | None) -> Any:
-    return open(path, "w+b") if path is not None else tempfile.TemporaryFile()  # noqa: SIM115  closed by the caller's with
+    try:
+        return open(path, "w+b") if path is not None else tempfile.TemporaryFile()  # noqa: SIM115  closed by the caller's with
+    except OSError as problem:
+        what = f"{path or 'A temporary file'} cannot be written: {problem.strerror}."
+        raise EnvironmentProblem(what, "Make room or choose another folder with --out, then run it again.") from None
 
 
 def _tail(log: Any) -> str:
     log.seek(0, os.SEEK_END)
     log.seek(max(0, log.tell() - 8000))
-    text = log.read().decode(errors="replace")
-    return "\n".join(text.strip().splitlines()[-8:])
+    text = printable(log.read().decode(errors="replace"))
+    return "\n".join(line[:MOST_LINE_CHARACTERS] for line in text.strip().splitlines()[-8:])
 
 
 def _environment() -> dict[str, str]:

@@ -16,15 +16,16 @@ KILLED_HINT = "the kernel kills processes so when the machine's own memory runs 
 def measurement_from(trial: Trial, facts: dict[str, Any], log_tail: str = "", *, seconds: float = 0.0) -> Measurement:
     outcome, error, killed_by = _outcome(trial, facts, log_tail)
     stalled = facts.get("killed_for") == "stall"
-    cold, warm, last = (_memory(facts.get(key)) for key in ("cold", "warm", "last"))
-    peaks = [m for m in (_memory(facts.get("build")), cold, warm, last) if m is not None]
+    phases = {key: _memory(facts.get(key)) for key in ("build", "first_step", "cold", "warm", "last")}
+    peaks = [memory for memory in phases.values() if memory is not None]
     # on the CPU there is no allocator that reserves
     reserved = max((m.reserved_bytes for m in peaks), default=None) if trial.device == "cuda" else None
     capacity = facts.get("capacity_bytes")
     paging = is_paging(driver_model=facts.get("driver_model"), peak_reserved_bytes=reserved, physical_bytes=capacity, stalled=stalled)
     if paging and outcome in ("ok", "timeout"):
         outcome = "paging"
-    times = step_times(facts["step_seconds"], facts.get("wall_seconds") or sum(facts["step_seconds"]), facts.get("clock", "cuda_events"))
+    clock = "perf_counter" if trial.device == "cpu" else "cuda_events"
+    times = step_times(facts["step_seconds"], facts.get("wall_seconds") or sum(facts["step_seconds"]), facts.get("clock", clock))
     knobs = facts.get("knobs") or {**trial.knobs, **trial.knobs_text}
     outside, context = facts.get("outside_bytes"), facts.get("context_bytes")
     samples = _rate(knobs.get("batch_size"), times)
@@ -34,7 +35,7 @@ def measurement_from(trial: Trial, facts: dict[str, Any], log_tail: str = "", *,
         step_seconds=facts["step_seconds"],
         losses=facts["losses"],
         peak_reserved_bytes=reserved,
-        available_bytes=trial.memory_cap_bytes or capacity,
+        available_bytes=min((size for size in (trial.memory_cap_bytes, capacity) if size is not None), default=None),
         device=trial.device,
     )
     return Measurement(
@@ -56,10 +57,10 @@ def measurement_from(trial: Trial, facts: dict[str, Any], log_tail: str = "", *,
         num_parameters=facts.get("num_parameters"),
         peak_allocated_bytes=max((m.allocated_bytes for m in peaks), default=None),
         peak_reserved_bytes=reserved,
-        build=_memory(facts.get("build")),
-        first_step=_memory(facts.get("first_step")),
-        cold=cold,
-        warm=warm,
+        build=phases["build"],
+        first_step=phases["first_step"],
+        cold=phases["cold"],
+        warm=phases["warm"],
         process_bytes=reserved + outside if reserved is not None and outside is not None else None,
         context_bytes=context,
         loaded_kernels_bytes=outside - context if outside is not None and context is not None else None,
@@ -67,6 +68,7 @@ def measurement_from(trial: Trial, facts: dict[str, Any], log_tail: str = "", *,
         times=times,
         samples_per_second=samples,
         tokens_per_second=_tokens(samples, knobs),
+        warmup_seconds=facts["warmup_step_seconds"],
         losses=facts["losses"],
         build_seconds=facts.get("build_seconds"),
         seconds=seconds,
@@ -96,10 +98,17 @@ def _outcome(trial: Trial, facts: dict[str, Any], log_tail: str) -> tuple[str, s
     if status is None:
         return "crashed", "The process that starts probes died.", None
     if status < 0:
-        name = signal.Signals(-status).name
+        name = _signal_name(-status)
         hint = f"; {KILLED_HINT}" if name == "SIGKILL" else ""
         return "crashed", f"The worker was ended by {name}{hint}.\n{log_tail}".rstrip(), name
     return "crashed", f"The worker ended with exit code {status} and gave no result.\n{log_tail}".rstrip(), None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals but the first and the last have no name
+        return f"signal {number}"
 
 
 def _memory(value: dict[str, int] | None) -> Memory | None:
@@ -107,7 +116,7 @@ def _memory(value: dict[str, int] | None) -> Memory | None:
 
 
 def _rate(batch_size: Any, times: Any) -> float | None:
-    if not isinstance(batch_size, int) or times is None or not times.wall_seconds:
+    if type(batch_size) is not int or times is None or not times.wall_seconds:
         return None
     return float(batch_size * len(times.seconds) / times.wall_seconds)
 

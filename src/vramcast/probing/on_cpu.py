@@ -6,6 +6,7 @@ import contextlib
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from numbers import Real
 from typing import Any
 
 import torch
@@ -27,8 +28,12 @@ class CpuRun:
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
         self.report.tell(torch_version=torch.__version__, notes=[NOT_A_GPU])
-        with cuda_means_cpu():
-            yield
+        try:
+            with cuda_means_cpu():
+                yield
+        except BaseException:
+            self.report.tell(last=self._memory.peaks())  # how far it came
+            raise
 
     def go(self, function: Callable[..., Any], knobs: dict[str, Any]) -> None:
         torch.manual_seed(self.trial.seed)
@@ -44,11 +49,17 @@ class CpuRun:
         for _ in range(self.trial.measure_steps):
             self._time(step, warm=True, tracked=False)
         self.report.tell(wall_seconds=time.perf_counter() - started, clock="perf_counter")
-        # once more for its memory: watching every tensor takes time that is not the step's
-        self._memory.reset_peak()
+        self.report.tell(warm=self._warm_memory(step))
+
+    def _warm_memory(self, step: Callable[[], Any]) -> dict[str, int]:
+        """Of steps of their own: watching every tensor takes time that is not the step's. The first sees what the measured steps left
+        (gradients, optimizer state) when it is used, so that the second starts with all of it counted."""
+        self.report.phase("memory")
         with self._memory:
             step()
-        self.report.tell(warm=self._memory.peaks())
+            self._memory.reset_peak()
+            step()
+        return self._memory.peaks()
 
     def _build(self, function: Callable[..., Any], knobs: dict[str, Any]) -> Callable[[], Any]:
         self.report.phase("build")
@@ -76,7 +87,7 @@ NOT_A_GPU = "run on the CPU: memory is that of its tensors, there is no caching 
 def _number(loss: Any) -> float | None:
     if isinstance(loss, torch.Tensor):
         return float(loss) if loss.numel() == 1 and not loss.is_complex() else None
-    return float(loss) if isinstance(loss, int | float) else None
+    return float(loss) if isinstance(loss, Real) else None  # numpy's numbers too
 
 
 class TensorMemory(TorchDispatchMode):
@@ -90,19 +101,17 @@ class TensorMemory(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
+        for leaf in tree_leaves((args, kwargs, result)):
             if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.device.type == "cpu":
                 self._saw(leaf.untyped_storage())
         return result
 
     def _saw(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
-        if key in self._alive:
-            return
-        num_bytes = storage.nbytes()
+        key, num_bytes = storage._cdata, storage.nbytes()
+        if key not in self._alive:
+            self._references[key] = weakref.ref(storage, lambda _: self._gone(key))
+        self.now_bytes += num_bytes - self._alive.get(key, 0)  # a storage can be resized
         self._alive[key] = num_bytes
-        self._references[key] = weakref.ref(storage, lambda _: self._gone(key))
-        self.now_bytes += num_bytes
         self.peak_bytes = max(self.peak_bytes, self.now_bytes)
 
     def _gone(self, key: int) -> None:

@@ -12,10 +12,17 @@ _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
 
 
-def end_with_the_parent() -> None:
+def end_with_the_parent(parent: int) -> None:
     """When the parent dies, however it dies, the kernel kills this process too."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the kernel knew
+        os._exit(1)
+
+
+def outlive_the_parent() -> None:
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, 0)
 
 
 def adopt_orphans() -> None:

@@ -6,7 +6,10 @@ Needed for `probe --device cpu`: a workload says "cuda" (that is what predict si
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -25,7 +28,9 @@ class OnCpu(TorchFunctionMode):
         if "device" in kwargs:
             kwargs["device"] = on_cpu(kwargs["device"])
         kwargs.pop("pin_memory", None)
-        return func(*(on_cpu(a) if isinstance(a, torch.device) or func in MOVES else a for a in args), **kwargs)
+        if func in MOVES:
+            args = (args[0], *map(on_cpu, args[1:2]), *args[2:])
+        return func(*(on_cpu(a) if isinstance(a, torch.device) else a for a in args), **kwargs)
 
 
 def on_cpu(device: Any) -> Any:
@@ -34,21 +39,83 @@ def on_cpu(device: Any) -> Any:
         return CPU if device.type == "cuda" else device
     if isinstance(device, str) and (device == "cuda" or device.startswith("cuda:")):
         return CPU
+    if type(device) is int:  # a GPU's number
+        return CPU
     return device
 
 
+class AtOnce:
+    """A stream or an event of a device that has done everything when the call returns."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self._time = 0.0
+
+    def record(self, *_: Any) -> None:
+        self._time = time.perf_counter()
+
+    def elapsed_time(self, end: AtOnce) -> float:
+        return 1e3 * (end._time - self._time)
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self, *_: Any) -> None:
+        pass
+
+    wait = wait_stream = wait_event = synchronize
+
+    def record_event(self, event: AtOnce | None = None) -> AtOnce:
+        event = event or AtOnce()
+        event.record()
+        return event
+
+    def __enter__(self) -> AtOnce:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class _GeneratorKind(type(torch._C.Generator)):  # type: ignore[misc]
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, torch._C.Generator)
+
+
+class CpuGenerator(torch._C.Generator, metaclass=_GeneratorKind):
+    def __new__(cls, device: Any = "cpu") -> Any:
+        return torch._C.Generator(on_cpu(device))
+
+
+_HOST_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+_PROPERTIES = SimpleNamespace(name="the CPU", major=8, minor=0, total_memory=_HOST_BYTES, multi_processor_count=os.cpu_count() or 1)
+
+
+def _answering(value: Any) -> Callable[..., Any]:
+    """A function of its own for each name: torch.compile keeps a table of torch's functions and wants no two alike."""
+    return lambda *_, **__: value
+
+
 # what a training step may ask of torch.cuda, answered for a machine whose only device is the CPU
-_CUDA_ANSWERS: dict[str, Callable[..., Any]] = {
-    "synchronize": lambda *_: None,
-    "empty_cache": lambda: None,
-    "reset_peak_memory_stats": lambda *_: None,
-    "set_device": lambda *_: None,
+_NOTHING = ("synchronize", "empty_cache", "reset_peak_memory_stats", "reset_accumulated_memory_stats", "set_device", "set_stream", "init")
+_NO_BYTES = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+_CUDA_ANSWERS: dict[str, Any] = {
+    **{name: _answering(None) for name in _NOTHING},
+    **{name: _answering(0) for name in _NO_BYTES},
+    **{name: type(name, (AtOnce,), {}) for name in ("Stream", "Event", "device", "stream")},
+    "current_stream": lambda *_: AtOnce(),
+    "default_stream": lambda *_: AtOnce(),
+    "get_rng_state": lambda *_: torch.get_rng_state(),
+    "set_rng_state": lambda state, *_: torch.set_rng_state(state),
+    "memory_summary": lambda *_, **__: "",
+    "is_available": lambda: True,  # a script that insists on a GPU is what this is for
+    "is_current_stream_capturing": lambda: False,
     "current_device": lambda: 0,
     "device_count": lambda: 1,
-    "memory_allocated": lambda *_: 0,
-    "max_memory_allocated": lambda *_: 0,
-    "memory_reserved": lambda *_: 0,
-    "max_memory_reserved": lambda *_: 0,
+    "memory_stats": lambda *_: {},
+    "mem_get_info": lambda *_: (_HOST_BYTES, _HOST_BYTES),
+    "get_device_name": lambda *_: _PROPERTIES.name,
+    "get_device_properties": lambda *_: _PROPERTIES,
+    "get_device_capability": lambda *_: (_PROPERTIES.major, _PROPERTIES.minor),
     "is_bf16_supported": lambda *_, **__: True,
 }
 
@@ -58,10 +125,27 @@ def cuda_means_cpu() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, answer in _CUDA_ANSWERS.items():
             stack.enter_context(patch.object(torch.cuda, name, answer))
+        for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
+            stack.enter_context(patch.object(torch.cuda.nvtx, name, _answering(None)))
+        stack.enter_context(patch.object(torch.Tensor, "record_stream", _answering(None)))
+        stack.enter_context(patch.object(torch._C._nn, "_parse_to", _onto_the_cpu(torch._C._nn._parse_to)))
+        default_device = torch.set_default_device
+        stack.enter_context(patch.object(torch, "set_default_device", lambda device: default_device(on_cpu(device))))
+        stack.enter_context(patch.object(torch, "Generator", CpuGenerator))
         stack.enter_context(_first_argument_on_cpu(torch.amp.autocast_mode.autocast, "device_type"))
         stack.enter_context(_first_argument_on_cpu(torch.amp.grad_scaler.GradScaler, "device"))
         stack.enter_context(OnCpu())
         yield
+
+
+def _onto_the_cpu(parse_to: Callable[..., Any]) -> Callable[..., Any]:
+    """For what Module.to reads its arguments with: outside every mode, and it knows no GPU's number where there is no GPU."""
+
+    def parse(*args: Any, **kwargs: Any) -> Any:
+        given = {"device": on_cpu(kwargs["device"])} if "device" in kwargs else {}
+        return parse_to(*map(on_cpu, args[:1]), *args[1:], **{**kwargs, **given})
+
+    return parse
 
 
 def _first_argument_on_cpu(kind: Any, name: str) -> Any:

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import html
 import io
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +27,11 @@ from vramcast.probing.measurement import unfinished
 from vramcast.probing.trial import Trial
 from vramcast.records import Measurement
 from vramcast.store import new_folder, write_atomically, write_json
+from vramcast.text import printable
 from vramcast.units import format_bytes, format_seconds
 
-FILES = ("run_cmd.txt", "env.json", "metrics.json", "metrics.csv", "summary.md", "worker.log")
+FILES = ("run_cmd.txt", "env.json", "metrics.json", "metrics.csv", "summary.md", "worker.log", "trace.json", "snapshot.pickle")
+PREVIOUS = ".previous"
 
 
 class RunFolder:
@@ -39,6 +44,8 @@ class RunFolder:
         return self.path / "worker.log"
 
     def before(self, trial: Trial, command: str, workload_folder: Path) -> None:
+        """With --force an earlier run's files step aside: they come back if this run cannot begin, and go when it has ended."""
+        _move_files(self.path, self.path / PREVIOUS)
         self._environment = environment.describe(workload_folder)
         write_atomically(self.path / "run_cmd.txt", command + "\n")
         write_json(self.path / "env.json", self._environment)
@@ -52,12 +59,24 @@ class RunFolder:
         write_atomically(self.path / "metrics.csv", steps_csv(measurement))
         write_atomically(self.path / "summary.md", summary(measurement))
         write_json(self.path / "metrics.json", measurement.to_dict())
+        shutil.rmtree(self.path / PREVIOUS, ignore_errors=True)
 
     def discard(self) -> None:
+        """Nothing was run: the folder is as it was."""
         for name in FILES:
             (self.path / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # something else is in it
-            self.path.rmdir()
+        _move_files(self.path / PREVIOUS, self.path)
+        for folder in (self.path / PREVIOUS, self.path):
+            with contextlib.suppress(OSError):  # not there, or something else is in it
+                folder.rmdir()
+
+
+def _move_files(source: Path, target: Path) -> None:
+    there = [name for name in FILES if (source / name).exists()]
+    if there:
+        target.mkdir(exist_ok=True)
+    for name in there:
+        (source / name).replace(target / name)
 
 
 def read_measurement(folder: Path) -> Measurement:
@@ -74,12 +93,10 @@ def steps_csv(measurement: Measurement) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["step", "phase", "seconds", "loss"])
-    times = measurement.times.seconds if measurement.times else []
-    warm_ups = max(0, len(measurement.losses) - len(times)) if times else len(measurement.losses)
-    for index, loss in enumerate(measurement.losses):
-        measured = index >= warm_ups
-        seconds = times[index - warm_ups] if measured and index - warm_ups < len(times) else ""
-        writer.writerow([index + 1, "measure" if measured else "warm-up", seconds, "" if loss is None else loss])
+    warm_up = [("warm-up", seconds) for seconds in measurement.warmup_seconds]
+    steps = warm_up + [("measure", seconds) for seconds in (measurement.times.seconds if measurement.times else [])]
+    for index, ((phase, seconds), loss) in enumerate(zip(steps, measurement.losses, strict=True)):
+        writer.writerow([index + 1, phase, seconds, "" if loss is None else loss])
     return file.getvalue()
 
 
@@ -105,10 +122,17 @@ def summary(m: Measurement) -> str:
         ("steps", f"{m.warmup_steps} to warm up, {m.steps_done} of {m.measure_steps} measured"),
     ]
     lines = [f"| {name} | {'' if value is None else _cell(value)} |" for name, value in rows]
-    error = f"\n```\n{m.error}\n```\n" if m.error else ""
+    error = f"\n{_block(m.error)}\n" if m.error else ""
     notes = "".join(f"\n- {note}" for note in m.notes)
     return "\n".join([f"# Probe of {_cell(m.workload)}", "", "Measured.", "", "| | |", "|---|---|", *lines]) + f"\n{error}{notes}\n"
 
 
 def _cell(value: object) -> str:
-    return str(value).replace("|", "\\|").replace("\n", " ")
+    """Text as it is, whatever Markdown or HTML is in it."""
+    text = html.escape(printable(" ".join(str(value).split())), quote=False)
+    return re.sub(r"[|`\[\]\\*]", lambda found: f"&#{ord(found[0])};", text)
+
+
+def _block(text: str) -> str:
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}\n{text}\n{fence}"

@@ -2,53 +2,79 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import math
 import os
 import time
 from typing import Any
 
 from vramcast.errors import VramcastError
 from vramcast.probing.trial import Trial
+from vramcast.text import printable
 
 # texts by which kernels and libraries say that this machine or build cannot do it, whatever the memory
 UNSUPPORTED = (
     *("no kernel image is available", "not implemented for", "is not supported on", "not compiled with"),
     *("requires a gpu with", "requires compute capability"),
 )
-HOST_MEMORY = ("defaultcpuallocator: can't allocate memory", "defaultcpuallocator: not enough memory")
+# "driver error" is how expandable segments say it; libraries that allocate for themselves have their own words
+GPU_MEMORY = ("cuda error: out of memory", "cuda driver error: out of memory", "_status_alloc_failed", "cufft_alloc_failed")
+HOST_MEMORY = ("defaultcpuallocator: can't allocate memory", "defaultcpuallocator: not enough memory", "unable to mmap")
+
+
+MOST_ERROR_CHARACTERS = 8000
+
+
+class Pipe:
+    """One end of a pipe to the manager. A workload that closes every descriptor may get the number again for a file of its own."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._made = self._identity()
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            status = os.fstat(self._descriptor)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def send(self, value: dict[str, Any]) -> None:
+        if self._identity() != self._made:
+            raise OSError("the workload has closed the pipe to vramcast")
+        line = f"\n{json.dumps(value)}\n".encode()  # a line of its own: others may have written into the pipe
+        while line:
+            line = line[os.write(self._descriptor, line) :]
 
 
 class Reporter:
     """Sends facts to the manager; what is sent stays known when this process dies."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+        self._pipe = Pipe(descriptor)
         self.facts: dict[str, Any] = {"step_seconds": [], "losses": [], "warmup_step_seconds": []}
 
     def phase(self, name: str) -> None:
-        self._send({"phase": name})
+        self._pipe.send({"phase": name})
 
     def tell(self, **facts: Any) -> None:
         self.facts.update(facts)
-        self._send({"facts": facts})
+        self._pipe.send({"facts": facts})
 
-    def step(self, *, warm: bool, seconds: float | None, loss: float | None) -> None:
-        """A step has ended; `seconds` is None where it was not timed."""
-        self._send({"step": {"warm": warm, "seconds": seconds, "loss": loss}})
+    def step(self, *, warm: bool, seconds: float, loss: float | None) -> None:
+        """A step has ended."""
+        self._pipe.send({"step": {"warm": warm, "seconds": seconds, "loss": loss}})
         add_step(self.facts, warm=warm, seconds=seconds, loss=loss)
 
-    def _send(self, value: dict[str, Any]) -> None:
-        os.write(self._descriptor, json.dumps(value).encode() + b"\n")
 
-
-def add_step(facts: dict[str, Any], *, warm: bool, seconds: float | None, loss: float | None) -> None:
-    if seconds is not None:
-        facts["step_seconds" if warm else "warmup_step_seconds"].append(seconds)
+def add_step(facts: dict[str, Any], *, warm: bool, seconds: float, loss: float | None) -> None:
+    facts["step_seconds" if warm else "warmup_step_seconds"].append(seconds)
     facts["losses"].append(loss)
 
 
 def work(request: dict[str, Any], result: int, progress: int) -> None:
-    report = Reporter(progress)
+    report, answer = Reporter(progress), Pipe(result)
     try:
         _run(Trial(**request), report)
         report.facts.setdefault("outcome", "ok")
@@ -56,8 +82,7 @@ def work(request: dict[str, Any], result: int, progress: int) -> None:
         report.facts["usage_error"] = {"message": error.message, "advice": error.advice, "exit_code": error.exit_code}
     except BaseException as error:  # also SystemExit: a step that ends the program has not done its work
         report.facts.update(failure(error))
-    with os.fdopen(result, "w") as file:
-        file.write(f"\n{json.dumps(report.facts)}\n")
+    answer.send(report.facts)
 
 
 def _run(trial: Trial, report: Reporter) -> None:
@@ -87,18 +112,22 @@ def failure(error: BaseException) -> dict[str, Any]:
     """The outcome an exception stands for."""
     from vramcast.workload import user_traceback
 
-    text = f"{type(error).__name__}: {error}"
-    where = user_traceback(error) if isinstance(error, Exception) else text
-    kind, memory = classify(type(error).__name__, str(error), isinstance(error, MemoryError))
-    return {"outcome": kind, "error": where or text, "out_of_memory_on": memory}
+    try:
+        text = str(error)
+        where = user_traceback(error) if isinstance(error, Exception) else f"{type(error).__name__}: {text}"
+    except Exception:  # a user's __str__ may itself raise
+        text, where = "", type(error).__name__
+    host = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    kind, memory = classify(type(error).__name__, text, host)
+    return {"outcome": kind, "error": printable(where, MOST_ERROR_CHARACTERS), "out_of_memory_on": memory}
 
 
-def classify(name: str, message: str, is_memory_error: bool = False) -> tuple[str, str | None]:
+def classify(name: str, message: str, is_host_memory: bool = False) -> tuple[str, str | None]:
     """(outcome, whose memory ran out) of an exception by its type's name and its text."""
     lower = message.lower()
-    if name == "OutOfMemoryError" or "cuda error: out of memory" in lower or "cublas_status_alloc_failed" in lower:
+    if name == "OutOfMemoryError" or any(text in lower for text in GPU_MEMORY):
         return "out_of_memory", "gpu"
-    if is_memory_error or any(text in lower for text in HOST_MEMORY):
+    if is_host_memory or any(text in lower for text in HOST_MEMORY):
         return "out_of_memory", "host"
     if name in ("NotImplementedError", "ModuleNotFoundError") or any(text in lower for text in UNSUPPORTED):
         return "unsupported", None
@@ -106,4 +135,6 @@ def classify(name: str, message: str, is_memory_error: bool = False) -> tuple[st
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no word for it
     return value if isinstance(value, int | float | str | bool | None) else str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vramcast.records import Measurement, Memory
+from vramcast.text import printable
 from vramcast.units import format_bytes, format_count, format_seconds
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -18,8 +20,8 @@ WIDEST_LINE = 60
 
 
 def show_measurement(m: Measurement, console: Console) -> None:
-    knobs = " ".join(f"{key}={value}" for key, value in m.knobs.items())
-    console.print(Panel(_verdict(m), title=Text(f"{m.workload} {knobs}"[:150]), title_align="left"))
+    title = printable(" ".join([m.workload, *(f"{key}={value}" for key, value in m.knobs.items())]))
+    console.print(Panel(_verdict(m), title=Text(" ".join(title.split())[:150]), title_align="left"))
     if m.error:
         console.print(Text(m.error.rstrip(), style="red"))
     if m.peak_allocated_bytes is not None:
@@ -35,7 +37,8 @@ def show_measurement(m: Measurement, console: Console) -> None:
         console.print(Text(f"note: {note}", style="yellow"))
     where = m.gpu or "the CPU"
     cuda = f", CUDA {m.cuda_version}" if m.cuda_version else ""
-    console.print(Text(f"\nMeasured on {where} (torch {m.torch_version}{cuda}) in {format_seconds(m.seconds)}.", style="bright_black"))
+    torch = f"torch {m.torch_version}{cuda}" if m.torch_version else "torch did not start"
+    console.print(Text(f"\nMeasured on {where} ({torch}) in {format_seconds(m.seconds)}.", style="bright_black"))
 
 
 def _verdict(m: Measurement) -> Text:
@@ -45,7 +48,8 @@ def _verdict(m: Measurement) -> Text:
         return Text(f"✗ ran, but is not stable: {', '.join(m.verdict.fail_reasons)}", style="bold yellow")
     where = f" ({m.out_of_memory_on} memory)" if m.out_of_memory_on else ""
     how = f" ({m.signal})" if m.signal else ""
-    return Text(f"✗ {m.outcome.replace('_', ' ')}{where}{how}: {', '.join(m.verdict.fail_reasons)}", style=STYLES.get(m.outcome, "bold yellow"))
+    reasons = f": {', '.join(m.verdict.fail_reasons)}" if m.verdict.fail_reasons else ""
+    return Text(f"✗ {m.outcome.replace('_', ' ')}{where}{how}{reasons}", style=STYLES.get(m.outcome, "bold yellow"))
 
 
 def _memory_table(m: Measurement) -> Table:
@@ -86,7 +90,12 @@ def _time_table(m: Measurement) -> Table:
 
 def sparkline(values: Sequence[float]) -> str:
     shown = values if len(values) <= WIDEST_LINE else [values[i * len(values) // WIDEST_LINE] for i in range(WIDEST_LINE)]
-    finite = [v for v in shown if abs(v) != float("inf") and v == v]
+    finite = [v for v in shown if math.isfinite(v)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
-    scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(BLOCKS[round((v - low) * scale)] if v in finite else "?" for v in shown)
+    # halves: the distance of two numbers may be no number
+    height = high / 2 - low / 2
+
+    def block(value: float) -> str:
+        return BLOCKS[round((value / 2 - low / 2) / height * (len(BLOCKS) - 1))] if height else BLOCKS[0]
+
+    return "".join(block(v) if math.isfinite(v) else "?" for v in shown)

@@ -1,0 +1,11 @@
+"""Text of others (names, messages, output of programs) made fit to be shown and kept."""
+
+from __future__ import annotations
+
+
+def printable(text: str, most: int | None = None) -> str:
+    """No control characters, nothing that is not Unicode, and of a long text its beginning and its end."""
+    if most is not None and len(text) > most:
+        half = most // 2
+        return f"{printable(text[:half])}\n[{len(text) - 2 * half:,} characters left out]\n{printable(text[-half:])}"
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
