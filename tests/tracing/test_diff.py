@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from trace_examples import ROWS, of, trace, traces
 
@@ -134,11 +134,13 @@ def test_a_layer_that_is_missing_is_missing_and_the_rest_is_the_same() -> None:
     assert counts(diff_traces(a, b)) == {"only_a": 300}
 
 
+@settings(deadline=None)  # busy machines
 @given(traces())
 def test_a_trace_is_the_same_as_itself(example: MemoryTrace) -> None:
     assert diff_traces(example, example).same
 
 
+@settings(deadline=None)
 @given(traces(), traces())
 def test_any_two_traces_can_be_compared_and_sides_exchanged(a: MemoryTrace, b: MemoryTrace) -> None:
     one, other = diff_traces(a, b), diff_traces(b, a)
@@ -153,10 +155,10 @@ def without(example: MemoryTrace, number: int) -> MemoryTrace:
     return trace([[row[0], row[1] - (row[1] > number), *row[2:]] if row[0] in ("alloc", "free") else row for row in rows])
 
 
-@settings(max_examples=60)
-@given(traces(), st.integers(0, 59))
-def test_one_allocation_taken_out_is_found_at_its_place(example: MemoryTrace, index: int) -> None:
-    assume(index < len(example.allocations))
+@settings(deadline=None)
+@given(traces().filter(lambda example: example.allocations), st.integers(0, 59))
+def test_one_allocation_taken_out_is_found_at_its_place(example: MemoryTrace, choice: int) -> None:
+    index = choice % len(example.allocations)
     num_steps = len(example.steps)
     result = diff_traces(example, without(example, index + 1))
     assert not result.same
