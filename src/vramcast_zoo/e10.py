@@ -48,7 +48,8 @@ class E10Layer(nn.Module):
 
     def read(self, states: Tensor, gates: Tensor) -> Tensor:
         """The state and its banks, each through its gate."""
-        memory = ema_banks(states, torch.sigmoid(self.decay_logit))
+        logit = self.decay_logit.to(torch.promote_types(self.decay_logit.dtype, torch.float32))  # 0.99 is no bfloat16
+        memory = ema_banks(states, torch.sigmoid(logit))
         gate_state, gate_banks = F.silu(gates).unflatten(-1, (1 + self.banks, self.inner)).split((1, self.banks), dim=-2)
         return states * gate_state.squeeze(-2) + (memory * gate_banks).sum(-2)
 

@@ -35,6 +35,7 @@ def ssd(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, chunk: int = CHU
     Decays are powers of e at most 0, so nothing can overflow: exp(cum_t - cum_s) is formed as one difference with s <= t.
     """
     length = x.shape[1]
+    chunk = min(chunk, length)
     short = -length % chunk
     if short:  # moments with dt = 0 change nothing: no decay, no input
         x, dt, b, c = (F.pad(t, (0, 0) * (t.dim() - 2) + (0, short)) for t in (x, dt, b, c))

@@ -57,6 +57,8 @@ class Yxanul(LanguageModel):
         self.norm = nn.RMSNorm(dim, eps=NORM_EPS)
         self.head = None if tied else plain_linear(dim, vocabulary)
         init_decoder(self, depth)
+        # x_0 as large as from one matrix of N(0, 0.02²); two such factors would leave it too small for the norms to see
+        nn.init.normal_(self.widen.weight, std=embedding_rank**-0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:
         angles = rotary_angles(tokens.shape[1], HEAD_DIM, THETA, tokens.device)
