@@ -32,6 +32,8 @@ STOP_SECONDS = 10.0
 GIVE_UP_SECONDS = 60.0  # a killed worker's GPU memory is given back within seconds, or the driver hangs
 MOST_RUBBISH_BYTES = 1 << 20
 MOST_LINE_CHARACTERS = 400
+# what Python's report of a fatal signal says beside the user's lines
+MACHINERY = ("Extension modules:", 'File "<frozen runpy>"', f'File "{Path(__file__).parent}{os.sep}')
 Progress = Callable[[str, dict[str, Any]], None]
 
 
@@ -40,7 +42,6 @@ class Prober:
 
     def __init__(self, preload: Sequence[str] = ()) -> None:
         self._preload = list(preload)
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  as long as this object
         self._link: socket.socket | None = None
         self._zygote: subprocess.Popen[bytes] | None = None
         self._busy = False
@@ -56,17 +57,9 @@ class Prober:
         started = time.monotonic()
         message = _message(trial)
         with _open_log(log) as worker_log:
-            watch = _Watch(trial, progress)
-            finished = False
-            try:
-                self._send(message, watch, worker_log.fileno())
-                watch.until_ended(self._link)
-                finished = not watch.zygote_died
-            finally:
-                watch.close()
-                if not finished:
-                    self.close()
-                self._busy = False
+            watch = self._watched(message, _Watch(trial, progress), worker_log.fileno())
+            if watch.zygote_died and not watch.pid:  # it had died since the last trial, and this one has not begun
+                watch = self._watched(message, _Watch(trial, progress), worker_log.fileno())
             tail = _tail(worker_log)
         facts = watch.facts()
         if "usage_error" in facts:
@@ -90,39 +83,43 @@ class Prober:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._log.seek(0)
-        self._log.truncate()
-        self._zygote = subprocess.Popen(
-            [sys.executable, "-m", "vramcast.probing.zygote", str(theirs.fileno()), json.dumps(self._preload)],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            pass_fds=[theirs.fileno()],
-            env=_environment(),
-            start_new_session=True,
-        )
-        theirs.close()
         self._link = ours
-        if not (select.select([ours], [], [], START_SECONDS)[0] and _receive(ours)):
-            self.close()
-            raise EnvironmentProblem(
-                f"The process that runs probes did not start.\n{_tail(self._log)}".rstrip(),
-                f"Make `{sys.executable} -c 'import {', '.join(['torch', *self._preload])}'` work first.",
+        with theirs, _open_log(None) as log:
+            self._zygote = subprocess.Popen(
+                [sys.executable, "-m", "vramcast.probing.zygote", str(theirs.fileno()), json.dumps(self._preload)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno()],
+                env=_environment(),
+                start_new_session=True,
             )
+            theirs.close()
+            if not (select.select([ours], [], [], START_SECONDS)[0] and _receive(ours)):
+                self.close()
+                raise EnvironmentProblem(
+                    f"The process that runs probes did not start.\n{_tail(log)}".rstrip(),
+                    f"Make `{sys.executable} -c 'import {', '.join(['torch', *self._preload])}'` work first.",
+                )
 
-    def _send(self, message: bytes, watch: _Watch, log: int) -> None:
-        """To the zygote, or to a new one where it has died since the last trial."""
-        for _ in range(2):
+    def _watched(self, message: bytes, watch: _Watch, log: int) -> _Watch:
+        """One trial from its sending to its end. Whatever interrupts it ends everything."""
+        finished = False
+        try:
             if self._link is None:
                 self._start()
             assert self._link is not None
             self._busy = True
-            try:
-                socket.send_fds(self._link, [message], [watch.result_writer, watch.progress_writer, log])
-                break
-            except (BrokenPipeError, ConnectionResetError):
+            watch.zygote_died = not _send(self._link, message, [watch.result_writer, watch.progress_writer, log])
+            watch.start()
+            watch.until_ended(self._link)
+            finished = not watch.zygote_died
+        finally:
+            watch.close()
+            if not finished:
                 self.close()
-        watch.start()
+            self._busy = False
+        return watch
 
 
 class _Watch:
@@ -146,10 +143,10 @@ class _Watch:
         self.close_writers()
         self._started = self._last_progress = time.monotonic()
 
-    def until_ended(self, link: socket.socket | None) -> None:
+    def until_ended(self, link: socket.socket) -> None:
         """Read everything until the zygote says that the worker is gone."""
         open_pipes = {self.result_reader, self.progress_reader}
-        while link is not None and self.status is None and not self.zygote_died:
+        while self.status is None and not self.zygote_died:
             ready, _, _ = select.select([*open_pipes, link.fileno()], [], [], 0.25)
             for source in ready:
                 if source == link.fileno():
@@ -255,6 +252,14 @@ def _message(trial: Trial) -> bytes:
     return message
 
 
+def _send(link: socket.socket, message: bytes, descriptors: list[int]) -> bool:
+    try:
+        socket.send_fds(link, [message], descriptors)
+    except (BrokenPipeError, ConnectionResetError):
+        return False
+    return True
+
+
 def _receive(link: socket.socket) -> bytes:
     """Empty when the other side is gone."""
     try:
@@ -274,8 +279,9 @@ def _open_log(path: Path | None) -> Any:
 def _tail(log: Any) -> str:
     log.seek(0, os.SEEK_END)
     log.seek(max(0, log.tell() - 8000))
-    text = printable(log.read().decode(errors="replace"))
-    return "\n".join(line[:MOST_LINE_CHARACTERS] for line in text.strip().splitlines()[-8:])
+    lines = printable(log.read().decode(errors="replace")).strip().splitlines()
+    shown = [line[:MOST_LINE_CHARACTERS] for line in lines if not line.strip().startswith(MACHINERY)]
+    return "\n".join(shown[-8:])
 
 
 def _environment() -> dict[str, str]:

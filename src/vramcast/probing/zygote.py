@@ -99,7 +99,7 @@ def main() -> None:
     link = socket.socket(fileno=int(sys.argv[1]))
     # is_available() then asks NVML: the CUDA runtime, once asked, cannot be used after a fork
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    for module in ("torch", *RUNNERS, *json.loads(sys.argv[2])):
+    for module in (*json.loads(sys.argv[2]), "torch", *RUNNERS):  # those that may be missing first
         importlib.import_module(module)
     # The kernel's signal would come when the manager's thread ends, and would leave behind what a worker has started: from here on it
     # is the end of the link that ends this process.

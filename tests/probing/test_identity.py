@@ -1,0 +1,102 @@
+"""Ids are those of document 004 where it has one, and the same everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramcast.errors import UsageError
+from vramcast.probing.identity import OD1_PRESETS, combo_key, schema_id, workload_id
+
+SMALL, REAL, STRESS = (OD1_PRESETS[f"od1_canon_{size}"] for size in ("small", "real", "stress"))
+Spec = tuple[dict[str, Any], dict[str, Any]]
+
+
+def document_run(model: Spec, run: Spec, batch_size: int) -> Spec:
+    """Its table ran one preset's model in another's run, in fp16."""
+    return {**model[0], "precision": "fp16"}, {**run[1], "batch_size": batch_size}
+
+
+# facts/seeds.md 4.1
+IDS: list[tuple[Spec, str]] = [
+    (SMALL, "37d4c849bed8"),
+    (REAL, "a87a40941a4c"),
+    (STRESS, "ab3432401162"),
+    (document_run(SMALL, REAL, 16), "831069834653"),
+    (document_run(SMALL, REAL, 24), "524892c72f9c"),
+    (document_run(SMALL, REAL, 32), "7f2bd54d8f30"),
+    (document_run(REAL, REAL, 1), "24b4fa884f63"),
+    (document_run(REAL, REAL, 2), "bbad724bc96c"),
+    (document_run(REAL, REAL, 3), "afc28bd12268"),
+    (document_run(REAL, SMALL, 4), "088f2d0358f1"),
+    (document_run(STRESS, REAL, 1), "7fd1b9fb8e53"),
+]
+COMBOS = {"91710b8befec", "33ffd4841493", "c44773c25176", "97ad611a1d57"}
+
+
+@pytest.mark.parametrize(("spec", "expected"), IDS)
+def test_ids_are_those_of_the_document(spec: Spec, expected: str) -> None:
+    assert schema_id(*spec) == f"wl_v1_{expected}"
+    assert workload_id("any", {**spec[0], **spec[1]}) == f"wl_v1_{expected}", "the same from knobs"
+
+
+def test_combination_keys_are_those_the_document_committed_and_know_no_batch_size() -> None:
+    pairs = ((SMALL, REAL), (REAL, REAL), (REAL, SMALL), (STRESS, REAL))
+    runs = [document_run(model, run, batch) for model, run in pairs for batch in (1, 7)]
+    assert {combo_key(*run) for run in runs} == {f"combo_v1_{key}" for key in COMBOS}
+
+
+@pytest.mark.parametrize(("precision", "expected"), [("fp32", "a87a40941a4c"), ("amp-fp16", None), ("amp-bf16", None)])
+def test_the_zoos_od1_has_the_documents_id_though_its_knobs_are_fewer(precision: str, expected: str | None) -> None:
+    knobs = {"ring_len": 8192, "slot_dim": 576, "precision": precision, "seq_len": 256, "batch_size": 16, "lr": 1e-3}
+    schema = {**REAL[0], "precision": precision.removeprefix("amp-")}
+    assert workload_id("od1-real", knobs) == schema_id(schema, REAL[1])
+    assert expected is None or workload_id("od1-real", knobs) == f"wl_v1_{expected}"
+    assert workload_id("od1-real", {**knobs, "precision": "bf16"}).startswith("wl_") is True
+    assert "v1" not in workload_id("od1-real", {**knobs, "precision": "bf16"}), "weights in bf16 are not the document's bf16"
+
+
+def test_names_and_notes_are_no_part_of_an_id_nor_is_the_order() -> None:
+    ant, colony = SMALL
+    assert schema_id({**ant, "name": "x", "notes": "y"}, {**colony, "notes": 3}) == schema_id(*SMALL)
+    assert schema_id(dict(reversed(ant.items())), dict(reversed(colony.items()))) == schema_id(*SMALL)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("ring_len", value) for value in ("2048", True, 0, -1, 2048.0, None)),
+        *(("ptr_dtype", value) for value in ("amp", "float64", 64, None)),
+        *(("precision", value) for value in ("amp-fp16", "int8", None)),
+        *(("seq_len", value) for value in (0, "128", True)),
+        *(("state_loop_samples", value) for value in (-1, False, "0")),
+        ("unknown", 1),
+    ],
+)
+def test_a_description_with_a_wrong_field_has_no_id_of_the_schema(field: str, value: Any) -> None:
+    ant, colony = SMALL
+    part = "colony" if field in colony else "ant"
+    ant, colony = ({**ant, field: value}, colony) if part == "ant" else (ant, {**colony, field: value})
+    with pytest.raises(UsageError, match=field):
+        schema_id(ant, colony)
+    with pytest.raises(UsageError):
+        combo_key(ant, colony)
+    if field not in ("unknown", "precision"):  # knobs may be more, and have precisions of their own
+        assert "v1" not in workload_id("any", {**ant, **colony})
+
+
+@pytest.mark.parametrize("field", ["ring_len", "precision", "batch_size"])
+def test_a_description_that_lacks_a_field_has_no_id(field: str) -> None:
+    ant, colony = ({k: v for k, v in part.items() if k != field} for part in SMALL)
+    with pytest.raises(UsageError, match=field):
+        schema_id(ant, colony)
+
+
+def test_other_workloads_ids_tell_name_knobs_and_types_apart_and_not_the_order() -> None:
+    knobs = {"batch_size": 8, "precision": "bf16"}
+    others = ({}, {**knobs, "batch_size": "8"}, {**knobs, "batch_size": 8.5})
+    ids = [workload_id("a", knobs), workload_id("b", knobs), *(workload_id("a", other) for other in others)]
+    assert len(set(ids)) == len(ids)
+    assert workload_id("a", dict(reversed(knobs.items()))) == ids[0] == "wl_c4d72ea21b95"
+    assert workload_id("a", {"x": object}) == workload_id("a", {"x": object}), "whatever a knob is"
