@@ -78,7 +78,30 @@ CASES: dict[str, list[str]] = {
     "timeout nan": ["predict", "work.py:good", "--timeout", "nan"],
     "empty batch sizes": ["predict", "work.py:good", "--batch-sizes", ""],
     "empty gpu": ["predict", "work.py:good", "--gpu", ""],
+    "probe no file": ["probe", "absent.py:good"],
+    "probe unknown knob": ["probe", "work.py:good", "batchsize=3", "--device", "cpu", "--out", "unknown_knob"],
+    "probe returns nothing": ["probe", "work.py:returns_nothing", "--device", "cpu", "--out", "returns_nothing"],
+    "probe knob without a value": ["probe", "work.py:good", "batch_size", "--device", "cpu"],
+    "probe device": ["probe", "work.py:good", "--device", "tpu"],
+    "probe empty device": ["probe", "work.py:good", "--device", ""],
+    "probe steps": ["probe", "work.py:good", "--device", "cpu", "--steps", "0"],
+    "probe many steps": ["probe", "work.py:good", "--device", "cpu", "--steps", "many"],
+    "probe warm-up": ["probe", "work.py:good", "--device", "cpu", "--warmup", "-1"],
+    "probe timeout nan": ["probe", "work.py:good", "--device", "cpu", "--timeout", "nan"],
+    "probe timeout zero": ["probe", "work.py:good", "--device", "cpu", "--timeout", "0"],
+    "probe bad memory": ["probe", "work.py:good", "--memory", "lots"],
+    "probe zero memory": ["probe", "work.py:good", "--memory", "0GiB"],
+    "probe empty memory": ["probe", "work.py:good", "--memory", ""],
+    "probe memory of the cpu": ["probe", "work.py:good", "--device", "cpu", "--memory", "1GiB"],
+    "probe trace of the cpu": ["probe", "work.py:good", "--device", "cpu", "--trace"],
+    "probe unknown setting": ["probe", "work.py:good", "--device", "cpu", "--allocator", "nonsense:1"],
+    "probe empty out": ["probe", "work.py:good", "--device", "cpu", "--out", ""],
+    "probe out is a file": ["probe", "work.py:good", "--device", "cpu", "--out", "work.py"],
+    "probe out below a file": ["probe", "work.py:good", "--device", "cpu", "--out", "work.py/run"],
+    "probe out is taken": ["probe", "work.py:good", "--device", "cpu", "--out", "taken"],
+    "probe out is too long": ["probe", "work.py:good", "--device", "cpu", "--out", "x" * 300],
 }
+WORDED_BY_TYPER = ("unknown command", "probe many steps")
 
 Complaint = Callable[[str], str]
 
@@ -108,6 +131,8 @@ def complaint(tmp_path_factory: pytest.TempPathFactory, mark: str) -> Iterator[C
     folder = tmp_path_factory.mktemp("bad_input")
     (folder / "work.py").write_text(WORKLOADS)
     (folder / "syntax.py").write_text("def good(:\n    pass\n")
+    (folder / "taken").mkdir()
+    (folder / "taken" / "metrics.json").write_text("of another run")
     environment = {**os.environ, MARK: mark}
 
     def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
@@ -121,7 +146,7 @@ def complaint(tmp_path_factory: pytest.TempPathFactory, mark: str) -> Iterator[C
         assert "Traceback (most recent call last)" not in done.stderr, done.stderr
         assert done.returncode == 2, done.stderr
         assert done.stdout == ""
-        if name != "unknown command":  # that one is worded by typer
+        if name not in WORDED_BY_TYPER:
             assert done.stderr.startswith("vramcast: ")
             assert done.stderr.count("vramcast: ") == 1, "one message"
             assert len(done.stderr.splitlines()) >= 2, "what is wrong, then what to do next"
@@ -131,6 +156,8 @@ def complaint(tmp_path_factory: pytest.TempPathFactory, mark: str) -> Iterator[C
     pool.shutdown(cancel_futures=True)
     for left in marked_workers(mark):
         os.kill(left, signal.SIGKILL)
+    assert {path.name for path in folder.iterdir()} - {"__pycache__"} == {"syntax.py", "taken", "work.py"}, "no run's folder"
+    assert [path.name for path in (folder / "taken").iterdir()] == ["metrics.json"]
 
 
 def test_a_file_that_is_not_there_is_named_with_the_files_that_are(complaint: Complaint) -> None:
@@ -248,3 +275,35 @@ def test_a_time_limit_that_is_no_number_is_refused(complaint: Complaint) -> None
 @pytest.mark.parametrize("case", ["empty batch sizes", "empty gpu"])
 def test_an_option_given_empty_is_refused_and_not_ignored(complaint: Complaint, case: str) -> None:
     assert "''" in complaint(case)
+
+
+@pytest.mark.parametrize(
+    ("case", "parts"),
+    [
+        ("probe no file", ("absent.py", "work.py")),
+        ("probe unknown knob", ("'batchsize'", "batch_size=8")),
+        ("probe returns nothing", ("returned None", "return step")),
+        ("probe knob without a value", ("'batch_size'", "key=value")),
+        ("probe device", ("'tpu'", "--device cpu")),
+        ("probe empty device", ("''", "--device cpu")),
+        ("probe steps", ("not 0", "--steps 20")),
+        ("probe many steps", ("--steps", "integer")),
+        ("probe warm-up", ("not -1", "--warmup 2")),
+        ("probe timeout nan", ("nan", "--timeout 600")),
+        ("probe timeout zero", ("not 0 s", "--timeout 600")),
+        ("probe bad memory", ("'lots'", "--memory 24GiB")),
+        ("probe zero memory", ("'0GiB'", "--memory 24GiB")),
+        ("probe empty memory", ("''", "--memory 24GiB")),
+        ("probe memory of the cpu", ("--memory", "--device cpu")),
+        ("probe trace of the cpu", ("--trace", "--device cpu")),
+        ("probe unknown setting", ("'nonsense'", "expandable_segments")),
+        ("probe empty out", ("''", "--out")),
+        ("probe out is a file", ("work.py is a file", "--out")),
+        ("probe out below a file", ("work.py/run", "--out")),
+        ("probe out is taken", ("taken already holds a run", "--force")),
+        ("probe out is too long", ("too long", "--out")),
+    ],
+)
+def test_a_wrong_probe_is_told_the_value_and_what_to_give_instead(complaint: Complaint, case: str, parts: tuple[str, ...]) -> None:
+    text = complaint(case)
+    assert all(part in text for part in parts), text

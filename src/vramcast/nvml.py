@@ -26,7 +26,11 @@ def gpu_states() -> list[GpuState]:
     with _session() as nvml:
         if nvml is None:
             return []
-        return [_state(nvml, nvml.nvmlDeviceGetHandleByIndex(i)) for i in range(nvml.nvmlDeviceGetCount())]
+        states = []
+        for index in range(nvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(nvml.NVMLError):  # one that fell off the bus, or may not be looked at
+                states.append(_state(nvml, nvml.nvmlDeviceGetHandleByIndex(index)))
+        return states
 
 
 def used_bytes(uuid: str, process_id: int) -> tuple[int, str] | None:

@@ -57,6 +57,25 @@ def hangs_deaf(*, phase: str):
     return at(phase, deaf)
 
 
+def waits(*, phase: str, started: str):
+    """Until somebody ends it, with a child in a session of its own; `started` is made when it waits."""
+
+    def wait():
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
+        open(started, "w").close()
+        time.sleep(600)
+
+    return at(phase, wait)
+
+
+def fills_the_disk(*, full: str):
+    def step():
+        open(full, "w").close()
+        return 1.0
+
+    return step
+
+
 def exits(*, phase: str, how: str):
     def leave():
         print("on my way out")
