@@ -86,7 +86,8 @@ class Prober:
         self._link = ours
         with theirs, _open_log(None) as log:
             self._zygote = subprocess.Popen(
-                [sys.executable, "-m", "vramcast.probing.zygote", str(theirs.fileno()), json.dumps(self._preload)],
+                # -P: a random.py in the user's folder is not Python's
+                [sys.executable, "-P", "-m", "vramcast.probing.zygote", str(theirs.fileno()), json.dumps(self._preload)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -25,7 +25,7 @@ MAX_MESSAGE_BYTES = 1 << 17
 RUNNERS = ("vramcast.probing.on_gpu", "vramcast.probing.on_cpu", "vramcast.probing.worker", "torch._dynamo")
 
 
-def serve(link: socket.socket) -> None:
+def serve(link: socket.socket, threads: int) -> None:
     while True:
         message, descriptors, _, _ = socket.recv_fds(link, MAX_MESSAGE_BYTES, 3)
         if not message:
@@ -34,7 +34,7 @@ def serve(link: socket.socket) -> None:
         pid = os.fork()
         if pid == 0:
             link.close()
-            _become_worker(own_pid, json.loads(message), *descriptors)
+            _become_worker(own_pid, threads, json.loads(message), *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         _send(link, {"pid": pid})
@@ -55,7 +55,7 @@ def _wait(pid: int, link: socket.socket) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def _become_worker(zygote: int, trial: dict[str, Any], result: int, progress: int, log: int) -> None:
+def _become_worker(zygote: int, threads: int, trial: dict[str, Any], result: int, progress: int, log: int) -> None:
     code = 1
     try:
         os.setsid()
@@ -63,8 +63,11 @@ def _become_worker(zygote: int, trial: dict[str, Any], result: int, progress: in
         _print_into(log)
         for descriptor in (result, progress):
             os.set_inheritable(descriptor, False)  # not for programs that the workload starts
+        import torch
+
         from vramcast.probing.worker import work
 
+        torch.set_num_threads(threads)
         work(trial, result, progress)
         code = 0
     except BaseException:
@@ -93,19 +96,30 @@ def _send(link: socket.socket, value: dict[str, object]) -> None:
         link.send(json.dumps(value).encode())
 
 
+def _import_all(preload: list[str]) -> int:
+    """The number of threads a worker computes with. Here nothing may compute with more than one: OpenMP's threads do not survive a fork,
+    and a worker whose preloaded modules had started them would wait for them for ever."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    for module in (*preload, *RUNNERS):  # first what may be missing
+        importlib.import_module(module)
+    return threads
+
+
 def main() -> None:
     end_with_the_parent(os.getppid())
     adopt_orphans()
     link = socket.socket(fileno=int(sys.argv[1]))
     # is_available() then asks NVML: the CUDA runtime, once asked, cannot be used after a fork
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    for module in (*json.loads(sys.argv[2]), "torch", *RUNNERS):  # those that may be missing first
-        importlib.import_module(module)
+    threads = _import_all(json.loads(sys.argv[2]))
     # The kernel's signal would come when the manager's thread ends, and would leave behind what a worker has started: from here on it
     # is the end of the link that ends this process.
     outlive_the_parent()
     _send(link, {"ready": True})
-    serve(link)
+    serve(link, threads)
     os._exit(0)  # nothing to clean up, and torch takes its time over it
 
 
