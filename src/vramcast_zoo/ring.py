@@ -45,52 +45,59 @@ class SparseRing:
     """
 
     def __init__(self, memory: Tensor) -> None:
-        self.memory: Tensor | None = memory
-        self.gradient: Tensor | None = None
+        # What backward needs is an object of its own: it must not lead back to `turn`, which leads to the whole graph.
+        self.shared = _Shared(memory)
         self.turn = memory.new_zeros(())
 
     def read(self, slots: Tensor) -> Tensor:
-        values, self.turn = _Read.apply(self.turn, slots, self, False)
+        values, self.turn = _Read.apply(self.turn, slots, self.shared, False)
         return values
 
     def read_last(self, slots: Tensor) -> Tensor:
-        values, _ = _Read.apply(self.turn, slots, self, True)
-        self.memory = None  # backward does not need what is in it
+        values, self.turn = _Read.apply(self.turn, slots, self.shared, True)
+        self.shared.memory = None  # backward does not need what is in it
         return values
 
     def write(self, slots: Tensor, values: Tensor) -> None:
-        self.turn = _Write.apply(self.turn, slots, values, self)
+        self.turn = _Write.apply(self.turn, slots, values, self.shared)
+
+
+class _Shared:
+    def __init__(self, memory: Tensor) -> None:
+        self.memory: Tensor | None = memory
+        self.gradient: Tensor | None = None
 
 
 class _Read(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, turn: Tensor, slots: Tensor, ring: SparseRing, last: bool) -> tuple[Tensor, Tensor]:
-        assert ring.memory is not None, "nothing is read after the last read"
+    def forward(ctx: Any, turn: Tensor, slots: Tensor, shared: _Shared, last: bool) -> tuple[Tensor, Tensor]:
+        memory = shared.memory
+        assert memory is not None, "nothing is read after the last read"
         ctx.save_for_backward(slots)
-        ctx.ring, ctx.shape_if_last = ring, ring.memory.shape if last else None
-        return ring.memory.gather(1, _as_index(slots, ring.memory.shape[-1])), turn.clone()
+        ctx.shared, ctx.shape_if_last = shared, memory.shape if last else None
+        return memory.gather(1, _as_index(slots, memory.shape[-1])), turn.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         grad_values, grad_turn = grads
         (slots,) = ctx.saved_tensors
         if ctx.shape_if_last is not None:  # backward begins here
-            ctx.ring.gradient = grad_values.new_zeros(ctx.shape_if_last)
-        ctx.ring.gradient.scatter_add_(1, _as_index(slots, grad_values.shape[-1]), grad_values)
+            ctx.shared.gradient = grad_values.new_zeros(ctx.shape_if_last)
+        ctx.shared.gradient.scatter_add_(1, _as_index(slots, grad_values.shape[-1]), grad_values)
         return grad_turn, None, None, None
 
 
 class _Write(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, turn: Tensor, slots: Tensor, values: Tensor, ring: SparseRing) -> Tensor:
-        assert ring.memory is not None, "nothing is written after the last read"
+    def forward(ctx: Any, turn: Tensor, slots: Tensor, values: Tensor, shared: _Shared) -> Tensor:
+        assert shared.memory is not None, "nothing is written after the last read"
         ctx.save_for_backward(slots)
-        ctx.ring = ring
-        ring.memory.scatter_add_(1, _as_index(slots, values.shape[-1]), values)
+        ctx.shared = shared
+        shared.memory.scatter_add_(1, _as_index(slots, values.shape[-1]), values)
         return turn.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor, None]:
         (slots,) = ctx.saved_tensors
-        gradient = ctx.ring.gradient
+        gradient = ctx.shared.gradient
         return grads[0], None, gradient.gather(1, _as_index(slots, gradient.shape[-1])), None

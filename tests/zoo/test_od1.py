@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 import zoo_reference as reference
@@ -75,6 +78,25 @@ def test_a_sparse_ring_keeps_no_ring_for_backward_and_a_dense_one_keeps_one_a_st
     one_ring = 3 * 512 * 8 * 8
     assert kept_bytes["dense"] > 10 * one_ring
     assert kept_bytes["sparse"] < one_ring
+
+
+@pytest.mark.parametrize("form", ["sparse", "dense"])
+def test_a_ring_goes_with_its_loss_and_does_not_wait_for_the_garbage_collector(form: str) -> None:
+    """A circle through the graph would keep one ring a step alive on the GPU, which the collector does not watch."""
+    x, targets, start = batch()
+    model, rings = make(form), []
+    new_ring = model.new_ring
+    model.new_ring = lambda *arguments: rings.append(new_ring(*arguments)) or rings[-1]  # type: ignore[method-assign, func-returns-value]
+    gc.disable()
+    try:
+        loss = loss_from(model, x, targets, start)
+        loss.backward()
+        kept = weakref.ref(getattr(rings[0], "shared", rings[0]))
+        del loss
+        rings.clear()
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("kind", [DenseRing, SparseRing])
