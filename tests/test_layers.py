@@ -8,8 +8,12 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 SRC = Path(__file__).parents[1] / "src"
-NO_TORCH = ("allocator", "forecast", "interpolate", "records", "units", "errors", "gpus", "report", "workload", "parallel", "tracing")
+NO_TORCH = ("allocator", "forecast", "interpolate", "records", "units", "errors", "gpus", "report", "workload", "parallel", "tracing", "store", "nvml", "environment", "cli")
 SIMULATE_WITHOUT_TORCH = ("runner", "trace", "build", "target", "workspaces")
+WITH_TORCH = (
+    *("simulate", "suites.workloads", "suites.peers", "calibration.measure"),
+    *("probing.on_gpu", "probing.on_cpu", "probing.redirect", "probing.history"),
+)
 MOST_LINES = 400
 
 
@@ -87,12 +91,13 @@ def test_what_needs_no_torch_never_imports_it() -> None:
     assert [name for name in MODULES if any(is_in(name, part) for part in NO_TORCH) and imports_torch(name)] == []
 
 
-def test_only_the_simulation_and_the_probe_import_torch() -> None:
+def test_torch_is_imported_only_where_a_workload_runs() -> None:
+    """Not in the commands' own process: it stays light, and never starts CUDA."""
     without = {f"vramcast.simulate.{name}" for name in SIMULATE_WITHOUT_TORCH}
     assert without <= set(MODULES)
     users = {name for name in MODULES if imports_torch(name)}
-    assert "vramcast.simulate.ownership" in users
-    assert sorted(name for name in users if not (is_in(name, "simulate") or is_in(name, "probing")) or name in without) == []
+    assert {"vramcast.simulate.ownership", "vramcast.probing.on_gpu", "vramcast.suites.peers"} <= users
+    assert sorted(name for name in users if not any(is_in(name, part) for part in WITH_TORCH) or name in without) == []
 
 
 def test_nothing_imports_the_command_line_but_its_own_start() -> None:

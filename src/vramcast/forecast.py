@@ -9,15 +9,13 @@ from typing import Any
 
 from vramcast.allocator.replay import Replay, live_at, replay, timeline
 from vramcast.allocator.settings import AllocatorSettings
+from vramcast.calibration.table import DEFAULT_KERNELS_BYTES, Calibration
 from vramcast.gpus import Gpu
 from vramcast.records import CATEGORIES, BatchSizePoint, LargeTensor, Prediction
 from vramcast.simulate.trace import Trace
 
-# Kernels are loaded into GPU memory when first used, outside the allocator: what was measured on an H200 for training steps.
-LOADED_KERNELS_BYTES = 136_314_880
 NUM_LARGEST = 10
 TIME_REASON = "time is not predicted yet: measure it with a few real steps"
-ESTIMATED_CONTEXT = "the memory of the CUDA context on this GPU is an estimate; it counts towards process_bytes and limits what fits"
 NO_GPU = "no GPU was named: kernels and workspaces are those of an H200"
 
 
@@ -30,17 +28,42 @@ class Budget:
     settings: AllocatorSettings
     settings_text: str = ""
 
+    calibration: Calibration | None = None
+    calibration_limits: Sequence[str] = ()
+
     @property
     def capacity_bytes(self) -> int | None:
         if self.memory_bytes is not None:
             return self.memory_bytes
-        return self.gpu.usable_bytes - LOADED_KERNELS_BYTES if self.gpu else None
+        return self.gpu.total_bytes - self._taken_bytes if self.gpu else None
 
+    @property
+    def _taken_bytes(self) -> int:
+        """Of the GPU's memory, by a process that trains, before its first tensor."""
+        assert self.gpu is not None
+        if self.calibration is not None and self._same_gpu:
+            return self.calibration.device_bytes + self.calibration.libraries_bytes
+        return self.gpu.context_bytes + DEFAULT_KERNELS_BYTES
+
+    def process_bytes(self, reserved_bytes: int, trace: Trace) -> int | None:
+        """As nvidia-smi shows it."""
+        if self.gpu is None:
+            return None
+        if self.calibration is None or not self._same_gpu:
+            return reserved_bytes + self.gpu.context_bytes + DEFAULT_KERNELS_BYTES
+        return reserved_bytes + self.calibration.process_bytes + (self.calibration.libraries_bytes if trace.uses_libraries else 0)
+
+    @property
+    def _same_gpu(self) -> bool:
+        """The size of the context depends on more than the architecture."""
+        return self.gpu is not None and self.calibration is not None and self.calibration.gpu == self.gpu.full_name
 
     def limits(self) -> list[str]:
         if self.gpu is None:
             return [NO_GPU]
-        return [] if self.gpu.measured else [ESTIMATED_CONTEXT]
+        if self.calibration is not None and not self._same_gpu:
+            return [*self.calibration_limits, f"the memory of the CUDA context on {self.gpu.name} is an estimate"]
+        return list(self.calibration_limits)
 
 
 def forecast(trace: Trace, budget: Budget, *, workload: str, knobs: dict[str, Any], seconds: float) -> Prediction:
@@ -58,7 +81,7 @@ def forecast(trace: Trace, budget: Budget, *, workload: str, knobs: dict[str, An
         capacity_bytes=capacity,
         peak_allocated_bytes=shown.peak_allocated_bytes,
         peak_reserved_bytes=shown.peak_reserved_bytes,
-        process_bytes=shown.peak_reserved_bytes + budget.gpu.context_bytes + LOADED_KERNELS_BYTES if budget.gpu else None,
+        process_bytes=budget.process_bytes(shown.peak_reserved_bytes, trace),
         first_step_allocated_bytes=shown.peak_allocated_after_step[1],
         first_step_reserved_bytes=shown.reserved_after_step[1],
         fits=limited.fits,
@@ -77,6 +100,7 @@ def forecast(trace: Trace, budget: Budget, *, workload: str, knobs: dict[str, An
         allocator_settings=budget.settings_text,
         torch_version=trace.torch_version,
         seconds=seconds,
+        uncalibrated_kernels=list(trace.uncalibrated_kernels),
     )
 
 

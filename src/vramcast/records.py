@@ -132,6 +132,7 @@ class Prediction(JsonRecord):
     allocator_settings: str
     torch_version: str
     seconds: float
+    uncalibrated_kernels: list[str] = field(default_factory=list)  # whose memory is an estimate; `vramcast calibrate` measures them
     source: str = "predicted"
     version: int = VERSION
 

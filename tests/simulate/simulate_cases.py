@@ -11,7 +11,6 @@ import gc
 import gzip
 import json
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -32,7 +31,6 @@ from vramcast.simulate.workspaces import gemm_workspaces  # noqa: E402
 def events_of(run: object) -> list[int]:
     before = len(DEVICE.events())
     run()  # type: ignore[operator]
-    time.sleep(0.001)  # the backward thread may still hold the last tensors
     events = DEVICE.events()[before:]
     allocations = DEVICE.allocations()
     mine = {event for event in events if event > 0}

@@ -19,7 +19,7 @@ EXPECTED = {
     "compiled": "torch.compile",
     "reads_the_loss": "value from the GPU",
     "waits_for_a_value": "value from the GPU",
-    "recurrent_by_cudnn": "cuDNN",
+    "recurrent_by_cudnn": "",
     "convolution": "cuDNN",
     "accumulates_with_a_scaler": "",
 }

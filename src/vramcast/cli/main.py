@@ -111,6 +111,22 @@ def accuracy(
 
 
 @app.command()
+def calibrate(
+    workload: Annotated[str | None, typer.Argument(help="Measure the kernels of this workload too (default: common layers).")] = None,
+    knobs: Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value.")] = None,
+    out: Annotated[str | None, typer.Option(help="The table's folder (default: vramcast's cache, where predictions look first).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
+) -> None:
+    """Measure what GPU libraries allocate behind torch's back on the GPU here, for better predictions.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage.
+    """
+    from vramcast.cli.calibrate import run
+
+    raise typer.Exit(run(workload, knobs or [], out, as_json))
+
+
+@app.command()
 def gpus(as_json: Annotated[bool, typer.Option("--json", help="One JSON list on stdout.")] = False) -> None:
     """List the GPUs vramcast knows."""
     from vramcast.cli.gpus import run

@@ -82,3 +82,17 @@ def count_display(total: int) -> Iterator[Callable[[str, str], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("starting", total=total)
         yield lambda kind, name: progress.update(task, advance=1, description=f"{kind} {name}"[:60])
+
+
+@contextlib.contextmanager
+def total_display(text: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar of which the total is known only once it has begun; called with how much is done, and of how much."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(text, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -8,6 +8,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from vramcast.simulate.ownership import Ownership
 from vramcast.workload import check_step
 
 MOST_LOSSES = 1 << 20
+TRACED = "every allocation was recorded with --trace: the steps are slower for it"
 
 
 class GpuRun:
@@ -67,6 +69,7 @@ class GpuRun:
 
             self.history = History()
             self.history.start()
+            self.report.tell(notes=[TRACED])
         step = self._build(function, knobs)
         self._steps(step)
         if self.history is not None:
@@ -206,7 +209,16 @@ def _final_memory(used: _UsedMemory) -> dict[str, Any]:
 
 
 def write_trace(trial: Trial, facts: dict[str, Any], events: list[Any], snapshot: dict[str, Any]) -> None:
-    from vramcast.tracing.files import write_trace_folder
+    from vramcast.tracing.files import from_rows, write_files
 
     assert trial.trace_folder is not None
-    write_trace_folder(trial.trace_folder, trial, facts, events, snapshot)
+    trace = from_rows(
+        events,
+        source="measured",
+        workload=trial.workload,
+        knobs=facts["knobs"],
+        gpu=facts["gpu"],
+        torch_version=torch.__version__,
+        allocator_settings=facts["allocator_settings"],
+    )
+    write_files(Path(trial.trace_folder), trace, snapshot, force=True)  # the run's folder was checked before the run

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from vramcast.simulate import meta_kernels
+from vramcast.simulate.backward_threads import wait_until_idle
 from vramcast.simulate.target import SimulatedGpu
 
 
@@ -151,12 +152,20 @@ def _patch_cuda(gpu: SimulatedGpu, put: Callable[[Any, str, Any], None]) -> None
                 put(module, name, getattr(torch.cuda, name))
     # checks that read torch's build instead of asking the device
     put(torch.backends.cudnn, "is_available", lambda: True)
-    put(torch.backends.cudnn, "is_acceptable", lambda tensor: tensor.is_cuda and tensor.is_floating_point())
+    put(torch.backends.cudnn, "is_acceptable", lambda tensor: tensor.is_cuda and tensor.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES)
     modes = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}
     put(importlib.import_module("torch.backends.cudnn.rnn"), "get_cudnn_mode", lambda mode: modes[mode])
     put(torch.backends.cudnn, "version", lambda: 91900)
     put(torch.version, "cuda", torch.version.cuda or "13.0")
     put(torch._C, "_cuda_getCurrentRawStream", lambda *_: 0)
+    run_backward = torch.autograd._engine_run_backward
+
+    def run_to_the_end(*arguments: Any, **options: Any) -> Any:
+        result = run_backward(*arguments, **options)
+        wait_until_idle()
+        return result
+
+    put(torch.autograd, "_engine_run_backward", run_to_the_end)
 
 
 def _patch_compile(gpu: SimulatedGpu, put: Callable[[Any, str, Any], None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache
 from typing import Any
@@ -25,13 +25,15 @@ CATEGORY_OF_PHASE = {FORWARD: "activations", BACKWARD: "temporaries", UPDATE: "t
 class Session:
     """The simulated device with everything that has to be in place around it."""
 
-    def __init__(self, device: Device, gpu: SimulatedGpu, workspaces: tuple[int, int]) -> None:
+    def __init__(
+        self, device: Device, gpu: SimulatedGpu, workspaces: tuple[int, int], convolutions: Mapping[str, Sequence[int]] | None = None
+    ) -> None:
         from vramcast.simulate import kernels
 
         self.device, self.gpu = device, gpu
         gpu.allocated_bytes, gpu.peak_allocated_bytes, gpu.empty_cache = device.allocated_bytes, device.peak_allocated_bytes, device.empty_cache
         device.set_gpu(gpu.num_multiprocessors, gpu.max_threads_per_multiprocessor, *workspaces)
-        kernels.install(device.library, gpu.capability, gpu.num_multiprocessors)
+        kernels.install(device.library, gpu.capability, gpu.num_multiprocessors, convolutions)
         kernels.Target.notes = gpu.notes
         gc.freeze()  # what the imports made stays: later collections look only at the workload's objects
 
@@ -39,11 +41,13 @@ class Session:
         """Build with these knobs, step, and give the trace; `locate` notes where in the source large tensors are made, or all of them."""
         import torch
 
+        from vramcast.simulate.kernels.registry import Target
         from vramcast.simulate.ownership import Ownership
         from vramcast.simulate.patches import installed
         from vramcast.simulate.sites import Sites
 
         self.gpu.notes.clear()
+        Target.uncalibrated.clear()
         sites, ownership = Sites(), Ownership(self.device.block_id, watching=locate)
         values = bind_knobs(function, {}, knobs)
         torch.manual_seed(0)
@@ -57,6 +61,7 @@ class Session:
                 self.device.on_large_allocation(lambda: -1, 1 << 62)
                 ownership.close()
                 trace = self._describe(sites, ownership)
+                Target.kept.clear()
                 gc.collect()
                 self.device.reset()
         return trace
@@ -94,6 +99,8 @@ class Session:
     def _describe(self, sites: Any, ownership: Any) -> Trace:
         import torch
 
+        from vramcast.simulate.kernels.registry import Target
+
         allocations, shapes = self.device.allocations(), self.device.shapes()
         names = ownership.module_names()
         site_of_sequence = {a.sequence_number: a.site for a in allocations if a.site >= 0}
@@ -130,7 +137,14 @@ class Session:
             notes=tuple(sorted(self.gpu.notes)),
             torch_version=torch.__version__,
             detail_of=detail_of,
+            uses_libraries=any(_is_of_library(self.device.name(index)) for index in {a.operator_name for a in allocations}),
+            uncalibrated_kernels=tuple(sorted(Target.uncalibrated)),
         )
+
+
+def _is_of_library(operator: str) -> bool:
+    """Flash attention and cuDNN bring kernels of their own, loaded when first used."""
+    return "flash_attention" in operator or "cudnn" in operator or operator == "aten::convolution_backward"
 
 
 def _place(place: tuple[str, int, str, Any], module_names: dict[int, str]) -> tuple[str, str]:

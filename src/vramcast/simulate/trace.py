@@ -35,6 +35,8 @@ class Trace:
     notes: tuple[str, ...]
     torch_version: str
     detail_of: Callable[[int], AllocationDetail]
+    uses_libraries: bool = False  # flash attention or cuDNN, which load kernels of their own
+    uncalibrated_kernels: tuple[str, ...] = ()  # whose memory is an estimate
 
 
 def in_canonical_order(events: Iterable[int]) -> list[int]:

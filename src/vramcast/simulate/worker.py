@@ -18,28 +18,37 @@ from vramcast.errors import VramcastError, WorkloadError
 
 
 def _budget(request: dict[str, Any]) -> Any:
+    from importlib.metadata import version
+
     from vramcast.allocator.settings import AllocatorSettings
+    from vramcast.calibration.table import find as find_calibration
     from vramcast.forecast import Budget
     from vramcast.gpus import find_gpu
 
+    gpu = find_gpu(request["gpu"]) if request["gpu"] else None
+    calibration, limits = find_calibration(gpu or find_gpu("h200"), version("torch"))
     return Budget(
-        gpu=find_gpu(request["gpu"]) if request["gpu"] else None,
+        gpu=gpu,
+        calibration=calibration,
+        calibration_limits=limits,
         memory_bytes=request["memory_bytes"],
         settings=AllocatorSettings.parse(request["allocator"]),
         settings_text=request["allocator"],
     )
 
 
-def _session(request: dict[str, Any]) -> Any:
+def _session(budget: Any) -> Any:
     from vramcast.gpus import find_gpu
     from vramcast.simulate import device
     from vramcast.simulate.session import Session
     from vramcast.simulate.target import SimulatedGpu
     from vramcast.simulate.workspaces import gemm_workspaces
 
-    gpu = find_gpu(request["gpu"] or "h200")
+    gpu = budget.gpu or find_gpu("h200")
+    table = budget.calibration
     simulated = SimulatedGpu(gpu.full_name, gpu.capability, gpu.total_bytes, gpu.num_multiprocessors, gpu.max_threads_per_multiprocessor)
-    return Session(device.Device(device.load()), simulated, gemm_workspaces(gpu.capability))
+    measured = (table.gemm_workspace_bytes, table.gemm_lt_workspace_bytes) if table else None
+    return Session(device.Device(device.load()), simulated, gemm_workspaces(gpu.capability, measured), table.convolutions if table else None)
 
 
 def answer(request: dict[str, Any]) -> str:
@@ -47,12 +56,12 @@ def answer(request: dict[str, Any]) -> str:
 
     started = time.perf_counter() - request["elapsed_seconds"]
     reference = parse_reference(request["workload"])
-    session = _session(request)
+    budget = _budget(request)
+    session = _session(budget)
     import torch  # noqa: F401  the user's file would import it anyway
 
     function = load_function(reference)
     knobs = bind_knobs(function, request["knobs_text"], request["knobs"])
-    budget = _budget(request)
     if request["batch_sizes"] is not None:
         return _curve(request, session, function, knobs, budget, started)
     from vramcast.forecast import forecast

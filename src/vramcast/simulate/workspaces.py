@@ -11,10 +11,11 @@ HOPPER_BYTES = 32 << 20
 LT_BYTES = 1 << 20
 
 
-def gemm_workspaces(capability: tuple[int, int]) -> tuple[int, int]:
-    """(cuBLAS, cuBLASLt) bytes per thread that multiplies matrices; the environment variables torch reads count here too."""
+def gemm_workspaces(capability: tuple[int, int], measured: tuple[int, int] | None = None) -> tuple[int, int]:
+    """(cuBLAS, cuBLASLt) bytes per thread that multiplies matrices: by the environment variables torch reads, as calibrated, or the default."""
     default = HOPPER_BYTES if capability[0] in (9, 10, 12) else DEFAULT_BYTES
-    return _from_config(os.environ.get("CUBLAS_WORKSPACE_CONFIG"), default), _lt_from_environment()
+    plain, lt = measured or (default, LT_BYTES)
+    return _from_config(os.environ.get("CUBLAS_WORKSPACE_CONFIG"), plain), _lt_from_environment(lt)
 
 
 def _from_config(config: str | None, default: int) -> int:
@@ -28,6 +29,6 @@ def _from_config(config: str | None, default: int) -> int:
         raise UsageError(f"CUBLAS_WORKSPACE_CONFIG is {config!r}, not pairs of numbers.", "Write it as :4096:2:16:8 or unset it.") from None
 
 
-def _lt_from_environment() -> int:
+def _lt_from_environment(default: int) -> int:
     text = os.environ.get("CUBLASLT_WORKSPACE_SIZE")
-    return int(text) * 1024 if text and text.isdigit() else LT_BYTES
+    return int(text) * 1024 if text and text.isdigit() else default

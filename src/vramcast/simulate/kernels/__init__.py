@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -36,9 +37,14 @@ def _wrap(name: str, function: Kernel, device: ctypes.CDLL) -> Kernel:
     return run
 
 
-def install(device: ctypes.CDLL, capability: tuple[int, int] = (9, 0), num_multiprocessors: int = 132) -> None:
+def install(
+    device: ctypes.CDLL,
+    capability: tuple[int, int] = (9, 0),
+    num_multiprocessors: int = 132,
+    convolutions: Mapping[str, Sequence[int]] | None = None,
+) -> None:
     global _library
-    Target.capability, Target.num_multiprocessors = capability, num_multiprocessors
+    Target.capability, Target.num_multiprocessors, Target.convolutions = capability, num_multiprocessors, convolutions or {}
     if _library is not None:
         return
     _library = torch.library.Library("aten", "IMPL")

@@ -1,45 +1,50 @@
-"""cuDNN convolutions. Their workspaces follow heuristics that are not published: an estimate, and said so in the limits."""
+"""cuDNN convolutions. Their workspaces come from the calibration table; those it does not know are estimated, and said so in the limits."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from vramcast.simulate.kernels.registry import kernel, like, meta_result, note, scratch
+from vramcast.calibration.table import convolution_key
+from vramcast.simulate.kernels.convolution_workspace import DATA_GRADIENT, FORWARD, WEIGHT_GRADIENT, Convolution, workspace_bytes
+from vramcast.simulate.kernels.registry import Target, kernel, like, meta_result, note, scratch
 
 aten = torch.ops.aten
-WEIGHT_GRADIENT_BYTES = 4 << 20
+DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+ESTIMATED = "cuDNN chooses its convolution workspaces by heuristics that are not published; where none was calibrated it is an estimate"
 
 
-def _num_bytes(*tensors: torch.Tensor) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors)
+@dataclass(frozen=True)
+class Geometry:
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    groups: int
 
 
 def _channels_last(x: torch.Tensor) -> bool:
     return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
 
 
-def _pointwise(weight: torch.Tensor) -> bool:
-    return all(n == 1 for n in weight.shape[2:])
+def _workspace(which: int, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor, geometry: Geometry) -> int:
+    dtype, channels_last = DTYPES.get(x.dtype, "fp32"), _channels_last(x) or _channels_last(weight)
+    sizes = {"x": tuple(x.shape), "weight": tuple(weight.shape), "stride": geometry.stride, "padding": geometry.padding}
+    key = convolution_key(dtype=dtype, channels_last=channels_last, **sizes, dilation=geometry.dilation, groups=geometry.groups)
+    known = Target.convolutions.get(key)
+    if known is not None:
+        return known[which]
+    Target.uncalibrated.add(key)
+    note(ESTIMATED)
+    return workspace_bytes(which, Convolution(dtype, channels_last, x.shape, weight.shape, y.shape))
 
 
-def _padded_bytes(x: torch.Tensor) -> int:
-    """With the channels rounded up to eight in half precision, as the tensor cores want them."""
-    if x.dtype not in (torch.float16, torch.bfloat16):
-        return _num_bytes(x)
-    return _num_bytes(x) // x.shape[1] * (-(-x.shape[1] // 8) * 8)
-
-
-def _workspace(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> int:
-    """cuDNN's fast kernels work on channels-last data with padded channels; what is not so is converted in its workspace."""
-    note("cuDNN chooses its convolution workspaces by heuristics that are not published; theirs is an estimate")
-    if _pointwise(weight) and x.shape[2:] == out.shape[2:]:
-        return 400  # a matrix product
-    padded = _padded_bytes(x) + _padded_bytes(weight)
-    if _channels_last(x) or _channels_last(weight):
-        return padded + 16 if x.shape[1] % 8 and x.dtype != torch.float32 else 131
-    return padded + _num_bytes(out) + 16
+def _take_workspace(num_bytes: int) -> None:
+    if num_bytes:
+        work = scratch(num_bytes)
+        del work
 
 
 def _is_depthwise(x: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
@@ -53,8 +58,10 @@ def _forward(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, padd
         meta = meta.contiguous(memory_format=torch.channels_last)
     out = like(meta)
     if not _is_depthwise(x, weight, groups):
-        work = scratch(_workspace(x, weight, out))
-        del work
+        # a transposed convolution is the data gradient of a plain one
+        images = (out, weight, x) if transposed else (x, weight, out)
+        which = DATA_GRADIENT if transposed else FORWARD
+        _take_workspace(_workspace(which, *images, Geometry(stride, padding, dilation, groups)))
     return out
 
 
@@ -79,19 +86,20 @@ def backward(grad: Any, x: Any, weight: Any, bias_sizes: Any, stride: Any, paddi
     channels_last = _channels_last(x) or _channels_last(weight)
     layout = torch.channels_last if channels_last else torch.contiguous_format
     grad = grad.contiguous(memory_format=layout)
+    geometry = Geometry(stride, padding, dilation, groups)
 
     def data_gradient() -> torch.Tensor:
         out = torch.empty_like(x, memory_format=layout)
         if not depthwise:
-            work = scratch(_workspace(x, weight, grad))
-            del work
+            images = (grad, weight, x) if transposed else (x, weight, grad)
+            _take_workspace(_workspace(FORWARD if transposed else DATA_GRADIENT, *images, geometry))
         return out
 
     def weight_gradient() -> torch.Tensor:
         out = torch.empty_like(weight, memory_format=layout if weight.dim() == 4 else torch.contiguous_format)
         if not depthwise:
-            work = scratch(_workspace(x, weight, grad) + WEIGHT_GRADIENT_BYTES)
-            del work
+            images = (grad, weight, x) if transposed else (x, weight, grad)
+            _take_workspace(_workspace(WEIGHT_GRADIENT, *images, geometry))
         return out
 
     grad_x = grad_weight = grad_bias = None

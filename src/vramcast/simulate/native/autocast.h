@@ -32,13 +32,37 @@ void cast_and_call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.callBoxed(stack);
 }
 
+// As torch does on a GPU: the weights are converted into one new buffer, then the other arguments are; to half, whatever autocast says.
+inline void cast_recurrent(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  c10::impl::ExcludeDispatchKeyGuard guard(c10::DispatchKey::AutocastCUDA);
+  const auto type = at::kHalf;
+  const auto first = stack->size() - op.schema().arguments().size();
+  const std::vector<at::Tensor> weights = (*stack)[first + 1].toTensorVector();
+  if (weights[0].scalar_type() == at::kFloat) {
+    int64_t num_elements = 0, offset = 0;
+    for (const auto& weight : weights) num_elements += weight.numel();
+    const auto buffer = at::empty({num_elements}, weights[0].options().dtype(type).requires_grad(false));
+    c10::List<at::Tensor> views;
+    for (const auto& weight : weights) {
+      auto view = buffer.narrow(0, offset, weight.numel()).view(weight.sizes()).detach();
+      view.copy_(weight);
+      offset += weight.numel();
+      views.push_back(view);
+    }
+    (*stack)[first + 1] = views;
+    (*stack)[first + 3] = buffer;
+  }
+  for (const auto i : {5, 4, 0}) (*stack)[first + i] = cast_argument((*stack)[first + i], type);
+  op.callBoxed(stack);
+}
+
 #define VRAMCAST_NAME(op, ...) std::pair<std::string, std::string>{"aten::" #op, std::string(#__VA_ARGS__)},
 
 inline void keep_cast_order(std::vector<c10::RegistrationHandleRAII>& registrations) {
   // a build without CUDA has no wrapper at all for cuDNN's recurrent networks
   registrations.push_back(c10::Dispatcher::singleton().registerImpl(
-      c10::OperatorName("aten::_cudnn_rnn", ""), c10::DispatchKey::AutocastCUDA, c10::KernelFunction::makeFromBoxedFunction<&cast_and_call<false>>(),
-      std::nullopt, nullptr, "vramcast"));
+      c10::OperatorName("aten::_cudnn_rnn", ""), c10::DispatchKey::AutocastCUDA, c10::KernelFunction::makeFromBoxedFunction<&cast_recurrent>(), std::nullopt, nullptr,
+      "vramcast"));
 #if !defined(__x86_64__)
   const std::vector<std::pair<std::string, std::string>> lower = {AT_FORALL_LOWER_PRECISION_FP(VRAMCAST_NAME)}, single = {AT_FORALL_FP32(VRAMCAST_NAME)};
   auto& dispatcher = c10::Dispatcher::singleton();
