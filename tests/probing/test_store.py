@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramcast.errors import EnvironmentProblem, UsageError
@@ -21,6 +21,7 @@ values = st.dictionaries(st.text(max_size=5), plain)
 some = st.lists(values, min_size=1, max_size=3)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(before=st.lists(values, max_size=3), torn=values, cut=st.floats(0, 1, exclude_max=True), after=some)
 def test_of_a_list_that_broke_off_anywhere_every_whole_record_stays_and_more_can_follow(
     tmp_path_factory: pytest.TempPathFactory, before: list[Any], torn: Any, cut: float, after: list[Any]
