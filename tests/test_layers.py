@@ -8,11 +8,14 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 SRC = Path(__file__).parents[1] / "src"
-NO_TORCH = ("allocator", "forecast", "interpolate", "records", "units", "errors", "gpus", "report", "workload", "parallel", "tracing", "store", "nvml", "environment", "cli")
+NO_TORCH = (
+    *("allocator", "forecast", "interpolate", "records", "units", "errors", "gpus", "report", "workload", "parallel", "tracing"),
+    *("store", "nvml", "environment", "cli"),
+)
 SIMULATE_WITHOUT_TORCH = ("runner", "trace", "build", "target", "workspaces")
 WITH_TORCH = (
     *("simulate", "suites.workloads", "suites.peers", "calibration.measure"),
-    *("probing.on_gpu", "probing.on_cpu", "probing.redirect", "probing.history"),
+    *("probing.zygote", "probing.on_gpu", "probing.on_cpu", "probing.redirect", "probing.history"),
 )
 MOST_LINES = 400
 
