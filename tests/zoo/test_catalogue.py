@@ -12,6 +12,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from vramcast import predict
 from vramcast.cli.main import app
 from vramcast.errors import UsageError, WorkloadError
 from vramcast.workload import parse_reference
@@ -178,3 +179,9 @@ def test_workload_ids_are_those_of_document_004() -> None:
     assert [name.removeprefix("wl_v1_") for name in ids] == (
         ["831069834653", "524892c72f9c", "7f2bd54d8f30", "24b4fa884f63", "bbad724bc96c", "afc28bd12268", "088f2d0358f1", "7fd1b9fb8e53"]
     )
+
+
+def test_a_name_is_predicted_with_its_knobs() -> None:
+    prediction = predict("e10-391m", dim=64, depth=1, batch_size=2, seq_len=16, gpu="h200")
+    assert prediction.num_parameters == FAMILIES["e10"].count(dim=64, depth=1, expansion=1.0, banks=4)
+    assert prediction.fits
