@@ -87,7 +87,7 @@ class Prober:
         with theirs, _open_log(None) as log:
             self._zygote = subprocess.Popen(
                 # -P: a random.py in the user's folder is not Python's
-                [sys.executable, "-P", "-m", "vramcast.probing.zygote", str(theirs.fileno()), json.dumps(self._preload)],
+                [sys.executable, "-P", "-m", "vramcast.probing.zygote", str(theirs.fileno()), json.dumps(self._preload), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,6 +1,6 @@
 """The process that has imported torch once and forks a fresh worker for every trial, before any CUDA has started.
 
-Started by the manager as `python -m vramcast.probing.zygote FD MODULES`. FD is a socket: each message from the manager is one trial as
+Started by the manager as `python -m vramcast.probing.zygote FD MODULES PID`. FD is a socket: each message from the manager is one trial as
 JSON with three descriptors (result, progress, log); the answers are {"ready"}, {"pid"} when the worker runs and {"status"} when it has
 ended. When the manager closes its end, or dies, the running worker and whatever it has started are ended, and then this process.
 """
@@ -109,7 +109,7 @@ def _import_all(preload: list[str]) -> int:
 
 
 def main() -> None:
-    end_with_the_parent(os.getppid())
+    end_with_the_parent(int(sys.argv[3]))
     adopt_orphans()
     link = socket.socket(fileno=int(sys.argv[1]))
     # is_available() then asks NVML: the CUDA runtime, once asked, cannot be used after a fork
