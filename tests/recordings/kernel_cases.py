@@ -352,6 +352,26 @@ for tag, (make, shape) in {
         module(f"{tag}-{name}", lambda make=make, dtype=dtype: make().to(dtype), lazily(*shape, dtype=dtype, grad=True))
     module(f"{tag}-amp", make, lazily(*shape, grad=True), amp=bf16)
 module("conv2d-channels_last", lambda: nn.Conv2d(64, 128, 3, padding=1).to(memory_format=torch.channels_last), lambda: rand(32, 64, 56, 56).contiguous(memory_format=torch.channels_last).requires_grad_())
+for tag, (make, shape) in {
+    "rnn-wide-input": (lambda: nn.RNN(512, 256), (40, 24, 512)),
+    "gru-wide-input": (lambda: nn.GRU(768, 384, num_layers=2), (64, 16, 768)),
+    "lstm-wide-input": (lambda: nn.LSTM(1024, 512, bidirectional=True), (64, 16, 1024)),
+    "lstm-h192": (lambda: nn.LSTM(192, 192), (50, 20, 192)),
+    "gru-h160": (lambda: nn.GRU(160, 160, num_layers=2), (50, 20, 160)),
+    "rnn-h320": (lambda: nn.RNN(320, 320), (110, 48, 320)),
+    "lstm-dropout3": (lambda: nn.LSTM(256, 256, num_layers=3, dropout=0.2), (64, 40, 256)),
+    "gru-dropout-bi": (lambda: nn.GRU(256, 256, num_layers=2, dropout=0.2, bidirectional=True), (64, 40, 256)),
+}.items():
+    for dtype, name in ((f32, "f32"), (bf16, "bf16"), (f16, "f16")):
+        module(f"{tag}-{name}", lambda make=make, dtype=dtype: make().to(dtype), lazily(*shape, dtype=dtype, grad=True))
+for tag, make in {
+    "gru_cell": lambda: nn.GRUCell(256, 512),
+    "lstm_cell": lambda: nn.LSTMCell(256, 512),
+    "rnn_cell": lambda: nn.RNNCell(256, 512),
+}.items():
+    module(f"{tag}-f32", make, lazily(32, 256, grad=True))
+    module(f"{tag}-bf16", lambda make=make: make().bfloat16(), lazily(32, 256, dtype=bf16, grad=True))
+    module(f"{tag}-amp", make, lazily(32, 256, grad=True), amp=bf16)
 for tag, make_rnn in {
     "lstm": lambda: nn.LSTM(256, 512, batch_first=True),
     "lstm-2": lambda: nn.LSTM(256, 512, num_layers=2, dropout=0.1),

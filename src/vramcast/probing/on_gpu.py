@@ -133,9 +133,11 @@ class _Clock:
             self._tell(*self._pending.popleft())
 
     def drain(self) -> None:
-        torch.cuda.synchronize()
+        """Step by step: the host may be many steps ahead, and each that ends is a sign of life."""
         while self._pending:
+            self._pending[0][1].synchronize()
             self._tell(*self._pending.popleft())
+        torch.cuda.synchronize()
 
     def _tell(self, start: Any, end: Any, warm: bool, loss: Callable[[], float | None]) -> None:
         self._report.step(warm=warm, seconds=start.elapsed_time(end) / 1e3, loss=loss())

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vramcast.simulate.kernels import attention, convolution, indexing, misc, normalisation, recurrent, sorting, values  # noqa: F401
+from vramcast.simulate.kernels import attention, cells, convolution, indexing, misc, normalisation, recurrent, sorting, values  # noqa: F401
 from vramcast.simulate.kernels.registry import KERNELS, Kernel, Target, any_on_gpu
 
 _library: torch.library.Library | None = None
