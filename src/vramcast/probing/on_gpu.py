@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import numbers
 import os
 import time
 from collections import deque
@@ -73,6 +74,7 @@ class GpuRun:
         step = self._build(function, knobs)
         self._steps(step)
         if self.history is not None:
+            self.report.phase("trace")
             events, snapshot = self.history.finish()
             write_trace(self.trial, self.report.facts, events, snapshot)
 
@@ -90,6 +92,13 @@ class GpuRun:
 
     def _steps(self, step: Callable[[], Any]) -> None:
         clock = _Clock(self.report, self.trial.warmup_steps + self.trial.measure_steps)
+        try:
+            self._timed_steps(step, clock)
+        finally:
+            with contextlib.suppress(RuntimeError):  # steps that ended before one that failed are kept; a broken context answers nothing
+                clock.drain()
+
+    def _timed_steps(self, step: Callable[[], Any], clock: _Clock) -> None:
         self.report.phase("warm-up")
         for index in range(self.trial.warmup_steps):
             self._mark(index)
@@ -145,7 +154,7 @@ class _Clock:
     def _copy(self, loss: Any) -> Callable[[], float | None]:
         """How to read the loss once the device has got there. The tensor itself is let go: the next step must find its memory free."""
         if not isinstance(loss, torch.Tensor):
-            value = float(loss) if isinstance(loss, int | float) else None
+            value = float(loss) if isinstance(loss, numbers.Real) else None
             return lambda: value
         if loss.numel() != 1 or loss.is_complex():
             return lambda: None
@@ -199,7 +208,7 @@ def _peaks() -> dict[str, int]:
 
 def _final_memory(used: _UsedMemory) -> dict[str, Any]:
     """At the end, or where it broke off: an out-of-memory error leaves the allocator and these numbers intact."""
-    with contextlib.suppress(RuntimeError):  # a broken context answers nothing
+    with contextlib.suppress(Exception):  # a broken context answers nothing, and must not hide why it broke
         stats = torch.cuda.memory_stats()
         return {
             "last": _peaks(),

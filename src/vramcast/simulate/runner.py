@@ -16,6 +16,8 @@ from typing import IO, Any
 
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
 
+FAREWELL_SECONDS = 5.0
+
 
 def simulate(request: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
     """The worker's answer; its errors are raised here."""
@@ -25,9 +27,12 @@ def simulate(request: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
         reader, process = _start(request, log)
         try:
             text = _read_all(reader, process, timeout_seconds)
+        except BaseException:
+            _stop(process, 0.0)
+            raise
         finally:
-            _stop(process)
             os.close(reader)
+        _stop(process, FAREWELL_SECONDS)
         if not text:
             raise _crash(process.returncode, log)
     answer: dict[str, Any] = json.loads(text)
@@ -41,7 +46,7 @@ def simulate(request: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
 def _start(request: dict[str, Any], log: IO[str]) -> tuple[int, subprocess.Popen[str]]:
     reader, writer = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", "vramcast.simulate.worker", str(writer)],
+        [sys.executable, "-P", "-m", "vramcast.simulate.worker", str(writer)],  # -P: no module of the user's folder shadows Python's
         stdin=subprocess.PIPE,
         stdout=log,  # what the user's code prints must not mix with the answer
         stderr=log,
@@ -90,10 +95,10 @@ def _read_all(reader: int, process: subprocess.Popen[str], timeout_seconds: floa
             return b"".join(chunks).decode()
 
 
-def _stop(process: subprocess.Popen[str]) -> None:
-    """No worker, nor anything it started, outlives the prediction."""
+def _stop(process: subprocess.Popen[str], patience_seconds: float) -> None:
+    """No worker, nor anything it started, outlives the prediction; one that is about to end may, its exit code is wanted."""
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=0.2)
+        process.wait(timeout=patience_seconds)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
