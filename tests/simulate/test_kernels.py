@@ -44,9 +44,20 @@ def exact_cases() -> list[str]:
 
 
 def without_last_frees(events: list[int]) -> list[int]:
-    """After the last allocation the main thread and the backward thread release what they still hold, in either order."""
+    """After the last allocation the main thread and the backward thread release what they still hold, in either order.
+
+    Between two allocations frees commute: what is left does not depend on their order.
+    """
     last = max((i for i, event in enumerate(events) if event > 0), default=-1)
-    return events[: last + 1]
+    ordered: list[int] = []
+    frees: list[int] = []
+    for event in events[: last + 1]:
+        if event > 0:
+            ordered += [*sorted(frees), event]
+            frees = []
+        else:
+            frees.append(event)
+    return ordered
 
 
 def peak(events: list[int]) -> int:

@@ -57,9 +57,12 @@ def gemm_workspaces() -> tuple[int, int]:
     """What the first product of a thread takes beyond its result: cuBLAS's workspace, then cuBLASLt's."""
     x = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
     bias = torch.randn(256, device="cuda", dtype=torch.bfloat16)
-    plain = max(allocations_of(lambda: x @ x))
-    temporary = [-size for size in allocations_of(lambda: F.linear(x, x, bias)) if size < 0]
-    return plain, max(temporary, default=0)
+    result_bytes = x.numel() * x.element_size()
+
+    def beyond(call: Callable[[], Any]) -> int:
+        return max((size for size in allocations_of(call) if size > 0 and size != result_bytes), default=0)
+
+    return beyond(lambda: x @ x), beyond(lambda: F.linear(x, x, bias))
 
 
 def convolution_workspaces(key: str) -> list[int]:

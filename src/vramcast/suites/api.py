@@ -21,7 +21,8 @@ from vramcast.suites.page import as_markdown
 from vramcast.suites.results import AccuracyResult, summarise
 
 WARMUP_STEPS, MEASURE_STEPS = 2, 4
-HUGGING_FACE = "transformers"
+# what most of an import of one of its models is: once for all of them
+HUGGING_FACE = ("transformers.modeling_utils", "transformers.generation")
 
 
 def accuracy(
@@ -45,7 +46,7 @@ def accuracy(
     gpu = _gpu_to_predict(recorded)
     _check_same_machine(known, gpu)
     build.build()
-    with Prober(preload=_importable(HUGGING_FACE)) as prober:
+    with Prober(preload=_importable("transformers", HUGGING_FACE)) as prober:
         seams = campaign.Seams(
             predict=lambda row: _predict(row, gpu),
             measure=None if recorded is not None else lambda row, cap: _measure(prober, row, cap),
@@ -121,7 +122,7 @@ def _measure(prober: Prober, row: Row, cap: int | None) -> Measurement:
     return prober.run(trial)
 
 
-def _importable(module: str) -> list[str]:
+def _importable(package: str, modules: Sequence[str]) -> Sequence[str]:
     import importlib.util
 
-    return [module] if importlib.util.find_spec(module) else []
+    return modules if importlib.util.find_spec(package) else ()

@@ -74,6 +74,7 @@ def _memtracker(step: Callable[[], Any], models: list[torch.nn.Module], optimize
     for _ in range(STEPS):
         with tracker:
             step()
+        tracker.reset_mod_stats()  # it refuses a second step otherwise; the peak stays
     peaks = tracker.get_tracker_snapshot("peak")
     return max(sum_of["Total"] for device, sum_of in peaks.items() if device.type == "cuda")
 

@@ -1,6 +1,6 @@
-"""cuDNN's memory for nn.LSTM, nn.GRU and nn.RNN in training, deduced from 302 measured on an H200 (cuDNN 9.19) and exact on all of them.
+"""cuDNN's memory for nn.LSTM, nn.GRU and nn.RNN in training, deduced from 340 measured on an H200 (cuDNN 9.19) and exact on all of them.
 
-Measured were fp32 and bf16, one and two directions, one to three layers, inputs no wider than the hidden state. No torch.
+Measured were fp32, bf16 and some fp16, one and two directions, one to three layers, with and without dropout. No torch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 MIB = 1 << 20
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 KEPT = {"RNN": 1, "GRU": 6, "LSTM": 5}  # activations a layer keeps for the backward pass, per hidden unit and step
-# up to this hidden size torch asks for the kernel that keeps its weights on chip; cuDNN has it for fp32
+# up to this hidden size torch asks for the kernel that keeps its weights on chip; cuDNN has it for fp32 and fp16
 SMALL_HIDDEN = {"RNN": (384, 256), "GRU": (192, 128), "LSTM": (192, 128)}  # forward, backward
 
 
@@ -51,7 +51,7 @@ class Recurrent:
 
 def reserve_bytes(r: Recurrent) -> int:
     """Kept from the forward to the backward pass: each layer's activations, and what passes between layers."""
-    mask = r.steps * r.batch * r.result_width * (r.layers - 1) // 8 if r.dropout else 0  # a bit each
+    mask = r.steps * r.batch * r.result_width * r.directions * (r.layers - 1) // 8 if r.dropout else 0  # a bit each
     return (KEPT[r.kind] * r.layers + r.layers - 1) * r.row_bytes * r.result_width + mask + 256
 
 
@@ -60,13 +60,15 @@ def workspace_bytes(r: Recurrent, *, backward: bool) -> int:
     library = 8 * MIB * r.layers * r.directions  # a matrix product's workspace for each layer and direction
     weights = r.gates * r.result_width * r.item_bytes * (r.input_size + r.hidden + (r.layers - 1) * (r.result_width + r.hidden))
     lengths = 256 + 8 * r.batch
-    small = is_persistent(r) or r.item_bytes == 4 and r.hidden <= SMALL_HIDDEN[r.kind][1 if backward else 0]
+    small = is_persistent(r) or (r.item_bytes == 4 or r.is_half) and r.hidden <= SMALL_HIDDEN[r.kind][1 if backward else 0]
     gates, results = _gates_bytes(r), _results_bytes(r, small)
+    # an input wider than the state needs wider buffers
+    wider = max(0, r.input_size - r.hidden) * r.directions * (r.steps + r.both) * r.batch * r.item_bytes
     if small and r.kind == "LSTM":
-        return library + weights + lengths + gates + (16 * r.steps - (6 if r.both else 2) * r.layers) * r.state_bytes
+        return library + weights + lengths + wider + gates + (16 * r.steps - (6 if r.both else 2) * r.layers) * r.state_bytes
     # two phases that share memory
-    total = library + weights + lengths + max(gates, results)
-    if r.dropout and r.layers > 1:
+    total = library + weights + lengths + wider + max(gates, results)
+    if r.dropout and r.layers > 1 and not r.both:
         total += r.row_bytes * r.result_width  # what was dropped out of, whole
     if small:
         total += ((9 if r.kind == "RNN" else 14) * r.steps + (0 if r.both else r.layers)) * r.state_bytes
@@ -97,7 +99,11 @@ def _results_bytes(r: Recurrent, small: bool) -> int:
     if r.layers > 1 and (r.both or small):
         total += r.row_bytes * r.result_width
     elif r.layers > 1:
-        chunk = 16 if r.batch < 32 else 8 if r.steps >= 128 else 4
+        chunk = max(8 if r.steps >= 128 else 4, min(16, _power_of_two_below(128 // r.batch)))
         passed = min(r.steps, r.layers * chunk + max(8, chunk))
         total += (passed - r.steps) * r.batch * r.item_bytes * r.result_width
     return total + (_num_states(r) + (r.kind == "LSTM" and not r.both)) * r.layers * r.state_bytes
+
+
+def _power_of_two_below(number: int) -> int:
+    return 1 << number.bit_length() >> 1
