@@ -1,37 +1,60 @@
-"""The same step predicted and run, where there is a GPU to run it on."""
+"""On a real GPU: the same step predicted and measured, under a cap, traced, and a probe's cost. Skipped where there is none."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import vramcast
+from vramcast import nvml
+from vramcast.probing.manager import Prober
+from vramcast.probing.trial import Trial
+from vramcast.tracing.diff import diff_traces
+from vramcast.tracing.files import read_trace
 
-ACCURACY = Path(__file__).parents[1] / "benchmarks" / "accuracy"
-ROWS = {
-    "gpt-tiny-fp32-B2-T128": ("models.py:gpt", {"vocabulary": 1000, "width": 128, "heads": 4, "depth": 3, "batch_size": 2, "seq_len": 128}),
-    "gpt124m-amp-B8": ("models.py:gpt", {"autocast": "bf16"}),
-}
+GPT = "vramcast.suites.workloads.models:gpt"
+TINY = {"vocabulary": 1000, "width": 128, "heads": 4, "depth": 3, "batch_size": 2, "seq_len": 128}
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not any("H200" in gpu.name for gpu in nvml.gpu_states()), reason="needs an NVIDIA H200; recorded results are in test_accuracy.py"
+    ),
+]
 
 
-def gpu_name() -> str:
-    """Asked in a process of its own: this one must not touch CUDA."""
-    code = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120).stdout.strip()
+@pytest.mark.parametrize("knobs", [TINY, {"autocast": "bf16"}])
+def test_what_is_predicted_is_what_the_gpu_measures(knobs: dict[str, Any]) -> None:
+    measured = vramcast.probe(GPT, steps=4, **knobs)
+    prediction = vramcast.predict(GPT, gpu="h200", **knobs)
+    assert measured.outcome == "ok"
+    assert prediction.peak_reserved_bytes == measured.peak_reserved_bytes
+    assert prediction.peak_allocated_bytes == measured.peak_allocated_bytes
+    assert prediction.process_bytes == pytest.approx(measured.process_bytes, rel=0.02)
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("row", ROWS)
-def test_what_is_predicted_is_what_the_gpu_measures(row: str, tmp_path: Path) -> None:
-    if "H200" not in gpu_name():
-        pytest.skip("needs an NVIDIA H200; recorded results are tested in test_accuracy.py")
-    subprocess.run([sys.executable, str(ACCURACY / "measure.py"), str(tmp_path), row], check=True, timeout=300)
-    measured = json.loads((tmp_path / "h200.jsonl").read_text())
-    workload, knobs = ROWS[row]
-    prediction = vramcast.predict(str(ACCURACY / workload), gpu="h200", **knobs)
-    assert prediction.peak_reserved_bytes == measured["peak_reserved_bytes"]
-    assert prediction.peak_allocated_bytes == measured["peak_allocated_bytes"]
+def test_under_a_cap_the_largest_batch_that_fits_is_the_predicted_one() -> None:
+    outcomes = {size: vramcast.probe(GPT, memory="24GiB", steps=2, autocast="bf16", batch_size=size).outcome for size in (23, 24)}
+    assert outcomes == {23: "ok", 24: "out_of_memory"}
+    assert vramcast.predict(GPT, gpu="h200", memory="24GiB", autocast="bf16", batch_size=23).fits
+    assert not vramcast.predict(GPT, gpu="h200", memory="24GiB", autocast="bf16", batch_size=24).fits
+
+
+def test_every_allocation_of_the_real_run_is_in_the_simulated_one(tmp_path: Path) -> None:
+    real, simulated = tmp_path / "real", tmp_path / "simulated"
+    with Prober() as prober:
+        prober.run(Trial(workload=GPT, knobs=TINY, measure_steps=2, trace_folder=str(real)))
+    vramcast.predict(GPT, gpu="h200", trace=str(simulated), **TINY)
+    assert diff_traces(read_trace(simulated), read_trace(real)).same
+
+
+def test_a_probe_costs_at_most_three_seconds_beyond_its_build_and_steps() -> None:
+    with Prober() as prober:
+        prober.run(Trial(workload=GPT, knobs=TINY, measure_steps=2))  # imports torch, once for all that follow
+        started = time.monotonic()
+        measured = prober.run(Trial(workload=GPT, knobs=TINY, measure_steps=2))
+        waited = time.monotonic() - started
+    assert measured.times is not None and measured.build_seconds is not None
+    assert waited - measured.build_seconds - measured.times.wall_seconds <= 3.0

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vramcast.api import predict, predict_batch_sizes
+    from vramcast.calibration.api import calibrate
     from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
     from vramcast.gpus import GPUS, Gpu, find_gpu
-    from vramcast.records import BatchSizeCurve, BatchSizePoint, LargeTensor, Prediction
+    from vramcast.probing.api import probe
+    from vramcast.records import BatchSizeCurve, BatchSizePoint, LargeTensor, Measurement, Prediction
+    from vramcast.suites.api import accuracy
     from vramcast.workload import register
 
 __version__ = "0.1.0"
@@ -20,6 +23,10 @@ __version__ = "0.1.0"
 _HOME = {
     "predict": "api",
     "predict_batch_sizes": "api",
+    "probe": "probing.api",
+    "accuracy": "suites.api",
+    "calibrate": "calibration.api",
+    "Measurement": "records",
     "Prediction": "records",
     "LargeTensor": "records",
     "BatchSizeCurve": "records",

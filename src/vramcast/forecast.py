@@ -70,7 +70,7 @@ def forecast(trace: Trace, budget: Budget, *, workload: str, knobs: dict[str, An
     capacity = budget.capacity_bytes
     free = replay(trace.events, trace.sizes, budget.settings)
     limited = free
-    if capacity is not None and free.peak_reserved_bytes > capacity:
+    if capacity is not None and (free.peak_reserved_bytes > capacity or budget.settings.depends_on_capacity):
         limited = replay(trace.events, trace.sizes, budget.settings, capacity)
     # what does not fit is shown as it would be with enough memory
     shown = limited if limited.fits else free

@@ -51,6 +51,12 @@ class AllocatorSettings:
             given_mb = self.max_non_split_rounding_bytes // MIB
             _refuse(f"max_non_split_rounding_mb must be at least {segment_mb} (one large segment), got {given_mb}")
 
+    @property
+    def depends_on_capacity(self) -> bool:
+        """Whether a limit changes what happens before it is reached: growing a segment asks for more room than it takes, and garbage
+        is collected at a fraction of what there is."""
+        return self.expandable_segments or self.garbage_collection_threshold > 0
+
     @classmethod
     def parse(cls, text: str) -> AllocatorSettings:
         """Reads `key:value,key:value`. As in torch, a key given twice takes its last value."""

@@ -72,6 +72,7 @@ def _environment() -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "",  # a prediction does not touch a GPU that is there
         "OMP_NUM_THREADS": "1",  # nothing is computed
         "TOKENIZERS_PARALLELISM": "false",
+        "PYTORCH_JIT": "0",  # scripted functions run as they are written: the fuser would compile for a GPU that is not there
     }
 
 

@@ -22,7 +22,7 @@ from vramcast.suites.catalogue import Row
 from vramcast.suites.results import METHODS, AccuracyRow, row_from
 
 RECORDS_NAME = "rows.jsonl"
-PEER_SECONDS = 300.0
+PEER_SECONDS = 120.0
 # of a prediction's record what the comparison needs; timeline and tensors are for people
 PREDICTION_FIELDS = (
     *("workload", "knobs", "gpu", "peak_allocated_bytes", "peak_reserved_bytes", "process_bytes", "num_parameters", "num_alloc_retries"),
