@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from vramcast.calibration.convolutions import KnownConvolutions
 from vramcast.simulate.kernels import attention, cells, convolution, indexing, misc, normalisation, recurrent, sorting, values  # noqa: F401
 from vramcast.simulate.kernels.registry import KERNELS, Kernel, Target, any_on_gpu
 
@@ -44,7 +45,7 @@ def install(
     convolutions: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
     global _library
-    Target.capability, Target.num_multiprocessors, Target.convolutions = capability, num_multiprocessors, convolutions or {}
+    Target.capability, Target.num_multiprocessors, Target.convolutions = capability, num_multiprocessors, KnownConvolutions(convolutions or {})
     if _library is not None:
         return
     _library = torch.library.Library("aten", "IMPL")

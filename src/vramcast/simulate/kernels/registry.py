@@ -6,11 +6,12 @@ Memory is given back when the last reference goes, as in C++, so the order of `d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from vramcast.calibration.convolutions import KnownConvolutions
 from vramcast.simulate import meta_kernels
 
 Kernel = Callable[..., Any]
@@ -23,7 +24,7 @@ class Target:
     capability: tuple[int, int] = (9, 0)
     num_multiprocessors: int = 132
     notes: set[str] = set()
-    convolutions: Mapping[str, Sequence[int]] = {}  # measured workspaces, by key
+    convolutions = KnownConvolutions({})
     uncalibrated: set[str] = set()  # keys that were looked for in vain
     kept: dict[str, torch.Tensor] = {}  # what a library keeps for as long as the process lives
 
