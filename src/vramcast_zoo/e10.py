@@ -16,10 +16,10 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from vramcast_zoo.ladder import LadderLM, SpectrallyNormalised
 from vramcast_zoo.language_model import check_positive
+from vramcast_zoo.recompute import recomputed
 from vramcast_zoo.recurrence import elman, ema_banks
 from vramcast_zoo.training import workload
 
@@ -44,11 +44,11 @@ class E10Layer(nn.Module):
     def forward(self, u: Tensor) -> Tensor:
         x, gates = self.project_in(u).split((self.inner, (1 + self.banks) * self.inner), dim=-1)
         states = elman(self.drive(F.silu(x)), self.recurrent())
-        return self.project_out(checkpoint(self.read, states, gates, use_reentrant=False))
+        return self.project_out(recomputed(self.read, states, gates, self.decay_logit))
 
-    def read(self, states: Tensor, gates: Tensor) -> Tensor:
+    def read(self, states: Tensor, gates: Tensor, decay_logit: Tensor) -> Tensor:
         """The state and its banks, each through its gate."""
-        logit = self.decay_logit.to(torch.promote_types(self.decay_logit.dtype, torch.float32))  # 0.99 is no bfloat16
+        logit = decay_logit.to(torch.promote_types(decay_logit.dtype, torch.float32))  # 0.99 is no bfloat16
         memory = ema_banks(states, torch.sigmoid(logit))
         gate_state, gate_banks = F.silu(gates).unflatten(-1, (1 + self.banks, self.inner)).split((1, self.banks), dim=-2)
         return states * gate_state.squeeze(-2) + (memory * gate_banks).sum(-2)
