@@ -16,7 +16,9 @@ BLOCKS = re.findall(r"```\n(\$ vramcast.*?)\n```", (ROOT / "README.md").read_tex
 
 def command_and_output(block: str) -> tuple[str, list[str]]:
     lines = block.splitlines()
-    length = 2 if lines[0].endswith("|") else 1  # a pipe goes on in the next line
+    length = 1
+    while lines[length - 1].endswith(("|", "\\")):  # it goes on in the next line
+        length += 1
     return "\n".join(lines[:length]).removeprefix("$ "), lines[length:]
 
 
