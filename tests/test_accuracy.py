@@ -24,7 +24,6 @@ EXACT = [
     "gpt50m-byte-T512-B256",
     "elman27m-bf16-B64",
     "lstm-fp32-B32-T256",
-    "gru-amp-B64-T128",
     "resnet18-amp-channels_last-B128",
     "set-bf16-math-non-reentrant-adamw-loop-default",
     "set-fp16-math-keep-adamw-fused-max_split_size_mb",

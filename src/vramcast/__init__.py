@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vramcast.api import predict, predict_batch_sizes
     from vramcast.calibration.api import calibrate
+    from vramcast.capacity import MaxBatch, max_batch
     from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
     from vramcast.gpus import GPUS, Gpu, find_gpu
     from vramcast.probing.api import probe
@@ -24,6 +25,8 @@ _HOME = {
     "predict": "api",
     "predict_batch_sizes": "api",
     "probe": "probing.api",
+    "max_batch": "capacity",
+    "MaxBatch": "capacity",
     "accuracy": "suites.api",
     "calibrate": "calibration.api",
     "Measurement": "records",

@@ -23,30 +23,42 @@ def between(low: int, a: Trace, high: int, b: Trace, size: int) -> list[int]:
     return [x + -(-(y - x) * part // whole) for x, y in zip(a.sizes, b.sizes, strict=True)]
 
 
+class Interpolated:
+    """Traces at some sizes, and at any size between two that line up; simulates where they do not."""
+
+    def __init__(self, trace_at: Callable[[int], Trace]) -> None:
+        self._trace_at = trace_at
+        self.traces: dict[int, Trace] = {}
+
+    def simulate(self, size: int) -> Trace:
+        if size not in self.traces:
+            self.traces[size] = self._trace_at(size)
+        return self.traces[size]
+
+    def at(self, size: int) -> tuple[Trace, list[int], bool]:
+        """(a trace with its events, its allocation sizes, whether it was itself simulated)."""
+        low = max((s for s in self.traces if s < size), default=None)
+        high = min((s for s in self.traces if s > size), default=None)
+        if size not in self.traces and low is not None and high is not None and line_up(self.traces[low], self.traces[high]):
+            return self.traces[low], between(low, self.traces[low], high, self.traces[high], size), False
+        trace = self.simulate(size)
+        return trace, trace.sizes, True
+
+    def refine(self, wanted: Sequence[int]) -> None:
+        """Halve the range of these sorted sizes until its ends line up."""
+        first, last = self.simulate(wanted[0]), self.simulate(wanted[-1])
+        if len(wanted) < 3 or len(self.traces) >= MAX_TRACES or line_up(first, last):
+            return
+        middle = (len(wanted) - 1) // 2
+        self.simulate(wanted[middle])
+        self.refine(wanted[: middle + 1])
+        self.refine(wanted[middle:])
+
+
 def over_sizes(sizes: Sequence[int], trace_at: Callable[[int], Trace]) -> Iterator[tuple[int, Trace, list[int], bool]]:
     """For every size: (size, a trace with its events, its allocation sizes, whether it was itself simulated)."""
     wanted = sorted(set(sizes))
-    traces = {wanted[0]: trace_at(wanted[0]), wanted[-1]: trace_at(wanted[-1])}
-    _refine(wanted, 0, len(wanted) - 1, traces, trace_at)
-    anchors = sorted(traces)
+    curve = Interpolated(trace_at)
+    curve.refine(wanted)
     for size in wanted:
-        if size in traces:
-            yield size, traces[size], traces[size].sizes, True
-            continue
-        high = next(a for a in anchors if a > size)
-        low = anchors[anchors.index(high) - 1]
-        if line_up(traces[low], traces[high]):
-            yield size, traces[low], between(low, traces[low], high, traces[high], size), False
-        else:
-            trace = trace_at(size)
-            yield size, trace, trace.sizes, True
-
-
-def _refine(wanted: list[int], i: int, j: int, traces: dict[int, Trace], trace_at: Callable[[int], Trace]) -> None:
-    """Halve the range until its ends line up."""
-    if j - i < 2 or len(traces) >= MAX_TRACES or line_up(traces[wanted[i]], traces[wanted[j]]):
-        return
-    middle = (i + j) // 2
-    traces[wanted[middle]] = trace_at(wanted[middle])
-    _refine(wanted, i, middle, traces, trace_at)
-    _refine(wanted, middle, j, traces, trace_at)
+        yield size, *curve.at(size)

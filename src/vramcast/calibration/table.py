@@ -6,7 +6,7 @@ defaults are used and the prediction's `limits` say so. No torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -66,10 +66,18 @@ def find(gpu: Gpu, torch_version: str) -> tuple[Calibration | None, list[str]]:
     same = [t for t in tables if _minor(t.torch_version) == _minor(torch_version)]
     near = [t for t in tables if all(SAME_TORCH[0] <= _minor(v) <= SAME_TORCH[1] for v in (t.torch_version, torch_version))]
     if same or near:
-        return (same or near)[0], []
+        return _merged(same or near), []
     if tables:
         return tables[0], [f"hidden allocations were measured under torch {tables[0].torch_version}, not {torch_version}"]
     return None, [_no_table(architecture)]
+
+
+def _merged(tables: list[Calibration]) -> Calibration:
+    """The first, with the convolutions that only the others know: a user's own table adds to the one that comes with vramcast."""
+    known: dict[str, list[int]] = {}
+    for table in reversed(tables):
+        known |= table.convolutions
+    return replace(tables[0], convolutions=known)
 
 
 def _no_table(architecture: str) -> str:

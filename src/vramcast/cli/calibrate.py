@@ -22,7 +22,8 @@ def run(workload: str | None, assignments: list[str], out: str | None, as_json: 
     gpus = nvml.gpu_states()
     if not gpus:
         raise EnvironmentProblem(
-            "There is no NVIDIA GPU here to calibrate.", "Run this on the machine with the GPU; predictions elsewhere then need its table."
+            "There is no NVIDIA GPU here to calibrate.",
+            "Run it on the machine with the GPU with --out FOLDER, and copy the table into the folder calibration of vramcast's cache here.",
         )
     kernels = None
     if workload is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+from vramcast.capacity import capacity_of
 from vramcast.gpus import GPUS
 from vramcast.units import format_bytes
 
@@ -25,7 +26,7 @@ def run(as_json: bool) -> None:
             gpu.name,
             f"{gpu.architecture} {gpu.capability[0]}.{gpu.capability[1]}",
             format_bytes(gpu.total_bytes),
-            format_bytes(gpu.usable_bytes),
+            format_bytes(capacity_of(gpu.name)),
             f"{gpu.bandwidth_bytes_per_second / 1e12:.2f} TB/s",
             f"{rate / 1e12:.0f} TFLOP/s" if rate else "no",
         )

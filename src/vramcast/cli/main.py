@@ -90,6 +90,31 @@ def probe(
     raise typer.Exit(run(workload, knobs or [], device, memory, warmup, steps, allocator, timeout, out, force, trace, as_json))
 
 
+@app.command(no_args_is_help=True)
+def max_batch(
+    workload: Annotated[str, typer.Argument(help="file.py:function, package.module:function, or a name of the zoo.")],
+    knobs: Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value, without batch_size.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="The GPU (see `vramcast gpus`).")] = None,
+    memory: Annotated[str | None, typer.Option(help="The allocator's budget, for example 24GiB.")] = None,
+    maximum: Annotated[int | None, typer.Option("--max", help="Look no further than this size.")] = None,
+    multiple_of: Annotated[int, typer.Option(help="Only multiples of this.")] = 1,
+    safety: Annotated[float, typer.Option(help="The fraction of the memory to leave free, for example 0.05.")] = 0.0,
+    global_batch: Annotated[int | None, typer.Option(help="Also give micro-batch and accumulation steps for this batch.")] = None,
+    confirm: Annotated[bool, typer.Option(help="Where there is a GPU: run the answer and the next size for real.")] = True,
+    allocator: Annotated[str | None, typer.Option(help="Allocator settings, as in PYTORCH_ALLOC_CONF (default: that variable).")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds after which the simulation is stopped.")] = 300.0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
+) -> None:
+    """Find the largest batch size that fits: predicted without a GPU, confirmed with one.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not even the smallest fits.
+    """
+    from vramcast.cli.max_batch import run
+
+    options = {"maximum": maximum, "multiple_of": multiple_of, "safety": safety, "global_batch": global_batch, "timeout": timeout}
+    raise typer.Exit(run(workload, knobs or [], gpu, memory, allocator, confirm, options, as_json))
+
+
 @app.command()
 def accuracy(
     suite: Annotated[list[str] | None, typer.Option(help="open, varied, settings, hf or zoo; may be given again (default: all).")] = None,
@@ -112,7 +137,7 @@ def accuracy(
 
 @app.command()
 def calibrate(
-    workload: Annotated[str | None, typer.Argument(help="Measure the kernels of this workload too (default: common layers).")] = None,
+    workload: Annotated[str | None, typer.Argument(help="Measure the kernels of this workload (default: common layers).")] = None,
     knobs: Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value.")] = None,
     out: Annotated[str | None, typer.Option(help="The table's folder (default: vramcast's cache, where predictions look first).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.api import Workload, memory_in_bytes, name_of
-from vramcast.errors import EnvironmentProblem, VramcastError
+from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.probing.manager import Prober, Progress
 from vramcast.probing.measurement import unfinished
 from vramcast.probing.run_folder import RunFolder
@@ -27,15 +27,19 @@ def probe(
     timeout: float = 600.0,
     out: str | Path | None = None,
     force: bool = False,
+    trace: bool = False,
     **knobs: Any,
 ) -> Measurement:
     """Run the workload's real steps in a fresh process and measure them.
 
     probe("train.py:build", batch_size=8) on the GPU, probe(build, device="cpu") without one. Failure is a value: see .outcome and .verdict.
     """
+    if trace and out is None:
+        raise UsageError("A trace needs a folder to be kept in.", "Give out=FOLDER with trace=True.")
     trial = make_trial(
-        workload, device=device, memory=memory, allocator=allocator, warmup=warmup, steps=steps, timeout=timeout, knobs=knobs, knobs_text={}
-    )
+        workload, device=device, memory=memory, allocator=allocator, warmup=warmup, steps=steps, timeout=timeout, knobs=knobs,
+        knobs_text={}, trace_folder=str(Path(out).absolute()) if trace and out is not None else None,
+    )  # fmt: skip
     folder = RunFolder(Path(out), force=force) if out is not None else None
     return run_trial(trial, folder, command=f"vramcast.probe({trial.workload!r})")
 

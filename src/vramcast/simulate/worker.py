@@ -64,6 +64,8 @@ def answer(request: dict[str, Any]) -> str:
     knobs = bind_knobs(function, request["knobs_text"], request["knobs"])
     if request["batch_sizes"] is not None:
         return _curve(request, session, function, knobs, budget, started)
+    if request.get("search") is not None:
+        return _search(request, session, function, knobs, budget, started)
     from vramcast.forecast import forecast
 
     trace = session.run(function, knobs, locate_all=request["trace"] is not None)
@@ -83,29 +85,32 @@ def _write_trace(request: dict[str, Any], simulated: Any, budget: Any, knobs: di
     write_files(Path(request["trace"]), trace, make_snapshot(trace, budget.capacity_bytes), force=request["force"])
 
 
-def _curve(request: dict[str, Any], session: Any, function: Any, knobs: dict[str, Any], budget: Any, started: float) -> str:
-    from vramcast.forecast import batch_size_point
-    from vramcast.interpolate import over_sizes
-    from vramcast.parallel import in_parallel
-    from vramcast.records import BatchSizeCurve
-
+def _trace_maker(request: dict[str, Any], session: Any, function: Any, knobs: dict[str, Any], limits: set[str]) -> Any:
+    """How to simulate one batch size; what is not modelled is added to `limits`."""
     if "batch_size" not in knobs:
         raise WorkloadError(f"{request['workload']} has no knob batch_size.", "Give the function a keyword argument batch_size.")
     if "batch_size" in {**request["knobs"], **request["knobs_text"]}:
-        raise WorkloadError("Both batch_size and a list of batch sizes were given.", "Give one of them.")
-    limits: set[str] = set(budget.limits())
+        raise WorkloadError("batch_size was given, but it is what is searched or listed.", "Leave it out.")
 
     def trace_at(batch_size: int) -> Any:
         trace = session.run(function, {**knobs, "batch_size": batch_size}, steps=3, locate=False)
         limits.update(trace.notes)
         return trace
 
-    sizes_and_traces = list(over_sizes(request["batch_sizes"], trace_at))
-    points = in_parallel(
-        lambda item: batch_size_point(item[0], item[1].events, item[2], budget, simulated=item[3]), sizes_and_traces
-    )
+    return trace_at
+
+
+def _curve(request: dict[str, Any], session: Any, function: Any, knobs: dict[str, Any], budget: Any, started: float) -> str:
     import torch
 
+    from vramcast.forecast import batch_size_point
+    from vramcast.interpolate import over_sizes
+    from vramcast.parallel import in_parallel
+    from vramcast.records import BatchSizeCurve
+
+    limits: set[str] = set(budget.limits())
+    sizes_and_traces = list(over_sizes(request["batch_sizes"], _trace_maker(request, session, function, knobs, limits)))
+    points = in_parallel(lambda item: batch_size_point(item[0], item[1].events, item[2], budget, simulated=item[3]), sizes_and_traces)
     return BatchSizeCurve(
         workload=request["workload"],
         gpu=request["gpu"],
@@ -115,6 +120,34 @@ def _curve(request: dict[str, Any], session: Any, function: Any, knobs: dict[str
         torch_version=torch.__version__,
         seconds=time.perf_counter() - started,
     ).to_json()
+
+
+def _search(request: dict[str, Any], session: Any, function: Any, knobs: dict[str, Any], budget: Any, started: float) -> str:
+    import torch
+
+    from vramcast.forecast import forecast
+    from vramcast.simulate.largest import Search
+
+    limits: set[str] = set(budget.limits())
+    trace_at = _trace_maker(request, session, function, knobs, limits)
+    found = Search(trace_at, budget, **request["search"]).run()
+    smallest = None
+    if found["largest"] is None:
+        size = request["search"]["step"]
+        trace = session.run(function, {**knobs, "batch_size": size})
+        smallest = forecast(trace, budget, workload=request["workload"], knobs={}, seconds=0.0).to_dict()
+    shown = {key: value if isinstance(value, int | float | str | bool | None) else str(value) for key, value in knobs.items()}
+    return json.dumps(
+        {
+            **found,
+            "smallest": smallest,
+            "knobs": {key: value for key, value in shown.items() if key != "batch_size"},
+            "capacity_bytes": budget.capacity_bytes,
+            "limits": sorted(limits),
+            "torch_version": torch.__version__,
+            "seconds": time.perf_counter() - started,
+        }
+    )
 
 
 def end_with_the_parent() -> None:

@@ -1,0 +1,270 @@
+"""The largest batch: predicted without a GPU, confirmed with one. The Python face of `vramcast max-batch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramcast.api import DEFAULT_TIMEOUT_SECONDS, Workload, make_request, memory_in_bytes
+from vramcast.errors import UsageError
+from vramcast.gpus import find_gpu
+from vramcast.records import VERSION, JsonRecord, LargeTensor, Measurement, Prediction
+from vramcast.search import accumulation, memory_law
+from vramcast.simulate import build
+from vramcast.simulate.largest import COMFORTABLE_RATIOS
+from vramcast.simulate.runner import simulate
+
+LAW_FROM = 0.2  # of the largest: below, the peak may lie in the optimizer step and not move with the batch
+Measure = Callable[[int], Measurement]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One batch size, predicted or really run."""
+
+    batch_size: int
+    source: str  # predicted or measured
+    outcome: str  # ok, out_of_memory, ...
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    num_alloc_retries: int | None
+    step_seconds: float | None = None
+    simulated: bool = True  # False where it was interpolated between simulated ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryLaw:
+    intercept_bytes: int
+    bytes_per_sample: int
+    largest_residual: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    batch_size: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxBatch(JsonRecord):
+    """What `vramcast max-batch` found. Only sizes with a measured attempt were really run."""
+
+    workload: str
+    knobs: dict[str, Any]
+    gpu: str | None
+    capacity_bytes: int
+    largest_batch: int | None
+    first_failing_batch: int | None
+    confirmed: bool
+    attempts: list[Attempt]
+    allocated_law: MemoryLaw | None
+    reserved_law: MemoryLaw | None
+    recommended: Choice | None
+    conservative: Choice | None
+    micro_batch: int | None = None
+    accumulation_steps: int | None = None
+    global_batch: int | None = None
+    notes: list[str] = field(default_factory=list)
+    limits: list[str] = field(default_factory=list)
+    largest_tensors: list[LargeTensor] = field(default_factory=list)  # where not even the smallest batch fits
+    missing_bytes: int | None = None
+    torch_version: str = ""
+    seconds: float = 0.0
+    source: str = "searched"
+    version: int = VERSION
+
+
+def max_batch(
+    workload: Workload,
+    *,
+    gpu: str | None = None,
+    memory: str | int | None = None,
+    allocator: str | None = None,
+    maximum: int | None = None,
+    multiple_of: int = 1,
+    safety: float = 0.0,
+    global_batch: int | None = None,
+    measure: Measure | None = None,
+    timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    knobs_text: Mapping[str, str] | None = None,
+    **knobs: Any,
+) -> MaxBatch:
+    """The largest batch size that fits. `measure` runs one batch size for real; without it the answer is a prediction and says so."""
+    request = search_request(
+        workload, gpu=gpu, memory=memory, allocator=allocator, maximum=maximum, multiple_of=multiple_of, safety=safety,
+        knobs=knobs, knobs_text=knobs_text or {},
+    )  # fmt: skip
+    _positive("--global-batch", global_batch)
+    build.build()
+    found = simulate(request, timeout)
+    attempts = [_predicted(point) for point in found["attempts"]]
+    largest, failing, confirmed, notes = found["largest"], found["first_failing"], False, _notes(found)
+    if measure is not None and largest is not None:
+        limit = None if maximum is None else maximum // multiple_of * multiple_of
+        largest, failing, measured = confirm(largest, failing, measure, step=multiple_of, limit=limit)
+        attempts += measured
+        confirmed = largest is not None and any(a.batch_size == largest and a.outcome == "ok" for a in measured)
+    return _result(request, found, attempts, largest, failing, confirmed, notes, global_batch)
+
+
+def search_request(
+    workload: Workload,
+    *,
+    gpu: str | None,
+    memory: str | int | None,
+    allocator: str | None,
+    maximum: int | None,
+    multiple_of: int,
+    safety: float,
+    knobs: Mapping[str, Any],
+    knobs_text: Mapping[str, str],
+) -> dict[str, Any]:
+    _positive("--max", maximum)
+    _positive("--multiple-of", multiple_of)
+    if not 0 <= safety < 1:
+        raise UsageError(f"--safety is a fraction of the memory, from 0 to below 1, not {safety:g}.", "For example --safety 0.05.")
+    if gpu is None and memory is None:
+        raise UsageError("How much memory there is, is not known.", "Give --gpu NAME or --memory SIZE.")
+    request = make_request(workload, gpu=gpu, memory=memory, allocator=allocator, knobs=knobs, knobs_text=knobs_text, batch_sizes=None)
+    if safety:
+        request["memory_bytes"] = int((1 - safety) * (memory_in_bytes(memory) or capacity_of(gpu)))
+    return {**request, "search": {"step": multiple_of, "maximum": maximum}}
+
+
+def capacity_of(gpu: str | None) -> int:
+    """What the allocator may take of this GPU."""
+    from importlib.metadata import version
+
+    from vramcast.allocator.settings import AllocatorSettings
+    from vramcast.calibration.table import find
+    from vramcast.forecast import Budget
+
+    assert gpu is not None
+    known = find_gpu(gpu)
+    budget = Budget(gpu=known, memory_bytes=None, settings=AllocatorSettings.parse(""), calibration=find(known, version("torch"))[0])
+    assert budget.capacity_bytes is not None
+    return budget.capacity_bytes
+
+
+def confirm(
+    predicted: int, failing: int | None, measure: Measure, *, step: int, limit: int | None
+) -> tuple[int | None, int | None, list[Attempt]]:
+    """(largest that ran, next that did not, attempts): the predicted one, then its neighbour; further only if reality disagrees."""
+    attempts: list[Attempt] = []
+
+    def runs(size: int) -> bool:
+        attempts.append(_measured(measure(size)))
+        return attempts[-1].outcome == "ok"
+
+    size = predicted
+    if runs(size):
+        above = size + step
+        while (limit is None or above <= limit) and not (failing is None and size == predicted):
+            if not runs(above):
+                return size, above, attempts
+            size, above = above, above + step
+        return size, None, attempts
+    while size > step:
+        size -= step
+        if runs(size):
+            return size, size + step, attempts
+    return None, size, attempts
+
+
+def _result(
+    request: dict[str, Any],
+    found: dict[str, Any],
+    attempts: list[Attempt],
+    largest: int | None,
+    failing: int | None,
+    confirmed: bool,
+    notes: list[str],
+    global_batch: int | None,
+) -> MaxBatch:
+    law_points = [p for p in found["attempts"] if p["fits"] and p["batch_size"] >= (found["largest"] or 0) * LAW_FROM]
+    micro = accumulation(global_batch, largest) if global_batch is not None and largest is not None else (None, None)
+    smallest = Prediction.from_dict(found["smallest"]) if found["smallest"] is not None else None
+    capacity = found["capacity_bytes"]
+    return MaxBatch(
+        workload=request["workload"],
+        knobs=found["knobs"],
+        gpu=request["gpu"],
+        capacity_bytes=capacity,
+        largest_batch=largest,
+        first_failing_batch=failing,
+        confirmed=confirmed,
+        attempts=attempts,
+        allocated_law=_law(law_points, "peak_allocated_bytes"),
+        reserved_law=_law(law_points, "peak_reserved_bytes"),
+        recommended=_choice(attempts, capacity, largest, COMFORTABLE_RATIOS[0], "the rest is for fragmentation in long runs"),
+        conservative=_choice(attempts, capacity, largest, COMFORTABLE_RATIOS[1], "the rest is for longer inputs and other software too"),
+        micro_batch=micro[0],
+        accumulation_steps=micro[1],
+        global_batch=global_batch,
+        notes=notes,
+        limits=found["limits"],
+        largest_tensors=smallest.largest_tensors[:3] if smallest else [],
+        missing_bytes=smallest.peak_reserved_bytes - capacity if smallest else None,
+        torch_version=found["torch_version"],
+        seconds=found["seconds"],
+    )
+
+
+def _notes(found: dict[str, Any]) -> list[str]:
+    notes = []
+    if found["fits_beyond"]:
+        sizes = ", ".join(map(str, found["fits_beyond"]))
+        notes.append(f"not monotone: {found['first_failing']} does not fit but {sizes} would (fragmentation)")
+    edge = next((p for p in found["attempts"] if p["batch_size"] == found["largest"] and p["num_alloc_retries"]), None)
+    if edge is not None:
+        notes.append(f"{found['largest']} fits only because the allocator empties its cache (retries: {edge['num_alloc_retries']}): slower")
+    return notes
+
+
+def _predicted(point: dict[str, Any]) -> Attempt:
+    return Attempt(
+        batch_size=point["batch_size"],
+        source="predicted",
+        outcome="ok" if point["fits"] else "out_of_memory",
+        peak_allocated_bytes=point["peak_allocated_bytes"],
+        peak_reserved_bytes=point["peak_reserved_bytes"],
+        num_alloc_retries=point["num_alloc_retries"],
+        simulated=point["simulated"],
+    )
+
+
+def _measured(m: Measurement) -> Attempt:
+    return Attempt(
+        batch_size=m.knobs["batch_size"],
+        source="measured",
+        outcome=m.outcome,
+        peak_allocated_bytes=m.peak_allocated_bytes,
+        peak_reserved_bytes=m.peak_reserved_bytes,
+        num_alloc_retries=m.num_alloc_retries,
+        step_seconds=m.times.median_seconds if m.times else None,
+    )
+
+
+def _law(points: list[dict[str, Any]], field_name: str) -> MemoryLaw | None:
+    law = memory_law([(p["batch_size"], p[field_name]) for p in points])
+    if law is None:
+        return None
+    return MemoryLaw(
+        intercept_bytes=round(law.intercept_bytes), bytes_per_sample=round(law.bytes_per_sample), largest_residual=law.largest_residual
+    )
+
+
+def _choice(attempts: list[Attempt], capacity: int, largest: int | None, ratio: float, why: str) -> Choice | None:
+    """The largest size looked at whose reserved memory stays below a fraction of what there is."""
+    known = {a.batch_size: a.peak_reserved_bytes for a in attempts if a.outcome == "ok" and a.peak_reserved_bytes is not None}
+    sizes = [size for size, reserved in known.items() if reserved <= ratio * capacity and (largest is None or size <= largest)]
+    if not sizes:
+        return None
+    size = max(sizes)
+    return Choice(batch_size=size, reason=f"takes {100 * known[size] / capacity:.0f} % of the memory there is; {why}")
+
+
+def _positive(name: str, value: int | None) -> None:
+    if value is not None and (type(value) is not int or value < 1):
+        raise UsageError(f"{name} must be a whole number from 1 on, not {value}.", f"For example {name} 8.")

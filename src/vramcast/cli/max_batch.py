@@ -1,0 +1,78 @@
+"""`vramcast max-batch`."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from vramcast import nvml
+from vramcast.api import memory_in_bytes
+from vramcast.capacity import MaxBatch, Measure, max_batch
+from vramcast.cli.progress import sign_of_life
+from vramcast.errors import UsageError
+from vramcast.gpus import find_gpu
+from vramcast.probing.manager import Prober
+from vramcast.probing.trial import Trial
+from vramcast.workload import split_assignments
+
+DOES_NOT_FIT = 3
+WARMUP_STEPS, MEASURE_STEPS = 2, 4
+
+
+def run(
+    workload: str,
+    assignments: list[str],
+    gpu: str | None,
+    memory: str | None,
+    allocator: str | None,
+    confirm: bool,
+    options: dict[str, Any],
+    as_json: bool,
+) -> int:
+    knobs = split_assignments(assignments)
+    with ExitStack() as stack:
+        measure = None
+        if confirm and can_confirm(gpu):
+            measure = _measure(stack.enter_context(Prober()), workload, knobs, memory_in_bytes(memory), allocator)
+        with sign_of_life("Searching"):
+            result = max_batch(workload, gpu=gpu, memory=memory, allocator=allocator, measure=measure, knobs_text=knobs, **options)
+    _show(result, as_json)
+    return DOES_NOT_FIT if result.largest_batch is None else 0
+
+
+def can_confirm(gpu: str | None) -> bool:
+    """Where the GPU here is the one that is asked about."""
+    here = nvml.gpu_states()
+    if not here:
+        return False
+    try:
+        return gpu is None or find_gpu(here[0].name).name == find_gpu(gpu).name
+    except UsageError:
+        return False
+
+
+def _measure(prober: Prober, workload: str, knobs: dict[str, str], cap: int | None, allocator: str | None) -> Measure:
+    def measure(batch_size: int) -> Any:
+        trial = Trial(
+            workload=workload,
+            knobs={"batch_size": batch_size},
+            knobs_text=knobs,
+            memory_cap_bytes=cap,
+            allocator=allocator,
+            warmup_steps=WARMUP_STEPS,
+            measure_steps=MEASURE_STEPS,
+        )
+        return prober.run(trial)
+
+    return measure
+
+
+def _show(result: MaxBatch, as_json: bool) -> None:
+    if as_json:
+        print(result.to_json())
+        return
+    from rich.console import Console
+
+    from vramcast.report.largest import show_max_batch
+
+    show_max_batch(result, Console())

@@ -1,0 +1,87 @@
+"""The largest batch in the terminal: the answer, the search, the law behind it, what to choose."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from vramcast.capacity import Attempt, MaxBatch, MemoryLaw
+from vramcast.units import format_bytes, format_seconds
+
+BAR_WIDTH = 40
+
+
+def show_max_batch(result: MaxBatch, console: Console) -> None:
+    console.print(Panel(_answer(result), title=Text(result.workload), title_align="left"))
+    console.print(_attempts(result))
+    if result.largest_batch is None:
+        console.print(_in_the_way(result))
+    for name, law in (("allocated", result.allocated_law), ("reserved", result.reserved_law)):
+        if law is not None:
+            console.print(Text(_law(name, law)))
+    for name, choice in (("recommended", result.recommended), ("conservative", result.conservative)):
+        if choice is not None:
+            console.print(Text(f"{name}: {choice.batch_size} ({choice.reason})"))
+    if result.global_batch is not None and result.micro_batch is not None:
+        console.print(Text(f"a batch of {result.global_batch}: {result.accumulation_steps} steps of {result.micro_batch}"))
+    for note in result.notes:
+        console.print(Text(f"note: {note}", style="yellow"))
+    for limit in result.limits:
+        console.print(Text(f"not modelled: {limit}", style="yellow"))
+    how = "Sizes marked measured were run on the GPU" if result.confirmed else "All numbers are predicted"
+    console.print(Text(f"\n{how} (torch {result.torch_version}, {result.seconds:.1f} s to predict).", style="bright_black"))
+
+
+def _answer(result: MaxBatch) -> Text:
+    where = f"{result.gpu or 'the given memory'} ({format_bytes(result.capacity_bytes)} for the allocator)"
+    if result.largest_batch is None:
+        missing = "" if result.missing_bytes is None else f": {format_bytes(result.missing_bytes)} are missing"
+        return Text(f"✗ not even {result.first_failing_batch} fits on {where}{missing}", style="bold red")
+    source = "measured" if result.confirmed else "predicted"
+    beyond = "the limit given" if result.first_failing_batch is None else f"{result.first_failing_batch} does not fit"
+    return Text(f"✓ largest batch on {where}: {result.largest_batch} ({source}); {beyond}", style="bold green")
+
+
+def _attempts(result: MaxBatch) -> Table:
+    table = Table(title="Search", title_justify="left", box=None, pad_edge=False)
+    for column in ("batch", "outcome", "allocated", "reserved", "of memory", "retries", "step", "source"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for attempt in sorted(result.attempts, key=lambda a: (a.batch_size, a.source)):
+        table.add_row(*_cells(attempt, result.capacity_bytes))
+    return table
+
+
+def _cells(a: Attempt, capacity: int) -> list[Text | str]:
+    fits = a.outcome == "ok"
+    share = None if a.peak_reserved_bytes is None else a.peak_reserved_bytes / capacity
+    bar = "" if share is None else "█" * min(BAR_WIDTH, round(BAR_WIDTH * share))
+    source = a.source if a.simulated else "interpolated"
+    return [
+        str(a.batch_size),
+        Text("ok" if fits else a.outcome.replace("_", " "), style="green" if fits else "red"),
+        "" if a.peak_allocated_bytes is None else format_bytes(a.peak_allocated_bytes),
+        "" if a.peak_reserved_bytes is None else format_bytes(a.peak_reserved_bytes),
+        "" if share is None else f"{100 * share:.1f} %",
+        "" if a.num_alloc_retries is None else str(a.num_alloc_retries),
+        "" if a.step_seconds is None else format_seconds(a.step_seconds),
+        source,
+        Text(bar, style="green" if fits else "red"),
+    ]
+
+
+def _in_the_way(result: MaxBatch) -> Table:
+    table = Table(title="\nLargest in memory at the smallest batch", title_justify="left", box=None, pad_edge=False)
+    for column in ("size", "what", "where"):
+        table.add_column(column, justify="right" if column == "size" else "left", overflow="fold")
+    for t in result.largest_tensors:
+        what = f"{t.category.replace('_', ' ')} {t.name} {t.dtype}{t.shape}"
+        table.add_row(format_bytes(t.num_bytes), Text(what), Text(f"{t.module} {t.source}".strip()))
+    return table
+
+
+def _law(name: str, law: MemoryLaw) -> str:
+    fit = f"off by at most {100 * law.largest_residual:.1f} % over the sizes above"
+    return f"{name} = {format_bytes(law.intercept_bytes)} + {format_bytes(law.bytes_per_sample)} per sample ({fit})"

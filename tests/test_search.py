@@ -1,0 +1,51 @@
+"""The largest size that fits, by rule and against a plain scan."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramcast.search import accumulation, largest_fitting, memory_law
+
+
+@given(low=st.integers(1, 20), step=st.integers(1, 7), count=st.integers(1, 60), edge=st.integers(0, 500))
+def test_where_memory_grows_it_finds_what_a_scan_finds(low: int, step: int, count: int, edge: int) -> None:
+    sizes = [low + i * step for i in range(count)]
+    found = largest_fitting(lambda size: size <= edge, low=low, high=sizes[-1] + step - 1, step=step)
+    fitting = [size for size in sizes if size <= edge]
+    failing = [size for size in sizes if size > edge]
+    assert found.largest == (fitting[-1] if fitting else None)
+    assert found.first_failing == (failing[0] if failing else None)
+    assert found.fits_beyond == []
+
+
+def test_it_asks_few_questions() -> None:
+    asked: list[int] = []
+    largest_fitting(lambda size: asked.append(size) is None and size <= 700, low=1, high=1000, step=1)
+    assert len(asked) <= 2 + 10 + 3
+
+
+def test_a_size_that_fits_above_one_that_does_not_is_noticed() -> None:
+    found = largest_fitting(lambda size: size <= 10 or size == 14, low=1, high=100, step=1)
+    assert (found.largest, found.first_failing, found.fits_beyond) == (10, 11, [14])
+
+
+PARTS = [(256, 23, (16, 16)), (256, 300, (256, 1)), (7, 4, (1, 7)), (96, 48, (48, 2))]
+
+
+@pytest.mark.parametrize(("global_batch", "largest", "expected"), PARTS)
+def test_a_global_batch_is_made_of_the_largest_equal_parts_that_fit(global_batch: int, largest: int, expected: tuple[int, int]) -> None:
+    assert accumulation(global_batch, largest) == expected
+
+
+def test_document_000_mistakes_its_first_row_for_the_overhead() -> None:
+    """14.62 GB at batch 32 is mostly activations: the law through all its rows has an intercept of 2.6 GB."""
+    rows = {32: 14.62, 40: 17.55, 48: 20.42, 56: 23.35, 64: 26.30, 72: 29.32, 80: 32.29, 88: 35.32, 96: 38.28, 104: 41.30, 112: 44.28}
+    rows[114] = 45.04
+    law = memory_law([(size, round(gigabytes * 1e9)) for size, gigabytes in rows.items()])
+    assert law is not None
+    assert law.intercept_bytes == pytest.approx(2.61e9, abs=0.02e9)
+    assert law.bytes_per_sample == pytest.approx(0.3717e9, abs=0.0005e9)
+    assert law.largest_residual < 0.01
+    assert memory_law([(8, 100)]) is None
