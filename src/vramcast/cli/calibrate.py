@@ -23,7 +23,7 @@ def run(workload: str | None, assignments: list[str], out: str | None, as_json: 
     if not gpus:
         raise EnvironmentProblem(
             "There is no NVIDIA GPU here to calibrate.",
-            "Run it on the machine with the GPU with --out FOLDER, and copy the table into the folder calibration of vramcast's cache here.",
+            "Run it on the machine with the GPU with --out FOLDER, and copy the table into calibration/ in vramcast's cache here.",
         )
     kernels = None
     if workload is not None:
