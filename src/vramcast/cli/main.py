@@ -115,6 +115,24 @@ def max_batch(
     raise typer.Exit(run(workload, knobs or [], gpu, memory, allocator, confirm, options, as_json))
 
 
+@app.command(no_args_is_help=True)
+def fit(
+    runs: Annotated[list[str], typer.Argument(help="Folders of vramcast probe, or a CSV table of runs.")],
+    terms: Annotated[str | None, typer.Option(help="With commas: constant, per_sample, per_token, per_token_and_length, your own.")] = None,
+    term: Annotated[list[str] | None, typer.Option(help="A term of your own: name=expression of knobs; may be given again.")] = None,
+    by: Annotated[str | None, typer.Option(help="One law for every value of this knob.")] = None,
+    at: Annotated[list[str] | None, typer.Option(help="Only say what the law gives here: key=value; may be given again.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON list on stdout, nothing else.")] = False,
+) -> None:
+    """Fit a law for memory to measured runs, with the error each run has when it is left out.
+
+    Exit codes: 0 done, 2 wrong usage or a question outside what was measured.
+    """
+    from vramcast.cli.fit import run
+
+    raise typer.Exit(run(runs, terms, term or [], by, at or [], as_json))
+
+
 @app.command()
 def accuracy(
     suite: Annotated[list[str] | None, typer.Option(help="open, varied, settings, hf or zoo; may be given again (default: all).")] = None,

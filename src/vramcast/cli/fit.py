@@ -1,0 +1,108 @@
+"""`vramcast fit`."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vramcast.errors import UsageError
+from vramcast.fitting import TERMS, MemoryFit, Point, fit
+from vramcast.probing.run_folder import read_measurement
+from vramcast.units import GiB, MiB
+from vramcast.workload import split_assignments
+
+UNITS = {"_bytes": 1, "_mib": MiB, "_gib": GiB}
+QUANTITIES = ("allocated", "reserved", "overhead", "capacity")
+
+
+def run(runs: list[str], term_names: str | None, own_terms: list[str], by: str | None, at: list[str], as_json: bool) -> int:
+    points = [point for text in runs for point in read_points(Path(text), by)]
+    fits = fit(points, _terms(term_names, own_terms))
+    if at:
+        _answer(fits, at)
+        return 0
+    if as_json:
+        print(json.dumps([found.to_dict() for found in fits]))
+        return 0
+    from rich.console import Console
+
+    from vramcast.report.fits import show_fit
+
+    for found in fits:
+        show_fit(found, Console())
+    return 0
+
+
+def _answer(fits: Sequence[MemoryFit], at: list[str]) -> None:
+    if len(fits) != 1:
+        raise UsageError(f"--at asks one law, and there are {len(fits)}.", "Give the runs of one group.")
+    try:
+        knobs = {name: float(value) for name, value in split_assignments(at).items()}
+    except ValueError:
+        raise UsageError(f"--at {' '.join(at)!r} holds something that is no number.", "For example --at batch_size=24.") from None
+    print(fits[0].at(knobs))
+
+
+def _terms(names: str | None, own: list[str]) -> dict[str, str] | None:
+    if names is None and not own:
+        return None
+    mine = split_assignments(own)
+    wanted = names.split(",") if names is not None else ["constant", *mine]
+    unknown = [name for name in wanted if name not in {**TERMS, **mine}]
+    if unknown:
+        raise UsageError(f"There is no term {unknown[0]!r}.", f"Terms: {', '.join(TERMS)}, or your own with --term name=expression.")
+    return {name: {**TERMS, **mine}[name] for name in wanted}
+
+
+def read_points(path: Path, by: str | None) -> list[Point]:
+    if path.suffix == ".csv":
+        return _from_table(path, by)
+    m = read_measurement(path)
+    if m.outcome == "ok" and (m.peak_allocated_bytes is None or m.peak_reserved_bytes is None):
+        raise UsageError(f"{path} measured no GPU memory (it ran on the {m.device}).", "Fit runs that were made on a GPU.")
+    point = Point(
+        name=path.name,
+        knobs=m.knobs,
+        allocated_bytes=m.peak_allocated_bytes or 0,
+        reserved_bytes=m.peak_reserved_bytes or 0,
+        outcome=m.outcome,
+        capacity_bytes=m.capacity_bytes,
+        group=str(m.knobs.get(by, "")) if by else "",
+    )
+    return [point]
+
+
+def _from_table(path: Path, by: str | None) -> list[Point]:
+    """A table with columns name, group, knobs, and sizes such as reserved_gib; allocated, or the overhead between the two."""
+    try:
+        rows = list(csv.DictReader(path.read_text().splitlines()))
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        raise UsageError(f"{path} cannot be read: {problem}.", "Give a CSV file with a header line.") from None
+    if not rows:
+        raise UsageError(f"{path} holds no rows.", "Give a CSV file with a header line and a line for every run.")
+    return [_point(path, number, row, by) for number, row in enumerate(rows, 2)]
+
+
+def _point(path: Path, line: int, row: dict[str, Any], by: str | None) -> Point:
+    try:
+        sizes = {q: float(row[q + u]) * scale for q in QUANTITIES for u, scale in UNITS.items() if row.get(q + u) not in (None, "")}
+        taken = {"name", "group", "outcome", *(q + u for q in QUANTITIES for u in UNITS)}
+        knobs = {key: float(value) for key, value in row.items() if key not in taken and value not in (None, "")}
+        allocated = sizes["allocated"] if "allocated" in sizes else sizes["reserved"] - sizes["overhead"]
+        return Point(
+            name=row.get("name") or f"line {line}",
+            knobs=knobs,
+            allocated_bytes=round(allocated),
+            reserved_bytes=round(sizes["reserved"]),
+            outcome=row.get("outcome") or "ok",
+            capacity_bytes=round(sizes["capacity"]) if "capacity" in sizes else None,
+            group=str(knobs.get(by, "")) if by else row.get("group") or "",
+        )
+    except (KeyError, ValueError, TypeError) as problem:
+        raise UsageError(
+            f"{path}, line {line} has no usable numbers: {problem}.",
+            "Columns: name, group, knobs, reserved_gib, and allocated_gib or overhead_mib.",
+        ) from None

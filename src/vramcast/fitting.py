@@ -1,0 +1,225 @@
+"""A law for measured memory: named terms, least squares, honest errors. No torch.
+
+    allocated = sum of coefficient x term(knobs)        reserved = allocated + overhead
+
+Every in-sample error has its leave-one-out error beside it: a law that was fitted to a row says little about it.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vramcast.errors import UsageError
+from vramcast.records import VERSION, JsonRecord
+
+TERMS = {
+    "constant": "1",
+    "per_sample": "batch_size",
+    "per_token": "batch_size * seq_len",
+    "per_token_and_length": "batch_size * seq_len ** 2",
+}
+_OPERATORS: dict[type[ast.AST], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+LARGEST_POWER = 8
+NEAR = 0.03  # how near to a whole number a coefficient of bytes is taken to mean one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One run: its knobs and what was measured."""
+
+    name: str
+    knobs: Mapping[str, Any]
+    allocated_bytes: int
+    reserved_bytes: int
+    outcome: str = "ok"
+    capacity_bytes: int | None = None
+    group: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedRow:
+    name: str
+    measured_reserved_bytes: int
+    fitted_reserved_bytes: int
+    error_percent: float
+    left_out_error_percent: float | None  # of a law fitted without this row; None where that is impossible
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knob:
+    name: str
+    share: float  # of the memory of the largest run that goes when this knob goes to its smallest value
+    smallest: float
+    largest: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryFit(JsonRecord):
+    """What `vramcast fit` found for one group of runs."""
+
+    group: str
+    terms: dict[str, str]
+    coefficients: dict[str, float]
+    overhead_bytes: int  # reserved minus allocated: the median
+    rows: list[FittedRow]
+    knobs: list[Knob]
+    left_out: dict[str, str] = field(default_factory=dict)  # runs that were not used, and why
+    notes: list[str] = field(default_factory=list)
+    source: str = "fitted"
+    version: int = VERSION
+
+    def at(self, knobs: Mapping[str, float]) -> int:
+        """Reserved bytes by the law; refused outside what was measured."""
+        for knob in self.knobs:
+            value = knobs.get(knob.name)
+            if value is None or not knob.smallest <= value <= knob.largest:
+                raise UsageError(
+                    f"The law was fitted for {knob.name} from {knob.smallest:g} to {knob.largest:g}, not for {value}.",
+                    "Measure a run there, or ask vramcast predict, which simulates it.",
+                )
+        return round(sum(self.coefficients[n] * evaluate(text, knobs) for n, text in self.terms.items())) + self.overhead_bytes
+
+
+def evaluate(expression: str, knobs: Mapping[str, Any]) -> float:
+    """Arithmetic with knobs' names; nothing else is run."""
+    try:
+        return _value(ast.parse(expression, mode="eval").body, knobs)
+    except (SyntaxError, ValueError, ZeroDivisionError, OverflowError, RecursionError) as problem:
+        raise UsageError(f"The term {expression!r} cannot be computed: {problem}.", "Write knobs and numbers with + - * / **.") from None
+
+
+def _value(node: ast.AST, knobs: Mapping[str, Any]) -> float:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        return float(node.value)
+    if isinstance(node, ast.Name):
+        value = knobs.get(node.id)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise UsageError(f"A term names {node.id!r}, which is no number among the knobs.", f"Knobs: {', '.join(knobs)}.")
+        return float(value)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        left, right = _value(node.left, knobs), _value(node.right, knobs)
+        if isinstance(node.op, ast.Pow) and abs(right) > LARGEST_POWER:
+            raise ValueError(f"a power of {right:g}")
+        return float(_OPERATORS[type(node.op)](left, right))
+    raise ValueError(f"{ast.unparse(node)!r} is not arithmetic")
+
+
+def fit(points: Sequence[Point], terms: Mapping[str, str] | None = None) -> list[MemoryFit]:
+    """One law for each group of runs."""
+    groups = sorted({point.group for point in points})
+    return [_fit_group(group, [p for p in points if p.group == group], terms) for group in groups]
+
+
+def _fit_group(group: str, points: Sequence[Point], terms: Mapping[str, str] | None) -> MemoryFit:
+    left_out = {p.name: why for p in points if (why := _unusable(p))}
+    used = [p for p in points if p.name not in left_out]
+    if not used:
+        raise UsageError(f"No run of {group or 'these'} can be fitted: {'; '.join(left_out.values())}.", "Measure smaller sizes first.")
+    chosen = dict(terms) if terms is not None else default_terms(used)
+    matrix = np.array([[evaluate(text, p.knobs) for text in chosen.values()] for p in used])
+    allocated = np.array([p.allocated_bytes for p in used], dtype=float)
+    coefficients = _solve(matrix, allocated)
+    overhead = round(statistics.median(p.reserved_bytes - p.allocated_bytes for p in used))
+    return MemoryFit(
+        group=group,
+        terms=chosen,
+        coefficients=dict(zip(chosen, map(float, coefficients), strict=True)),
+        overhead_bytes=overhead,
+        rows=[_row(i, used, matrix, allocated, coefficients, overhead) for i in range(len(used))],
+        knobs=_ranked_knobs(used, chosen, coefficients),
+        left_out=left_out,
+        notes=_notes(used, chosen, coefficients),
+    )
+
+
+def _unusable(point: Point) -> str | None:
+    if point.outcome != "ok":
+        return f"{point.name} ended with {point.outcome}"
+    if point.capacity_bytes is not None and point.reserved_bytes > point.capacity_bytes:
+        return f"{point.name} reserved more than the card has: it was paging, and its numbers are of that"
+    return None
+
+
+def default_terms(points: Sequence[Point]) -> dict[str, str]:
+    """A constant, and as many of the others as differ between the runs and as the runs can tell apart."""
+    chosen = {"constant": TERMS["constant"]}
+    knobs = [p.knobs for p in points]
+    if len({k.get("batch_size") for k in knobs}) < 2 and len({k.get("seq_len") for k in knobs}) < 2:
+        return chosen
+    lengths = {k.get("seq_len") for k in knobs}
+    names = ["per_sample"] if len(lengths) < 2 else ["per_token"] if len(lengths) < 3 else ["per_token", "per_token_and_length"]
+    for name in names:
+        if len(chosen) + 1 < len(points) or (len(chosen) == 1 and len(points) > 1):
+            chosen[name] = TERMS[name]
+    return chosen
+
+
+def _solve(matrix: Any, values: Any) -> Any:
+    scale = np.abs(matrix).max(axis=0)
+    scale[scale == 0] = 1.0
+    solution, *_ = np.linalg.lstsq(matrix / scale, values, rcond=None)
+    return solution / scale
+
+
+def _row(index: int, points: Sequence[Point], matrix: Any, allocated: Any, coefficients: Any, overhead: int) -> FittedRow:
+    point = points[index]
+    fitted = float(matrix[index] @ coefficients) + overhead
+    without = [i for i in range(len(points)) if i != index]
+    left_out = None
+    if np.linalg.matrix_rank(matrix[without]) == matrix.shape[1]:
+        others = statistics.median(points[i].reserved_bytes - points[i].allocated_bytes for i in without)
+        left_out = _percent(float(matrix[index] @ _solve(matrix[without], allocated[without])) + others, point.reserved_bytes)
+    return FittedRow(
+        name=point.name,
+        measured_reserved_bytes=point.reserved_bytes,
+        fitted_reserved_bytes=round(fitted),
+        error_percent=_percent(fitted, point.reserved_bytes),
+        left_out_error_percent=left_out,
+    )
+
+
+def _percent(fitted: float, measured: int) -> float:
+    return 100 * (fitted / measured - 1)
+
+
+def _ranked_knobs(points: Sequence[Point], terms: Mapping[str, str], coefficients: Any) -> list[Knob]:
+    names = {n.id for text in terms.values() for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+    largest = max(points, key=lambda p: p.allocated_bytes)
+
+    def total(knobs: Mapping[str, Any]) -> float:
+        return sum(float(c) * evaluate(text, knobs) for c, text in zip(coefficients, terms.values(), strict=True))
+
+    whole = total(largest.knobs)
+    found = []
+    for name in names:
+        values = [p.knobs[name] for p in points]
+        share = 1 - total({**largest.knobs, name: 1}) / whole if whole else 0.0
+        found.append(Knob(name=name, share=share, smallest=min(values), largest=max(values)))
+    return sorted(found, key=lambda knob: (-knob.share, knob.name))
+
+
+def _notes(points: Sequence[Point], terms: Mapping[str, str], coefficients: Any) -> list[str]:
+    notes = []
+    if len(points) <= len(terms):
+        share = "" if len(points) == len(terms) else ", and how the memory is shared between the terms is arbitrary"
+        notes.append(f"{len(points)} runs for {len(terms)} terms: the errors are zero by construction and prove nothing{share}")
+    for name, coefficient in zip(terms, coefficients, strict=True):
+        if name not in TERMS and coefficient > 1.5 and abs(coefficient / round(coefficient) - 1) < NEAR:
+            notes.append(
+                f"{name} has a coefficient of {coefficient:.4f}: if its term is in bytes, the elements are {round(coefficient)} times as "
+                "wide as assumed, or so many copies are kept"
+            )
+    return notes

@@ -1,0 +1,119 @@
+"""Laws fitted to measured memory: exact where there is a law, honest where there is none, and document 004's own table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramcast.cli.fit import read_points
+from vramcast.errors import UsageError
+from vramcast.fitting import Point, evaluate, fit
+
+VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
+DOCUMENT_004 = Path(__file__).parents[1] / "examples" / "document-004.csv"
+RING = {"constant": "1", "ring": "batch_size * synth_len * ring_len * slot_dim * 2"}
+
+
+def point(batch_size: int, allocated: int, **more: Any) -> Point:
+    knobs = {"batch_size": batch_size, "seq_len": more.pop("seq_len", 512)}
+    return Point(name=f"B{batch_size}-T{knobs['seq_len']}", knobs=knobs, allocated_bytes=allocated, reserved_bytes=allocated + 1000, **more)
+
+
+SIZES = st.lists(st.integers(1, 500), min_size=3, max_size=9, unique=True)
+
+
+@given(constant=st.integers(0, 10**10), slope=st.integers(1, 10**9), sizes=SIZES)
+def test_a_law_that_is_there_is_found_and_every_row_is_right_also_left_out(constant: int, slope: int, sizes: list[int]) -> None:
+    (found,) = fit([point(size, constant + slope * size) for size in sizes])
+    assert found.coefficients["per_sample"] == pytest.approx(slope, rel=1e-6)
+    assert found.overhead_bytes == 1000
+    assert all(abs(row.error_percent) < 1e-4 for row in found.rows)
+    assert all(row.left_out_error_percent is not None and abs(row.left_out_error_percent) < 1e-3 for row in found.rows)
+
+
+def test_with_several_lengths_memory_grows_with_tokens_and_with_tokens_times_length() -> None:
+    sizes = [(b, t) for b in (2, 4, 8) for t in (128, 256, 512, 1024)]
+    (found,) = fit([point(b, 10**8 + 3000 * b * t + 7 * b * t * t, seq_len=t) for b, t in sizes])
+    assert found.coefficients["per_token"] == pytest.approx(3000, rel=1e-6)
+    assert found.coefficients["per_token_and_length"] == pytest.approx(7, rel=1e-6)
+    assert [knob.name for knob in found.knobs] == ["seq_len", "batch_size"]
+
+
+def test_a_run_that_failed_or_paged_is_not_used_and_named() -> None:
+    runs = [point(b, 1000 * b) for b in (1, 2, 3)]
+    (found,) = fit([*runs, point(8, 9, outcome="out_of_memory"), point(9, 10**9, capacity_bytes=10**8)])
+    assert set(found.left_out) == {"B8-T512", "B9-T512"}
+    assert "paging" in found.left_out["B9-T512"]
+    assert len(found.rows) == 3
+
+
+def test_the_law_is_not_asked_outside_what_was_measured() -> None:
+    (found,) = fit([point(b, 10**6 * b) for b in (4, 8, 16)])
+    assert found.at({"batch_size": 12}) == pytest.approx(12 * 10**6 + 1000)
+    with pytest.raises(UsageError, match="from 4 to 16"):
+        found.at({"batch_size": 32})
+
+
+def test_document_004_has_the_coefficients_it_says_and_two_rows_that_prove_nothing() -> None:
+    fits = {found.group: found for found in fit(read_points(DOCUMENT_004, None), RING)}
+    assert fits["small"].coefficients["ring"] == pytest.approx(2.04, abs=0.005)
+    assert fits["real"].coefficients["ring"] == pytest.approx(2.02, abs=0.005)
+    assert "DP2 small x real" in fits["small"].left_out, "16.369 GiB on a card of 15.99"
+    assert any("zero by construction" in note for note in fits["stress"].notes)
+    assert any("2 times as wide" in note for note in fits["real"].notes), "the ring is fp32 whatever the precision says"
+    real = {row.name: row for row in fits["real"].rows}
+    assert all(abs(row.error_percent) <= 0.7 for row in real.values()), "the document's own claim, in sample"
+    assert abs(real["DP8 real x real"].left_out_error_percent or 0) > 1, "left out, one row is off by more"
+
+
+NOT_ARITHMETIC = ["__import__('os')", "batch_size.real", "batch_size ** 99", "1 / 0", "lambda: 1", "a b", "True", "[1]"]
+
+
+@pytest.mark.parametrize("expression", NOT_ARITHMETIC)
+def test_a_term_is_arithmetic_and_nothing_else(expression: str) -> None:
+    with pytest.raises(UsageError):
+        evaluate(expression, {"batch_size": 2})
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([VRAMCAST, "fit", *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_the_command_prints_laws_for_people_and_for_programs() -> None:
+    term = "ring=batch_size*synth_len*ring_len*slot_dim*2"
+    assert "left out" in run(str(DOCUMENT_004), "--term", term).stdout
+    laws = json.loads(run(str(DOCUMENT_004), "--term", term, "--json").stdout)
+    assert [law["group"] for law in laws] == ["real", "small", "stress"]
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "part"),
+    [
+        (None, [], "cannot be read"),
+        ("", [], "no rows"),
+        ("name,reserved_gib\nx,many\n", [], "line 2"),
+        ("name,batch_size,reserved_gib,overhead_mib\nx,1,2,3\n", ["--terms", "magic"], "magic"),
+        ("name,batch_size,reserved_gib,overhead_mib\nx,1,2,3\n", ["--term", "t=width*2"], "width"),
+        ("name,batch_size,reserved_gib,overhead_mib\nx,1,2,3\ny,2,3,3\n", ["--at", "batch_size=9"], "from 1 to 2"),
+    ],
+)
+def test_a_wrong_table_or_term_is_named(tmp_path: Path, content: str | None, arguments: list[str], part: str) -> None:
+    table = tmp_path / "runs.csv"
+    if content is not None:
+        table.write_text(content)
+    done = run(str(table), *arguments)
+    assert done.returncode == 2
+    assert part in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "metrics.json").write_text('{"loss": 3}')
+    done = run(str(tmp_path))
+    assert done.returncode == 2 and "version" in done.stderr
