@@ -85,11 +85,6 @@ class AccuracyResult(JsonRecord):
     source: str = "compared"
     version: int = VERSION
 
-    @classmethod
-    def _decode(cls, data: dict[str, Any]) -> dict[str, Any]:
-        rows = [AccuracyRow(**row) for row in data["rows"]]
-        return {**data, "rows": rows, "reserved": {name: Errors(**errors) for name, errors in data["reserved"].items()}}
-
     def to_dict(self) -> dict[str, Any]:
         extra = ("allocated_error", "reserved_error", "process_error", "exact")
         return {**asdict(self), "rows": [{**asdict(row), "errors_percent": {key: getattr(row, key) for key in extra}} for row in self.rows]}

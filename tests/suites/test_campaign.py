@@ -1,0 +1,164 @@
+"""An accuracy run with everything that costs time faked: what is done, kept, resumed and compared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.errors import UsageError, WorkloadError
+from vramcast.probing.measurement import measurement_from
+from vramcast.probing.trial import Trial
+from vramcast.records import Measurement, Prediction
+from vramcast.suites import campaign
+from vramcast.suites.catalogue import SUITES, Row, covering, rows_of
+from vramcast.suites.figure import write_figure
+from vramcast.suites.page import as_markdown
+from vramcast.suites.results import AccuracyResult, errors_over, goals, summarise
+
+GIB = 2**30
+ROWS = [Row(name, "train.py:build", {"batch_size": size}) for name, size in (("one", 1), ("two", 2), ("dies", 3), ("wrong", 4))]
+
+
+def prediction(row: Row, reserved: int) -> Prediction:
+    empty: dict[str, Any] = {"breakdown_bytes": {}, "largest_tensors": [], "timeline": [], "limits": [], "knobs": row.knobs}
+    numbers = dict.fromkeys(("first_step_allocated_bytes", "first_step_reserved_bytes", "num_alloc_retries", "num_parameters"), 0)
+    unknown = dict.fromkeys(("headroom_bytes", "failed_allocation_bytes", "step_seconds", "tokens_per_second", "capacity_bytes"))
+    return Prediction(
+        workload=row.workload, gpu="h200", peak_allocated_bytes=reserved - 1, peak_reserved_bytes=reserved, process_bytes=reserved + GIB,
+        fits=True, peak_phase="", step_seconds_reason="", allocator_settings="", torch_version="2.11.0", seconds=1.5,
+        **empty, **numbers, **unknown,
+    )  # fmt: skip
+
+
+def measurement(row: Row, reserved: int, outcome: str = "ok", cap: int | None = None) -> Measurement:
+    trial = Trial(workload=row.workload, knobs=row.knobs, memory_cap_bytes=cap)
+    peaks = {"allocated_bytes": reserved - 1, "reserved_bytes": reserved}
+    facts = {"outcome": outcome, "step_seconds": [0.1], "losses": [1.0], "warm": peaks, "gpu": "NVIDIA H200", "torch_version": "2.11.0"}
+    return measurement_from(trial, {**facts, "warmup_step_seconds": [], "wall_seconds": 0.1, "outside_bytes": GIB})
+
+
+class Machine:
+    """Predicts exactly but for the row "wrong"; the row "dies" crashes when it is run."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def predict(self, row: Row) -> Prediction:
+        self.asked.append(("predict", row.name))
+        return prediction(row, row.knobs["batch_size"] * GIB * (2 if row.name == "wrong" else 1))
+
+    def measure(self, row: Row, cap: int | None) -> Measurement:
+        self.asked.append(("measure" if cap is None else "capped", row.name))
+        if row.name == "dies":
+            return measurement(row, GIB, "crashed")
+        return measurement(row, row.knobs["batch_size"] * GIB, cap=cap)
+
+    def ask_peers(self, row: Row) -> dict[str, Any]:
+        answers = {"memtracker": GIB, "accelerate": None, "four_times_parameters": 1}
+        return {method: {"bytes": num_bytes, "error": None} for method, num_bytes in answers.items()}
+
+    def seams(self) -> campaign.Seams:
+        return campaign.Seams(self.predict, self.measure, self.ask_peers)
+
+
+def result_of(records: campaign.Records) -> AccuracyResult:
+    return summarise(campaign.compared(ROWS, records), gpu="h200", torch_version="2.11.0", measured_torch_version="2.11.0")
+
+
+def test_every_row_is_predicted_measured_and_measured_again_capped_and_a_dying_one_costs_one_row(tmp_path: Path) -> None:
+    machine = Machine()
+    records = campaign.run(ROWS, tmp_path, machine.seams(), {})
+    assert set(records["one"]) == {"prediction", "peers", "measurement", "capped"}
+    assert ("capped", "dies") not in machine.asked
+    result = result_of(records)
+    assert (result.num_exact, result.reserved["vramcast"].num_rows, result.num_capped) == (2, 3, 3)
+    assert result.reserved["vramcast"].worst == pytest.approx(100)
+    assert result.reserved["accelerate"].num_failed == 3
+    assert next(row for row in result.rows if row.name == "dies").problem == "not measured: crashed, "
+
+
+def test_what_is_on_disk_is_not_done_again_and_a_torn_line_costs_one_record(tmp_path: Path) -> None:
+    first = Machine()
+    campaign.run(ROWS, tmp_path, first.seams(), {})
+    file = tmp_path / campaign.RECORDS_NAME
+    file.write_bytes(file.read_bytes()[:-40])  # killed while the last record was written
+    again = Machine()
+    records = campaign.run(ROWS, tmp_path, again.seams(), campaign.read_records(tmp_path))
+    assert len(again.asked) == 1
+    assert result_of(records) == result_of(campaign.read_records(tmp_path))
+
+
+def test_a_workload_that_cannot_be_predicted_is_a_row_with_its_reason(tmp_path: Path) -> None:
+    machine = Machine()
+
+    def predict(row: Row) -> Prediction:
+        raise WorkloadError("The workload's step failed.", "advice")
+
+    seams = replace(machine.seams(), predict=predict)
+    (row,) = campaign.compared(ROWS[:1], campaign.run(ROWS[:1], tmp_path, seams, {}))
+    assert row.problem == "not predicted: The workload's step failed."
+    assert row.reserved_error is None and row.measured_reserved_bytes == GIB
+
+
+def test_without_a_gpu_only_predictions_are_made(tmp_path: Path) -> None:
+    machine = Machine()
+    campaign.run(ROWS, tmp_path, campaign.Seams(machine.predict, None, None), {})
+    assert {kind for kind, _ in machine.asked} == {"predict"}
+
+
+def test_the_result_is_the_same_after_a_round_trip_and_its_page_names_every_row(tmp_path: Path) -> None:
+    result = result_of(campaign.run(ROWS, tmp_path, Machine().seams(), {}))
+    assert AccuracyResult.from_json(result.to_json()) == result
+    page = as_markdown(result)
+    assert all(f"| {name} |" in page for name in ("one", "two", "wrong"))
+    assert "- dies: not measured" in page
+    assert "✗ missed worst" in page
+
+
+def test_the_figure_has_every_method(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    write_figure(result_of(campaign.run(ROWS, tmp_path, Machine().seams(), {})), tmp_path / "figure.svg")
+    text = (tmp_path / "figure.svg").read_text()
+    assert text.startswith("<?xml") and "MemTracker" in text
+
+
+def test_goals_are_reached_missed_or_not_judged() -> None:
+    nothing = summarise([], gpu=None, torch_version="", measured_torch_version="")
+    assert [reached for _, reached in goals(nothing)] == [None] * 5
+
+
+ERRORS = [([0.0], 0, 0, 0), ([-3.0, 1.0], 2, 3, 3), ([0.0] * 19 + [5.0], 0, 0, 5), ([0.0] * 18 + [4.0, 5.0], 0, 4, 5)]
+
+
+@pytest.mark.parametrize(("values", "median", "p95", "worst"), ERRORS)
+def test_95_percent_means_all_but_one_in_twenty(values: list[float], median: float, p95: float, worst: float) -> None:
+    found = errors_over([*values, None])
+    assert (found.median, found.p95, found.worst, found.num_failed) == (median, p95, worst, 1)
+
+
+def test_there_are_at_least_sixty_workloads_each_with_its_own_name() -> None:
+    names = [row.name for row in rows_of([])]
+    assert len(names) == len(set(names)) >= 60
+    assert len({row.knobs["size"] for row in SUITES["hf"]}) >= 12
+    with pytest.raises(UsageError, match="no suite 'opne'"):
+        rows_of(["opne"])
+
+
+def test_in_few_combinations_every_two_values_meet() -> None:
+    settings = [("a", "b", "c"), ("x", "y"), ("1", "2", "3", "4")]
+    chosen = covering(settings)
+    met = {pair for values in chosen for pair in combinations(enumerate(values), 2)}
+    assert len(met) == 3 * 2 + 3 * 4 + 2 * 4
+    assert len(chosen) <= 14
+
+
+@pytest.mark.parametrize("content", ["", "nonsense\n", '{"row": 3}\n', json.dumps({"row": "a", "kind": "b"}) + "\n"])
+def test_a_foreign_file_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / campaign.RECORDS_NAME).write_text(content)
+    with pytest.raises(UsageError, match="no records"):
+        campaign.read_records(tmp_path)
