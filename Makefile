@@ -15,7 +15,7 @@ demo: $(READY)
 	$(BIN)/vramcast predict examples/gpt.py:build --batch-sizes 4-32:4 --memory 24GiB
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .
