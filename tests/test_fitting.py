@@ -54,6 +54,27 @@ def test_a_run_that_failed_or_paged_is_not_used_and_named() -> None:
     assert len(found.rows) == 3
 
 
+def test_two_runs_with_the_same_name_are_judged_one_by_one() -> None:
+    runs = [Point(name="same", knobs={"batch_size": b}, allocated_bytes=1000 * b, reserved_bytes=1000 * b + 10) for b in (1, 2, 3)]
+    failed = [Point(name="same", knobs={"batch_size": b}, allocated_bytes=0, reserved_bytes=0, outcome="out_of_memory") for b in (8, 9)]
+    (found,) = fit([failed[0], *runs, failed[1]])
+    assert [row.measured_reserved_bytes for row in found.rows] == [1010, 2010, 3010]
+    assert list(found.left_out) == ["same", "same (2)"]
+
+
+@pytest.mark.parametrize(("allocated", "reserved"), [(0, 0), (-90, -80), (-5, 80), (200, 100)])
+def test_sizes_no_allocator_reports_are_left_out_and_named(allocated: int, reserved: int) -> None:
+    odd = Point(name="odd", knobs={"batch_size": 4}, allocated_bytes=allocated, reserved_bytes=reserved)
+    (found,) = fit([*(point(b, 1000 * b) for b in (1, 2, 3)), odd])
+    assert len(found.rows) == 3
+    assert "no allocator says that" in found.left_out["odd"]
+
+
+def test_a_run_without_the_knob_a_term_needs_is_named() -> None:
+    with pytest.raises(UsageError, match="lacking: .*batch_size"):
+        fit([point(1, 10**6), point(2, 10**7), Point(name="lacking", knobs={}, allocated_bytes=1, reserved_bytes=2)])
+
+
 def test_the_law_is_not_asked_outside_what_was_measured() -> None:
     (found,) = fit([point(b, 10**6 * b) for b in (4, 8, 16)])
     assert found.at({"batch_size": 12}) == pytest.approx(12 * 10**6 + 1000)
@@ -74,12 +95,14 @@ def test_document_004_has_the_coefficients_it_says_and_two_rows_that_prove_nothi
 
 
 NOT_ARITHMETIC = ["__import__('os')", "batch_size.real", "batch_size ** 99", "1 / 0", "lambda: 1", "a b", "True", "[1]"]
+NOT_ARITHMETIC += ["(0 - batch_size) ** 0.5", "1e308 * 10", "-" * 90000 + "1"]
 
 
-@pytest.mark.parametrize("expression", NOT_ARITHMETIC)
+@pytest.mark.parametrize("expression", NOT_ARITHMETIC, ids=lambda text: text[:20])
 def test_a_term_is_arithmetic_and_nothing_else(expression: str) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as raised:
         evaluate(expression, {"batch_size": 2})
+    assert len(raised.value.message) < 500
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -99,6 +122,9 @@ def test_the_command_prints_laws_for_people_and_for_programs() -> None:
         (None, [], "cannot be read"),
         ("", [], "no rows"),
         ("name,reserved_gib\nx,many\n", [], "line 2"),
+        ("name,batch_size,reserved_gib,overhead_mib\nx,1,inf,3\n", [], "reserved_gib is inf"),
+        ("name,batch_size,reserved_gib,overhead_mib\nx,nan,2,3\n", [], "batch_size is nan"),
+        ("name,batch_size,reserved_gib,overhead_mib\nx,1,2,3\n", ["--by", "width"], "width"),
         ("name,batch_size,reserved_gib,overhead_mib\nx,1,2,3\n", ["--terms", "magic"], "magic"),
         ("name,batch_size,reserved_gib,overhead_mib\nx,1,2,3\n", ["--term", "t=width*2"], "width"),
         ("name,batch_size,reserved_gib,overhead_mib\nx,1,2,3\ny,2,3,3\n", ["--at", "batch_size=9"], "from 1 to 2"),
@@ -113,7 +139,17 @@ def test_a_wrong_table_or_term_is_named(tmp_path: Path, content: str | None, arg
     assert part in done.stderr and "Traceback" not in done.stderr
 
 
+def test_names_are_shown_as_they_are_without_escape_codes(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text("name,batch_size,reserved_gib,overhead_mib\n[/b],1,2,3\n[red]x,2,3,3\n\x1b[31my,3,4,3\n")
+    done = run(str(table))
+    assert done.returncode == 0, done.stderr
+    assert "[/b]" in done.stdout and "[red]x" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
 def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "metrics.json").write_text('{"loss": 3}')
     done = run(str(tmp_path))
     assert done.returncode == 2 and "version" in done.stderr
+    assert str(tmp_path) in done.stderr, "among many folders it says which"

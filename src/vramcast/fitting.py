@@ -8,6 +8,7 @@ Every in-sample error has its leave-one-out error beside it: a law that was fitt
 from __future__ import annotations
 
 import ast
+import math
 import operator
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,8 @@ import numpy as np
 
 from vramcast.errors import UsageError
 from vramcast.records import VERSION, JsonRecord
+from vramcast.text import printable
+from vramcast.units import format_bytes
 
 TERMS = {
     "constant": "1",
@@ -33,6 +36,7 @@ _OPERATORS: dict[type[ast.AST], Callable[[float, float], float]] = {
     ast.Pow: operator.pow,
 }
 LARGEST_POWER = 8
+LONGEST_SHOWN = 200  # characters of a term in a message
 NEAR = 0.03  # how near to a whole number a coefficient of bytes is taken to mean one
 
 
@@ -96,9 +100,13 @@ class MemoryFit(JsonRecord):
 def evaluate(expression: str, knobs: Mapping[str, Any]) -> float:
     """Arithmetic with knobs' names; nothing else is run."""
     try:
-        return _value(ast.parse(expression, mode="eval").body, knobs)
-    except (SyntaxError, ValueError, ZeroDivisionError, OverflowError, RecursionError) as problem:
-        raise UsageError(f"The term {expression!r} cannot be computed: {problem}.", "Write knobs and numbers with + - * / **.") from None
+        value = _value(ast.parse(expression, mode="eval").body, knobs)
+        if not math.isfinite(value):
+            raise ValueError(f"it is {value}")
+        return value
+    except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError) as problem:  # the parser's stack is "memory"
+        what = f"The term {printable(expression, LONGEST_SHOWN)!r} cannot be computed: {problem or 'it is too deep'}."
+        raise UsageError(what, "Write knobs and numbers with + - * / **.") from None
 
 
 def _value(node: ast.AST, knobs: Mapping[str, Any]) -> float:
@@ -107,13 +115,16 @@ def _value(node: ast.AST, knobs: Mapping[str, Any]) -> float:
     if isinstance(node, ast.Name):
         value = knobs.get(node.id)
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise UsageError(f"A term names {node.id!r}, which is no number among the knobs.", f"Knobs: {', '.join(knobs)}.")
+            raise UsageError(f"A term names {node.id!r}, which is no number among the knobs.", f"Knobs: {', '.join(knobs) or 'none'}.")
         return float(value)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         left, right = _value(node.left, knobs), _value(node.right, knobs)
         if isinstance(node.op, ast.Pow) and abs(right) > LARGEST_POWER:
             raise ValueError(f"a power of {right:g}")
-        return float(_OPERATORS[type(node.op)](left, right))
+        value = _OPERATORS[type(node.op)](left, right)
+        if isinstance(value, complex):
+            raise ValueError(f"{left:g} to the power of {right:g} is no real number")
+        return float(value)
     raise ValueError(f"{ast.unparse(node)!r} is not arithmetic")
 
 
@@ -124,12 +135,13 @@ def fit(points: Sequence[Point], terms: Mapping[str, str] | None = None) -> list
 
 
 def _fit_group(group: str, points: Sequence[Point], terms: Mapping[str, str] | None) -> MemoryFit:
-    left_out = {p.name: why for p in points if (why := _unusable(p))}
-    used = [p for p in points if p.name not in left_out]
+    reasons = [_unusable(p) for p in points]  # by run, not by name: two runs may have the same
+    used = [p for p, why in zip(points, reasons, strict=True) if why is None]
+    left_out = _by_name([(p.name, why) for p, why in zip(points, reasons, strict=True) if why is not None])
     if not used:
         raise UsageError(f"No run of {group or 'these'} can be fitted: {'; '.join(left_out.values())}.", "Measure smaller sizes first.")
     chosen = dict(terms) if terms is not None else default_terms(used)
-    matrix = np.array([[evaluate(text, p.knobs) for text in chosen.values()] for p in used])
+    matrix = np.array([_term_values(p, chosen) for p in used])
     allocated = np.array([p.allocated_bytes for p in used], dtype=float)
     coefficients = _solve(matrix, allocated)
     overhead = round(statistics.median(p.reserved_bytes - p.allocated_bytes for p in used))
@@ -145,9 +157,27 @@ def _fit_group(group: str, points: Sequence[Point], terms: Mapping[str, str] | N
     )
 
 
+def _term_values(point: Point, terms: Mapping[str, str]) -> list[float]:
+    try:
+        return [evaluate(text, point.knobs) for text in terms.values()]
+    except UsageError as problem:
+        raise UsageError(f"{printable(point.name)}: {problem.message}", problem.advice) from None
+
+
+def _by_name(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, text in pairs:
+        count = sum(1 for known, _ in pairs[: len(found)] if known == name)
+        found[f"{name} ({count + 1})" if count else name] = text
+    return found
+
+
 def _unusable(point: Point) -> str | None:
     if point.outcome != "ok":
         return f"{point.name} ended with {point.outcome}"
+    if point.reserved_bytes <= 0 or not 0 <= point.allocated_bytes <= point.reserved_bytes:
+        sizes = f"{format_bytes(point.allocated_bytes)} allocated and {format_bytes(point.reserved_bytes)} reserved"
+        return f"{point.name} has {sizes}: no allocator says that"
     if point.capacity_bytes is not None and point.reserved_bytes > point.capacity_bytes:
         return f"{point.name} reserved more than the card has: it was paging, and its numbers are of that"
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ QUANTITIES = ("allocated", "reserved", "overhead", "capacity")
 
 def run(runs: list[str], term_names: str | None, own_terms: list[str], by: str | None, at: list[str], as_json: bool) -> int:
     points = [point for text in runs for point in read_points(Path(text), by)]
+    if by is not None and not any(by in point.knobs for point in points):
+        known = ", ".join(sorted({name for point in points for name in point.knobs})) or "none"
+        raise UsageError(f"--by {by!r} is no knob of these runs.", f"Knobs: {known}.")
     fits = fit(points, _terms(term_names, own_terms))
     if at:
         _answer(fits, at)
@@ -88,9 +92,10 @@ def _from_table(path: Path, by: str | None) -> list[Point]:
 
 def _point(path: Path, line: int, row: dict[str, Any], by: str | None) -> Point:
     try:
-        sizes = {q: float(row[q + u]) * scale for q in QUANTITIES for u, scale in UNITS.items() if row.get(q + u) not in (None, "")}
+        given = {key: value for key, value in row.items() if value not in (None, "")}
+        sizes = {q: _number(q + u, given[q + u]) * scale for q in QUANTITIES for u, scale in UNITS.items() if q + u in given}
         taken = {"name", "group", "outcome", *(q + u for q in QUANTITIES for u in UNITS)}
-        knobs = {key: float(value) for key, value in row.items() if key not in taken and value not in (None, "")}
+        knobs = {key: _number(key, value) for key, value in given.items() if key not in taken}
         allocated = sizes["allocated"] if "allocated" in sizes else sizes["reserved"] - sizes["overhead"]
         return Point(
             name=row.get("name") or f"line {line}",
@@ -106,3 +111,10 @@ def _point(path: Path, line: int, row: dict[str, Any], by: str | None) -> Point:
             f"{path}, line {line} has no usable numbers: {problem}.",
             "Columns: name, group, knobs, reserved_gib, and allocated_gib or overhead_mib.",
         ) from None
+
+
+def _number(name: str, text: Any) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{name} is {value}")
+    return value

@@ -86,7 +86,10 @@ def read_measurement(folder: Path) -> Measurement:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as problem:
         raise UsageError(f"{folder} holds no probe's record: {problem}.", "Give a folder that vramcast probe wrote.") from None
-    return Measurement.from_json(text)
+    try:
+        return Measurement.from_json(text)
+    except UsageError as problem:  # of many folders: which
+        raise UsageError(f"{path}: {problem.message}", problem.advice) from None
 
 
 def steps_csv(measurement: Measurement) -> str:

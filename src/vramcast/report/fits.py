@@ -7,21 +7,22 @@ from rich.table import Table
 from rich.text import Text
 
 from vramcast.fitting import MemoryFit
+from vramcast.text import printable
 from vramcast.units import format_bytes
 
 
 def show_fit(found: MemoryFit, console: Console) -> None:
     law = " + ".join(f"{found.coefficients[name]:.6g} x ({text})" for name, text in found.terms.items())
-    console.print(Text(f"{found.group or 'all runs'}: allocated = {law}", style="bold"))
+    console.print(Text(printable(f"{found.group or 'all runs'}: allocated = {law}"), style="bold"))
     console.print(Text(f"reserved = allocated + {format_bytes(found.overhead_bytes)} (median overhead)"))
     console.print(_rows(found))
     if found.knobs:
         shares = ", ".join(f"{k.name} {100 * k.share:.1f} % (measured from {k.smallest:g} to {k.largest:g})" for k in found.knobs)
-        console.print(Text(f"what goes when a knob goes to 1: {shares}"))
+        console.print(Text(printable(f"what goes when a knob goes to 1: {shares}")))
     for why in found.left_out.values():
-        console.print(Text(f"not used: {why}", style="yellow"))
+        console.print(Text(printable(f"not used: {why}"), style="yellow"))
     for note in found.notes:
-        console.print(Text(f"note: {note}", style="yellow"))
+        console.print(Text(printable(f"note: {note}"), style="yellow"))
     console.print()
 
 
@@ -31,7 +32,6 @@ def _rows(found: MemoryFit) -> Table:
         table.add_column(column, justify="left" if column == "run" else "right")
     for row in found.rows:
         left_out = "" if row.left_out_error_percent is None else f"{row.left_out_error_percent:+.2f} %"
-        table.add_row(
-            row.name, format_bytes(row.measured_reserved_bytes), format_bytes(row.fitted_reserved_bytes), f"{row.error_percent:+.2f} %", left_out
-        )
+        sizes = [format_bytes(row.measured_reserved_bytes), format_bytes(row.fitted_reserved_bytes)]
+        table.add_row(Text(printable(row.name)), *sizes, f"{row.error_percent:+.2f} %", left_out)  # a name is no markup
     return table
