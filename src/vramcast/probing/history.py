@@ -102,6 +102,7 @@ def _profiler() -> Any:
     return torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU],
         profile_memory=True,
+        acc_events=True,  # without it torch 2.10 and 2.11 warn that events of earlier cycles are dropped; there is only one
         experimental_config=_ExperimentalConfig(capture_overload_names=True),
     )
 
