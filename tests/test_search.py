@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.search import accumulation, largest_fitting, memory_law
+from vramcast.search import accumulation, largest_fitting, memory_law, settle
 
 
 @given(low=st.integers(1, 20), step=st.integers(1, 7), count=st.integers(1, 60), edge=st.integers(0, 500))
@@ -29,6 +29,30 @@ def test_it_asks_few_questions() -> None:
 def test_a_size_that_fits_above_one_that_does_not_is_noticed() -> None:
     found = largest_fitting(lambda size: size <= 10 or size == 14, low=1, high=100, step=1)
     assert (found.largest, found.first_failing, found.fits_beyond) == (10, 11, [14])
+
+
+@given(edge=st.integers(0, 300), guess=st.integers(1, 300), step=st.integers(1, 7), limit=st.integers(301, 400))
+def test_a_wrong_guess_of_the_edge_is_put_right_with_few_questions(edge: int, guess: int, step: int, limit: int) -> None:
+    asked: list[int] = []
+
+    def fits(size: int) -> bool:
+        asked.append(size)
+        return size <= edge * step
+
+    found = settle(fits, guess * step, (guess + 1) * step, step=step, limit=limit * step)
+    assert found == (edge * step or None, (edge + 1) * step)
+    assert len(asked) == len(set(asked)) <= 20
+
+
+def test_a_guess_at_the_limit_that_holds_is_one_question() -> None:
+    asked: list[int] = []
+    assert settle(lambda size: asked.append(size) is None, 32, None, step=8, limit=32) == (32, None)
+    assert asked == [32]
+
+
+def test_parts_of_a_global_batch_keep_to_the_multiples_asked_for() -> None:
+    assert accumulation(96, 90, 8) == (48, 2)
+    assert accumulation(100, 1000, 8) is None
 
 
 PARTS = [(256, 23, (16, 16)), (256, 300, (256, 1)), (7, 4, (1, 7)), (96, 48, (48, 2))]

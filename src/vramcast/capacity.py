@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vramcast.api import DEFAULT_TIMEOUT_SECONDS, Workload, make_request, memory_in_bytes
-from vramcast.errors import UsageError
+from vramcast.errors import UsageError, WorkloadError
 from vramcast.gpus import find_gpu
 from vramcast.records import VERSION, JsonRecord, LargeTensor, Measurement, Prediction
-from vramcast.search import accumulation, memory_law
+from vramcast.search import accumulation, memory_law, settle
 from vramcast.simulate import build
 from vramcast.simulate.largest import COMFORTABLE_RATIOS
 from vramcast.simulate.runner import simulate
 
 LAW_FROM = 0.2  # of the largest: below, the peak may lie in the optimizer step and not move with the batch
+JUDGED = ("out_of_memory", "paging")  # outcomes that say a size does not fit
 Measure = Callable[[int], Measurement]
 
 
@@ -99,11 +100,12 @@ def max_batch(
     build.build()
     found = simulate(request, timeout)
     attempts = [_predicted(point) for point in found["attempts"]]
-    largest, failing, confirmed, notes = found["largest"], found["first_failing"], False, _notes(found)
+    largest, failing, confirmed, notes = found["largest"], found["first_failing"], False, _notes(found, maximum)
     if measure is not None and largest is not None:
         limit = None if maximum is None else maximum // multiple_of * multiple_of
         largest, failing, measured = confirm(largest, failing, measure, step=multiple_of, limit=limit)
         attempts += measured
+        notes += [f"{a.batch_size} did not run: {a.outcome}, not for lack of memory" for a in measured if a.outcome not in (*JUDGED, "ok")]
         confirmed = largest is not None and any(a.batch_size == largest and a.outcome == "ok" for a in measured)
     return _result(request, found, attempts, largest, failing, confirmed, notes, global_batch)
 
@@ -129,6 +131,8 @@ def search_request(
     request = make_request(workload, gpu=gpu, memory=memory, allocator=allocator, knobs=knobs, knobs_text=knobs_text, batch_sizes=None)
     if safety:
         request["memory_bytes"] = int((1 - safety) * (memory_in_bytes(memory) or capacity_of(gpu)))
+        if request["memory_bytes"] < 1:
+            raise UsageError(f"--safety {safety} leaves no memory at all.", "For example --safety 0.05.")
     return {**request, "search": {"step": multiple_of, "maximum": maximum}}
 
 
@@ -154,22 +158,17 @@ def confirm(
     attempts: list[Attempt] = []
 
     def runs(size: int) -> bool:
-        attempts.append(_measured(measure(size)))
-        return attempts[-1].outcome == "ok"
+        measured = measure(size)
+        attempts.append(_measured(measured))
+        if measured.outcome not in ("ok", *JUDGED) and not any(a.outcome == "ok" for a in attempts):
+            # a smaller one would end the same way, and it would be wrong to say that it does not fit
+            raise WorkloadError(
+                f"batch_size={size} is predicted to fit, but run on the GPU it ended with {measured.outcome}: {measured.error}",
+                "Look at it with vramcast probe, or ask for the prediction alone with --no-confirm.",
+            )
+        return measured.outcome == "ok"
 
-    size = predicted
-    if runs(size):
-        above = size + step
-        while (limit is None or above <= limit) and not (failing is None and size == predicted):
-            if not runs(above):
-                return size, above, attempts
-            size, above = above, above + step
-        return size, None, attempts
-    while size > step:
-        size -= step
-        if runs(size):
-            return size, size + step, attempts
-    return None, size, attempts
+    return *settle(runs, predicted, failing, step=step, limit=limit), attempts
 
 
 def _result(
@@ -183,7 +182,9 @@ def _result(
     global_batch: int | None,
 ) -> MaxBatch:
     law_points = [p for p in found["attempts"] if p["fits"] and p["batch_size"] >= (found["largest"] or 0) * LAW_FROM]
-    micro = accumulation(global_batch, largest) if global_batch is not None and largest is not None else (None, None)
+    micro = accumulation(global_batch, largest, request["search"]["step"]) if global_batch is not None and largest is not None else None
+    if global_batch is not None and largest is not None and micro is None:
+        notes = [*notes, f"no multiple of {request['search']['step']} up to {largest} divides a batch of {global_batch}"]
     smallest = Prediction.from_dict(found["smallest"]) if found["smallest"] is not None else None
     capacity = found["capacity_bytes"]
     return MaxBatch(
@@ -199,8 +200,8 @@ def _result(
         reserved_law=_law(law_points, "peak_reserved_bytes"),
         recommended=_choice(attempts, capacity, largest, COMFORTABLE_RATIOS[0], "the rest is for fragmentation in long runs"),
         conservative=_choice(attempts, capacity, largest, COMFORTABLE_RATIOS[1], "the rest is for longer inputs and other software too"),
-        micro_batch=micro[0],
-        accumulation_steps=micro[1],
+        micro_batch=micro[0] if micro else None,
+        accumulation_steps=micro[1] if micro else None,
         global_batch=global_batch,
         notes=notes,
         limits=found["limits"],
@@ -211,8 +212,10 @@ def _result(
     )
 
 
-def _notes(found: dict[str, Any]) -> list[str]:
+def _notes(found: dict[str, Any], maximum: int | None) -> list[str]:
     notes = []
+    if found["first_failing"] is None and maximum is None:
+        notes.append(f"{found['largest']} still fits and no larger size was looked at: does the memory depend on batch_size at all?")
     if found["fits_beyond"]:
         sizes = ", ".join(map(str, found["fits_beyond"]))
         notes.append(f"not monotone: {found['first_failing']} does not fit but {sizes} would (fragmentation)")

@@ -33,10 +33,36 @@ def largest_fitting(fits: Callable[[int], bool], *, low: int, high: int, step: i
     return Found(good, bad, beyond)
 
 
-def accumulation(global_batch: int, largest: int) -> tuple[int, int]:
-    """(micro-batch, steps) that make up a global batch with as few steps as fit: the largest divisor that is not above `largest`."""
-    micro = max(size for size in range(1, min(largest, global_batch) + 1) if global_batch % size == 0)
-    return micro, global_batch // micro
+def settle(
+    fits: Callable[[int], bool], largest: int, failing: int | None, *, step: int, limit: int | None
+) -> tuple[int | None, int | None]:
+    """(largest, next that fails) from a guess of both: where it is wrong the edge moves by ever larger steps, then by bisection."""
+    asked: dict[int, bool] = {}
+
+    def ask(size: int) -> bool:
+        if size not in asked:
+            asked[size] = fits(size)
+        return asked[size]
+
+    good, bad, jump = largest, failing, step
+    while not ask(good):
+        if good <= step:
+            return None, good
+        good, bad, jump = max(step, good - jump), good, 2 * jump
+    jump = step
+    while bad is not None and ask(bad):
+        above = bad + jump if limit is None else min(bad + jump, limit)
+        good, bad, jump = bad, (above if above > bad else None), 2 * jump
+    while bad is not None and bad - good > step:
+        middle = good + (bad - good) // step // 2 * step
+        good, bad = (middle, bad) if ask(middle) else (good, middle)
+    return good, bad
+
+
+def accumulation(global_batch: int, largest: int, step: int = 1) -> tuple[int, int] | None:
+    """(micro-batch, steps) that make up a global batch in as few steps as fit: its largest divisor up to `largest` that `step` divides."""
+    parts = [size for size in range(step, min(largest, global_batch) + 1, step) if global_batch % size == 0]
+    return (parts[-1], global_batch // parts[-1]) if parts else None
 
 
 @dataclass(frozen=True)

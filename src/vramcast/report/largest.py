@@ -11,11 +11,12 @@ from vramcast.capacity import Attempt, MaxBatch, MemoryLaw
 from vramcast.units import format_bytes, format_seconds
 
 BAR_WIDTH = 40
+WIDTH_WITHOUT_BARS = 88
 
 
 def show_max_batch(result: MaxBatch, console: Console) -> None:
     console.print(Panel(_answer(result), title=Text(result.workload), title_align="left"))
-    console.print(_attempts(result))
+    console.print(_attempts(result, min(BAR_WIDTH, console.width - WIDTH_WITHOUT_BARS)))
     if result.largest_batch is None:
         console.print(_in_the_way(result))
     for name, law in (("allocated", result.allocated_law), ("reserved", result.reserved_law)):
@@ -40,24 +41,26 @@ def _answer(result: MaxBatch) -> Text:
         missing = "" if result.missing_bytes is None else f": {format_bytes(result.missing_bytes)} are missing"
         return Text(f"✗ not even {result.first_failing_batch} fits on {where}{missing}", style="bold red")
     source = "measured" if result.confirmed else "predicted"
-    beyond = "the limit given" if result.first_failing_batch is None else f"{result.first_failing_batch} does not fit"
+    beyond = "no larger one was tried" if result.first_failing_batch is None else f"{result.first_failing_batch} does not fit"
     return Text(f"✓ largest batch on {where}: {result.largest_batch} ({source}); {beyond}", style="bold green")
 
 
-def _attempts(result: MaxBatch) -> Table:
+def _attempts(result: MaxBatch, bar_width: int) -> Table:
+    """Numbers first: in a narrow terminal the bars go."""
     table = Table(title="Search", title_justify="left", box=None, pad_edge=False)
     for column in ("batch", "outcome", "allocated", "reserved", "of memory", "retries", "step", "source"):
         table.add_column(column, justify="right")
-    table.add_column("")
+    if bar_width > 0:
+        table.add_column("")
     for attempt in sorted(result.attempts, key=lambda a: (a.batch_size, a.source)):
-        table.add_row(*_cells(attempt, result.capacity_bytes))
+        table.add_row(*_cells(attempt, result.capacity_bytes, bar_width)[: len(table.columns)])
     return table
 
 
-def _cells(a: Attempt, capacity: int) -> list[Text | str]:
+def _cells(a: Attempt, capacity: int, bar_width: int) -> list[Text | str]:
     fits = a.outcome == "ok"
     share = None if a.peak_reserved_bytes is None else a.peak_reserved_bytes / capacity
-    bar = "" if share is None else "█" * min(BAR_WIDTH, round(BAR_WIDTH * share))
+    bar = "" if share is None else "█" * min(bar_width, round(bar_width * share))
     source = a.source if a.simulated else "interpolated"
     return [
         str(a.batch_size),

@@ -10,7 +10,7 @@ from vramcast.errors import UsageError
 from vramcast.forecast import Budget, batch_size_point
 from vramcast.interpolate import Interpolated
 from vramcast.records import BatchSizePoint
-from vramcast.search import Found, largest_fitting, memory_law
+from vramcast.search import Found, largest_fitting, memory_law, settle
 from vramcast.simulate.trace import Trace
 
 LARGEST_BATCH = 1 << 20
@@ -26,6 +26,8 @@ class Search:
         self._curve = Interpolated(trace_at)
         self._budget, self._step = budget, step
         self._limit = maximum // step * step if maximum is not None else LARGEST_BATCH // step * step
+        if maximum is None and self._limit < step:
+            raise UsageError(f"--multiple-of {step} is above {LARGEST_BATCH}, the largest batch size looked at.", "Give a smaller --multiple-of.")
         if self._limit < step:
             raise UsageError(f"--max {maximum} is below the smallest batch size, {step}.", "Give a larger --max, or a smaller --multiple-of.")
         self._points: dict[int, BatchSizePoint] = {}  # in the order they were asked for; what was interpolated may be simulated later
@@ -46,12 +48,14 @@ class Search:
 
     def _confirm(self, found: Found) -> Found:
         """What was interpolated is simulated; where that says otherwise the edge moves until it holds."""
-        largest, failing = found.largest, found.first_failing
-        while largest is not None and not self._point(largest, simulated=True).fits:
-            largest, failing = (largest - self._step if largest > self._step else None), largest
-        while failing is not None and self._point(failing, simulated=True).fits:
-            largest, failing = failing, (failing + self._step if failing + self._step <= self._limit else None)
-        return Found(largest, failing, found.fits_beyond)
+        if found.largest is None:
+            return found
+
+        def fits(size: int) -> bool:
+            return self._point(size, simulated=True).fits
+
+        largest, failing = settle(fits, found.largest, found.first_failing, step=self._step, limit=self._limit)
+        return Found(largest, failing, [size for size in found.fits_beyond if failing is not None and size > failing])
 
     def _point(self, size: int, *, simulated: bool = False) -> BatchSizePoint:
         known = self._points.get(size)
@@ -75,6 +79,9 @@ class Search:
             if size <= self._step or self._point(size).peak_reserved_bytes <= most:
                 return
             size -= self._step
+        # reserved memory moves in steps of 2 MiB and more: with small samples the law is off by many sizes
+        low = max((s for s, point in self._points.items() if s < size and point.peak_reserved_bytes <= most), default=self._step)
+        largest_fitting(lambda size: self._point(size).peak_reserved_bytes <= most, low=low, high=size, step=self._step)
 
     def _result(self, found: Found) -> dict[str, Any]:
         if found.largest is not None:

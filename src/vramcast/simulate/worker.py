@@ -93,7 +93,11 @@ def _trace_maker(request: dict[str, Any], session: Any, function: Any, knobs: di
         raise WorkloadError("batch_size was given, but it is what is searched or listed.", "Leave it out.")
 
     def trace_at(batch_size: int) -> Any:
-        trace = session.run(function, {**knobs, "batch_size": batch_size}, steps=3, locate=False)
+        try:
+            trace = session.run(function, {**knobs, "batch_size": batch_size}, steps=3, locate=False)
+        except WorkloadError as error:  # the size is ours, not the user's: say which, and how to keep to those that work
+            bound = " --max and --multiple-of keep the search to sizes that work." if request.get("search") else ""
+            raise WorkloadError(error.message, f"{error.advice} This was batch_size={batch_size}.{bound}".strip()) from None
         limits.update(trace.notes)
         return trace
 
