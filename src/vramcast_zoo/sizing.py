@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Size = int | float | bool
+LARGEST_SIZE = 10**9
 BYTES = 256  # the vocabulary of byte-level models
 
 
@@ -50,12 +51,22 @@ def free_size(family: Family, given: Mapping[str, Size]) -> str:
     if unknown:
         raise ValueError(f"{family.name} has no size {unknown[0]!r}; its sizes are {', '.join(family.defaults)}")
     for name, value in given.items():
+        _check_kind(name, value, family.defaults[name])
         if value < 0 or (value == 0 and value is not False):
             raise ValueError(f"{name}={value} must be above zero")
     free = next((name for name in family.free if name not in given), None)
     if free is None:
         raise ValueError(f"nothing is left to solve for: leave out one of {', '.join(family.free)}")
     return free
+
+
+def _check_kind(name: str, value: Size, default: Size) -> None:
+    if isinstance(default, bool) != isinstance(value, bool):
+        raise ValueError(f"{name}={value} must be {'true or false' if isinstance(default, bool) else 'a number'}")
+    if isinstance(default, int) and not isinstance(value, int):
+        raise ValueError(f"{name}={value} must be a whole number")
+    if not abs(value) <= LARGEST_SIZE:  # nan too
+        raise ValueError(f"{name}={value} must be a number up to {LARGEST_SIZE:,}")
 
 
 def _nearest(count_at: Callable[[int], int], wanted: int) -> int:

@@ -147,6 +147,11 @@ def test_the_command_finds_the_rank_of_document_002() -> None:
         (("e5", "--params", "50M", "heads=7"), "e5 has no size 'heads'"),
         (("e5", "--params", "50M", "dim=wide"), "expected a number"),
         (("e5", "--params", "50M", "dim=-4"), "above zero"),
+        (("e5", "--params", "50M", "dim=nan"), "must be a whole number"),
+        (("e5", "--params", "50M", "depth=1.5"), "must be a whole number"),
+        (("e1", "--params", "50M", "expansion=inf"), "expansion=inf must be a number up to"),
+        (("e5", "--params", "50M", "dim=true"), "must be a number"),
+        (("e5", "--params", "50M", "dim=99999999999999999999999"), "must be a number up to"),
     ],
 )
 def test_a_wrong_request_is_answered_with_one_message(arguments: tuple[str, ...], message: str) -> None:

@@ -49,7 +49,7 @@ def _size(name: str, text: str) -> Size:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
-        return int(text) if text.isdecimal() else float(text)
+        return int(text) if text.removeprefix("-").isdecimal() else float(text)
     except ValueError:
         raise UsageError(f"The size {name!r} is {text!r}, expected a number.") from None
 
