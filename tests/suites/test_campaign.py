@@ -15,6 +15,7 @@ from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
 from vramcast.records import Measurement, Prediction
 from vramcast.suites import campaign
+from vramcast.suites.api import accuracy
 from vramcast.suites.catalogue import SUITES, Row, covering, rows_of
 from vramcast.suites.figure import write_figure
 from vramcast.suites.page import as_markdown
@@ -162,3 +163,35 @@ def test_a_foreign_file_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / campaign.RECORDS_NAME).write_text(content)
     with pytest.raises(UsageError, match="no records"):
         campaign.read_records(tmp_path)
+
+
+def recorded(folder: Path) -> Path:
+    campaign.append_line(folder / campaign.RECORDS_NAME, {"row": "x", "kind": "measurement", "record": {"outcome": "ok", "gpu": "h200"}})
+    return folder / campaign.RECORDS_NAME
+
+
+def test_begin_again_with_a_mistyped_request_deletes_nothing(tmp_path: Path) -> None:
+    kept = recorded(tmp_path)
+    for wrong in ({"only": ["typo"]}, {"suites": ["typo"]}, {"against": tmp_path / "absent"}):
+        with pytest.raises(UsageError):
+            accuracy(out=tmp_path, force=True, **wrong)  # type: ignore[arg-type]
+    assert kept.exists()
+
+
+def test_begin_again_never_deletes_the_measurements_it_compares_with(tmp_path: Path) -> None:
+    kept = recorded(tmp_path)
+    for against in (tmp_path, kept):
+        with pytest.raises(UsageError, match="--against"):
+            accuracy(out=tmp_path, against=against, force=True)
+    assert kept.exists()
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("out", ["a-file", "a-file/below", "/proc/absent/below"])
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, out: str, force: bool) -> None:
+    (tmp_path / "a-file").write_text("")
+    (tmp_path / "measured").mkdir()
+    recorded(tmp_path / "measured")
+    with pytest.raises(UsageError, match="cannot be used") as raised:
+        accuracy(out=tmp_path / out, against=tmp_path / "measured", force=force)
+    assert out in raised.value.message

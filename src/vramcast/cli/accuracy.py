@@ -8,7 +8,6 @@ from vramcast.cli.probe import default_folder
 from vramcast.cli.progress import count_display
 from vramcast.errors import UsageError
 from vramcast.suites.api import accuracy
-from vramcast.suites.campaign import RECORDS_NAME
 from vramcast.suites.catalogue import rows_of
 
 GOAL_MISSED = 3
@@ -18,14 +17,12 @@ def run(
     suites: list[str], out: str | None, against: str | None, rows: list[str], peers: bool, figure: str | None, force: bool, as_json: bool
 ) -> int:
     folder = Path(out) if out else default_folder("accuracy", "-".join(suites) or "all")
-    if force:
-        (folder / RECORDS_NAME).unlink(missing_ok=True)
     if figure is not None and Path(figure).suffix not in (".svg", ".png", ".pdf"):
         raise UsageError(f"--figure {figure!r} is not a .svg, .png or .pdf file.", "For example --figure accuracy.svg.")
     count = len(rows) or len(rows_of(suites))
     kinds = 1 if against else 4 if peers else 3
     with count_display(count * kinds) as display:
-        result = accuracy(suites, out=folder, against=against, only=rows, peers=peers, progress=display)
+        result = accuracy(suites, out=folder, against=against, only=rows, peers=peers, progress=display, force=force)
     if figure is not None:
         from vramcast.suites.figure import write_figure
 

@@ -33,17 +33,17 @@ def accuracy(
     only: Sequence[str] = (),
     peers: bool = True,
     progress: Callable[[str, str], None] = lambda *_: None,
+    force: bool = False,
 ) -> AccuracyResult:
-    """Predict and measure every row of the suites, and compare. What `out` already holds is not done again.
+    """Predict and measure every row of the suites, and compare. What `out` already holds is not done again, except with `force`.
 
     `against` takes the measurements from another run's folder instead: that needs no GPU.
     """
     rows = _chosen(rows_of(suites), only)
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    known = campaign.read_records(folder) if (folder / campaign.RECORDS_NAME).exists() else {}
     recorded = campaign.read_records(Path(against)) if against is not None else None
     gpu = _gpu_to_predict(recorded)
+    known = _begin(folder, against, force=force)
     _check_same_machine(known, gpu)
     build.build()
     with Prober(preload=_importable("transformers", HUGGING_FACE)) as prober:
@@ -56,6 +56,24 @@ def accuracy(
     for name, kinds in (recorded or {}).items():
         records.setdefault(name, {}).update({kind: record for kind, record in kinds.items() if kind != "prediction"})
     return _finish(rows, records, folder, gpu)
+
+
+def _begin(folder: Path, against: str | Path | None, *, force: bool) -> campaign.Records:
+    """What the folder holds. Called when the request is known to be sound: --force with a typo must not cost a run."""
+    records = folder / campaign.RECORDS_NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if force and against is not None and records.exists() and records.samefile(_records_file(Path(against))):
+            raise UsageError(f"--force would delete the measurements in {records} that --against names.", "Choose another with --out.")
+        if force:
+            records.unlink(missing_ok=True)
+        return campaign.read_records(folder) if records.exists() else {}
+    except OSError as problem:
+        raise UsageError(f"The folder {folder} cannot be used: {problem.strerror}.", "Choose another with --out.") from None
+
+
+def _records_file(path: Path) -> Path:
+    return path / campaign.RECORDS_NAME if path.is_dir() else path
 
 
 def _finish(rows: Sequence[Row], records: campaign.Records, folder: Path, gpu: str) -> AccuracyResult:
