@@ -196,3 +196,14 @@ def test_in_a_narrow_terminal_numbers_stay_on_one_line(tmp_path: Path) -> None:
     lines = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100).stdout.splitlines()
     assert any("MiB" in line and "predicted" in line for line in lines)
     assert all(len(line) <= 80 and "…" not in line for line in lines)
+
+
+def test_names_in_the_way_are_shown_without_escape_codes(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(
+        "import torch\n\ndef build(*, batch_size: int = 1):\n    layer = torch.nn.Linear(4096, 4096, device='cuda')\n"
+        "    model = torch.nn.Sequential()\n    model.add_module('[/b]\\x1b[31m', layer)\n"
+        "    return lambda: model(torch.randn(batch_size, 4096, device='cuda')).sum().backward()\n"
+    )
+    done = run(f"{tmp_path}/w.py:build", "--memory", "10MiB")
+    assert done.returncode == 3
+    assert "[/b]" in done.stdout and "\x1b" not in done.stdout

@@ -195,3 +195,17 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, out: str, force: 
     with pytest.raises(UsageError, match="cannot be used") as raised:
         accuracy(out=tmp_path / out, against=tmp_path / "measured", force=force)
     assert out in raised.value.message
+
+
+@pytest.mark.parametrize(("name", "value"), [("peak_reserved_bytes", "many"), ("peak_reserved_bytes", float("nan")), ("gpu", ["h200"])])
+def test_a_record_with_a_value_of_another_kind_is_named(tmp_path: Path, name: str, value: Any) -> None:
+    line = {"row": "one", "kind": "measurement", "record": {"outcome": "ok", name: value}}
+    campaign.append_line(tmp_path / campaign.RECORDS_NAME, line)
+    with pytest.raises(UsageError, match=f"{name} of 'one'"):
+        campaign.read_records(tmp_path)
+
+
+def test_a_row_that_was_never_measured_is_not_passed_over() -> None:
+    """As in a file of records that was cut off."""
+    (row,) = campaign.compared(ROWS[:1], {"one": {"prediction": {"peak_reserved_bytes": 5}}})
+    assert row.problem == "not measured: there is no record of it"

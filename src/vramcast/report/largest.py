@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vramcast.capacity import Attempt, MaxBatch, MemoryLaw
+from vramcast.text import printable
 from vramcast.units import format_bytes, format_seconds
 
 BAR_WIDTH = 40
@@ -15,7 +16,7 @@ WIDTH_WITHOUT_BARS = 88
 
 
 def show_max_batch(result: MaxBatch, console: Console) -> None:
-    console.print(Panel(_answer(result), title=Text(result.workload), title_align="left"))
+    console.print(Panel(_answer(result), title=Text(printable(result.workload)), title_align="left"))
     console.print(_attempts(result, min(BAR_WIDTH, console.width - WIDTH_WITHOUT_BARS)))
     if result.largest_batch is None:
         console.print(_in_the_way(result))
@@ -49,7 +50,7 @@ def _attempts(result: MaxBatch, bar_width: int) -> Table:
     """Numbers first: in a narrow terminal the bars go."""
     table = Table(title="Search", title_justify="left", box=None, pad_edge=False)
     for column in ("batch", "outcome", "allocated", "reserved", "of memory", "retries", "step", "source"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     if bar_width > 0:
         table.add_column("")
     for attempt in sorted(result.attempts, key=lambda a: (a.batch_size, a.source)):
@@ -81,7 +82,7 @@ def _in_the_way(result: MaxBatch) -> Table:
         table.add_column(column, justify="right" if column == "size" else "left", overflow="fold")
     for t in result.largest_tensors:
         what = f"{t.category.replace('_', ' ')} {t.name} {t.dtype}{t.shape}"
-        table.add_row(format_bytes(t.num_bytes), Text(what), Text(f"{t.module} {t.source}".strip()))
+        table.add_row(format_bytes(t.num_bytes), Text(printable(what)), Text(printable(f"{t.module} {t.source}".strip())))
     return table
 
 

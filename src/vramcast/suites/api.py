@@ -77,7 +77,7 @@ def _records_file(path: Path) -> Path:
 
 
 def _finish(rows: Sequence[Row], records: campaign.Records, folder: Path, gpu: str) -> AccuracyResult:
-    measured = {record["measurement"].get("torch_version", "") for record in records.values() if "measurement" in record} - {""}
+    measured = {record["measurement"].get("torch_version") or "" for record in records.values() if "measurement" in record} - {""}
     result = summarise(
         campaign.compared(rows, records),
         gpu=gpu,

@@ -20,6 +20,7 @@ from vramcast.records import Measurement, Prediction
 from vramcast.store import append_line, read_lines
 from vramcast.suites.catalogue import Row
 from vramcast.suites.results import METHODS, AccuracyRow, row_from
+from vramcast.text import printable
 
 RECORDS_NAME = "rows.jsonl"
 PEER_SECONDS = 120.0
@@ -28,6 +29,8 @@ PREDICTION_FIELDS = (
     *("workload", "knobs", "gpu", "peak_allocated_bytes", "peak_reserved_bytes", "process_bytes", "num_parameters", "num_alloc_retries"),
     *("limits", "allocator_settings", "torch_version", "seconds", "source", "version"),
 )
+NUMBER_FIELDS = ("peak_allocated_bytes", "peak_reserved_bytes", "process_bytes", "num_alloc_retries")
+TEXT_FIELDS = ("gpu", "torch_version", "outcome", "error")
 Records = dict[str, dict[str, dict[str, Any]]]  # row -> kind -> record
 
 
@@ -98,10 +101,20 @@ def read_records(path: Path) -> Records:
     records: Records = {}
     for line in read_lines(file):
         if isinstance(line.get("row"), str) and isinstance(line.get("kind"), str) and isinstance(line.get("record"), dict):
+            _check_record(file, line["row"], line["record"])
             records.setdefault(line["row"], {})[line["kind"]] = line["record"]
     if not records:
         raise UsageError(f"{file} holds no records of an accuracy run.", "Give a folder that vramcast accuracy wrote.")
     return records
+
+
+def _check_record(file: Path, row: str, record: dict[str, Any]) -> None:
+    """What is computed with must be of its kind: a file can be edited by hand."""
+    wrong = [name for name in NUMBER_FIELDS if type(record.get(name, 0)) not in (int, type(None))]
+    wrong += [name for name in TEXT_FIELDS if not isinstance(record.get(name), str | None)]
+    if wrong:
+        what = f"{file} has {printable(repr(record[wrong[0]]), 80)} as {wrong[0]} of {printable(row)!r}."
+        raise UsageError(what, "It was edited or made by another program: measure it again.")
 
 
 def compared(rows: Sequence[Row], records: Records) -> list[AccuracyRow]:

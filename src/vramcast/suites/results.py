@@ -139,7 +139,9 @@ def row_from(name: str, records: Mapping[str, Mapping[str, Any]]) -> AccuracyRow
 def _problem(prediction: Mapping[str, Any], measurement: Mapping[str, Any]) -> str | None:
     if "error" in prediction and "peak_reserved_bytes" not in prediction:
         return f"not predicted: {_first_line(prediction['error'])}"
-    if measurement and measurement.get("outcome") != "ok":
+    if not measurement:
+        return "not measured: there is no record of it"
+    if measurement.get("outcome") != "ok":
         return f"not measured: {measurement.get('outcome', 'failed')}, {_last_line(measurement.get('error'))}"
     return None
 
