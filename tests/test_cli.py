@@ -197,3 +197,18 @@ def test_a_simulation_that_is_interrupted_ends_and_leaves_no_worker(folder: Path
         process.wait()
         for left in marked_workers(mark):
             os.kill(left, signal.SIGKILL)
+
+
+def test_names_of_modules_and_files_are_neither_markup_nor_escape_codes(tmp_path: Path) -> None:
+    folder = tmp_path / "x[" / "b]"  # together a closing tag
+    folder.mkdir(parents=True)
+    (folder / "w.py").write_text(
+        "import torch\n\ndef build():\n    model = torch.nn.Sequential()\n"
+        "    model.add_module('[/b]\\x1b[31m', torch.nn.Linear(64, 64, device='cuda'))\n"
+        "    return lambda: model(torch.randn(8, 64, device='cuda')).sum().backward()\n"
+    )
+    for command in (["predict", "x[/b]/w.py:build", "--trace", "y[/b]"], ["diff", "y[/b]", "y[/b]"]):
+        done = subprocess.run([VRAMCAST, *command], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+        assert "\x1b" not in done.stdout
+        assert "[/b]" in done.stdout

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vramcast.text import printable
 from vramcast.tracing.diff import Line, OpDifference, Place, Side, TraceDiff
 from vramcast.units import format_bytes
 
@@ -42,7 +43,7 @@ def _sides(a: Side, b: Side, a_file: str, b_file: str) -> Table:
     table = _table("", "trace", "steps", "allocations", "peak allocated", "torch")
     for name, side, file in (("A", a, a_file), ("B", b, b_file)):
         cells = (str(side.num_steps), f"{side.num_allocations:,}", format_bytes(side.peak_allocated_bytes), side.torch_version)
-        table.add_row(name, f"{file} ({side.source}, {side.workload})", *cells)
+        table.add_row(name, _plain(f"{file} ({side.source}, {side.workload})"), *map(_plain, cells))
     return table
 
 
@@ -52,12 +53,12 @@ def _show_place(title: str, place: Place, console: Console) -> None:
     table = _table("", "A", "operator", "bytes", "allocated", "B", "operator", "bytes", "allocated")
     for index, (a, b) in enumerate(place.lines):
         here = index == place.position
-        table.add_row(">" if here else "", *_cells(a), *_cells(b), style="bold red" if here else "")
+        table.add_row(">" if here else "", *map(_plain, _cells(a)), *map(_plain, _cells(b)), style="bold red" if here else "")
     console.print(table)
     _show_facts(place, console)
     for side, lines, number in (("A", place.alive_only_a, place.num_alive_only_a), ("B", place.alive_only_b, place.num_alive_only_b)):
         for line in lines:
-            console.print(Text(f"  alive in {side} only: {_described(line)}"))
+            console.print(_plain(f"  alive in {side} only: {_described(line)}"))
         if number > len(lines):
             console.print(f"  alive in {side} only: {number - len(lines)} more")
 
@@ -65,7 +66,7 @@ def _show_place(title: str, place: Place, console: Console) -> None:
 def _show_facts(place: Place, console: Console) -> None:
     for side, line in zip("AB", place.lines[place.position]):
         if line is not None and line.facts:
-            console.print(Text(f"  {side}: {_described(line)}"))
+            console.print(_plain(f"  {side}: {_described(line)}"))
 
 
 def _cells(line: Line | None) -> tuple[str, str, str, str]:
@@ -86,10 +87,15 @@ def _ops(ops: list[OpDifference]) -> Table:
     table.title_justify = "left"
     for op in ops[:MOST_OPS]:
         cells = (str(op.count_a), str(op.count_b), format_bytes(op.bytes_a), format_bytes(op.bytes_b), format_bytes(op.bytes_b - op.bytes_a))
-        table.add_row(op.op or "?", *cells)
+        table.add_row(_plain(op.op or "?"), *cells)
     if len(ops) > MOST_OPS:
         table.add_row(f"{len(ops) - MOST_OPS} more")
     return table
+
+
+def _plain(text: str) -> Text:
+    """What a trace says, which may come from others: neither markup nor escape codes."""
+    return Text(printable(text))
 
 
 def _table(*columns: str) -> Table:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vramcast.records import BatchSizeCurve, LargeTensor, Prediction
+from vramcast.text import printable
 from vramcast.units import format_bytes, format_count
 
 COLOURS = {
@@ -27,7 +28,7 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def show_prediction(prediction: Prediction, console: Console) -> None:
-    console.print(Panel(_verdict(prediction), title=_title(prediction), title_align="left"))
+    console.print(Panel(_verdict(prediction), title=Text(printable(_title(prediction))), title_align="left"))
     console.print(_memory_table(prediction))
     console.print(_breakdown_table(prediction))
     console.print(_timeline(prediction.timeline))
@@ -97,7 +98,9 @@ def _largest_table(tensors: list[LargeTensor]) -> Table:
         shape = f"{t.dtype}[{', '.join(map(str, t.shape))}]"
         what = f"{t.category.replace('_', ' ')} {t.name}".strip()
         where = " ".join(part for part in (t.module, t.source) if part)
-        table.add_row(format_bytes(t.num_bytes), Text(what, style=COLOURS.get(t.category, "")), shape, t.operator.removeprefix("aten::"), where)
+        # names of modules and files are the user's: neither markup nor escape codes
+        others = [Text(printable(text)) for text in (shape, t.operator.removeprefix("aten::"), where)]
+        table.add_row(format_bytes(t.num_bytes), Text(printable(what), style=COLOURS.get(t.category, "")), *others)
     return table
 
 
@@ -107,7 +110,8 @@ def _footer(limits: Sequence[str], torch_version: str, seconds: float) -> Render
 
 
 def show_curve(curve: BatchSizeCurve, console: Console) -> None:
-    table = Table(title=f"{curve.workload}: predicted memory by batch size", title_justify="left", box=None, pad_edge=False)
+    title = Text(printable(f"{curve.workload}: predicted memory by batch size"))
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in ("batch", "allocated", "reserved", "fits", "retries", "source"):
         table.add_column(column, justify="right")
     for point in curve.points:
