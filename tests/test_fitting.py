@@ -29,7 +29,8 @@ def point(batch_size: int, allocated: int, **more: Any) -> Point:
 SIZES = st.lists(st.integers(1, 500), min_size=3, max_size=9, unique=True)
 
 
-@given(constant=st.integers(0, 10**10), slope=st.integers(1, 10**9), sizes=SIZES)
+# a slope of bytes beside a constant of gigabytes is below what doubles resolve
+@given(constant=st.integers(0, 10**10), slope=st.integers(10**4, 10**9), sizes=SIZES)
 def test_a_law_that_is_there_is_found_and_every_row_is_right_also_left_out(constant: int, slope: int, sizes: list[int]) -> None:
     (found,) = fit([point(size, constant + slope * size) for size in sizes])
     assert found.coefficients["per_sample"] == pytest.approx(slope, rel=1e-6)
