@@ -70,6 +70,20 @@ def test_under_a_cap_it_fits_with_the_retries_and_the_reserved_bytes_of_the_gpu(
         assert prediction.peak_reserved_bytes == reserved
 
 
+# the same model at batch 8 under other allocator settings, measured on the H200: (allocated, reserved)
+SETTINGS = {
+    r["settings"]: (r["peak_allocated"], r["peak_reserved"])
+    for r in map(json.loads, (ACCURACY / "history" / "h200-torch-2.11-settings.jsonl").read_text().splitlines())
+    if r["name"] == "gpt124m-amp-B8"
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_allocator_settings_change_memory_as_they_do_on_the_gpu(settings: str) -> None:
+    prediction = vramcast.predict(SUITES["open"][0].workload, gpu="h200", autocast="bf16", allocator=settings)
+    assert (prediction.peak_allocated_bytes, prediction.peak_reserved_bytes) == SETTINGS[settings]
+
+
 def recorded_rows() -> list[AccuracyRow]:
     return campaign.compared(list(ROWS.values()), RECORDED)
 

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 from vramcast import predict
 from vramcast.cli.main import app
 from vramcast.errors import UsageError, WorkloadError
+from vramcast.probing.identity import workload_id
 from vramcast.workload import parse_reference
-from vramcast_zoo import names, od1_ids
+from vramcast_zoo import names
 from vramcast_zoo.catalogue import BY_NAME, DOCUMENTS, ENTRIES, find_named
 from vramcast_zoo.sizing import FAMILIES, solve
 
@@ -92,7 +93,7 @@ def test_a_mistyped_name_is_answered_with_a_close_one() -> None:
 
 
 def test_names_and_sizes_need_no_torch() -> None:
-    code = "import sys, vramcast.cli.zoo, vramcast_zoo.names, vramcast_zoo.od1_ids; sys.exit('torch' in sys.modules)"
+    code = "import sys, vramcast.cli.zoo, vramcast_zoo.names; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
@@ -165,8 +166,17 @@ def test_a_wrong_request_ends_with_exit_code_2_and_no_traceback() -> None:
     assert (done.returncode, done.stdout) == (2, "") and "Traceback" not in done.stderr
 
 
+def document_id(ant: str, colony: str | None = None, *, precision: str = "fp32", batch_size: int | None = None) -> str:
+    """The id of a zoo's model in the run of the same or another preset, from the knobs the zoo has for it."""
+    run_sizes = BY_NAME[f"od1-{colony or ant}"].knobs
+    sizes = {name: BY_NAME[f"od1-{ant}"].all_sizes[name] for name in ("ring_len", "slot_dim")}
+    length = run_sizes["seq_len"]
+    fixed = {"ptr_dtype": "fp64", "ptr_update_every": 1, "state_loop_samples": 0, "synth_len": length, "seq_len": length}
+    return workload_id(f"od1-{ant}", {**sizes, **fixed, "precision": precision, "batch_size": batch_size or run_sizes["batch_size"]})
+
+
 def test_workload_ids_are_those_of_document_004() -> None:
-    assert [od1_ids.preset_id(preset) for preset in ("small", "real", "stress")] == [
+    assert [document_id(preset) for preset in ("small", "real", "stress")] == [
         "wl_v1_37d4c849bed8",
         "wl_v1_a87a40941a4c",
         "wl_v1_ab3432401162",
@@ -180,7 +190,7 @@ def test_workload_ids_are_those_of_document_004() -> None:
         ("real", "real", 3),
     ]
     rows += [("real", "small", 4), ("stress", "real", 1)]
-    ids = [od1_ids.preset_id(ant, colony, precision="fp16", batch_size=batch) for ant, colony, batch in rows]
+    ids = [document_id(ant, colony, precision="fp16", batch_size=batch) for ant, colony, batch in rows]
     assert [name.removeprefix("wl_v1_") for name in ids] == (
         ["831069834653", "524892c72f9c", "7f2bd54d8f30", "24b4fa884f63", "bbad724bc96c", "afc28bd12268", "088f2d0358f1", "7fd1b9fb8e53"]
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from vramcast import nvml
 from vramcast.calibration import grid
 from vramcast.calibration.table import Calibration, read, user_folder
 from vramcast.errors import EnvironmentProblem
+from vramcast.processes import child_environment
 from vramcast.store import write_json
 
 
@@ -40,15 +40,13 @@ def calibrate(
 
 def _measure(keys: list[str], progress: Callable[[int, int], None]) -> dict[str, Any]:
     """In a process of its own: the context's size is only seen while CUDA starts."""
-    package_root = str(Path(__file__).parents[2])
-    path = os.pathsep.join(part for part in (package_root, os.environ.get("PYTHONPATH", "")) if part)
     with subprocess.Popen(
         [sys.executable, "-m", "vramcast.calibration.measure"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env=child_environment(),
     ) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         try:

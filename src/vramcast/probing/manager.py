@@ -24,6 +24,7 @@ from vramcast.probing.contract import stall_threshold_seconds
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
 from vramcast.probing.zygote import MAX_MESSAGE_BYTES
+from vramcast.processes import child_environment
 from vramcast.records import Measurement
 from vramcast.text import printable
 
@@ -92,7 +93,7 @@ class Prober:
                 stdout=log,
                 stderr=log,
                 pass_fds=[theirs.fileno()],
-                env=_environment(),
+                env=child_environment(),
                 start_new_session=True,
             )
             theirs.close()
@@ -283,9 +284,3 @@ def _tail(log: Any) -> str:
     lines = printable(log.read().decode(errors="replace")).strip().splitlines()
     shown = [line[:MOST_LINE_CHARACTERS] for line in lines if not line.strip().startswith(MACHINERY)]
     return "\n".join(shown[-8:])
-
-
-def _environment() -> dict[str, str]:
-    package_root = str(Path(__file__).parents[2])
-    path = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": f"{package_root}{os.pathsep}{path}" if path else package_root, "TOKENIZERS_PARALLELISM": "false"}

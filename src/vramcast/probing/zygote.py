@@ -18,7 +18,7 @@ import socket
 import sys
 from typing import Any
 
-from vramcast.probing.processes import adopt_orphans, end_all_children, end_with_the_parent, outlive_the_parent
+from vramcast.processes import adopt_orphans, end_all_children, end_with_the_parent, outlive_the_parent
 
 MAX_MESSAGE_BYTES = 1 << 17
 # torch's optimizers import torch._dynamo when first made: a second and more, better once than in every trial

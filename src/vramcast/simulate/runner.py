@@ -11,10 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import IO, Any
 
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
+from vramcast.processes import child_environment
 
 FAREWELL_SECONDS = 5.0
 
@@ -64,16 +64,11 @@ def _start(request: dict[str, Any], log: IO[str]) -> tuple[int, subprocess.Popen
 
 
 def _environment() -> dict[str, str]:
-    package_root = str(Path(__file__).parents[2])
-    path = os.environ.get("PYTHONPATH")
-    return {
-        **os.environ,
-        "PYTHONPATH": f"{package_root}{os.pathsep}{path}" if path else package_root,
-        "CUDA_VISIBLE_DEVICES": "",  # a prediction does not touch a GPU that is there
-        "OMP_NUM_THREADS": "1",  # nothing is computed
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTORCH_JIT": "0",  # scripted functions run as they are written: the fuser would compile for a GPU that is not there
-    }
+    return child_environment(
+        CUDA_VISIBLE_DEVICES="",  # a prediction does not touch a GPU that is there
+        OMP_NUM_THREADS="1",  # nothing is computed
+        PYTORCH_JIT="0",  # scripted functions run as they are written: the fuser would compile for a GPU that is not there
+    )
 
 
 def _read_all(reader: int, process: subprocess.Popen[str], timeout_seconds: float) -> str:

@@ -5,16 +5,15 @@ It exists because the simulated device must be under torch before torch starts, 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from vramcast.errors import VramcastError, WorkloadError
+from vramcast.processes import end_with_the_parent
 
 
 def _budget(request: dict[str, Any]) -> Any:
@@ -154,14 +153,8 @@ def _search(request: dict[str, Any], session: Any, function: Any, knobs: dict[st
     )
 
 
-def end_with_the_parent() -> None:
-    """The time limit lives in the parent: when it is killed, the kernel kills this process too."""
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-
-
 def main() -> None:
-    end_with_the_parent()
+    end_with_the_parent(os.getppid())  # the time limit lives there
     request = json.load(sys.stdin)
     out = os.fdopen(int(sys.argv[1]), "w")
     sys.stdin = open(os.devnull)  # noqa: SIM115  open for as long as the process lives

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError, VramcastError
+from vramcast.processes import child_environment
 from vramcast.records import Measurement, Prediction
 from vramcast.store import append_line, read_lines
 from vramcast.suites.catalogue import Row
@@ -123,8 +124,6 @@ def compared(rows: Sequence[Row], records: Records) -> list[AccuracyRow]:
 
 def ask_peers(row: Row) -> dict[str, Any]:
     """In a process of its own: fake tensors on the GPU start CUDA, and a workload may do anything."""
-    package_root = str(Path(__file__).parents[2])
-    path = os.pathsep.join(part for part in (package_root, os.environ.get("PYTHONPATH", "")) if part)
     try:
         done = subprocess.run(
             [sys.executable, "-m", "vramcast.suites.peers"],
@@ -132,7 +131,7 @@ def ask_peers(row: Row) -> dict[str, Any]:
             capture_output=True,
             text=True,
             timeout=PEER_SECONDS,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            env=child_environment(OMP_NUM_THREADS="1"),
         )
         answer = json.loads(done.stdout)
         assert isinstance(answer, dict)

@@ -1,4 +1,4 @@
-"""Linux's ways of leaving no process behind. Used in the processes that run user code."""
+"""The processes that run user code: the environment they get, and Linux's ways of leaving none behind."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ import ctypes
 import os
 import signal
 import time
+from pathlib import Path
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    """This process's, in which a child finds the same vramcast, installed or not."""
+    package_root = str(Path(__file__).parents[1])
+    path = os.pathsep.join(part for part in (package_root, os.environ.get("PYTHONPATH", "")) if part)
+    return {**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", **more}
 
 
 def end_with_the_parent(parent: int) -> None:
