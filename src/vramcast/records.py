@@ -104,6 +104,19 @@ class LargeTensor:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepForecast:
+    """The predicted time of one training step, once warm."""
+
+    seconds: float
+    device_seconds: float  # the GPU's work
+    host_seconds: float  # Python's and the launches'; the step takes the longer of the two
+    flops: float
+    moved_bytes: float
+    achieved_fraction: float  # of the GPU's peak rate for the precision that does most of the work
+    bound_by: str  # compute, bandwidth or launch
+
+
+@dataclass(frozen=True, kw_only=True)
 class Prediction(JsonRecord):
     """Everything `vramcast predict` knows. Sizes in bytes. Nothing in it was measured."""
 
@@ -133,6 +146,7 @@ class Prediction(JsonRecord):
     torch_version: str
     seconds: float
     uncalibrated_kernels: list[str] = field(default_factory=list)  # whose memory is an estimate; `vramcast calibrate` measures them
+    step: StepForecast | None = None  # None where `step_seconds` is, for the same reason
     source: str = "predicted"
     version: int = VERSION
 
@@ -147,6 +161,8 @@ class BatchSizePoint:
     fits: bool
     num_alloc_retries: int
     simulated: bool
+    step_seconds: float | None = None  # only of sizes that were simulated
+    bound_by: str = ""  # compute, bandwidth or launch; "" where the time is not predicted
 
 
 @dataclass(frozen=True, kw_only=True)
