@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+
+from vramcast_zoo.recompute import recomputed
 
 
 class LanguageModel(nn.Module):
@@ -31,6 +33,22 @@ class LanguageModel(nn.Module):
 def shifted(tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Inputs and targets from windows of one token more than the length: target t is input t + 1."""
     return tokens[:, :-1], tokens[:, 1:]
+
+
+def chunked_cross_entropy(
+    logits_of: Callable[..., Tensor], features: Tensor, targets: Tensor, weights: Sequence[Tensor], chunks: int
+) -> Tensor:
+    """The mean cross entropy of logits_of(features, *weights), of which only one part of the tokens exists at a time.
+
+    The parts' logits are not kept for the backward pass but computed again there.
+    """
+
+    def summed(part: Tensor, wanted: Tensor, *weights: Tensor) -> Tensor:
+        return F.cross_entropy(logits_of(part, *weights), wanted, reduction="sum")
+
+    parts = zip(features.chunk(chunks), targets.chunk(chunks), strict=True)
+    sums = [recomputed(summed, part, wanted, *weights).float() for part, wanted in parts]  # float: sums of sums in bf16 lose digits
+    return torch.stack(sums).sum() / len(targets)
 
 
 def run_blocks(blocks: Iterable[nn.Module], x: Tensor, *extra: Tensor, checkpointing: bool) -> Tensor:

@@ -8,6 +8,9 @@ Parameters: (V + d)·128 + L(2d² + 2d·kv + 3dh + 2d) + d = 196,398,464.
 
 `tied=False` has a full head of V × d instead: 350,002,304 parameters. That is what the project's FP8 model was, though its document
 counts 197M. `linear="fp8"` multiplies in 8 bits inside the blocks; weights, gradients and optimizer state stay as wide as they are.
+
+`loss_chunks=n` takes the loss of the tokens in n parts, one after the other: only the logits of one part are there at a time, and the
+backward pass computes them again. With 200,005 logits a token they are most of the memory.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from torch import Tensor, nn
 
 from vramcast_zoo.attention import Attention, rotary_angles
 from vramcast_zoo.fp8 import Fp8Linear
-from vramcast_zoo.language_model import LanguageModel, check_divides, check_positive, run_blocks
+from vramcast_zoo.language_model import LanguageModel, check_divides, check_positive, chunked_cross_entropy, run_blocks
 from vramcast_zoo.training import workload
 from vramcast_zoo.transformer import NORM_EPS, DecoderBlock, init_decoder, plain_linear
 
@@ -42,13 +45,14 @@ class Yxanul(LanguageModel):
         attention: Attention = "auto",
         linear: LinearName = "plain",
         checkpointing: bool = False,
+        loss_chunks: int = 1,
     ) -> None:
         super().__init__()
-        check_positive(dim=dim, depth=depth, vocabulary=vocabulary)
+        check_positive(dim=dim, depth=depth, vocabulary=vocabulary, loss_chunks=loss_chunks)
         check_divides("the head's width", HEAD_DIM, "dim", dim)
         if not 1 <= embedding_rank <= dim:
             raise ValueError(f"embedding_rank={embedding_rank} is not between 1 and dim={dim}")
-        self.vocabulary, self.checkpointing = vocabulary, checkpointing
+        self.vocabulary, self.checkpointing, self.loss_chunks = vocabulary, checkpointing, loss_chunks
         self.embedding = nn.Embedding(vocabulary, embedding_rank)
         self.widen = plain_linear(embedding_rank, dim)
         make_linear = Fp8Linear if linear == "fp8" else plain_linear
@@ -61,12 +65,27 @@ class Yxanul(LanguageModel):
         nn.init.normal_(self.widen.weight, std=embedding_rank**-0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:
+        return _logits(self._features(tokens), *self._head())
+
+    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        if self.loss_chunks == 1:
+            return super().loss(tokens, targets)
+        features = self._features(tokens).flatten(0, 1)
+        return chunked_cross_entropy(_logits, features, targets.flatten(), self._head(), self.loss_chunks)
+
+    def _features(self, tokens: Tensor) -> Tensor:
         angles = rotary_angles(tokens.shape[1], HEAD_DIM, THETA, tokens.device)
         x = run_blocks(self.blocks, self.widen(self.embedding(tokens)), *angles, checkpointing=self.checkpointing)
-        x = self.norm(x)
-        if self.head is not None:
-            return self.head(x)
-        return F.linear(F.linear(x, self.widen.weight.t()), self.embedding.weight)
+        return self.norm(x)
+
+    def _head(self) -> tuple[Tensor, ...]:
+        return (self.head.weight,) if self.head is not None else (self.widen.weight.t(), self.embedding.weight)
+
+
+def _logits(x: Tensor, *matrices: Tensor) -> Tensor:
+    for matrix in matrices:
+        x = F.linear(x, matrix)
+    return x
 
 
 make_model = Yxanul
