@@ -12,11 +12,12 @@ from vramcast.cli.progress import sign_of_life
 from vramcast.errors import UsageError
 from vramcast.gpus import find_gpu
 from vramcast.probing.manager import Prober
+from vramcast.probing.preload import preload_for
 from vramcast.probing.trial import Trial
 from vramcast.workload import split_assignments
 
 DOES_NOT_FIT = 3
-WARMUP_STEPS, MEASURE_STEPS = 2, 4
+WARMUP_STEPS, MEASURE_STEPS = 2, 3  # memory is all there after the second step; three times make a median
 
 
 def run(
@@ -33,7 +34,9 @@ def run(
     with ExitStack() as stack:
         measure = None
         if confirm and can_confirm(gpu):
-            measure = _measure(stack.enter_context(Prober()), workload, knobs, memory_in_bytes(memory), allocator)
+            prober = stack.enter_context(Prober(preload_for(workload)))
+            prober.start()  # torch is imported for the real runs while the search is simulated
+            measure = _measure(prober, workload, knobs, memory_in_bytes(memory), allocator)
         with sign_of_life("Searching"):
             result = max_batch(workload, gpu=gpu, memory=memory, allocator=allocator, measure=measure, knobs_text=knobs, **options)
     _show(result, as_json)

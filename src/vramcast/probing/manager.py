@@ -45,6 +45,7 @@ class Prober:
         self._preload = list(preload)
         self._link: socket.socket | None = None
         self._zygote: subprocess.Popen[bytes] | None = None
+        self._first_words: Any = None  # what the zygote prints until it is ready
         self._busy = False
 
     def __enter__(self) -> Prober:
@@ -52,6 +53,11 @@ class Prober:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def start(self) -> None:
+        """Let torch begin to be imported now, beside whatever else is done; the first trial waits for what is left of it."""
+        if self._link is None:
+            self._launch()
 
     def run(self, trial: Trial, log: Path | None = None, progress: Progress = lambda *_: None) -> Measurement:
         """Run it. Wrong requests (no such file, knob, ...) are raised; everything else is a value."""
@@ -74,6 +80,9 @@ class Prober:
         if self._link is not None:
             self._link.close()
             self._link = None
+        if self._first_words is not None:
+            self._first_words.close()
+            self._first_words = None
         if self._zygote is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._zygote.wait(timeout=STOP_SECONDS if self._busy else 0)
@@ -82,34 +91,41 @@ class Prober:
             self._zygote.wait()
             self._zygote = None
 
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._link = ours
-        with theirs, _open_log(None) as log:
+    def _launch(self) -> None:
+        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._first_words = _open_log(None)
+        with theirs:
             self._zygote = subprocess.Popen(
                 # -P: a random.py in the user's folder is not Python's
                 [sys.executable, "-P", "-m", "vramcast.probing.zygote", str(theirs.fileno()), json.dumps(self._preload), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=self._first_words,
+                stderr=self._first_words,
                 pass_fds=[theirs.fileno()],
                 env=child_environment(),
                 start_new_session=True,
             )
-            theirs.close()
-            if not (select.select([ours], [], [], START_SECONDS)[0] and _receive(ours)):
-                self.close()
-                raise EnvironmentProblem(
-                    f"The process that runs probes did not start.\n{_tail(log)}".rstrip(),
-                    f"Make `{sys.executable} -c 'import {', '.join(['torch', *self._preload])}'` work first.",
-                )
+
+    def _until_ready(self) -> None:
+        if self._first_words is None:
+            return
+        assert self._link is not None
+        if not (select.select([self._link], [], [], START_SECONDS)[0] and _receive(self._link)):
+            words = _tail(self._first_words)
+            self.close()
+            raise EnvironmentProblem(
+                f"The process that runs probes did not start.\n{words}".rstrip(),
+                f"Make `{sys.executable} -c 'import {', '.join(['torch', *self._preload])}'` work first.",
+            )
+        self._first_words.close()
+        self._first_words = None
 
     def _watched(self, message: bytes, watch: _Watch, log: int) -> _Watch:
         """One trial from its sending to its end. Whatever interrupts it ends everything."""
         finished = False
         try:
-            if self._link is None:
-                self._start()
+            self.start()
+            self._until_ready()
             assert self._link is not None
             self._busy = True
             watch.zygote_died = not _send(self._link, message, [watch.result_writer, watch.progress_writer, log])

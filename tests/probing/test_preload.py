@@ -1,0 +1,52 @@
+"""What is imported before a workload runs, and when."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from vramcast.errors import EnvironmentProblem
+from vramcast.probing.manager import Prober
+from vramcast.probing.preload import SLOW, preload_for
+from vramcast.probing.trial import Trial
+
+STEP = "def build(*, batch_size: int = 1):\n    return lambda: 0.0\n"
+
+
+def test_a_slow_library_is_imported_before_where_the_workload_names_it(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    plain, hugging = tmp_path / "plain.py", tmp_path / "hugging.py"
+    plain.write_text(STEP)
+    hugging.write_text("import transformers\n" + STEP)
+    assert preload_for(f"{plain}:build") == []
+    assert preload_for(f"{hugging}:build") == list(SLOW["transformers"])
+    assert preload_for("vramcast.suites.workloads.huggingface:huggingface") == list(SLOW["transformers"])
+    assert preload_for("vramcast.suites.workloads.models:gpt") == preload_for("gpt2-124m") == preload_for("no.such.module:build") == []
+
+
+def test_started_early_torch_is_imported_meanwhile(tmp_path: Path) -> None:
+    workload = tmp_path / "w.py"
+    workload.write_text(STEP)
+    with Prober() as prober:
+        prober.start()
+        prober.start()  # once is enough
+        time.sleep(0.5)
+        measured = prober.run(Trial(workload=f"{workload}:build", device="cpu", measure_steps=1))
+    assert measured.outcome == "ok"
+
+
+def test_started_early_and_never_used_it_is_gone_with_the_prober() -> None:
+    with Prober() as prober:
+        prober.start()
+        process = prober._zygote
+        assert process is not None and process.poll() is None
+    assert process.poll() is not None
+
+
+def test_started_early_what_cannot_be_imported_is_said_at_the_first_trial() -> None:
+    with Prober(preload=["no_such_module"]) as broken:
+        broken.start()
+        with pytest.raises(EnvironmentProblem, match="no_such_module"):
+            broken.run(Trial(workload="examples/gpt.py:build", device="cpu", measure_steps=1))
