@@ -10,9 +10,9 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 NO_TORCH = (
     *("allocator", "forecast", "interpolate", "records", "units", "errors", "gpus", "report", "workload", "parallel", "tracing"),
-    *("store", "nvml", "environment", "cli"),
+    *("store", "nvml", "environment", "cli", "planning"),
 )
-SIMULATE_WITHOUT_TORCH = ("runner", "trace", "build", "target", "workspaces")
+SIMULATE_WITHOUT_TORCH = ("runner", "trace", "build", "target", "workspaces", "lengths", "planned")
 WITH_TORCH = (
     *("simulate", "suites.workloads", "suites.peers", "calibration.measure"),
     *("probing.zygote", "probing.on_gpu", "probing.on_cpu", "probing.redirect", "probing.history"),

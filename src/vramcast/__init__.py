@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from vramcast.capacity import MaxBatch, max_batch
     from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
     from vramcast.gpus import GPUS, Gpu, find_gpu
+    from vramcast.planning.api import plan
+    from vramcast.planning.records import Plan
     from vramcast.probing.api import probe
     from vramcast.records import BatchSizeCurve, BatchSizePoint, LargeTensor, Measurement, Prediction
     from vramcast.suites.api import accuracy
@@ -27,6 +29,8 @@ _HOME = {
     "probe": "probing.api",
     "max_batch": "capacity",
     "MaxBatch": "capacity",
+    "plan": "planning.api",
+    "Plan": "planning.records",
     "accuracy": "suites.api",
     "calibrate": "calibration.api",
     "Measurement": "records",

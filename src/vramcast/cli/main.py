@@ -116,6 +116,37 @@ def max_batch(
 
 
 @app.command(no_args_is_help=True)
+def plan(
+    workload: Annotated[str, typer.Argument(help="file.py:function, package.module:function, or a registered name.")],
+    knobs: Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value.")] = None,
+    seq_lens: Annotated[str | None, typer.Option(help="Sequence lengths in rising order: 128,256,512 (the knob seq_len).")] = None,
+    gpu: Annotated[str | None, typer.Option(help="The GPUs to plan for, with commas (see `vramcast gpus`).")] = None,
+    memory: Annotated[str | None, typer.Option(help="The allocator's budget on each, for example 24GiB.")] = None,
+    tokens_per_step: Annotated[
+        int | None, typer.Option(help="Tokens in an optimizer step; what does not fit at once is accumulated.")
+    ] = None,
+    tokens: Annotated[str, typer.Option(help="Tokens to train on in all.")] = "1e9",
+    safety: Annotated[float, typer.Option(help="The fraction of the memory to leave free, for fragmentation in long runs.")] = 0.05,
+    allocator: Annotated[str | None, typer.Option(help="Allocator settings, as in PYTORCH_ALLOC_CONF (default: that variable).")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds after which a simulation is stopped.")] = 300.0,
+    out: Annotated[str | None, typer.Option(help="A folder for plan.json and a curriculum-GPU.yaml for each GPU.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over the plan in that folder.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
+) -> None:
+    """Plan a batch for every sequence length and GPU: memory, what binds, time, and the curriculum they make.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 at some length not even one sample fits.
+    """
+    from vramcast.cli.plan import run
+
+    options = {
+        "seq_lens": seq_lens, "gpu": gpu, "memory": memory, "tokens_per_step": tokens_per_step, "tokens": tokens, "safety": safety,
+        "allocator": allocator, "timeout": timeout, "force": force,
+    }  # fmt: skip
+    raise typer.Exit(run(workload, knobs or [], options, out, as_json))
+
+
+@app.command(no_args_is_help=True)
 def fit(
     runs: Annotated[list[str], typer.Argument(help="Folders of vramcast probe, or a CSV table of runs.")],
     terms: Annotated[str | None, typer.Option(help="With commas: constant, per_sample, per_token, per_token_and_length, your own.")] = None,

@@ -1,4 +1,7 @@
-"""The parent's side of a simulation: start the worker, give it the request, wait, kill it when it takes too long."""
+"""The parent's side of a simulation: start the worker, give it the request, wait, kill it when it takes too long.
+
+Several run at the same time in threads that only wait. The first that fails ends the others.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,45 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import IO, Any
 
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
 from vramcast.processes import child_environment
 
 FAREWELL_SECONDS = 5.0
+Tell = Callable[[dict[str, Any], Any], None]
 
 
-def simulate(request: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
+def simulate_all(requests: Sequence[dict[str, Any]], timeout_seconds: float, tell: Tell | None = None) -> list[dict[str, Any]]:
+    """The answers in the order of the requests, as many at a time as there are cores; `tell` is given a request and how far it is."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        try:
+            waiting = [pool.submit(simulate, request, timeout_seconds, tell, stop) for request in requests]
+            done, _ = wait(waiting, return_when=FIRST_EXCEPTION)
+            for failed in (job for job in done if job.exception() is not None):
+                failed.result()
+        except BaseException:  # an interruption too: no worker is left running
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [job.result() for job in waiting]
+
+
+def simulate(
+    request: dict[str, Any], timeout_seconds: float, tell: Tell | None = None, stop: threading.Event | None = None
+) -> dict[str, Any]:
     """The worker's answer; its errors are raised here."""
     if not timeout_seconds > 0:  # nan is not
         raise UsageError(f"The time limit --timeout must be positive, not {timeout_seconds:g} s.", "For example --timeout 300.")
     with tempfile.TemporaryFile("w+") as log:
         reader, process = _start(request, log)
         try:
-            text = _read_all(reader, process, timeout_seconds)
+            text = _read_answer(reader, process, timeout_seconds, lambda far: tell(request, far) if tell else None, stop)
         except BaseException:
             _stop(process, 0.0)
             raise
@@ -67,28 +92,37 @@ def _environment() -> dict[str, str]:
     return child_environment(
         CUDA_VISIBLE_DEVICES="",  # a prediction does not touch a GPU that is there
         OMP_NUM_THREADS="1",  # nothing is computed
-        PYTORCH_JIT="0",  # scripted functions run as they are written: the fuser would compile for a GPU that is not there
     )
 
 
-def _read_all(reader: int, process: subprocess.Popen[str], timeout_seconds: float) -> str:
+def _read_answer(
+    reader: int, process: subprocess.Popen[str], timeout_seconds: float, tell: Callable[[Any], None], stop: threading.Event | None
+) -> str:
+    """What comes after the last line that tells how far it is."""
     deadline = time.monotonic() + timeout_seconds
-    chunks: list[bytes] = []
+    text = b""
     while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise WorkloadError(
-                f"The workload did not finish within {timeout_seconds:g} s: its build or step may never end.",
-                "Allow more time with --timeout SECONDS, or look for a loop that waits for a value the GPU would compute.",
-            )
-        ready, _, _ = select.select([reader], [], [], min(left, 0.5))
+        _check_time(deadline, timeout_seconds, stop)
+        ready, _, _ = select.select([reader], [], [], min(max(0.0, deadline - time.monotonic()), 0.5))
         if ready:
             chunk = os.read(reader, 1 << 20)
             if not chunk:
-                return b"".join(chunks).decode()
-            chunks.append(chunk)
+                return text.decode()
+            *lines, text = (text + chunk).split(b"\n")
+            for line in lines:
+                tell(json.loads(line)["progress"])
         elif process.poll() is not None and not select.select([reader], [], [], 0)[0]:
-            return b"".join(chunks).decode()
+            return text.decode()
+
+
+def _check_time(deadline: float, timeout_seconds: float, stop: threading.Event | None) -> None:
+    if stop is not None and stop.is_set():
+        raise VramcastError("Stopped, because another simulation of the same request failed.")
+    if time.monotonic() >= deadline:
+        raise WorkloadError(
+            f"The workload did not finish within {timeout_seconds:g} s: its build or step may never end.",
+            "Allow more time with --timeout SECONDS, or look for a loop that waits for a value the GPU would compute.",
+        )
 
 
 def _stop(process: subprocess.Popen[str], patience_seconds: float) -> None:

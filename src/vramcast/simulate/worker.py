@@ -1,5 +1,7 @@
 """The process in which a workload is simulated: one JSON request on stdin, one JSON answer on the given file descriptor.
 
+A plan takes longer and tells how far it is: a line of JSON for each length, before the line with the answer.
+
 It exists because the simulated device must be under torch before torch starts, and because a user's code may do anything.
 """
 
@@ -9,6 +11,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +53,7 @@ def _session(budget: Any) -> Any:
     return Session(device.Device(device.load()), simulated, gemm_workspaces(gpu.capability, measured), table.convolutions if table else None)
 
 
-def answer(request: dict[str, Any]) -> str:
+def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
     from vramcast.workload import bind_knobs, load_function, parse_reference
 
     started = time.perf_counter() - request["elapsed_seconds"]
@@ -65,10 +68,12 @@ def answer(request: dict[str, Any]) -> str:
         return _curve(request, session, function, knobs, budget, started)
     if request.get("search") is not None:
         return _search(request, session, function, knobs, budget, started)
+    if request.get("plan") is not None:
+        return _plan(request, session, function, knobs, budget, started, tell)
     from vramcast.forecast import forecast
 
     trace = session.run(function, knobs, locate_all=request["trace"] is not None)
-    shown = {key: value if isinstance(value, int | float | str | bool | None) else str(value) for key, value in knobs.items()}
+    shown = _shown(knobs)
     prediction = forecast(trace, budget, workload=request["workload"], knobs=shown, seconds=time.perf_counter() - started)
     if request["trace"] is not None:
         _write_trace(request, trace, budget, shown)
@@ -139,12 +144,11 @@ def _search(request: dict[str, Any], session: Any, function: Any, knobs: dict[st
         size = request["search"]["step"]
         trace = session.run(function, {**knobs, "batch_size": size})
         smallest = forecast(trace, budget, workload=request["workload"], knobs={}, seconds=0.0).to_dict()
-    shown = {key: value if isinstance(value, int | float | str | bool | None) else str(value) for key, value in knobs.items()}
     return json.dumps(
         {
             **found,
             "smallest": smallest,
-            "knobs": {key: value for key, value in shown.items() if key != "batch_size"},
+            "knobs": {key: value for key, value in _shown(knobs).items() if key != "batch_size"},
             "capacity_bytes": budget.capacity_bytes,
             "limits": sorted(limits),
             "torch_version": torch.__version__,
@@ -153,13 +157,42 @@ def _search(request: dict[str, Any], session: Any, function: Any, knobs: dict[st
     )
 
 
+def _plan(
+    request: dict[str, Any], session: Any, function: Any, knobs: dict[str, Any], budget: Any, started: float, tell: Callable[[Any], None]
+) -> str:
+    import torch
+
+    from vramcast.simulate.planned import MOVED, Planned
+
+    planned = Planned(request, session, function, knobs, budget)
+    return json.dumps(
+        {
+            "stages": planned.run(tell),
+            "knobs": {key: value for key, value in _shown(knobs).items() if key not in MOVED},
+            "capacity_bytes": budget.capacity_bytes,
+            "limits": sorted(planned.limits),
+            "torch_version": torch.__version__,
+            "seconds": time.perf_counter() - started,
+        }
+    )
+
+
+def _shown(knobs: dict[str, Any]) -> dict[str, Any]:
+    """As a record can hold them."""
+    return {key: value if isinstance(value, int | float | str | bool | None) else str(value) for key, value in knobs.items()}
+
+
 def main() -> None:
     end_with_the_parent(os.getppid())  # the time limit lives there
     request = json.load(sys.stdin)
     out = os.fdopen(int(sys.argv[1]), "w")
     sys.stdin = open(os.devnull)  # noqa: SIM115  open for as long as the process lives
+
+    def tell(progress: Any) -> None:
+        print(json.dumps({"progress": progress}), file=out, flush=True)
+
     try:
-        result = {"ok": json.loads(answer(request))}
+        result = {"ok": json.loads(answer(request, tell))}
     except VramcastError as error:
         result = {"error": {"message": error.message, "advice": error.advice, "exit_code": error.exit_code}}
     json.dump(result, out)
