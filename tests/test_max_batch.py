@@ -207,3 +207,93 @@ def test_names_in_the_way_are_shown_without_escape_codes(tmp_path: Path) -> None
     done = run(f"{tmp_path}/w.py:build", "--memory", "10MiB")
     assert done.returncode == 3
     assert "[/b]" in done.stdout and "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("memory", "words"),
+    [
+        ("300MiB", ["the parameters alone take 474.8 MiB, 174.8 MiB more than there is", "16 bits"]),
+        ("1100MiB", ["parameters and optimizer state are there whatever the batch", "optimizer with less state"]),
+        ("2300MiB", ["activations and temporaries take", "checkpointing"]),
+    ],
+)
+def test_a_budget_that_is_too_small_is_answered_with_what_is_missing_and_what_would_help(memory: str, words: list[str]) -> None:
+    done = run("examples/gpt.py:build", "--memory", memory)
+    text = " ".join(done.stdout.split())
+    assert done.returncode == 3
+    assert "not even 1 fits" in text and "missing" in text
+    assert all(word in text for word in words), text
+    assert text.count("float32[") == 3, "the three largest things in memory"
+
+
+def test_the_maximum_says_what_it_takes_and_leaves(at_24_gib: dict[str, Any]) -> None:
+    maximum = at_24_gib["maximum"]
+    assert maximum["batch_size"] == 23
+    assert "% of the memory there is and leaves" in maximum["reason"] and "slower" in maximum["reason"]
+
+
+def test_the_reserved_law_is_not_that_of_sizes_that_empty_the_cache(at_24_gib: dict[str, Any]) -> None:
+    """Those reserve what there is; a line through them once had an intercept of 7 GiB."""
+    assert at_24_gib["reserved_law"]["intercept_bytes"] < 2e9
+    assert at_24_gib["reserved_law"]["largest_residual"] < 0.01
+
+
+def test_the_answer_is_run_under_the_budget_that_was_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --safety too: otherwise the next size runs, and the edge moves up into what was to stay free."""
+    from vramcast.cli import max_batch as command
+
+    seen: list[Any] = []
+    prober = SimpleNamespace(run=lambda trial: seen.append(trial))
+    for safety, cap in ((0.0, 24 << 30), (0.25, 18 << 30)):
+        command._measure(prober, GPT, {}, lambda safety=safety: command.budget_bytes("h200", "24GiB", safety), None)(8)  # type: ignore[misc]
+        assert (seen[-1].memory_cap_bytes, seen[-1].knobs) == (cap, {"batch_size": 8})
+
+
+class Budgeted:
+    """A search over sizes that were not simulated: memory by rule, through the real search."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fits: Any, reserved: Any) -> None:
+        from vramcast.records import BatchSizePoint
+        from vramcast.simulate import largest
+
+        def point(size: int, *_: Any, simulated: bool, **__: Any) -> BatchSizePoint:
+            self.asked.append(size)
+            sizes = {"peak_allocated_bytes": reserved(size), "peak_reserved_bytes": reserved(size)}
+            return BatchSizePoint(batch_size=size, fits=fits(size), num_alloc_retries=0, simulated=simulated, step_seconds=0.1, **sizes)
+
+        self.asked: list[int] = []
+        self.simulated: list[int] = []
+        monkeypatch.setattr(largest, "batch_size_point", point)
+
+    def search(self, capacity: int, **options: Any) -> dict[str, Any]:
+        from vramcast.simulate.largest import Search
+
+        def trace_at(size: int) -> Any:
+            self.simulated.append(size)
+            return SimpleNamespace(events=[1], sizes=[size])
+
+        return Search(trace_at, SimpleNamespace(capacity_bytes=capacity), **{"step": 1, "maximum": None, **options}).run()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("edge", [1, 2, 23, 255, 256, 257, 5000, 300_000])
+def test_the_search_finds_the_edge_with_few_simulations(monkeypatch: pytest.MonkeyPatch, edge: int) -> None:
+    budgeted = Budgeted(monkeypatch, lambda size: size <= edge, lambda size: 1000 + 7 * size)
+    found = budgeted.search(1000 + 7 * edge)
+    assert (found["largest"], found["first_failing"], found["fits_beyond"]) == (edge, edge + 1, [])
+    assert {edge, edge + 1} <= set(budgeted.simulated)
+    assert len(budgeted.simulated) <= 10 and len(budgeted.asked) <= 30
+
+
+def test_where_sizes_fail_and_larger_ones_fit_the_answer_is_below_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    budgeted = Budgeted(monkeypatch, lambda size: size <= 100 or size in (102, 103), lambda size: 10 * size)
+    found = budgeted.search(1000)
+    assert (found["largest"], found["first_failing"], found["fits_beyond"]) == (100, 101, [102, 103])
+
+
+def test_smaller_sizes_are_simulated_for_their_time_in_the_multiples_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    budgeted = Budgeted(monkeypatch, lambda size: size <= 100, lambda size: 10 * size)
+    found = budgeted.search(1000, step=4, maximum=90)
+    assert (found["largest"], found["first_failing"]) == (88, None)
+    timed = [a["batch_size"] for a in found["attempts"] if a["simulated"]]
+    assert all(size % 4 == 0 and size <= 88 for size in timed) and {4, 8, 16, 32, 64, 88} >= set(timed) >= {4, 88}
+    assert len(timed) >= 4

@@ -6,29 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.search import accumulation, largest_fitting, memory_law, settle
+from vramcast.search import accumulation, crossing, ladder, memory_law, settle, spread
 
 
-@given(low=st.integers(1, 20), step=st.integers(1, 7), count=st.integers(1, 60), edge=st.integers(0, 500))
-def test_where_memory_grows_it_finds_what_a_scan_finds(low: int, step: int, count: int, edge: int) -> None:
-    sizes = [low + i * step for i in range(count)]
-    found = largest_fitting(lambda size: size <= edge, low=low, high=sizes[-1] + step - 1, step=step)
-    fitting = [size for size in sizes if size <= edge]
-    failing = [size for size in sizes if size > edge]
-    assert found.largest == (fitting[-1] if fitting else None)
-    assert found.first_failing == (failing[0] if failing else None)
-    assert found.fits_beyond == []
+@given(
+    intercept=st.integers(0, 1000), slope=st.integers(1, 50), limit=st.integers(1000, 10**6), sizes=st.sets(st.integers(1, 999), min_size=2)
+)
+def test_on_a_straight_line_the_crossing_is_exact(intercept: int, slope: int, limit: int, sizes: set[int]) -> None:
+    found = crossing({size: intercept + slope * size for size in sizes}, limit)
+    assert found == pytest.approx((limit - intercept) / slope)
 
 
-def test_it_asks_few_questions() -> None:
-    asked: list[int] = []
-    largest_fitting(lambda size: asked.append(size) is None and size <= 700, low=1, high=1000, step=1)
-    assert len(asked) <= 2 + 10 + 3
+def test_the_crossing_uses_the_sizes_next_to_the_limit() -> None:
+    """Below, the peak lies in the optimizer step and does not move."""
+    assert crossing({1: 100, 10: 100, 20: 200, 30: 300, 256: 9999}, 250) == 25
+    assert crossing({1: 100, 256: 100}, 300) is None
+    assert crossing({1: 100}, 300) is None
 
 
-def test_a_size_that_fits_above_one_that_does_not_is_noticed() -> None:
-    found = largest_fitting(lambda size: size <= 10 or size == 14, low=1, high=100, step=1)
-    assert (found.largest, found.first_failing, found.fits_beyond) == (10, 11, [14])
+def test_few_sizes_are_spread_over_a_ladder_by_factors() -> None:
+    assert ladder(23, 1) == [1, 2, 4, 8, 16]
+    assert ladder(24, 8) == [8, 16]
+    assert ladder(1, 1) == []
+    assert spread([1, 2, 4, 8, 16], [1, 16, 23], 1) == [4]
+    assert sorted(spread([1, 2, 4, 8, 16], [1, 16, 23], 9)) == [2, 4, 8]
+    assert spread([1, 2, 4], [1], 0) == []
 
 
 @given(edge=st.integers(0, 300), guess=st.integers(1, 300), step=st.integers(1, 7), limit=st.integers(301, 400))

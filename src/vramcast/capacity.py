@@ -3,77 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from vramcast.api import DEFAULT_TIMEOUT_SECONDS, Workload, make_request, memory_in_bytes
+from vramcast.batch_records import Attempt, Choice, MemoryLaw
+from vramcast.batch_records import MaxBatch as MaxBatch  # found here by those who call max_batch
 from vramcast.errors import UsageError, WorkloadError
 from vramcast.gpus import find_gpu
-from vramcast.records import VERSION, JsonRecord, LargeTensor, Measurement, Prediction
+from vramcast.records import Measurement, Prediction
 from vramcast.search import accumulation, memory_law, settle
+from vramcast.shortage import what_would_help
 from vramcast.simulate import build
 from vramcast.simulate.largest import COMFORTABLE_RATIOS
 from vramcast.simulate.runner import simulate
+from vramcast.throughput import fastest, knee, scaling_notes, speeds_of
+from vramcast.units import format_bytes
 
 LAW_FROM = 0.2  # of the largest: below, the peak may lie in the optimizer step and not move with the batch
 JUDGED = ("out_of_memory", "paging")  # outcomes that say a size does not fit
 Measure = Callable[[int], Measurement]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """One batch size, predicted or really run."""
-
-    batch_size: int
-    source: str  # predicted or measured
-    outcome: str  # ok, out_of_memory, ...
-    peak_allocated_bytes: int | None
-    peak_reserved_bytes: int | None
-    num_alloc_retries: int | None
-    step_seconds: float | None = None
-    simulated: bool = True  # False where it was interpolated between simulated ones
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryLaw:
-    intercept_bytes: int
-    bytes_per_sample: int
-    largest_residual: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    batch_size: int
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class MaxBatch(JsonRecord):
-    """What `vramcast max-batch` found. Only sizes with a measured attempt were really run."""
-
-    workload: str
-    knobs: dict[str, Any]
-    gpu: str | None
-    capacity_bytes: int
-    largest_batch: int | None
-    first_failing_batch: int | None
-    confirmed: bool
-    attempts: list[Attempt]
-    allocated_law: MemoryLaw | None
-    reserved_law: MemoryLaw | None
-    recommended: Choice | None
-    conservative: Choice | None
-    micro_batch: int | None = None
-    accumulation_steps: int | None = None
-    global_batch: int | None = None
-    notes: list[str] = field(default_factory=list)
-    limits: list[str] = field(default_factory=list)
-    largest_tensors: list[LargeTensor] = field(default_factory=list)  # where not even the smallest batch fits
-    missing_bytes: int | None = None
-    torch_version: str = ""
-    seconds: float = 0.0
-    source: str = "searched"
-    version: int = VERSION
 
 
 def max_batch(
@@ -129,11 +77,18 @@ def search_request(
     if gpu is None and memory is None:
         raise UsageError("How much memory there is, is not known.", "Give --gpu NAME or --memory SIZE.")
     request = make_request(workload, gpu=gpu, memory=memory, allocator=allocator, knobs=knobs, knobs_text=knobs_text, batch_sizes=None)
-    if safety:
-        request["memory_bytes"] = int((1 - safety) * (memory_in_bytes(memory) or capacity_of(gpu)))
-        if request["memory_bytes"] < 1:
-            raise UsageError(f"--safety {safety} leaves no memory at all.", "For example --safety 0.05.")
-    return {**request, "search": {"step": multiple_of, "maximum": maximum}}
+    return {**request, "memory_bytes": budget_bytes(gpu, memory, safety), "search": {"step": multiple_of, "maximum": maximum}}
+
+
+def budget_bytes(gpu: str | None, memory: str | int | None, safety: float) -> int | None:
+    """What the allocator may take, in the search and when its answer is run; None is all that the GPU has."""
+    given = memory_in_bytes(memory)
+    if not safety:
+        return given
+    left = int((1 - safety) * (given if given is not None else capacity_of(gpu)))
+    if left < 1:
+        raise UsageError(f"--safety {safety} leaves no memory at all.", "For example --safety 0.05.")
+    return left
 
 
 def capacity_of(gpu: str | None) -> int:
@@ -185,7 +140,7 @@ def _result(
     micro = accumulation(global_batch, largest, request["search"]["step"]) if global_batch is not None and largest is not None else None
     if global_batch is not None and largest is not None and micro is None:
         notes = [*notes, f"no multiple of {request['search']['step']} up to {largest} divides a batch of {global_batch}"]
-    smallest = Prediction.from_dict(found["smallest"]) if found["smallest"] is not None else None
+    speeds = speeds_of(attempts, largest)
     capacity = found["capacity_bytes"]
     return MaxBatch(
         workload=request["workload"],
@@ -197,19 +152,35 @@ def _result(
         confirmed=confirmed,
         attempts=attempts,
         allocated_law=_law(law_points, "peak_allocated_bytes"),
-        reserved_law=_law(law_points, "peak_reserved_bytes"),
+        # where the allocator empties its cache, what is reserved is what there is, not what the size takes
+        reserved_law=_law([p for p in law_points if not p["num_alloc_retries"]], "peak_reserved_bytes"),
+        maximum=_maximum(attempts, capacity, largest),
         recommended=_choice(attempts, capacity, largest, COMFORTABLE_RATIOS[0], "the rest is for fragmentation in long runs"),
         conservative=_choice(attempts, capacity, largest, COMFORTABLE_RATIOS[1], "the rest is for longer inputs and other software too"),
+        speeds=speeds,
+        fastest=fastest(speeds),
+        knee=knee(speeds),
         micro_batch=micro[0] if micro else None,
         accumulation_steps=micro[1] if micro else None,
         global_batch=global_batch,
-        notes=notes,
+        notes=[*notes, *scaling_notes(attempts, speeds)],
         limits=found["limits"],
-        largest_tensors=smallest.largest_tensors[:3] if smallest else [],
-        missing_bytes=smallest.peak_reserved_bytes - capacity if smallest else None,
+        **_shortage(found, capacity),
         torch_version=found["torch_version"],
         seconds=found["seconds"],
     )
+
+
+def _shortage(found: dict[str, Any], capacity: int) -> dict[str, Any]:
+    """Where not even the smallest batch fits: how much is missing, what is in the way, what would help."""
+    if found["smallest"] is None:
+        return {}
+    smallest = Prediction.from_dict(found["smallest"])
+    return {
+        "largest_tensors": smallest.largest_tensors[:3],
+        "missing_bytes": smallest.peak_reserved_bytes - capacity,
+        "advice": what_would_help(smallest, capacity, found["first_failing"]),
+    }
 
 
 def _notes(found: dict[str, Any], maximum: int | None) -> list[str]:
@@ -233,6 +204,8 @@ def _predicted(point: dict[str, Any]) -> Attempt:
         peak_allocated_bytes=point["peak_allocated_bytes"],
         peak_reserved_bytes=point["peak_reserved_bytes"],
         num_alloc_retries=point["num_alloc_retries"],
+        step_seconds=point["step_seconds"],
+        bound_by=point["bound_by"],
         simulated=point["simulated"],
     )
 
@@ -256,6 +229,18 @@ def _law(points: list[dict[str, Any]], field_name: str) -> MemoryLaw | None:
     return MemoryLaw(
         intercept_bytes=round(law.intercept_bytes), bytes_per_sample=round(law.bytes_per_sample), largest_residual=law.largest_residual
     )
+
+
+def _maximum(attempts: list[Attempt], capacity: int, largest: int | None) -> Choice | None:
+    """The answer as a choice: how much it takes and leaves. What was measured counts more than what was predicted."""
+    seen = [a for a in attempts if a.batch_size == largest and a.outcome == "ok" and a.peak_reserved_bytes is not None]
+    if not seen:
+        return None
+    best = max(seen, key=lambda a: a.source == "measured")
+    reserved = best.peak_reserved_bytes or 0
+    slower = "; it fits only because the allocator empties its cache, which is slower" if best.num_alloc_retries else ""
+    taken = f"takes {100 * reserved / capacity:.1f} % of the memory there is and leaves {format_bytes(max(0, capacity - reserved))}"
+    return Choice(batch_size=best.batch_size, reason=f"{taken}: for runs whose inputs never get larger{slower}")
 
 
 def _choice(attempts: list[Attempt], capacity: int, largest: int | None, ratio: float, why: str) -> Choice | None:

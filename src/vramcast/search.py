@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 LOOK_BEYOND = 3  # sizes past the first that fails: fragmentation can let one of them fit
@@ -15,22 +16,15 @@ class Found:
     fits_beyond: list[int] = field(default_factory=list)  # sizes above one that fails
 
 
-def largest_fitting(fits: Callable[[int], bool], *, low: int, high: int, step: int) -> Found:
-    """Among low, low + step, ... up to high: bisection, then a look past the edge."""
-    last = low + (high - low) // step * step
-    if not fits(low):
-        return Found(None, low)
-    if fits(last):
-        return Found(last, None)
-    good, bad = low, last
-    while bad - good > step:
-        middle = good + (bad - good) // step // 2 * step
-        if fits(middle):
-            good = middle
-        else:
-            bad = middle
-    beyond = [size for size in range(bad + step, min(bad + LOOK_BEYOND * step, last) + 1, step) if fits(size)]
-    return Found(good, bad, beyond)
+def crossing(known: Mapping[int, int], limit_bytes: int) -> float | None:
+    """The size at which memory reaches a limit, by the line through the two known sizes next to it. None where it does not grow."""
+    sizes = sorted(known)
+    above = next((i for i, size in enumerate(sizes) if known[size] > limit_bytes), len(sizes) - 1)
+    if len(sizes) < 2:
+        return None
+    low, high = sizes[max(0, above - 1)], sizes[max(1, above)]
+    slope = (known[high] - known[low]) / (high - low)
+    return low + (limit_bytes - known[low]) / slope if slope > 0 else None
 
 
 def settle(
@@ -57,6 +51,22 @@ def settle(
         middle = good + (bad - good) // step // 2 * step
         good, bad = (middle, bad) if ask(middle) else (good, middle)
     return good, bad
+
+
+def ladder(largest: int, step: int) -> list[int]:
+    """step, twice that, four times that, ... below the largest."""
+    return [step << power for power in range(largest.bit_length()) if step << power < largest]
+
+
+def spread(candidates: Collection[int], known: Collection[int], count: int) -> list[int]:
+    """So many of the candidates, always the one that is farthest, as a factor, from every size known by then."""
+    chosen: list[int] = []
+    left = set(candidates) - set(known)
+    while left and len(chosen) < count:
+        farthest = max(sorted(left), key=lambda size: min((abs(math.log(size / other)) for other in (*known, *chosen)), default=0.0))
+        chosen.append(farthest)
+        left.remove(farthest)
+    return chosen
 
 
 def accumulation(global_batch: int, largest: int, step: int = 1) -> tuple[int, int] | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 from vramcast import nvml
-from vramcast.api import memory_in_bytes
-from vramcast.capacity import MaxBatch, Measure, max_batch
+from vramcast.batch_records import MaxBatch
+from vramcast.capacity import Measure, budget_bytes, max_batch
 from vramcast.cli.progress import sign_of_life
 from vramcast.errors import UsageError
 from vramcast.gpus import find_gpu
@@ -36,7 +37,7 @@ def run(
         if confirm and can_confirm(gpu):
             prober = stack.enter_context(Prober(preload_for(workload)))
             prober.start()  # torch is imported for the real runs while the search is simulated
-            measure = _measure(prober, workload, knobs, memory_in_bytes(memory), allocator)
+            measure = _measure(prober, workload, knobs, lambda: budget_bytes(gpu, memory, options["safety"]), allocator)
         with sign_of_life("Searching"):
             result = max_batch(workload, gpu=gpu, memory=memory, allocator=allocator, measure=measure, knobs_text=knobs, **options)
     _show(result, as_json)
@@ -54,13 +55,15 @@ def can_confirm(gpu: str | None) -> bool:
         return False
 
 
-def _measure(prober: Prober, workload: str, knobs: dict[str, str], cap: int | None, allocator: str | None) -> Measure:
+def _measure(prober: Prober, workload: str, knobs: dict[str, str], cap: Callable[[], int | None], allocator: str | None) -> Measure:
+    """How one size is run for real, under the same budget as the search: `cap` is asked when the request is known to be sound."""
+
     def measure(batch_size: int) -> Any:
         trial = Trial(
             workload=workload,
             knobs={"batch_size": batch_size},
             knobs_text=knobs,
-            memory_cap_bytes=cap,
+            memory_cap_bytes=cap(),
             allocator=allocator,
             warmup_steps=WARMUP_STEPS,
             measure_steps=MEASURE_STEPS,

@@ -7,12 +7,15 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from vramcast.capacity import Attempt, MaxBatch, MemoryLaw
+from vramcast.batch_records import Attempt, MaxBatch, MemoryLaw, Speed
 from vramcast.text import printable
 from vramcast.units import format_bytes, format_seconds
 
 BAR_WIDTH = 40
-WIDTH_WITHOUT_BARS = 88
+FITS = {"ok": "yes", "out_of_memory": "OOM"}
+WIDTH_WITHOUT_BARS = 84
+WIDTH_OF_SPEEDS = 76  # without bars
+CHOICES = ("maximum", "recommended", "conservative", "fastest", "knee")
 
 
 def show_max_batch(result: MaxBatch, console: Console) -> None:
@@ -20,10 +23,15 @@ def show_max_batch(result: MaxBatch, console: Console) -> None:
     console.print(_attempts(result, min(BAR_WIDTH, console.width - WIDTH_WITHOUT_BARS)))
     if result.largest_batch is None:
         console.print(_in_the_way(result))
+        for advice in result.advice:
+            console.print(Text(f"what would help: {advice}"))
     for name, law in (("allocated", result.allocated_law), ("reserved", result.reserved_law)):
         if law is not None:
             console.print(Text(_law(name, law)))
-    for name, choice in (("recommended", result.recommended), ("conservative", result.conservative)):
+    if result.speeds:
+        console.print(_speeds(result, min(BAR_WIDTH, console.width - WIDTH_OF_SPEEDS)))
+    for name in CHOICES:
+        choice = getattr(result, name)
         if choice is not None:
             console.print(Text(f"{name}: {choice.batch_size} ({choice.reason})"))
     if result.global_batch is not None and result.micro_batch is not None:
@@ -49,7 +57,7 @@ def _answer(result: MaxBatch) -> Text:
 def _attempts(result: MaxBatch, bar_width: int) -> Table:
     """Numbers first: in a narrow terminal the bars go."""
     table = Table(title="Search", title_justify="left", box=None, pad_edge=False)
-    for column in ("batch", "outcome", "allocated", "reserved", "of memory", "retries", "step", "source"):
+    for column in ("batch", "fits", "allocated", "reserved", "share", "retries", "step", "source"):
         table.add_column(column, justify="right", overflow="fold")
     if bar_width > 0:
         table.add_column("")
@@ -65,7 +73,7 @@ def _cells(a: Attempt, capacity: int, bar_width: int) -> list[Text | str]:
     source = a.source if a.simulated else "interpolated"
     return [
         str(a.batch_size),
-        Text("ok" if fits else a.outcome.replace("_", " "), style="green" if fits else "red"),
+        Text(FITS.get(a.outcome, a.outcome.replace("_", " ")), style="green" if fits else "red"),
         "" if a.peak_allocated_bytes is None else format_bytes(a.peak_allocated_bytes),
         "" if a.peak_reserved_bytes is None else format_bytes(a.peak_reserved_bytes),
         "" if share is None else f"{100 * share:.1f} %",
@@ -73,6 +81,32 @@ def _cells(a: Attempt, capacity: int, bar_width: int) -> list[Text | str]:
         "" if a.step_seconds is None else format_seconds(a.step_seconds),
         source,
         Text(bar, style="green" if fits else "red"),
+    ]
+
+
+def _speeds(result: MaxBatch, bar_width: int) -> Table:
+    table = Table(title="\nSamples a second", title_justify="left", box=None, pad_edge=False)
+    for column in ("batch", "step", "samples/s", "source", "bound by", ""):
+        table.add_column(column, justify="left" if column == "" else "right")
+    most = max(speed.samples_per_second for speed in result.speeds)
+    for speed in result.speeds:
+        table.add_row(*_speed_cells(speed, result, most, bar_width))
+    return table
+
+
+def _speed_cells(speed: Speed, result: MaxBatch, most: float, bar_width: int) -> list[Text | str]:
+    marks = [name for name in ("knee", "fastest") if (choice := getattr(result, name)) and choice.batch_size == speed.batch_size]
+    if speed.empties_cache:
+        marks.append("slower: empties the cache")
+    bar = "█" * max(1, round(bar_width * speed.samples_per_second / most)) if bar_width > 0 else ""
+    style = "yellow" if speed.empties_cache else "green"
+    return [
+        str(speed.batch_size),
+        format_seconds(speed.step_seconds),
+        f"{speed.samples_per_second:.4g}",
+        speed.source,
+        speed.bound_by,
+        Text(f"{bar} {', '.join(marks)}".strip(), style=style),
     ]
 
 
