@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,26 @@ def test_in_80_columns_a_stage_is_one_line() -> None:
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and all(len(line) <= 80 and "…" not in line for line in lines)
     assert any(line.split()[:1] == ["256"] and "MiB" in line and "%" in line for line in lines)
+
+
+def test_an_interrupted_plan_leaves_no_process_behind() -> None:
+    process = subprocess.Popen(
+        [VRAMCAST, "plan", GPT, "--seq-lens", "64,128,256,512", "--gpu", "h200"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a background job of a shell ignores it
+    )  # fmt: skip
+    workers: list[str] = []
+    while not workers and process.poll() is None:
+        time.sleep(0.1)
+        workers = children(process.pid)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert workers and not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+def children(pid: int) -> list[str]:
+    """Of all its threads."""
+    return [child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
 
 
 # ------------------------------------------------------------------------------------------------------------------- document 001

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,8 @@ def _jobs(order: Order, *, compare: bool) -> Jobs:
     jobs: Jobs = {}
     if known and document_001.CHUNKS_KNOB not in {**order.request["knobs"], **order.request["knobs_text"]}:
         knobs = {**order.request["knobs"], document_001.CHUNKS_KNOB: document_001.CHUNKS}
-        jobs[document_001.GPU, True] = [_request(order, document_001.GPU, share, {}, knobs) for share in _shares(tuple(known), cores)]
+        whole = replace(order, tokens_per_step=None)  # what fits, not what divides
+        jobs[document_001.GPU, True] = [_request(whole, document_001.GPU, share, {}, knobs) for share in _shares(tuple(known), cores)]
     for gpu in order.gpus:
         also = {str(length): [batch] for length, batch in known.items()} if gpu == document_001.GPU else {}
         jobs[gpu, False] = [_request(order, gpu, share, also, order.request["knobs"]) for share in _shares(order.seq_lens, parts)]

@@ -49,7 +49,7 @@ def _row(stage: Stage, point: BatchSizePoint, chunked: int | None, plan: GpuPlan
         logits_bytes=logits_bytes(batch * stage.seq_len, vocabulary),
         document_needs_bytes=point.peak_reserved_bytes,
         document_fits=point.peak_reserved_bytes <= plan.capacity_bytes,
-        batch_size=stage.batch_size,
+        batch_size=stage.largest_batch,
         chunked_batch_size=chunked,
         tokens_per_second=stage.tokens_per_second,
     )
@@ -67,8 +67,8 @@ def _notes(plan: GpuPlan, plans: Sequence[GpuPlan], rows: Sequence[DocumentRow])
         )
     for other in plans:
         times = TIMES_LARGER.get(other.gpu or "")
-        ratios = [times * BATCHES[s.seq_len] / s.batch_size for s in other.stages if times and s.batch_size and s.seq_len in BATCHES]
+        ratios = [times * BATCHES[s.seq_len] / s.largest_batch for s in other.stages if times and s.largest_batch and s.seq_len in BATCHES]
         if ratios:
-            apart = f"{min(ratios):.1f} to {max(ratios):.1f}"
+            apart = " to ".join(dict.fromkeys(f"{ratio:.1f}" for ratio in (min(ratios), max(ratios))))
             notes.append(f"{other.gpu}: the document says {times} x those batches, which is {apart} times what fits")
     return notes

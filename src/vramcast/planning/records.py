@@ -64,8 +64,8 @@ class DocumentRow:
     logits_bytes: int  # of the document's batch, in bf16, alone
     document_needs_bytes: int
     document_fits: bool
-    batch_size: int | None
-    chunked_batch_size: int | None
+    batch_size: int | None  # the largest that fits
+    chunked_batch_size: int | None  # the same with the loss in chunks
     tokens_per_second: float | None
 
 

@@ -82,7 +82,7 @@ def _why_this_batch(found: Mapping[str, Any], limit_bytes: int, tokens_per_step:
         return f"{samples}: they fit into {room} at once"
     if batch == largest:
         return f"{samples}, in {passes} passes of {batch}: no larger batch is within {room}"
-    return f"{samples}, in {passes} passes of {batch}: the largest part that is within {room} while gradients accumulate"
+    return f"{samples}, in {passes} passes of {batch}: the largest equal part within {room} while gradients accumulate"
 
 
 def _why_this_fast(point: BatchSizePoint, limited_by_memory: bool, gain: float | None) -> str:

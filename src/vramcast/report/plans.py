@@ -102,9 +102,8 @@ def _in_the_way(gpu: GpuPlan) -> RenderableType:
 
 
 def _document(comparison: DocumentComparison) -> RenderableType:
-    table = Table(
-        title=f"\nDocument {comparison.document}, beside ours on {comparison.gpu}", title_justify="left", box=None, pad_edge=False
-    )
+    title = Text(f"Document {comparison.document}, beside ours on {comparison.gpu}")
+    table = Table(box=None, pad_edge=False)
     timed = any(row.tokens_per_second is not None for row in comparison.rows)
     names = ["length", "its batch", "logits alone", "needs", "fits", "ours", f"in {comparison.chunks} chunks"]
     for name in [*names, *(["its tok/s", "ours"] if timed else [])]:
@@ -112,7 +111,7 @@ def _document(comparison: DocumentComparison) -> RenderableType:
     for row in comparison.rows:
         rates = [_rate(row.document_tokens_per_second), _rate(row.tokens_per_second)] if timed else []
         table.add_row(*_document_cells(row), *rates)
-    return Group(table, *(Text(printable(note)) for note in comparison.notes))
+    return Group(title, table, *(Text(printable(note)) for note in comparison.notes))
 
 
 def _document_cells(row: DocumentRow) -> Sequence[Text | str]:
