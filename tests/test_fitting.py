@@ -47,6 +47,64 @@ def test_with_several_lengths_memory_grows_with_tokens_and_with_tokens_times_len
     assert [knob.name for knob in found.knobs] == ["seq_len", "batch_size"]
 
 
+# GPT-124M with checkpointing and autocast on an H200, as `vramcast predict --batch-sizes 1-10` has it: (batch, allocated)
+CHECKPOINTED = [
+    *((1, 3346336256), (2, 3353152000), (3, 3779624960), (4, 4337819648), (5, 4897062912)),
+    *((6, 5454929920), (7, 6013255680), (8, 6571450368), (9, 7127613440), (10, 7686266880)),
+]
+
+
+@given(floor=st.integers(10**9, 10**10), part=st.floats(0.3, 1), bend=st.integers(3, 40), data=st.data())
+def test_where_the_peak_moves_from_one_place_to_another_both_pieces_are_found(
+    floor: int, part: float, bend: int, data: st.DataObject
+) -> None:
+    """The law meets the floor at `bend` samples."""
+    small = data.draw(st.lists(st.integers(1, bend - 1), min_size=2, max_size=5, unique=True))
+    large = data.draw(st.lists(st.integers(2 * bend, 8 * bend), min_size=3, max_size=8, unique=True))
+    slope = part * floor / bend
+    (found,) = fit([point(size, round(max(floor, floor + slope * (size - bend)))) for size in (*small, *large)])
+    assert found.floor_bytes == pytest.approx(floor)
+    assert found.coefficients["per_sample"] == pytest.approx(slope, rel=1e-4)
+    assert {row.name for row in found.rows if row.on_floor} == {f"B{size}-T512" for size in small}
+    assert all(abs(row.error_percent) < 1e-4 and abs(row.left_out_error_percent or 0) < 1e-3 for row in found.rows)
+
+
+def test_a_predicted_curve_has_a_floor_below_three_samples_and_a_law_from_there_on() -> None:
+    (found,) = fit([point(size, allocated) for size, allocated in CHECKPOINTED])
+    assert found.floor_bytes == pytest.approx(3.35e9, rel=0.001)
+    assert [row.name for row in found.rows if row.on_floor] == ["B1-T512", "B2-T512"]
+    assert found.coefficients["per_sample"] == pytest.approx(558.2e6, rel=0.001)
+    assert all(abs(row.error_percent) < 0.2 and abs(row.left_out_error_percent or 9) < 0.3 for row in found.rows)
+    assert any("optimizer step" in note and "B1-T512, B2-T512" in note for note in found.notes)
+    assert found.at({"batch_size": 1}) == found.at({"batch_size": 2}) == found.floor_bytes + found.overhead_bytes
+
+
+def test_one_small_run_is_no_floor_but_pointed_out() -> None:
+    (found,) = fit([point(size, allocated) for size, allocated in CHECKPOINTED[1:]])
+    assert found.floor_bytes is None
+    assert any("B2-T512 lies above the law of the others" in note and "one more run" in note for note in found.notes)
+
+
+def test_pieces_are_never_fitted_to_as_few_runs_as_they_have_terms() -> None:
+    (four,) = fit([point(size, allocated) for size, allocated in CHECKPOINTED[:4]])
+    assert four.floor_bytes is None, "two on the floor leave two for a law of two terms"
+    (five,) = fit([point(size, allocated) for size, allocated in (*CHECKPOINTED[:2], *CHECKPOINTED[5:8])])
+    assert five.floor_bytes is not None
+    assert all(row.left_out_error_percent is not None for row in five.rows)
+
+
+def test_one_law_stays_one_law_where_it_fits() -> None:
+    (straight,) = fit([point(size, 10**9 + 10**8 * size + 10**5 * (-1) ** size) for size in range(1, 12)])
+    (level,) = fit([point(size, 10**9 + 10**5 * (-1) ** size) for size in range(1, 12)])
+    assert straight.floor_bytes is None and level.floor_bytes is None
+    assert not any("law of the others" in note for note in (*straight.notes, *level.notes))
+
+
+def test_one_run_and_one_term_are_counted_in_the_singular() -> None:
+    (found,) = fit([point(4, 10**9)])
+    assert any(note.startswith("1 run for 1 term:") for note in found.notes)
+
+
 def test_a_run_that_failed_or_paged_is_not_used_and_named() -> None:
     runs = [point(b, 1000 * b) for b in (1, 2, 3)]
     (found,) = fit([*runs, point(8, 9, outcome="out_of_memory"), point(9, 10**9, capacity_bytes=10**8)])

@@ -2,6 +2,8 @@
 
     allocated = sum of coefficient x term(knobs)        reserved = allocated + overhead
 
+or, where small runs do not move with the knobs, the larger of that and a floor (see piecewise.py).
+
 Every in-sample error has its leave-one-out error beside it: a law that was fitted to a row says little about it.
 """
 
@@ -18,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from vramcast.errors import UsageError
+from vramcast.piecewise import Pieces, find_pieces, odd_one_out, solve, without
 from vramcast.records import VERSION, JsonRecord
 from vramcast.text import printable
 from vramcast.units import format_bytes
@@ -60,6 +63,9 @@ class FittedRow:
     fitted_reserved_bytes: int
     error_percent: float
     left_out_error_percent: float | None  # of a law fitted without this row; None where that is impossible
+    allocated_error_percent: float = 0.0  # of the law itself, without the overhead's noise
+    left_out_allocated_error_percent: float | None = None
+    on_floor: bool = False  # its memory is the floor's, and the law was fitted without it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +86,7 @@ class MemoryFit(JsonRecord):
     overhead_bytes: int  # reserved minus allocated: the median
     rows: list[FittedRow]
     knobs: list[Knob]
+    floor_bytes: int | None = None  # allocated = max(floor, law), where there is one
     left_out: dict[str, str] = field(default_factory=dict)  # runs that were not used, and why
     notes: list[str] = field(default_factory=list)
     source: str = "fitted"
@@ -94,7 +101,8 @@ class MemoryFit(JsonRecord):
                     f"The law was fitted for {knob.name} from {knob.smallest:g} to {knob.largest:g}, not for {value}.",
                     "Measure a run there, or ask vramcast predict, which simulates it.",
                 )
-        return round(sum(self.coefficients[n] * evaluate(text, knobs) for n, text in self.terms.items())) + self.overhead_bytes
+        law = round(sum(self.coefficients[n] * evaluate(text, knobs) for n, text in self.terms.items()))
+        return max(law, self.floor_bytes or 0) + self.overhead_bytes
 
 
 def evaluate(expression: str, knobs: Mapping[str, Any]) -> float:
@@ -143,18 +151,29 @@ def _fit_group(group: str, points: Sequence[Point], terms: Mapping[str, str] | N
     chosen = dict(terms) if terms is not None else default_terms(used)
     matrix = np.array([_term_values(p, chosen) for p in used])
     allocated = np.array([p.allocated_bytes for p in used], dtype=float)
-    coefficients = _solve(matrix, allocated)
+    pieces = _pieces(chosen, matrix, allocated)
     overhead = round(statistics.median(p.reserved_bytes - p.allocated_bytes for p in used))
     return MemoryFit(
         group=group,
         terms=chosen,
-        coefficients=dict(zip(chosen, map(float, coefficients), strict=True)),
+        coefficients=dict(zip(chosen, map(float, pieces.coefficients), strict=True)),
         overhead_bytes=overhead,
-        rows=[_row(i, used, matrix, allocated, coefficients, overhead) for i in range(len(used))],
-        knobs=_ranked_knobs(used, chosen, coefficients),
+        rows=[_row(i, used, matrix, allocated, pieces, overhead) for i in range(len(used))],
+        knobs=_ranked_knobs(used, chosen, pieces),
+        floor_bytes=round(pieces.floor_bytes) if pieces.on_floor else None,
         left_out=left_out,
-        notes=_notes(used, chosen, coefficients),
+        notes=[*_notes(used, chosen, pieces.coefficients), *_piece_notes(used, chosen, matrix, allocated, pieces)],
     )
+
+
+def _pieces(terms: Mapping[str, str], matrix: Any, allocated: Any) -> Pieces:
+    """A floor makes sense only beside a law that grows from some constant."""
+    found = find_pieces(matrix, allocated) if _may_have_a_floor(terms) else None
+    return found or Pieces(-math.inf, solve(matrix, allocated), ())
+
+
+def _may_have_a_floor(terms: Mapping[str, str]) -> bool:
+    return TERMS["constant"] in terms.values() and len(terms) > 1
 
 
 def _term_values(point: Point, terms: Mapping[str, str]) -> list[float]:
@@ -197,40 +216,37 @@ def default_terms(points: Sequence[Point]) -> dict[str, str]:
     return chosen
 
 
-def _solve(matrix: Any, values: Any) -> Any:
-    scale = np.abs(matrix).max(axis=0)
-    scale[scale == 0] = 1.0
-    solution, *_ = np.linalg.lstsq(matrix / scale, values, rcond=None)
-    return solution / scale
-
-
-def _row(index: int, points: Sequence[Point], matrix: Any, allocated: Any, coefficients: Any, overhead: int) -> FittedRow:
+def _row(index: int, points: Sequence[Point], matrix: Any, allocated: Any, pieces: Pieces, overhead: int) -> FittedRow:
     point = points[index]
-    fitted = float(matrix[index] @ coefficients) + overhead
-    without = [i for i in range(len(points)) if i != index]
-    left_out = None
-    if np.linalg.matrix_rank(matrix[without]) == matrix.shape[1]:
-        others = statistics.median(points[i].reserved_bytes - points[i].allocated_bytes for i in without)
-        left_out = _percent(float(matrix[index] @ _solve(matrix[without], allocated[without])) + others, point.reserved_bytes)
+    fitted = pieces.at(matrix[index]) + overhead
+    left_out = left_out_allocated = None
+    others = without(matrix, allocated, pieces.on_floor, index)
+    if others is not None:
+        left_out_allocated = _percent(others.at(matrix[index]), point.allocated_bytes)
+        beside = statistics.median(p.reserved_bytes - p.allocated_bytes for i, p in enumerate(points) if i != index)
+        left_out = _percent(others.at(matrix[index]) + beside, point.reserved_bytes)
     return FittedRow(
         name=point.name,
         measured_reserved_bytes=point.reserved_bytes,
         fitted_reserved_bytes=round(fitted),
         error_percent=_percent(fitted, point.reserved_bytes),
         left_out_error_percent=left_out,
+        allocated_error_percent=_percent(fitted - overhead, point.allocated_bytes),
+        left_out_allocated_error_percent=left_out_allocated,
+        on_floor=index in pieces.on_floor,
     )
 
 
 def _percent(fitted: float, measured: int) -> float:
-    return 100 * (fitted / measured - 1)
+    return 100 * (fitted / measured - 1) if measured else 0.0
 
 
-def _ranked_knobs(points: Sequence[Point], terms: Mapping[str, str], coefficients: Any) -> list[Knob]:
+def _ranked_knobs(points: Sequence[Point], terms: Mapping[str, str], pieces: Pieces) -> list[Knob]:
     names = {n.id for text in terms.values() for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
     largest = max(points, key=lambda p: p.allocated_bytes)
 
     def total(knobs: Mapping[str, Any]) -> float:
-        return sum(float(c) * evaluate(text, knobs) for c, text in zip(coefficients, terms.values(), strict=True))
+        return pieces.at(np.array([evaluate(text, knobs) for text in terms.values()]))
 
     whole = total(largest.knobs)
     found = []
@@ -245,7 +261,8 @@ def _notes(points: Sequence[Point], terms: Mapping[str, str], coefficients: Any)
     notes = []
     if len(points) <= len(terms):
         share = "" if len(points) == len(terms) else ", and how the memory is shared between the terms is arbitrary"
-        notes.append(f"{len(points)} runs for {len(terms)} terms: the errors are zero by construction and prove nothing{share}")
+        counts = f"{_count(len(points), 'run')} for {_count(len(terms), 'term')}"
+        notes.append(f"{counts}: the errors are zero by construction and prove nothing{share}")
     for name, coefficient in zip(terms, coefficients, strict=True):
         if name not in TERMS and coefficient > 1.5 and abs(coefficient / round(coefficient) - 1) < NEAR:
             notes.append(
@@ -253,3 +270,18 @@ def _notes(points: Sequence[Point], terms: Mapping[str, str], coefficients: Any)
                 "wide as assumed, or so many copies are kept"
             )
     return notes
+
+
+def _piece_notes(points: Sequence[Point], terms: Mapping[str, str], matrix: Any, allocated: Any, pieces: Pieces) -> list[str]:
+    if pieces.on_floor:
+        names = ", ".join(points[i].name for i in pieces.on_floor)
+        return [f"the floor is what these take, whatever their knobs: {names}; so it is while the peak lies in the optimizer step"]
+    odd = odd_one_out(matrix, allocated) if _may_have_a_floor(terms) else None
+    if odd is None:
+        return []
+    name = points[odd].name
+    return [f"{name} lies above the law of the others: its peak may lie in the optimizer step; measure one more run as small to tell"]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
