@@ -6,6 +6,7 @@ traces line up, memory is known by interpolation; the answer itself is always si
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,7 @@ LARGEST_BATCH = 1 << 20
 FIRST_TOKENS = 4096  # where the search begins at the first length
 BEFORE_THE_GUESS = 0.8  # the first size simulated lies below the guess: far enough from the answer for a slope, of memory and of time
 FARTHEST = 8  # times larger or smaller than the last size that was looked at
-WIDE = 2.5  # sizes are compared for a slope up to this factor apart
+APART = 0.1  # the logarithm of the factor between two sizes from which their difference shows a slope
 NEAR = 0.02  # of a size: from here on the search goes on with interpolated sizes
 ROUNDS = 8
 ENOUGH = 1 << 62  # bytes: a capacity that is never reached
@@ -89,20 +90,22 @@ class LengthSearch:
         return size
 
     def _slope_at(self, point: BatchSizePoint) -> float | None:
-        """Bytes a sample, from the simulated size farthest from this one within a factor: nearer ones differ by the allocator's rounding."""
-        size = point.batch_size
-        others = [p for p in self.points.values() if size / WIDE <= p.batch_size <= size * WIDE and p.batch_size != size]
-        others = others or [p for p in self.points.values() if p.batch_size != size]
+        """Bytes a sample, from the nearest simulated size that is far enough away: nearer ones differ by what the allocator rounds."""
+        others = [p for p in self.points.values() if p.batch_size != point.batch_size]
         if not others:
             return None
-        other = max(others, key=lambda p: abs(p.batch_size - size))
-        return (point.peak_reserved_bytes - other.peak_reserved_bytes) / (size - other.batch_size)
+        distances = {p.batch_size: abs(math.log(p.batch_size / point.batch_size)) for p in others}
+        far = [p for p in others if distances[p.batch_size] >= APART]
+        other = min(far, key=lambda p: distances[p.batch_size]) if far else max(others, key=lambda p: distances[p.batch_size])
+        return (point.peak_reserved_bytes - other.peak_reserved_bytes) / (point.batch_size - other.batch_size)
 
     def _following(self, point: BatchSizePoint, slope: float | None) -> int:
-        size, left = point.batch_size, self._limit - point.peak_reserved_bytes
-        if slope is None or slope <= 0:  # nothing known yet, or a peak that does not move with the batch
-            return self._bounded(2 * size if left >= 0 and slope is None else FARTHEST * size if left >= 0 else size // FARTHEST)
-        return self._bounded(max(size // FARTHEST, min(FARTHEST * size, size + int(left // slope))))
+        size, reserved = point.batch_size, point.peak_reserved_bytes
+        if slope is None and reserved <= self._limit:  # as if nothing were constant: that never overshoots
+            return self._bounded(max(2 * size, size * self._limit // reserved))
+        if slope is None or slope <= 0:  # or a peak that does not move with the batch
+            return self._bounded(FARTHEST * size if reserved <= self._limit else size // FARTHEST)
+        return self._bounded(max(size // FARTHEST, min(FARTHEST * size, size + int((self._limit - reserved) // slope))))
 
     def _fits(self, size: int) -> bool:
         return self._reserved(size) <= self._limit
