@@ -187,6 +187,10 @@ def test_the_command_prints_laws_for_people_and_for_programs() -> None:
         ("name,batch_size,reserved_gib,overhead_mib\nx,1,2,3\n", ["--terms", "magic"], "magic"),
         ("name,batch_size,reserved_gib,overhead_mib\nx,1,2,3\n", ["--term", "t=width*2"], "width"),
         ("name,batch_size,reserved_gib,overhead_mib\nx,1,2,3\ny,2,3,3\n", ["--at", "batch_size=9"], "from 1 to 2"),
+        ("name,batch_size,reserved_gib,overhead_mib\nx,1,2,3\ny,2,3,3\n", ["--at", "batch_size=2", "--at", "width=9"], "width"),
+        ("name,batch_size,reserved_gib,overhead_mib\nx,1,2,3\n", ["--terms", "constant,constant"], "named twice"),
+        ("name,batch_size,reserved_gib,overhead_mib\nx,1,2,3\n", ["--term", "constant=batch_size"], "of that name already"),
+        ("name,batch_size,reserved_gib,overhead_mib\nx,1,2,3\n", ["--terms", "constant", "--term", "x=batch_size"], "--terms constant,x"),
     ],
 )
 def test_a_wrong_table_or_term_is_named(tmp_path: Path, content: str | None, arguments: list[str], part: str) -> None:
@@ -212,3 +216,35 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
     done = run(str(tmp_path))
     assert done.returncode == 2 and "version" in done.stderr
     assert str(tmp_path) in done.stderr, "among many folders it says which"
+
+
+def test_a_cut_off_folder_is_named_and_an_unfinished_run_is_not_used(tmp_path: Path) -> None:
+    probe = [VRAMCAST, "probe", "examples/gpt.py", "depth=1", "width=32", "heads=1", "vocabulary=100", "seq_len=8", "precision=fp32"]
+    subprocess.run(
+        [*probe, "--device", "cpu", "--steps", "1", "--out", str(tmp_path / "run")], check=True, capture_output=True, timeout=100
+    )
+    metrics = tmp_path / "run" / "metrics.json"
+    whole = metrics.read_text()
+    metrics.write_text(json.dumps({**json.loads(whole), "device": "cuda", "outcome": "unfinished"}))
+    unfinished = run(str(tmp_path / "run"))
+    assert unfinished.returncode == 2 and "run was cut off before it ended" in unfinished.stderr
+    metrics.write_text(whole[: len(whole) // 2])
+    cut = run(str(tmp_path / "run"))
+    assert cut.returncode == 2 and str(metrics) in cut.stderr and "Traceback" not in cut.stderr
+    metrics.write_text(whole)
+    on_cpu = run(str(tmp_path / "run"))
+    assert on_cpu.returncode == 2 and "measured no GPU memory" in on_cpu.stderr
+
+
+def test_a_run_given_twice_would_vouch_for_itself(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text("name,batch_size,reserved_gib,overhead_mib\nx,1,2,3\n")
+    done = run(str(table), f"{tmp_path}/../{tmp_path.name}/runs.csv")
+    assert done.returncode == 2 and "given twice" in done.stderr
+
+
+def test_terms_that_the_runs_cannot_tell_apart_are_pointed_out() -> None:
+    (found,) = fit(
+        [point(b, 10**9 * b) for b in (1, 2, 3, 4)], {"constant": "1", "per_sample": "batch_size", "per_token": "batch_size*seq_len"}
+    )
+    assert any("cannot tell constant, per_sample, per_token apart" in note for note in found.notes)

@@ -84,6 +84,8 @@ def test_where_not_even_one_sample_fits_it_says_what_is_in_the_way() -> None:
         ([GPT, "--gpu", "h200", "--max", "0"], "--max"),
         ([GPT, "--gpu", "h200", "--max", "4", "--multiple-of", "8"], "--max"),
         ([GPT, "--gpu", "rtx-9999"], "rtx-9999"),
+        ([GPT, "--gpu", "rtx-4090", "--memory", "200GiB"], "more than rtx-4090 has"),
+        ([GPT, "--gpu", "rtx-4090", "--memory", "0"], "zero"),
         ([GPT, "--gpu", "h200", "--global-batch", "-1"], "--global-batch"),
     ],
 )
@@ -297,3 +299,8 @@ def test_smaller_sizes_are_simulated_for_their_time_in_the_multiples_asked_for(m
     timed = [a["batch_size"] for a in found["attempts"] if a["simulated"]]
     assert all(size % 4 == 0 and size <= 88 for size in timed) and {4, 8, 16, 32, 64, 88} >= set(timed) >= {4, 88}
     assert len(timed) >= 4
+
+
+def test_a_card_may_be_asked_about_by_the_size_on_its_label() -> None:
+    found = vramcast.max_batch(GPT, gpu="rtx-4090", memory="24GiB", maximum=1, vocabulary=100, width=32, heads=1, depth=1, seq_len=8)
+    assert found.largest_batch == 1

@@ -20,6 +20,7 @@ from vramcast.throughput import fastest, knee, scaling_notes, speeds_of
 from vramcast.units import format_bytes
 
 LAW_FROM = 0.2  # of the largest: below, the peak may lie in the optimizer step and not move with the batch
+BEYOND_ITS_LABEL = 1.1  # a 24 GiB card has a little less than that: --memory 24GiB is no contradiction, 200GiB is
 JUDGED = ("out_of_memory", "paging")  # outcomes that say a size does not fit
 Measure = Callable[[int], Measurement]
 
@@ -77,7 +78,17 @@ def search_request(
     if gpu is None and memory is None:
         raise UsageError("How much memory there is, is not known.", "Give --gpu NAME or --memory SIZE.")
     request = make_request(workload, gpu=gpu, memory=memory, allocator=allocator, knobs=knobs, knobs_text=knobs_text, batch_sizes=None)
+    _check_it_has_as_much(gpu, memory)
     return {**request, "memory_bytes": budget_bytes(gpu, memory, safety), "search": {"step": multiple_of, "maximum": maximum}}
+
+
+def _check_it_has_as_much(gpu: str | None, memory: str | int | None) -> None:
+    given = memory_in_bytes(memory)
+    if gpu is not None and given is not None and given > BEYOND_ITS_LABEL * find_gpu(gpu).total_bytes:
+        raise UsageError(
+            f"--memory {memory} is more than {gpu} has ({format_bytes(find_gpu(gpu).total_bytes)}).",
+            "Leave out --memory for all of it, or --gpu for a GPU that does not exist.",
+        )
 
 
 def budget_bytes(gpu: str | None, memory: str | int | None, safety: float) -> int | None:

@@ -147,7 +147,8 @@ def _fit_group(group: str, points: Sequence[Point], terms: Mapping[str, str] | N
     used = [p for p, why in zip(points, reasons, strict=True) if why is None]
     left_out = _by_name([(p.name, why) for p, why in zip(points, reasons, strict=True) if why is not None])
     if not used:
-        raise UsageError(f"No run of {group or 'these'} can be fitted: {'; '.join(left_out.values())}.", "Measure smaller sizes first.")
+        what = f"No run of {group or 'these'} can be fitted: {'; '.join(left_out.values())}."
+        raise UsageError(what, "Give runs that ended with ok; where memory ran out, measure smaller sizes.")
     chosen = dict(terms) if terms is not None else default_terms(used)
     matrix = np.array([_term_values(p, chosen) for p in used])
     allocated = np.array([p.allocated_bytes for p in used], dtype=float)
@@ -162,7 +163,7 @@ def _fit_group(group: str, points: Sequence[Point], terms: Mapping[str, str] | N
         knobs=_ranked_knobs(used, chosen, pieces),
         floor_bytes=round(pieces.floor_bytes) if pieces.on_floor else None,
         left_out=left_out,
-        notes=[*_notes(used, chosen, pieces.coefficients), *_piece_notes(used, chosen, matrix, allocated, pieces)],
+        notes=[*_notes(used, chosen, matrix, pieces.coefficients), *_piece_notes(used, chosen, matrix, allocated, pieces)],
     )
 
 
@@ -192,6 +193,8 @@ def _by_name(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def _unusable(point: Point) -> str | None:
+    if point.outcome == "unfinished":
+        return f"{point.name} was cut off before it ended"
     if point.outcome != "ok":
         return f"{point.name} ended with {point.outcome}"
     if point.reserved_bytes <= 0 or not 0 <= point.allocated_bytes <= point.reserved_bytes:
@@ -257,12 +260,14 @@ def _ranked_knobs(points: Sequence[Point], terms: Mapping[str, str], pieces: Pie
     return sorted(found, key=lambda knob: (-knob.share, knob.name))
 
 
-def _notes(points: Sequence[Point], terms: Mapping[str, str], coefficients: Any) -> list[str]:
+def _notes(points: Sequence[Point], terms: Mapping[str, str], matrix: Any, coefficients: Any) -> list[str]:
     notes = []
     if len(points) <= len(terms):
         share = "" if len(points) == len(terms) else ", and how the memory is shared between the terms is arbitrary"
         counts = f"{_count(len(points), 'run')} for {_count(len(terms), 'term')}"
         notes.append(f"{counts}: the errors are zero by construction and prove nothing{share}")
+    if len(points) > len(terms) > np.linalg.matrix_rank(matrix):
+        notes.append(f"these runs cannot tell {', '.join(terms)} apart: how the memory is shared between them is arbitrary")
     for name, coefficient in zip(terms, coefficients, strict=True):
         if name not in TERMS and coefficient > 1.5 and abs(coefficient / round(coefficient) - 1) < NEAR:
             notes.append(

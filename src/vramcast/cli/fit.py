@@ -20,7 +20,7 @@ QUANTITIES = ("allocated", "reserved", "overhead", "capacity")
 
 
 def run(runs: list[str], term_names: str | None, own_terms: list[str], by: str | None, at: list[str], as_json: bool) -> int:
-    points = [point for text in runs for point in read_points(Path(text), by)]
+    points = [point for path in _paths(runs) for point in read_points(path, by)]
     if by is not None and not any(by in point.knobs for point in points):
         known = ", ".join(sorted({name for point in points for name in point.knobs})) or "none"
         raise UsageError(f"--by {by!r} is no knob of these runs.", f"Knobs: {known}.")
@@ -40,6 +40,16 @@ def run(runs: list[str], term_names: str | None, own_terms: list[str], by: str |
     return 0
 
 
+def _paths(runs: list[str]) -> list[Path]:
+    """A run that is there twice would vouch for itself when it is left out."""
+    paths = [Path(text) for text in runs]
+    places = [path.resolve() for path in paths]
+    twice = next((path for i, path in enumerate(paths) if places[i] in places[:i]), None)
+    if twice is not None:
+        raise UsageError(f"{twice} is given twice.", "Give every run once.")
+    return paths
+
+
 def _answer(fits: Sequence[MemoryFit], at: list[str]) -> None:
     if len(fits) != 1:
         raise UsageError(f"--at asks one law, and there are {len(fits)}.", "Give the runs of one group.")
@@ -47,6 +57,10 @@ def _answer(fits: Sequence[MemoryFit], at: list[str]) -> None:
         knobs = {name: float(value) for name, value in split_assignments(at).items()}
     except ValueError:
         raise UsageError(f"--at {' '.join(at)!r} holds something that is no number.", "For example --at batch_size=24.") from None
+    names = [knob.name for knob in fits[0].knobs]
+    strange = next((name for name in knobs if name not in names), None)
+    if strange is not None:
+        raise UsageError(f"--at {strange}: the law does not depend on {strange!r}.", f"It depends on: {', '.join(names) or 'nothing'}.")
     print(fits[0].at(knobs))
 
 
@@ -55,10 +69,23 @@ def _terms(names: str | None, own: list[str]) -> dict[str, str] | None:
         return None
     mine = split_assignments(own)
     wanted = names.split(",") if names is not None else ["constant", *mine]
+    _check_terms(wanted, mine)
     unknown = [name for name in wanted if name not in {**TERMS, **mine}]
     if unknown:
         raise UsageError(f"There is no term {unknown[0]!r}.", f"Terms: {', '.join(TERMS)}, or your own with --term name=expression.")
     return {name: {**TERMS, **mine}[name] for name in wanted}
+
+
+def _check_terms(wanted: list[str], mine: dict[str, str]) -> None:
+    taken = next((name for name in mine if name in TERMS), None)
+    if taken is not None:
+        raise UsageError(f"--term {taken}: there is a term of that name already, {TERMS[taken]!r}.", "Give yours another name.")
+    twice = next((name for i, name in enumerate(wanted) if name in wanted[:i]), None)
+    if twice is not None:
+        raise UsageError(f"The term {twice!r} is named twice.", "Name every term once.")
+    unused = next((name for name in mine if name not in wanted), None)
+    if unused is not None:
+        raise UsageError(f"--term {unused} is given, but --terms does not name it.", f"Add it: --terms {','.join([*wanted, unused])}.")
 
 
 def read_points(path: Path, by: str | None) -> list[Point]:
