@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from vramcast.allocator.settings import AllocatorSettings
 from vramcast.errors import UsageError
@@ -20,6 +22,7 @@ from vramcast.planning.order import read_lengths, read_tokens
 from vramcast.planning.records import GpuPlan, Plan, Stage
 from vramcast.planning.stages import gain_of_doubling, make_stage, step_seconds, what_binds
 from vramcast.records import BatchSizePoint
+from vramcast.report.plans import show_plan
 from vramcast.simulate.accumulating import accumulating
 from vramcast.simulate.lengths import LengthSearch, TokenLaw
 from vramcast.simulate.trace import Trace
@@ -253,3 +256,19 @@ def test_an_accumulating_step_adds_the_gradients_of_two_passes_and_updates_once(
     plain = build()
     plain()
     assert layer.weight.item() == -5, "a step that does not accumulate is as it was"
+
+
+# ------------------------------------------------------------------------------------------------------------------- the report
+def test_a_plan_with_times_is_one_line_a_stage_in_80_columns() -> None:
+    large = replace(
+        stage(2048, 7358, passes=16, seconds=1.23456), tokens_per_step=131072, peak_reserved_bytes=int(132.09 * GiB), share_of_memory=0.95,
+        tokens_per_second=123456.7, samples_per_second=12345.6, hours_to_budget=1234.5, binds="bandwidth", start_step=107786, steps=1,
+    )  # fmt: skip
+    plan = a_plan([large])
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    show_plan(plan, console)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    row = next(line for line in lines if line.split()[:1] == ["2048"])
+    assert row.split() == ["2048", "7358", "16", "131072", "132.09", "GiB", "95", "%", "bandwidth", "123457", "12346", "1234", "107786"]
+    assert all(len(line) <= 80 and "…" not in line for line in lines)

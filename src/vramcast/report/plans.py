@@ -39,7 +39,7 @@ def _answer(plan: Plan, gpu: GpuPlan) -> Text:
 
 def _stages(gpu: GpuPlan) -> Table:
     """What is not predicted has no column: the footer says why."""
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))  # one space between columns: with times they just fit into 80
     shown = _columns(timed=any(stage.step_seconds is not None for stage in gpu.stages), started=gpu.complete)
     for name, _ in shown:
         table.add_column(name, justify="right", overflow="fold")
@@ -103,10 +103,10 @@ def _in_the_way(gpu: GpuPlan) -> RenderableType:
 
 def _document(comparison: DocumentComparison) -> RenderableType:
     title = Text(f"Document {comparison.document}, beside ours on {comparison.gpu}")
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     timed = any(row.tokens_per_second is not None for row in comparison.rows)
-    names = ["length", "its batch", "logits alone", "needs", "fits", "ours", f"in {comparison.chunks} chunks"]
-    for name in [*names, *(["its tok/s", "ours"] if timed else [])]:
+    names = ["length", "its batch", "logits", "needs", "fits", "ours", f"in {comparison.chunks} chunks"]
+    for name in [*names, *(["its tok/s", "our tok/s"] if timed else [])]:
         table.add_column(name, justify="right", overflow="fold")
     for row in comparison.rows:
         rates = [_rate(row.document_tokens_per_second), _rate(row.tokens_per_second)] if timed else []
@@ -127,7 +127,7 @@ def _document_cells(row: DocumentRow) -> Sequence[Text | str]:
 
 
 def _footer(plan: Plan) -> RenderableType:
-    lines = [Text(f"\nstart: the step at which the length begins. {plan.split[0].upper()}{plan.split[1:]}.")]
+    lines = [Text("\nstart: the step at which the length begins"), Text(f"tokens: {plan.split}")]
     if any(stage.hours_to_budget is not None for gpu in plan.gpus for stage in gpu.stages):
         lines.append(Text(f"hours: to {format_count(plan.tokens)} tokens, all of them at that length"))
     if plan.step_seconds_reason:
