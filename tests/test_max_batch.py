@@ -304,3 +304,50 @@ def test_smaller_sizes_are_simulated_for_their_time_in_the_multiples_asked_for(m
 def test_a_card_may_be_asked_about_by_the_size_on_its_label() -> None:
     found = vramcast.max_batch(GPT, gpu="rtx-4090", memory="24GiB", maximum=1, vocabulary=100, width=32, heads=1, depth=1, seq_len=8)
     assert found.largest_batch == 1
+
+
+class FakeProber:
+    """A GPU on which sizes up to a limit run, and what happened to it in which order."""
+
+    happened: list[str] = []
+    fits_up_to = 0
+
+    def __init__(self, preload: list[str]) -> None:
+        pass
+
+    def __enter__(self) -> FakeProber:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.happened.append("closed")
+
+    def start(self) -> None:
+        self.happened.append("started")
+
+    def run(self, trial: Any) -> Any:
+        size = trial.knobs["batch_size"]
+        self.happened.append(f"ran {size} under {trial.memory_cap_bytes}")
+        outcome = "ok" if size <= self.fits_up_to else "out_of_memory"
+        times = SimpleNamespace(median_seconds=0.01 * size) if outcome == "ok" else None
+        peaks = {"peak_allocated_bytes": 10, "peak_reserved_bytes": 20, "num_alloc_retries": 0}
+        return SimpleNamespace(knobs={"batch_size": size}, outcome=outcome, error=None, times=times, **peaks)
+
+
+def test_where_there_is_the_gpu_the_command_confirms_its_answer_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from vramcast.cli import max_batch as command
+
+    monkeypatch.setattr(command, "Prober", FakeProber)
+    monkeypatch.setattr(command, "can_confirm", lambda gpu: True)
+    monkeypatch.setattr(FakeProber, "happened", [])
+    monkeypatch.setattr(FakeProber, "fits_up_to", 24)
+    knobs = ["vocabulary=1000", "width=128", "heads=4", "depth=2", "seq_len=64"]
+    options = {"maximum": 32, "multiple_of": 8, "safety": 0.0, "global_batch": None, "timeout": 100.0}
+    assert command.run(GPT, knobs, "h200", "1GiB", None, True, options, True) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert FakeProber.happened == ["started", "ran 32 under 1073741824", "ran 24 under 1073741824", "closed"]
+    assert (found["largest_batch"], found["first_failing_batch"], found["confirmed"]) == (24, 32, True)
+    assert {a["batch_size"]: a["outcome"] for a in found["attempts"] if a["source"] == "measured"} == {32: "out_of_memory", 24: "ok"}
+    assert [speed["batch_size"] for speed in found["speeds"] if speed["source"] == "measured"] == [24]
+    assert found["maximum"]["batch_size"] == 24
