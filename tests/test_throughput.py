@@ -21,7 +21,18 @@ def test_the_knee_is_the_smallest_size_that_comes_near_the_most_samples_a_second
     speeds = speeds_of(LADDER, 16)
     best, bend = fastest(speeds), knee(speeds)
     assert best is not None and best.batch_size == 16 and "188.2 samples/s" in best.reason
-    assert bend is not None and bend.batch_size == 8 and "97 % of the most" in bend.reason
+    assert bend is not None and bend.batch_size == 7 and "interpolated: the smallest with 95 % of the most" in bend.reason
+
+
+@pytest.mark.parametrize("step", [1, 8, 30, 64, 100])
+def test_the_knee_may_lie_between_two_sizes_that_were_timed(step: int) -> None:
+    def seconds(size: int) -> float:
+        return 0.010 + 0.002 * size
+
+    enough = 0.95 * 100 / seconds(100)
+    bend = knee(speeds_of([attempt(size, seconds(size)) for size in (16, 100)], 100), step)
+    assert bend is not None
+    assert bend.batch_size == next(size for size in (*range(step, 100, step), 100) if size / seconds(size) >= enough)
 
 
 def test_the_fastest_need_not_be_the_largest() -> None:

@@ -170,7 +170,7 @@ def _result(
         conservative=_choice(attempts, capacity, largest, COMFORTABLE_RATIOS[1], "the rest is for longer inputs and other software too"),
         speeds=speeds,
         fastest=fastest(speeds),
-        knee=knee(speeds),
+        knee=knee(speeds, request["search"]["step"]),
         micro_batch=micro[0] if micro else None,
         accumulation_steps=micro[1] if micro else None,
         global_batch=global_batch,

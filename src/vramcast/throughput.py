@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from vramcast.batch_records import Attempt, Choice, Speed
 from vramcast.units import format_seconds
@@ -51,12 +52,26 @@ def fastest(speeds: Sequence[Speed]) -> Choice | None:
     return _choice(best, "the most of the sizes timed") if best is not None else None
 
 
-def knee(speeds: Sequence[Speed]) -> Choice | None:
-    """Where it lies between the sizes timed is not known: the smallest of them that is fast enough."""
+def knee(speeds: Sequence[Speed], step: int = 1) -> Choice | None:
+    """The smallest multiple of `step` that is fast enough. Between two sizes that were timed, the time of a step is a straight line."""
     usable = comparable(speeds)
-    most = max((speed.samples_per_second for speed in usable), default=0.0)
-    first = next((speed for speed in usable if speed.samples_per_second >= KNEE * most), None)
-    return _choice(first, f"{100 * first.samples_per_second / most:.0f} % of the most") if first is not None and len(usable) > 1 else None
+    if len(usable) < 2:
+        return None
+    enough = KNEE * max(speed.samples_per_second for speed in usable)
+    index = next(i for i, speed in enumerate(usable) if speed.samples_per_second >= enough)
+    found = usable[index] if index == 0 else _between(usable[index - 1], usable[index], enough, step)
+    return _choice(found, f"the smallest with {100 * KNEE:.0f} % of the most")
+
+
+def _between(low: Speed, high: Speed, enough: float, step: int) -> Speed:
+    slope = (high.step_seconds - low.step_seconds) / (high.batch_size - low.batch_size)
+    # size / (seconds at low + slope x (size - low)) >= enough
+    least = enough * (low.step_seconds - slope * low.batch_size) / (1 - enough * slope) if enough * slope < 1 else float(high.batch_size)
+    size = -int(-least // step) * step
+    if not low.batch_size < size < high.batch_size:
+        return high
+    seconds = low.step_seconds + slope * (size - low.batch_size)
+    return replace(high, batch_size=size, step_seconds=seconds, samples_per_second=size / seconds, source="interpolated")
 
 
 def _choice(speed: Speed, why: str) -> Choice:

@@ -14,7 +14,7 @@ from vramcast.units import format_bytes, format_seconds
 BAR_WIDTH = 40
 FITS = {"ok": "yes", "out_of_memory": "OOM"}
 WIDTH_WITHOUT_BARS = 84
-WIDTH_OF_SPEEDS = 76  # without bars
+WIDTH_OF_SPEEDS = 62  # without bars
 CHOICES = ("maximum", "recommended", "conservative", "fastest", "knee")
 
 
@@ -97,7 +97,7 @@ def _speeds(result: MaxBatch, bar_width: int) -> Table:
 def _speed_cells(speed: Speed, result: MaxBatch, most: float, bar_width: int) -> list[Text | str]:
     marks = [name for name in ("knee", "fastest") if (choice := getattr(result, name)) and choice.batch_size == speed.batch_size]
     if speed.empties_cache:
-        marks.append("slower: empties the cache")
+        marks.append("slower")
     bar = "█" * max(1, round(bar_width * speed.samples_per_second / most)) if bar_width > 0 else ""
     style = "yellow" if speed.empties_cache else "green"
     return [
