@@ -89,7 +89,8 @@ def _jobs(order: Order, *, compare: bool) -> Jobs:
     if known and document_001.CHUNKS_KNOB not in {**order.request["knobs"], **order.request["knobs_text"]}:
         knobs = {**order.request["knobs"], document_001.CHUNKS_KNOB: document_001.CHUNKS}
         whole = replace(order, tokens_per_step=None)  # what fits, not what divides
-        jobs[document_001.GPU, True] = [_request(whole, document_001.GPU, share, {}, knobs) for share in _shares(tuple(known), cores)]
+        shares = _shares(tuple(known), cores)
+        jobs[document_001.GPU, True] = [_request(whole, document_001.GPU, share, {}, knobs, confirm=False) for share in shares]
     for gpu in order.gpus:
         also = {str(length): [batch] for length, batch in known.items()} if gpu == document_001.GPU else {}
         jobs[gpu, False] = [_request(order, gpu, share, also, order.request["knobs"]) for share in _shares(order.seq_lens, parts)]
@@ -102,9 +103,16 @@ def _shares(seq_lens: Sequence[int], parts: int) -> list[Sequence[int]]:
 
 
 def _request(
-    order: Order, gpu: str | None, seq_lens: Sequence[int], also: Mapping[str, list[int]], knobs: Mapping[str, Any]
+    order: Order,
+    gpu: str | None,
+    seq_lens: Sequence[int],
+    also: Mapping[str, list[int]],
+    knobs: Mapping[str, Any],
+    *,
+    confirm: bool = True,
 ) -> dict[str, Any]:
-    asked = {"seq_lens": list(seq_lens), "tokens_per_step": order.tokens_per_step, "safety": order.safety, "also": also}
+    """`also`: further batch sizes to simulate, by length. What is only compared with need not be confirmed, which saves time."""
+    asked = {"seq_lens": list(seq_lens), "tokens_per_step": order.tokens_per_step, "safety": order.safety, "also": also, "confirm": confirm}
     return {**order.request, "gpu": gpu, "knobs": knobs, "plan": asked}
 
 
@@ -168,5 +176,5 @@ def _why_no_time(gpus: Sequence[GpuPlan]) -> str:
 def _document(gpus: Sequence[GpuPlan], answers: Jobs, knobs: Mapping[str, Any]) -> DocumentComparison | None:
     stages = [stage for answer in answers.get((document_001.GPU, False), []) for stage in answer["stages"]]
     also = {stage["seq_len"]: BatchSizePoint(**stage["also"][0]) for stage in stages if stage["also"]}
-    chunked = {s["seq_len"]: s["batch_size"] for answer in answers.get((document_001.GPU, True), []) for s in answer["stages"]}
+    chunked = {s["seq_len"]: s["largest_batch"] for answer in answers.get((document_001.GPU, True), []) for s in answer["stages"]}
     return document_001.compare(gpus, also, chunked, knobs) if also else None

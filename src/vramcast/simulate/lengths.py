@@ -48,14 +48,14 @@ class LengthSearch:
         self.points: dict[int, BatchSizePoint] = {}  # simulated ones
         self._interpolated: dict[int, int] = {}
 
-    def run(self, seq_len: int, law: TokenLaw | None) -> tuple[int | None, int | None]:
-        """(largest that fits, next that does not); None where there is none."""
+    def run(self, seq_len: int, law: TokenLaw | None, *, confirm: bool = True) -> tuple[int | None, int | None]:
+        """(largest that fits, next that does not); None where there is none. Not confirmed, the answer may be an interpolated one."""
         size = self._approach(seq_len, law)
         failing: int | None = size + 1 if size < self._most else None
         for _ in range(ROUNDS):
             self._interpolated.clear()  # what was simulated since tells more
             largest, failing = settle(self._fits, size, failing, step=1, limit=self._most)
-            if largest is None or largest in self.points:
+            if largest is None or largest in self.points or not confirm:
                 return largest, failing
             self.simulate(largest)
             size = largest

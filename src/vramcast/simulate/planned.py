@@ -43,8 +43,10 @@ class Planned:
     def _stage(self, seq_len: int) -> dict[str, Any]:
         wanted = None if self._asked["tokens_per_step"] is None else self._asked["tokens_per_step"] // seq_len
         plain = self._search(seq_len, self._function, wanted or LARGEST_BATCH)
-        largest, failing = plain.run(seq_len, self._law)
+        largest, failing = plain.run(seq_len, self._law, confirm=self._asked["confirm"])
         self._law = plain.law(seq_len) or self._law
+        if not self._asked["confirm"]:
+            return {"seq_len": seq_len, "largest_batch": largest}
         batch_size, used = largest, plain
         if wanted is not None and largest is not None and largest < wanted:
             used = self._search(seq_len, accumulating(self._function), wanted)
