@@ -10,7 +10,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 NO_TORCH = (
     *("allocator", "forecast", "interpolate", "records", "units", "errors", "gpus", "report", "workload", "parallel", "tracing"),
-    *("store", "nvml", "environment", "cli", "planning"),
+    *("store", "nvml", "environment", "cli", "planning", "timing"),
 )
 SIMULATE_WITHOUT_TORCH = ("runner", "trace", "build", "target", "workspaces", "lengths", "planned")
 WITH_TORCH = (

@@ -13,9 +13,10 @@ from vramcast.calibration.table import DEFAULT_KERNELS_BYTES, Calibration
 from vramcast.gpus import Gpu
 from vramcast.records import CATEGORIES, BatchSizePoint, LargeTensor, Prediction
 from vramcast.simulate.trace import Trace
+from vramcast.timing.pipeline import forecast_step
 
 NUM_LARGEST = 10
-TIME_REASON = "time is not predicted yet: measure it with a few real steps"
+NO_TIME = "no GPU was named"
 NO_GPU = "no GPU was named: kernels and workspaces are those of an H200"
 
 
@@ -51,7 +52,10 @@ class Budget:
             return None
         if self.calibration is None or not self._same_gpu:
             return reserved_bytes + self.gpu.context_bytes + DEFAULT_KERNELS_BYTES
-        return reserved_bytes + self.calibration.process_bytes + (self.calibration.libraries_bytes if trace.uses_libraries else 0)
+        loaded = self.calibration.process_bytes
+        loaded += self.calibration.libraries_bytes if trace.uses_libraries else 0
+        loaded += self.calibration.solver_bytes if trace.uses_solver else 0
+        return reserved_bytes + loaded
 
     @property
     def _same_gpu(self) -> bool:
@@ -74,6 +78,8 @@ def forecast(trace: Trace, budget: Budget, *, workload: str, knobs: dict[str, An
         limited = replay(trace.events, trace.sizes, budget.settings, capacity)
     # what does not fit is shown as it would be with enough memory
     shown = limited if limited.fits else free
+    step = forecast_step(trace.works, budget.gpu) if budget.gpu and trace.works else None
+    tokens = tokens_of_step(knobs)
     return Prediction(
         workload=workload,
         knobs=knobs,
@@ -93,15 +99,21 @@ def forecast(trace: Trace, budget: Budget, *, workload: str, knobs: dict[str, An
         largest_tensors=largest_tensors(trace, shown.allocated_peak_event),
         timeline=[list(point) for point in timeline(trace.events, trace.sizes, budget.settings)],
         peak_phase=peak_phase(trace, shown.allocated_peak_event),
-        step_seconds=None,
-        step_seconds_reason=TIME_REASON,
-        tokens_per_second=None,
+        step=step,
+        step_seconds=step.seconds if step else None,
+        step_seconds_reason="" if step else NO_TIME,
+        tokens_per_second=tokens / step.seconds if step and tokens else None,
         limits=[*trace.notes, *budget.limits()],
         allocator_settings=budget.settings_text,
         torch_version=trace.torch_version,
         seconds=seconds,
         uncalibrated_kernels=list(trace.uncalibrated_kernels),
     )
+
+
+def tokens_of_step(knobs: dict[str, Any]) -> int | None:
+    batch_size, seq_len = knobs.get("batch_size"), knobs.get("seq_len")
+    return batch_size * seq_len if isinstance(batch_size, int) and isinstance(seq_len, int) else None
 
 
 def breakdown(trace: Trace, shown: Replay) -> dict[str, int]:
@@ -129,10 +141,13 @@ def peak_phase(trace: Trace, event: int) -> str:
     return f"step {steps}" if steps else "build"
 
 
-def batch_size_point(batch_size: int, events: Sequence[int], sizes: Sequence[int], budget: Budget, *, simulated: bool) -> BatchSizePoint:
+def batch_size_point(batch_size: int, trace: Trace, sizes: Sequence[int], budget: Budget, *, simulated: bool) -> BatchSizePoint:
+    """`sizes` are the trace's own where it was simulated at this batch size, else interpolated: then there is no time."""
+    events = trace.events
     result = replay(events, sizes, budget.settings, budget.capacity_bytes)
     # what does not fit is shown as it would be with enough memory
     shown = result if result.fits else replay(events, sizes, budget.settings)
+    step = forecast_step(trace.works, budget.gpu) if simulated and budget.gpu and trace.works else None
     return BatchSizePoint(
         batch_size=batch_size,
         peak_allocated_bytes=shown.peak_allocated_bytes,
@@ -140,4 +155,6 @@ def batch_size_point(batch_size: int, events: Sequence[int], sizes: Sequence[int
         fits=result.fits,
         num_alloc_retries=result.num_alloc_retries,
         simulated=simulated,
+        step_seconds=step.seconds if step else None,
+        bound_by=step.bound_by if step else "",
     )

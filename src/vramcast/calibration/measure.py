@@ -116,6 +116,8 @@ def table(keys: list[str], tell: Callable[[int], None]) -> dict[str, Any]:
     of_process, on_device = outside()
     use_libraries()
     with_libraries, _ = outside()
+    torch.linalg.qr(torch.randn(64, 64, device="cuda"))
+    with_solver, _ = outside()
     convolutions: dict[str, list[int]] = {}
     for number, key in enumerate(keys):
         try:
@@ -136,6 +138,7 @@ def table(keys: list[str], tell: Callable[[int], None]) -> dict[str, Any]:
         "process_bytes": of_process,
         "device_bytes": on_device,
         "libraries_bytes": with_libraries - of_process,
+        "solver_bytes": with_solver - with_libraries,
         "gemm_workspace_bytes": gemm,
         "gemm_lt_workspace_bytes": gemm_lt,
         "convolutions": convolutions,

@@ -35,6 +35,7 @@ class Calibration(JsonRecord):
     process_bytes: int  # of a process that trains, without the allocator's: CUDA's context and the kernels it loaded, as NVML counts it
     device_bytes: int  # what the GPU has less for it
     libraries_bytes: int  # more, once flash attention or cuDNN is used
+    solver_bytes: int = 0  # more, once a matrix is factorised (cuSOLVER): orthogonal initialisation does
     gemm_workspace_bytes: int  # cuBLAS's, for each thread that multiplies matrices
     gemm_lt_workspace_bytes: int
     convolutions: dict[str, list[int]] = field(default_factory=dict)  # workspace by key: forward, data gradient, weight gradient

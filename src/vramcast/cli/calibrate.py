@@ -56,6 +56,7 @@ def _show(table: Calibration, num_asked: int | None) -> None:
         ("process without its tensors (context, kernels)", table.process_bytes),
         ("what the GPU has less for it", table.device_bytes),
         ("more with flash attention or cuDNN", table.libraries_bytes),
+        ("more with matrix factorisations", table.solver_bytes),
         ("cuBLAS workspace, each thread", table.gemm_workspace_bytes),
         ("cuBLASLt workspace", table.gemm_lt_workspace_bytes),
     ):

@@ -21,13 +21,15 @@ def show_accuracy(result: AccuracyResult, console: Console) -> None:
     for row in result.rows:
         if row.problem:
             console.print(Text(f"{row.name}: {row.problem}", style="yellow"))
+    if any(row.calibrated_on for row in result.rows):
+        console.print(Text("* the predicted times were calibrated on this row: it does not count in their errors", style="bright_black"))
     measured = result.measured_torch_version or "nothing"
     console.print(Text(f"\nPredicted under torch {result.torch_version}, measured on {result.gpu} under {measured}.", style="bright_black"))
 
 
 def _rows(result: AccuracyResult) -> Table:
     table = Table(title="Predicted against measured", title_justify="left", box=None, pad_edge=False)
-    for column in ("row", "measured", "reserved", "allocated", "process", "capped at it", "took"):
+    for column in ("row", "measured", "reserved", "allocated", "process", "capped at it", "step time", "took"):
         table.add_column(column, justify="left" if column == "row" else "right", overflow="fold")
     for row in result.rows:
         if row.measured_reserved_bytes is not None:
@@ -45,6 +47,7 @@ def _cells(row: AccuracyRow) -> list[Text | str]:
         _percent(row.allocated_error),
         _percent(row.process_error),
         Text(capped, style="green" if capped == "ok" else "red"),
+        "" if row.step_error is None else f"{row.step_error:+.0f} %{'*' if row.calibrated_on else ''}",
         "" if row.prediction_seconds is None else f"{row.prediction_seconds:.1f} s",
     ]
 

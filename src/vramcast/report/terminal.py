@@ -11,7 +11,7 @@ from rich.text import Text
 
 from vramcast.records import BatchSizeCurve, LargeTensor, Prediction
 from vramcast.text import printable
-from vramcast.units import format_bytes, format_count
+from vramcast.units import format_bytes, format_count, format_seconds
 
 COLOURS = {
     "parameters": "blue",
@@ -30,6 +30,7 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 def show_prediction(prediction: Prediction, console: Console) -> None:
     console.print(Panel(_verdict(prediction), title=Text(printable(_title(prediction))), title_align="left"))
     console.print(_memory_table(prediction))
+    console.print(_step(prediction))
     console.print(_breakdown_table(prediction))
     console.print(_timeline(prediction.timeline))
     if prediction.largest_tensors:
@@ -65,6 +66,21 @@ def _memory_table(p: Prediction) -> Table:
     table.add_row("whole process (nvidia-smi)", "", process)
     table.add_row("parameters", "", format_count(p.num_parameters))
     return table
+
+
+BOUND_BY = {
+    "compute": "arithmetic takes most of it",
+    "bandwidth": "memory bandwidth takes most of it",
+    "launch": "the GPU waits for the host to launch kernels: a larger batch or torch.compile would use it better",
+}
+
+
+def _step(p: Prediction) -> Text:
+    if p.step is None:
+        return Text(f"step time: not predicted ({p.step_seconds_reason})")
+    tokens = "" if p.tokens_per_second is None else f", {p.tokens_per_second:,.0f} tokens/s"
+    share = f", {100 * p.step.achieved_fraction:.0f} % of the GPU's peak rate"
+    return Text(f"one step: {format_seconds(p.step.seconds)}{tokens}{share}; {BOUND_BY[p.step.bound_by]}\n")
 
 
 def _breakdown_table(p: Prediction) -> Table:

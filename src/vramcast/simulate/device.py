@@ -32,12 +32,26 @@ class Allocation(ctypes.Structure):
     ]
 
 
+class Work(ctypes.Structure):
+    _fields_ = [
+        ("flops", ctypes.c_double),
+        ("num_bytes", ctypes.c_double),
+        ("sizes", ctypes.c_int64 * 4),
+        ("operator_name", ctypes.c_int32),
+        ("dtype", ctypes.c_int32),
+        ("phase", ctypes.c_int32),
+        ("access", ctypes.c_int32),
+    ]
+
+
 SITE_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64)
 META_LOADER = ctypes.CFUNCTYPE(ctypes.c_int32)
 _RESULT_TYPES = {
     "vramcast_events": ctypes.POINTER(ctypes.c_int64),
     "vramcast_allocations": ctypes.POINTER(Allocation),
     "vramcast_shapes": ctypes.POINTER(ctypes.c_int64),
+    "vramcast_works": ctypes.POINTER(Work),
+    "vramcast_num_works": ctypes.c_int64,
     "vramcast_name": ctypes.c_char_p,
     "vramcast_num_events": ctypes.c_int64,
     "vramcast_num_shapes": ctypes.c_int64,
@@ -54,6 +68,7 @@ _ARGUMENT_TYPES = {
     "vramcast_set_gpu": [ctypes.c_int32, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64],
     "vramcast_name": [ctypes.c_int64],
     "vramcast_mark": [ctypes.c_int64],
+    "vramcast_add_work": [ctypes.c_char_p, ctypes.c_int32, ctypes.c_double, ctypes.c_double, ctypes.c_int64 * 4, ctypes.c_int32],
     "vramcast_begin_kernel": [ctypes.c_char_p],
     "vramcast_end_kernel": [ctypes.c_int32],
     "vramcast_block_id": [ctypes.c_int64],
@@ -129,6 +144,11 @@ class Device:
         """A copy: it stays as it is when the device goes on."""
         count = self.library.vramcast_num_allocations()
         return (Allocation * count).from_buffer_copy(ctypes.string_at(self.library.vramcast_allocations(), count * ctypes.sizeof(Allocation)))
+
+    def works(self) -> Sequence[Work]:
+        """What was computed and moved, operator by operator. A copy."""
+        count = self.library.vramcast_num_works()
+        return (Work * count).from_buffer_copy(ctypes.string_at(self.library.vramcast_works(), count * ctypes.sizeof(Work)))
 
     def shapes(self) -> Sequence[int]:
         """All dimensions of all allocations; an Allocation knows where its own are."""

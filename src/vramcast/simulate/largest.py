@@ -86,7 +86,7 @@ class Search:
         if simulated:
             self._curve.simulate(size)
         trace, sizes, was_simulated = self._near(size) or self._curve.at(size)
-        point = batch_size_point(size, trace.events, sizes, self._budget, simulated=was_simulated)
+        point = batch_size_point(size, trace, sizes, self._budget, simulated=was_simulated)
         self._points[size] = point
         return point
 

@@ -73,7 +73,7 @@ class LengthSearch:
     def simulate(self, size: int) -> BatchSizePoint:
         if size not in self.points:
             self._traces[size] = trace = self._trace_at(size)
-            self.points[size] = batch_size_point(size, trace.events, trace.sizes, self._budget, simulated=True)
+            self.points[size] = batch_size_point(size, trace, trace.sizes, self._budget, simulated=True)
         return self.points[size]
 
     def _approach(self, seq_len: int, law: TokenLaw | None) -> int:
@@ -119,7 +119,7 @@ class LengthSearch:
                 return self.simulate(size).peak_reserved_bytes
             low, high = pair
             sizes = between(low, self._traces[low], high, self._traces[high], size)
-            point = batch_size_point(size, self._traces[low].events, sizes, self._budget, simulated=False)
+            point = batch_size_point(size, self._traces[low], sizes, self._budget, simulated=False)
             self._interpolated[size] = point.peak_reserved_bytes
         return self._interpolated[size]
 

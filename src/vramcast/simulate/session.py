@@ -14,12 +14,17 @@ from vramcast.errors import WorkloadError
 from vramcast.simulate.device import Allocation, Device
 from vramcast.simulate.target import SimulatedGpu
 from vramcast.simulate.trace import AllocationDetail, Trace, in_canonical_order
+from vramcast.timing.works import Work
 from vramcast.workload import bind_knobs, check_step, user_traceback
 
 STEPS = 4  # the first has no optimizer state, the second allocates it, the next ones show whether memory still grows
 SITE_MINIMUM_BYTES = 64 << 10
 FORWARD, BACKWARD, UPDATE = range(3)
 CATEGORY_OF_PHASE = {FORWARD: "activations", BACKWARD: "temporaries", UPDATE: "temporaries"}
+
+SOLVER_OPERATORS = frozenset(
+    ("linalg_qr", "geqrf", "linalg_householder_product", "linalg_cholesky_ex", "linalg_eigh", "linalg_svd", "linalg_lu_factor_ex", "linalg_inv_ex")
+)
 
 
 class Session:
@@ -35,6 +40,7 @@ class Session:
         device.set_gpu(gpu.num_multiprocessors, gpu.max_threads_per_multiprocessor, *workspaces)
         kernels.install(device.library, gpu.capability, gpu.num_multiprocessors, convolutions)
         kernels.Target.notes = gpu.notes
+        _interpret_scripted_functions()
         gc.freeze()  # what the imports made stays: later collections look only at the workload's objects
 
     def run(self, function: Callable[..., Any], knobs: dict[str, Any], steps: int = STEPS, *, locate: bool = True, locate_all: bool = False) -> Trace:
@@ -103,6 +109,7 @@ class Session:
 
         allocations, shapes = self.device.allocations(), self.device.shapes()
         names = ownership.module_names()
+        operators = {self.device.name(index) for index in {a.operator_name for a in allocations}}
         site_of_sequence = {a.sequence_number: a.site for a in allocations if a.site >= 0}
         workspace = {index for index in {a.operator_name for a in allocations} if self.device.name(index) == "cublas_workspace"}
 
@@ -137,9 +144,25 @@ class Session:
             notes=tuple(sorted(self.gpu.notes)),
             torch_version=torch.__version__,
             detail_of=detail_of,
-            uses_libraries=any(_is_of_library(self.device.name(index)) for index in {a.operator_name for a in allocations}),
+            uses_libraries=any(map(_is_of_library, operators)),
+            uses_solver=any(name.removeprefix("aten::").removeprefix("_") in SOLVER_OPERATORS for name in operators),
+            works=self._works_of_last_step(),
             uncalibrated_kernels=tuple(sorted(Target.uncalibrated)),
         )
+
+    def _works_of_last_step(self) -> list[Work]:
+        works = self.device.works()
+        begin = max((index for index, work in enumerate(works) if work.operator_name < 0), default=-1) + 1
+        names = {index: self.device.name(index).partition(".")[0] for index in {work.operator_name for work in works[begin:]}}
+        return [Work(names[w.operator_name], w.dtype, w.flops, w.num_bytes, tuple(w.sizes), w.phase, w.access) for w in works[begin:]]
+
+
+def _interpret_scripted_functions() -> None:
+    """torch.jit frees a tensor after its last use, unlike Python: it must run; its fuser would compile for a GPU that is not there."""
+    import torch
+
+    torch._C._jit_override_can_fuse_on_gpu(False)
+    torch._C._jit_set_texpr_fuser_enabled(False)
 
 
 def _is_of_library(operator: str) -> bool:

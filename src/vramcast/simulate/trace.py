@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from vramcast.allocator.replay import EMPTY_CACHE
+from vramcast.timing.works import Work
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Trace:
     torch_version: str
     detail_of: Callable[[int], AllocationDetail]
     uses_libraries: bool = False  # flash attention or cuDNN, which load kernels of their own
+    uses_solver: bool = False  # cuSOLVER, likewise
+    works: Sequence[Work] = ()  # of the last step, in order
     uncalibrated_kernels: tuple[str, ...] = ()  # whose memory is an estimate
 
 

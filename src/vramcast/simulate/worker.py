@@ -118,7 +118,7 @@ def _curve(request: dict[str, Any], session: Any, function: Any, knobs: dict[str
 
     limits: set[str] = set(budget.limits())
     sizes_and_traces = list(over_sizes(request["batch_sizes"], _trace_maker(request, session, function, knobs, limits)))
-    points = in_parallel(lambda item: batch_size_point(item[0], item[1].events, item[2], budget, simulated=item[3]), sizes_and_traces)
+    points = in_parallel(lambda item: batch_size_point(item[0], item[1], item[2], budget, simulated=item[3]), sizes_and_traces)
     return BatchSizeCurve(
         workload=request["workload"],
         gpu=request["gpu"],

@@ -46,10 +46,11 @@ def _rows(result: AccuracyResult) -> list[str]:
     lines = [
         "## All rows",
         "",
-        "Errors are predicted against measured. *Capped* is the outcome of a second run with the allocator capped at the predicted peak.",
+        "Errors are predicted against measured. *Capped* is the outcome of a second run with the allocator capped at the predicted peak. "
+        "Rows that the step times were *calibrated on* do not count in their errors.",
         "",
-        "| row | measured reserved | reserved | allocated | process | capped | prediction took | not modelled |",
-        "|---|---:|---:|---:|---:|---|---:|---|",
+        "| row | measured reserved | reserved | allocated | process | capped | step | step time | prediction took | not modelled |",
+        "|---|---:|---:|---:|---:|---|---:|---:|---:|---|",
     ]
     return [*lines, *(_row(row) for row in result.rows if row.measured_reserved_bytes is not None), ""]
 
@@ -66,6 +67,8 @@ def _row(row: AccuracyRow) -> str:
         _percent(row.allocated_error),
         _percent(row.process_error),
         capped,
+        "" if row.median_step_seconds is None else f"{1000 * row.median_step_seconds:.1f} ms",
+        "" if row.step_error is None else f"{row.step_error:+.0f} %{' (calibrated on)' if row.calibrated_on else ''}",
         "" if row.prediction_seconds is None else f"{row.prediction_seconds:.1f} s",
         "; ".join(row.limits),
     ]

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from vramcast.records import VERSION, JsonRecord
+from vramcast.timing.rates import shipped
 
 METHODS = {
     "vramcast": "vramcast",
@@ -17,6 +18,7 @@ METHODS = {
 }
 # what issue and README promise: |reserved error| in percent, and the share of runs that may fail when capped at the prediction
 GOAL_MEDIAN, GOAL_P95, GOAL_WORST, GOAL_PROCESS, GOAL_CAPPED_FAILURES = 0.05, 0.5, 1.0, 2.0, 0.02
+GOAL_STEP_MEDIAN, GOAL_STEP_WORST = 10.0, 25.0  # percent of the measured step time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,8 @@ class AccuracyRow:
     capped_retries: int | None = None
     prediction_seconds: float | None = None
     median_step_seconds: float | None = None
+    predicted_step_seconds: float | None = None
+    calibrated_on: bool = False  # its kernels are among those that the predicted times come from
     peers_bytes: dict[str, int | None] = field(default_factory=dict)
     limits: list[str] = field(default_factory=list)
     problem: str | None = None  # why there is no comparison
@@ -47,6 +51,10 @@ class AccuracyRow:
     @property
     def process_error(self) -> float | None:
         return percent(self.predicted_process_bytes, self.measured_process_bytes)
+
+    @property
+    def step_error(self) -> float | None:
+        return percent(self.predicted_step_seconds, self.median_step_seconds)
 
     @property
     def exact(self) -> bool:
@@ -80,17 +88,18 @@ class AccuracyResult(JsonRecord):
     num_exact: int
     reserved: dict[str, Errors]  # by method
     worst_process_error: float | None
+    step_time: Errors  # over the rows that the times were not calibrated on
     num_capped: int
     num_capped_failed: int
     source: str = "compared"
     version: int = VERSION
 
     def to_dict(self) -> dict[str, Any]:
-        extra = ("allocated_error", "reserved_error", "process_error", "exact")
+        extra = ("allocated_error", "reserved_error", "process_error", "step_error", "exact")
         return {**asdict(self), "rows": [{**asdict(row), "errors_percent": {key: getattr(row, key) for key in extra}} for row in self.rows]}
 
 
-def percent(predicted: int | None, measured: int | None) -> float | None:
+def percent(predicted: float | None, measured: float | None) -> float | None:
     return None if predicted is None or not measured else 100 * (predicted / measured - 1)
 
 
@@ -130,6 +139,8 @@ def row_from(name: str, records: Mapping[str, Mapping[str, Any]]) -> AccuracyRow
         capped_retries=capped.get("num_alloc_retries"),
         prediction_seconds=prediction.get("seconds"),
         median_step_seconds=(measured.get("times") or {}).get("median_seconds"),
+        predicted_step_seconds=prediction.get("step_seconds"),
+        calibrated_on=name in shipped().calibrated_on,
         peers_bytes={method: (peers.get(method) or {}).get("bytes") for method in METHODS if method != "vramcast"} if peers else {},
         limits=list(prediction.get("limits", [])),
         problem=_problem(prediction, measurement),
@@ -159,6 +170,7 @@ def summarise(rows: list[AccuracyRow], *, gpu: str | None, torch_version: str, m
         num_exact=sum(row.exact for row in compared),
         reserved={method: errors_over(row.error_of(method) for row in compared) for method in methods},
         worst_process_error=process.worst,
+        step_time=errors_over(row.step_error for row in compared if not row.calibrated_on),
         num_capped=len(capped),
         num_capped_failed=sum(row.capped_outcome != "ok" for row in capped),
     )
@@ -166,7 +178,7 @@ def summarise(rows: list[AccuracyRow], *, gpu: str | None, torch_version: str, m
 
 def goals(result: AccuracyResult) -> list[tuple[str, bool | None]]:
     """What is promised, and whether it was reached; None where it could not be judged."""
-    ours = result.reserved["vramcast"]
+    ours, times = result.reserved["vramcast"], result.step_time
 
     def within(value: float | None, goal: float) -> bool | None:
         return None if value is None else value <= goal
@@ -181,6 +193,8 @@ def goals(result: AccuracyResult) -> list[tuple[str, bool | None]]:
             f"at most {100 * GOAL_CAPPED_FAILURES:.0f} % fail capped at the prediction: {result.num_capped_failed} of {result.num_capped}",
             within(failures, GOAL_CAPPED_FAILURES),
         ),
+        (f"median |step time error| at most {GOAL_STEP_MEDIAN:g} %: {_shown(times.median)}", within(times.median, GOAL_STEP_MEDIAN)),
+        (f"worst step time within {GOAL_STEP_WORST:g} %: {_shown(times.worst)}", within(times.worst, GOAL_STEP_WORST)),
     ]
 
 

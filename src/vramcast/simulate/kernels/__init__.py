@@ -12,6 +12,7 @@ import torch
 from vramcast.calibration.convolutions import KnownConvolutions
 from vramcast.simulate.kernels import attention, cells, convolution, indexing, misc, normalisation, recurrent, sorting, values  # noqa: F401
 from vramcast.simulate.kernels.registry import KERNELS, Kernel, Target, any_on_gpu
+from vramcast.simulate.kernels.work import WITHOUT_KERNEL, work_of
 
 _library: torch.library.Library | None = None
 
@@ -19,7 +20,8 @@ _library: torch.library.Library | None = None
 def _wrap(name: str, function: Kernel, device: ctypes.CDLL) -> Kernel:
     operator: Any = getattr(torch.ops.aten, name.partition(".")[0])
     overload = getattr(operator, name.partition(".")[2] or "default")
-    full_name = f"aten::{name}".encode()
+    full_name, base_name = f"aten::{name}".encode(), name.partition(".")[0]
+    outside_overload = f"aten::{base_name}".encode()
 
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
@@ -31,9 +33,13 @@ def _wrap(name: str, function: Kernel, device: ctypes.CDLL) -> Kernel:
                 device.vramcast_set_excluded(excluded)
         before = device.vramcast_begin_kernel(full_name)
         try:
-            return function(*arguments, **options)
+            result = function(*arguments, **options)
         finally:
             device.vramcast_end_kernel(before)
+        if base_name not in WITHOUT_KERNEL:
+            dtype, flops, num_bytes, sizes, access = work_of(base_name, arguments, options, result)
+            device.vramcast_add_work(outside_overload, dtype, flops, num_bytes, (ctypes.c_int64 * 4)(*sizes), access)
+        return result
 
     return run
 

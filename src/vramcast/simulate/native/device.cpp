@@ -33,8 +33,10 @@
 
 #include "autocast.h"
 #include "hooks.h"
+#include "products.h"
 #include "recurrent.h"
 #include "values.h"
+#include "work.h"
 
 namespace vramcast {
 using c10::DispatchKey;
@@ -186,42 +188,13 @@ static void simulate_reduction(const c10::OperatorHandle& op, const Reduction& r
   const auto semaphores = device_allocator.allocate(scratch.semaphore_bytes);
 }
 
-// cuBLAS takes matrices that are dense along one of their two dimensions; others are copied first.
-static bool needs_dense_copy(const at::Tensor& matrix) {
-  if (matrix.dim() < 2) return false;
-  const auto rows = matrix.size(-2), columns = matrix.size(-1), row_stride = matrix.stride(-2), column_stride = matrix.stride(-1);
-  return !(column_stride == 1 && row_stride >= std::max<int64_t>(1, columns)) && !(row_stride == 1 && column_stride >= std::max<int64_t>(1, rows)) &&
-      !matrix.is_contiguous();
-}
-
-// A product with a bias (one row, added by the kernel itself) goes through cuBLASLt.
-static bool uses_lt(const Operator& info, c10::ArrayRef<IValue> arguments) {
-  if (!info.adds_bias) return false;
-  const auto& bias = arguments[0].toTensor();
-  const auto& left = arguments[1].toTensor();
-  const auto& right = arguments[2].toTensor();
-  return bias.dim() == 1 && bias.is_contiguous() && bias.size(0) == right.size(1) && c10::isFloatingType(right.scalar_type()) &&
-      left.size(0) > 1 && left.size(1) > 1 && right.size(1) > 1 && arguments[3].toScalar().toDouble() == 1.0;
-}
-
-static void simulate_gemm(const Operator& info, c10::ArrayRef<IValue> arguments) {
-  std::vector<at::Tensor> copies;
-  const size_t first = arguments.size() > 2 && arguments[2].isTensor() ? 1 : 0;  // addmm and baddbmm begin with what is added
-  for (size_t i = first; i < first + 2 && i < arguments.size(); ++i) {
-    if (!arguments[i].isTensor() || !needs_dense_copy(arguments[i].toTensor())) continue;
-    const auto& matrix = arguments[i].toTensor();
-    copies.push_back(new_tensor(matrix.sizes(), dense_strides(matrix.sizes()), matrix.dtype(), true));
-  }
-  recorder.take_gemm_workspace(uses_lt(info, arguments));
-  while (!copies.empty()) copies.pop_back();
-}
-
 static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   const auto& info = operator_info(op);
   const auto below = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, DispatchKey::Fake);
   if (info.is_copy && (torch::jit::peek(*stack, 0, 3).toTensor().is_cuda() || torch::jit::peek(*stack, 1, 3).toTensor().is_cuda())) {
     const CurrentOperator current(recorder, info.name);
     simulate_copy(torch::jit::peek(*stack, 0, 3).toTensor(), torch::jit::peek(*stack, 1, 3).toTensor());
+    note_copy(info, torch::jit::peek(*stack, 0, 3).toTensor(), torch::jit::peek(*stack, 1, 3).toTensor());
     torch::jit::drop(*stack, 2);
     return;
   }
@@ -270,6 +243,7 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
   if (info.is_gemm && on_gpu) simulate_gemm(info, arguments);
   if (info.reduction && on_gpu && results[0].isTensor()) simulate_reduction(op, *info.reduction, arguments, results[0]);
   if (on_gpu) carry_values(op, info, arguments, results);
+  if (on_gpu) note_work(info, arguments, results);
   torch::jit::drop(*stack, num_arguments);
   for (auto& result : results) stack->push_back(std::move(result));
 }
@@ -358,6 +332,7 @@ void vramcast_reset() {
   recorder.events.clear();
   recorder.allocations.clear();
   recorder.shapes.clear();
+  works.list.clear();
   recorder.epoch += 1;
   recorder.allocated_bytes = recorder.peak_allocated_bytes = 0;
 }
@@ -371,15 +346,29 @@ void vramcast_set_site_callback(int64_t (*callback)(), int64_t minimum_bytes) {
   recorder.site_minimum_bytes = minimum_bytes;
 }
 void vramcast_set_meta_loader(int32_t (*loader)()) { load_more_meta_kernels = loader; }
-int32_t vramcast_begin_kernel(const char* name) { return recorder.begin_kernel(name); }
-void vramcast_end_kernel(int32_t before) { recorder.end_kernel(before); }
-void vramcast_mark(int64_t event) { recorder.events.push_back(event); }
+int32_t vramcast_begin_kernel(const char* name) {
+  Works::depth() += 1;
+  return recorder.begin_kernel(name);
+}
+void vramcast_end_kernel(int32_t before) {
+  Works::depth() -= 1;
+  recorder.end_kernel(before);
+}
+void vramcast_mark(int64_t event) {
+  recorder.events.push_back(event);
+  if (event == 0) works.add({0, 0, {0, 0, 0, 0}, -1, -1, forward, 0});
+}
 int64_t vramcast_allocated() { return recorder.allocated_bytes; }
 int64_t vramcast_peak_allocated() { return recorder.peak_allocated_bytes; }
 int64_t vramcast_num_events() { return recorder.events.size(); }
 const int64_t* vramcast_events() { return recorder.events.data(); }
 int64_t vramcast_num_allocations() { return recorder.allocations.size(); }
 const Allocation* vramcast_allocations() { return recorder.allocations.data(); }
+int64_t vramcast_num_works() { return works.list.size(); }
+const Work* vramcast_works() { return works.list.data(); }
+void vramcast_add_work(const char* name, int32_t dtype, double flops, double num_bytes, const int64_t* sizes, int32_t access) {
+  works.add({flops, num_bytes, {sizes[0], sizes[1], sizes[2], sizes[3]}, recorder.intern(name), dtype, forward, access});
+}
 int64_t vramcast_num_shapes() { return recorder.shapes.size(); }
 const int64_t* vramcast_shapes() { return recorder.shapes.data(); }
 const char* vramcast_name(int64_t index) { return recorder.names.at(index).c_str(); }

@@ -45,9 +45,10 @@ static bool has_cuda_kernel(const std::string& name, bool otherwise) {
   return without.count(name) ? false : otherwise;
 }
 
+// mv is made of addmv_; addr is no product to cuBLAS, its kernel is torch's own
 static const std::unordered_set<std::string> gemm_names = {
-    "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::addmm_", "aten::addmv", "aten::dot", "aten::vdot", "aten::addr",
-    "aten::_addmm_activation", "aten::addbmm", "aten::_scaled_mm", "aten::_int_mm", "aten::mv"};
+    "aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "aten::baddbmm", "aten::baddbmm_", "aten::addbmm", "aten::addbmm_", "aten::addmv",
+    "aten::addmv_", "aten::dot", "aten::vdot", "aten::_addmm_activation", "aten::_scaled_mm", "aten::_int_mm"};
 
 static const std::unordered_set<std::string> ranking_names = {
     "aten::topk", "aten::sort", "aten::argmax", "aten::argmin", "aten::max", "aten::min", "aten::multinomial", "aten::kthvalue",
