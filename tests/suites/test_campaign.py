@@ -130,7 +130,7 @@ def test_the_figure_has_every_method(tmp_path: Path) -> None:
 
 def test_goals_are_reached_missed_or_not_judged() -> None:
     nothing = summarise([], gpu=None, torch_version="", measured_torch_version="")
-    assert [reached for _, reached in goals(nothing)] == [None] * 5
+    assert [reached for _, reached in goals(nothing)] == [None] * 7
 
 
 ERRORS = [([0.0], 0, 0, 0), ([-3.0, 1.0], 2, 3, 3), ([0.0] * 19 + [5.0], 0, 0, 5), ([0.0] * 18 + [4.0, 5.0], 0, 4, 5)]
