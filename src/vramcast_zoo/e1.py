@@ -13,6 +13,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vramcast_zoo.fused import Recurrence
 from vramcast_zoo.ladder import LadderLM, SpectrallyNormalised
 from vramcast_zoo.language_model import check_positive
 from vramcast_zoo.recurrence import elman
@@ -20,10 +21,11 @@ from vramcast_zoo.training import workload
 
 
 class E1Layer(nn.Module):
-    def __init__(self, dim: int, expansion: float = 1.0) -> None:
+    def __init__(self, dim: int, expansion: float = 1.0, recurrence: Recurrence = "auto") -> None:
         super().__init__()
         inner = int(dim * expansion)
         check_positive(inner=inner)
+        self.recurrence = recurrence
         self.project_in = nn.Linear(dim, 2 * inner, bias=False)
         self.drive = nn.Linear(inner, inner)  # W_x and b
         self.recurrent = SpectrallyNormalised(inner)  # W_h
@@ -34,13 +36,15 @@ class E1Layer(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         x, z = self.project_in(u).chunk(2, dim=-1)
-        states = elman(self.drive(F.silu(x)), self.recurrent())
+        states = elman(self.drive(F.silu(x)), self.recurrent(), self.recurrence)
         return self.project_out(states * F.silu(z))
 
 
-def make_model(*, dim: int = 512, depth: int = 21, expansion: float = 1.0, checkpointing: bool = False) -> LadderLM:
+def make_model(
+    *, dim: int = 512, depth: int = 21, expansion: float = 1.0, checkpointing: bool = False, recurrence: Recurrence = "auto"
+) -> LadderLM:
     """E1, a gated Elman network on bytes."""
-    return LadderLM(dim, depth, lambda: E1Layer(dim, expansion), checkpointing=checkpointing)
+    return LadderLM(dim, depth, lambda: E1Layer(dim, expansion, recurrence), checkpointing=checkpointing)
 
 
 build = workload(make_model)

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vramcast_zoo.fused import Recurrence
 from vramcast_zoo.ladder import LadderLM, SpectrallyNormalised
 from vramcast_zoo.language_model import check_positive
 from vramcast_zoo.recompute import recomputed
@@ -27,11 +28,11 @@ SLOWEST, FASTEST = 0.99, 0.8
 
 
 class E10Layer(nn.Module):
-    def __init__(self, dim: int, expansion: float = 1.0, banks: int = 4) -> None:
+    def __init__(self, dim: int, expansion: float = 1.0, banks: int = 4, recurrence: Recurrence = "auto") -> None:
         super().__init__()
         inner = int(dim * expansion)
         check_positive(inner=inner, banks=banks)
-        self.inner, self.banks = inner, banks
+        self.inner, self.banks, self.recurrence = inner, banks, recurrence
         self.project_in = nn.Linear(dim, (2 + banks) * inner, bias=False)
         self.drive = nn.Linear(inner, inner)  # W_x and b
         self.recurrent = SpectrallyNormalised(inner)  # W_h
@@ -43,20 +44,22 @@ class E10Layer(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         x, gates = self.project_in(u).split((self.inner, (1 + self.banks) * self.inner), dim=-1)
-        states = elman(self.drive(F.silu(x)), self.recurrent())
+        states = elman(self.drive(F.silu(x)), self.recurrent(), self.recurrence)
         return self.project_out(recomputed(self.read, states, gates, self.decay_logit))
 
     def read(self, states: Tensor, gates: Tensor, decay_logit: Tensor) -> Tensor:
         """The state and its banks, each through its gate."""
         logit = decay_logit.to(torch.promote_types(decay_logit.dtype, torch.float32))  # 0.99 is no bfloat16
-        memory = ema_banks(states, torch.sigmoid(logit))
+        memory = ema_banks(states, torch.sigmoid(logit), self.recurrence)
         gate_state, gate_banks = F.silu(gates).unflatten(-1, (1 + self.banks, self.inner)).split((1, self.banks), dim=-2)
         return states * gate_state.squeeze(-2) + (memory * gate_banks).sum(-2)
 
 
-def make_model(*, dim: int = 960, depth: int = 6, expansion: float = 1.0, banks: int = 4, checkpointing: bool = False) -> LadderLM:
+def make_model(
+    *, dim: int = 960, depth: int = 6, expansion: float = 1.0, banks: int = 4, checkpointing: bool = False, recurrence: Recurrence = "auto"
+) -> LadderLM:
     """E10, an Elman network on bytes with memory banks that fade at different rates."""
-    return LadderLM(dim, depth, lambda: E10Layer(dim, expansion, banks), checkpointing=checkpointing)
+    return LadderLM(dim, depth, lambda: E10Layer(dim, expansion, banks, recurrence), checkpointing=checkpointing)
 
 
 build = workload(make_model)

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vramcast_zoo.fused import Recurrence
 from vramcast_zoo.ladder import LadderLM
 from vramcast_zoo.recurrence import low_rank_elman
 from vramcast_zoo.training import workload
@@ -31,21 +32,24 @@ class LowRank(nn.Module):
 
 
 class E5Layer(nn.Module):
-    def __init__(self, dim: int, rank: int) -> None:
+    def __init__(self, dim: int, rank: int, recurrence: Recurrence = "auto") -> None:
         super().__init__()
         if not 1 <= rank <= dim:
             raise ValueError(f"rank={rank} is not between 1 and dim={dim}")
         self.recurrent, self.input, self.gate = LowRank(dim, rank), LowRank(dim, rank), LowRank(dim, rank)
+        self.recurrence = recurrence
         self.bias = nn.Parameter(torch.zeros(dim))
 
     def forward(self, u: Tensor) -> Tensor:
-        states = low_rank_elman(self.input(u, self.bias), self.recurrent.up, self.recurrent.down)
+        states = low_rank_elman(self.input(u, self.bias), self.recurrent.up, self.recurrent.down, self.recurrence)
         return states * F.silu(self.gate(u))
 
 
-def make_model(*, dim: int = 1536, depth: int = 20, rank: int = 270, checkpointing: bool = False) -> LadderLM:
+def make_model(
+    *, dim: int = 1536, depth: int = 20, rank: int = 270, checkpointing: bool = False, recurrence: Recurrence = "auto"
+) -> LadderLM:
     """E5, a low-rank Elman network on bytes."""
-    return LadderLM(dim, depth, lambda: E5Layer(dim, rank), checkpointing=checkpointing)
+    return LadderLM(dim, depth, lambda: E5Layer(dim, rank, recurrence), checkpointing=checkpointing)
 
 
 build = workload(make_model)

@@ -1,7 +1,8 @@
 """The recurrences of E1, E5 and E10, time first: tensors are [time, batch, width].
 
 Each is one function with a backward pass of its own that keeps only what it must: the states. A loop written in autograd keeps every
-intermediate of every step instead. These functions are the seam for faster ones: a fused kernel has the same arguments and results.
+intermediate of every step instead. The loops below are plain torch and run anywhere; `recurrence` says when the
+operators of fused.py, which do all steps in one kernel, are used instead.
 """
 
 from __future__ import annotations
@@ -12,19 +13,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vramcast_zoo import fused
+from vramcast_zoo.fused import Recurrence
 
-def elman(drive: Tensor, weight: Tensor) -> Tensor:
+
+def elman(drive: Tensor, weight: Tensor, recurrence: Recurrence = "auto") -> Tensor:
     """h_t = tanh(drive_t + W h_{t-1}), h_0 = 0."""
-    return _Elman.apply(drive, weight.to(drive.dtype))
+    weight = weight.to(drive.dtype)
+    if fused.wanted(recurrence, drive):
+        states, _ = fused.elman(drive.contiguous(), weight.contiguous())
+        return states
+    return _Elman.apply(drive, weight)
 
 
-def low_rank_elman(drive: Tensor, up: Tensor, down: Tensor) -> Tensor:
+def low_rank_elman(drive: Tensor, up: Tensor, down: Tensor, recurrence: Recurrence = "auto") -> Tensor:
     """h_t = tanh(drive_t + U V h_{t-1}), h_0 = 0, with U [width, rank] and V [rank, width]."""
-    return _LowRankElman.apply(drive, up.to(drive.dtype), down.to(drive.dtype))
+    up, down = up.to(drive.dtype), down.to(drive.dtype)
+    if fused.wanted(recurrence, drive):
+        return fused.LowRankElman.apply(drive.contiguous(), up, down)
+    return _LowRankElman.apply(drive, up, down)
 
 
-def ema_banks(states: Tensor, decay: Tensor) -> Tensor:
+def ema_banks(states: Tensor, decay: Tensor, recurrence: Recurrence = "auto") -> Tensor:
     """m_{j,t} = a_j m_{j,t-1} + (1 - a_j) h_t, m_0 = 0: [time, batch, width] and a [banks, width] -> [time, batch, banks, width]."""
+    if fused.wanted(recurrence, states) and len(decay) <= fused.MOST_BANKS:
+        at_least_float32 = torch.promote_types(decay.dtype, torch.float32)
+        return fused.ema_banks(states.contiguous(), decay.to(at_least_float32).contiguous())
     return _EmaBanks.apply(states, decay)
 
 

@@ -1,0 +1,150 @@
+"""How the Triton kernels of the recurrences are launched: which tiles, how many programs, and what to do where they cannot all run at once.
+
+Nothing here allocates GPU memory, so the choice is free to depend on the GPU: what a step takes does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Variant = Literal["slices", "steps", "rows"]
+COUNTERS = 256 * 32  # one a group of samples, a cache line each
+OLDEST_CAPABILITY = (8, 0)  # GPUs before this multiply no bfloat16
+_REGISTERS_AHEAD = 96  # of the 255 a thread has, for states on their way
+_STATIC_SHARED_BYTES = 2048
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`slices`: one launch, programs wait for each other at every step. `steps`: one launch a step. `rows`: one launch, nobody waits."""
+
+    variant: Variant
+    rows: int
+    columns: int
+    chunk: int
+    ahead: int = 1
+    warps: int = 4
+    stages: int = 3
+    resident: bool = False
+
+
+@cache
+def plan_for(batch: int, width: int, multiprocessors: int, shared_bytes: int) -> Plan:
+    """The smallest groups whose slices can all run at once: the fewer states a program reads at each step, the sooner it is done."""
+    columns = 64  # what the tensor cores take at once
+    slices = -(-width // columns)
+    chunk = next((size for size in (256, 128, 64) if width % size == 0), 64)
+    if slices > multiprocessors:
+        return Plan("rows", 16, columns, min(chunk, 128))
+    rows = next((size for size in (16, 32, 64) if -(-batch // size) * slices <= multiprocessors), 128)
+    warps = 8 if rows == 128 else 4
+    chunks = -(-width // chunk)
+    registers_a_chunk = max(1, rows * chunk * 2 // 4 // (32 * warps))
+    for ahead in range(max(1, min(chunks, _REGISTERS_AHEAD // registers_a_chunk)), 0, -1):
+        needed_bytes = 2 * (columns * chunks * chunk + rows * chunk * min(chunks, ahead + 1)) + _STATIC_SHARED_BYTES
+        if needed_bytes <= shared_bytes:
+            return Plan("slices", rows, columns, chunk, ahead, warps, resident=True)
+    return Plan("slices", rows, columns, min(chunk, 128), warps=warps)
+
+
+def plan_on(device: torch.device, batch: int, width: int) -> Plan:
+    properties = torch.cuda.get_device_properties(device)
+    shared_bytes: int = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]
+    return plan_for(batch, width, properties.multi_processor_count, shared_bytes)
+
+
+@cache
+def available(device: torch.device) -> bool:
+    """Whether this process can run Triton kernels on this device."""
+    try:
+        import triton  # type: ignore[import-not-found] # noqa: F401
+    except ImportError:
+        return False
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= OLDEST_CAPABILITY
+
+
+# ------------------------------------------------------------------------------------------------------------------ the recurrence
+def elman(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, counters: Tensor, plan: Plan, *, backward: bool) -> None:
+    """Writes `out`: forward the states (`states` is not read), backward the gradient of the drive (`drive` is that of the states)."""
+    if plan.variant == "rows":
+        _elman_rows(out, drive, states, weight, plan, backward)
+    elif plan.variant == "steps":
+        _elman_steps(out, drive, states, weight, counters, plan, backward)
+    else:
+        _elman_slices(out, drive, states, weight, counters, plan, backward)
+
+
+def _tiles(plan: Plan, batch: int, width: int, backward: bool) -> dict[str, Any]:
+    return {
+        "WIDTH": width,
+        "ROWS": plan.rows,
+        "COLUMNS": plan.columns,
+        "CHUNK": plan.chunk,
+        "EVEN_ROWS": batch % plan.rows == 0,
+        "BACKWARD": backward,
+        "num_warps": plan.warps,
+        "num_stages": plan.stages,
+    }
+
+
+def _elman_rows(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, plan: Plan, backward: bool) -> None:
+    from vramcast_zoo.kernels_elman import elman_rows
+
+    steps, batch, width = drive.shape
+    elman_rows[(-(-batch // plan.rows),)](out, drive, states, weight, steps, batch, **_tiles(plan, batch, width, backward))
+
+
+def _elman_steps(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, counters: Tensor, plan: Plan, backward: bool) -> None:
+    from vramcast_zoo.kernels_elman import elman_slices
+
+    steps, batch, width = drive.shape
+    programs = -(-batch // plan.rows) * -(-width // plan.columns)
+    tiles = _tiles(plan, batch, width, backward)
+    for step in range(steps):
+        elman_slices[(programs,)](
+            out, drive, states, weight, counters, steps, step, step + 1, batch, 0,
+            AHEAD=plan.ahead, RESIDENT=plan.resident, WAITS=False, **tiles,
+        )  # fmt: skip
+
+
+def _elman_slices(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, counters: Tensor, plan: Plan, backward: bool) -> None:
+    """As many groups at once as there are multiprocessors for. A cooperative launch starts all programs of a grid together or fails: no
+    program can wait for one that never runs."""
+    from vramcast_zoo.kernels_elman import elman_slices
+
+    steps, batch, width = drive.shape
+    slices, groups = -(-width // plan.columns), -(-batch // plan.rows)
+    at_once = torch.cuda.get_device_properties(drive.device).multi_processor_count // slices
+    assert at_once >= 1, f"a width of {width} needs {slices} programs at once"
+    for group in range(0, groups, at_once):
+        if group:
+            counters.zero_()
+        programs = min(at_once, groups - group) * slices
+        elman_slices[(programs,)](
+            out, drive, states, weight, counters, steps, 0, steps, batch, group * plan.rows,
+            AHEAD=plan.ahead, RESIDENT=plan.resident, WAITS=True, launch_cooperative_grid=True, **_tiles(plan, batch, width, backward),
+        )  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------------------------------------- the banks
+_EMA_BLOCK = 256
+
+
+def ema_forward(memory: Tensor, states: Tensor, decay: Tensor) -> None:
+    from vramcast_zoo.kernels_ema import ema_forward as kernel
+
+    steps, batch, width = states.shape
+    kernel[(batch, -(-width // _EMA_BLOCK))](memory, states, decay, steps, batch, WIDTH=width, BANKS=decay.shape[0], BLOCK=_EMA_BLOCK)
+
+
+def ema_backward(grad_states: Tensor, grad_decay_rows: Tensor, grad_memory: Tensor, states: Tensor, decay: Tensor, memory: Tensor) -> None:
+    from vramcast_zoo.kernels_ema import ema_backward as kernel
+
+    steps, batch, width = states.shape
+    sizes = {"WIDTH": width, "BANKS": decay.shape[0], "BLOCK": _EMA_BLOCK}
+    kernel[(batch, -(-width // _EMA_BLOCK))](grad_states, grad_decay_rows, grad_memory, states, decay, memory, steps, batch, **sizes)
