@@ -10,7 +10,7 @@ import pytest
 import vramcast
 from vramcast.suites import campaign
 from vramcast.suites.catalogue import SUITES, Row, rows_of
-from vramcast.suites.results import AccuracyRow, goals, summarise
+from vramcast.suites.results import AccuracyRow, summarise
 
 ACCURACY = Path(__file__).parents[1] / "benchmarks" / "accuracy"
 RECORDED = campaign.read_records(ACCURACY / "h200-torch-2.11")

@@ -351,3 +351,14 @@ def test_where_there_is_the_gpu_the_command_confirms_its_answer_there(
     assert {a["batch_size"]: a["outcome"] for a in found["attempts"] if a["source"] == "measured"} == {32: "out_of_memory", 24: "ok"}
     assert [speed["batch_size"] for speed in found["speeds"] if speed["source"] == "measured"] == [24]
     assert found["maximum"]["batch_size"] == 24
+
+
+@pytest.mark.parametrize(("name", "expected"), [("NVIDIA H200", "h200"), ("A GPU of tomorrow", None), (None, None)])
+def test_a_gpu_in_the_machine_is_meant_where_none_is_named(monkeypatch: pytest.MonkeyPatch, name: str | None, expected: str | None) -> None:
+    from vramcast.cli import max_batch as command
+
+    monkeypatch.setattr(command.nvml, "gpu_states", lambda: [SimpleNamespace(name=name)] if name else [])
+    assert command.gpu_here() == expected
+    assert command.can_confirm(None) == (name is not None)
+    assert command.can_confirm("h200") == (expected == "h200")
+    assert not command.can_confirm("a100-80gb")

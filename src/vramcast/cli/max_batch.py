@@ -32,6 +32,7 @@ def run(
     as_json: bool,
 ) -> int:
     knobs = split_assignments(assignments)
+    gpu = gpu or gpu_here()
     with ExitStack() as stack:
         measure = None
         if confirm and can_confirm(gpu):
@@ -46,13 +47,21 @@ def run(
 
 def can_confirm(gpu: str | None) -> bool:
     """Where the GPU here is the one that is asked about."""
-    here = nvml.gpu_states()
-    if not here:
-        return False
+    if gpu is None:
+        return bool(nvml.gpu_states())  # one that is not known by name: its memory is given
     try:
-        return gpu is None or find_gpu(here[0].name).name == find_gpu(gpu).name
+        return gpu_here() == find_gpu(gpu).name
     except UsageError:
         return False
+
+
+def gpu_here() -> str | None:
+    """The first GPU of this machine, if it is known by name."""
+    here = nvml.gpu_states()
+    try:
+        return find_gpu(here[0].name).name if here else None
+    except UsageError:
+        return None
 
 
 def _measure(prober: Prober, workload: str, knobs: dict[str, str], cap: Callable[[], int | None], allocator: str | None) -> Measure:

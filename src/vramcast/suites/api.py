@@ -50,9 +50,13 @@ def accuracy(
     _check_same_machine(known, gpu)
     build.build()
     with Prober() as plain, Prober(preload=_importable("transformers", HUGGING_FACE)) as with_transformers:
+
+        def measure(row: Row, cap: int | None) -> Measurement:
+            return _measure(with_transformers if row.workload == HF else plain, row, cap)
+
         seams = campaign.Seams(
             predict=lambda row: _predict(row, gpu),
-            measure=None if recorded is not None else lambda row, cap: _measure(with_transformers if row.workload == HF else plain, row, cap),
+            measure=measure if recorded is None else None,
             ask_peers=campaign.ask_peers if peers and recorded is None else None,
         )
         records = campaign.run(rows, folder, seams, known, progress)
