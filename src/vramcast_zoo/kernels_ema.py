@@ -18,7 +18,7 @@ def ema_forward(memory, states, decay, num_steps, batch, WIDTH: tl.constexpr, BA
     keeps, carried = (), ()
     for j in tl.static_range(BANKS):
         keeps = keeps + (tl.load(decay + j * WIDTH + channels, mask=inside, other=0.0),)
-        carried = carried + (tl.zeros((BLOCK,), tl.float32),)
+        carried = carried + (tl.full((BLOCK,), 0.0, tl.float32),)
     moment = batch.to(tl.int64) * WIDTH
     read = states + sample * WIDTH + channels
     write = memory + sample * (BANKS * WIDTH) + channels
@@ -47,8 +47,8 @@ def ema_backward(
     keeps, carried, sums = (), (), ()
     for j in tl.static_range(BANKS):
         keeps = keeps + (tl.load(decay + j * WIDTH + channels, mask=inside, other=0.0),)
-        carried = carried + (tl.zeros((BLOCK,), tl.float32),)
-        sums = sums + (tl.zeros((BLOCK,), tl.float32),)
+        carried = carried + (tl.full((BLOCK,), 0.0, tl.float32),)
+        sums = sums + (tl.full((BLOCK,), 0.0, tl.float32),)
     moment = batch.to(tl.int64) * WIDTH
     narrow = (num_steps - 1) * moment + sample * WIDTH + channels
     wide = (num_steps - 1) * moment * BANKS + sample * (BANKS * WIDTH) + channels
@@ -59,7 +59,7 @@ def ema_backward(
         for j in tl.static_range(BANKS):
             grads = grads + (tl.load(grad_memory + wide + j * WIDTH, mask=inside, other=0.0),)
             befores = befores + (tl.load(memory + wide - BANKS * moment + j * WIDTH, mask=not_first, other=0.0),)
-        total = tl.zeros((BLOCK,), tl.float32)
+        total = tl.full((BLOCK,), 0.0, tl.float32)
         updated, added = (), ()
         for j in tl.static_range(BANKS):
             updated = updated + (grads[j].to(tl.float32) + keeps[j] * carried[j],)

@@ -1,0 +1,119 @@
+"""The Triton kernels against the loops: on a GPU where there is one, else in Triton's interpreter, which runs one program after the other.
+
+Programs that wait for each other cannot run one after the other, so without a GPU the same kernel is launched once a step (`steps`); what a
+wait would do is all that is left out. The interpreter cannot multiply bfloat16, so products are tested in float16.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton", reason="needs Triton; CUDA builds of torch bring it")
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+if not ON_GPU:
+    os.environ["TRITON_INTERPRET"] = "1"  # asked for when the kernels are first imported, by launch.py
+
+from vramcast_zoo import fused, launch  # noqa: E402
+from vramcast_zoo.launch import Plan  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # the interpreter is NumPy inside
+PLANS = {
+    "steps, resident": Plan("steps", 16, 64, 64, ahead=1, resident=True),
+    "steps, resident, two chunks ahead": Plan("steps", 16, 64, 64, ahead=2, resident=True),
+    "steps, streamed": Plan("steps", 16, 64, 64),
+    "rows": Plan("rows", 16, 64, 64),
+}
+PRECISION = {torch.float16: 1e-3, torch.bfloat16: 8e-3}
+SIZES = [(1, 3, 64), (3, 16, 64), (3, 5, 77), (2, 20, 130), (2, 33, 192)]  # steps, samples, width
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float16, scale: float = 1.0) -> Tensor:
+    return (torch.randn(*shape) * scale).to(dtype).to(DEVICE)
+
+
+def unwritten(like: Tensor) -> Tensor:
+    """A place that nobody wrote to shows."""
+    return torch.full_like(like, float("nan"))
+
+
+def error(result: Tensor, wanted: Tensor) -> float:
+    return float((result.double().cpu() - wanted.cpu()).norm() / wanted.cpu().norm())
+
+
+def counters() -> Tensor:
+    return torch.zeros(launch.COUNTERS, dtype=torch.int32, device=DEVICE)
+
+
+@pytest.mark.parametrize("steps, batch, width", SIZES)
+@pytest.mark.parametrize("name", PLANS)
+def test_states_and_gradients_are_those_of_the_loop(name: str, steps: int, batch: int, width: int) -> None:
+    torch.manual_seed(0)
+    drive, grad, weight = random(steps, batch, width), random(steps, batch, width), random(width, width, scale=width**-0.5)
+    states = unwritten(drive)
+    launch.elman(states, drive, states, weight, counters(), PLANS[name], backward=False)
+    wanted, _ = fused.elman(drive.double().cpu(), weight.double().cpu())
+    assert error(states, wanted) < PRECISION[torch.float16]
+
+    grad_drive = unwritten(drive)
+    launch.elman(grad_drive, grad, states, weight, counters(), PLANS[name], backward=True)
+    wanted, _ = fused.elman_backward(grad.double().cpu(), states.double().cpu(), weight.double().cpu())
+    assert error(grad_drive, wanted) < PRECISION[torch.float16]
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("steps, batch, width, banks", [(1, 1, 8, 1), (5, 3, 300, 3), (4, 2, 256, 4), (3, 2, 40, fused.MOST_BANKS)])
+def test_banks_and_gradients_are_those_of_the_loop(dtype: torch.dtype, steps: int, batch: int, width: int, banks: int) -> None:
+    torch.manual_seed(0)
+    states, decay = random(steps, batch, width, dtype=dtype), torch.rand(banks, width).to(DEVICE)
+    memory = unwritten(random(steps, batch, banks, width, dtype=dtype))
+    launch.ema_forward(memory, states, decay)
+    assert error(memory, fused.ema_banks(states.double().cpu(), decay.double().cpu())) < PRECISION[dtype]
+
+    grad, grad_states, grad_rows = random(*memory.shape, dtype=dtype), unwritten(states), unwritten(decay.expand(batch, -1, -1))
+    launch.ema_backward(grad_states, grad_rows, grad, states, decay, memory)
+    wanted = fused.ema_banks_backward(*(tensor.double().cpu() for tensor in (grad, states, decay, memory)))
+    assert error(grad_states, wanted[0]) < PRECISION[dtype]
+    assert error(grad_rows, wanted[1]) < 1e-5
+
+
+def test_a_drive_that_is_not_a_number_stays_one_and_large_ones_saturate() -> None:
+    drive = torch.tensor([-1e4, 1e4, float("nan"), 0.0], dtype=torch.float16, device=DEVICE).view(1, 1, 4)
+    states = torch.ones_like(drive)
+    launch.elman(states, drive, states, random(4, 4), counters(), PLANS["steps, streamed"], backward=False)
+    assert states.flatten().tolist()[:2] == [-1, 1] and states[0, 0, 2].isnan() and states[0, 0, 3] == 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------- on a GPU
+needs_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU: programs that wait for each other run at once")
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("steps, batch, width", [*SIZES, (64, 256, 768), (20, 114, 2688), (20, 1000, 1536), (20, 257, 960)])
+def test_on_a_gpu_programs_that_wait_for_each_other_give_the_loops_states_and_gradients(
+    dtype: torch.dtype, steps: int, batch: int, width: int
+) -> None:
+    torch.manual_seed(0)
+    drive, weight = random(steps, batch, width, dtype=dtype), random(width, width, dtype=dtype, scale=0.5 * width**-0.5)
+    grad = random(steps, batch, width, dtype=dtype)
+    states, _ = fused.elman(drive, weight)
+    assert error(states, fused.elman(drive.double(), weight.double())[0]) < PRECISION[dtype]
+    grad_drive, _ = fused.elman_backward(grad, states, weight)
+    assert error(grad_drive, fused.elman_backward(grad.double(), states.double(), weight.double())[0]) < PRECISION[dtype]
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_on_a_gpu_the_same_input_gives_the_same_bits() -> None:
+    """A result that moves is a race."""
+    torch.manual_seed(0)
+    drive, weight = random(200, 256, 768, dtype=torch.bfloat16), random(768, 768, dtype=torch.bfloat16, scale=0.5 * 768**-0.5)
+    first, _ = fused.elman(drive, weight)
+    for _ in range(10):
+        assert torch.equal(fused.elman(drive, weight)[0], first)
