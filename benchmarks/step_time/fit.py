@@ -3,8 +3,9 @@
     python benchmarks/step_time/fit.py        (needs scipy; the recordings lie beside it)
 
 kernels.jsonl.gz: [operator, dtype, flops, bytes, sizes, access, median seconds, how often] of the kernels of one profiled step of each
-calibration row, paired with the simulated operators one by one. steps.jsonl.gz: per calibration row its measured step times, and the
-simulated operators of a step in order, from three sessions on H200 machines. Rows of the suites that are not in it are the test: `make accuracy` compares them.
+calibration row, paired with the simulated operators one by one. steps.jsonl.gz: per calibration row its measured step times in three
+sessions on H200 machines, and the simulated operators of a step in order. Rows of the suites that are not in it are the test:
+`make accuracy` compares them.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def _finish(total, slope, BACKWARD: tl.constexpr):
 
 
 # ---------------------------------------------------------------------------------------------------------------------- kernels
-@triton.jit
+@triton.jit(do_not_specialize=["num_steps", "begin", "end", "batch", "first_row"])  # one compilation serves all lengths and batches
 def elman_slices(
     out, drive, states, weight, counters, num_steps, begin, end, batch, first_row,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, AHEAD: tl.constexpr, EVEN_ROWS: tl.constexpr,
@@ -167,7 +167,7 @@ def elman_slices(
             _arrive(counter)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_steps", "batch"])
 def elman_rows(
     out, drive, states, weight, num_steps, batch,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, EVEN_ROWS: tl.constexpr, BACKWARD: tl.constexpr,

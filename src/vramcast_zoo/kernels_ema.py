@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_steps", "batch"])
 def ema_forward(memory, states, decay, num_steps, batch, WIDTH: tl.constexpr, BANKS: tl.constexpr, BLOCK: tl.constexpr):
     sample = tl.program_id(0)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -35,7 +35,7 @@ def ema_forward(memory, states, decay, num_steps, batch, WIDTH: tl.constexpr, BA
         write += BANKS * moment
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_steps", "batch"])
 def ema_backward(
     grad_states, grad_decay_rows, grad_memory, states, decay, memory, num_steps, batch,
     WIDTH: tl.constexpr, BANKS: tl.constexpr, BLOCK: tl.constexpr,
