@@ -48,7 +48,8 @@ RECURRENCES = (
     _elman("elman-64x64", "fused", **_plan(64, 64, 128, ahead=4, resident=True)),
     _elman("elman-960-fused", "fused", 960),
     _elman("elman-1536-streamed", "fused", 1536, **_plan(64, 64, 128, stages=4)),
-    _elman("elman-1536-resident", "fused", 1536, **_plan(64, 64, 64, ahead=2, resident=True)),
+    _elman("elman-1536-fused", "fused", 1536),
+    _elman("elman-1536-chunk-128", "fused", 1536, **_plan(64, 64, 128, ahead=1, resident=True)),
 )
 WHOLE_MODELS = tuple(Case(f"model-{name}", "model", "auto", model=name) for name in MODELS)
 PLAIN_MODELS = tuple(Case(f"model-{name}-plain", "model", "plain", model=name) for name in MODELS[:3])

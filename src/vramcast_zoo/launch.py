@@ -5,7 +5,7 @@ Nothing here allocates GPU memory, so the choice is free to depend on the GPU: w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ COUNTERS = 256 * 32  # one a group of samples, a cache line each
 OLDEST_CAPABILITY = (8, 0)  # GPUs before this multiply no bfloat16
 _REGISTERS_AHEAD = 96  # of the 255 a thread has, for states on their way
 _STATIC_SHARED_BYTES = 2048
+_THREADS = 128  # four warps
 
 
 @dataclass(frozen=True)
@@ -38,18 +39,28 @@ def plan_for(batch: int, width: int, multiprocessors: int, shared_bytes: int) ->
     """The smallest groups whose slices can all run at once: the fewer states a program reads at each step, the sooner it is done."""
     columns = 64  # what the tensor cores take at once
     slices = -(-width // columns)
-    chunk = next((size for size in (256, 128, 64) if width % size == 0), 64)
+    chunks = [size for size in (256, 128, 64) if width % size == 0] or [64]
+    streamed_chunk = min(chunks[0], 128)
     if slices > multiprocessors:
-        return Plan("rows", 16, columns, min(chunk, 128))
-    rows = next((size for size in (16, 32, 64) if -(-batch // size) * slices <= multiprocessors), 128)
-    warps = 8 if rows == 128 else 4
-    chunks = -(-width // chunk)
-    registers_a_chunk = max(1, rows * chunk * 2 // 4 // (32 * warps))
-    for ahead in range(max(1, min(chunks, _REGISTERS_AHEAD // registers_a_chunk)), 0, -1):
-        needed_bytes = 2 * (columns * chunks * chunk + rows * chunk * min(chunks, ahead + 1)) + _STATIC_SHARED_BYTES
-        if needed_bytes <= shared_bytes:
-            return Plan("slices", rows, columns, chunk, ahead, warps, resident=True)
-    return Plan("slices", rows, columns, min(chunk, 128), warps=warps)
+        return Plan("rows", 16, columns, streamed_chunk)
+    rows = next((size for size in (16, 32, 64) if -(-batch // size) * slices <= multiprocessors), None)
+    if rows is None:  # so many samples that their states outweigh W, and take the registers it would need
+        return Plan("slices", 128, columns, streamed_chunk, warps=8)
+    for chunk in chunks:
+        ahead = _chunks_ahead(width, rows, columns, chunk, shared_bytes)
+        if ahead >= min(2, -(-width // chunk)):
+            return Plan("slices", rows, columns, chunk, ahead, resident=True)
+    return Plan("slices", rows, columns, streamed_chunk)
+
+
+def _chunks_ahead(width: int, rows: int, columns: int, chunk: int, shared_bytes: int) -> int:
+    """How many chunks of the states can be on their way beside a slice of W that stays in shared memory; 0 if it does not fit."""
+    chunks, chunk_bytes = -(-width // chunk), 2 * rows * chunk
+    free_bytes = shared_bytes - _STATIC_SHARED_BYTES - 2 * columns * chunks * chunk
+    registers_a_chunk = max(1, chunk_bytes // 4 // _THREADS)
+    fitting = free_bytes // chunk_bytes
+    # One more than those ahead is in use; where all of them fit there is no more.
+    return max(0, min(chunks, max(1, _REGISTERS_AHEAD // registers_a_chunk), fitting if fitting >= chunks else fitting - 1))
 
 
 def plan_on(device: torch.device, batch: int, width: int) -> Plan:
@@ -71,6 +82,16 @@ def available(device: torch.device) -> bool:
 # ------------------------------------------------------------------------------------------------------------------ the recurrence
 def elman(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, counters: Tensor, plan: Plan, *, backward: bool) -> None:
     """Writes `out`: forward the states (`states` is not read), backward the gradient of the drive (`drive` is that of the states)."""
+    from triton.runtime.errors import OutOfResources  # type: ignore[import-not-found]
+
+    try:
+        _launch(out, drive, states, weight, counters, plan, backward)
+    except OutOfResources:  # another compiler needs more shared memory than was reckoned with; nothing has run yet
+        smaller = replace(plan, resident=False, chunk=min(plan.chunk, 64), stages=2)
+        _launch(out, drive, states, weight, counters, smaller, backward)
+
+
+def _launch(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, counters: Tensor, plan: Plan, backward: bool) -> None:
     if plan.variant == "rows":
         _elman_rows(out, drive, states, weight, plan, backward)
     elif plan.variant == "steps":

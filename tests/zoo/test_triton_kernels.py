@@ -6,7 +6,11 @@ wait would do is all that is left out. The interpreter cannot multiply bfloat16,
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -117,3 +121,16 @@ def test_on_a_gpu_the_same_input_gives_the_same_bits() -> None:
     first, _ = fused.elman(drive, weight)
     for _ in range(10):
         assert torch.equal(fused.elman(drive, weight)[0], first)
+
+
+def test_the_kernels_compile_for_an_h200_use_its_tensor_cores_and_fit_into_its_shared_memory() -> None:
+    """Compiling needs no GPU. In a process of its own: this one may interpret."""
+    script = Path(__file__).with_name("compile_for_h200.py")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = str(Path(launch.__file__).parents[1])
+    done = subprocess.run([sys.executable, "-W", "ignore", str(script)], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    kernels = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(kernels) == 11
+    assert all(kernel["shared_bytes"] <= 232448 for kernel in kernels)
+    assert all(kernel["tensor_cores"] == kernel["kernel"].startswith("elman") for kernel in kernels)

@@ -1,0 +1,43 @@
+"""Compiles the recurrences' kernels for an H200, which needs Triton but no GPU, and prints what each would take; run by a test."""
+
+from __future__ import annotations
+
+import json
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from vramcast_zoo import kernels_elman, kernels_ema, launch
+
+POINTERS = {"counters": "*i32", "decay": "*fp32", "grad_decay_rows": "*fp32"}
+
+
+def compiled(kernel: triton.JITFunction, constants: dict[str, int], options: dict[str, int]) -> dict[str, object]:
+    scalars = ("num_steps", "begin", "end", "batch", "first_row")
+    kinds = {
+        name: "constexpr" if name in constants else "i32" if name in scalars else POINTERS.get(name, "*bf16") for name in kernel.arg_names
+    }
+    aligned = {(index,): [["tt.divisibility", 16]] for index, name in enumerate(kernel.arg_names) if kinds[name].startswith("*")}
+    values = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    result = triton.compile(ASTSource(kernel, kinds, values, aligned), target=GPUTarget("cuda", 90, 32), options=options)
+    return {"kernel": kernel.__name__, "shared_bytes": result.metadata.shared, "tensor_cores": "wgmma.mma_async" in result.asm["ptx"]}
+
+
+def elman(width: int, batch: int, plan: launch.Plan, *, backward: bool) -> dict[str, object]:
+    tiles = launch._tiles(plan, batch, width, backward)
+    options = {name: tiles.pop(name) for name in ("num_warps", "num_stages")}
+    if plan.variant == "rows":
+        return compiled(kernels_elman.elman_rows, tiles, options)
+    waits = plan.variant == "slices"
+    constants = {**tiles, "AHEAD": plan.ahead, "RESIDENT": plan.resident, "WAITS": waits}
+    return compiled(kernels_elman.elman_slices, constants, {**options, "launch_cooperative_grid": waits})
+
+
+if __name__ == "__main__":
+    for width, batch in ((768, 256), (960, 256), (2688, 114), (77, 5)):
+        for backward in (False, True):
+            print(json.dumps(elman(width, batch, launch.plan_for(batch, width, 132, 232448), backward=backward)), flush=True)
+    print(json.dumps(elman(768, 256, launch.Plan("rows", 16, 64, 128), backward=True)))
+    for kernel in (kernels_ema.ema_forward, kernels_ema.ema_backward):
+        print(json.dumps(compiled(kernel, {"WIDTH": 960, "BANKS": 4, "BLOCK": 256}, {})))
