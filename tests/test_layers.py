@@ -11,7 +11,7 @@ SRC = Path(__file__).parents[1] / "src"
 NO_TORCH = (
     *("allocator", "forecast", "interpolate", "records", "units", "errors", "gpus", "report", "workload", "parallel", "tracing"),
     *("store", "nvml", "environment", "cli", "planning", "timing"),
-    *("benching.protocol",),
+    *("benching.protocol", "benching.data", "benching.corpus"),
 )
 SIMULATE_WITHOUT_TORCH = ("runner", "trace", "build", "target", "workspaces", "lengths", "planned")
 WITH_TORCH = (
