@@ -58,3 +58,12 @@ def test_a_probe_costs_at_most_three_seconds_beyond_its_build_and_steps() -> Non
         waited = time.monotonic() - started
     assert measured.times is not None and measured.build_seconds is not None
     assert waited - measured.build_seconds - measured.times.wall_seconds <= 3.0
+
+
+def test_a_step_that_keeps_the_gpu_busy_takes_what_is_predicted() -> None:
+    knobs = {"autocast": "bf16", "batch_size": 32}
+    measured = vramcast.probe(GPT, steps=10, **knobs)
+    prediction = vramcast.predict(GPT, gpu="h200", **knobs)
+    assert prediction.step is not None and prediction.step.bound_by != "launch"
+    assert measured.times is not None
+    assert prediction.step_seconds == pytest.approx(measured.times.median_seconds, rel=0.1)
