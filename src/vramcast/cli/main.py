@@ -12,7 +12,7 @@ from vramcast.errors import VramcastError
 
 app = typer.Typer(
     name="vramcast",
-    help="Forecast a PyTorch training run before it runs: how much GPU memory it takes, and why.",
+    help="Forecast a PyTorch training run before it runs: how much GPU memory it takes, how long a step takes, and why.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -42,7 +42,7 @@ def predict(
     trace: Annotated[str | None, typer.Option(help="Keep every allocation in this folder: trace.json and a memory_viz snapshot.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over the files of an earlier --trace.")] = False,
 ) -> None:
-    """Predict the GPU memory of one training step, with no GPU.
+    """Predict the GPU memory and the time of a training step, with no GPU.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 it does not fit.
     """
