@@ -16,6 +16,7 @@ from vramcast_zoo import launch
 
 Recurrence = Literal["auto", "fused", "plain"]
 HALVES = (torch.bfloat16, torch.float16)
+DEVICES = ("cpu", "cuda")  # named: an operator for all devices is one that a simulator looks into, and finds the loop
 MOST_BANKS = 16  # each is a register or four of every thread
 
 forced_plan: launch.Plan | None = None  # benchmarks compare plans
@@ -42,7 +43,7 @@ def _launch_elman(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, co
 
 
 # ------------------------------------------------------------------------------------------------------- h_t = tanh(drive_t + W h_{t-1})
-@torch.library.custom_op("vramcast_zoo::elman", mutates_args=())
+@torch.library.custom_op("vramcast_zoo::elman", mutates_args=(), device_types=DEVICES)
 def elman(drive: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The states of all steps, and scratch memory that nobody needs."""
     states, counters = _like_and_counters(drive)
@@ -55,7 +56,7 @@ def elman(drive: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return states, counters
 
 
-@torch.library.custom_op("vramcast_zoo::elman_backward", mutates_args=())
+@torch.library.custom_op("vramcast_zoo::elman_backward", mutates_args=(), device_types=DEVICES)
 def elman_backward(grad: Tensor, states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient of the drive of all steps, and scratch memory."""
     result, counters = _like_and_counters(states)
@@ -113,7 +114,7 @@ class LowRankElman(torch.autograd.Function):
 
 
 # ------------------------------------------------------------------------------------------------ m_{j,t} = a_j m_{j,t-1} + (1 - a_j) h_t
-@torch.library.custom_op("vramcast_zoo::ema_banks", mutates_args=())
+@torch.library.custom_op("vramcast_zoo::ema_banks", mutates_args=(), device_types=DEVICES)
 def ema_banks(states: Tensor, decay: Tensor) -> Tensor:
     memory = _memory_like(states, decay)
     if _runs_kernel(states):
@@ -127,7 +128,7 @@ def ema_banks(states: Tensor, decay: Tensor) -> Tensor:
     return memory
 
 
-@torch.library.custom_op("vramcast_zoo::ema_banks_backward", mutates_args=())
+@torch.library.custom_op("vramcast_zoo::ema_banks_backward", mutates_args=(), device_types=DEVICES)
 def ema_banks_backward(grad: Tensor, states: Tensor, decay: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient of the states, and that of the decay sample by sample."""
     grad_states, grad_rows = _ema_gradients_like(grad, states, decay, memory)
