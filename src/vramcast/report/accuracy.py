@@ -16,6 +16,9 @@ MARKS = {True: "✓", False: "✗", None: "?"}
 def show_accuracy(result: AccuracyResult, console: Console) -> None:
     console.print(_rows(result))
     console.print(_methods(result))
+    busy, launch = result.busy_step_time, result.launch_step_time
+    if busy.median is not None and launch.median is not None:
+        console.print(Text(f"step time: median {busy.median:.1f} % where the GPU is busy, {launch.median:.1f} % where it waits for the host"))
     for goal, reached in goals(result):
         console.print(Text(f"{MARKS[reached]} {goal}", style=STYLES[reached]))
     for row in result.rows:

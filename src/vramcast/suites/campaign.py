@@ -28,7 +28,7 @@ PEER_SECONDS = 120.0
 # of a prediction's record what the comparison needs; timeline and tensors are for people
 PREDICTION_FIELDS = (
     *("workload", "knobs", "gpu", "peak_allocated_bytes", "peak_reserved_bytes", "process_bytes", "num_parameters", "num_alloc_retries"),
-    *("step_seconds", "limits", "allocator_settings", "torch_version", "seconds", "source", "version"),
+    *("step_seconds", "step", "limits", "allocator_settings", "torch_version", "seconds", "source", "version"),
 )
 NUMBER_FIELDS = ("peak_allocated_bytes", "peak_reserved_bytes", "process_bytes", "num_alloc_retries")
 TEXT_FIELDS = ("gpu", "torch_version", "outcome", "error")

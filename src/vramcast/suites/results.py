@@ -35,6 +35,7 @@ class AccuracyRow:
     prediction_seconds: float | None = None
     median_step_seconds: float | None = None
     predicted_step_seconds: float | None = None
+    bound_by: str = ""  # of the predicted step: compute, bandwidth or launch
     calibrated_on: bool = False  # its kernels are among those that the predicted times come from
     peers_bytes: dict[str, int | None] = field(default_factory=dict)
     limits: list[str] = field(default_factory=list)
@@ -89,6 +90,8 @@ class AccuracyResult(JsonRecord):
     reserved: dict[str, Errors]  # by method
     worst_process_error: float | None
     step_time: Errors  # over the rows that the times were not calibrated on
+    busy_step_time: Errors  # of those, where the GPU does not wait for the host
+    launch_step_time: Errors  # of those, where it does
     num_capped: int
     num_capped_failed: int
     source: str = "compared"
@@ -140,6 +143,7 @@ def row_from(name: str, records: Mapping[str, Mapping[str, Any]]) -> AccuracyRow
         prediction_seconds=prediction.get("seconds"),
         median_step_seconds=(measured.get("times") or {}).get("median_seconds"),
         predicted_step_seconds=prediction.get("step_seconds"),
+        bound_by=(prediction.get("step") or {}).get("bound_by", ""),
         calibrated_on=name in shipped().calibrated_on,
         peers_bytes={method: (peers.get(method) or {}).get("bytes") for method in METHODS if method != "vramcast"} if peers else {},
         limits=list(prediction.get("limits", [])),
@@ -162,6 +166,7 @@ def summarise(rows: list[AccuracyRow], *, gpu: str | None, torch_version: str, m
     methods = [m for m in METHODS if m == "vramcast" or any(row.peers_bytes for row in rows)]
     process = errors_over(row.process_error for row in compared)
     capped = [row for row in compared if row.capped_outcome is not None]
+    unseen = [row for row in compared if not row.calibrated_on]
     return AccuracyResult(
         gpu=gpu,
         torch_version=torch_version,
@@ -170,7 +175,9 @@ def summarise(rows: list[AccuracyRow], *, gpu: str | None, torch_version: str, m
         num_exact=sum(row.exact for row in compared),
         reserved={method: errors_over(row.error_of(method) for row in compared) for method in methods},
         worst_process_error=process.worst,
-        step_time=errors_over(row.step_error for row in compared if not row.calibrated_on),
+        step_time=errors_over(row.step_error for row in unseen),
+        busy_step_time=errors_over(row.step_error for row in unseen if row.bound_by in ("compute", "bandwidth")),
+        launch_step_time=errors_over(row.step_error for row in unseen if row.bound_by == "launch"),
         num_capped=len(capped),
         num_capped_failed=sum(row.capped_outcome != "ok" for row in capped),
     )
