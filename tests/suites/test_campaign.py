@@ -19,7 +19,7 @@ from vramcast.suites.api import accuracy
 from vramcast.suites.catalogue import SUITES, Row, covering, rows_of
 from vramcast.suites.figure import write_figure
 from vramcast.suites.page import as_markdown
-from vramcast.suites.results import AccuracyResult, errors_over, goals, summarise
+from vramcast.suites.results import AccuracyResult, AccuracyRow, errors_over, goals, summarise
 
 GIB = 2**30
 ROWS = [Row(name, "train.py:build", {"batch_size": size}) for name, size in (("one", 1), ("two", 2), ("dies", 3), ("wrong", 4))]
@@ -131,6 +131,20 @@ def test_the_figure_has_every_method(tmp_path: Path) -> None:
 def test_goals_are_reached_missed_or_not_judged() -> None:
     nothing = summarise([], gpu=None, torch_version="", measured_torch_version="")
     assert [reached for _, reached in goals(nothing)] == [None] * 7
+
+
+def timed(name: str, predicted: float, bound_by: str, *, calibrated_on: bool = False) -> AccuracyRow:
+    times = {"predicted_step_seconds": predicted, "median_step_seconds": 1.0, "bound_by": bound_by, "calibrated_on": calibrated_on}
+    return AccuracyRow(name=name, predicted_reserved_bytes=GIB, measured_reserved_bytes=GIB, **times)
+
+
+def test_step_times_are_judged_on_rows_they_were_not_calibrated_on_and_apart_where_the_gpu_waits() -> None:
+    rows = [timed("a", 1.02, "compute"), timed("b", 0.96, "bandwidth"), timed("c", 1.3, "launch"), timed("d", 9.0, "launch", calibrated_on=True)]
+    result = summarise(rows, gpu="h200", torch_version="", measured_torch_version="")
+    assert (result.step_time.num_rows, result.busy_step_time.num_rows, result.launch_step_time.num_rows) == (3, 2, 1)
+    assert result.busy_step_time.worst == pytest.approx(4.0) and result.step_time.worst == pytest.approx(30.0)
+    assert [reached for _, reached in goals(result)][-2:] == [True, False]
+    assert "| the GPU is busy | 2 | 3.0 % | 4.0 % | 4.0 % |" in as_markdown(result)
 
 
 ERRORS = [([0.0], 0, 0, 0), ([-3.0, 1.0], 2, 3, 3), ([0.0] * 19 + [5.0], 0, 0, 5), ([0.0] * 18 + [4.0, 5.0], 0, 4, 5)]
