@@ -139,7 +139,8 @@ def timed(name: str, predicted: float, bound_by: str, *, calibrated_on: bool = F
 
 
 def test_step_times_are_judged_on_rows_they_were_not_calibrated_on_and_apart_where_the_gpu_waits() -> None:
-    rows = [timed("a", 1.02, "compute"), timed("b", 0.96, "bandwidth"), timed("c", 1.3, "launch"), timed("d", 9.0, "launch", calibrated_on=True)]
+    rows = [timed("a", 1.02, "compute"), timed("b", 0.96, "bandwidth"), timed("c", 1.3, "launch")]
+    rows.append(timed("d", 9.0, "launch", calibrated_on=True))
     result = summarise(rows, gpu="h200", torch_version="", measured_torch_version="")
     assert (result.step_time.num_rows, result.busy_step_time.num_rows, result.launch_step_time.num_rows) == (3, 2, 1)
     assert result.busy_step_time.worst == pytest.approx(4.0) and result.step_time.worst == pytest.approx(30.0)
