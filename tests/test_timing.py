@@ -159,3 +159,35 @@ def test_rows_that_the_table_was_made_from_are_named_and_exist() -> None:
     rows = {json.loads(line)["row"] for line in RECORDS.read_text().splitlines()}
     assert shipped().calibrated_on and set(shipped().calibrated_on) <= rows
     assert len(set(shipped().calibrated_on)) < len(rows)
+
+
+WITH_TF32 = '''
+import torch
+
+def build(*, batch_size=64, switch=""):
+    exec(switch)
+    linear = [torch.nn.Linear(2048, 2048) for _ in range(3)]
+    model = torch.nn.Sequential(*linear, torch.nn.Unflatten(1, (8, 16, 16)), torch.nn.Conv2d(8, 8, 3)).cuda()
+    x = torch.randn(32 * batch_size, 2048, device="cuda")
+
+    def step():
+        model(x).square().mean().backward()
+        model.zero_grad()
+
+    return step
+'''
+SWITCHES = {
+    "": False,
+    "torch.set_float32_matmul_precision('high')": True,
+    "torch.backends.cuda.matmul.allow_tf32 = True": True,
+    "torch.backends.cuda.matmul.fp32_precision = 'tf32'": True,
+    "torch.backends.cudnn.conv.fp32_precision = 'ieee'": False,
+}
+
+
+def test_products_in_tf32_are_faster_however_they_were_switched_on(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(WITH_TF32)
+    seconds = {text: vramcast.predict(f"{tmp_path / 'w.py'}:build", gpu="h200", switch=text).step_seconds for text in SWITCHES}
+    plain = seconds[""]
+    assert plain is not None
+    assert {text: value is not None and value < plain / 2 for text, value in seconds.items()} == SWITCHES

@@ -14,7 +14,7 @@ NO_SIZES: Sizes = (0, 0, 0, 0)
 # questions and notes: nothing runs on the GPU
 WITHOUT_KERNEL = ("_fused_sdp_choice", "record_stream", "_use_miopen_ctc_loss", "_use_cudnn_ctc_loss", "_cudnn_rnn_flatten_weight")
 # c10::ScalarType
-TF32 = 1006  # as in native/work.h; cuDNN may round to it unless told not to
+TF32 = 1006  # as in native/work.h
 DTYPE_NUMBERS = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
 # where in the arguments is_causal is
 CAUSAL_ARGUMENT = {
@@ -32,10 +32,16 @@ def work_of(name: str, arguments: Sequence[Any], options: Mapping[str, Any], res
     tensors = list(_tensors((arguments, result)))
     num_bytes = float(sum(t.numel() * t.element_size() for t in tensors if t.is_cuda))
     dtype = next((DTYPE_NUMBERS.get(t.dtype, -1) for t in tensors if t.is_floating_point()), -1)
-    if dtype == DTYPE_NUMBERS[torch.float32] and ("conv" in name or "cudnn_rnn" in name) and torch.backends.cudnn.allow_tf32:
+    if dtype == DTYPE_NUMBERS[torch.float32] and _in_tf32(name):
         dtype = TF32
     flops, sizes = _flops(name, arguments, options, result)
     return dtype, flops, num_bytes, sizes, STRIDED if _crosses_rows(name, arguments) else PLAIN
+
+
+def _in_tf32(name: str) -> bool:
+    """cuDNN rounds to tf32 unless told not to. `torch.backends.cudnn.allow_tf32` cannot be asked: it raises where the newer switches were used."""
+    kind = "conv" if "conv" in name else "rnn" if "cudnn_rnn" in name else ""
+    return bool(kind) and torch._C._get_fp32_precision_getter("cuda", kind) == "tf32"
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -86,6 +86,10 @@ static bool only_views(const Operator& info, const std::vector<IValue>& results)
   return !results.empty();
 }
 
+static bool products_in_tf32() {
+  return at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) == at::Float32Precision::TF32;
+}
+
 static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments, const std::vector<IValue>& results) {
   Work work{0, 0, {0, 0, 0, 0}, info.name, -1, forward, no_kernel};
   if (info.uninitialised || only_views(info, results)) return works.add(work);
@@ -100,7 +104,7 @@ static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments, con
   work.access = access.access;
   if (!arguments.empty() && arguments[0].isTensorList()) work.sizes[0] = static_cast<int64_t>(arguments[0].toListRef().size());
   if (info.is_gemm) describe_product(arguments, work);
-  if (info.is_gemm && work.dtype == static_cast<int32_t>(at::kFloat) && at::globalContext().allowTF32CuBLAS()) work.dtype = tf32;
+  if (info.is_gemm && work.dtype == static_cast<int32_t>(at::kFloat) && products_in_tf32()) work.dtype = tf32;
   works.add(work);
 }
 
