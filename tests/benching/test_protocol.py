@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.benching.protocol import STANDARD_1, TIMEBOX_1, find_protocol, protocol_from, protocol_to_dict, read_protocol
+from vramcast.benching.protocol import STANDARD_1, TIMEBOX_1, find_protocol, protocol_from, read_protocol
 from vramcast.errors import UsageError
 
 
@@ -29,15 +29,9 @@ def test_a_name_without_its_version_means_the_newest() -> None:
 
 
 def test_the_hash_is_of_the_values_and_not_of_the_name() -> None:
-    renamed = protocol_from({**protocol_to_dict(STANDARD_1), "name": "mine-1"})
-    assert renamed.hash == STANDARD_1.hash
+    assert protocol_from({"name": "mine-1", "steps": 1000}).hash == STANDARD_1.hash
     assert STANDARD_1.with_steps(200).hash != STANDARD_1.hash
     assert STANDARD_1.within_documents().hash != STANDARD_1.hash
-
-
-def test_every_protocol_survives_being_written_and_read() -> None:
-    for protocol in (STANDARD_1, STANDARD_1.with_steps(150), TIMEBOX_1.within_documents()):
-        assert protocol_from(protocol_to_dict(protocol)) == protocol
 
 
 def test_a_file_changes_only_what_it_says(tmp_path: Path) -> None:

@@ -144,13 +144,6 @@ def protocol_from(values: Mapping[str, Any]) -> Protocol:
     return protocol
 
 
-def protocol_to_dict(protocol: Protocol) -> dict[str, Any]:
-    """As protocol_from reads it: TOML and this have no word for None."""
-    values = asdict(protocol)
-    values["batch_size"] = protocol.batch_size or LARGEST
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _field(name: str, value: Any) -> Any:
     if name == "batch_size" and value == LARGEST:
         return None

@@ -1,0 +1,197 @@
+"""Which of several models learned best under the same protocol, and whether the difference is more than noise."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramcast.benching.records import DECISIVE, TrainedRun
+from vramcast.benching.significance import LEVEL, Noise, Test, holm, mean_noise, t_test, welch
+from vramcast.errors import UsageError
+from vramcast.records import VERSION, JsonRecord
+
+ONE_SEED = "one seed: the noise of {metric} is estimated from the run's own losses; another seed may move it by more (--seeds 1,2,3)"
+PAIRED = "the same seed is the same batches, so the two are compared batch by batch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelResult:
+    """One model over all its seeds."""
+
+    model: str
+    parameters: int | None
+    seeds: list[int]
+    last_losses: list[float]  # one a seed
+    mean_last_loss: float
+    spread: float | None  # the standard deviation over seeds; None with one seed
+    noise: float | None  # of one run's metric, estimated from it; None with several seeds
+    tokens: int
+    tokens_per_second: float | None
+    peak_memory_bytes: int | None
+    training_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Another model less the best one."""
+
+    model: str
+    difference: float
+    standard_error: float
+    interval: list[float]  # 95 %
+    p_value: float  # corrected where there are several tests
+    distinguishable: bool
+    how: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(JsonRecord):
+    """Models from best to worst, and every other one against the best."""
+
+    metric: str
+    protocol: str
+    protocol_hash: str
+    data: str
+    environment: dict[str, Any]
+    models: list[ModelResult]
+    differences: list[Difference]
+    notes: list[str] = field(default_factory=list)
+    source: str = "compared"
+    version: int = VERSION
+
+    @property
+    def decided(self) -> bool:
+        """The best model is distinguishable from the next one."""
+        return self.differences[0].distinguishable
+
+
+def compare_runs(runs: Sequence[TrainedRun]) -> Comparison:
+    _refuse_incomparable(runs)
+    groups: dict[str, list[TrainedRun]] = {}
+    for run in runs:
+        groups.setdefault(run.trial.label, []).append(run)
+    _refuse_groups(groups)
+    ordered = sorted(groups.values(), key=lambda group: statistics.fmean(run.last_loss for run in group))
+    tests = [_test(ordered[0], other) for other in ordered[1:]]
+    corrected = holm([test.p_value for test, _ in tests])
+    first = runs[0]
+    return Comparison(
+        metric=first.trial.protocol.metric,
+        protocol=first.trial.protocol.name,
+        protocol_hash=first.trial.protocol_hash,
+        data=f"{first.trial.data.name} ({first.trial.data.hash})",
+        environment={name: first.environment.get(name) for name in DECISIVE},
+        models=[_result(group) for group in ordered],
+        differences=[
+            _difference(group, test, p, how) for group, (test, how), p in zip(ordered[1:], tests, corrected, strict=True)
+        ],
+        notes=_notes(ordered, len(tests)),
+    )
+
+
+def _result(group: list[TrainedRun]) -> ModelResult:
+    losses = [run.last_loss for run in group]
+    speeds = [run.tokens_per_second for run in group if run.tokens_per_second is not None]
+    noise = mean_noise(group[0].last_losses).standard_error
+    return ModelResult(
+        model=group[0].trial.label,
+        parameters=group[0].parameters,
+        seeds=[run.trial.seed for run in group],
+        last_losses=losses,
+        mean_last_loss=statistics.fmean(losses),
+        spread=statistics.stdev(losses) if len(losses) > 1 else None,
+        noise=noise if len(losses) == 1 and math.isfinite(noise) else None,
+        tokens=group[0].tokens,
+        tokens_per_second=statistics.median(speeds) if speeds else None,
+        peak_memory_bytes=max((run.peak_memory_bytes for run in group if run.peak_memory_bytes is not None), default=None),
+        training_seconds=statistics.fmean(run.training_seconds for run in group),
+    )
+
+
+def _test(best: list[TrainedRun], other: list[TrainedRun]) -> tuple[Test, str]:
+    if len(best) > 1 and len(other) > 1:
+        return welch([run.last_loss for run in best], [run.last_loss for run in other]), "Welch's t test over seeds"
+    seeds = {run.trial.seed: run for run in best}
+    pair = next(((seeds[run.trial.seed], run) for run in other if run.trial.seed in seeds), None)
+    if pair is not None and len(pair[0].last_losses) == len(pair[1].last_losses):
+        gaps = [b - a for a, b in zip(pair[0].last_losses, pair[1].last_losses, strict=True)]
+        return t_test(statistics.fmean(gaps), mean_noise(gaps)), f"one seed; {PAIRED}"
+    noises = [mean_noise(group[0].last_losses) for group in (best, other)]
+    error = math.hypot(*(noise.standard_error for noise in noises))
+    both = Noise(error, min(noise.degrees for noise in noises))
+    return t_test(other[0].last_loss - best[0].last_loss, both), "one seed; noise of each run's own last losses"
+
+
+def _difference(group: list[TrainedRun], test: Test, p_value: float, how: str) -> Difference:
+    return Difference(
+        model=group[0].trial.label,
+        difference=test.difference,
+        standard_error=test.standard_error,
+        interval=list(test.interval),
+        p_value=p_value,
+        distinguishable=p_value < LEVEL,
+        how=how,
+    )
+
+
+def _notes(groups: list[list[TrainedRun]], num_tests: int) -> list[str]:
+    notes = []
+    protocol = groups[0][0].trial.protocol
+    if any(len(group) == 1 for group in groups):
+        notes.append(ONE_SEED.format(metric=protocol.metric))
+    if num_tests > 1:
+        notes.append(f"p is corrected for {num_tests} tests (Holm)")
+    tokens = {run.tokens for group in groups for run in group}
+    if len(tokens) > 1:
+        notes.append(f"the runs saw different numbers of tokens, {min(tokens):,} to {max(tokens):,}: less loss may be more data")
+    short = [run.trial.label for group in groups for run in group if len(run.losses) < protocol.last_steps]
+    if short:
+        notes.append(f"fewer steps than {protocol.metric} asks for: {', '.join(short)}")
+    return notes
+
+
+def _refuse_incomparable(runs: Sequence[TrainedRun]) -> None:
+    """Every reason at once: who has to train again wants to know them all."""
+    if not runs:
+        raise UsageError("No run is given.", "Give folders that vramcast bench wrote.")
+    reasons = []
+    for name in _conditions(runs[0]):
+        examples: dict[str, str] = {}
+        for run in runs:
+            identity, shown = _conditions(run)[name]
+            examples.setdefault(identity, f"{run.trial.label} has {shown}")
+        if len(examples) > 1:
+            reasons.append(f"different {name}: {'; '.join(examples.values())}")
+    if reasons:
+        raise UsageError("These runs cannot be compared.\n" + "\n".join(reasons), "Train them again under the same conditions.")
+
+
+def _conditions(run: TrainedRun) -> dict[str, tuple[str, str]]:
+    """What must be the same: by what it is recognised, and how it is shown."""
+    trial = run.trial
+    environment = {name: str(run.environment.get(name)) for name in DECISIVE}
+    return {
+        "protocols": (trial.protocol_hash, f"{trial.protocol.name} ({trial.protocol_hash[:8]})"),
+        "data": (trial.data.hash, f"{trial.data.name} ({trial.data.hash.partition(':')[2][:8]})"),
+        **{name.replace("_", " "): (value, value) for name, value in environment.items()},
+    }
+
+
+def _refuse_groups(groups: dict[str, list[TrainedRun]]) -> None:
+    for label, group in groups.items():
+        seeds = [run.trial.seed for run in group]
+        if len(set(seeds)) < len(seeds):
+            raise UsageError(f"{label} is there twice with the same seed.", "Give every run once: the same seed is no second opinion.")
+        if len({run.trial.model_hash for run in group}) > 1:
+            raise UsageError(f"The file of {label} was changed between its runs.", "Train it again with all seeds.")
+        diverged = next((run.trial.seed for run in group if run.outcome == "diverged"), None)
+        if diverged is not None:
+            raise UsageError(
+                f"{label} diverged with seed {diverged}: its losses are not finite, and there is nothing to compare.",
+                "Leave it out, or train it again under a protocol with a smaller lr.",
+            )
+    if len(groups) < 2:
+        raise UsageError(f"There is only one model: {next(iter(groups))}.", "Give the runs of at least two.")

@@ -1,0 +1,66 @@
+"""Batches made ahead of the training step by a thread of their own, and how long the step had to wait for them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+import torch
+from torch import Tensor
+
+from vramcast.benching.data import Bytes
+
+AHEAD = 4  # batches
+PATIENCE_SECONDS = 0.1
+
+
+class Batches:
+    """The batches of the steps from `first_step` on, in their order, on the device."""
+
+    def __init__(self, make: Callable[[int], Bytes], first_step: int, device: torch.device) -> None:
+        self._make, self._step, self._device = make, first_step, device
+        self._ready: queue.Queue[Tensor | BaseException] = queue.Queue(AHEAD)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._fill, daemon=True)
+        self.wait_seconds = 0.0
+
+    def __enter__(self) -> Batches:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def next(self) -> Tensor:
+        """Windows of bytes as the tokens that an embedding takes."""
+        started = time.perf_counter()
+        batch = self._ready.get()
+        self.wait_seconds += time.perf_counter() - started
+        if isinstance(batch, BaseException):
+            raise batch
+        # an eighth of the bytes travel to the GPU this way, and from pinned memory nobody waits for them
+        return batch.to(self._device, non_blocking=True).long()
+
+    def _fill(self) -> None:
+        while not self._stopped.is_set():
+            item = self._next_item()
+            while not self._stopped.is_set():
+                try:
+                    self._ready.put(item, timeout=PATIENCE_SECONDS)
+                    break
+                except queue.Full:
+                    continue
+            if isinstance(item, BaseException):
+                return
+
+    def _next_item(self) -> Tensor | BaseException:
+        try:
+            batch = torch.from_numpy(self._make(self._step))
+            self._step += 1
+            return batch.pin_memory() if self._device.type == "cuda" else batch
+        except BaseException as problem:  # it is raised where the batch is wanted
+            return problem

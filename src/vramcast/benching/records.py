@@ -1,0 +1,122 @@
+"""What is to be trained, and what came of it: frozen, versioned, JSON both ways."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramcast.benching.data import DataIdentity
+from vramcast.benching.protocol import Protocol
+from vramcast.records import VERSION, JsonRecord
+
+FINISHED = ("ok", "diverged")  # anything else is tried again when the same bench is started again
+# the parts of an environment in which losses or times differ for reasons that are not the model's
+DECISIVE = ("device", "gpu", "torch_version", "schedulefree_version")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial(JsonRecord):
+    """One model under one protocol with one seed."""
+
+    model: str  # a name of the zoo, or file.py:function
+    knobs: dict[str, str]
+    model_hash: str | None  # of the user's file; None for a model of the zoo
+    protocol: Protocol
+    protocol_hash: str
+    seed: int
+    data: DataIdentity
+    device: str
+    source: str = "bench trial"
+    version: int = VERSION
+
+    @property
+    def label(self) -> str:
+        return " ".join([self.model, *(f"{name}={value}" for name, value in self.knobs.items())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedRun(JsonRecord):
+    """A trial and its steps. A loss that was not finite is None: JSON has no word for it."""
+
+    trial: Trial
+    outcome: str  # ok, diverged, or how it failed: out_of_memory, crashed, unsupported
+    environment: dict[str, Any]
+    parameters: int | None = None
+    batch_size: int | None = None
+    losses: list[float | None] = field(default_factory=list)
+    step_seconds: list[float] = field(default_factory=list)
+    step_memory_bytes: list[int] = field(default_factory=list)
+    memory_kind: str = ""  # whose memory that is, in words
+    data_wait_seconds: float = 0.0
+    resumed_at_steps: list[int] = field(default_factory=list)
+    error: str | None = None
+    source: str = "trained"
+    version: int = VERSION
+
+    @property
+    def finished(self) -> bool:
+        return self.outcome in FINISHED
+
+    @property
+    def last_losses(self) -> list[float]:
+        return finite_or_nan(self.losses[-self.trial.protocol.last_steps :])
+
+    @property
+    def last_loss(self) -> float:
+        """The metric of the protocol, Last100 for standard-1."""
+        return last_mean(self.losses, self.trial.protocol)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of the median step: the first ones compile kernels and fill caches."""
+        if not self.step_seconds or self.batch_size is None:
+            return None
+        return self.batch_size * self.trial.protocol.seq_len / statistics.median(self.step_seconds)
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        return max(self.step_memory_bytes, default=None)
+
+    @property
+    def training_seconds(self) -> float:
+        return sum(self.step_seconds)
+
+    @property
+    def data_wait_fraction(self) -> float:
+        return self.data_wait_seconds / self.training_seconds if self.step_seconds else 0.0
+
+    @property
+    def tokens(self) -> int:
+        return len(self.losses) * (self.batch_size or 0) * self.trial.protocol.seq_len
+
+    def summary(self) -> dict[str, Any]:
+        """For --json: what a table shows, without the steps."""
+        last = self.last_loss
+        return {
+            "model": self.trial.label,
+            "seed": self.trial.seed,
+            "outcome": self.outcome,
+            "metric": self.trial.protocol.metric,
+            "last_loss": last if math.isfinite(last) else None,
+            "parameters": self.parameters,
+            "steps": len(self.losses),
+            "batch_size": self.batch_size,
+            "tokens": self.tokens,
+            "tokens_per_second": self.tokens_per_second,
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "memory_kind": self.memory_kind,
+            "training_seconds": self.training_seconds,
+            "data_wait_fraction": self.data_wait_fraction,
+            "error": self.error,
+        }
+
+
+def finite_or_nan(losses: list[float | None]) -> list[float]:
+    return [math.nan if loss is None else loss for loss in losses]
+
+
+def last_mean(losses: list[float | None], protocol: Protocol) -> float:
+    last = finite_or_nan(losses[-protocol.last_steps :])
+    return statistics.fmean(last) if last else math.nan

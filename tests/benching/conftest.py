@@ -1,0 +1,107 @@
+"""A model small enough to train in a moment, and trials of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vramcast.benching.data import Corpus
+from vramcast.benching.protocol import STANDARD_1, Protocol
+from vramcast.benching.records import Trial
+
+MODELS = """\
+import os, signal, time
+import torch
+from torch import nn
+
+class Tiny(nn.Module):
+    def __init__(self, width, slow_seconds):
+        super().__init__()
+        self.embedding = nn.Embedding(256, width)
+        self.mix = nn.GRU(width, width, batch_first=True)
+        self.drop = nn.Dropout(0.1)  # a random state that a checkpoint has to hold
+        self.head = nn.Linear(width, 256)
+        self.slow_seconds = slow_seconds
+
+    def forward(self, tokens):
+        time.sleep(self.slow_seconds)
+        return self.head(self.drop(self.mix(self.embedding(tokens))[0]))
+
+def tiny(*, width: int = 8, slow_seconds: float = 0.0):
+    return Tiny(width, slow_seconds)
+
+class Diverging(Tiny):
+    def forward(self, tokens):
+        return super().forward(tokens) * float("nan")
+
+def diverging():
+    return Diverging(8, 0.0)
+
+class Narrow(Tiny):
+    def forward(self, tokens):
+        return super().forward(tokens)[..., :100]
+
+def narrow():
+    return Narrow(8, 0.0)
+
+def no_model():
+    return lambda: None
+
+class Dying(Tiny):
+    def forward(self, tokens):
+        print("last words", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def dying():
+    return Dying(8, 0.0)
+
+class Raising(Tiny):
+    def forward(self, tokens):
+        raise RuntimeError("no such luck")
+
+def raising():
+    return Raising(8, 0.0)
+"""
+
+TINY = replace(
+    STANDARD_1, name="tiny-1", batch_size=4, seq_len=16, steps=30, last_steps=10, lr=0.01, optimizer="adamw", precision="fp32"
+).checked()
+
+
+@pytest.fixture
+def protocol() -> Protocol:
+    return TINY
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    path = tmp_path / "models.py"
+    path.write_text(MODELS)
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "text.bin"
+    path.write_bytes(b"the quick brown fox jumps over the lazy dog. " * 200)
+    return path
+
+
+@pytest.fixture
+def make_trial(models: Path, data: Path) -> Callable[..., Trial]:
+    def make(function: str = "tiny", seed: int = 42, protocol: Protocol = TINY, **knobs: str) -> Trial:
+        return Trial(
+            model=f"{models}:{function}",
+            knobs=knobs,
+            model_hash="0",
+            protocol=protocol,
+            protocol_hash=protocol.hash,
+            seed=seed,
+            data=Corpus(data).identity(),
+            device="cpu",
+        )
+
+    return make

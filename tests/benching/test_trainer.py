@@ -1,0 +1,146 @@
+"""One trial in this process: what is recorded, and that an interrupted run goes on to the same losses."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vramcast.benching import models, trainer
+from vramcast.benching.data import Corpus
+from vramcast.benching.protocol import Protocol
+from vramcast.benching.records import TrainedRun, Trial
+from vramcast.benching.trainer import Trainer
+from vramcast.benching.trial_folder import TrialFolder
+from vramcast.errors import EnvironmentProblem, WorkloadError
+
+MakeTrial = Callable[..., Trial]
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "MOST_BLOCK_STEPS", 4)
+
+
+def train(trial: Trial, data: Path, folder: Path, tell: Any = lambda _: None, checkpoint_seconds: float = 1e9) -> TrainedRun:
+    folder.mkdir(exist_ok=True)
+    return Trainer(trial, Corpus(data), TrialFolder(folder), trial.protocol.batch_size or 4, checkpoint_seconds, {}, tell).run()
+
+
+def stop_at(step: int) -> Callable[[dict[str, Any]], None]:
+    def tell(progress: dict[str, Any]) -> None:
+        if progress["step"] >= step:
+            raise Interrupted
+
+    return tell
+
+
+def test_a_model_learns_and_every_step_is_recorded(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
+    run = train(make_trial(), data, tmp_path / "run")
+    assert run.outcome == "ok"
+    assert len(run.losses) == len(run.step_seconds) == len(run.step_memory_bytes) == 30
+    assert run.last_loss < run.losses[0]  # type: ignore[operator]
+    assert run.last_loss == pytest.approx(statistics.fmean(run.last_losses))
+    assert run.parameters == 256 * 8 + 2 * 3 * (8 * 8 + 8) + 8 * 256 + 256
+    assert run.tokens == 30 * 4 * 16
+    assert 0 <= run.data_wait_fraction <= 1
+
+
+def test_the_same_trial_gives_the_same_losses_and_another_seed_others(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
+    first, again = train(make_trial(), data, tmp_path / "a"), train(make_trial(), data, tmp_path / "b")
+    assert first.losses == again.losses
+    assert train(make_trial(seed=7), data, tmp_path / "c").losses != first.losses
+
+
+@pytest.mark.parametrize(("optimizer", "precision"), [("adamw", "fp32"), ("adamw-schedulefree", "bf16"), ("adamw", "amp-bf16")])
+def test_an_interrupted_run_goes_on_to_the_losses_of_an_uninterrupted_one(
+    make_trial: MakeTrial, data: Path, tmp_path: Path, protocol: Protocol, optimizer: str, precision: str
+) -> None:
+    trial = make_trial(protocol=replace(protocol, optimizer=optimizer, precision=precision))
+    whole = train(trial, data, tmp_path / "whole")
+    folder = tmp_path / "parts"
+    for step in (11, 21):
+        with pytest.raises(Interrupted):
+            # a checkpoint after every block: the last one is lost, its steps are done again
+            train(trial, data, folder, tell=stop_at(step), checkpoint_seconds=1e-9)
+    resumed = train(trial, data, folder, checkpoint_seconds=1e-9)
+    assert len(resumed.resumed_at_steps) == 2
+    assert resumed.losses == whole.losses
+    assert TrialFolder(folder).steps().losses == whole.losses
+
+
+def test_a_damaged_checkpoint_or_one_without_its_steps_begins_again(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
+    whole = train(make_trial(), data, tmp_path / "whole")
+    for damaged in ("checkpoint.pt", "steps.jsonl"):
+        folder = tmp_path / damaged
+        with pytest.raises(Interrupted):
+            train(make_trial(), data, folder, tell=stop_at(15), checkpoint_seconds=1e-9)
+        (folder / damaged).write_bytes((folder / damaged).read_bytes()[:40])
+        again = train(make_trial(), data, folder)
+        assert again.resumed_at_steps == []
+        assert again.losses == whole.losses
+
+
+def test_a_time_boxed_run_ends_with_its_time(make_trial: MakeTrial, data: Path, tmp_path: Path, protocol: Protocol) -> None:
+    run = train(make_trial(protocol=replace(protocol, steps=None, seconds=0.3)), data, tmp_path / "run")
+    assert run.outcome == "ok"
+    assert 0.3 <= run.training_seconds < 2
+
+
+def test_losses_that_are_not_finite_end_the_run_as_diverged(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
+    run = train(make_trial("diverging"), data, tmp_path / "run")
+    assert run.outcome == "diverged"
+    assert run.losses == [None] * 4
+    assert TrainedRun.from_json(run.to_json()) == run
+
+
+def test_the_loss_is_taken_in_float32_whatever_the_models_precision() -> None:
+    class Fixed(torch.nn.Module):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return torch.linspace(0, 3, 256).to(torch.bfloat16).expand(*tokens.shape, 256)
+
+    assert models.next_byte_loss(Fixed(), torch.zeros(2, 5, dtype=torch.long)).dtype is torch.float32
+
+
+@pytest.mark.parametrize(("function", "word"), [("narrow", "vocabulary=256"), ("no_model", "not a model")])
+def test_a_model_of_another_form_is_told_what_is_expected(
+    make_trial: MakeTrial, data: Path, tmp_path: Path, function: str, word: str
+) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        train(make_trial(function), data, tmp_path / "run")
+    assert word in str(caught.value)
+
+
+def test_a_knob_that_the_model_does_not_have_is_answered_with_those_it_has(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match="width"):
+        train(make_trial(widht="16"), data, tmp_path / "run")
+
+
+def test_without_the_package_schedulefree_the_protocol_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "schedulefree", None)
+    with pytest.raises(WorkloadError, match="pip install schedulefree"):
+        models.make_optimizer("adamw-schedulefree", [], 1e-3, 0.1)
+
+
+def test_data_that_change_during_the_run_end_it(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
+    def spoil(_: dict[str, Any]) -> None:
+        data.write_bytes(b"something else entirely" * 100)
+
+    with pytest.raises(EnvironmentProblem, match="changed while it was in use"):
+        train(make_trial(), data, tmp_path / "run", tell=spoil)
+
+
+@pytest.mark.parametrize("name", ["e1-50m", "gpt2-124m"])
+def test_models_of_the_zoo_are_made_with_other_sizes(name: str) -> None:
+    knobs = {"dim": "16", "depth": "1"} if name == "e1-50m" else {"dim": "16", "depth": "1", "heads": "2", "vocabulary": "256"}
+    model = models.build_model(name, knobs)
+    assert models.next_byte_loss(model, torch.randint(256, (2, 9))).item() == pytest.approx(5.5, abs=1.0)
