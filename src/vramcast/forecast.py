@@ -103,12 +103,18 @@ def forecast(trace: Trace, budget: Budget, *, workload: str, knobs: dict[str, An
         step_seconds=step.seconds if step else None,
         step_seconds_reason="" if step else NO_TIME,
         tokens_per_second=tokens / step.seconds if step and tokens else None,
-        limits=[*trace.notes, *budget.limits()],
+        limits=[*trace.notes, *budget.limits(), *time_limits(trace)],
         allocator_settings=budget.settings_text,
         torch_version=trace.torch_version,
         seconds=seconds,
         uncalibrated_kernels=list(trace.uncalibrated_kernels),
     )
+
+
+def time_limits(trace: Trace) -> list[str]:
+    """Of an operator that is not torch's own only the bytes are known."""
+    others = sorted({work.operator for work in trace.works if work.has_kernel and not work.operator.startswith("aten::")})
+    return [f"the time of {', '.join(others)} is that of the bytes moved: what they compute is not known"] if others else []
 
 
 def tokens_of_step(knobs: dict[str, Any]) -> int | None:
