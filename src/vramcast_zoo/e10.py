@@ -28,7 +28,7 @@ SLOWEST, FASTEST = 0.99, 0.8
 
 
 class E10Layer(nn.Module):
-    def __init__(self, dim: int, expansion: float = 1.0, banks: int = 4, recurrence: Recurrence = "auto") -> None:
+    def __init__(self, dim: int, expansion: float = 1.0, banks: int = 4, recurrence: Recurrence = "plain") -> None:
         super().__init__()
         inner = int(dim * expansion)
         check_positive(inner=inner, banks=banks)
@@ -56,7 +56,7 @@ class E10Layer(nn.Module):
 
 
 def make_model(
-    *, dim: int = 960, depth: int = 6, expansion: float = 1.0, banks: int = 4, checkpointing: bool = False, recurrence: Recurrence = "auto"
+    *, dim: int = 960, depth: int = 6, expansion: float = 1.0, banks: int = 4, checkpointing: bool = False, recurrence: Recurrence = "plain"
 ) -> LadderLM:
     """E10, an Elman network on bytes with memory banks that fade at different rates."""
     return LadderLM(dim, depth, lambda: E10Layer(dim, expansion, banks, recurrence), checkpointing=checkpointing)
