@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vramcast.api import predict, predict_batch_sizes
+    from vramcast.benching.api import bench, compare
     from vramcast.calibration.api import calibrate
     from vramcast.capacity import MaxBatch, max_batch
     from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
@@ -31,6 +32,8 @@ _HOME = {
     "MaxBatch": "capacity",
     "plan": "planning.api",
     "Plan": "planning.records",
+    "bench": "benching.api",
+    "compare": "benching.api",
     "accuracy": "suites.api",
     "calibrate": "calibration.api",
     "Measurement": "records",

@@ -9,19 +9,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from vramcast.benching.api import bench, compare, split_models
 from vramcast.benching.data import Corpus
 from vramcast.benching.protocol import Protocol, read_protocol
 from vramcast.benching.records import TrainedRun, Trial
-from vramcast.benching.runs import ended
+from vramcast.benching.runs import ended, folder_name
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
+from vramcast.cli import bench as cli_bench
+from vramcast.cli import compare as cli_compare
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
 from vramcast.processes import child_environment
+from vramcast.report.bench import show_runs
 
 PROTOCOL = """\
 name = "tiny-1"
@@ -58,63 +63,94 @@ def test_the_file_says_what_the_fixture_says(toml: Path, protocol: Protocol) -> 
     assert read_protocol(toml).hash == protocol.hash
 
 
-def test_two_models_are_trained_and_compared_and_not_trained_again(run_bench: RunBench, tmp_path: Path) -> None:
-    news: list[dict[str, object]] = []
-    first = run_bench("tiny", "tiny", "width=16", progress=lambda _, progress: news.append(progress))
-    assert [run.outcome for run in first] == ["ok", "ok"]
-    assert news[-1]["step"] == 30
-    assert {"loss", "last_loss", "tokens_per_second", "memory_bytes", "seconds_left"} <= news[-1].keys()
-    assert run_bench("tiny", "tiny", "width=16", progress=lambda *_: pytest.fail("trained again")) == first
-    found = compare(tmp_path / "out")
-    assert {model.model for model in found.models} == {run.trial.label for run in first}
+def test_models_are_trained_and_compared_and_one_that_fails_takes_no_other_with_it(
+    toml: Path, data: Path, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = [f"{models}:{word}" for word in ("tiny", "dying", "raising")] + [f"{models}:tiny", "width=16"]
+    options = {"protocol": str(toml), "data": str(data), "device": "cpu"}
+    assert cli_bench.run(words, None, str(out), options, as_json=True) == 1
+    shown = json.loads(capsys.readouterr().out)
+    small, dying, raising, large = shown["runs"]
+    assert [run["outcome"] for run in shown["runs"]] == ["ok", "crashed", "crashed", "ok"]
+    assert "SIGKILL" in dying["error"]
+    assert "last words" in dying["error"]
+    assert "no such luck" in raising["error"]
+    assert (small["steps"], small["tokens"], small["metric"]) == (30, 30 * 4 * 16, "Last10")
+    with pytest.raises(UsageError, match="ended as crashed"):
+        compare(out)
     assert not list(tmp_path.glob("out/*/checkpoint.pt"))
-    path, _ = tmp_path.glob("out/*/result.json")
+
+    news: list[object] = []
+    only_good = [words[0], *words[3:]]
+    again = bench(only_good, out=out, progress=lambda *what: news.append(what), **options)  # type: ignore[arg-type]
+    assert [run.summary() for run in again] == [small, large]
+    assert news == []  # nothing was trained again
+    found = compare(*(out / folder_name(run.trial) for run in again))
+    assert {model.model for model in found.models} == {small["model"], large["model"]}
+    _check_what_is_shown(again, out, capsys)
+    _check_that_spoiled_results_are_refused(out / folder_name(again[0].trial))
+    models.write_text(models.read_text() + "\n# changed\n")
+    with pytest.raises(UsageError, match="not the same model_hash"):
+        bench(only_good, out=out, **options)  # type: ignore[arg-type]
+
+
+def _check_what_is_shown(runs: list[TrainedRun], out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(width=200)
+    show_runs([*runs, replace(runs[0], outcome="diverged"), replace(runs[0], outcome="out_of_memory", losses=[])], console)
+    text = capsys.readouterr().out
+    for word in ("Last10", "tiny-1", "text.bin", "diverged at step 30", "out_of_memory", f"{runs[0].last_loss:.4f}"):
+        assert word in text
+    code = cli_compare.run([str(out / folder_name(run.trial)) for run in runs], as_json=False)
+    text = capsys.readouterr().out
+    assert ("is better than" in text, "not distinguishable" in text) == ((True, False) if code == 0 else (False, True))
+    assert "one seed" in text
+
+
+def _check_that_spoiled_results_are_refused(folder: Path) -> None:
+    path = folder / "result.json"
     for text in (path.read_text()[:100], json.dumps({"version": 1}), "[]"):  # cut, edited, or something else
         path.write_text(text)
         with pytest.raises(UsageError):
-            compare(tmp_path / "out")
+            compare(folder)
+    path.unlink()
+    with pytest.raises(UsageError, match="has not ended"):
+        compare(folder)
     with pytest.raises(UsageError, match="holds no run"):
-        compare(tmp_path / "nothing")
+        compare(folder / "nothing")
 
 
-def test_a_bench_that_is_killed_goes_on_to_the_same_losses(
+def test_a_bench_that_is_killed_or_interrupted_goes_on_to_the_same_losses(
     run_bench: RunBench, make_trial: Callable[..., Trial], toml: Path, data: Path, models: Path, tmp_path: Path
 ) -> None:
-    """kill -9 in the middle, of the bench itself: its worker ends with it, and the next bench goes on from the checkpoint."""
+    """kill -9 of the bench itself: its worker ends with it. Then Ctrl-C. The next bench goes on from the checkpoint each time."""
     words = [f"{models}:tiny", "slow_seconds=0.05"]
     options = {"out": str(tmp_path / "killed"), "protocol": str(toml), "data": str(data), "device": "cpu", "checkpoint_seconds": 0.1}
     code = f"from vramcast.benching.api import bench; bench({words!r}, **{options!r})"
     parent = subprocess.Popen([sys.executable, "-c", code], env=child_environment())
     try:
         _wait_for(lambda: list((tmp_path / "killed").glob("*/checkpoint.pt")))
-        children = _descendants(parent.pid)
-        os.kill(parent.pid, signal.SIGKILL)
+        workers = _descendants(parent.pid)
     finally:
-        parent.kill()
+        parent.send_signal(signal.SIGKILL)
         parent.wait()
-    assert children
-    _wait_for(lambda: not any(_alive(pid) for pid in children))
+    assert workers
+    _wait_for(lambda: not any(_alive(pid) for pid in workers))
     assert not list((tmp_path / "killed").glob("*/result.json"))
-    with pytest.raises(UsageError, match="has not ended"):
-        compare(tmp_path / "killed")
+
+    def interrupt(_: Trial, news: dict[str, object]) -> None:
+        workers[:] = _descendants(os.getpid())
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_bench("tiny", "slow_seconds=0.05", out="killed", progress=interrupt, checkpoint_seconds=0.1)
+    assert workers
+    _wait_for(lambda: not any(_alive(pid) for pid in workers))
     resumed = run_bench("tiny", "slow_seconds=0.05", out="killed")[0]
     (tmp_path / "whole").mkdir()
     whole = Trainer(make_trial(), Corpus(data), TrialFolder(tmp_path / "whole"), 4, 60.0, {}, lambda _: None).run()
     assert resumed.resumed_at_steps
     assert resumed.losses == whole.losses
-
-
-def test_a_trial_that_fails_does_not_take_the_others_with_it(run_bench: RunBench, models: Path, tmp_path: Path) -> None:
-    dying, raising, fine = run_bench("dying", "raising", "tiny")
-    assert (dying.outcome, raising.outcome, fine.outcome) == ("crashed", "crashed", "ok")
-    assert "SIGKILL" in str(dying.error)
-    assert "last words" in str(dying.error)
-    assert "no such luck" in str(raising.error)
-    with pytest.raises(UsageError, match="ended as crashed"):
-        compare(tmp_path / "out")
-    models.write_text(models.read_text() + "\n# changed\n")
-    with pytest.raises(UsageError, match="not the same model_hash"):
-        run_bench("tiny")
 
 
 def test_wrong_usage_of_a_model_is_raised(make_trial: Callable[..., Trial], tmp_path: Path) -> None:
@@ -144,6 +180,16 @@ def test_wrong_requests_are_refused_before_anything_starts(
     with pytest.raises(UsageError, match="not known"):
         bench(["e1-50m"], out=tmp_path / "x", device="tpu")
     assert not (tmp_path / "x").exists()
+
+
+def test_seeds_that_are_no_numbers_are_refused_and_progress_is_one_line(tmp_path: Path) -> None:
+    options = {"protocol": "standard", "device": "cpu"}
+    with pytest.raises(UsageError, match="--seeds '1,x'"):
+        cli_bench.run(["e1-50m"], "1,x", str(tmp_path / "x"), options, as_json=False)
+    with pytest.raises(UsageError, match="--out is ''"):
+        cli_bench.run(["e1-50m"], None, "", options, as_json=False)
+    news = {"step": 7, "loss": None, "last_loss": 1.5, "tokens_per_second": 12345.6, "memory_bytes": 2**30, "seconds_left": 90.0}
+    assert cli_bench.progress_text("Last100", news) == "step 7  loss nan  Last100 1.5000  12,346 tok/s  1.00 GiB  1 min 30 s left"
 
 
 def test_knobs_belong_to_the_model_before_them() -> None:

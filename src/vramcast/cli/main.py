@@ -164,6 +164,47 @@ def fit(
     raise typer.Exit(run(runs, terms, term or [], by, at or [], as_json))
 
 
+@app.command(no_args_is_help=True)
+def bench(
+    models: Annotated[list[str], typer.Argument(help="Names of the zoo, or file.py:function; each may be followed by knobs as key=value.")],
+    protocol: Annotated[str, typer.Option(help="standard, timebox, or a file.toml with your own.")] = "standard",
+    data: Annotated[str | None, typer.Option(help="The file to train on (default: Python's own sources).")] = None,
+    steps: Annotated[int | None, typer.Option(help="Train for another number of steps than the protocol says.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Train every model with each of these: 1,2,3 (default: the protocol's).")] = None,
+    respect_documents: Annotated[bool, typer.Option("--respect-documents", help="Samples stay within documents (0x1e ends one).")] = False,
+    device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
+    checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between two checkpoints.")] = 60.0,
+    out: Annotated[str | None, typer.Option(help="The run's folder; what has ended there is not trained again, the rest goes on.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Begin again where the folder holds these trials.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
+) -> None:
+    """Train models under one fixed protocol, each in a process of its own.
+
+    Exit codes: 0 done, 1 a trial failed, 2 wrong usage, 3 a model diverged.
+    """
+    from vramcast.cli.bench import run
+
+    options = {
+        "protocol": protocol, "data": data, "steps": steps, "respect_documents": respect_documents, "device": device,
+        "checkpoint_seconds": checkpoint_seconds, "force": force,
+    }  # fmt: skip
+    raise typer.Exit(run(models, seeds, out, options, as_json))
+
+
+@app.command(no_args_is_help=True)
+def compare(
+    runs: Annotated[list[str], typer.Argument(help="Folders of vramcast bench, or of single trials in one.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
+) -> None:
+    """Say which model learned best under the same protocol, and whether the difference is real.
+
+    Exit codes: 0 the best one is better, 2 wrong usage or not comparable, 3 not distinguishable.
+    """
+    from vramcast.cli.compare import run
+
+    raise typer.Exit(run(runs, as_json))
+
+
 @app.command()
 def accuracy(
     suite: Annotated[list[str] | None, typer.Option(help="open, varied, settings, hf or zoo; may be given again (default: all).")] = None,

@@ -1,0 +1,105 @@
+"""Trained models in the terminal: what came of each, and which is better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vramcast.benching.compare import Comparison, Difference, ModelResult
+from vramcast.benching.records import TrainedRun
+from vramcast.text import printable
+from vramcast.units import format_bytes, format_count, format_seconds
+
+
+def show_runs(runs: Sequence[TrainedRun], console: Console) -> None:
+    protocol, data = runs[0].trial.protocol, runs[0].trial.data
+    names = ("seed", protocol.metric, "parameters", "steps", "tokens", "tok/s", "memory", "time", "waited")
+    table = _table(f"Trained under {protocol.name} on {data.name}", "model", names)
+    for run in runs:
+        table.add_row(Text(printable(run.trial.label)), *_run_cells(run))
+    console.print(table)
+    for run in runs:
+        if not run.finished:
+            console.print(Text(printable(f"✗ {run.trial.label}, seed {run.trial.seed}: {run.outcome}\n{run.error or ''}".rstrip()), style="red"))
+        elif run.outcome == "diverged":
+            console.print(Text(printable(f"✗ {run.trial.label}, seed {run.trial.seed}: diverged at step {len(run.losses)}"), style="red"))
+    kinds = sorted({run.memory_kind for run in runs if run.memory_kind})
+    console.print(Text(f"memory: the peak ({'; '.join(kinds)}); waited: the share of the time in which a step waited for data", style="bright_black"))
+    console.print(Text(f"protocol {protocol.hash[:12]}, data {data.hash[:24]}, measured", style="bright_black"))
+
+
+def _run_cells(run: TrainedRun) -> list[str]:
+    return [
+        str(run.trial.seed),
+        _loss(run.last_loss),
+        _count(run.parameters),
+        str(len(run.losses)),
+        format_count(run.tokens),
+        _rate(run.tokens_per_second),
+        _size(run.peak_memory_bytes),
+        format_seconds(run.training_seconds),
+        f"{run.data_wait_fraction:.1%}",
+    ]
+
+
+def show_comparison(found: Comparison, console: Console) -> None:
+    names = ("seeds", found.metric, "±", "parameters", "tokens", "tok/s", "memory", "time")
+    table = _table(f"{found.metric} under {found.protocol}, best first", "model", names)
+    for model in found.models:
+        table.add_row(Text(printable(model.model)), *_model_cells(model))
+    console.print(table)
+    best = found.models[0].model
+    for difference in found.differences:
+        console.print(Text(printable(_sentence(best, difference)), style="green" if difference.distinguishable else "yellow"))
+    for note in found.notes:
+        console.print(Text(printable(f"note: {note}"), style="yellow"))
+    console.print(Text("±: the spread over seeds, or of one seed the noise of its mean", style="bright_black"))
+
+
+def _model_cells(model: ModelResult) -> list[str]:
+    noise = model.spread if model.spread is not None else model.noise
+    return [
+        str(len(model.seeds)),
+        _loss(model.mean_last_loss),
+        "" if noise is None else f"{noise:.4f}",
+        _count(model.parameters),
+        format_count(model.tokens),
+        _rate(model.tokens_per_second),
+        _size(model.peak_memory_bytes),
+        format_seconds(model.training_seconds),
+    ]
+
+
+def _sentence(best: str, d: Difference) -> str:
+    numbers = f"by {d.difference:.4f} (95 %: {d.interval[0]:.4f} to {d.interval[1]:.4f}, p = {d.p_value:.2g}; {d.how})"
+    if d.distinguishable:
+        return f"✓ {best} is better than {d.model} {numbers}"
+    return f"≈ {best} and {d.model} are not distinguishable: they differ {numbers}"
+
+
+def _table(title: str, first: str, others: Sequence[str]) -> Table:
+    table = Table(title=Text(printable(title)), title_justify="left", box=None, pad_edge=False)
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _loss(value: float) -> str:
+    return f"{value:.4f}" if math.isfinite(value) else "none"
+
+
+def _count(value: int | None) -> str:
+    return "" if value is None else format_count(value)
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _size(value: int | None) -> str:
+    return "" if value is None else format_bytes(value)
