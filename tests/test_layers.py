@@ -12,13 +12,13 @@ NO_TORCH = (
     *("allocator", "forecast", "interpolate", "records", "units", "errors", "gpus", "report", "workload", "parallel", "tracing"),
     *("store", "nvml", "environment", "cli", "planning", "timing"),
     *("benching.protocol", "benching.data", "benching.corpus", "benching.records", "benching.trial_folder", "benching.runs"),
-    *("benching.significance", "benching.compare", "benching.api"),
+    *("benching.significance", "benching.compare", "benching.api", "benching.batch_size"),
 )
 SIMULATE_WITHOUT_TORCH = ("runner", "trace", "build", "target", "workspaces", "lengths", "planned")
 WITH_TORCH = (
     *("simulate", "suites.workloads", "suites.peers", "calibration.measure"),
     *("probing.zygote", "probing.on_gpu", "probing.on_cpu", "probing.redirect", "probing.history"),
-    *("benching.worker", "benching.trainer", "benching.models", "benching.prefetch", "benching.meters"),
+    *("benching.worker", "benching.trainer", "benching.models", "benching.prefetch", "benching.meters", "benching.step_workload"),
 )
 MOST_LINES = 400
 

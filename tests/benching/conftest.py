@@ -102,6 +102,7 @@ def make_trial(models: Path, data: Path) -> Callable[..., Trial]:
             seed=seed,
             data=Corpus(data).identity(),
             device="cpu",
+            batch_size=protocol.batch_size,
         )
 
     return make

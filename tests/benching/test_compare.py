@@ -29,7 +29,7 @@ def run(make_trial: MakeTrial) -> Callable[..., TrainedRun]:
     def make(model: str, losses: Sequence[float | None], seed: int = 1, **changes: object) -> TrainedRun:
         trial = replace(make_trial(seed=seed), model=model, **{k: v for k, v in changes.items() if k in Trial.__dataclass_fields__})  # type: ignore[arg-type]
         others = {k: v for k, v in changes.items() if k not in Trial.__dataclass_fields__}
-        values = {"outcome": "ok", "environment": HERE, "batch_size": 4, "step_seconds": [0.1] * len(losses), **others}
+        values = {"outcome": "ok", "environment": HERE, "step_seconds": [0.1] * len(losses), **others}
         return TrainedRun(trial=trial, losses=list(losses), **values)  # type: ignore[arg-type]
 
     return make

@@ -148,7 +148,7 @@ def test_a_bench_that_is_killed_or_interrupted_goes_on_to_the_same_losses(
     _wait_for(lambda: not any(_alive(pid) for pid in workers))
     resumed = run_bench("tiny", "slow_seconds=0.05", out="killed")[0]
     (tmp_path / "whole").mkdir()
-    whole = Trainer(make_trial(), Corpus(data), TrialFolder(tmp_path / "whole"), 4, 60.0, {}, lambda _: None).run()
+    whole = Trainer(make_trial(), Corpus(data), TrialFolder(tmp_path / "whole"), 60.0, {}, lambda _: None).run()
     assert resumed.resumed_at_steps
     assert resumed.losses == whole.losses
 

@@ -33,7 +33,7 @@ def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def train(trial: Trial, data: Path, folder: Path, tell: Any = lambda _: None, checkpoint_seconds: float = 1e9) -> TrainedRun:
     folder.mkdir(exist_ok=True)
-    return Trainer(trial, Corpus(data), TrialFolder(folder), trial.protocol.batch_size or 4, checkpoint_seconds, {}, tell).run()
+    return Trainer(trial, Corpus(data), TrialFolder(folder), checkpoint_seconds, {}, tell).run()
 
 
 def stop_at(step: int) -> Callable[[dict[str, Any]], None]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vramcast import nvml
+from vramcast.benching.batch_size import with_batch_size
 from vramcast.benching.compare import Comparison, compare_runs
 from vramcast.benching.corpus import default_corpus
 from vramcast.benching.data import Corpus, DataIdentity
@@ -53,9 +55,9 @@ def bench(
     corpus.check_window(rules.seq_len + 1)
     identity = corpus.identity()
     numbers = _seeds(seeds, rules)
-    trials = [_trial(model, rules, seed, identity, device) for model in chosen for seed in numbers]
-    sized = [(trial, _batch_size(trial)) for trial in trials]
-    return run_trials(sized, Path(out), path, checkpoint_seconds=checkpoint_seconds, force=force, progress=progress)
+    first_trials = [with_batch_size(_trial(model, rules, numbers[0], identity, device)) for model in chosen]
+    trials = [replace(trial, seed=seed) for trial in first_trials for seed in numbers]
+    return run_trials(trials, Path(out), path, checkpoint_seconds=checkpoint_seconds, force=force, progress=progress)
 
 
 def compare(*runs: str | os.PathLike[str]) -> Comparison:
@@ -117,11 +119,3 @@ def _trial(model: Model, protocol: Protocol, seed: int, data: DataIdentity, devi
         device=device,
     )
 
-
-def _batch_size(trial: Trial) -> int:
-    if trial.protocol.batch_size is not None:
-        return trial.protocol.batch_size
-    raise UsageError(
-        f"The protocol {trial.protocol.name!r} takes the largest batch that fits on the GPU, and --device is {trial.device}.",
-        "Give a protocol file with a batch_size.",
-    )

@@ -28,12 +28,17 @@ class Trial(JsonRecord):
     seed: int
     data: DataIdentity
     device: str
+    batch_size: int | None = None  # None until it is known which fits
     source: str = "bench trial"
     version: int = VERSION
 
     @property
     def label(self) -> str:
         return " ".join([self.model, *(f"{name}={value}" for name, value in self.knobs.items())])
+
+    @property
+    def tokens_per_step(self) -> int:
+        return (self.batch_size or 0) * self.protocol.seq_len
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +49,6 @@ class TrainedRun(JsonRecord):
     outcome: str  # ok, diverged, or how it failed: out_of_memory, crashed, unsupported
     environment: dict[str, Any]
     parameters: int | None = None
-    batch_size: int | None = None
     losses: list[float | None] = field(default_factory=list)
     step_seconds: list[float] = field(default_factory=list)
     step_memory_bytes: list[int] = field(default_factory=list)
@@ -71,9 +75,7 @@ class TrainedRun(JsonRecord):
     @property
     def tokens_per_second(self) -> float | None:
         """Of the median step: the first ones compile kernels and fill caches."""
-        if not self.step_seconds or self.batch_size is None:
-            return None
-        return self.batch_size * self.trial.protocol.seq_len / statistics.median(self.step_seconds)
+        return self.trial.tokens_per_step / statistics.median(self.step_seconds) if self.step_seconds else None
 
     @property
     def peak_memory_bytes(self) -> int | None:
@@ -89,7 +91,7 @@ class TrainedRun(JsonRecord):
 
     @property
     def tokens(self) -> int:
-        return len(self.losses) * (self.batch_size or 0) * self.trial.protocol.seq_len
+        return len(self.losses) * self.trial.tokens_per_step
 
     def summary(self) -> dict[str, Any]:
         """For --json: what a table shows, without the steps."""
@@ -102,7 +104,7 @@ class TrainedRun(JsonRecord):
             "last_loss": last if math.isfinite(last) else None,
             "parameters": self.parameters,
             "steps": len(self.losses),
-            "batch_size": self.batch_size,
+            "batch_size": self.trial.batch_size,
             "tokens": self.tokens,
             "tokens_per_second": self.tokens_per_second,
             "peak_memory_bytes": self.peak_memory_bytes,

@@ -27,22 +27,21 @@ Progress = Callable[[Trial, dict[str, Any]], None]
 
 
 def run_trials(
-    trials: Sequence[tuple[Trial, int]], out: Path, data_path: Path, *, checkpoint_seconds: float, force: bool, progress: Progress
+    trials: Sequence[Trial], out: Path, data_path: Path, *, checkpoint_seconds: float, force: bool, progress: Progress
 ) -> list[TrainedRun]:
-    """Trials with their batch sizes. What has ended in an earlier run of the same bench is read, not trained again."""
-    folders = [TrialFolder(out / folder_name(trial)) for trial, _ in trials]
-    for (trial, _), folder in zip(trials, folders, strict=True):  # all of them first: a refusal comes before hours of training
+    """What has ended in an earlier run of the same bench is read, not trained again."""
+    folders = [TrialFolder(out / folder_name(trial)) for trial in trials]
+    for trial, folder in zip(trials, folders, strict=True):  # all of them first: a refusal comes before hours of training
         folder.begin(trial, force=force)
     runs = []
     with Workers() as workers:
-        for (trial, batch_size), folder in zip(trials, folders, strict=True):
+        for trial, folder in zip(trials, folders, strict=True):
             run = folder.result()
             if run is None or not run.finished:
                 request = {
                     "trial": trial.to_dict(),
                     "folder": str(folder.path.absolute()),
                     "data_path": str(data_path.absolute()),
-                    "batch_size": batch_size,
                     "checkpoint_seconds": checkpoint_seconds,
                 }
                 run = ended(trial, folder, workers.run(request, functools.partial(progress, trial)))

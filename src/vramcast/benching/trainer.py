@@ -106,7 +106,6 @@ class Trainer:
     trial: Trial
     corpus: Corpus
     folder: TrialFolder
-    batch_size: int
     checkpoint_seconds: float
     environment: dict[str, Any]
     tell: Tell
@@ -130,7 +129,6 @@ class Trainer:
             outcome="diverged" if None in done.losses else "ok",
             environment=self.environment,
             parameters=count_parameters(training.model),
-            batch_size=self.batch_size,
             memory_kind=meter.memory_kind,
             resumed_at_steps=resumed,
             **vars(done),
@@ -144,7 +142,7 @@ class Trainer:
         return self.corpus.batch(
             seed=self.trial.seed,
             step=step,
-            batch_size=self.batch_size,
+            batch_size=self.trial.batch_size or 1,
             window_bytes=self._window_bytes,
             respect_documents=self.trial.protocol.respect_documents,
         )
@@ -196,7 +194,7 @@ class Trainer:
                 "step": len(done),
                 "loss": done.losses[-1],
                 "last_loss": last if math.isfinite(last) else None,
-                "tokens_per_second": self.batch_size * protocol.seq_len / a_step,
+                "tokens_per_second": self.trial.tokens_per_step / a_step,
                 "memory_bytes": max(block.step_memory_bytes),
                 "seconds_left": max(0.0, left),
             }

@@ -51,7 +51,6 @@ def _train(trial: Trial, folder: TrialFolder, request: dict[str, Any], where: di
         trial=trial,
         corpus=corpus,
         folder=folder,
-        batch_size=request["batch_size"],
         checkpoint_seconds=request["checkpoint_seconds"],
         environment=where,
         tell=lambda progress: answer.send({"progress": progress}),

@@ -1,0 +1,66 @@
+"""Before anything is trained: does the protocol's batch fit on the GPU, and where the protocol asks for the largest, which is it?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vramcast import nvml
+from vramcast.benching.records import Trial
+from vramcast.capacity import max_batch
+from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
+from vramcast.gpus import find_gpu
+
+WORKLOAD = "vramcast.benching.step_workload:build"
+SAFETY = 0.05  # left free where the largest batch is asked for: long runs fragment
+
+
+def with_batch_size(trial: Trial) -> Trial:
+    """The trial with the batch that it will be trained with."""
+    wanted = trial.protocol.batch_size
+    gpu = _gpu_here() if trial.device == "cuda" else None
+    if wanted is None:
+        if gpu is None:
+            raise UsageError(
+                f"The protocol {trial.protocol.name!r} takes the largest batch that fits, and the memory of the device is not known.",
+                "Train on a GPU that vramcast gpus lists, or give a protocol file with a batch_size.",
+            )
+        return replace(trial, batch_size=largest_batch(trial, gpu=gpu, safety=SAFETY))
+    if gpu is not None:
+        _check_fits(trial, wanted, gpu)
+    return replace(trial, batch_size=wanted)
+
+
+def largest_batch(
+    trial: Trial, *, gpu: str | None = None, memory: str | None = None, maximum: int | None = None, safety: float = 0.0
+) -> int:
+    """Predicted; an error that says how much is missing where not even one sample fits."""
+    found = max_batch(WORKLOAD, gpu=gpu, memory=memory, maximum=maximum, safety=safety, trial=trial.to_json())
+    if found.largest_batch is None:
+        raise EnvironmentProblem(
+            f"{trial.label} does not fit on {gpu or memory} with even one sample of {trial.protocol.seq_len} tokens (predicted).",
+            " ".join(found.advice) or "Choose a smaller model or a larger GPU.",
+        )
+    return found.largest_batch
+
+
+def _check_fits(trial: Trial, wanted: int, gpu: str) -> None:
+    try:
+        largest = largest_batch(trial, gpu=gpu, maximum=wanted)
+    except EnvironmentProblem:
+        raise
+    except VramcastError:
+        return  # what cannot be simulated may still train, and if not, training says why
+    if largest < wanted:
+        raise EnvironmentProblem(
+            f"{trial.label} does not fit on {gpu} with the protocol's batch of {wanted} (predicted); {largest} fits.",
+            f"Give a protocol file with batch_size = {largest} for all models, or the knob checkpointing=true if the model has it.",
+        )
+
+
+def _gpu_here() -> str | None:
+    """The first GPU of this machine, if it is known by name."""
+    here = nvml.gpu_states()
+    try:
+        return find_gpu(here[0].name).name if here else None
+    except UsageError:
+        return None
