@@ -192,6 +192,20 @@ def test_seeds_that_are_no_numbers_are_refused_and_progress_is_one_line(tmp_path
     assert cli_bench.progress_text("Last100", news) == "step 7  loss nan  Last100 1.5000  12,346 tok/s  1.00 GiB  1 min 30 s left"
 
 
+def test_two_benches_do_not_train_into_the_same_files(make_trial: Callable[..., Trial], tmp_path: Path) -> None:
+    folder = TrialFolder(tmp_path / "trial")
+    folder.begin(make_trial(), force=False)
+    with folder.lock(), pytest.raises(UsageError, match="Another process trains"):
+        folder.lock()
+    folder.lock().close()
+
+
+def test_a_file_where_the_folder_should_be_is_refused(make_trial: Callable[..., Trial], data: Path) -> None:
+    for force in (False, True):
+        with pytest.raises(UsageError, match="Not a directory"):
+            TrialFolder(data / "trial").begin(make_trial(), force=force)
+
+
 def test_knobs_belong_to_the_model_before_them() -> None:
     assert split_models(["a", "x=1", "y=2", "b"]) == [("a", {"x": "1", "y": "2"}), ("b", {})]
     for words, reason in ((["x=1", "a"], "before any model"), ([], "No model"), (["a", "a"], "twice")):
@@ -199,7 +213,7 @@ def test_knobs_belong_to_the_model_before_them() -> None:
             split_models(words)
 
 
-def _wait_for(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def _wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -10,10 +10,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from vramcast.benching.records import TrainedRun, Trial
 from vramcast.errors import UsageError
@@ -53,9 +54,13 @@ class TrialFolder:
 
     def begin(self, trial: Trial, *, force: bool) -> None:
         """Ready for this trial: new, emptied, or as an interrupted run of the same trial left it."""
-        if force:
-            for name in reversed(FILES):  # the result first: what is half removed must not look whole
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for name in reversed(FILES) if force else ():  # the result goes early: what is half removed must not look whole
                 (self.path / name).unlink(missing_ok=True)
+        except OSError as problem:
+            what = f"The folder {self.path} cannot be used: {problem.strerror}."
+            raise UsageError(what, "Choose another folder with --out.") from None
         if self._trial.exists():
             self._check_same(trial)
         else:
@@ -69,6 +74,16 @@ class TrialFolder:
                 f"{self.path} holds another trial of {there['model']}: not the same {', '.join(different)}.",
                 "Choose another folder with --out, or --force to begin again in this one.",
             )
+
+    def lock(self) -> IO[bytes]:
+        """Held until it is closed or the process ends, however it ends: two benches must not train into the same files."""
+        file = open(self._trial, "rb")  # noqa: SIM115  closed by whoever holds it
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise UsageError(f"Another process trains in {self.path}.", "Wait for it, or choose another folder with --out.") from None
+        return file
 
     def trial(self) -> Trial:
         return Trial.from_json(_read(self._trial))

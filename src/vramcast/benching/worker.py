@@ -30,7 +30,8 @@ def work(request: dict[str, Any], answer: Pipe) -> None:
     trial, folder = Trial.from_dict(request["trial"]), TrialFolder(Path(request["folder"]))
     where = _environment(trial.device)
     try:
-        run = _train(trial, folder, request, where, answer)
+        with folder.lock():
+            run = _train(trial, folder, request, where, answer)
     except VramcastError as problem:
         answer.send({"error": {"message": problem.message, "advice": problem.advice, "exit_code": problem.exit_code}})
         return
