@@ -19,14 +19,12 @@ ROWS = {row.name: row for row in rows_of([])}
 # a cross-section that takes seconds; `make accuracy` does all rows
 EXACT = [
     "gpt124m-fp32-B8",
-    "gpt124m-fp16scaler-B8",
     "gpt124m-amp-ckpt-B32",
     "gpt50m-byte-T512-B256",
     "elman27m-bf16-B64",
     "lstm-fp32-B32-T256",
     "resnet18-amp-channels_last-B128",
     "set-bf16-math-non-reentrant-adamw-loop-default",
-    "set-fp16-math-keep-adamw-fused-max_split_size_mb",
     "bertmlm-amp-B16-T512",
     "zoo-gpt2-124m-B8",
     "zoo-od1-small-dense-B4",
