@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,14 @@ ROWS = {row.name: row for row in rows_of([])}
 # a cross-section that takes seconds; `make accuracy` does all rows
 EXACT = [
     "gpt124m-fp32-B8",
+    "gpt124m-fp16scaler-B8",
     "gpt124m-amp-ckpt-B32",
     "gpt50m-byte-T512-B256",
     "elman27m-bf16-B64",
     "lstm-fp32-B32-T256",
     "resnet18-amp-channels_last-B128",
     "set-bf16-math-non-reentrant-adamw-loop-default",
+    "set-fp16-math-keep-adamw-fused-max_split_size_mb",
     "bertmlm-amp-B16-T512",
     "zoo-gpt2-124m-B8",
     "zoo-od1-small-dense-B4",
@@ -95,6 +98,12 @@ def test_the_recorded_run_reaches_what_is_promised_of_reserved_memory() -> None:
     assert result.num_capped_failed / result.num_capped <= 0.02
     assert ours.worst is not None and ours.worst <= 1.0
     assert result.worst_process_error is not None and result.worst_process_error <= 2.0
+
+
+def test_the_readme_says_what_the_generated_page_says() -> None:
+    root = ACCURACY.parents[1]
+    exact, rows = re.findall(r"exact to the byte in (\d+) of (\d+) rows", (root / "docs" / "accuracy.md").read_text())[0]
+    assert f"Of {rows} workloads on an H200, the peak reserved memory of {exact} was predicted to the byte" in (root / "README.md").read_text()
 
 
 def test_what_was_predicted_before_it_was_measured_is_shown_as_it_came_out() -> None:

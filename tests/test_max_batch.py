@@ -358,7 +358,7 @@ def test_a_gpu_in_the_machine_is_meant_where_none_is_named(monkeypatch: pytest.M
     from vramcast.cli import max_batch as command
 
     monkeypatch.setattr(command.nvml, "gpu_states", lambda: [SimpleNamespace(name=name)] if name else [])
-    assert command.gpu_here() == expected
+    assert command.nvml.gpu_here() == expected
     assert command.can_confirm(None) == (name is not None)
     assert command.can_confirm("h200") == (expected == "h200")
     assert not command.can_confirm("a100-80gb")

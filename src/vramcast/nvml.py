@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from vramcast.errors import UsageError
+from vramcast.gpus import find_gpu
+
 
 @dataclass(frozen=True)
 class GpuState:
@@ -92,3 +95,12 @@ def _ecc(nvml: Any, handle: Any) -> bool | None:
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
+
+
+def gpu_here() -> str | None:
+    """The first GPU of this machine, if vramcast knows it by name."""
+    here = gpu_states()
+    try:
+        return find_gpu(here[0].name).name if here else None
+    except UsageError:
+        return None

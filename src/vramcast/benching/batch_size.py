@@ -8,7 +8,6 @@ from vramcast import nvml
 from vramcast.benching.records import Trial
 from vramcast.capacity import max_batch
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
-from vramcast.gpus import find_gpu
 
 WORKLOAD = "vramcast.benching.step_workload:build"
 SAFETY = 0.05  # left free where the largest batch is asked for: long runs fragment
@@ -17,7 +16,7 @@ SAFETY = 0.05  # left free where the largest batch is asked for: long runs fragm
 def with_batch_size(trial: Trial) -> Trial:
     """The trial with the batch that it will be trained with."""
     wanted = trial.protocol.batch_size
-    gpu = _gpu_here() if trial.device == "cuda" else None
+    gpu = nvml.gpu_here() if trial.device == "cuda" else None
     if wanted is None:
         if gpu is None:
             raise UsageError(
@@ -55,12 +54,3 @@ def _check_fits(trial: Trial, wanted: int, gpu: str) -> None:
             f"{trial.label} does not fit on {gpu} with the protocol's batch of {wanted} (predicted); {largest} fits.",
             f"Give a protocol file with batch_size = {largest} for all models, or the knob checkpointing=true if the model has it.",
         )
-
-
-def _gpu_here() -> str | None:
-    """The first GPU of this machine, if it is known by name."""
-    here = nvml.gpu_states()
-    try:
-        return find_gpu(here[0].name).name if here else None
-    except UsageError:
-        return None

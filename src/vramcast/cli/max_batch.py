@@ -32,7 +32,7 @@ def run(
     as_json: bool,
 ) -> int:
     knobs = split_assignments(assignments)
-    gpu = gpu or gpu_here()
+    gpu = gpu or nvml.gpu_here()
     with ExitStack() as stack:
         measure = None
         if confirm and can_confirm(gpu):
@@ -50,18 +50,9 @@ def can_confirm(gpu: str | None) -> bool:
     if gpu is None:
         return bool(nvml.gpu_states())  # one that is not known by name: its memory is given
     try:
-        return gpu_here() == find_gpu(gpu).name
+        return nvml.gpu_here() == find_gpu(gpu).name
     except UsageError:
         return False
-
-
-def gpu_here() -> str | None:
-    """The first GPU of this machine, if it is known by name."""
-    here = nvml.gpu_states()
-    try:
-        return find_gpu(here[0].name).name if here else None
-    except UsageError:
-        return None
 
 
 def _measure(prober: Prober, workload: str, knobs: dict[str, str], cap: Callable[[], int | None], allocator: str | None) -> Measure:

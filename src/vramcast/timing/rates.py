@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any
 
 from vramcast.records import VERSION, JsonRecord
 
@@ -31,14 +30,9 @@ class Rates(JsonRecord):
     num_kernels: int = 0  # how many measured kernels are behind it
     source: str = "calibrated"
     version: int = VERSION
-    notes: list[str] = field(default_factory=list)
 
 
 @cache
 def shipped() -> Rates:
     text = resources.files("vramcast.timing").joinpath("tables", TABLE).read_text()
     return Rates.from_json(text)
-
-
-def as_json(rates: dict[str, Any]) -> str:
-    return Rates(**rates).to_json()

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-PLAIN, STRIDED = 1, 3  # native/work.h: enum Access
+from vramcast.timing.works import PLAIN, STRIDED, TF32
+
 Sizes = tuple[int, int, int, int]
 NO_SIZES: Sizes = (0, 0, 0, 0)
 # questions and notes: nothing runs on the GPU
 WITHOUT_KERNEL = ("_fused_sdp_choice", "record_stream", "_use_miopen_ctc_loss", "_use_cudnn_ctc_loss", "_cudnn_rnn_flatten_weight")
 # c10::ScalarType
-TF32 = 1006  # as in native/work.h
 DTYPE_NUMBERS = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
 # where in the arguments is_causal is
 CAUSAL_ARGUMENT = {
