@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vramcast.allocator.replay import Replay, live_at, replay, timeline
+from vramcast.allocator.replay import Replay, history, live_at, replay, thinned
 from vramcast.allocator.settings import AllocatorSettings
 from vramcast.calibration.table import DEFAULT_KERNELS_BYTES, Calibration
 from vramcast.gpus import Gpu
 from vramcast.records import CATEGORIES, BatchSizePoint, LargeTensor, Prediction
 from vramcast.simulate.trace import Trace
+from vramcast.step_memory import alive_groups, rounded, step_memory
 from vramcast.timing.pipeline import forecast_step
 
 NUM_LARGEST = 10
@@ -80,6 +81,8 @@ def forecast(trace: Trace, budget: Budget, *, workload: str, knobs: dict[str, An
     shown = limited if limited.fits else free
     step = forecast_step(trace.works, budget.gpu) if budget.gpu and trace.works else None
     tokens = tokens_of_step(knobs)
+    moments = history(trace.events, trace.sizes, budget.settings, capacity if shown is not free else None)
+    peak = shown.allocated_peak_event
     return Prediction(
         workload=workload,
         knobs=knobs,
@@ -96,9 +99,15 @@ def forecast(trace: Trace, budget: Budget, *, workload: str, knobs: dict[str, An
         failed_allocation_bytes=limited.out_of_memory.requested_bytes if limited.out_of_memory else None,
         num_parameters=trace.num_parameters,
         breakdown_bytes=breakdown(trace, shown),
-        largest_tensors=largest_tensors(trace, shown.allocated_peak_event),
-        timeline=[list(point) for point in timeline(trace.events, trace.sizes, budget.settings)],
-        peak_phase=peak_phase(trace, shown.allocated_peak_event),
+        largest_tensors=largest_tensors(trace, peak),
+        timeline=[list(point) for point in thinned(moments)],
+        peak_phase=peak_phase(trace, peak),
+        step_memory=step_memory(
+            trace.events, trace.sizes, trace.categories, lambda number: _described(trace, number), peak_event=peak, history=moments
+        ),
+        alive_at_peak=alive_groups(
+            live_at(trace.events, peak), trace.sizes, trace.categories, lambda number: _described(trace, number)
+        ),
         step=step,
         step_seconds=step.seconds if step else None,
         step_seconds_reason="" if step else NO_TIME,
@@ -126,7 +135,7 @@ def breakdown(trace: Trace, shown: Replay) -> dict[str, int]:
     """Bytes per category when the most is allocated; what the allocator holds beyond that is cached. Sums to peak reserved."""
     sums: Counter[str] = Counter()
     for number in live_at(trace.events, shown.allocated_peak_event):
-        sums[trace.categories[number - 1]] += max(512, -(-trace.sizes[number - 1] // 512) * 512)
+        sums[trace.categories[number - 1]] += rounded(trace.sizes[number - 1])
     result = {category: sums.get(category, 0) for category in CATEGORIES}
     result["cached_unused"] = shown.peak_reserved_bytes - sum(sums.values())
     return result
@@ -134,7 +143,11 @@ def breakdown(trace: Trace, shown: Replay) -> dict[str, int]:
 
 def largest_tensors(trace: Trace, event: int) -> list[LargeTensor]:
     alive = sorted(live_at(trace.events, event), key=lambda number: -trace.sizes[number - 1])[:NUM_LARGEST]
-    return [_large_tensor(**asdict(trace.detail_of(number))) for number in alive]
+    return [_described(trace, number) for number in alive]
+
+
+def _described(trace: Trace, number: int) -> LargeTensor:
+    return _large_tensor(**asdict(trace.detail_of(number)))
 
 
 def _large_tensor(*, operator: str, node: str, shape: tuple[int, ...], **rest: Any) -> LargeTensor:

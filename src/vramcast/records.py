@@ -104,6 +104,29 @@ class LargeTensor:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepMemory:
+    """Memory through one step, event by event, thinned to some hundred points; the peak is among them as it is."""
+
+    phase: str  # "step 2", or "build"
+    num_events: int  # of the whole step
+    columns: list[str]  # of a point: "event" counted in the step, "allocated", where known "reserved", then categories
+    points: list[list[int]]
+    peak_point: int  # where most is allocated
+    tensors: list[LargeTensor]
+    changes: list[list[int]]  # of every point: the tensor's index and 1 where it was allocated, 0 where freed; [] where nothing was
+
+
+@dataclass(frozen=True, kw_only=True)
+class AliveGroup:
+    """Tensors of one category and module that are alive at the peak."""
+
+    category: str
+    module: str  # as far down as the record has room for; "" where it is not known
+    num_bytes: int
+    num_tensors: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepForecast:
     """The predicted time of one training step, once warm."""
 
@@ -147,6 +170,8 @@ class Prediction(JsonRecord):
     seconds: float
     uncalibrated_kernels: list[str] = field(default_factory=list)  # whose memory is an estimate; `vramcast calibrate` measures them
     step: StepForecast | None = None  # None where `step_seconds` is, for the same reason
+    step_memory: StepMemory | None = None  # of the step with the peak; None in records of earlier versions
+    alive_at_peak: list[AliveGroup] = field(default_factory=list)
     source: str = "predicted"
     version: int = VERSION
 

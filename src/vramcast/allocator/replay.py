@@ -128,21 +128,31 @@ def timeline(
     events: Sequence[int], sizes: Sequence[int], settings: AllocatorSettings | None = None, points: int = 200
 ) -> list[tuple[int, int, int]]:
     """At most `points` of (event index, allocated bytes, reserved bytes), among them the first maximum of each."""
-    history = list(_history(events, sizes, settings or AllocatorSettings()))
-    if len(history) <= points:
-        return history
+    return thinned(history(events, sizes, settings), points)
+
+
+def history(
+    events: Sequence[int], sizes: Sequence[int], settings: AllocatorSettings | None = None, capacity_bytes: int | None = None
+) -> list[tuple[int, int, int]]:
+    """(event index, allocated bytes, reserved bytes) after every event; `capacity_bytes` must be enough for all of them."""
+    return list(_history(events, sizes, CachingAllocator(settings or AllocatorSettings(), capacity_bytes)))
+
+
+def thinned(whole: list[tuple[int, int, int]], points: int = 200) -> list[tuple[int, int, int]]:
+    """Of a history at most `points`, among them the first maximum of each."""
+    if len(whole) <= points:
+        return whole
     num_stretches = max(points // 2, 1)  # each stretch may keep two points
-    bounds = [len(history) * index // num_stretches for index in range(num_stretches + 1)]
+    bounds = [len(whole) * index // num_stretches for index in range(num_stretches + 1)]
     kept: set[tuple[int, int, int]] = set()
     for begin, end in pairwise(bounds):
-        stretch = history[begin:end]
+        stretch = whole[begin:end]
         kept.add(max(stretch, key=lambda point: point[1]))
         kept.add(max(stretch, key=lambda point: point[2]))
     return sorted(kept)
 
 
-def _history(events: Sequence[int], sizes: Sequence[int], settings: AllocatorSettings) -> Iterator[tuple[int, int, int]]:
-    allocator = CachingAllocator(settings)
+def _history(events: Sequence[int], sizes: Sequence[int], allocator: CachingAllocator) -> Iterator[tuple[int, int, int]]:
     for event_index, event in enumerate(events):
         if event > 0:
             allocator.malloc(event, sizes[event - 1])

@@ -16,7 +16,7 @@ from vramcast.planning import document_001
 from vramcast.planning.curriculum import SPLIT, as_yaml, in_sequence, totals
 from vramcast.planning.order import LENGTHS_ADVICE, Order, check_order
 from vramcast.planning.records import DocumentComparison, GpuPlan, Plan
-from vramcast.planning.stages import make_stage
+from vramcast.planning.stages import make_stage, reserved_law
 from vramcast.records import BatchSizePoint
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate_all
@@ -161,7 +161,8 @@ def _gpu_plan(order: Order, gpu: str | None, answers: Sequence[Mapping[str, Any]
     if all(stage.fits for stage in stages):
         stages = in_sequence(stages, order.tokens)
     limits = sorted({text for answer in answers for text in answer["limits"]})
-    return GpuPlan(gpu=gpu, capacity_bytes=capacity, limit_bytes=limit, stages=stages, limits=limits, **totals(stages))
+    law = reserved_law({stage["seq_len"]: stage["points"] for stage in found})
+    return GpuPlan(gpu=gpu, capacity_bytes=capacity, limit_bytes=limit, stages=stages, limits=limits, law=law, **totals(stages))
 
 
 def _why_no_time(gpus: Sequence[GpuPlan]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from vramcast.fitting import MemoryFit
 from vramcast.records import VERSION, JsonRecord, LargeTensor
 
 
@@ -47,6 +48,7 @@ class GpuPlan:
     total_tokens: int | None
     total_hours: float | None
     limits: list[str] = field(default_factory=list)
+    law: MemoryFit | None = None  # of reserved memory, over every size that was simulated; None where those are too few
 
     @property
     def complete(self) -> bool:

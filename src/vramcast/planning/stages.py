@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vramcast.fitting import MemoryFit, Point, fit
 from vramcast.planning.records import Stage
 from vramcast.records import BatchSizePoint, LargeTensor
 from vramcast.units import format_bytes
 
 WORTH_IT = 1.05  # times the throughput: from here on twice the batch would be worth having
 SECONDS_PER_HOUR = 3600.0
+FEWEST_FOR_A_LAW = 4  # as many terms as there can be, and one to tell whether they are right
 
 
 def make_stage(found: Mapping[str, Any], *, capacity_bytes: int, limit_bytes: int, tokens_per_step: int | None, tokens: int) -> Stage:
@@ -61,6 +63,21 @@ def gain_of_doubling(point: BatchSizePoint, points: Sequence[BatchSizePoint]) ->
     assert other.step_seconds is not None
     slope = max(0.0, (point.step_seconds - other.step_seconds) / (point.batch_size - other.batch_size))
     return 2 * point.step_seconds / (point.step_seconds + slope * point.batch_size)
+
+
+def reserved_law(points: Mapping[int, Sequence[Mapping[str, Any]]]) -> MemoryFit | None:
+    """Reserved memory as a polynomial of batch size and length, through every size that was simulated; `points` by length."""
+    runs = [
+        Point(
+            name=f"batch {point['batch_size']}, length {seq_len}",
+            knobs={"batch_size": point["batch_size"], "seq_len": seq_len},
+            allocated_bytes=point["peak_reserved_bytes"],  # the law is of what is reserved: there is nothing on top of it
+            reserved_bytes=point["peak_reserved_bytes"],
+        )
+        for seq_len, sizes in points.items()
+        for point in sizes
+    ]
+    return fit(runs)[0] if len(runs) >= FEWEST_FOR_A_LAW else None
 
 
 def what_binds(point: BatchSizePoint, limited_by_memory: bool, gain: float | None) -> str | None:
