@@ -19,6 +19,7 @@ WITH_TORCH = (
     *("simulate", "suites.workloads", "suites.peers", "calibration.measure"),
     *("probing.zygote", "probing.on_gpu", "probing.on_cpu", "probing.redirect", "probing.history"),
     *("benching.worker", "benching.trainer", "benching.models", "benching.prefetch", "benching.meters", "benching.step_workload"),
+    *("benching.checkpoints",),
 )
 MOST_LINES = 400
 

@@ -78,6 +78,28 @@ def test_an_interrupted_run_goes_on_to_the_losses_of_an_uninterrupted_one(
     assert TrialFolder(folder).steps().losses == whole.losses
 
 
+def test_blocks_that_are_written_while_the_next_one_runs_are_the_same(
+    make_trial: MakeTrial, data: Path, tmp_path: Path, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is how it is done on a GPU: resumed, diverged, and ended by the clock."""
+    at_once = train(make_trial(), data, tmp_path / "at once")
+    monkeypatch.setitem(trainer.BLOCKS_BEHIND, "cpu", 1)
+    with pytest.raises(Interrupted):
+        train(make_trial(), data, tmp_path / "behind", tell=stop_at(15), checkpoint_seconds=0.001)
+    behind = train(make_trial(), data, tmp_path / "behind")
+    assert behind.resumed_at_steps
+    assert behind.losses == at_once.losses
+    assert train(make_trial("diverging"), data, tmp_path / "diverging").losses == [None] * 4
+    timed = train(make_trial(protocol=replace(protocol, steps=None, seconds=0.2)), data, tmp_path / "timed")
+    assert 0.2 <= timed.training_seconds < 2
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "run" / ".checkpoint.pt.new").mkdir(parents=True)
+    with pytest.raises(EnvironmentProblem, match="checkpoint .* cannot be written"):
+        train(make_trial(), data, tmp_path / "run", checkpoint_seconds=1e-9)
+
+
 def test_a_damaged_checkpoint_or_one_without_its_steps_begins_again(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
     whole = train(make_trial(), data, tmp_path / "whole")
     for damaged in ("checkpoint.pt", "steps.jsonl"):

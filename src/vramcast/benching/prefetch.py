@@ -42,7 +42,8 @@ class Batches:
         self.wait_seconds += time.perf_counter() - started
         if isinstance(batch, BaseException):
             raise batch
-        # an eighth of the bytes travel to the GPU this way, and from pinned memory nobody waits for them
+        # An eighth of the bytes travel to the GPU this way, and from pinned memory nobody waits for them. torch's allocator of pinned
+        # memory gives the buffer to another batch only once the copy is done.
         return batch.to(self._device, non_blocking=True).long()
 
     def _fill(self) -> None:

@@ -8,29 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import pickle
 import random
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vramcast.benching.checkpoints import Checkpoints, State, load
 from vramcast.benching.data import Corpus
-from vramcast.benching.meters import meter_for
+from vramcast.benching.meters import Meter, memory_kind, meter_for
 from vramcast.benching.models import build_model, count_parameters, make_optimizer, next_byte_loss
 from vramcast.benching.prefetch import Batches
 from vramcast.benching.records import TrainedRun, Trial, last_mean
 from vramcast.benching.trial_folder import Steps, TrialFolder
-from vramcast.errors import EnvironmentProblem
 
 BLOCK_SECONDS = 1.0  # between two fetches of losses
 MOST_BLOCK_STEPS = 100
+BLOCKS_BEHIND = {"cuda": 1, "cpu": 0}  # a GPU works on one while this process writes down the one before
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -64,41 +63,42 @@ class Training:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
-    def save(self, path: Path, step: int, resumed_at_steps: list[int]) -> None:
-        """The old checkpoint or the new one is there at every moment. Not through memory: it may be as large as the GPU's."""
-        state = {
-            "step": step,
-            "resumed_at_steps": resumed_at_steps,
+    def state(self) -> State:
+        return {
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "random": torch.get_rng_state(),
             "gpu_random": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
         }
-        temporary = path.with_name(f".{path.name}.new")
-        try:
-            with open(temporary, "wb") as file:
-                torch.save(state, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except OSError as problem:
-            what = f"The checkpoint {path} cannot be written: {problem.strerror or problem}."
-            raise EnvironmentProblem(what, "Make room and start the same bench again: it goes on from its last checkpoint.") from None
 
-    def load(self, path: Path) -> tuple[int, list[int]]:
-        """The step after which it was saved, and those at which the run had been resumed before; step 0 where there is none to use."""
-        if not path.exists():
-            return 0, []
-        try:
-            state = torch.load(path, map_location=self.device, weights_only=True)
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError):
-            return 0, []  # it was damaged on disk: from the beginning, to the same losses
+    def restore(self, state: State) -> None:
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["random"].cpu())
+        torch.set_rng_state(state["random"])
         if state["gpu_random"] is not None:
-            torch.cuda.set_rng_state(state["gpu_random"].cpu(), self.device)
-        return state["step"], state["resumed_at_steps"]
+            torch.cuda.set_rng_state(state["gpu_random"], self.device)
+
+
+class Block:
+    """Steps that have been started. Their losses are on their way to the host, and nothing waits for them until `finish`."""
+
+    def __init__(self, losses: list[Tensor], meter: Meter, began: float, data_wait_seconds: float) -> None:
+        self.began = began  # by this process's clock
+        self._meter, self._data_wait_seconds = meter, data_wait_seconds
+        values = torch.stack(losses).float()
+        self._values = torch.empty_like(values, device="cpu", pin_memory=values.is_cuda)
+        self._values.copy_(values, non_blocking=True)
+        self._arrived = torch.cuda.current_stream(values.device).record_event() if values.is_cuda else None
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def finish(self) -> Steps:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        seconds, memory = self._meter.finish()
+        finite = [value if math.isfinite(value) else None for value in self._values.tolist()]
+        return Steps(finite, seconds, memory, self._data_wait_seconds)
 
 
 @dataclass
@@ -111,28 +111,45 @@ class Trainer:
     tell: Tell
 
     def run(self) -> TrainedRun:
-        self.corpus.check_window(self._window_bytes)
-        training, done, resumed = self._prepare()
-        meter = meter_for(training.device)
-        saved = time.monotonic()
-        with Batches(self._batch, len(done), training.device) as batches:
-            while not self._ended(done):
-                block = self._block(training, batches, meter, done)
-                self.folder.add_steps(len(done), block)
-                done.add(block)
-                self._report(done, block)
-                if time.monotonic() - saved >= self.checkpoint_seconds and not self._ended(done):
-                    training.save(self.folder.checkpoint, len(done), resumed)
-                    saved = time.monotonic()
+        training, done, resumed = self.prepare()
+        self.train(training, done, resumed)
         return TrainedRun(
             trial=self.trial,
             outcome="diverged" if None in done.losses else "ok",
             environment=self.environment,
             parameters=count_parameters(training.model),
-            memory_kind=meter.memory_kind,
+            memory_kind=memory_kind(training.device),
             resumed_at_steps=resumed,
             **vars(done),
         )
+
+    def prepare(self) -> tuple[Training, Steps, list[int]]:
+        """As an interrupted run of the trial left it; and the steps at which it was resumed."""
+        self.corpus.check_window(self._window_bytes)
+        training = Training(self.trial)
+        state = load(self.folder.checkpoint)
+        done = self.folder.steps(most=state["step"]) if state else Steps()
+        if state is None or len(done) != state["step"]:  # a checkpoint without its steps is of no use
+            self.folder.keep_steps(Steps())
+            return training, Steps(), []
+        training.restore(state)
+        self.folder.keep_steps(done)
+        return training, done, [*state["resumed_at_steps"], len(done)]
+
+    def train(self, training: Training, done: Steps, resumed: list[int]) -> None:
+        """To the end of the protocol; `done` gets the steps."""
+        blocks: deque[Block] = deque()  # started and not yet looked at
+        saved = time.monotonic()
+        with Checkpoints(self.folder.checkpoint) as checkpoints, Batches(self._batch, len(done), training.device) as batches:
+            while not self._ended(done):
+                blocks.append(self._block(training, batches, *_reached(done, blocks)))
+                is_due = time.monotonic() - saved >= self.checkpoint_seconds
+                is_last = is_due or self._reaches_end(*_reached(done, blocks))
+                while len(blocks) > (0 if is_last else BLOCKS_BEHIND[training.device.type]) and not self._ended(done):
+                    self._take(blocks.popleft(), done)
+                if is_due and not self._ended(done):
+                    checkpoints.save({"step": len(done), "resumed_at_steps": resumed, **training.state()})
+                    saved = time.monotonic()
 
     @property
     def _window_bytes(self) -> int:
@@ -147,42 +164,33 @@ class Trainer:
             respect_documents=self.trial.protocol.respect_documents,
         )
 
-    def _prepare(self) -> tuple[Training, Steps, list[int]]:
-        """As an interrupted run of the trial left it; and the steps at which it was resumed."""
-        training = Training(self.trial)
-        step, resumed = training.load(self.folder.checkpoint)
-        done = self.folder.steps(most=step)
-        if len(done) != step:  # a checkpoint without its steps is of no use
-            training, done, step = Training(self.trial), Steps(), 0
-        self.folder.keep_steps(done)
-        return training, done, [*resumed, step] if step else []
-
-    def _block(self, training: Training, batches: Batches, meter: Any, done: Steps) -> Steps:
+    def _block(self, training: Training, batches: Batches, steps_before: int, seconds_before: float) -> Block:
         """Steps until it is time to look at them: nothing in here waits for the GPU."""
-        started, waited = time.perf_counter(), batches.wait_seconds
+        began, waited = time.perf_counter(), batches.wait_seconds
         losses: list[Tensor] = []
-        meter.start()
-        while not losses or (not self._is_full(len(losses), time.perf_counter() - started, done)):
+        meter = meter_for(training.device)
+        while not losses or not self._is_full(len(losses), time.perf_counter() - began, steps_before, seconds_before):
             losses.append(training.step(batches.next()))
             meter.after_step()
-        values = torch.stack(losses).float().tolist()
-        seconds, memory = meter.finish()
-        finite = [value if math.isfinite(value) else None for value in values]
-        return Steps(finite, seconds, memory, batches.wait_seconds - waited)
+        return Block(losses, meter, began, batches.wait_seconds - waited)
 
-    def _is_full(self, steps: int, seconds: float, done: Steps) -> bool:
-        protocol = self.trial.protocol
-        if protocol.steps is not None and len(done) + steps >= protocol.steps:
-            return True
-        if protocol.seconds is not None and done.seconds + seconds >= protocol.seconds:
+    def _is_full(self, steps: int, seconds: float, steps_before: int, seconds_before: float) -> bool:
+        if self._reaches_end(steps_before + steps, seconds_before + seconds):
             return True
         return steps >= MOST_BLOCK_STEPS or seconds >= min(BLOCK_SECONDS, self.checkpoint_seconds)
 
-    def _ended(self, done: Steps) -> bool:
+    def _reaches_end(self, steps: int, seconds: float) -> bool:
         protocol = self.trial.protocol
-        if done.losses and None in done.losses[-MOST_BLOCK_STEPS:]:
-            return True
-        return len(done) >= protocol.steps if protocol.steps is not None else done.seconds >= (protocol.seconds or 0.0)
+        return steps >= protocol.steps if protocol.steps is not None else seconds >= (protocol.seconds or 0.0)
+
+    def _take(self, block: Block, done: Steps) -> None:
+        steps = block.finish()
+        self.folder.add_steps(len(done), steps)
+        done.add(steps)
+        self._report(done, steps)
+
+    def _ended(self, done: Steps) -> bool:
+        return None in done.losses[-MOST_BLOCK_STEPS:] or self._reaches_end(len(done), done.seconds)
 
     def _report(self, done: Steps, block: Steps) -> None:
         protocol = self.trial.protocol
@@ -199,3 +207,9 @@ class Trainer:
                 "seconds_left": max(0.0, left),
             }
         )
+
+
+def _reached(done: Steps, blocks: Sequence[Block]) -> tuple[int, float]:
+    """How many steps and seconds it has been; of steps that are not finished, by this process's clock."""
+    running = time.perf_counter() - blocks[0].began if blocks else 0.0
+    return len(done) + sum(map(len, blocks)), done.seconds + running
