@@ -28,7 +28,7 @@ SLOWEST, FASTEST = 0.99, 0.8
 
 
 class E10Layer(nn.Module):
-    def __init__(self, dim: int, expansion: float = 1.0, banks: int = 4, recurrence: Recurrence = "plain") -> None:
+    def __init__(self, dim: int, expansion: float = 1.0, banks: int = 4, recurrence: Recurrence = "auto") -> None:
         super().__init__()
         inner = int(dim * expansion)
         check_positive(inner=inner, banks=banks)
@@ -56,10 +56,27 @@ class E10Layer(nn.Module):
 
 
 def make_model(
-    *, dim: int = 960, depth: int = 6, expansion: float = 1.0, banks: int = 4, checkpointing: bool = False, recurrence: Recurrence = "plain"
+    *,
+    dim: int = 960,
+    depth: int = 6,
+    expansion: float = 1.0,
+    banks: int = 4,
+    checkpointing: bool = False,
+    checkpoint_every: int = 1,
+    stochastic_depth: float = 0.0,
+    loss_chunks: int = 1,
+    recurrence: Recurrence = "auto",
 ) -> LadderLM:
     """E10, an Elman network on bytes with memory banks that fade at different rates."""
-    return LadderLM(dim, depth, lambda: E10Layer(dim, expansion, banks, recurrence), checkpointing=checkpointing)
+    return LadderLM(
+        dim,
+        depth,
+        lambda: E10Layer(dim, expansion, banks, recurrence),
+        checkpointing=checkpointing,
+        checkpoint_every=checkpoint_every,
+        stochastic_depth=stochastic_depth,
+        loss_chunks=loss_chunks,
+    )
 
 
 build = workload(make_model)

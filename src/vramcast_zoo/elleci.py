@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vramcast_zoo.attention import Attention, causal_attention, join_heads, rotary_angles, rotate, split_heads
-from vramcast_zoo.language_model import LanguageModel, check_divides, check_length, check_positive, init_normal, run_blocks
+from vramcast_zoo.language_model import LanguageModel, check_divides, check_length, check_positive, init_normal
 from vramcast_zoo.training import workload
 
 MAMBA_HEADS, STATE, CHUNK = 8, 16, 32
@@ -192,10 +192,16 @@ class Elleci(LanguageModel):
         router: bool = False,
         attention: Attention = "auto",
         checkpointing: bool = True,
+        checkpoint_every: int = 1,
+        stochastic_depth: float = 0.0,
+        loss_chunks: int = 1,
     ) -> None:
         super().__init__()
         check_positive(dim=dim, depth=depth, vocabulary=vocabulary, positions=positions)
-        self.vocabulary, self.longest, self.checkpointing = vocabulary, positions, checkpointing
+        self.vocabulary, self.longest = vocabulary, positions
+        self.set_options(
+            checkpointing=checkpointing, checkpoint_every=checkpoint_every, stochastic_depth=stochastic_depth, loss_chunks=loss_chunks
+        )
         self.embedding, self.position = nn.Embedding(vocabulary, dim), nn.Embedding(positions, dim)
         heads = dim // HEAD_DIM if heads is None else heads
         self.router = TwoPathRouter(dim, heads, attention) if router else None
@@ -210,18 +216,28 @@ class Elleci(LanguageModel):
         return self.logits_and_slow_share(tokens)[0]
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        logits, slow_share = self.logits_and_slow_share(tokens)
-        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        if self.loss_chunks > 1:
+            features, slow_share = self.features_and_slow_share(tokens)
+            loss = self.chunked_loss(features, targets)
+        else:
+            logits, slow_share = self.logits_and_slow_share(tokens)
+            loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         return loss if slow_share is None else loss + SLOW_SHARE_WEIGHT * (slow_share - SLOW_SHARE).square()
 
     def logits_and_slow_share(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+        features, slow_share = self.features_and_slow_share(tokens)
+        return self.head(features), slow_share
+
+    def features_and_slow_share(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
         check_length(tokens.shape[1], self.longest)
         x = self.embedding(tokens) + self.position(torch.arange(tokens.shape[1], device=tokens.device))
         slow_share = None
         if self.router is not None:
             x, slow_share = self.router(x)
-        x = run_blocks(self.blocks, x, checkpointing=self.checkpointing)
-        return self.head(self.norm(x)), slow_share
+        return self.norm(self.through_blocks(self.blocks, x)), slow_share
+
+    def head_matrices(self) -> tuple[Tensor, ...]:
+        return (self.head.weight,)
 
 
 make_model = Elleci

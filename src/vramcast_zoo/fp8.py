@@ -63,4 +63,16 @@ class Fp8Linear(nn.Linear):
         if flat.shape[0] % MULTIPLE:  # the gradient of the weight sums over the rows
             raise ValueError(f"a product in 8 bits needs batch_size · seq_len to be a multiple of {MULTIPLE}, not {flat.shape[0]}")
         y = _Product.apply(flat, self.weight.to(x.dtype))
+        if self.bias is not None:
+            y = y + self.bias.to(y.dtype)
         return y.unflatten(0, x.shape[:-1])
+
+
+def multiply_in_fp8(model: nn.Module) -> None:
+    """The plain linear layers inside the blocks, where their widths are what the kernels take; embeddings and head stay as they are."""
+    blocks = getattr(model, "blocks", None)
+    if not isinstance(blocks, nn.Module):
+        raise ValueError(f"precision='amp-fp8' multiplies in 8 bits inside the blocks of a model, and {type(model).__name__} has none")
+    for module in blocks.modules():
+        if type(module) is nn.Linear and module.in_features % MULTIPLE == 0 and module.out_features % MULTIPLE == 0:
+            module.__class__ = Fp8Linear  # the same weights

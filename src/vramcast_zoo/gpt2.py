@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vramcast_zoo.attention import Attention, causal_attention, join_heads, split_heads
-from vramcast_zoo.language_model import LanguageModel, check_divides, check_length, check_positive, init_normal, run_blocks
+from vramcast_zoo.language_model import LanguageModel, check_divides, check_length, check_positive, init_normal
 from vramcast_zoo.training import workload
 
 HEAD_DIM = 64  # unless heads are given
@@ -48,10 +48,16 @@ class GPT2(LanguageModel):
         positions: int = 1024,
         attention: Attention = "auto",
         checkpointing: bool = False,
+        checkpoint_every: int = 1,
+        stochastic_depth: float = 0.0,
+        loss_chunks: int = 1,
     ) -> None:
         super().__init__()
         check_positive(dim=dim, depth=depth, vocabulary=vocabulary, positions=positions)
-        self.vocabulary, self.longest, self.checkpointing = vocabulary, positions, checkpointing
+        self.vocabulary, self.longest = vocabulary, positions
+        self.set_options(
+            checkpointing=checkpointing, checkpoint_every=checkpoint_every, stochastic_depth=stochastic_depth, loss_chunks=loss_chunks
+        )
         self.embedding, self.position = nn.Embedding(vocabulary, dim), nn.Embedding(positions, dim)
         heads = dim // HEAD_DIM if heads is None else heads
         self.blocks = nn.ModuleList(Block(dim, heads, attention) for _ in range(depth))
@@ -62,10 +68,15 @@ class GPT2(LanguageModel):
                 nn.init.normal_(weight, std=0.02 / math.sqrt(2 * depth))
 
     def forward(self, tokens: Tensor) -> Tensor:
+        return F.linear(self.features(tokens), self.embedding.weight)
+
+    def features(self, tokens: Tensor) -> Tensor:
         check_length(tokens.shape[1], self.longest)
         x = self.embedding(tokens) + self.position(torch.arange(tokens.shape[1], device=tokens.device))
-        x = run_blocks(self.blocks, x, checkpointing=self.checkpointing)
-        return F.linear(self.norm(x), self.embedding.weight)
+        return self.norm(self.through_blocks(self.blocks, x))
+
+    def head_matrices(self) -> tuple[Tensor, ...]:
+        return (self.embedding.weight,)
 
 
 make_model = GPT2

@@ -10,12 +10,13 @@ There is no feed-forward block and no state is carried from one batch to the nex
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vramcast_zoo.language_model import LanguageModel, check_positive, run_blocks
+from vramcast_zoo.language_model import LanguageModel, check_positive
 
 VOCABULARY = 256
 POWER_ITERATIONS = 3
@@ -25,32 +26,39 @@ SPECTRAL_NORM = 0.99
 class LadderLM(LanguageModel):
     vocabulary = VOCABULARY
 
-    def __init__(
-        self, dim: int, depth: int, make_layer: Callable[[], nn.Module], *, time_first: bool = True, checkpointing: bool = False
-    ) -> None:
+    def __init__(self, dim: int, depth: int, make_layer: Callable[[], nn.Module], *, time_first: bool = True, **options: Any) -> None:
         super().__init__()
         check_positive(dim=dim, depth=depth)
-        self.time_first, self.checkpointing = time_first, checkpointing
+        self.time_first = time_first
+        self.set_options(**options)
         self.embedding = nn.Embedding(VOCABULARY, dim)
         self.blocks = nn.ModuleList(PreNorm(dim, make_layer()) for _ in range(depth))
         self.norm = nn.LayerNorm(dim)
         nn.init.normal_(self.embedding.weight, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:
+        logits = F.linear(self.features(tokens), self.embedding.weight)
+        return logits.transpose(0, 1) if self.time_first else logits
+
+    def features(self, tokens: Tensor) -> Tensor:
+        """With time first, where the model works that way."""
         # Once a step and outside the blocks: a checkpointed block runs twice and must see the same vectors both times.
         for module in self.modules():
             if isinstance(module, SpectrallyNormalised):
                 module.iterate()
         # A recurrent layer works on one moment of all samples at a time: with time first that is one piece of memory.
         x = self.embedding(tokens.t() if self.time_first else tokens)
-        x = run_blocks(self.blocks, x, checkpointing=self.checkpointing)
-        logits = F.linear(self.norm(x), self.embedding.weight)
-        return logits.transpose(0, 1) if self.time_first else logits
+        return self.norm(self.through_blocks(self.blocks, x))
+
+    def head_matrices(self) -> tuple[Tensor, ...]:
+        return (self.embedding.weight,)
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
         if not self.time_first:
             return super().loss(tokens, targets)
         # The mean does not depend on the order, and the logits need not be copied into another one.
+        if self.loss_chunks > 1:
+            return self.chunked_loss(self.features(tokens), targets.t())
         return F.cross_entropy(self(tokens).transpose(0, 1).flatten(0, 1), targets.t().flatten())
 
 

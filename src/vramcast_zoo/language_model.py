@@ -21,10 +21,37 @@ class LanguageModel(nn.Module):
 
     vocabulary: int
     longest: int | None = None
+    loss_chunks = 1
+
+    def set_options(
+        self, *, checkpointing: bool = False, checkpoint_every: int = 1, stochastic_depth: float = 0.0, loss_chunks: int = 1
+    ) -> None:
+        """What a model does with its blocks and its loss; see run_blocks and chunked_cross_entropy."""
+        check_positive(checkpoint_every=checkpoint_every, loss_chunks=loss_chunks)
+        if not 0 <= stochastic_depth < 1:
+            raise ValueError(f"stochastic_depth={stochastic_depth} is no probability below 1")
+        self.checkpointing, self.checkpoint_every = checkpointing, checkpoint_every
+        self.stochastic_depth, self.loss_chunks = stochastic_depth, loss_chunks
+
+    def through_blocks(self, blocks: Iterable[nn.Module], x: Tensor, *extra: Tensor) -> Tensor:
+        skipped = self.stochastic_depth if self.training else 0.0
+        return run_blocks(blocks, x, *extra, checkpointing=self.checkpointing, every=self.checkpoint_every, skipped=skipped)
+
+    def features(self, tokens: Tensor) -> Tensor:
+        """What the head turns into logits: asked for by models whose loss can be taken in chunks."""
+        raise NotImplementedError
+
+    def head_matrices(self) -> tuple[Tensor, ...]:
+        raise NotImplementedError
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        if self.loss_chunks > 1:
+            return self.chunked_loss(self.features(tokens), targets)
         logits = self(tokens)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    def chunked_loss(self, features: Tensor, targets: Tensor) -> Tensor:
+        return chunked_cross_entropy(logits_of, features.flatten(0, 1), targets.flatten(), self.head_matrices(), self.loss_chunks)
 
     def random_batch(self, batch_size: int, seq_len: int, device: str) -> tuple[Tensor, Tensor]:
         return shifted(torch.randint(self.vocabulary, (batch_size, seq_len + 1), device=device))
@@ -33,6 +60,12 @@ class LanguageModel(nn.Module):
 def shifted(tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Inputs and targets from windows of one token more than the length: target t is input t + 1."""
     return tokens[:, :-1], tokens[:, 1:]
+
+
+def logits_of(x: Tensor, *matrices: Tensor) -> Tensor:
+    for matrix in matrices:
+        x = F.linear(x, matrix)
+    return x
 
 
 def chunked_cross_entropy(
@@ -51,9 +84,15 @@ def chunked_cross_entropy(
     return torch.stack(sums).sum() / len(targets)
 
 
-def run_blocks(blocks: Iterable[nn.Module], x: Tensor, *extra: Tensor, checkpointing: bool) -> Tensor:
-    for block in blocks:
-        x = checkpoint(block, x, *extra, use_reentrant=False) if checkpointing else block(x, *extra)
+def run_blocks(blocks: Iterable[nn.Module], x: Tensor, *extra: Tensor, checkpointing: bool, every: int = 1, skipped: float = 0.0) -> Tensor:
+    """One after the other. `every`: of so many blocks one is checkpointed. `skipped`: the probability with which a step leaves a block
+    out, as if it had added nothing; what the others add is made larger, so that the mean stays (stochastic depth)."""
+    for index, block in enumerate(blocks):
+        if skipped and torch.rand(()).item() < skipped:  # drawn on the CPU: nothing is waited for
+            continue
+        again = checkpointing and index % every == 0
+        result = checkpoint(block, x, *extra, use_reentrant=False) if again else block(x, *extra)
+        x = x + (result - x) / (1 - skipped) if skipped else result
     return x
 
 

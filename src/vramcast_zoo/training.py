@@ -15,13 +15,16 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from vramcast_zoo.fp8 import multiply_in_fp8
+from vramcast_zoo.graphs import captured
 from vramcast_zoo.language_model import check_length
+from vramcast_zoo.optimizers import OptimizerName, make_optimizer, update_in_backward
 
-Precision = Literal["fp32", "bf16", "amp-bf16", "amp-fp16"]  # "bf16": weights, gradients and optimizer state too; "amp-": weights stay fp32
-OptimizerName = Literal["adamw", "adamw-fused", "sgd", "schedulefree"]
+# "bf16": weights, gradients and optimizer state too; "amp-": weights stay fp32; "amp-fp8": products inside the blocks in 8 bits
+Precision = Literal["fp32", "bf16", "amp-bf16", "amp-fp16", "amp-fp8"]
+CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 Step = Callable[[], Tensor]
 DEVICE = "cuda"
-WEIGHT_DECAY = 0.1
 
 
 class Trainable(Protocol):
@@ -46,14 +49,24 @@ def train(
     lr: float = 3e-4,
     clip: float = 1.0,
     compile: bool = False,
+    compile_mode: CompileMode = "default",
+    compile_dynamic: bool | None = None,
+    cuda_graphs: bool = False,
+    optimizer_in_backward: bool = False,
     seed: int = 42,
 ) -> Step:
-    """One training step on random data: memory and speed do not depend on what the data says. `clip=0` clips no gradients."""
+    """One training step on random data: memory and speed do not depend on what the data says. `clip=0` clips no gradients.
+
+    `cuda_graphs` captures the whole step in a graph. `optimizer_in_backward` updates a weight when its gradient is there, and
+    cannot clip: the norm is that of all gradients.
+    """
     torch.manual_seed(seed)
     with torch.device(DEVICE):  # makes the weights on the GPU, not on the CPU first
         model = make_model()
     if precision == "bf16":
         model.to(torch.bfloat16)
+    if precision == "amp-fp8":
+        multiply_in_fp8(model)
     trainable = typing.cast(Trainable, model)
     check_length(seq_len, trainable.longest)
     return training_step(
@@ -64,6 +77,10 @@ def train(
         lr=lr,
         clip=clip,
         compile=compile,
+        compile_mode=compile_mode,
+        compile_dynamic=compile_dynamic,
+        cuda_graphs=cuda_graphs,
+        optimizer_in_backward=optimizer_in_backward,
         device=DEVICE,
     )
 
@@ -77,18 +94,34 @@ def training_step(
     lr: float,
     clip: float,
     compile: bool = False,
+    compile_mode: CompileMode = "default",
+    compile_dynamic: bool | None = None,
+    cuda_graphs: bool = False,
+    optimizer_in_backward: bool = False,
     device: str = DEVICE,
 ) -> Step:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    update = make_optimizer(optimizer, trained, lr)
-    loss_of = torch.compile(model.loss) if compile else model.loss
+    loss_of = torch.compile(model.loss, mode=compile_mode, dynamic=compile_dynamic) if compile else model.loss
+
+    def loss_of_next() -> Tensor:
+        with autocast(precision, device):
+            return loss_of(*next_batch())
+
+    if optimizer_in_backward:
+        _check_in_backward(precision, clip, cuda_graphs)
+        update_in_backward(optimizer, trained, lr)
+        return _backward_only(loss_of_next)
+    if cuda_graphs and getattr(model, "stochastic_depth", 0.0):
+        raise ValueError(
+            "cuda_graphs=True repeats one step: stochastic_depth would leave out the same blocks for ever. Give one of the two."
+        )
+    update = make_optimizer(optimizer, trained, lr, in_a_graph=cuda_graphs)
     # Gradients of half precision vanish below 6e-8 unless the loss is scaled up first.
     scaler = torch.amp.GradScaler(device, enabled=precision == "amp-fp16")
 
     def step() -> Tensor:
         update.zero_grad(set_to_none=True)
-        with autocast(precision, device):
-            loss = loss_of(*next_batch())
+        loss = loss_of_next()
         scaler.scale(loss).backward()
         if clip:
             scaler.unscale_(update)
@@ -97,31 +130,32 @@ def training_step(
         scaler.update()
         return loss.detach()
 
+    return captured(step, typing.cast(nn.Module, model)) if cuda_graphs else step
+
+
+def _backward_only(loss_of_next: Callable[[], Tensor]) -> Step:
+    def step() -> Tensor:
+        loss = loss_of_next()
+        loss.backward()
+        return loss.detach()
+
     return step
+
+
+def _check_in_backward(precision: Precision, clip: float, cuda_graphs: bool) -> None:
+    for given, knob, instead in (
+        (clip, f"clip={clip:g}: the norm of all gradients is known only after the backward pass", "clip=0"),
+        (precision == "amp-fp16", "precision='amp-fp16': a scaled loss is judged by all gradients", "another precision"),
+        (cuda_graphs, "cuda_graphs=True: every weight's optimizer counts its steps on the host", "cuda_graphs=False"),
+    ):
+        if given:
+            raise ValueError(f"optimizer_in_backward=True cannot be had with {knob}. Give {instead}.")
 
 
 def autocast(precision: Precision, device: str) -> AbstractContextManager[Any]:
     if not precision.startswith("amp-"):
         return nullcontext()
     return torch.autocast(device, dtype=torch.float16 if precision == "amp-fp16" else torch.bfloat16)
-
-
-def make_optimizer(name: OptimizerName, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-    if name == "sgd":
-        return torch.optim.SGD(parameters, lr=lr, momentum=0.9)
-    if name == "schedulefree":
-        return _schedulefree(parameters, lr)
-    return torch.optim.AdamW(parameters, lr=lr, weight_decay=WEIGHT_DECAY, fused=True if name == "adamw-fused" else None)
-
-
-def _schedulefree(parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-    try:
-        import schedulefree  # type: ignore[import-untyped]
-    except ModuleNotFoundError:
-        raise ValueError("optimizer='schedulefree' needs the package schedulefree: pip install schedulefree") from None
-    optimizer: torch.optim.Optimizer = schedulefree.AdamWScheduleFree(parameters, lr=lr, weight_decay=WEIGHT_DECAY)
-    optimizer.train()  # type: ignore[attr-defined]
-    return optimizer
 
 
 # ------------------------------------------------------------------------------------------------------ models as workloads

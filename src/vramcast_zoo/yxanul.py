@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vramcast_zoo.attention import Attention, rotary_angles
 from vramcast_zoo.fp8 import Fp8Linear
-from vramcast_zoo.language_model import LanguageModel, check_divides, check_positive, chunked_cross_entropy, run_blocks
+from vramcast_zoo.language_model import LanguageModel, check_divides, check_positive, logits_of
 from vramcast_zoo.training import workload
 from vramcast_zoo.transformer import NORM_EPS, DecoderBlock, init_decoder, plain_linear
 
@@ -52,7 +51,8 @@ class Yxanul(LanguageModel):
         check_divides("the head's width", HEAD_DIM, "dim", dim)
         if not 1 <= embedding_rank <= dim:
             raise ValueError(f"embedding_rank={embedding_rank} is not between 1 and dim={dim}")
-        self.vocabulary, self.checkpointing, self.loss_chunks = vocabulary, checkpointing, loss_chunks
+        self.vocabulary = vocabulary
+        self.set_options(checkpointing=checkpointing, loss_chunks=loss_chunks)
         self.embedding = nn.Embedding(vocabulary, embedding_rank)
         self.widen = plain_linear(embedding_rank, dim)
         make_linear = Fp8Linear if linear == "fp8" else plain_linear
@@ -65,27 +65,15 @@ class Yxanul(LanguageModel):
         nn.init.normal_(self.widen.weight, std=embedding_rank**-0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return _logits(self._features(tokens), *self._head())
+        return logits_of(self.features(tokens), *self.head_matrices())
 
-    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        if self.loss_chunks == 1:
-            return super().loss(tokens, targets)
-        features = self._features(tokens).flatten(0, 1)
-        return chunked_cross_entropy(_logits, features, targets.flatten(), self._head(), self.loss_chunks)
-
-    def _features(self, tokens: Tensor) -> Tensor:
+    def features(self, tokens: Tensor) -> Tensor:
         angles = rotary_angles(tokens.shape[1], HEAD_DIM, THETA, tokens.device)
-        x = run_blocks(self.blocks, self.widen(self.embedding(tokens)), *angles, checkpointing=self.checkpointing)
+        x = self.through_blocks(self.blocks, self.widen(self.embedding(tokens)), *angles)
         return self.norm(x)
 
-    def _head(self) -> tuple[Tensor, ...]:
+    def head_matrices(self) -> tuple[Tensor, ...]:
         return (self.head.weight,) if self.head is not None else (self.widen.weight.t(), self.embedding.weight)
-
-
-def _logits(x: Tensor, *matrices: Tensor) -> Tensor:
-    for matrix in matrices:
-        x = F.linear(x, matrix)
-    return x
 
 
 make_model = Yxanul

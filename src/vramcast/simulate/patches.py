@@ -180,6 +180,41 @@ def _patch_compile(gpu: SimulatedGpu, put: Callable[[Any, str, Any], None]) -> N
     put(torch.nn.Module, "compile", lambda *_, **__: compile())
 
 
+class _Graph:
+    """A CUDA graph that repeats nothing: the step it was captured from has been simulated."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __enter__(self) -> _Graph:
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
+
+    def pool(self) -> tuple[int, int]:
+        return 0, 0
+
+    def _nothing(self, *_: Any, **__: Any) -> None: ...
+
+    capture_begin = capture_end = replay = reset = _nothing
+
+
+def _patch_graphs(gpu: SimulatedGpu, put: Callable[[Any, str, Any], None]) -> None:
+    """What a graph captures is simulated as if it were run; what it repeats takes no further memory."""
+    import torch
+
+    def noted(result: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(*arguments: Any, **options: Any) -> Any:
+            gpu.note("CUDA graphs are not modelled: the step was simulated as eager code; a graph keeps memory of its own and takes more")
+            return result(*arguments, **options)
+
+        return answer
+
+    put(torch.cuda, "CUDAGraph", noted(_Graph))
+    put(torch.cuda, "graph", noted(_Graph))
+    put(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+    put(torch.cuda, "make_graphed_callables", noted(lambda callables, *_, **__: callables))
+
+
 class _LazyDynamo(types.ModuleType):
     """Optimizers import torch._dynamo only to switch it off; that import takes longer than most predictions."""
 
@@ -259,6 +294,7 @@ def installed(gpu: SimulatedGpu) -> Iterator[None]:
     _patch_dynamo()
     _patch_cuda(gpu, put)
     _patch_compile(gpu, put)
+    _patch_graphs(gpu, put)
     try:
         yield
     finally:
