@@ -41,15 +41,12 @@ RECURRENCES = (
     _elman("elman-steps", "fused", **_plan(32, 64, 128, variant="steps")),
     _elman("elman-graph-of-steps", "graph-steps", **_plan(32, 64, 128, variant="steps")),
     _elman("elman-graph-of-torch", "graph-torch"),
-    _elman("elman-streamed", "fused", **_plan(32, 64, 128, stages=4)),
-    _elman("elman-8-warps", "fused", **_plan(32, 64, 256, ahead=3, resident=True, warps=8)),
-    _elman("elman-chunk-128", "fused", **_plan(32, 64, 128, ahead=6, resident=True)),
-    _elman("elman-16x128", "fused", **_plan(16, 128, 128, ahead=2, resident=True, warps=8)),
-    _elman("elman-64x64", "fused", **_plan(64, 64, 128, ahead=4, resident=True)),
+    _elman("elman-8-warps", "fused", **_plan(32, 64, 128, warps=8)),
+    _elman("elman-16x128", "fused", **_plan(16, 128, 128)),
+    _elman("elman-64x64", "fused", **_plan(64, 64, 128)),
     _elman("elman-960-fused", "fused", 960),
-    _elman("elman-1536-streamed", "fused", 1536, **_plan(64, 64, 128, stages=4)),
     _elman("elman-1536-fused", "fused", 1536),
-    _elman("elman-1536-chunk-128", "fused", 1536, **_plan(64, 64, 128, ahead=1, resident=True)),
+    _elman("elman-1536-32x128", "fused", 1536, **_plan(32, 128, 128, stages=3)),
 )
 WHOLE_MODELS = tuple(Case(f"model-{name}", "model", "auto", model=name) for name in MODELS)
 PLAIN_MODELS = tuple(Case(f"model-{name}-plain", "model", "plain", model=name) for name in MODELS[:3])

@@ -21,7 +21,7 @@ from vramcast_zoo.training import workload
 
 
 class E1Layer(nn.Module):
-    def __init__(self, dim: int, expansion: float = 1.0, recurrence: Recurrence = "plain") -> None:
+    def __init__(self, dim: int, expansion: float = 1.0, recurrence: Recurrence = "auto") -> None:
         super().__init__()
         inner = int(dim * expansion)
         check_positive(inner=inner)
@@ -41,7 +41,7 @@ class E1Layer(nn.Module):
 
 
 def make_model(
-    *, dim: int = 512, depth: int = 21, expansion: float = 1.0, checkpointing: bool = False, recurrence: Recurrence = "plain"
+    *, dim: int = 512, depth: int = 21, expansion: float = 1.0, checkpointing: bool = False, recurrence: Recurrence = "auto"
 ) -> LadderLM:
     """E1, a gated Elman network on bytes."""
     return LadderLM(dim, depth, lambda: E1Layer(dim, expansion, recurrence), checkpointing=checkpointing)

@@ -32,7 +32,7 @@ class LowRank(nn.Module):
 
 
 class E5Layer(nn.Module):
-    def __init__(self, dim: int, rank: int, recurrence: Recurrence = "plain") -> None:
+    def __init__(self, dim: int, rank: int, recurrence: Recurrence = "auto") -> None:
         super().__init__()
         if not 1 <= rank <= dim:
             raise ValueError(f"rank={rank} is not between 1 and dim={dim}")
@@ -46,7 +46,7 @@ class E5Layer(nn.Module):
 
 
 def make_model(
-    *, dim: int = 1536, depth: int = 20, rank: int = 270, checkpointing: bool = False, recurrence: Recurrence = "plain"
+    *, dim: int = 1536, depth: int = 20, rank: int = 270, checkpointing: bool = False, recurrence: Recurrence = "auto"
 ) -> LadderLM:
     """E5, a low-rank Elman network on bytes."""
     return LadderLM(dim, depth, lambda: E5Layer(dim, rank, recurrence), checkpointing=checkpointing)

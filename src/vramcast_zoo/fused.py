@@ -23,10 +23,7 @@ forced_plan: launch.Plan | None = None  # benchmarks compare plans
 
 
 def wanted(recurrence: Recurrence, x: Tensor) -> bool:
-    """Whether the fused operators are used: "auto" takes them for halves on a CUDA device.
-
-    The models' default is "plain" until the kernels have been seen to run on a GPU.
-    """
+    """Whether the fused operators are used: "auto" takes them for halves on a CUDA device."""
     if recurrence not in ("auto", "fused", "plain"):
         raise ValueError(f"recurrence={recurrence!r} is none of auto, fused, plain")
     fits = x.dtype in HALVES

@@ -15,9 +15,7 @@ from torch import Tensor
 Variant = Literal["slices", "steps", "rows"]
 COUNTERS = 256 * 32  # one a group of samples, a cache line each
 OLDEST_CAPABILITY = (8, 0)  # GPUs before this multiply no bfloat16
-_REGISTERS_AHEAD = 96  # of the 255 a thread has, for states on their way
 _STATIC_SHARED_BYTES = 2048
-_THREADS = 128  # four warps
 
 
 @dataclass(frozen=True)
@@ -28,10 +26,8 @@ class Plan:
     rows: int
     columns: int
     chunk: int
-    ahead: int = 1
     warps: int = 4
-    stages: int = 3
-    resident: bool = False
+    stages: int = 4  # chunks on their way at once
 
 
 @cache
@@ -39,28 +35,19 @@ def plan_for(batch: int, width: int, multiprocessors: int, shared_bytes: int) ->
     """The smallest groups whose slices can all run at once: the fewer states a program reads at each step, the sooner it is done."""
     columns = 64  # what the tensor cores take at once
     slices = -(-width // columns)
-    chunks = [size for size in (256, 128, 64) if width % size == 0] or [64]
-    streamed_chunk = min(chunks[0], 128)
     if slices > multiprocessors:
-        return Plan("rows", 16, columns, streamed_chunk)
-    rows = next((size for size in (16, 32, 64) if -(-batch // size) * slices <= multiprocessors), None)
-    if rows is None:  # so many samples that their states outweigh W, and take the registers it would need
-        return Plan("slices", 128, columns, streamed_chunk, warps=8)
-    for chunk in chunks:
-        ahead = _chunks_ahead(width, rows, columns, chunk, shared_bytes)
-        if ahead >= min(2, -(-width // chunk)):
-            return Plan("slices", rows, columns, chunk, ahead, resident=True)
-    return Plan("slices", rows, columns, streamed_chunk)
+        return _pipelined("rows", 16, columns, width, shared_bytes)
+    rows = next((size for size in (16, 32, 64) if -(-batch // size) * slices <= multiprocessors), 128)
+    return _pipelined("slices", rows, columns, width, shared_bytes)
 
 
-def _chunks_ahead(width: int, rows: int, columns: int, chunk: int, shared_bytes: int) -> int:
-    """How many chunks of the states can be on their way beside a slice of W that stays in shared memory; 0 if it does not fit."""
-    chunks, chunk_bytes = -(-width // chunk), 2 * rows * chunk
-    free_bytes = shared_bytes - _STATIC_SHARED_BYTES - 2 * columns * chunks * chunk
-    registers_a_chunk = max(1, chunk_bytes // 4 // _THREADS)
-    fitting = free_bytes // chunk_bytes
-    # One more than those ahead is in use; where all of them fit there is no more.
-    return max(0, min(chunks, max(1, _REGISTERS_AHEAD // registers_a_chunk), fitting if fitting >= chunks else fitting - 1))
+def _pipelined(variant: Variant, rows: int, columns: int, width: int, shared_bytes: int) -> Plan:
+    """The largest chunks of which at least three fit into shared memory."""
+    for chunk in (128, 64):
+        fitting = (shared_bytes - _STATIC_SHARED_BYTES) // (2 * chunk * (rows + columns))
+        if width % chunk == 0 and fitting >= 3:
+            break
+    return Plan(variant, rows, columns, chunk, warps=4 if rows <= 64 else 8, stages=max(2, min(4, fitting)))
 
 
 def plan_on(device: torch.device, batch: int, width: int) -> Plan:
@@ -87,7 +74,7 @@ def elman(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, counters: 
     try:
         _launch(out, drive, states, weight, counters, plan, backward)
     except OutOfResources:  # another compiler needs more shared memory than was reckoned with; nothing has run yet
-        smaller = replace(plan, resident=False, chunk=min(plan.chunk, 64), stages=2)
+        smaller = replace(plan, chunk=min(plan.chunk, 64), stages=2)
         _launch(out, drive, states, weight, counters, smaller, backward)
 
 
@@ -129,7 +116,7 @@ def _elman_steps(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, cou
     for step in range(steps):
         elman_slices[(programs,)](
             out, drive, states, weight, counters, steps, step, step + 1, batch, 0,
-            AHEAD=plan.ahead, RESIDENT=plan.resident, WAITS=False, **tiles,
+            WAITS=False, **tiles,
         )  # fmt: skip
 
 
@@ -148,7 +135,7 @@ def _elman_slices(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, co
         programs = min(at_once, groups - group) * slices
         elman_slices[(programs,)](
             out, drive, states, weight, counters, steps, 0, steps, batch, group * plan.rows,
-            AHEAD=plan.ahead, RESIDENT=plan.resident, WAITS=True, launch_cooperative_grid=True, **_tiles(plan, batch, width, backward),
+            WAITS=True, launch_cooperative_grid=True, **_tiles(plan, batch, width, backward),
         )  # fmt: skip
 
 

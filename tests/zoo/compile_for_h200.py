@@ -30,7 +30,7 @@ def elman(width: int, batch: int, plan: launch.Plan, *, backward: bool) -> dict[
     if plan.variant == "rows":
         return compiled(kernels_elman.elman_rows, tiles, options)
     waits = plan.variant == "slices"
-    constants = {**tiles, "AHEAD": plan.ahead, "RESIDENT": plan.resident, "WAITS": waits}
+    constants = {**tiles, "WAITS": waits}
     return compiled(kernels_elman.elman_slices, constants, {**options, "launch_cooperative_grid": waits})
 
 

@@ -129,8 +129,8 @@ def test_a_prediction_sees_the_operators_and_never_what_is_inside(
 
 
 # ------------------------------------------------------------------------------------------------------------------------ the plan
-def test_for_768_channels_and_256_samples_96_programs_keep_their_weights() -> None:
-    assert launch.plan_for(256, 768, **H200) == launch.Plan("slices", rows=32, columns=64, chunk=256, ahead=3, resident=True)
+def test_768_channels_of_256_samples_are_96_programs() -> None:
+    assert launch.plan_for(256, 768, **H200) == launch.Plan("slices", rows=32, columns=64, chunk=128, warps=4, stages=4)
 
 
 WIDTHS = sorted(
@@ -143,13 +143,17 @@ WIDTHS = sorted(
 def test_what_waits_for_each_other_runs_at_once_and_fits_into_shared_memory(width: int, batch: int) -> None:
     plan = launch.plan_for(batch, width, **H200)
     assert plan.variant == "slices" and plan.columns == 64
-    slices, chunks = -(-width // plan.columns), -(-width // plan.chunk)
+    slices = -(-width // plan.columns)
     assert slices <= H200["multiprocessors"]
     assert plan.rows == 128 or -(-batch // plan.rows) * slices <= H200["multiprocessors"]
-    if plan.resident:
-        assert 2 * (plan.columns * chunks * plan.chunk + plan.rows * plan.chunk * min(chunks, plan.ahead + 1)) <= H200["shared_bytes"]
+    assert 2 * plan.stages * plan.chunk * (plan.columns + plan.rows) <= H200["shared_bytes"]
     assert H200["multiprocessors"] // slices * 32 <= launch.COUNTERS
 
 
 def test_a_width_with_more_slices_than_multiprocessors_waits_for_nobody() -> None:
     assert launch.plan_for(256, 3584, multiprocessors=46, shared_bytes=101376).variant == "rows"
+
+
+def test_a_gpu_with_less_shared_memory_gets_fewer_or_smaller_chunks() -> None:
+    plan = launch.plan_for(256, 1536, multiprocessors=142, shared_bytes=101376)
+    assert (plan.chunk, plan.stages) == (128, 3)

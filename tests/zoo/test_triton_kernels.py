@@ -27,9 +27,7 @@ from vramcast_zoo.launch import Plan  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # the interpreter is NumPy inside
 PLANS = {
-    "steps, resident": Plan("steps", 16, 64, 64, ahead=1, resident=True),
-    "steps, resident, two chunks ahead": Plan("steps", 16, 64, 64, ahead=2, resident=True),
-    "steps, streamed": Plan("steps", 16, 64, 64),
+    "steps": Plan("steps", 16, 64, 64),
     "rows": Plan("rows", 16, 64, 64),
 }
 PRECISION = {torch.float16: 1e-3, torch.bfloat16: 8e-3}
@@ -88,7 +86,7 @@ def test_banks_and_gradients_are_those_of_the_loop(dtype: torch.dtype, steps: in
 def test_a_drive_that_is_not_a_number_stays_one_and_large_ones_saturate() -> None:
     drive = torch.tensor([-1e4, 1e4, float("nan"), 0.0], dtype=torch.float16, device=DEVICE).view(1, 1, 4)
     states = torch.ones_like(drive)
-    launch.elman(states, drive, states, random(4, 4), counters(), PLANS["steps, streamed"], backward=False)
+    launch.elman(states, drive, states, random(4, 4), counters(), PLANS["steps"], backward=False)
     assert states.flatten().tolist()[:2] == [-1, 1] and states[0, 0, 2].isnan() and states[0, 0, 3] == 0
 
 
