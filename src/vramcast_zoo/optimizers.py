@@ -12,7 +12,7 @@ from torch import Tensor, nn
 # "-8bit-": with states of 8 bits, from the package named
 OptimizerName = Literal["adamw", "adamw-loop", "adamw-fused", "adamw-8bit-bitsandbytes", "adamw-8bit-torchao", "sgd", "schedulefree"]
 WEIGHT_DECAY = 0.1
-IMPLEMENTATIONS: dict[str, dict[str, bool]] = {"adamw": {}, "adamw-loop": {"foreach": False}, "adamw-fused": {"fused": True}}
+IMPLEMENTATIONS: dict[str, dict[str, Any]] = {"adamw": {}, "adamw-loop": {"foreach": False}, "adamw-fused": {"fused": True}}
 # name -> package to install, module, class
 FROM_PACKAGES = {
     "adamw-8bit-bitsandbytes": ("bitsandbytes", "bitsandbytes.optim", "AdamW8bit"),

@@ -111,7 +111,7 @@ def training_step(
         _check_in_backward(precision, clip, cuda_graphs)
         update_in_backward(optimizer, trained, lr)
         return _backward_only(loss_of_next)
-    if cuda_graphs and getattr(model, "stochastic_depth", 0.0):
+    if cuda_graphs and getattr(model, "stochastic_depth", False):
         raise ValueError(
             "cuda_graphs=True repeats one step: stochastic_depth would leave out the same blocks for ever. Give one of the two."
         )
