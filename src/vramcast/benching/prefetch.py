@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -14,7 +15,6 @@ from torch import Tensor
 from vramcast.benching.data import Bytes
 
 AHEAD = 4  # batches
-PATIENCE_SECONDS = 0.1
 
 
 class Batches:
@@ -33,6 +33,9 @@ class Batches:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._stopped.set()
+        with contextlib.suppress(queue.Empty):
+            while True:  # room for what the thread may be waiting to put
+                self._ready.get_nowait()
         self._thread.join()
 
     def next(self) -> Tensor:
@@ -49,12 +52,7 @@ class Batches:
     def _fill(self) -> None:
         while not self._stopped.is_set():
             item = self._next_item()
-            while not self._stopped.is_set():
-                try:
-                    self._ready.put(item, timeout=PATIENCE_SECONDS)
-                    break
-                except queue.Full:
-                    continue
+            self._ready.put(item)
             if isinstance(item, BaseException):
                 return
 

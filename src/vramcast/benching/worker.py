@@ -28,7 +28,7 @@ from vramcast.processes import adopt_orphans, end_all_children, end_with_the_par
 
 def work(request: dict[str, Any], answer: Pipe) -> None:
     trial, folder = Trial.from_dict(request["trial"]), TrialFolder(Path(request["folder"]))
-    where = _environment(trial.device)
+    where = describe_environment(trial.device)
     try:
         with folder.lock():
             run = _train(trial, folder, request, where, answer)
@@ -59,7 +59,7 @@ def _train(trial: Trial, folder: TrialFolder, request: dict[str, Any], where: di
     return trainer.run()
 
 
-def _environment(device: str) -> dict[str, Any]:
+def describe_environment(device: str) -> dict[str, Any]:
     import torch
 
     gpu = torch.cuda.get_device_name() if device == "cuda" else None

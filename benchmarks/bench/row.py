@@ -1,0 +1,89 @@
+"""One model in a process of its own, for run.py: says how long a step takes when asked to, and trains when told how many steps.
+
+Requests are lines of JSON on stdin, answers lines of JSON on stdout. It touches the GPU only when asked.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import inspect
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vramcast.benching.data import Corpus
+from vramcast.benching.records import Trial
+from vramcast.benching.trainer import Trainer, Training
+from vramcast.benching.trial_folder import TrialFolder
+from vramcast.benching.worker import describe_environment
+from vramcast_zoo.catalogue import BY_NAME
+
+WARM_UPS, TIMED = 3, 4
+CHECKPOINT_SECONDS = 30.0
+
+
+def taken_knobs(model: str, knobs: dict[str, str]) -> dict[str, str]:
+    """Those that the model has: the recurrent ones have some that Mamba-2 has not."""
+    known = inspect.signature(importlib.import_module(f"vramcast_zoo.{BY_NAME[model].family}").make_model).parameters
+    return {name: value for name, value in knobs.items() if name in known}
+
+
+def step_seconds(trial: Trial, corpus: Corpus) -> dict[str, Any]:
+    """Of a warm step; and what the first one took, where kernels are compiled."""
+    began = time.perf_counter()
+    training = Training(trial)
+    windows = corpus.batch(seed=0, step=0, batch_size=trial.batch_size or 1, window_bytes=trial.protocol.seq_len + 1)
+    tokens = torch.from_numpy(windows).to(training.device).long()
+
+    run_steps(training, tokens, 1)
+    first = time.perf_counter() - began
+    run_steps(training, tokens, WARM_UPS - 1)
+    began = time.perf_counter()
+    run_steps(training, tokens, TIMED)
+    found = {"first_step_and_build_seconds": first, "step_seconds": (time.perf_counter() - began) / TIMED}
+    del training, tokens
+    gc.collect()
+    if trial.device == "cuda":
+        torch.cuda.empty_cache()  # for the others, which wait in processes of their own
+    return found
+
+
+def run_steps(training: Training, tokens: torch.Tensor, steps: int) -> None:
+    for _ in range(steps):
+        loss = training.step(tokens)
+    loss.item()
+
+
+def train(trial: Trial, corpus: Corpus, folder: TrialFolder) -> dict[str, Any]:
+    folder.begin(trial, force=False)
+    environment = describe_environment(trial.device)
+    with folder.lock():
+        run = Trainer(trial, corpus, folder, CHECKPOINT_SECONDS, environment, lambda news: say({"progress": news})).run()
+    folder.write_result(run)
+    return {"trained": run.summary()}
+
+
+def say(answer: dict[str, Any]) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+def main() -> None:
+    importlib.import_module("torch._dynamo")  # the first optimizer would: better while another model has the GPU
+    for line in sys.stdin:
+        request = json.loads(line)
+        trial, corpus = Trial.from_dict(request["trial"]), Corpus(Path(request["data_path"]))
+        trial = replace(trial, knobs=taken_knobs(trial.model, trial.knobs))
+        if request["do"] == "time":
+            say({"timed": step_seconds(trial, corpus)})
+        else:
+            say(train(trial, corpus, TrialFolder(Path(request["folder"]))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""README.md from the records: our table beside the document's. No torch, no GPU.
+
+PYTHONPATH=src python benchmarks/bench/table.py benchmarks/bench/h200-torch-2.11
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rows import ROWS, Row
+
+from vramcast.benching.protocol import STANDARD_1
+from vramcast.benching.records import TrainedRun
+from vramcast.store import read_lines, write_atomically
+from vramcast.units import format_bytes, format_count, format_seconds
+
+INTRODUCTION = """# Document 002's reference table, measured again
+
+The six models under one protocol on one corpus, each in a process of its own. Made by `table.py` from the records in `{folder}`: do not
+edit by hand.
+
+    PYTHONPATH=src python benchmarks/bench/run.py --out {path} --seconds 570
+    PYTHONPATH=src python benchmarks/bench/table.py {path}
+
+`vramcast compare {path}` says which of them are better, where they were trained under the same protocol.
+
+- **The document's losses are of other data** (1.3 TB of text) and of another GPU, which it does not name. They stand here for the order of
+  the models and not for their size: no loss of one column can be compared with one of the other.
+- *tok/s* is of the median step. The document's are of the whole run, start included.
+- *memory* is the most that torch's allocator had handed out in a step. The document says nothing of it.
+- *waited* is the share of the time in which a step waited for data.
+"""
+COLUMNS = ("model", "Last100", "document's", "parameters", "tok/s", "document's", "ratio", "memory", "steps", "time", "waited")
+OVERHEAD = """## What bench's loop costs
+
+The same model and batches in bench's training loop and in one written by hand (`overhead.py`), by turns in the order A B B A in one
+process. The difference of losses shows that both did the same work."""
+OVERHEAD_COLUMNS = ("model", "steps", "bench", "by hand", "ratio", "goal", "largest difference of losses", "date")
+
+
+def page(folder: Path) -> str:
+    runs = {run.trial.model: run for run in read_runs(folder)}
+    parts = [
+        INTRODUCTION.format(folder=folder.name, path=folder.as_posix()),
+        *([conditions(list(runs.values()))] if runs else []),
+        markdown(COLUMNS, [cells(row, runs.get(row.model)) for row in ROWS]),
+        "\n".join(f"- {note}" for note in notes(runs, folder)),
+        overhead(folder),
+    ]
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+
+def read_runs(folder: Path) -> list[TrainedRun]:
+    return [TrainedRun.from_json(path.read_text()) for path in sorted(folder.glob("*/result.json"))]
+
+
+def conditions(runs: Sequence[TrainedRun]) -> str:
+    """Of all of them, where they are the same."""
+    where = [run.environment for run in runs]
+    data = sorted({f"{run.trial.data.name} ({run.trial.data.size_bytes:,} bytes, {run.trial.data.hash[:23]})" for run in runs})
+    versions = [
+        f"{name} {', '.join(found)}"
+        for name, found in (("torch", distinct(where, "torch_version")), ("schedulefree", distinct(where, "schedulefree_version")))
+    ]
+    dates = sorted({str(facts.get("time_utc", "?"))[:10] for facts in where})
+    device = ", ".join(distinct(where, "gpu") if any(facts.get("gpu") for facts in where) else distinct(where, "device"))
+    seeds = ", ".join(map(str, sorted({run.trial.seed for run in runs})))
+    return f"Measured {', '.join(dates)} on one {device} with {', '.join(versions)}. Data: {'; '.join(data)}. Seed {seeds}."
+
+
+def distinct(facts: Sequence[dict[str, Any]], name: str) -> list[str]:
+    return sorted({str(fact.get(name)) for fact in facts})
+
+
+def cells(row: Row, run: TrainedRun | None) -> list[str]:
+    document = (f"{row.last100:.4f}", f"~{row.tokens_per_second / 1e3:.0f}K")
+    if run is None:
+        return [row.model, "not run", document[0], "", "", document[1], *[""] * 5]
+    speed = run.tokens_per_second
+    return [
+        run.trial.label,
+        loss_cell(run),
+        document[0],
+        "" if run.parameters is None else format_count(run.parameters),
+        "" if speed is None else f"{speed / 1e3:.0f}K",
+        document[1],
+        "" if speed is None else f"{speed / row.tokens_per_second:.2f} x",
+        "" if run.peak_memory_bytes is None else format_bytes(run.peak_memory_bytes),
+        str(len(run.losses)),
+        format_seconds(run.training_seconds),
+        f"{run.data_wait_fraction:.1%}",
+    ]
+
+
+def loss_cell(run: TrainedRun) -> str:
+    if not math.isfinite(run.last_loss):
+        return run.outcome
+    return f"{run.last_loss:.4f}" + ("" if is_whole(run) else " \\*")
+
+
+def is_whole(run: TrainedRun) -> bool:
+    return run.trial.protocol_hash == STANDARD_1.hash
+
+
+def notes(runs: dict[str, TrainedRun], folder: Path) -> list[str]:
+    found = []
+    for model, run in runs.items():
+        if not is_whole(run):
+            rules, steps = run.trial.protocol, len(run.losses)
+            found.append(f"\\* {model} was trained under {rules.name}, not {STANDARD_1.name}: {rules.metric} after {steps:,} steps")
+        if run.resumed_at_steps:
+            found.append(f"{model} was interrupted, and resumed at step {', '.join(map(str, run.resumed_at_steps))}")
+    whole = [run for run in runs.values() if is_whole(run) and run.outcome == "ok"]
+    if len(whole) > 1:
+        ours = sorted((run.trial.model for run in whole), key=lambda model: runs[model].last_loss)
+        theirs = [row.model for row in sorted(ROWS, key=lambda row: row.last100) if row.model in ours]
+        found.append(f"best first, here: {', '.join(ours)}; of the same models in the document: {', '.join(theirs)}")
+    return found + failures(runs, folder)
+
+
+def failures(runs: dict[str, TrainedRun], folder: Path) -> list[str]:
+    """What was tried and did not end, from the latest attempt."""
+    latest = {line["model"]: line for line in read_lines(folder / "session.jsonl") if line["what"] in ("timed", "given", "ended")}
+    found = []
+    for model, line in latest.items():
+        if model not in runs:
+            no_time = f"a part of {line['share_seconds']:.0f} s was not enough" if "share_seconds" in line else "there was no time left"
+            why = line.get("failed", no_time)
+            found.append(f"{model} has no result: {why}")
+    return found
+
+
+def overhead(folder: Path) -> str:
+    records = list(read_lines(folder / "overhead.jsonl"))
+    if not records:
+        return ""
+    rows = [
+        [
+            record["model"],
+            str(record["steps"]),
+            *(" ".join(f"{seconds:.3f} s" for seconds in record[name]) for name in ("bench_seconds", "by_hand_seconds")),
+            f"{record['ratio']:.3f}",
+            f"{'met' if record['ratio'] <= record['goal'] else '**missed**'} (at most {record['goal']})",
+            f"{record['largest_loss_difference']:.2g} ({record['largest_loss_difference_of_the_same_loop']:.2g} by hand twice)",
+            record["environment"]["time_utc"][:10],
+        ]
+        for record in records
+    ]
+    return OVERHEAD + "\n\n" + markdown(OVERHEAD_COLUMNS, rows)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *("---:" for _ in header[1:])]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, rule, *rows))
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    target = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(__file__).with_name("README.md")
+    write_atomically(target, page(folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
