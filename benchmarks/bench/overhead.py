@@ -64,7 +64,7 @@ def loop_by_hand(trial: Trial, corpus: Corpus) -> tuple[float, list[float | None
     losses = []
     for step in range(protocol.steps or 0):
         windows = torch.from_numpy(
-            corpus.batch(seed=trial.seed, step=step, batch_size=trial.batch_size or 1, window_bytes=protocol.seq_len + 1)
+            corpus.batch(seed=trial.seed, step=step, batch_size=trial.batch_size, window_bytes=protocol.seq_len + 1)
         )
         if device.type == "cuda":
             windows = windows.pin_memory()
@@ -99,7 +99,7 @@ def make_trial(model: str, knobs: dict[str, str], protocol: Protocol, corpus: Co
         seed=protocol.seed,
         data=corpus.identity(),
         device=device,
-        batch_size=protocol.batch_size,
+        batch_size=protocol.batch_size or 1,
     )
 
 

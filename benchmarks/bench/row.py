@@ -38,7 +38,7 @@ def step_seconds(trial: Trial, corpus: Corpus) -> dict[str, Any]:
     """Of a warm step; and what the first one took, where kernels are compiled."""
     began = time.perf_counter()
     training = Training(trial)
-    windows = corpus.batch(seed=0, step=0, batch_size=trial.batch_size or 1, window_bytes=trial.protocol.seq_len + 1)
+    windows = corpus.batch(seed=0, step=0, batch_size=trial.batch_size, window_bytes=trial.protocol.seq_len + 1)
     tokens = torch.from_numpy(windows).to(training.device).long()
 
     run_steps(training, tokens, 1)
@@ -61,7 +61,8 @@ def run_steps(training: Training, tokens: torch.Tensor, steps: int) -> None:
 
 
 def train(trial: Trial, corpus: Corpus, folder: TrialFolder) -> dict[str, Any]:
-    folder.begin(trial, force=False)
+    folder.check(trial, force=False)
+    folder.begin(trial)
     environment = describe_environment(trial.device)
     with folder.lock():
         run = Trainer(trial, corpus, folder, CHECKPOINT_SECONDS, environment, lambda news: say({"progress": news})).run()

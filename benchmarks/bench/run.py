@@ -187,7 +187,7 @@ class Session:
             seed=protocol.seed,
             data=self._identity,
             device=self._options.device,
-            batch_size=protocol.batch_size,
+            batch_size=protocol.batch_size or 1,
         )
 
     def _note(self, what: str, **facts: Any) -> None:

@@ -102,7 +102,7 @@ def make_trial(models: Path, data: Path) -> Callable[..., Trial]:
             seed=seed,
             data=Corpus(data).identity(),
             device="cpu",
-            batch_size=protocol.batch_size,
+            batch_size=protocol.batch_size or 1,
         )
 
     return make

@@ -20,7 +20,7 @@ MakeTrial = Callable[..., Trial]
 @pytest.fixture
 def on_gpu(make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch) -> Trial:
     monkeypatch.setattr(batch_size.nvml, "gpu_states", lambda: [SimpleNamespace(name="NVIDIA GeForce RTX 4090")])
-    return replace(make_trial(), device="cuda", protocol=STANDARD_1, batch_size=None)
+    return replace(make_trial(), device="cuda", protocol=STANDARD_1, batch_size=1)
 
 
 def test_the_largest_batch_is_predicted_from_the_step_that_is_trained(make_trial: MakeTrial) -> None:

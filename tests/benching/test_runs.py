@@ -21,7 +21,7 @@ from vramcast.benching.protocol import Protocol, read_protocol
 from vramcast.benching.records import TrainedRun, Trial
 from vramcast.benching.runs import ended, folder_name
 from vramcast.benching.trainer import Trainer
-from vramcast.benching.trial_folder import TrialFolder
+from vramcast.benching.trial_folder import Steps, TrialFolder
 from vramcast.cli import bench as cli_bench
 from vramcast.cli import compare as cli_compare
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
@@ -153,10 +153,18 @@ def test_a_bench_that_is_killed_or_interrupted_goes_on_to_the_same_losses(
     assert resumed.losses == whole.losses
 
 
-def test_wrong_usage_of_a_model_is_raised(make_trial: Callable[..., Trial], tmp_path: Path) -> None:
+def test_wrong_usage_of_a_model_is_raised_and_leaves_no_trial_behind(make_trial: Callable[..., Trial], tmp_path: Path) -> None:
     problem = {"message": "no knob 'widht'", "advice": "Did you mean width?", "exit_code": 2}
+    folder = TrialFolder(tmp_path / "trial")
+    folder.begin(make_trial())
     with pytest.raises(WorkloadError, match="tiny.*no knob 'widht'"):
-        ended(make_trial(), TrialFolder(tmp_path), {"error": problem, "ended": 0})
+        ended(make_trial(), folder, {"error": problem, "ended": 0})
+    assert not folder.path.exists()  # nothing is left that would look like a trial
+    folder.begin(make_trial())
+    folder.add_steps(0, Steps([1.0], [0.1], [1]))
+    with pytest.raises(WorkloadError):
+        ended(make_trial(), folder, {"error": problem, "ended": 0})
+    assert len(folder.steps()) == 1  # what was trained before is kept
 
 
 def test_wrong_requests_are_refused_before_anything_starts(
@@ -174,7 +182,7 @@ def test_wrong_requests_are_refused_before_anything_starts(
     with pytest.raises(EnvironmentProblem, match="--device cpu"):
         bench(["e1-50m"], out=tmp_path / "x")
     with pytest.raises(UsageError, match="e1-50m"):
-        bench(["e1-50n"], out=tmp_path / "x", device="cpu")
+        bench(["e1-50n"], out=tmp_path / "x")  # the name comes before the GPU that is not there
     with pytest.raises(UsageError, match="largest batch"):
         bench(["e1-50m"], out=tmp_path / "x", device="cpu", protocol="timebox")
     with pytest.raises(UsageError, match="not known"):
@@ -194,16 +202,17 @@ def test_seeds_that_are_no_numbers_are_refused_and_progress_is_one_line(tmp_path
 
 def test_two_benches_do_not_train_into_the_same_files(make_trial: Callable[..., Trial], tmp_path: Path) -> None:
     folder = TrialFolder(tmp_path / "trial")
-    folder.begin(make_trial(), force=False)
+    folder.begin(make_trial())
     with folder.lock(), pytest.raises(UsageError, match="Another process trains"):
         folder.lock()
     folder.lock().close()
 
 
 def test_a_file_where_the_folder_should_be_is_refused(make_trial: Callable[..., Trial], data: Path) -> None:
-    for force in (False, True):
-        with pytest.raises(UsageError, match="Not a directory"):
-            TrialFolder(data / "trial").begin(make_trial(), force=force)
+    with pytest.raises(UsageError, match="Not a directory"):
+        TrialFolder(data / "trial").begin(make_trial())
+    with pytest.raises(UsageError, match="Not a directory"):
+        TrialFolder(data / "trial").check(make_trial(), force=True)
 
 
 def test_knobs_belong_to_the_model_before_them() -> None:

@@ -36,7 +36,7 @@ for line in sys.stdin:
     from vramcast.benching.trial_folder import TrialFolder
     from pathlib import Path
     folder, trial = TrialFolder(Path(request["folder"])), Trial.from_dict(request["trial"])
-    folder.begin(trial, force=False)
+    folder.begin(trial)
     run = TrainedRun(trial=trial, outcome="ok", environment={}, losses=[1.5] * steps, step_seconds=[0.01] * steps)
     folder.write_result(run)
     print(json.dumps({"progress": {"step": steps}}))
@@ -107,7 +107,7 @@ def test_the_table_has_the_documents_figures_and_marks_what_had_fewer_steps(load
     table = load("table")
     fewer = STANDARD_1.with_steps(400)
     for run in (run_of("e1-50m"), run_of("mamba2-50m", losses=[1.1] * 1000), run_of("e5-d768-r539", fewer, 400, resumed_at_steps=[100])):
-        TrialFolder(tmp_path / run.trial.model).begin(run.trial, force=False)
+        TrialFolder(tmp_path / run.trial.model).begin(run.trial)
         TrialFolder(tmp_path / run.trial.model).write_result(run)
     lost = {"what": "ended", "model": "e5-d2048-r200", "failed": "out of time"}
     (tmp_path / "session.jsonl").write_text(json.dumps(lost) + "\n")

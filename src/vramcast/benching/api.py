@@ -47,6 +47,8 @@ def bench(
     """
     rules = _protocol(protocol, steps, respect_documents)
     chosen = split_models(models)
+    for name, _ in chosen:
+        parse_reference(name)  # a name that is wrong is wrong on any machine: that comes first
     _check_device(device)
     if not checkpoint_seconds > 0:  # nan is not
         raise UsageError(f"--checkpoint-seconds must be above zero, not {checkpoint_seconds:g}.", "For example --checkpoint-seconds 60.")
@@ -117,5 +119,6 @@ def _trial(model: Model, protocol: Protocol, seed: int, data: DataIdentity, devi
         seed=seed,
         data=data,
         device=device,
+        batch_size=protocol.batch_size or 1,  # where it is to be the largest, with_batch_size finds it
     )
 

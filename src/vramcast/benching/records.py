@@ -28,7 +28,7 @@ class Trial(JsonRecord):
     seed: int
     data: DataIdentity
     device: str
-    batch_size: int | None = None  # None until it is known which fits
+    batch_size: int
     source: str = "bench trial"
     version: int = VERSION
 
@@ -38,7 +38,7 @@ class Trial(JsonRecord):
 
     @property
     def tokens_per_step(self) -> int:
-        return (self.batch_size or 0) * self.protocol.seq_len
+        return self.batch_size * self.protocol.seq_len
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from vramcast.errors import EnvironmentProblem, VramcastError, WorkloadError
 from vramcast.processes import child_environment
 from vramcast.text import printable
 
+USAGE = 2  # the exit code of wrong usage
 NUM_LINES = 8  # of what a process that died has printed last
 Progress = Callable[[Trial, dict[str, Any]], None]
 
@@ -32,12 +33,13 @@ def run_trials(
     """What has ended in an earlier run of the same bench is read, not trained again."""
     folders = [TrialFolder(out / folder_name(trial)) for trial in trials]
     for trial, folder in zip(trials, folders, strict=True):  # all of them first: a refusal comes before hours of training
-        folder.begin(trial, force=force)
+        folder.check(trial, force=force)
     runs = []
     with Workers() as workers:
         for trial, folder in zip(trials, folders, strict=True):
             run = folder.result()
             if run is None or not run.finished:
+                folder.begin(trial)
                 request = {
                     "trial": trial.to_dict(),
                     "folder": str(folder.path.absolute()),
@@ -60,7 +62,9 @@ def ended(trial: Trial, folder: TrialFolder, end: dict[str, Any]) -> TrainedRun:
     """What a trial that has ended has left."""
     if "error" in end:
         problem = end["error"]
-        kinds: dict[int, type[VramcastError]] = {2: WorkloadError, 1: EnvironmentProblem}
+        if problem["exit_code"] == USAGE:
+            folder.forget()
+        kinds: dict[int, type[VramcastError]] = {USAGE: WorkloadError, 1: EnvironmentProblem}
         raise kinds.get(problem["exit_code"], VramcastError)(f"{trial.label}: {problem['message']}", problem["advice"])
     run = folder.result() if "outcome" in end else None
     if run is None:

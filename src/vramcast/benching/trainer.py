@@ -159,7 +159,7 @@ class Trainer:
         return self.corpus.batch(
             seed=self.trial.seed,
             step=step,
-            batch_size=self.trial.batch_size or 1,
+            batch_size=self.trial.batch_size,
             window_bytes=self._window_bytes,
             respect_documents=self.trial.protocol.respect_documents,
         )

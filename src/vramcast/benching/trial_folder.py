@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -52,19 +53,36 @@ class TrialFolder:
         self.checkpoint, self.log = path / "checkpoint.pt", path / "worker.log"
         self._trial, self._steps, self._result = path / "trial.json", path / "steps.jsonl", path / "result.json"
 
-    def begin(self, trial: Trial, *, force: bool) -> None:
-        """Ready for this trial: new, emptied, or as an interrupted run of the same trial left it."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
+    def check(self, trial: Trial, *, force: bool) -> None:
+        """Whether this trial may begin here; emptied where it is forced to begin again."""
+        with self._usable():
             for name in reversed(FILES) if force else ():  # the result goes early: what is half removed must not look whole
                 (self.path / name).unlink(missing_ok=True)
+        if self._trial.exists():
+            self._check_same(trial)
+
+    def begin(self, trial: Trial) -> None:
+        """New, or as an interrupted run of the same trial left it."""
+        with self._usable():
+            self.path.mkdir(parents=True, exist_ok=True)
+        if not self._trial.exists():
+            write_json(self._trial, trial.to_dict())
+
+    def forget(self) -> None:
+        """A trial that was asked for wrongly has nothing to go on with."""
+        with contextlib.suppress(OSError):
+            if not len(self.steps()):
+                for name in FILES:
+                    (self.path / name).unlink(missing_ok=True)
+                self.path.rmdir()
+
+    @contextlib.contextmanager
+    def _usable(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as problem:
             what = f"The folder {self.path} cannot be used: {problem.strerror}."
             raise UsageError(what, "Choose another folder with --out.") from None
-        if self._trial.exists():
-            self._check_same(trial)
-        else:
-            write_json(self._trial, trial.to_dict())
 
     def _check_same(self, trial: Trial) -> None:
         there, asked = self.trial().to_dict(), trial.to_dict()
