@@ -272,6 +272,7 @@ class Measurement(JsonRecord):
     build_seconds: float | None = None
     seconds: float = 0.0  # the whole probe, as the caller waited for it
     allocator_settings: str = ""
+    switches: dict[str, Any] = field(default_factory=dict)  # torch's process-wide ones, as they were in force
     torch_version: str = ""
     cuda_version: str | None = None
     driver_version: str | None = None

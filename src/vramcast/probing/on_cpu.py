@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from vramcast.probing.redirect import cuda_means_cpu
+from vramcast.probing.switches import apply_switches, switches_in_force
 from vramcast.probing.trial import Trial
 from vramcast.probing.worker import Reporter
 from vramcast.simulate.ownership import Ownership
@@ -63,6 +64,7 @@ class CpuRun:
 
     def _build(self, function: Callable[..., Any], knobs: dict[str, Any]) -> Callable[[], Any]:
         self.report.phase("build")
+        apply_switches(self.trial.switches)
         started = time.perf_counter()
         ownership = Ownership(lambda _: 0)
         try:
@@ -70,6 +72,8 @@ class CpuRun:
                 step = check_step(function(**knobs))
         finally:
             ownership.close()
+        apply_switches(self.trial.switches)
+        self.report.tell(switches=switches_in_force())
         self.report.tell(build_seconds=time.perf_counter() - started, num_parameters=ownership.num_parameters(), build=self._memory.peaks())
         return step
 

@@ -16,6 +16,7 @@ import torch
 
 from vramcast import nvml
 from vramcast.allocator.settings import from_environment
+from vramcast.probing.switches import apply_switches, switches_in_force
 from vramcast.probing.trial import Trial
 from vramcast.probing.worker import Reporter
 from vramcast.simulate.ownership import Ownership
@@ -80,12 +81,15 @@ class GpuRun:
 
     def _build(self, function: Callable[..., Any], knobs: dict[str, Any]) -> Callable[[], Any]:
         self.report.phase("build")
+        apply_switches(self.trial.switches)
         started = time.perf_counter()
         ownership = Ownership(lambda _: 0)
         try:
             step = check_step(function(**knobs))
         finally:
             ownership.close()
+        apply_switches(self.trial.switches)
+        self.report.tell(switches=switches_in_force())
         torch.cuda.synchronize()
         self.report.tell(build_seconds=time.perf_counter() - started, num_parameters=ownership.num_parameters(), build=_peaks())
         return step

@@ -9,6 +9,27 @@ from vramcast.errors import UsageError
 from vramcast.probing.contract import STALL_FLOOR_SECONDS
 
 DEVICES = ("cuda", "cpu")
+SDPA_KERNELS = ("flash", "efficient", "cudnn", "math")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switches:
+    """Settings of torch that hold for a whole process; None leaves what the workload has."""
+
+    tf32: bool | None = None  # matrix products of float32 rounded to 10 bits of fraction
+    cudnn_benchmark: bool | None = None
+    detect_anomaly: bool | None = None
+    sdpa: str | None = None  # the only kernel that scaled_dot_product_attention may take
+
+    def __post_init__(self) -> None:
+        for name in ("tf32", "cudnn_benchmark", "detect_anomaly"):
+            if not isinstance(getattr(self, name), bool | None):
+                raise UsageError(f"The switch {name} is {getattr(self, name)!r}.", "It is true, false, or left out.")
+        if self.sdpa is not None and self.sdpa not in SDPA_KERNELS:
+            raise UsageError(f"The switch sdpa is {self.sdpa!r}.", f"It is one of {', '.join(SDPA_KERNELS)}, or left out.")
+
+    def given(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +40,7 @@ class Trial:
     device: str = "cuda"
     memory_cap_bytes: int | None = None
     allocator: str | None = None  # None leaves the environment's
+    switches: Switches = field(default_factory=Switches)
     warmup_steps: int = 2
     measure_steps: int = 20
     seed: int = 0
@@ -42,3 +64,7 @@ class Trial:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Trial:
+        return Trial(**{**data, "switches": Switches(**data["switches"])})

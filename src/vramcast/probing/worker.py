@@ -76,7 +76,7 @@ def add_step(facts: dict[str, Any], *, warm: bool, seconds: float, loss: float |
 def work(request: dict[str, Any], result: int, progress: int) -> None:
     report, answer = Reporter(progress), Pipe(result)
     try:
-        _run(Trial(**request), report)
+        _run(Trial.from_dict(request), report)
         report.facts.setdefault("outcome", "ok")
     except VramcastError as error:
         report.facts["usage_error"] = {"message": error.message, "advice": error.advice, "exit_code": error.exit_code}
