@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vramcast.benching.api import bench, compare
     from vramcast.calibration.api import calibrate
     from vramcast.capacity import MaxBatch, max_batch
+    from vramcast.configuration import Configuration, load_configuration
     from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
     from vramcast.gpus import GPUS, Gpu, find_gpu
     from vramcast.planning.api import plan
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Configuration": "configuration",
+    "load_configuration": "configuration",
     "predict": "api",
     "predict_batch_sizes": "api",
     "probe": "probing.api",

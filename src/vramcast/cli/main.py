@@ -79,6 +79,7 @@ def probe(
     out: Annotated[str | None, typer.Option(help="The run's folder (default: a new one under runs/).")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over the run in that folder.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Keep every allocation: trace.json, and snapshot.pickle for memory_viz.")] = False,
+    config: Annotated[str | None, typer.Option(help="A configuration that vramcast tune wrote; knobs given beside it win.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
 ) -> None:
     """Measure real training steps in a fresh process, and judge whether the run was sound.
@@ -87,7 +88,7 @@ def probe(
     """
     from vramcast.cli.probe import run
 
-    raise typer.Exit(run(workload, knobs or [], device, memory, warmup, steps, allocator, timeout, out, force, trace, as_json))
+    raise typer.Exit(run(workload, knobs or [], device, memory, warmup, steps, allocator, timeout, out, force, trace, config, as_json))
 
 
 @app.command(no_args_is_help=True)

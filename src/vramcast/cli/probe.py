@@ -33,6 +33,7 @@ def run(
     out: str | None,
     force: bool,
     trace: bool,
+    config: str | None,
     as_json: bool,
 ) -> int:
     if out == "":
@@ -49,6 +50,7 @@ def run(
         knobs={},
         knobs_text=split_assignments(assignments),
         trace_folder=str(path.absolute()) if trace else None,
+        config=config,
     )
     if device == "cuda" and not nvml.gpu_states():
         raise EnvironmentProblem(

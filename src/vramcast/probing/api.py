@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.api import Workload, memory_in_bytes, name_of
+from vramcast.configuration import Configuration, load_configuration
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.probing.manager import Prober, Progress
 from vramcast.probing.measurement import unfinished
@@ -28,17 +29,19 @@ def probe(
     out: str | Path | None = None,
     force: bool = False,
     trace: bool = False,
+    config: Configuration | str | Path | None = None,
     **knobs: Any,
 ) -> Measurement:
     """Run the workload's real steps in a fresh process and measure them.
 
     probe("train.py:build", batch_size=8) on the GPU, probe(build, device="cpu") without one. Failure is a value: see .outcome and .verdict.
+    `config` is a configuration as tune writes it, or its file; knobs given here come before its own.
     """
     if trace and out is None:
         raise UsageError("A trace needs a folder to be kept in.", "Give out=FOLDER with trace=True.")
     trial = make_trial(
         workload, device=device, memory=memory, allocator=allocator, warmup=warmup, steps=steps, timeout=timeout, knobs=knobs,
-        knobs_text={}, trace_folder=str(Path(out).absolute()) if trace and out is not None else None,
+        knobs_text={}, trace_folder=str(Path(out).absolute()) if trace and out is not None else None, config=config,
     )  # fmt: skip
     folder = RunFolder(Path(out), force=force) if out is not None else None
     return run_trial(trial, folder, command=f"vramcast.probe({trial.workload!r})")
@@ -56,17 +59,21 @@ def make_trial(
     knobs: Mapping[str, Any],
     knobs_text: Mapping[str, str],
     trace_folder: str | None = None,
+    config: Configuration | str | Path | None = None,
 ) -> Trial:
     from vramcast.allocator.settings import AllocatorSettings
 
     name = name_of(workload)
     parse_reference(name)
+    loaded = load_configuration(config) if isinstance(config, str | Path) else config or Configuration()
+    allocator = allocator if allocator is not None else loaded.allocator
     if allocator is not None:
         AllocatorSettings.parse(allocator)
     return Trial(
         workload=name,
-        knobs=dict(knobs),
+        knobs={**{key: value for key, value in loaded.knobs.items() if key not in knobs_text}, **knobs},
         knobs_text=dict(knobs_text),
+        switches=loaded.switches,
         device=device,
         memory_cap_bytes=memory_in_bytes(memory),
         allocator=allocator,

@@ -16,7 +16,7 @@ import torch
 
 from vramcast import nvml
 from vramcast.allocator.settings import from_environment
-from vramcast.probing.switches import apply_switches, switches_in_force
+from vramcast.probing.switches import apply_allocator, apply_switches, switches_in_force
 from vramcast.probing.trial import Trial
 from vramcast.probing.worker import Reporter
 from vramcast.simulate.ownership import Ownership
@@ -38,7 +38,7 @@ class GpuRun:
             self.report.tell(outcome="unsupported", error="torch finds no CUDA GPU in this process")
             raise NotImplementedError("torch finds no CUDA GPU in this process")
         if self.trial.allocator:
-            torch.cuda.memory._set_allocator_settings(self.trial.allocator)
+            apply_allocator(self.trial.allocator)
         self._start()
         try:
             yield

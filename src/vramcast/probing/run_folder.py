@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import html
 import io
 import json
 import re
@@ -27,7 +26,7 @@ from vramcast.probing.measurement import unfinished
 from vramcast.probing.trial import Trial
 from vramcast.records import Measurement
 from vramcast.store import new_folder, write_atomically, write_json
-from vramcast.text import printable
+from vramcast.text import markdown_cell
 from vramcast.units import format_bytes, format_seconds
 
 FILES = ("run_cmd.txt", "env.json", "metrics.json", "metrics.csv", "summary.md", "worker.log", "trace.json", "snapshot.pickle")
@@ -124,16 +123,10 @@ def summary(m: Measurement) -> str:
         ("tokens per second", "" if m.tokens_per_second is None else f"{m.tokens_per_second:.4g}"),
         ("steps", f"{m.warmup_steps} to warm up, {m.steps_done} of {m.measure_steps} measured"),
     ]
-    lines = [f"| {name} | {'' if value is None else _cell(value)} |" for name, value in rows]
+    lines = [f"| {name} | {'' if value is None else markdown_cell(value)} |" for name, value in rows]
     error = f"\n{_block(m.error)}\n" if m.error else ""
     notes = "".join(f"\n- {note}" for note in m.notes)
-    return "\n".join([f"# Probe of {_cell(m.workload)}", "", "Measured.", "", "| | |", "|---|---|", *lines]) + f"\n{error}{notes}\n"
-
-
-def _cell(value: object) -> str:
-    """Text as it is, whatever Markdown or HTML is in it."""
-    text = html.escape(printable(" ".join(str(value).split())), quote=False)
-    return re.sub(r"[|`\[\]\\*]", lambda found: f"&#{ord(found[0])};", text)
+    return "\n".join([f"# Probe of {markdown_cell(m.workload)}", "", "Measured.", "", "| | |", "|---|---|", *lines]) + f"\n{error}{notes}\n"
 
 
 def _block(text: str) -> str:

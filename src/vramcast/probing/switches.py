@@ -42,3 +42,7 @@ def switches_in_force() -> dict[str, Any]:
 def _is_enabled(kernel: str) -> bool:
     name = {"efficient": "mem_efficient"}.get(kernel, kernel)
     return bool(getattr(torch.backends.cuda, f"{name}_sdp_enabled")())
+
+
+def apply_allocator(settings: str) -> None:
+    torch.cuda.memory._set_allocator_settings(settings)
