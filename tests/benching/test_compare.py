@@ -12,7 +12,7 @@ import pytest
 from vramcast.benching.compare import Comparison, compare_runs
 from vramcast.benching.protocol import Protocol
 from vramcast.benching.records import TrainedRun, Trial
-from vramcast.benching.significance import holm, incomplete_beta, mean_noise, t_quantile, two_sided_p, welch
+from vramcast.benching.significance import holm, incomplete_beta, mean_noise, paired, t_quantile, two_sided_p, welch
 from vramcast.errors import UsageError
 
 MakeTrial = Callable[..., Trial]
@@ -92,16 +92,55 @@ def test_the_noise_test_raises_few_false_alarms(run: MakeRun) -> None:
 def test_a_clear_difference_over_seeds_is_real_and_a_small_one_is_not(run: MakeRun) -> None:
     def compared(gap: float) -> Comparison:
         means = (("b", 1.5 + gap), ("a", 1.5))
-        return compare_runs([run(name, noisy(mean + 0.01 * seed, seed, 0.001), seed) for name, mean in means for seed in (1, 2, 3)])
+        losses = [(name, seed, noisy(mean + 0.01 * seed, seed + ord(name), 0.001)) for name, mean in means for seed in (1, 2, 3)]
+        return compare_runs([run(name, values, seed) for name, seed, values in losses])
 
-    clear, small = compared(0.2), compared(0.005)
+    clear, small = compared(0.2), compared(0.0002)
     assert [model.model for model in clear.models] == ["a", "b"]
     assert clear.decided
     assert clear.differences[0].difference == pytest.approx(0.2, abs=0.01)
     assert clear.models[0].spread == pytest.approx(0.01, abs=0.003)
-    assert "Welch" in clear.differences[0].how
+    assert "paired t test over 3 seeds" in clear.differences[0].how
     assert not small.decided
     assert Comparison.from_json(clear.to_json()) == clear
+
+
+def test_shared_seeds_are_compared_pair_by_pair_and_others_by_welchs_test(run: MakeRun) -> None:
+    """What a seed does to both models is twenty times the gap between them: seen in pairs, and lost among other seeds."""
+
+    def runs(model: str, gap: float, seeds: Sequence[int], **changes: object) -> list[TrainedRun]:
+        return [run(model, [1.5 + 0.2 * (seed % 3) + gap + 0.001 * (seed % 2)] * 30, seed, **changes) for seed in seeds]
+
+    def found(*groups: list[TrainedRun]) -> Comparison:
+        return compare_runs([each for group in groups for each in group])
+
+    shared = found(runs("a", 0.0, (1, 2, 3)), runs("b", 0.01, (1, 2, 3, 4)))
+    assert shared.decided
+    assert "paired t test over 3 seeds" in shared.differences[0].how
+    for others in ((4, 5, 6), (3, 4, 5)):
+        apart = found(runs("a", 0.0, (1, 2, 3)), runs("b", 0.01, others))
+        assert not apart.decided
+        assert apart.differences[0].how == "Welch's t test over seeds"
+    other_batches = found(runs("a", 0.0, (1, 2, 3)), runs("b", 0.01, (1, 2, 3), batch_size=2))
+    assert "Welch" in other_batches.differences[0].how
+
+
+def test_a_model_that_is_behind_over_the_shared_seeds_is_not_called_better(run: MakeRun) -> None:
+    """The best mean has one seed more, and a lucky one."""
+    best = [run("a", [loss] * 30, seed) for seed, loss in ((1, 1.60), (2, 1.61), (3, 1.0))]
+    other = [run("b", [loss] * 30, seed) for seed, loss in ((1, 1.50), (2, 1.5101))]
+    found = compare_runs([*best, *other])
+    assert found.models[0].model == "a"
+    assert found.differences[0].difference < 0
+    assert not found.decided
+
+
+def test_the_paired_test_gives_what_is_computed_by_hand() -> None:
+    """Gaps 1, 2, 3: mean 2, standard error 1/sqrt(3), 2 degrees: t = 2·sqrt(3), p = 1 - t/sqrt(2 + t²) for 2 degrees."""
+    test = paired([1.0, 5.0, 2.0], [2.0, 7.0, 5.0])
+    t = 2 * math.sqrt(3)
+    assert test.difference == pytest.approx(2.0)
+    assert test.p_value == pytest.approx(1 - t / math.sqrt(2 + t * t))
 
 
 def test_with_one_seed_the_noise_is_the_runs_own_and_that_is_said(run: MakeRun) -> None:

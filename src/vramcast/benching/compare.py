@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vramcast.benching.records import DECISIVE, TrainedRun
-from vramcast.benching.significance import LEVEL, Noise, Test, holm, mean_noise, t_test, welch
+from vramcast.benching.significance import LEVEL, Noise, Test, holm, mean_noise, paired, t_test, welch
 from vramcast.errors import UsageError
 from vramcast.records import VERSION, JsonRecord
 
 ONE_SEED = "one seed: the noise of {metric} is estimated from the run's own losses; another seed may move it by more (--seeds 1,2,3)"
+PAIRED_SEEDS = "the same seed is the same batches"
 PAIRED = "the same seed is the same batches, so the two are compared batch by batch"
 
 
@@ -112,17 +113,27 @@ def _result(group: list[TrainedRun]) -> ModelResult:
 
 
 def _test(best: list[TrainedRun], other: list[TrainedRun]) -> tuple[Test, str]:
+    """The sharpest test that the runs allow, and which it was."""
+    pairs = _same_batches(best, other)
+    if len(pairs) > 1:
+        losses = [[run.last_loss for run in side] for side in zip(*pairs, strict=True)]
+        return paired(*losses), f"paired t test over {len(pairs)} seeds; {PAIRED_SEEDS}"
     if len(best) > 1 and len(other) > 1:
         return welch([run.last_loss for run in best], [run.last_loss for run in other]), "Welch's t test over seeds"
-    seeds = {run.trial.seed: run for run in best}
-    pair = next(((seeds[run.trial.seed], run) for run in other if run.trial.seed in seeds), None)
-    if pair is not None and len(pair[0].last_losses) == len(pair[1].last_losses):
-        gaps = [b - a for a, b in zip(pair[0].last_losses, pair[1].last_losses, strict=True)]
+    if pairs:
+        gaps = [b - a for a, b in zip(pairs[0][0].last_losses, pairs[0][1].last_losses, strict=True)]
         return t_test(statistics.fmean(gaps), mean_noise(gaps)), f"one seed; {PAIRED}"
     noises = [mean_noise(group[0].last_losses) for group in (best, other)]
     error = math.hypot(*(noise.standard_error for noise in noises))
     both = Noise(error, min(noise.degrees for noise in noises))
     return t_test(other[0].last_loss - best[0].last_loss, both), "one seed; noise of each run's own last losses"
+
+
+def _same_batches(best: list[TrainedRun], other: list[TrainedRun]) -> list[tuple[TrainedRun, TrainedRun]]:
+    """Pairs of runs that saw the same batches: those of the same seed, as many steps and the same batch size."""
+    seeds = {run.trial.seed: run for run in best}
+    pairs = [(seeds[run.trial.seed], run) for run in other if run.trial.seed in seeds]
+    return [(a, b) for a, b in pairs if a.tokens == b.tokens and len(a.losses) == len(b.losses)]
 
 
 def _difference(group: list[TrainedRun], test: Test, p_value: float, how: str) -> Difference:
@@ -132,7 +143,7 @@ def _difference(group: list[TrainedRun], test: Test, p_value: float, how: str) -
         standard_error=test.standard_error,
         interval=list(test.interval),
         p_value=p_value,
-        distinguishable=p_value < LEVEL,
+        distinguishable=p_value < LEVEL and test.difference > 0,  # over shared seeds alone, the other one may be ahead
         how=how,
     )
 

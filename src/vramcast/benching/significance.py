@@ -1,4 +1,5 @@
-"""Is a difference of means real? Student's t by its incomplete beta function, Welch's test, and the noise of a mean of related numbers."""
+"""Is a difference of means real? Student's t by its incomplete beta function, the paired test, Welch's, and the noise of a mean of
+related numbers."""
 
 from __future__ import annotations
 
@@ -36,6 +37,12 @@ def welch(first: Sequence[float], second: Sequence[float]) -> Test:
     weights = sum(part**2 / (len(group) - 1) for part, group in zip(parts, (first, second), strict=True))
     degrees = total**2 / weights if weights else len(first) + len(second) - 2.0
     return t_test(statistics.fmean(second) - statistics.fmean(first), Noise(math.sqrt(total), degrees))
+
+
+def paired(first: Sequence[float], second: Sequence[float]) -> Test:
+    """Pairs of numbers, at least two, of which both have what is common to them: what varies from pair to pair cancels."""
+    gaps = [b - a for a, b in zip(first, second, strict=True)]
+    return t_test(statistics.fmean(gaps), Noise(statistics.stdev(gaps) / math.sqrt(len(gaps)), len(gaps) - 1.0))
 
 
 def t_test(difference: float, noise: Noise) -> Test:
