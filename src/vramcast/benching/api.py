@@ -16,6 +16,7 @@ from vramcast.benching.data import Corpus, DataIdentity
 from vramcast.benching.protocol import Protocol, find_protocol
 from vramcast.benching.records import TrainedRun, Trial
 from vramcast.benching.runs import Progress, run_trials
+from vramcast.benching.sweep import Sweep, swept_models
 from vramcast.benching.trial_folder import find_runs
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.workload import parse_reference, split_assignments
@@ -35,6 +36,7 @@ def bench(
     steps: int | None = None,
     seeds: Sequence[int] | None = None,
     respect_documents: bool = False,
+    sweep: Sweep | None = None,
     device: str = "cuda",
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     force: bool = False,
@@ -43,10 +45,13 @@ def bench(
     """Train every model with every seed, each in a process of its own; the results are kept in `out`.
 
     bench(["e1-50m", "e5-d1536-r270"], out="runs/first"). A model is a name of the zoo or file.py:function, and knobs that follow it as
-    "key=value" are its own. What `out` already holds is not trained again, and what was interrupted goes on from its checkpoint.
+    "key=value" are its own. `sweep` makes several out of one model: Sweep("dim", [768, 1024]). What `out` already holds is not trained
+    again, and what was interrupted goes on from its checkpoint.
     """
     rules = _protocol(protocol, steps, respect_documents)
     chosen = split_models(models)
+    if sweep is not None:
+        chosen = _swept(chosen, sweep)
     for name, _ in chosen:
         parse_reference(name)  # a name that is wrong is wrong on any machine: that comes first
     _check_device(device)
@@ -84,6 +89,12 @@ def split_models(words: Sequence[str]) -> list[Model]:
     if twice is not None:
         raise UsageError(f"The model {twice[0]!r} is given twice.", "Give it once; --seeds trains it more than once.")
     return models
+
+
+def _swept(models: list[Model], sweep: Sweep) -> list[Model]:
+    if len(models) > 1:
+        raise UsageError("--sweep takes one model.", f"Give only {models[0][0]!r}, or sweep the others into the same --out one by one.")
+    return swept_models(models[0], sweep)
 
 
 def _protocol(protocol: str | Protocol, steps: int | None, respect_documents: bool) -> Protocol:

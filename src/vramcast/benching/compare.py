@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramcast.benching.records import DECISIVE, TrainedRun
+from vramcast.benching.records import DECISIVE, TrainedRun, tokens_note
 from vramcast.benching.significance import LEVEL, Noise, Test, holm, mean_noise, paired, t_test, welch
 from vramcast.errors import UsageError
 from vramcast.records import VERSION, JsonRecord
@@ -155,9 +155,9 @@ def _notes(groups: list[list[TrainedRun]], num_tests: int) -> list[str]:
         notes.append(ONE_SEED.format(metric=protocol.metric))
     if num_tests > 1:
         notes.append(f"p is corrected for {num_tests} tests (Holm)")
-    tokens = {run.tokens for group in groups for run in group}
-    if len(tokens) > 1:
-        notes.append(f"the runs saw different numbers of tokens, {min(tokens):,} to {max(tokens):,}: less loss may be more data")
+    different_tokens = tokens_note([run for group in groups for run in group])
+    if different_tokens:
+        notes.append(different_tokens)
     short = [run.trial.label for group in groups for run in group if len(run.losses) < protocol.last_steps]
     if short:
         notes.append(f"fewer steps than {protocol.metric} asks for: {', '.join(short)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,6 +114,14 @@ class TrainedRun(JsonRecord):
             "data_wait_fraction": self.data_wait_fraction,
             "error": self.error,
         }
+
+
+def tokens_note(runs: Sequence[TrainedRun]) -> str | None:
+    """A warning where the runs cannot be told apart from the data they saw, as in document 002's own study of dimensions."""
+    tokens = {run.tokens for run in runs}
+    if len(tokens) < 2:
+        return None
+    return f"the runs saw different numbers of tokens, {min(tokens):,} to {max(tokens):,}: less loss may be more data"
 
 
 def finite_or_nan(losses: list[float | None]) -> list[float]:

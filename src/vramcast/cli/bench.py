@@ -11,19 +11,32 @@ from typing import Any
 
 from vramcast.benching.api import bench, split_models
 from vramcast.benching.protocol import find_protocol
-from vramcast.benching.records import TrainedRun, Trial
+from vramcast.benching.records import TrainedRun, Trial, tokens_note
 from vramcast.benching.runs import Progress
+from vramcast.benching.sweep import parse_sweep
 from vramcast.cli.probe import default_folder
+from vramcast.cli.zoo import parse_count
 from vramcast.errors import UsageError
 from vramcast.units import format_bytes, format_seconds
 
 DIVERGED, FAILED = 3, 1
 
 
-def run(models: list[str], seeds: str | None, out: str | None, options: dict[str, Any], as_json: bool) -> int:
+def run(
+    models: list[str],
+    seeds: str | None,
+    out: str | None,
+    options: dict[str, Any],
+    as_json: bool,
+    sweep: str | None = None,
+    params: str | None = None,
+) -> int:
     if out == "":
         raise UsageError("--out is '', which names no folder.", "Give a folder, or leave --out out for a new one under runs/.")
     folder = Path(out) if out else default_folder("bench", split_models(models)[0][0])
+    if params is not None and sweep is None:
+        raise UsageError("--params is the budget of a sweep.", "Add --sweep, for example --sweep dim=512,768,1024.")
+    options["sweep"] = None if sweep is None else parse_sweep(sweep, None if params is None else parse_count(params))
     try:
         with _display(find_protocol(options["protocol"]).metric) as progress:
             runs = bench(models, out=folder, seeds=_numbers(seeds), progress=progress, **options)
@@ -50,7 +63,8 @@ def _show(runs: list[TrainedRun], folder: Path, as_json: bool) -> None:
     if as_json:
         protocol = runs[0].trial.protocol
         heading = {"folder": str(folder), "protocol": protocol.name, "protocol_hash": protocol.hash, "data": vars(runs[0].trial.data)}
-        print(json.dumps({**heading, "runs": [run.summary() for run in runs]}))
+        notes = [note for note in [tokens_note([run for run in runs if run.finished])] if note]
+        print(json.dumps({**heading, "runs": [run.summary() for run in runs], "notes": notes}))
         return
     from rich.console import Console
 

@@ -172,6 +172,8 @@ def bench(
     data: Annotated[str | None, typer.Option(help="The file to train on (default: Python's own sources).")] = None,
     steps: Annotated[int | None, typer.Option(help="Train for another number of steps than the protocol says.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Train every model with each of these: 1,2,3 (default: the protocol's).")] = None,
+    sweep: Annotated[str | None, typer.Option(help="One model at several sizes: dim=512,768,1024; rank or depth is solved for.")] = None,
+    params: Annotated[str | None, typer.Option(help="Of --sweep: the parameters that all have, as in 50M (default: the model's).")] = None,
     respect_documents: Annotated[bool, typer.Option("--respect-documents", help="Samples stay within documents (0x1e ends one).")] = False,
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
     checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between two checkpoints.")] = 60.0,
@@ -189,7 +191,7 @@ def bench(
         "protocol": protocol, "data": data, "steps": steps, "respect_documents": respect_documents, "device": device,
         "checkpoint_seconds": checkpoint_seconds, "force": force,
     }  # fmt: skip
-    raise typer.Exit(run(models, seeds, out, options, as_json))
+    raise typer.Exit(run(models, seeds, out, options, as_json, sweep, params))
 
 
 @app.command(no_args_is_help=True)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vramcast.benching.compare import Comparison, Difference, ModelResult
-from vramcast.benching.records import TrainedRun
+from vramcast.benching.records import TrainedRun, tokens_note
 from vramcast.text import printable
 from vramcast.units import format_bytes, format_count, format_seconds
 
@@ -27,6 +27,9 @@ def show_runs(runs: Sequence[TrainedRun], console: Console) -> None:
             console.print(Text(printable(f"✗ {run.trial.label}, seed {run.trial.seed}: {run.outcome}\n{run.error or ''}".rstrip()), style="red"))
         elif run.outcome == "diverged":
             console.print(Text(printable(f"✗ {run.trial.label}, seed {run.trial.seed}: diverged at step {len(run.losses)}"), style="red"))
+    note = tokens_note([run for run in runs if run.finished])
+    if note:
+        console.print(Text(f"note: {note}", style="yellow"))
     kinds = sorted({run.memory_kind for run in runs if run.memory_kind})
     console.print(Text(f"memory: the peak ({'; '.join(kinds)}); waited: the share of the time in which a step waited for data", style="bright_black"))
     console.print(Text(f"protocol {protocol.hash[:12]}, data {data.hash[:24]}, measured", style="bright_black"))

@@ -1,0 +1,79 @@
+"""One size of a model through several values at a fixed budget of parameters: another size is solved for, so that all are as large.
+
+The two studies of document 002: how wide a low-rank network should be (`e5-d1536-r270`, dim: the rank is solved for), and wide or deep
+(`e1-d512`, dim: the depth is).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vramcast.errors import UsageError
+from vramcast_zoo.catalogue import BY_NAME, find_named
+from vramcast_zoo.sizing import FAMILIES, Family, Size, solve
+
+Model = tuple[str, dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    size: str
+    values: Sequence[Size]
+    parameters: int | None = None  # None: as many as the model has
+
+
+def swept_models(model: Model, sweep: Sweep) -> list[Model]:
+    """A model for every value: one of the documents where they have it, else with its sizes as knobs."""
+    name, knobs = model
+    family, base = _family_and_sizes(name)
+    if len(sweep.values) < 2 or len(set(sweep.values)) < len(sweep.values):
+        raise UsageError(f"--sweep {sweep.size} needs two or more different values.", "For example --sweep dim=512,768,1024.")
+    given = {key: _size(key, text) for key, text in knobs.items() if key in family.defaults}
+    others = {key: text for key, text in knobs.items() if key not in family.defaults}
+    if sweep.size in given:
+        raise UsageError(f"{sweep.size!r} is swept and given as a knob too.", "Leave one of them out.")
+    wanted = sweep.parameters or family.count(**{**base, **given})
+    return [_at(family, base, {**given, sweep.size: value}, wanted, others) for value in sweep.values]
+
+
+def _at(family: Family, base: Mapping[str, Size], chosen: Mapping[str, Size], wanted: int, others: dict[str, str]) -> Model:
+    free = next((size for size in family.free if size not in chosen), None)
+    given = {size: value for size, value in {**base, **chosen}.items() if size != free}
+    try:
+        named = find_named(family.name, wanted, given)
+        if named is not None:
+            return named.name, others
+        sizes = solve(family, wanted, given).sizes
+    except ValueError as problem:
+        raise UsageError(f"--sweep: {problem}.", "Choose other values, or another budget with --params.") from None
+    return f"vramcast_zoo.{family.name}:make_model", {**{size: str(value) for size, value in sizes.items()}, **others}
+
+
+def _family_and_sizes(name: str) -> tuple[Family, Mapping[str, Size]]:
+    if name in BY_NAME:
+        return FAMILIES[BY_NAME[name].family], BY_NAME[name].all_sizes
+    if name in FAMILIES:
+        return FAMILIES[name], FAMILIES[name].defaults
+    raise UsageError(
+        f"--sweep does not know the sizes of {name!r}.", f"Sweep a model of the zoo (see vramcast zoo), or a family: {', '.join(FAMILIES)}."
+    )
+
+
+def _size(name: str, text: str) -> Any:
+    """As the command line writes it."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return int(text) if text.removeprefix("-").isdecimal() else float(text)
+    except ValueError:
+        raise UsageError(f"The size {name!r} is {text!r}, expected a number.") from None
+
+
+def parse_sweep(text: str, parameters: int | None) -> Sweep:
+    """As in "dim=512,768,1024"."""
+    size, equals, values = text.partition("=")
+    if not equals or not size or not values:
+        raise UsageError(f"--sweep {text!r} names no size and values.", "For example --sweep dim=512,768,1024.")
+    return Sweep(size, [_size(size, value) for value in values.split(",")], parameters)
