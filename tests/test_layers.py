@@ -12,7 +12,7 @@ NO_TORCH = (
     *("allocator", "forecast", "interpolate", "records", "units", "errors", "gpus", "report", "workload", "parallel", "tracing"),
     *("store", "nvml", "environment", "cli", "planning", "timing"),
     *("benching.protocol", "benching.data", "benching.corpus", "benching.records", "benching.trial_folder", "benching.runs"),
-    *("benching.significance", "benching.sweep", "benching.compare", "benching.api", "benching.batch_size"),
+    *("benching.significance", "benching.sweep", "benching.places", "benching.compare", "benching.api", "benching.batch_size"),
 )
 SIMULATE_WITHOUT_TORCH = ("runner", "trace", "build", "target", "workspaces", "lengths", "planned")
 WITH_TORCH = (

@@ -13,6 +13,7 @@ from vramcast.benching.batch_size import with_batch_size
 from vramcast.benching.compare import Comparison, compare_runs
 from vramcast.benching.corpus import default_corpus
 from vramcast.benching.data import Corpus, DataIdentity
+from vramcast.benching.places import places_here
 from vramcast.benching.protocol import Protocol, find_protocol
 from vramcast.benching.records import TrainedRun, Trial
 from vramcast.benching.runs import Progress, run_trials
@@ -64,7 +65,8 @@ def bench(
     numbers = _seeds(seeds, rules)
     first_trials = [with_batch_size(_trial(model, rules, numbers[0], identity, device)) for model in chosen]
     trials = [replace(trial, seed=seed) for trial in first_trials for seed in numbers]
-    return run_trials(trials, Path(out), path, checkpoint_seconds=checkpoint_seconds, force=force, progress=progress)
+    places = places_here(device)
+    return run_trials(trials, Path(out), path, places, checkpoint_seconds=checkpoint_seconds, force=force, progress=progress)
 
 
 def compare(*runs: str | os.PathLike[str]) -> Comparison:

@@ -1,0 +1,94 @@
+"""Where trials run: the GPUs that are used, and the queue that feeds them. No process is started here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vramcast.benching import places
+from vramcast.benching.places import gpus_here, run_everywhere
+from vramcast.benching.workers import Stopped, Workers
+
+
+class Pretended:
+    """A place that does nothing, until it is stopped where it is told to hang."""
+
+    def __init__(self) -> None:
+        self.is_stopped, self.was_left = threading.Event(), False
+
+    def __enter__(self) -> Pretended:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.was_left = True
+
+    def stop(self) -> None:
+        self.is_stopped.set()
+
+    def news(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if request.get("hang"):
+            assert self.is_stopped.wait(10)
+            raise Stopped
+        yield {"ended": 0}
+
+
+def test_every_place_takes_the_next_job_when_its_own_has_ended() -> None:
+    """The first place is held up until all the others are done: no job waits for it."""
+    crew, done, rest_done = [Pretended(), Pretended()], [], threading.Event()
+
+    def do(job: int, place: Any) -> None:
+        if job == 0:
+            assert rest_done.wait(10)
+        done.append((job, crew.index(place)))
+        if len(done) == 4:
+            rest_done.set()
+
+    run_everywhere(range(5), crew, do)  # type: ignore[arg-type]
+    assert [job for job, _ in done] == [1, 2, 3, 4, 0]
+    assert len({place for job, place in done if job > 0}) == 1
+    assert all(place.was_left for place in crew)
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, ValueError])
+def test_what_one_raises_stops_the_others_and_is_raised(problem: type[BaseException]) -> None:
+    crew, ended = [Pretended(), Pretended()], []
+
+    def do(job: str, place: Any) -> None:
+        if job == "raises":
+            raise problem
+        ended.append(list(place.news({"hang": True})))
+
+    with pytest.raises(problem):
+        run_everywhere(["hangs", "raises", "never begun"], crew, do)  # type: ignore[arg-type]
+    assert ended == []
+    assert all(place.was_left for place in crew)
+
+
+def test_a_stopped_place_starts_nothing() -> None:
+    place = Workers("0")
+    place.stop()
+    with pytest.raises(Stopped):
+        next(place.news({}))
+
+
+def test_the_gpus_are_those_that_are_visible_or_all_like_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def states(*names: str) -> None:
+        gpus = [SimpleNamespace(name=name, uuid=f"GPU-{index}") for index, name in enumerate(names)]
+        monkeypatch.setattr(places.nvml, "gpu_states", lambda: gpus)
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    states("H200", "H200", "A2", "H200")
+    assert gpus_here() == ["GPU-0", "GPU-1", "GPU-3"]
+    states("H200", "A2")
+    assert gpus_here() == [None]
+    states()
+    assert gpus_here() == [None]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 3")
+    assert gpus_here() == ["2", "3"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    assert gpus_here() == [None]
+    assert len(places.places_here("cpu")) == 1
