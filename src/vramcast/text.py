@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import re
+
 
 def printable(text: str, most: int | None = None) -> str:
     """No control characters, nothing that is not Unicode, and of a long text its beginning and its end."""
@@ -9,3 +12,9 @@ def printable(text: str, most: int | None = None) -> str:
         half = most // 2
         return f"{printable(text[:half])}\n[{len(text) - 2 * half:,} characters left out]\n{printable(text[-half:])}"
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+def markdown_cell(value: object) -> str:
+    """Text as it is, on one line, whatever Markdown or HTML is in it."""
+    text = html.escape(printable(" ".join(str(value).split())), quote=False)
+    return re.sub(r"[|`\[\]\\*]", lambda found: f"&#{ord(found[0])};", text)

@@ -208,6 +208,31 @@ def compare(
     raise typer.Exit(run(runs, as_json))
 
 
+@app.command(no_args_is_help=True)
+def report(
+    runs: Annotated[list[str], typer.Argument(help="Run folders, or files with what a command printed with --json.")],
+    form: Annotated[str | None, typer.Option("--format", help="html, md or terminal (default: by the file's ending, else html).")] = None,
+    out: Annotated[str | None, typer.Option("--out", "-o", help="The file; - is stdout (default: report.html in the run's folder).")] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    figures: Annotated[str | None, typer.Option(help="Also write every chart into this folder, as SVG for papers.")] = None,
+) -> None:
+    """Show what other commands recorded: one page with tables and figures, made from records alone.
+
+    \b
+    vramcast predict train.py batch_size=16 --gpu rtx-4090 --json > fits.json
+    vramcast report fits.json --open                   the page: memory through the step, what is alive at the peak
+    vramcast report fits.json runs/probe-...           the same with what was measured laid over it
+    vramcast report runs/bench-... --format md         the same tables for a README or an issue
+
+    It takes predict, probe, max-batch, plan, fit, bench, compare and accuracy. Nothing is run again.
+
+    Exit codes: 0 done, 1 the file cannot be written, 2 wrong usage, or a record that cannot be read.
+    """
+    from vramcast.cli.report import run
+
+    raise typer.Exit(run(runs, form, out, show, figures))
+
+
 @app.command()
 def accuracy(
     suite: Annotated[list[str] | None, typer.Option(help="open, varied, settings, hf or zoo; may be given again (default: all).")] = None,

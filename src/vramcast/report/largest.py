@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vramcast.batch_records import Attempt, MaxBatch, MemoryLaw, Speed
+from vramcast.report import verdicts
 from vramcast.text import printable
 from vramcast.units import format_bytes, format_seconds
 
@@ -45,13 +46,8 @@ def show_max_batch(result: MaxBatch, console: Console) -> None:
 
 
 def _answer(result: MaxBatch) -> Text:
-    where = f"{result.gpu or 'the given memory'} ({format_bytes(result.capacity_bytes)} for the allocator)"
-    if result.largest_batch is None:
-        missing = "" if result.missing_bytes is None else f": {format_bytes(result.missing_bytes)} are missing"
-        return Text(f"✗ not even {result.first_failing_batch} fits on {where}{missing}", style="bold red")
-    source = "measured" if result.confirmed else "predicted"
-    beyond = "no larger one was tried" if result.first_failing_batch is None else f"{result.first_failing_batch} does not fit"
-    return Text(f"✓ largest batch on {where}: {result.largest_batch} ({source}); {beyond}", style="bold green")
+    sentence, tone = verdicts.of_max_batch(result)
+    return Text(sentence, style=verdicts.STYLES[tone])
 
 
 def _attempts(result: MaxBatch, bar_width: int) -> Table:

@@ -11,17 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 from vramcast.records import Measurement, Memory
+from vramcast.report import verdicts
 from vramcast.text import printable
 from vramcast.units import format_bytes, format_count, format_seconds
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-STYLES = {"ok": "bold green", "out_of_memory": "bold red", "paging": "bold red", "timeout": "bold red", "crashed": "bold red"}
 WIDEST_LINE = 60
 
 
 def show_measurement(m: Measurement, console: Console) -> None:
     title = printable(" ".join([m.workload, *(f"{key}={value}" for key, value in m.knobs.items())]))
-    console.print(Panel(_verdict(m), title=Text(" ".join(title.split())[:150]), title_align="left"))
+    console.print(Panel(_answer(m), title=Text(" ".join(title.split())[:150]), title_align="left"))
     if m.error:
         console.print(Text(m.error.rstrip(), style="red"))
     if m.peak_allocated_bytes is not None:
@@ -41,15 +41,9 @@ def show_measurement(m: Measurement, console: Console) -> None:
     console.print(Text(f"\nMeasured on {where} ({torch}) in {format_seconds(m.seconds)}.", style="bright_black"))
 
 
-def _verdict(m: Measurement) -> Text:
-    if m.outcome == "ok" and m.verdict.stable:
-        return Text(f"✓ stable: {m.steps_done} steps measured after {m.warmup_steps} to warm up", style="bold green")
-    if m.outcome == "ok":
-        return Text(f"✗ ran, but is not stable: {', '.join(m.verdict.fail_reasons)}", style="bold yellow")
-    where = f" ({m.out_of_memory_on} memory)" if m.out_of_memory_on else ""
-    how = f" ({m.signal})" if m.signal else ""
-    reasons = f": {', '.join(m.verdict.fail_reasons)}" if m.verdict.fail_reasons else ""
-    return Text(f"✗ {m.outcome.replace('_', ' ')}{where}{how}{reasons}", style=STYLES.get(m.outcome, "bold yellow"))
+def _answer(m: Measurement) -> Text:
+    sentence, tone = verdicts.of_measurement(m)
+    return Text(sentence, style=verdicts.STYLES[tone])
 
 
 def _memory_table(m: Measurement) -> Table:

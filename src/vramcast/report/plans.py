@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vramcast.planning.records import DocumentComparison, DocumentRow, GpuPlan, Plan, Stage
+from vramcast.report import verdicts
 from vramcast.text import printable
 from vramcast.units import format_bytes, format_count
 
@@ -28,13 +29,8 @@ def show_plan(plan: Plan, console: Console) -> None:
 
 
 def _answer(plan: Plan, gpu: GpuPlan) -> Text:
-    spared = f", {100 * plan.safety:g} % of it left free" if plan.safety else ""
-    where = f"{gpu.gpu or 'the given memory'} ({format_bytes(gpu.capacity_bytes)} for the allocator{spared})"
-    missing = [str(stage.seq_len) for stage in gpu.stages if not stage.fits]
-    if missing:
-        return Text(f"✗ {where}: not even one sample fits at length {', '.join(missing)}", style="bold red")
-    time = "time not predicted" if gpu.total_hours is None else f"{gpu.total_hours:,.1f} hours"
-    return Text(f"✓ {where}: {gpu.total_steps:,} steps for {format_count(gpu.total_tokens or 0)} tokens, {time}", style="bold green")
+    sentence, tone = verdicts.of_gpu_plan(plan, gpu)
+    return Text(sentence, style=verdicts.STYLES[tone])
 
 
 def _stages(gpu: GpuPlan) -> Table:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vramcast.records import BatchSizeCurve, LargeTensor, Prediction
+from vramcast.report import verdicts
 from vramcast.text import printable
 from vramcast.units import format_bytes, format_count, format_seconds
 
@@ -28,7 +29,7 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def show_prediction(prediction: Prediction, console: Console) -> None:
-    console.print(Panel(_verdict(prediction), title=Text(printable(_title(prediction))), title_align="left"))
+    console.print(Panel(_answer(prediction), title=Text(printable(_title(prediction))), title_align="left"))
     console.print(_memory_table(prediction))
     console.print(_step(prediction))
     console.print(_breakdown_table(prediction))
@@ -38,22 +39,14 @@ def show_prediction(prediction: Prediction, console: Console) -> None:
     console.print(_footer(prediction.limits, prediction.torch_version, prediction.seconds))
 
 
+def _answer(prediction: Prediction) -> Text:
+    sentence, tone = verdicts.of_prediction(prediction)
+    return Text(sentence, style=verdicts.STYLES[tone])
+
+
 def _title(prediction: Prediction) -> str:
     knobs = " ".join(f"{key}={value}" for key, value in prediction.knobs.items())
     return f"{prediction.workload} {knobs}"[:150]
-
-
-def _verdict(p: Prediction) -> Text:
-    if p.capacity_bytes is None:
-        return Text(f"takes {format_bytes(p.peak_reserved_bytes)} (predicted); give --gpu NAME or --memory SIZE to see whether it fits")
-    where = f"{p.gpu or 'the given memory'} ({format_bytes(p.capacity_bytes)} for the allocator)"
-    if not p.fits:
-        short = "" if p.failed_allocation_bytes is None else f"; an allocation of {format_bytes(p.failed_allocation_bytes)} fails"
-        return Text(f"✗ does not fit on {where}: needs {format_bytes(p.peak_reserved_bytes)}{short}", style="bold red")
-    text = f"✓ fits on {where}: {format_bytes(p.headroom_bytes or 0)} to spare"
-    if p.num_alloc_retries:
-        return Text(f"{text}, but the allocator has to empty its cache {p.num_alloc_retries} times (slower)", style="bold yellow")
-    return Text(text, style="bold green")
 
 
 def _memory_table(p: Prediction) -> Table:

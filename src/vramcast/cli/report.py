@@ -1,0 +1,107 @@
+"""`vramcast report`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vramcast.errors import UsageError
+from vramcast.store import write_atomically
+
+if TYPE_CHECKING:
+    from vramcast.report.page.sections import Report
+
+FORMATS = ("html", "md", "terminal")
+SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}
+PAGE = "report.html"
+FILE_WIDTH = 120
+MARK = "vramcast report"  # in the first line of every report
+
+
+def run(runs: list[str], form: str | None, out: str | None, show: bool, figures: str | None) -> int:
+    form = _format(form, out, show)
+    target = _target(runs, form, out)
+    from vramcast.report.page.html import as_html
+    from vramcast.report.page.making import make_report
+    from vramcast.report.page.markdown import as_markdown
+
+    report = make_report([Path(path) for path in runs])
+    if figures is not None:
+        from vramcast.report.page.figures import write_figures
+
+        written = write_figures(report, _folder(figures))
+        print(f"Wrote {len(written)} figures into {figures}.", file=sys.stderr)
+    if form == "terminal" and target is None:
+        from rich.console import Console
+
+        from vramcast.report.page.terminal import show_report
+
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # where the terminal's encoding has no ✓
+        show_report(report, Console())
+        return 0
+    text = as_html(report) if form == "html" else as_markdown(report) if form == "md" else _as_text(report)
+    if target is None:
+        print(text, end="")
+        return 0
+    write_atomically(target, text)
+    print(f"Wrote {target}.", file=sys.stderr)
+    if show:
+        _open(target)
+    return 0
+
+
+def _format(form: str | None, out: str | None, show: bool) -> str:
+    if form is not None and form not in FORMATS:
+        raise UsageError(f"--format {form!r} is not known.", f"Formats: {', '.join(FORMATS)}.")
+    if show and form not in (None, "html"):
+        raise UsageError(f"--open opens a page, and --format is {form}.", "Leave one of them out.")
+    if out is not None and form is None and out != "-":
+        return SUFFIXES.get(Path(out).suffix.lower(), "html")
+    return form or "html"
+
+
+def _target(runs: list[str], form: str, out: str | None) -> Path | None:
+    """None is stdout. A page goes into the run's folder, or here, unless it is told where."""
+    if out == "":
+        raise UsageError("-o is '', which names no file.", f"For example -o {PAGE}; - is stdout.")
+    if out == "-" or (out is None and form != "html"):
+        return None
+    inside = len(runs) == 1 and Path(runs[0]).is_dir()
+    target = Path(out) if out is not None else Path(runs[0]) / PAGE if inside else Path(PAGE)
+    _check_free(target)
+    return target
+
+
+def _check_free(target: Path) -> None:
+    """A report that was made here may be made again; nothing else is written over."""
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder.", f"Give a file: -o {target / PAGE}.")
+    if target.exists() and MARK not in target.read_bytes()[:100].decode(errors="replace"):
+        raise UsageError(f"{target} is there and is no report of vramcast.", "Choose another file with -o.")
+
+
+def _as_text(report: Report) -> str:
+    from io import StringIO
+
+    from rich.console import Console
+
+    from vramcast.report.page.terminal import show_report
+
+    file = StringIO()
+    show_report(report, Console(file=file, width=FILE_WIDTH, no_color=True))
+    return f"{MARK}\n{file.getvalue()}"
+
+
+def _folder(text: str) -> Path:
+    path = Path(text)
+    if not text or path.exists() and not path.is_dir():
+        raise UsageError(f"--figures {text!r} is no folder.", "Give a folder; it is made where it is not there.")
+    return path
+
+
+def _open(target: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(target.absolute().as_uri()):
+        print(f"There is no browser here to open it. Open {target} yourself.", file=sys.stderr)

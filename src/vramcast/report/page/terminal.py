@@ -1,0 +1,92 @@
+"""A report in the terminal: the same tables; of a figure a bar or a line of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from vramcast.report.measured import sparkline
+from vramcast.report.page.sections import Calculator, Chart, Figure, Meter, Report, Section, Table
+from vramcast.report.terminal import COLOURS
+from vramcast.report.verdicts import STYLES
+from vramcast.text import printable
+from vramcast.units import format_bytes
+
+MOST_LINES = 8  # layers of a chart that get a line of blocks each
+NARROWEST = 12
+
+
+def show_report(report: Report, console: Console) -> None:
+    for section in report.sections:
+        console.print(Panel(Group(*_head(section)), title=_plain(section.title.splitlines()[0]), title_align="left"))
+        for figure in section.figures:
+            console.print(_figure(figure, console.width))
+        for table in section.tables:
+            console.print(_table(table))
+            for line in _under(table):
+                console.print(line)
+            console.print()
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """What a record says, which may come from others: neither markup nor escape codes."""
+    return Text(printable(text), style=style)
+
+
+def _head(section: Section) -> Iterator[Text]:
+    if section.verdict:
+        yield _plain(section.verdict, STYLES[section.tone])
+    if section.subtitle:
+        yield _plain(section.subtitle, "bright_black")
+    yield from (_plain(text) for text in section.text)
+
+
+def _figure(figure: Figure, width: int) -> RenderableType:
+    if isinstance(figure, Meter):
+        return _meter(figure, width)
+    if isinstance(figure, Calculator):
+        return _plain(f"{figure.title}: sliders in the HTML page.\n", "bright_black")
+    return _chart(figure, width)
+
+
+def _meter(meter: Meter, width: int) -> RenderableType:
+    total = sum(size for _, size, _ in meter.parts)
+    whole = max(total, meter.capacity_bytes or 0, 1)
+    of = "" if meter.capacity_bytes is None else f" of {format_bytes(meter.capacity_bytes)} ({meter.capacity_name})"
+    bar = Text()
+    room = max(NARROWEST, width - 2)
+    for _, size, colour in meter.parts:
+        bar.append("█" * round(room * size / whole), style=COLOURS.get(colour, "green"))
+    bar.append("░" * max(0, room - len(bar)), style="bright_black")
+    return Group(_plain(f"{meter.title}: {format_bytes(total)}{of}"), bar, Text())
+
+
+def _chart(chart: Chart, width: int) -> RenderableType:
+    """Of the first view, what changes along x, a line each."""
+    view = chart.views[0]
+    lines = [layer for layer in view.layers if layer.kind in ("line", "step") and len(layer.points) > 2][:MOST_LINES]
+    table = RichTable(box=None, pad_edge=False, show_header=False)
+    table.add_column(overflow="fold", max_width=max(NARROWEST, width // 3))
+    table.add_column(no_wrap=True, overflow="crop")
+    for layer in lines:
+        table.add_row(_plain(layer.name), Text(sparkline([point[1] for point in layer.points]), style="green"))
+    return Group(_plain(chart.title, "bold"), *([table] if lines else []), _plain(chart.caption + "\n", "bright_black"))
+
+
+def _table(table: Table) -> RichTable:
+    shown = RichTable(title=_plain(table.title), title_justify="left", box=None, pad_edge=False)
+    for column in table.columns:
+        shown.add_column(_plain(column.heading), justify="left" if column.left else "right", overflow="fold")
+    for row in table.rows:
+        shown.add_row(*map(_plain, row))
+    return shown
+
+
+def _under(table: Table) -> Iterator[Text]:
+    yield _plain(table.footer, "bright_black")
+    yield from (_plain(note, "bright_black") for note in table.notes)
+    yield from (_plain(f"not modelled: {limit}", "yellow") for limit in table.not_modelled)
