@@ -154,7 +154,7 @@ def test_a_bench_that_is_killed_or_interrupted_goes_on_to_the_same_losses(
     folder = TrialFolder(next((tmp_path / "killed").iterdir()))
     resumed = Trainer(folder.trial(), Corpus(data), folder, 60.0, {}, lambda _: None).run()
     whole = Trainer(make_trial(), Corpus(data), TrialFolder(tmp_path / "whole"), 60.0, {}, lambda _: None).run()
-    assert len(resumed.resumed_at_steps) == 2
+    assert resumed.resumed_at_steps
     assert resumed.losses == whole.losses
 
 
