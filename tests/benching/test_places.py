@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -65,6 +66,23 @@ def test_what_one_raises_stops_the_others_and_is_raised(problem: type[BaseExcept
     with pytest.raises(problem):
         run_everywhere(["hangs", "raises", "never begun"], crew, do)  # type: ignore[arg-type]
     assert ended == []
+    assert all(place.was_left for place in crew)
+
+
+def test_an_interruption_stops_the_places_and_waits_for_them() -> None:
+    crew = [Pretended(), Pretended()]
+
+    def do(job: str, place: Any) -> None:
+        if job == "interrupts":
+            signal.raise_signal(signal.SIGINT)  # of the process: its first thread gets it
+        list(place.news({"hang": True}))
+
+    kept = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_everywhere(["hangs", "interrupts"], crew, do)  # type: ignore[arg-type]
+    finally:
+        signal.signal(signal.SIGINT, kept)
     assert all(place.was_left for place in crew)
 
 

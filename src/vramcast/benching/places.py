@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
@@ -42,33 +43,17 @@ def run_everywhere(jobs: Sequence[Job], places: Sequence[Place], do: Callable[[J
     waiting: SimpleQueue[Job] = SimpleQueue()
     for job in jobs:
         waiting.put(job)
-    problems: list[BaseException] = []
-
-    def stop_all() -> None:
-        for place in places:
-            place.stop()
 
     def serve(place: Place) -> None:
-        try:
-            with place:
-                while True:
-                    do(waiting.get_nowait(), place)
-        except (Empty, Stopped):
-            return
-        except BaseException as problem:  # KeyboardInterrupt too: it is raised where the others are waited for
-            problems.append(problem)
-            stop_all()
+        with place, contextlib.suppress(Empty, Stopped):
+            while True:
+                do(waiting.get_nowait(), place)
 
-    threads = [threading.Thread(target=serve, args=(place,)) for place in places[: len(jobs)]]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    except BaseException:
-        stop_all()
-        for thread in threads:
-            thread.join()
-        raise
-    if problems:
-        raise problems[0]
+    with ThreadPoolExecutor(len(places)) as threads:
+        try:
+            for served in as_completed([threads.submit(serve, place) for place in places[: len(jobs)]]):
+                served.result()
+        except BaseException:  # of one of them, or an interruption of this thread
+            for place in places:
+                place.stop()
+            raise
