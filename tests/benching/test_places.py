@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -74,7 +76,8 @@ def test_an_interruption_stops_the_places_and_waits_for_them() -> None:
 
     def do(job: str, place: Any) -> None:
         if job == "interrupts":
-            signal.raise_signal(signal.SIGINT)  # of the process: its first thread gets it
+            time.sleep(0.2)  # until all are waited for
+            os.kill(os.getpid(), signal.SIGINT)
         list(place.news({"hang": True}))
 
     kept = signal.signal(signal.SIGINT, signal.default_int_handler)
