@@ -10,9 +10,10 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 NO_TORCH = (
     *("allocator", "forecast", "interpolate", "records", "units", "errors", "gpus", "report", "workload", "parallel", "tracing"),
-    *("store", "nvml", "environment", "cli", "planning", "timing"),
+    *("store", "nvml", "environment", "cli", "planning", "timing", "tuning", "machine", "machine_checks", "configuration"),
     *("benching.protocol", "benching.data", "benching.corpus", "benching.records", "benching.trial_folder", "benching.runs"),
-    *("benching.significance", "benching.sweep", "benching.places", "benching.compare", "benching.api", "benching.batch_size"),
+    *("benching.significance", "benching.compare", "benching.api", "benching.batch_size", "benching.sweep", "benching.places"),
+    *("benching.workers", "benching.on_ray"),
 )
 SIMULATE_WITHOUT_TORCH = ("runner", "trace", "build", "target", "workspaces", "lengths", "planned")
 WITH_TORCH = (

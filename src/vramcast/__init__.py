@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vramcast.probing.api import probe
     from vramcast.records import BatchSizeCurve, BatchSizePoint, LargeTensor, Measurement, Prediction
     from vramcast.suites.api import accuracy
+    from vramcast.tuning.api import tune
     from vramcast.workload import register
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ _HOME = {
     "Plan": "planning.records",
     "bench": "benching.api",
     "compare": "benching.api",
+    "tune": "tuning.api",
     "accuracy": "suites.api",
     "calibrate": "calibration.api",
     "Measurement": "records",

@@ -10,6 +10,7 @@ from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.gpus import find_gpu
+from vramcast.text import printable
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,14 @@ class GpuState:
     ecc: bool | None
 
 
+@dataclass(frozen=True)
+class GpuProcess:
+    gpu: int
+    pid: int
+    name: str  # "" where this process may not know
+    used_bytes: int | None
+
+
 def gpu_states() -> list[GpuState]:
     """Every GPU the driver shows; empty where there is no driver or no NVML."""
     with _session() as nvml:
@@ -34,6 +43,38 @@ def gpu_states() -> list[GpuState]:
             with contextlib.suppress(nvml.NVMLError):  # one that fell off the bus, or may not be looked at
                 states.append(_state(nvml, nvml.nvmlDeviceGetHandleByIndex(index)))
         return states
+
+
+def gpu_processes() -> list[GpuProcess]:
+    """Who uses the GPUs, as far as the driver tells: in containers it often lists nobody."""
+    found = []
+    with _session() as nvml:
+        for index in range(nvml.nvmlDeviceGetCount() if nvml is not None else 0):
+            with contextlib.suppress(nvml.NVMLError):
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                    used = int(process.usedGpuMemory) if process.usedGpuMemory else None
+                    found.append(GpuProcess(gpu=index, pid=int(process.pid), name=_process_name(process.pid), used_bytes=used))
+    return found
+
+
+def capability_here() -> tuple[int, int] | None:
+    """Of the first GPU."""
+    with _session() as nvml:
+        if nvml is None:
+            return None
+        with contextlib.suppress(nvml.NVMLError):
+            major, minor = nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetHandleByIndex(0))
+            return int(major), int(minor)
+    return None
+
+
+def _process_name(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            return printable(file.read().strip())
+    except OSError:  # of another container or user
+        return ""
 
 
 def used_bytes(uuid: str, process_id: int) -> tuple[int, str] | None:

@@ -148,6 +148,54 @@ def plan(
 
 
 @app.command(no_args_is_help=True)
+def tune(
+    workload: Annotated[str, typer.Argument(help="file.py:function, package.module:function, or a registered name.")],
+    knobs: Annotated[list[str] | None, typer.Argument(help="Knobs to begin with, as key=value.")] = None,
+    only: Annotated[str | None, typer.Option(help="Try only these, with commas; what changes the model must be named.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Time for all of it, for example 20min; what is not begun by then is listed.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="The GPU here, where its name is not recognised (see `vramcast gpus`).")] = None,
+    memory: Annotated[str | None, typer.Option(help="Cap the allocator, for example at 24GiB: a smaller card on a larger one.")] = None,
+    target_steps: Annotated[int, typer.Option(help="Steps of a whole training run, to say how many days it takes.")] = 200_000,
+    device: Annotated[str, typer.Option(help="cuda, or cpu to try the settings without a GPU.")] = "cuda",
+    outlook: Annotated[bool, typer.Option(help="Predict what other GPUs would bring.")] = True,
+    out: Annotated[str | None, typer.Option(help="The run's folder; with the same one again it goes on where it was.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Begin again where the folder holds a tune.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
+) -> None:
+    """Which settings make the step fastest, which are not worth it, which fail, and why?
+
+    Tries precision, attention, batch size, checkpointing, optimizers, torch.compile, CUDA graphs, allocator settings and more: each alone
+    against the start in fresh processes, then those that helped on top of each other. Writes a log, and the configuration that came out.
+
+    Example: vramcast tune train.py:build batch_size=8 --budget 20min
+
+    Then: vramcast probe train.py:build --config runs/tune-.../final.json
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing helped or the start does not fit.
+    """
+    from vramcast.cli.tune import run
+
+    options = {
+        "only": only, "budget": budget, "gpu": gpu, "memory": memory, "target_steps": target_steps, "device": device, "outlook": outlook,
+        "force": force,
+    }  # fmt: skip
+    raise typer.Exit(run(workload, knobs or [], out, options, as_json))
+
+
+@app.command()
+def env(as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False) -> None:
+    """Is this machine ready to train fast? GPU, driver, CUDA, Triton, compilers, allocator settings, and what to do about each.
+
+    Example: vramcast env
+
+    Exit codes: 0 nothing is in the way, 3 something is.
+    """
+    from vramcast.cli.env import run
+
+    raise typer.Exit(run(as_json))
+
+
+@app.command(no_args_is_help=True)
 def fit(
     runs: Annotated[list[str], typer.Argument(help="Folders of vramcast probe, or a CSV table of runs.")],
     terms: Annotated[str | None, typer.Option(help="With commas: constant, per_sample, per_token, per_token_and_length, your own.")] = None,

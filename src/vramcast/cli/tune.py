@@ -1,0 +1,75 @@
+"""`vramcast tune`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vramcast.cli.probe import default_folder
+from vramcast.errors import UsageError
+from vramcast.tuning.api import tune
+from vramcast.tuning.procedure import Progress
+from vramcast.tuning.results import TuneResult
+from vramcast.workload import split_assignments
+
+NOTHING_HELPED = 3
+
+
+def run(workload: str, assignments: list[str], out: str | None, options: dict[str, Any], as_json: bool) -> int:
+    if out == "":
+        raise UsageError("--out is '', which names no folder.", "Give a folder, or leave --out out for a new one under runs/.")
+    folder = Path(out) if out else default_folder("tune", workload)
+    try:
+        with _display() as show:
+            result = tune(workload, out=folder, knobs_text=split_assignments(assignments), show=show, **options)
+    except KeyboardInterrupt:
+        if folder.exists():
+            print(f"What was measured is kept: give --out {folder} to the same command to go on from there.", file=sys.stderr)
+        raise
+    _show(result, folder, as_json)
+    return 0 if result.rows_with("applied") else NOTHING_HELPED
+
+
+def _show(result: TuneResult, folder: Path, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({**result.to_dict(), "folder": str(folder)}))
+        return
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # where the terminal's encoding has no ✓
+    from rich.console import Console
+
+    from vramcast.report.tune import show_tune
+
+    show_tune(result, Console())
+    print(f"Written to {folder}: log.md, final.json (vramcast probe {result.workload} --config {folder}/final.json)", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _display() -> Iterator[Any]:
+    """What is being tried, what is left, the best so far; a line for each that has ended. Lines alone where it is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda progress: _line(progress) if progress.said else None
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+
+        def show(progress: Progress) -> None:
+            if progress.said:
+                console.print(_text(progress), markup=False, highlight=False)
+            left = f", {progress.left} left" if progress.left else ""
+            status.update(f"{progress.stage}: {progress.trying}{left}, best so far {progress.best:.2f}x")
+
+        yield show
+
+
+def _line(progress: Progress) -> None:
+    print(_text(progress), file=sys.stderr, flush=True)
+
+
+def _text(progress: Progress) -> str:
+    return f"{progress.stage:9} {progress.trying:28} {progress.said}"

@@ -1,0 +1,151 @@
+"""A tune as a log in Markdown: what was applied, rejected, failed and not tried, each with its evidence. The form is document 003's."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+
+from vramcast.text import printable
+from vramcast.tuning.judging import Judgement, Speedup
+from vramcast.tuning.results import Prospect, RowResult, Side, TuneResult
+from vramcast.units import format_bytes, format_count, format_seconds
+
+SECTIONS = (
+    ("applied", "Applied", ("optimisation", "on top of the others", "alone", "memory", "losses", "what it changes")),
+    ("rejected", "Tested and rejected", ("optimisation", "on top of the others", "alone", "memory", "losses", "why")),
+    ("failed", "Failed", ("optimisation", "error", "likely cause")),
+    ("not applicable", "Not applicable", ("optimisation", "why")),
+    ("not tried", "Not tried", ("optimisation", "why")),
+)
+
+
+def markdown(result: TuneResult) -> str:
+    parts = [f"# Optimisation log of {_cell(result.workload)}", "", *_heading(result), *_sums(result)]
+    for verdict, title, columns in SECTIONS:
+        rows = result.rows_with(verdict)
+        if rows:
+            parts += [f"## {title}", "", *_table(columns, [cells(row) for row in rows]), ""]
+    return "\n".join([*parts, *_configuration(result), *_outlook(result), *_method(result)]) + "\n"
+
+
+def cells(row: RowResult) -> list[str]:
+    """One row of the section it belongs to."""
+    if row.verdict in ("applied", "rejected"):
+        last = _applied_text(row) if row.verdict == "applied" else row.reason
+        return [row.name, speedup(row.on_top), speedup(row.alone), memory(row), losses(row), last]
+    if row.verdict == "failed":
+        return [row.name, row.reason, row.likely_cause or "not recognised"]
+    return [row.name, row.reason]
+
+
+def _applied_text(row: RowResult) -> str:
+    caution = f". Caution: {row.caution}" if row.caution else ""
+    return f"{row.what} ({row.change}){caution}"
+
+
+def speedup(judged: Judgement | None) -> str:
+    if judged is None:
+        return "not measured"
+    return str(judged.speedup) if judged.speedup is not None else judged.verdict
+
+
+def memory(row: RowResult) -> str:
+    judged = row.on_top if row.on_top and row.on_top.memory_after_bytes is not None else row.alone
+    if judged is None or judged.memory_before_bytes is None:
+        return ""
+    after = "" if judged.memory_after_bytes is None else f" → {format_bytes(judged.memory_after_bytes)}"
+    return f"{format_bytes(judged.memory_before_bytes)}{after}"
+
+
+def losses(row: RowResult) -> str:
+    if row.loss_tolerance is None:
+        return "of other data: not compared"
+    known = [j.loss_difference for j in (row.alone, row.on_top) if j is not None and j.loss_difference is not None]
+    allowed = f"{100 * row.loss_tolerance:.2g} %"
+    return f"{100 * max(known):.2g} % off ({allowed} allowed)" if known else f"{allowed} allowed"
+
+
+def _heading(result: TuneResult) -> list[str]:
+    parameters = "unknown" if result.num_parameters is None else f"{result.num_parameters:,} ({format_count(result.num_parameters)})"
+    cuda = f", CUDA {result.cuda_version}, driver {result.driver_version}" if result.cuda_version else ""
+    facts = [
+        ("parameters", parameters),
+        ("start", " ".join(f"{name}={value}" for name, value in result.knobs.items())),
+        ("hardware", result.gpu or "the CPU"),
+        ("memory for the allocator", "all there is" if result.memory_bytes is None else format_bytes(result.memory_bytes)),
+        (
+            "software",
+            f"torch {result.torch_version}{cuda}, Triton {result.machine.get('triton') or 'missing'}, {result.machine.get('system', '')}",
+        ),
+    ]
+    return [*_table(("", ""), facts), ""]
+
+
+def _sums(result: TuneResult) -> list[str]:
+    total = f"**{result.total.ratio:.2f} times as fast** by {result.total.by}, measured from end to end{_interval(result.total)}."
+    lines = [total if result.after != result.before and result.rows_with("applied") else "**Nothing was applied: the start is the end.**"]
+    if result.product_of_alone is not None and len(result.rows_with("applied")) > 1:
+        lines.append(f"Multiplying what each did alone would have claimed {result.product_of_alone:.2f}.")
+    if result.loss_difference is not None:
+        lines.append(f"Losses of the measured steps differ by at most {100 * result.loss_difference:.2g} %.")
+    columns = ("", "a step", "a step is", "throughput", "memory", f"{result.target_steps:,} steps of the start")
+    rows = [_side("before", result.before, result.seconds_before), _side("after", result.after, result.seconds_after)]
+    return ["## Result", "", *lines, "", *_table(columns, rows), ""]
+
+
+def _interval(total: Speedup) -> str:
+    return "" if total.low is None else f" (95 %: {total.low:.2f} to {total.high:.2f})"
+
+
+def _side(name: str, side: Side, seconds: float) -> list[str]:
+    taken = "" if side.memory_bytes is None else format_bytes(side.memory_bytes)
+    size = f"{side.work_per_step:,.0f} {side.unit}"
+    return [name, format_seconds(side.step_seconds), size, f"{side.per_second:,.0f} {side.unit}/s", taken, f"{seconds / 86400:.2f} days"]
+
+
+def _configuration(result: TuneResult) -> list[str]:
+    lines = [
+        "## Final configuration",
+        "",
+        "`final.json` beside this log: `vramcast probe " + result.workload + " --config final.json` runs it,",
+    ]
+    lines += ["`vramcast.load_configuration` loads it. Or paste:", "", "```python", *result.python_lines, "```", ""]
+    return lines
+
+
+def _outlook(result: TuneResult) -> list[str]:
+    if not result.prospects:
+        return []
+    rows = [prospect_cells(prospect) for prospect in result.prospects]
+    return ["## What would help next (predicted)", "", *_table(("change", "step", "times as fast", "memory", ""), rows), ""]
+
+
+def prospect_cells(prospect: Prospect) -> list[str]:
+    seconds = "" if prospect.step_seconds is None else format_seconds(prospect.step_seconds)
+    ratio = "" if prospect.speedup is None else f"{prospect.speedup:.2f}"
+    return [prospect.what, seconds, ratio, "" if prospect.memory_bytes is None else format_bytes(prospect.memory_bytes), prospect.reason]
+
+
+def _method(result: TuneResult) -> list[str]:
+    notes = [f"- {_cell(note)}" for note in result.notes]
+    runs = f"{result.before.num_runs} runs of the start, {result.after.num_runs} of the end"
+    budget = "" if result.budget_seconds is None else f" of a budget of {format_seconds(result.budget_seconds)}"
+    return [
+        "## How it was measured", "",
+        "Every run is a fresh process with the same seed, baseline and candidate by turns (A B B A); a run counts as the median of its steps.",
+        "In brackets: 95 % of the ratio. Applied is what passes three gates: losses within the stated tolerance at every step,",
+        "a significant difference (p below 0.01), and at least 2 %. All numbers are of whole training steps.",
+        f"{runs}, {format_seconds(result.seconds)}{budget}.", "", *notes,
+    ]  # fmt: skip
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(map(_cell, columns))} |", "|" + "---|" * len(columns)]
+    return [*lines, *(f"| {' | '.join(map(_cell, row))} |" for row in rows)]
+
+
+def _cell(value: object) -> str:
+    """Text as it is, whatever Markdown or HTML is in it."""
+    text = html.escape(printable(" ".join(str(value).split())), quote=False)
+    return re.sub(r"[|`\[\]\\*]", lambda found: f"&#{ord(found[0])};", text)

@@ -1,0 +1,97 @@
+"""A tune's folder: everything that was measured or predicted is on disk the moment it exists, and is not done again.
+
+request.json     what was asked for: another tune is refused here
+records.jsonl    one line a run or prediction
+worker.log       what the last run's workload printed
+result.json      the TuneResult
+log.md           for people
+final.json       the configuration that came out
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections import defaultdict, deque
+from pathlib import Path
+from typing import IO, Any
+
+from vramcast.errors import UsageError
+from vramcast.records import Measurement
+from vramcast.store import append_line, new_folder, read_lines, write_json
+
+FILES = ("request.json", "records.jsonl", "worker.log", "result.json", "log.md", "final.json")
+
+
+class TuneFolder:
+    def __init__(self, path: Path, request: dict[str, Any], *, force: bool) -> None:
+        self.path = path
+        self._records = path / "records.jsonl"
+        if force:
+            _remove(path)
+        self._begin(request)
+        self._lock = self._locked()
+        self._runs: dict[str, deque[dict[str, Any]]] = defaultdict(deque)
+        self._predictions: dict[str, Any] = {}
+        for record in read_lines(self._records):
+            if record.get("kind") == "run":
+                self._runs[record["key"]].append(record["measurement"])
+            elif record.get("kind") == "prediction":
+                self._predictions[record["key"]] = record["answer"]
+        self.num_resumed = sum(map(len, self._runs.values()))
+
+    @property
+    def log(self) -> Path:
+        return self.path / "worker.log"
+
+    def close(self) -> None:
+        self._lock.close()
+
+    def _begin(self, request: dict[str, Any]) -> None:
+        file = self.path / "request.json"
+        if not file.exists():
+            new_folder(self.path, force=False)
+            write_json(file, request)
+            return
+        try:
+            there = json.loads(file.read_text())
+        except (OSError, ValueError, RecursionError) as problem:
+            raise UsageError(f"{file} cannot be read: {problem}.", "Choose another folder with --out, or --force to begin again.") from None
+        different = [name for name in request if not isinstance(there, dict) or there.get(name) != request[name]]
+        if different:
+            raise UsageError(
+                f"{self.path} holds another tune: not the same {', '.join(different)}.",
+                "Choose another folder with --out, or --force to begin again in this one.",
+            )
+
+    def _locked(self) -> IO[bytes]:
+        """Held until it is closed or the process ends: two tunes on one GPU would measure each other."""
+        file = open(self.path / "request.json", "rb")  # noqa: SIM115  closed by close()
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise UsageError(f"Another process tunes in {self.path}.", "Wait for it, or choose another folder with --out.") from None
+        return file
+
+    def recorded_run(self, key: str) -> Measurement | None:
+        """The next run of this configuration that an earlier call has made."""
+        return Measurement.from_dict(self._runs[key].popleft()) if self._runs[key] else None
+
+    def add_run(self, key: str, measurement: Measurement) -> None:
+        append_line(self._records, {"kind": "run", "key": key, "measurement": measurement.to_dict()})
+
+    def recorded_prediction(self, key: str) -> Any:
+        return self._predictions.get(key)
+
+    def add_prediction(self, key: str, answer: Any) -> None:
+        self._predictions[key] = answer
+        append_line(self._records, {"kind": "prediction", "key": key, "answer": answer})
+
+
+def _remove(path: Path) -> None:
+    try:
+        for name in FILES:
+            (path / name).unlink(missing_ok=True)
+    except OSError as problem:
+        raise UsageError(f"The folder {path} cannot be used: {problem.strerror}.", "Choose another folder with --out.") from None

@@ -1,0 +1,160 @@
+"""Which changes a workload takes: its function is loaded in a process of its own, and every change is held against its knobs.
+
+Run as `python -m vramcast.tuning.inspection FD`: one JSON request on stdin, one JSON answer on the descriptor. Nothing is built.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vramcast.errors import EnvironmentProblem, VramcastError, WorkloadError
+from vramcast.processes import child_environment
+from vramcast.tuning.entry import Change, Entry
+
+SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a workload lets `tune` change."""
+
+    baseline: dict[str, Any]  # the knobs in force, defaults included
+    changes: dict[str, Change]  # by the entry's name
+    refusals: dict[str, str]  # why the others cannot be had
+
+
+def inspect_workload(
+    workload: str, entries: Sequence[Entry], *, device: str, knobs: Mapping[str, Any], knobs_text: Mapping[str, str]
+) -> Offer:
+    questions = {entry.name: [dict(change.knobs) for change in entry.changes] for entry in entries if entry.changes}
+    answer = _ask({"workload": workload, "device": device, "knobs": dict(knobs), "knobs_text": dict(knobs_text), "questions": questions})
+    baseline: dict[str, Any] = answer["baseline"]
+    changes: dict[str, Change] = {}
+    refusals: dict[str, str] = {}
+    for entry in entries:
+        found = _size_offer(entry, baseline) if entry.size else _offer(entry, answer["answers"][entry.name], baseline)
+        if isinstance(found, str):
+            refusals[entry.name] = found
+        else:
+            changes[entry.name] = found
+    return Offer(baseline, changes, refusals)
+
+
+def _size_offer(entry: Entry, baseline: Mapping[str, Any]) -> Change | str:
+    """Which values are tried is known later."""
+    assert entry.size is not None
+    if type(baseline.get(entry.size)) is not int:
+        return f"the workload has no knob {entry.size}"
+    return Change()
+
+
+def _offer(entry: Entry, answer: Mapping[str, Any], baseline: Mapping[str, Any]) -> Change | str:
+    if "refused" in answer:
+        return str(answer["refused"])
+    other = next((name for name, values in entry.only_from.items() if name in baseline and baseline[name] not in values), None)
+    if other is not None:
+        return f"the baseline has {other}={baseline[other]}: with it this would be something else, not the same made faster"
+    return entry.changes[int(answer["taken"])]
+
+
+def _ask(request: dict[str, Any]) -> dict[str, Any]:
+    reader, writer = os.pipe()
+    with tempfile.TemporaryFile("w+") as log, os.fdopen(reader) as answer:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "vramcast.tuning.inspection", str(writer)],
+                stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[writer], env=child_environment(), text=True,
+            )  # fmt: skip
+        finally:
+            os.close(writer)
+        try:
+            process.communicate(json.dumps(request), timeout=SECONDS)
+        except BaseException as problem:  # an interruption too: nothing is left running
+            process.kill()
+            process.wait()
+            if isinstance(problem, subprocess.TimeoutExpired):
+                raise WorkloadError(f"{request['workload']} could not be imported within {SECONDS:g} s.", "Does its file wait?") from None
+            raise
+        text = answer.read()
+        log.seek(0)
+        tail = "\n".join(log.read().strip().splitlines()[-8:])
+    if not text:
+        raise WorkloadError(f"{request['workload']} could not be imported.\n{tail}".rstrip(), "Import it in Python first.")
+    result: dict[str, Any] = json.loads(text)
+    if "error" in result:
+        told = result["error"]
+        kinds: dict[int, type[VramcastError]] = {2: WorkloadError, 1: EnvironmentProblem}
+        raise kinds.get(told["exit_code"], VramcastError)(told["message"], told["advice"])
+    return result
+
+
+# --------------------------------------------------------------------------------------------------------------- in the process of its own
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    from vramcast.workload import bind_knobs, load_function, parse_reference
+
+    with _on(request["device"]):
+        function = load_function(parse_reference(request["workload"]))
+    bound = bind_knobs(function, request["knobs_text"], request["knobs"])
+
+    def bind(change: Mapping[str, Any]) -> dict[str, Any]:
+        text = {name: value for name, value in request["knobs_text"].items() if name not in change}
+        return bind_knobs(function, text, {**request["knobs"], **change})
+
+    answers = {name: _answer_one(changes, bound, bind) for name, changes in request["questions"].items()}
+    return {"baseline": {name: _plain(value) for name, value in bound.items()}, "answers": answers}
+
+
+def _answer_one(
+    changes: Sequence[Mapping[str, Any]], bound: Mapping[str, Any], bind: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    """The first change that the workload takes and does not have already, or why there is none."""
+    refusals = []
+    for index, change in enumerate(changes):
+        missing = [name for name in change if name not in bound]
+        if missing:
+            refusals.append(f"the workload has no knob {missing[0]}")
+            continue
+        try:
+            taken = bind(change)
+        except WorkloadError as problem:
+            refusals.append(f"the workload does not take it: {problem.message}")
+            continue
+        if change and all(taken[name] == bound[name] for name in change):
+            shown = ", ".join(f"{name}={value}" for name, value in change.items())
+            return {"refused": f"the baseline has it already ({shown})"}
+        return {"taken": index}
+    has_knob = [text for text in refusals if "does not take" in text]  # the knob is there: that says more than one that is not
+    return {"refused": (has_knob or refusals)[0]}
+
+
+def _on(device: str) -> contextlib.AbstractContextManager[Any]:
+    if device != "cpu":
+        return contextlib.nullcontext()
+    from vramcast.probing.redirect import cuda_means_cpu
+
+    return cuda_means_cpu()
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int | float | str | bool | None) else str(value)
+
+
+def main() -> None:
+    with os.fdopen(int(sys.argv[1]), "w") as out:
+        try:
+            found: dict[str, Any] = answer(json.load(sys.stdin))
+        except VramcastError as error:
+            found = {"error": {"message": error.message, "advice": error.advice, "exit_code": error.exit_code}}
+        out.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

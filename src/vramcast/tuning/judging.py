@@ -1,0 +1,205 @@
+"""Was it worth it? Pure: from the runs without and with a change to a verdict with its reason.
+
+Three gates, in this order: the losses are the baseline's within the entry's stated tolerance; the difference is significant; it is above
+the floor. One run is one number, the median of its steps: steps of one process are alike for reasons of their own, so that many of them
+say less than two processes do. Times are compared as ratios (on a logarithmic scale), with one spread for both sides: there are few runs.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramcast.benching.significance import t_quantile, two_sided_p
+from vramcast.records import Measurement
+from vramcast.tuning.causes import failed_allocation_bytes, likely_cause
+from vramcast.tuning.entry import Entry
+from vramcast.units import format_bytes
+
+VERDICTS = ("applied", "rejected", "failed", "not applicable", "not tried")
+LEAST_RUNS = 2  # of the candidate, before it is applied
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    floor: float = 0.02  # a gain below this is not worth another setting
+    level: float = 0.01  # many are tried: 0.05 would let one through by chance in most tunes
+    may_change_training: bool = False  # what makes another model of it was asked for by name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speedup:
+    """How many times as fast: the ratio of step times, or of throughputs where a step is of another size."""
+
+    ratio: float
+    low: float | None = None  # 95 % of it; None where too few runs tell
+    high: float | None = None
+    p_value: float | None = None
+    by: str = "step time"  # or "tokens a second", "samples a second"
+
+    def __str__(self) -> str:
+        interval = "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
+        return f"{self.ratio:.3f}x{interval}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    verdict: str
+    reason: str
+    likely_cause: str = ""
+    speedup: Speedup | None = None
+    loss_difference: float | None = None  # the largest, relative to the baseline's loss at the same step
+    memory_before_bytes: int | None = None
+    memory_after_bytes: int | None = None
+    missing_bytes: int | None = None
+    num_runs: list[int] = field(default_factory=list)  # without, with
+
+    @property
+    def is_gain(self) -> bool:
+        return self.verdict == "applied"
+
+
+def verdict(baseline: Sequence[Measurement], candidate: Sequence[Measurement], entry: Entry, limits: Limits) -> Judgement:
+    """`baseline` ran; of the candidate, whatever came of it."""
+    broken = next((run for run in candidate if run.outcome != "ok"), None)
+    if broken is not None:
+        return _broken(broken, baseline, candidate)
+    speedup = compare(baseline, candidate)
+    difference = None if entry.loss_tolerance is None else loss_difference(baseline, candidate)
+    refusal = (
+        _other_losses(baseline, candidate, entry, difference)
+        or _too_much_memory(candidate)
+        or _too_little(speedup, len(candidate), limits)
+        or _another_model(speedup, entry, limits)
+    )
+    return Judgement(
+        verdict="rejected" if refusal else "applied",
+        reason=refusal or f"{speedup} by {speedup.by}",
+        speedup=speedup,
+        loss_difference=difference,
+        **_evidence(baseline, candidate),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------------- it did not run
+def _broken(run: Measurement, baseline: Sequence[Measurement], candidate: Sequence[Measurement]) -> Judgement:
+    evidence = _evidence(baseline, candidate)
+    if run.outcome in ("out_of_memory", "paging"):
+        missing = missing_bytes(run)
+        much = "" if missing is None else f": {format_bytes(missing)} are missing"
+        where = " of the host" if run.out_of_memory_on == "host" else ""
+        return Judgement(verdict="rejected", reason=f"it needs more memory{where} than there is{much}", missing_bytes=missing, **evidence)
+    error = " ".join((run.error or "no word why").strip().splitlines()[-1:])
+    return Judgement(verdict="failed", reason=f"{run.outcome}: {error}", likely_cause=likely_cause(run.error), **evidence)
+
+
+def missing_bytes(run: Measurement) -> int | None:
+    """At least: by the allocation that failed, beyond what there was for it."""
+    asked = failed_allocation_bytes(run.error)
+    available = run.memory_cap_bytes if run.memory_cap_bytes is not None else run.capacity_bytes
+    if asked is None or available is None or run.peak_reserved_bytes is None:
+        return asked
+    return max(1, min(asked, run.peak_reserved_bytes + asked - available))
+
+
+# ----------------------------------------------------------------------------------------------------------------------- the gates
+def _other_losses(baseline: Sequence[Measurement], candidate: Sequence[Measurement], entry: Entry, difference: float | None) -> str | None:
+    if any(loss is not None and not math.isfinite(loss) for run in candidate for loss in run.losses):
+        return "its losses are not finite"
+    if entry.loss_tolerance is None or difference is None:
+        return None
+    own = loss_difference(baseline[:1], baseline[1:]) or 0.0  # a workload whose runs differ among themselves cannot be judged finer
+    if difference <= entry.loss_tolerance + own:
+        return None
+    spread = f" (two runs of the baseline differ by {own:.1e} themselves)" if own > entry.loss_tolerance / 10 else ""
+    return f"other losses: they differ by {100 * difference:.2g} %, and {100 * entry.loss_tolerance:.2g} % is allowed{spread}"
+
+
+def loss_difference(baseline: Sequence[Measurement], candidate: Sequence[Measurement]) -> float | None:
+    """The largest of any step that both have; None where there is nothing to compare."""
+    found = [
+        abs(ours - theirs) / max(abs(theirs), 1e-12)
+        for theirs_run in baseline[:1]
+        for run in candidate
+        for ours, theirs in zip(run.losses, theirs_run.losses, strict=False)
+        if ours is not None and theirs is not None
+    ]
+    return max(found, default=None)
+
+
+def _too_much_memory(candidate: Sequence[Measurement]) -> str | None:
+    full = next((run for run in candidate if "vram_guard" in run.verdict.fail_reasons), None)
+    if full is None or full.peak_reserved_bytes is None:
+        return None
+    return f"it takes {format_bytes(full.peak_reserved_bytes)}, which leaves too little for a long run (0.92 of the memory may be taken)"
+
+
+def _too_little(speedup: Speedup, num_runs: int, limits: Limits) -> str | None:
+    if speedup.ratio < 1.0:
+        return f"slower: {speedup}"
+    if speedup.ratio < 1.0 + limits.floor:
+        return f"too little gain: {speedup}, and {100 * limits.floor:g} % is the least that counts"
+    if num_runs < LEAST_RUNS or speedup.p_value is None:
+        return f"not judged: {speedup} from too few runs"
+    if speedup.p_value > limits.level:
+        return f"not distinguishable from noise: {speedup}, p = {speedup.p_value:.2g}"
+    return None
+
+
+def _another_model(speedup: Speedup, entry: Entry, limits: Limits) -> str | None:
+    if not entry.changes_training or limits.may_change_training:
+        return None
+    return f"{speedup}, but it changes what is trained: ask for it with --only {entry.name}"
+
+
+# ----------------------------------------------------------------------------------------------------------------------- comparing
+def compare(baseline: Sequence[Measurement], candidate: Sequence[Measurement]) -> Speedup:
+    by, (before, after) = _units(baseline[0], candidate[0])
+    first = [math.log(_median(run) / before) for run in baseline]
+    second = [math.log(_median(run) / after) for run in candidate]
+    gain = statistics.fmean(first) - statistics.fmean(second)
+    degrees = len(first) + len(second) - 2
+    if degrees < 1:
+        return Speedup(ratio=math.exp(gain), by=by)
+    squares = sum((x - statistics.fmean(group)) ** 2 for group in (first, second) for x in group)
+    error = math.sqrt(squares / degrees * (1 / len(first) + 1 / len(second)))
+    reach = t_quantile(0.975, degrees) * error
+    p_value = two_sided_p(gain / error, degrees) if error else float(gain == 0)
+    return Speedup(ratio=math.exp(gain), low=math.exp(gain - reach), high=math.exp(gain + reach), p_value=p_value, by=by)
+
+
+def _units(before: Measurement, after: Measurement) -> tuple[str, tuple[float, float]]:
+    """What a step is of, where that is not the same on both sides."""
+    sizes = work_of_step(before), work_of_step(after)
+    if sizes[0] == sizes[1]:
+        return "step time", (1.0, 1.0)
+    return f"{sizes[0][1]} a second", (sizes[0][0], sizes[1][0])
+
+
+def work_of_step(run: Measurement) -> tuple[float, str]:
+    """(tokens, "tokens"), or samples where the length is not known, or one step."""
+    batch, length = run.knobs.get("batch_size"), run.knobs.get("seq_len")
+    if type(batch) is not int:
+        return 1.0, "steps"
+    return (float(batch * length), "tokens") if type(length) is int else (float(batch), "samples")
+
+
+def _median(run: Measurement) -> float:
+    assert run.times is not None, "a run that ended well has times"
+    return run.times.median_seconds
+
+
+def _evidence(baseline: Sequence[Measurement], candidate: Sequence[Measurement]) -> dict[str, Any]:
+    return {
+        "memory_before_bytes": _memory(baseline),
+        "memory_after_bytes": _memory([run for run in candidate if run.outcome == "ok"]),
+        "num_runs": [len(baseline), len(candidate)],
+    }
+
+
+def _memory(runs: Sequence[Measurement]) -> int | None:
+    known = [m for run in runs if (m := run.peak_reserved_bytes if run.peak_reserved_bytes is not None else run.peak_allocated_bytes)]
+    return max(known, default=None)

@@ -1,0 +1,170 @@
+"""Where a tune's numbers come from: runs in fresh processes and predictions, both recorded. Tests put a fake in its place."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from vramcast.api import make_request
+from vramcast.configuration import Configuration
+from vramcast.errors import VramcastError
+from vramcast.probing.manager import Prober
+from vramcast.probing.trial import Trial
+from vramcast.records import Measurement, Prediction
+from vramcast.simulate import build
+from vramcast.simulate.runner import simulate
+from vramcast.tuning.folder import TuneFolder
+
+WARMUP_STEPS = 2
+FEWEST_STEPS, MOST_STEPS, MEASURED_SECONDS = 5, 20, 1.0
+RUN_SECONDS, PREDICTION_SECONDS = 300.0, 300.0
+LEAST_SECONDS = 5.0  # a run that is given less has no chance
+
+
+Target = tuple[str | None, int | None]  # a GPU, and the memory that the allocator may take of it
+
+
+class BudgetSpent(Exception):
+    """The time there was for the tune is over, before or during a run."""
+
+
+class Laboratory(Protocol):
+    def measure(
+        self, configuration: Configuration, *, start_seconds: float = 0.0, more_warmup: int = 0, reserve_seconds: float = 0.0
+    ) -> Measurement:
+        """A fresh run. BudgetSpent where it did not end while there was more time left than the reserve."""
+        ...
+
+    def predict(self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()) -> list[Prediction | str]:
+        """For the GPU here, or each for its own. A text says why there is no prediction."""
+        ...
+
+    def seconds_left(self) -> float: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What all runs of a tune have in common."""
+
+    workload: str
+    knobs_text: Mapping[str, str]  # of knobs that are no plain values
+    device: str
+    gpu: str | None
+    memory_bytes: int | None
+
+
+class RealLaboratory:
+    def __init__(self, question: Question, prober: Prober, folder: TuneFolder, budget_seconds: float | None) -> None:
+        self._question, self._prober, self._folder = question, prober, folder
+        self._deadline = math.inf if budget_seconds is None else time.monotonic() + budget_seconds
+        self._num_steps = FEWEST_STEPS
+        self._first: Measurement | None = None
+        self.listen: Callable[[str, dict[str, Any]], None] = lambda *_: None  # how far a run is
+
+    def seconds_left(self) -> float:
+        return self._deadline - time.monotonic()
+
+    # ------------------------------------------------------------------------------------------------------------------------ runs
+    def measure(
+        self, configuration: Configuration, *, start_seconds: float = 0.0, more_warmup: int = 0, reserve_seconds: float = 0.0
+    ) -> Measurement:
+        found = self._folder.recorded_run(configuration.key)
+        if found is None:
+            found = self._run(configuration, start_seconds, more_warmup, self.seconds_left() - reserve_seconds)
+            self._folder.add_run(configuration.key, found)
+        if self._first is None:
+            self._first, self._num_steps = found, steps_for(found)
+        return found
+
+    def _steps(self, configuration: Configuration) -> int:
+        """A step of another size may take far longer than the first run's."""
+        first = self._first.knobs if self._first is not None else {}
+        is_same = all(configuration.knobs.get(name, first.get(name)) == first.get(name) for name in ("batch_size", "seq_len"))
+        return self._num_steps if is_same else FEWEST_STEPS
+
+    def _run(self, configuration: Configuration, start_seconds: float, more_warmup: int, left: float) -> Measurement:
+        if left < LEAST_SECONDS:
+            raise BudgetSpent
+        allowed = RUN_SECONDS + 3 * start_seconds
+        measurement = self._prober.run(
+            Trial(
+                workload=self._question.workload,
+                knobs=configuration.knobs,
+                knobs_text=self._text_for(configuration),
+                device=self._question.device,
+                memory_cap_bytes=self._question.memory_bytes,
+                allocator=configuration.allocator,
+                switches=configuration.switches,
+                warmup_steps=WARMUP_STEPS + more_warmup,
+                measure_steps=self._steps(configuration),
+                timeout_seconds=min(allowed, left),
+            ),
+            self._folder.log,
+            lambda phase, facts: self.listen(phase, facts),
+        )
+        if measurement.outcome == "timeout" and left < allowed:
+            raise BudgetSpent
+        return measurement
+
+    # ----------------------------------------------------------------------------------------------------------------- predictions
+    def predict(self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()) -> list[Prediction | str]:
+        here: Target = (self._question.gpu, self._question.memory_bytes)
+        targets: list[Target] = [(gpu, None) for gpu in gpus] if gpus else [here] * len(configurations)
+        if not gpus and here == (None, None):
+            return ["no GPU was named to predict for"] * len(configurations)
+        wanted = {json.dumps([one.key, *target]): (one, target) for one, target in zip(configurations, targets, strict=True)}
+        missing = [key for key in wanted if self._folder.recorded_prediction(key) is None]
+        for key, answer in zip(missing, self._simulate([wanted[key] for key in missing]), strict=True):
+            if answer.get("error") == OUT_OF_TIME:  # not a fact about the workload: asked again when the tune goes on
+                return [OUT_OF_TIME] * len(configurations)
+            self._folder.add_prediction(key, answer)
+        return [_read(self._folder.recorded_prediction(key)) for key in wanted]
+
+    def _simulate(self, wanted: Sequence[tuple[Configuration, Target]]) -> list[dict[str, Any]]:
+        if not wanted:
+            return []
+        build.build()
+        stop = threading.Event()
+        with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 1) // 2)) as pool:
+            try:
+                return list(pool.map(lambda one: self._simulate_one(one[0], one[1], stop), wanted))
+            except BaseException:  # an interruption too: no simulation is left running
+                stop.set()
+                raise
+
+    def _simulate_one(self, configuration: Configuration, target: Target, stop: threading.Event) -> dict[str, Any]:
+        left = min(PREDICTION_SECONDS, self.seconds_left())
+        if left < LEAST_SECONDS:
+            return {"error": OUT_OF_TIME}
+        request = make_request(
+            self._question.workload, gpu=target[0], memory=target[1], allocator=configuration.allocator, knobs=configuration.knobs,
+            knobs_text=self._text_for(configuration), batch_sizes=None,
+        )  # fmt: skip
+        try:
+            return {"prediction": simulate(request, left, stop=stop)}
+        except VramcastError as problem:
+            return {"error": OUT_OF_TIME if self.seconds_left() < LEAST_SECONDS else problem.message}
+
+    def _text_for(self, configuration: Configuration) -> dict[str, str]:
+        return {name: value for name, value in self._question.knobs_text.items() if name not in configuration.knobs}
+
+
+OUT_OF_TIME = "there was no time left to predict it"
+
+
+def _read(answer: dict[str, Any]) -> Prediction | str:
+    return str(answer["error"]) if "error" in answer else Prediction.from_dict(answer["prediction"])
+
+
+def steps_for(first: Measurement) -> int:
+    """So many that about a second is measured: one run is short, and its median still robust."""
+    if first.times is None or first.times.median_seconds <= 0:
+        return FEWEST_STEPS
+    return min(MOST_STEPS, max(FEWEST_STEPS, math.ceil(MEASURED_SECONDS / first.times.median_seconds)))

@@ -1,0 +1,350 @@
+"""How a tune goes: every change alone against the baseline, then those that helped on top of each other, then all of it against the start.
+
+Runs are interleaved: A B B A. The closing A is left out where B has lost already, and serves as the opening A of the next one. Nothing here
+knows where numbers come from, so that a test can run a whole tune on invented ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramcast.configuration import Configuration
+from vramcast.errors import EnvironmentProblem, VramcastError
+from vramcast.machine import Machine
+from vramcast.records import Measurement
+from vramcast.tuning import sizes
+from vramcast.tuning.entry import Change, Entry, unmet
+from vramcast.tuning.inspection import Offer
+from vramcast.tuning.judging import Judgement, Limits, Speedup, compare, verdict
+from vramcast.tuning.laboratory import BudgetSpent, Laboratory
+from vramcast.units import format_bytes
+
+ALONE_SHARE = 0.5  # of the budget: then what has won so far is put together
+SLOW_START_SECONDS = 30.0  # compiled ones come last, and once
+SECOND_CHANCE = 0.98  # what was not slower than this alone may help on top of the others
+NOT_TRIED = "the time for the tune was spent before it was begun"
+
+
+class BaselineProblem(VramcastError):
+    def __init__(self, run: Measurement) -> None:
+        last = " ".join((run.error or "").strip().splitlines()[-1:])
+        super().__init__(
+            f"The baseline did not run: {run.outcome}. {last}".rstrip(), "Begin with knobs that run: try them with vramcast probe."
+        )
+        self.exit_code = 3 if run.outcome == "out_of_memory" else 1
+
+
+@dataclass
+class Row:
+    """One change in a tune."""
+
+    entry: Entry
+    change: Change | None = None
+    refusal: str = ""  # why it is not applicable
+    alone: Judgement | None = None
+    on_top: Judgement | None = None
+    instead: str = ""  # what took its place
+
+    @property
+    def name(self) -> str:
+        value = self.change.knobs.get(self.entry.size) if self.change and self.entry.size else None
+        return self.entry.name if value is None else f"{self.entry.name} {value}"
+
+    @property
+    def is_slow_to_start(self) -> bool:
+        return self.entry.start_seconds >= SLOW_START_SECONDS
+
+
+@dataclass(frozen=True)
+class Tuned:
+    rows: list[Row]
+    stack: list[Row]
+    baseline: Configuration
+    final: Configuration
+    baseline_runs: list[Measurement]
+    final_runs: list[Measurement]
+    total: Speedup
+    notes: list[str]
+
+
+@dataclass
+class Progress:
+    """Where a tune is."""
+
+    stage: str = ""
+    trying: str = ""
+    left: int = 0
+    best: float = 1.0
+    said: str = ""  # of the one that has just ended
+
+
+@dataclass
+class Tuner:
+    laboratory: Laboratory
+    entries: Sequence[Entry]
+    offer: Offer
+    baseline: Configuration
+    machine: Machine
+    device: str
+    limits: Limits = field(default_factory=Limits)
+    show: Callable[[Progress], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        self._runs: dict[str, list[Measurement]] = defaultdict(list)
+        self._stack: list[Row] = []
+        self._progress = Progress()
+        self._budget = self.laboratory.seconds_left()
+        self._is_alone = True
+        self._notes: list[str] = []
+
+    def tune(self) -> Tuned:
+        first = self._run(self.baseline)
+        if first.outcome != "ok":
+            raise BaselineProblem(first)
+        self._run(self.baseline)
+        rows = [self._row(entry, first) for entry in self.entries]
+        self._alone(rows)
+        rows = self._on_top(rows)
+        total = self._total()
+        final = self._stacked()
+        return Tuned(rows, self._stack, self.baseline, final, self._good(self.baseline), self._good(final), total, self._notes)
+
+    # ------------------------------------------------------------------------------------------------------------------ what there is
+    def _row(self, entry: Entry, first: Measurement) -> Row:
+        refusal = unmet(entry, self.machine, self.device) or self.offer.refusals.get(entry.name)
+        if refusal:
+            return Row(entry, refusal=refusal)
+        change = self.offer.changes[entry.name]
+        return Row(entry, change, refusal=_already(change, first))
+
+    def _sized(self, row: Row, without: Configuration) -> list[Row]:
+        """A row for every size worth trying on top of a configuration."""
+        knob = row.entry.size
+        assert knob is not None
+        now = without.knobs.get(knob, self.offer.baseline[knob])
+        if knob == "batch_size":
+            larger = without.with_({knob: sizes.FURTHER * now}, Change().switches, None)
+            found = sizes.batch_sizes(now, *self.laboratory.predict([without, larger]))
+        else:
+            found = sizes.lengths(now)
+        return [Row(row.entry, Change(knobs={knob: size})) for size in found]
+
+    # ------------------------------------------------------------------------------------------------------------------------- alone
+    def _alone(self, rows: Sequence[Row]) -> None:
+        waiting = sorted((row for row in rows if not row.refusal), key=lambda row: row.is_slow_to_start)
+        for index, row in enumerate(waiting):
+            if self.laboratory.seconds_left() < self._reserve():
+                return
+            if row.entry.size:
+                found = self._sized(row, self.baseline)[:1]
+                row.change = found[0].change if found else None
+                row.refusal = "" if found else f"no {row.entry.size} is worth trying by prediction"
+            if row.change is not None and not row.refusal:
+                self._say("alone", row, len(waiting) - index - 1)
+                row.alone = self._contest(self.baseline, row)
+                self._said(row, row.alone)
+
+    # ------------------------------------------------------------------------------------------------------------------------ on top
+    def _on_top(self, rows: list[Row]) -> list[Row]:
+        self._is_alone = False
+        added: list[Row] = []
+        order = in_order([row for row in rows if not row.refusal])
+        for index, row in enumerate(order):
+            self._say("on top", row, len(order) - index - 1)
+            before = self._stacked()
+            for sized in self._sized_on_top(row):
+                if sized is not row:
+                    added.append(sized)
+                if not self._try_on_top(sized, before):
+                    break
+        return [*rows, *added]
+
+    def _try_on_top(self, row: Row, before: Configuration) -> bool:
+        """`before` is without any of its sizes: what they bring is told against that."""
+        if not self._stack and row.alone is not None:  # on top of nothing: that was measured
+            row.on_top = row.alone
+        else:
+            row.on_top = self._contest(self._stacked(), row)
+            self._said(row, row.on_top)
+        if not row.on_top.is_gain:
+            return False
+        self._accept(row)
+        row.on_top = verdict(self._good(before), self._good(self._stacked()), row.entry, self.limits)
+        return True
+
+    def _sized_on_top(self, row: Row) -> Iterator[Row]:
+        """A size depends on what the others have left of the memory: it is chosen anew. Larger ones are tried as long as they help."""
+        if not row.entry.size:
+            if self._changes_anything(row):
+                yield row
+            return
+        for sized in self._sized(row, self._stacked()):
+            same = row.change is not None and sized.change is not None and row.change.knobs == sized.change.knobs
+            yield row if same else sized
+
+    def _changes_anything(self, row: Row) -> bool:
+        assert row.change is not None
+        return row.change.on(self._stacked()).key != self._stacked().key
+
+    def _accept(self, row: Row) -> None:
+        assert row.change is not None
+        self._stack.append(row)
+        final = self._stacked()
+        for other in self._stack:
+            if other.change is not None and other.change.on(final).key != final.key:
+                other.instead = row.name
+        self._stack = [other for other in self._stack if not other.instead]
+        self._progress.best = compare(self._good(self.baseline), self._good(self._stacked())).ratio
+
+    def _stacked(self) -> Configuration:
+        configuration = self.baseline
+        for row in self._stack:
+            assert row.change is not None
+            configuration = row.change.on(configuration)
+        return configuration
+
+    # ----------------------------------------------------------------------------------------------------------------------- contests
+    def _contest(self, without: Configuration, row: Row) -> Judgement:
+        assert row.change is not None
+        candidate = row.change.on(without)
+        try:
+            unfit = self._predicted_unfit(row, candidate)
+            if unfit is not None:
+                return unfit
+            if not self._affordable(without, row):
+                return Judgement(verdict="not tried", reason=NOT_TRIED)
+            self._runs_of_both(without, candidate, row)
+        except BudgetSpent:
+            return Judgement(verdict="not tried", reason="the time for the tune was spent while it ran")
+        except EnvironmentProblem:
+            raise
+        except VramcastError as problem:  # a knob that this workload does not take after all
+            return Judgement(verdict="failed", reason=problem.message)
+        return verdict(self._good(without), self._runs[candidate.key], row.entry, self.limits)
+
+    def _runs_of_both(self, without: Configuration, candidate: Configuration, row: Row) -> None:
+        """B B A, after the A that is there; without the rest where it is lost already."""
+        runs = self._runs[candidate.key]
+        if len(runs) >= 2:
+            return
+        while len(runs) < 2:
+            self._run(candidate, row)
+            judged = verdict(self._good(without), runs, row.entry, self.limits)
+            if (
+                judged.verdict == "failed"
+                or not judged.speedup
+                or judged.speedup.ratio < 1 + self.limits.floor
+                or "losses" in judged.reason
+            ):
+                return
+        self._run(without)
+
+    def _predicted_unfit(self, row: Row, candidate: Configuration) -> Judgement | None:
+        if not row.entry.more_memory or self._runs[candidate.key]:
+            return None
+        prediction = self.laboratory.predict([candidate])[0]
+        if isinstance(prediction, str) or sizes.fits(prediction):
+            return None
+        missing = sizes.missing([prediction])
+        needs = f"it needs {format_bytes(prediction.peak_reserved_bytes)}, {format_bytes(missing)} more than there is"
+        return Judgement(verdict="rejected", reason=f"predicted not to fit: {needs} (no GPU time was spent)", missing_bytes=missing)
+
+    def _affordable(self, without: Configuration, row: Row) -> bool:
+        """Whether three runs, and the closing ones of the whole tune, fit into the time left."""
+        one = max((run.seconds for run in self._runs[without.key]), default=0.0)
+        return self.laboratory.seconds_left() - self._reserve() > 3 * one + 1.5 * row.entry.start_seconds
+
+    def _reserve(self) -> float:
+        """Seconds that belong to what comes later: the second half of the tune, and start and end side by side."""
+        closing = 2 * max((run.seconds for run in self._runs[self.baseline.key]), default=0.0)
+        later = (1 - ALONE_SHARE) * self._budget if self._is_alone and self._budget != math.inf else 0.0
+        return closing + later
+
+    def _run(self, configuration: Configuration, row: Row | None = None) -> Measurement:
+        involved = [*self._stack, *([row] if row is not None else [])]
+        needed = [one.entry for one in involved if one.change is not None and one.change.on(configuration).key == configuration.key]
+        measurement = self.laboratory.measure(
+            configuration,
+            start_seconds=max((entry.start_seconds for entry in needed), default=0.0),
+            more_warmup=max((entry.warmup_steps for entry in needed), default=0),
+            reserve_seconds=self._reserve() if row is not None else 0.0,
+        )
+        self._runs[configuration.key].append(measurement)
+        return measurement
+
+    def _good(self, configuration: Configuration) -> list[Measurement]:
+        return [run for run in self._runs[configuration.key] if run.outcome == "ok"]
+
+    # -------------------------------------------------------------------------------------------------------------------------- total
+    def _total(self) -> Speedup:
+        """Measured against the start, not multiplied: both once more, side by side."""
+        final = self._stacked()
+        if not self._stack:
+            return Speedup(ratio=1.0)
+        self._progress.stage, self._progress.trying = "the whole", "start and end side by side"
+        self.show(self._progress)
+        try:
+            self._run(self.baseline)
+            self._run(final)
+        except BudgetSpent:
+            self._notes.append("there was no time to run start and end once more side by side: the total compares runs minutes apart")
+        total = compare(self._good(self.baseline), self._good(final))
+        if total.p_value is None or total.p_value > self.limits.level:
+            self._notes.append("the total is not distinguishable from noise: something else may have used the machine meanwhile")
+        return total
+
+    def _say(self, stage: str, row: Row, left: int) -> None:
+        self._progress = Progress(stage=stage, trying=row.name, left=left, best=self._progress.best)
+        self.show(self._progress)
+
+    def _said(self, row: Row, judged: Judgement) -> None:
+        self._progress.trying, self._progress.said = row.name, f"{judged.verdict}: {judged.reason}"
+        self.show(self._progress)
+        self._progress.said = ""
+
+
+def _already(change: Change, first: Measurement) -> str:
+    """Whether the baseline's process had these switches without being told."""
+    given: dict[str, Any] = change.switches.given()
+    if change.allocator is not None and change.allocator in first.allocator_settings:
+        return f"the baseline has it already ({change.allocator})"
+    if given and not change.knobs and all(first.switches.get(name) == value for name, value in given.items()):
+        return f"the baseline has it already ({change})"
+    return ""
+
+
+def in_order(rows: Sequence[Row]) -> list[Row]:
+    """What won alone, most first; sizes; alternatives to what won; what had no time alone; second chances. Compiled ones last."""
+
+    def gain(row: Row) -> float:
+        return row.alone.speedup.ratio if row.alone and row.alone.speedup else 0.0
+
+    winners = sorted((row for row in rows if row.alone and row.alone.is_gain and not row.entry.size), key=lambda row: -gain(row))
+    taken: set[str] = set()
+    first: list[Row] = []
+    alternatives: list[Row] = []
+    for row in winners:
+        assert row.change is not None
+        (alternatives if row.change.moves & taken else first).append(row)
+        taken |= row.change.moves
+    sized = [row for row in rows if row.entry.size and _may_win(row)]
+    untried = [row for row in rows if not row.entry.size and (row.alone is None or row.alone.verdict == "not tried")]
+    second = sorted((row for row in rows if not row.entry.size and _deserves_a_second_chance(row, gain(row))), key=lambda row: -gain(row))
+    failed = [row for row in rows if row.alone and row.alone.verdict == "failed" and "timeout" not in row.alone.reason]
+    everything = [*first, *sized, *alternatives, *untried, *second, *failed]
+    return sorted(everything, key=lambda row: row.is_slow_to_start)
+
+
+def _deserves_a_second_chance(row: Row, gain: float) -> bool:
+    judged = row.alone
+    if judged is None or judged.verdict != "rejected" or row.entry.changes_training:
+        return False
+    return gain >= SECOND_CHANCE and "losses" not in judged.reason
+
+
+def _may_win(row: Row) -> bool:
+    return not row.entry.changes_training or row.alone is None or row.alone.is_gain

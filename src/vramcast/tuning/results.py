@@ -1,0 +1,179 @@
+"""What a tune found: a record that says everything a log needs, JSON both ways."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramcast.configuration import Configuration
+from vramcast.records import VERSION, JsonRecord, Measurement
+from vramcast.tuning.judging import Judgement, Speedup, loss_difference, work_of_step
+from vramcast.tuning.procedure import Row, Tuned
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """The start or the end of a tune, measured."""
+
+    configuration: dict[str, Any]
+    step_seconds: float  # the middle of its runs' medians
+    work_per_step: float
+    unit: str  # tokens, samples or steps
+    per_second: float
+    memory_bytes: int | None  # reserved; on the CPU allocated
+    first_loss: float | None
+    last_loss: float | None
+    num_runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowResult:
+    name: str
+    what: str
+    change: str
+    verdict: str
+    reason: str
+    likely_cause: str
+    caution: str
+    loss_tolerance: float | None
+    alone: Judgement | None
+    on_top: Judgement | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prospect:
+    """What a change of hardware or of the model would bring, predicted."""
+
+    what: str
+    step_seconds: float | None
+    speedup: float | None  # against the prediction for the configuration and GPU that came out
+    memory_bytes: int | None
+    fits: bool | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneResult(JsonRecord):
+    workload: str
+    knobs: dict[str, Any]  # the baseline's, defaults included
+    device: str
+    gpu: str | None
+    memory_bytes: int | None  # that the allocator may take; None is all
+    num_parameters: int | None
+    torch_version: str
+    cuda_version: str | None
+    driver_version: str | None
+    machine: dict[str, Any]
+    before: Side
+    after: Side
+    total: Speedup
+    product_of_alone: float | None  # what multiplying would have claimed
+    loss_difference: float | None  # of the end against the start; None where a step is of another size
+    target_steps: int
+    seconds_before: float  # to the target
+    seconds_after: float  # to as many tokens or samples
+    rows: list[RowResult]
+    configuration: dict[str, Any]
+    python_lines: list[str]
+    prospects: list[Prospect] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    budget_seconds: float | None = None
+    seconds: float = 0.0
+    source: str = "tuned"
+    version: int = VERSION
+
+    def rows_with(self, verdict: str) -> list[RowResult]:
+        return [row for row in self.rows if row.verdict == verdict]
+
+
+def result_of(tuned: Tuned, *, workload: str, target_steps: int, **rest: Any) -> TuneResult:
+    before, after = side(tuned.baseline, tuned.baseline_runs), side(tuned.final, tuned.final_runs)
+    first = tuned.baseline_runs[0]
+    applied = [row.alone.speedup.ratio for row in tuned.stack if row.alone and row.alone.speedup]
+    is_same_size = before.work_per_step == after.work_per_step
+    return TuneResult(
+        workload=workload,
+        device=first.device,
+        gpu=first.gpu,
+        num_parameters=first.num_parameters,
+        torch_version=first.torch_version,
+        cuda_version=first.cuda_version,
+        driver_version=first.driver_version,
+        before=before,
+        after=after,
+        total=tuned.total,
+        product_of_alone=math.prod(applied) if len(applied) == len(tuned.stack) > 0 else None,
+        loss_difference=loss_difference(tuned.baseline_runs, tuned.final_runs) if is_same_size else None,
+        target_steps=target_steps,
+        seconds_before=target_steps * before.step_seconds,
+        seconds_after=target_steps * before.work_per_step / after.per_second,
+        rows=[row_result(row, tuned.stack) for row in tuned.rows],
+        configuration=tuned.final.to_dict(),
+        python_lines=tuned.final.python_lines(workload),
+        notes=[*tuned.notes, *_notes(before, after)],
+        **rest,
+    )
+
+
+def side(configuration: Configuration, runs: Sequence[Measurement]) -> Side:
+    work, unit = work_of_step(runs[0])
+    medians = sorted(run.times.median_seconds for run in runs if run.times)
+    seconds = medians[len(medians) // 2]
+    memory = [m for run in runs if (m := run.peak_reserved_bytes if run.peak_reserved_bytes is not None else run.peak_allocated_bytes)]
+    losses = [loss for loss in runs[0].losses if loss is not None]
+    return Side(
+        configuration=configuration.to_dict(),
+        step_seconds=seconds,
+        work_per_step=work,
+        unit=unit,
+        per_second=work / seconds,
+        memory_bytes=max(memory, default=None),
+        first_loss=losses[0] if losses else None,
+        last_loss=losses[-1] if losses else None,
+        num_runs=len(runs),
+    )
+
+
+def row_result(row: Row, stack: Sequence[Row]) -> RowResult:
+    verdict, reason, cause = settle(row, stack)
+    return RowResult(
+        name=row.name,
+        what=row.entry.what,
+        change=str(row.change) if row.change is not None else "",
+        verdict=verdict,
+        reason=reason,
+        likely_cause=cause,
+        caution=row.entry.caution,
+        loss_tolerance=row.entry.loss_tolerance,
+        alone=row.alone,
+        on_top=row.on_top,
+    )
+
+
+def settle(row: Row, stack: Sequence[Row]) -> tuple[str, str, str]:
+    """(verdict, reason, likely cause) from what it did alone and on top of the others."""
+    if row.refusal:
+        return "not applicable", row.refusal, ""
+    if any(row is one for one in stack):
+        judged = row.on_top or row.alone
+        return "applied", judged.reason if judged else "", ""
+    if row.instead:
+        return "rejected", f"{row.instead} took its place and is faster", ""
+    judged = row.on_top if row.on_top and (row.on_top.verdict != "not tried" or row.alone is None) else row.alone
+    if judged is None:
+        return "not tried", "the time for the tune was spent before it was begun", ""
+    if row.alone and row.alone.is_gain:
+        how = "it was not tried on top of the others" if judged is row.alone else f"on top of the others {judged.reason}"
+        return ("not tried" if judged is row.alone else "rejected"), f"alone {row.alone.speedup}, but {how}", judged.likely_cause
+    return judged.verdict, judged.reason, judged.likely_cause
+
+
+def _notes(before: Side, after: Side) -> list[str]:
+    if before.work_per_step == after.work_per_step:
+        return []
+    return [
+        f"a step is {after.work_per_step:,.0f} {after.unit} at the end and {before.work_per_step:,.0f} at the start: times to the target "
+        f"are for as many {after.unit}, speed-ups compare {after.unit} a second, and losses of steps of other sizes cannot be compared"
+    ]

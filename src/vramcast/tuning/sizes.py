@@ -1,0 +1,65 @@
+"""Which batch sizes are worth a run: the knee of the predicted throughput, the largest that fits, and one between. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from vramcast.records import Prediction
+from vramcast.search import crossing
+
+FURTHER = 8  # times the batch, to see how memory and time grow
+COMFORTABLE = 0.88  # of the memory: above 0.92 a run does not count as sound
+KNEE = 0.95  # of the throughput of an endless batch
+UNPREDICTED = (2, 4, 8)
+
+
+def batch_sizes(batch: int, here: Prediction | str, further: Prediction | str) -> list[int]:
+    """Rising, all above `batch`. `here` and `further` are predictions for `batch` and FURTHER times that."""
+    if isinstance(here, str) or isinstance(further, str):
+        return [factor * batch for factor in UNPREDICTED]
+    largest = largest_that_fits(batch, here, further)
+    knee = knee_of(batch, here.step_seconds, further.step_seconds)
+    wanted = [largest] if knee is None else [knee, math.sqrt(min(knee, largest) * largest), largest]
+    return sorted({size for size in (_round(min(size, largest)) for size in wanted) if size > batch})
+
+
+def largest_that_fits(batch: int, here: Prediction, further: Prediction) -> float:
+    if here.capacity_bytes is None:
+        return float(FURTHER * batch)
+    known = {batch: here.peak_reserved_bytes, FURTHER * batch: further.peak_reserved_bytes}
+    found = crossing(known, int(COMFORTABLE * here.capacity_bytes))
+    return float(FURTHER * batch) if found is None else found
+
+
+def knee_of(batch: int, seconds: float | None, seconds_further: float | None) -> float | None:
+    """Where the part of a step that does not grow with the batch is a twentieth of it, by a straight line."""
+    if not seconds or not seconds_further:
+        return None
+    slope = (seconds_further - seconds) / ((FURTHER - 1) * batch)
+    if slope <= 0:
+        return None
+    fixed = max(0.0, seconds - slope * batch)
+    return KNEE / (1 - KNEE) * fixed / slope
+
+
+def _round(size: float) -> int:
+    """Down to a multiple of 8 from 16 on, of 32 from 128 on: kernels like such sizes."""
+    for least, multiple in ((128, 32), (16, 8)):
+        if size >= least:
+            return int(size // multiple) * multiple
+    return int(size)
+
+
+def lengths(length: int) -> list[int]:
+    return [length // 2] if length >= 2 else []
+
+
+def fits(prediction: Prediction | str) -> bool:
+    """What is not predicted is tried."""
+    return isinstance(prediction, str) or prediction.fits is not False
+
+
+def missing(predictions: Sequence[Prediction]) -> int:
+    first = predictions[0]
+    return max(1, first.peak_reserved_bytes - (first.capacity_bytes or 0))
