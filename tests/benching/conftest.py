@@ -58,6 +58,17 @@ class Dying(Tiny):
 def dying():
     return Dying(8, 0.0)
 
+class Lost(Tiny):
+    # ends the process that started the process that forks the trials: of Ray itself, in a task of Ray
+    def forward(self, tokens):
+        forking = os.getppid()
+        starting = int(open(f"/proc/{forking}/stat").read().rpartition(")")[2].split()[1])
+        os.kill(starting, signal.SIGKILL)
+        time.sleep(60)
+
+def lost():
+    return Lost(8, 0.0)
+
 class Raising(Tiny):
     def forward(self, tokens):
         raise RuntimeError("no such luck")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,11 +14,11 @@ from vramcast.benching.records import Trial
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
 
 MakeTrial = Callable[..., Trial]
+GPU = "rtx-4090"
 
 
 @pytest.fixture
-def on_gpu(make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch) -> Trial:
-    monkeypatch.setattr(batch_size.nvml, "gpu_states", lambda: [SimpleNamespace(name="NVIDIA GeForce RTX 4090")])
+def on_gpu(make_trial: MakeTrial) -> Trial:
     return replace(make_trial(), device="cuda", protocol=STANDARD_1, batch_size=1)
 
 
@@ -29,17 +28,17 @@ def test_the_largest_batch_is_predicted_from_the_step_that_is_trained(make_trial
 
 
 def test_on_the_cpu_the_batch_is_the_protocols(make_trial: MakeTrial) -> None:
-    assert with_batch_size(make_trial()).batch_size == 4
+    assert with_batch_size(make_trial(), None).batch_size == 4
     with pytest.raises(UsageError, match="largest batch"):
-        with_batch_size(make_trial(protocol=TIMEBOX_1))
+        with_batch_size(make_trial(protocol=TIMEBOX_1), None)
 
 
 def test_a_batch_that_does_not_fit_is_refused_with_the_one_that_does(on_gpu: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_size, "largest_batch", lambda *_, **__: 96)
     with pytest.raises(EnvironmentProblem, match="rtx-4090 with the protocol's batch of 256") as caught:
-        with_batch_size(on_gpu)
+        with_batch_size(on_gpu, GPU)
     assert "batch_size = 96" in caught.value.advice
-    assert with_batch_size(replace(on_gpu, protocol=TIMEBOX_1)).batch_size == 96
+    assert with_batch_size(replace(on_gpu, protocol=TIMEBOX_1), GPU).batch_size == 96
 
 
 def test_a_model_that_cannot_be_simulated_may_still_be_trained(on_gpu: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,6 +46,6 @@ def test_a_model_that_cannot_be_simulated_may_still_be_trained(on_gpu: Trial, mo
         raise WorkloadError("it asks for the contents of a tensor")
 
     monkeypatch.setattr(batch_size, "largest_batch", fail)
-    assert with_batch_size(on_gpu).batch_size == 256
+    assert with_batch_size(on_gpu, GPU).batch_size == 256
     with pytest.raises(WorkloadError):
-        with_batch_size(replace(on_gpu, protocol=TIMEBOX_1))
+        with_batch_size(replace(on_gpu, protocol=TIMEBOX_1), GPU)

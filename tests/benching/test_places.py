@@ -112,4 +112,6 @@ def test_the_gpus_are_those_that_are_visible_or_all_like_the_first(monkeypatch: 
     assert gpus_here() == ["2", "3"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     assert gpus_here() == [None]
-    assert len(places.places_here("cpu")) == 1
+    assert len(places.Here("cpu").places(3)) == 1
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,4")
+    assert len(places.Here("cuda").places(2)) == 2

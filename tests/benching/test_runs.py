@@ -68,7 +68,7 @@ def test_models_are_trained_and_compared_and_one_that_fails_takes_no_other_with_
     toml: Path, data: Path, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On two GPUs, as far as the processes know."""
-    monkeypatch.setattr("vramcast.benching.api.places_here", lambda _: [Workers("0"), Workers("1")])
+    monkeypatch.setattr("vramcast.benching.places.Here.places", lambda *_: [Workers("0"), Workers("1")])
     out = tmp_path / "out"
     words = [f"{models}:tiny", f"{models}:tiny", "width=16", f"{models}:dying", f"{models}:raising"]
     options = {"protocol": str(toml), "data": str(data), "device": "cpu"}

@@ -7,13 +7,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vramcast import nvml
 from vramcast.benching.batch_size import with_batch_size
 from vramcast.benching.compare import Comparison, compare_runs
 from vramcast.benching.corpus import default_corpus
 from vramcast.benching.data import Corpus, DataIdentity
-from vramcast.benching.places import places_here
+from vramcast.benching.places import Here
 from vramcast.benching.protocol import Protocol, find_protocol
 from vramcast.benching.records import TrainedRun, Trial
 from vramcast.benching.runs import Progress, run_trials
@@ -21,6 +22,9 @@ from vramcast.benching.sweep import Sweep, swept_models
 from vramcast.benching.trial_folder import find_runs
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.workload import parse_reference, split_assignments
+
+if TYPE_CHECKING:
+    from vramcast.benching.on_ray import Cluster
 
 CHECKPOINT_SECONDS = 60.0
 DEVICES = ("cuda", "cpu")
@@ -39,6 +43,7 @@ def bench(
     respect_documents: bool = False,
     sweep: Sweep | None = None,
     device: str = "cuda",
+    ray: str | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     force: bool = False,
     progress: Progress = lambda *_: None,
@@ -47,7 +52,7 @@ def bench(
 
     bench(["e1-50m", "e5-d1536-r270"], out="runs/first"). A model is a name of the zoo or file.py:function, and knobs that follow it as
     "key=value" are its own. `sweep` makes several out of one model: Sweep("dim", [768, 1024]). What `out` already holds is not trained
-    again, and what was interrupted goes on from its checkpoint.
+    again, and what was interrupted goes on from its checkpoint. `ray` is the address of a Ray cluster to train on.
     """
     rules = _protocol(protocol, steps, respect_documents)
     chosen = split_models(models)
@@ -55,7 +60,7 @@ def bench(
         chosen = _swept(chosen, sweep)
     for name, _ in chosen:
         parse_reference(name)  # a name that is wrong is wrong on any machine: that comes first
-    _check_device(device)
+    _check_device(device, ray)
     if not checkpoint_seconds > 0:  # nan is not
         raise UsageError(f"--checkpoint-seconds must be above zero, not {checkpoint_seconds:g}.", "For example --checkpoint-seconds 60.")
     path = default_corpus() if data is None else Path(data)
@@ -63,10 +68,11 @@ def bench(
     corpus.check_window(rules.seq_len + 1)
     identity = corpus.identity()
     numbers = _seeds(seeds, rules)
-    first_trials = [with_batch_size(_trial(model, rules, numbers[0], identity, device)) for model in chosen]
-    trials = [replace(trial, seed=seed) for trial in first_trials for seed in numbers]
-    places = places_here(device)
-    return run_trials(trials, Path(out), path, places, checkpoint_seconds=checkpoint_seconds, force=force, progress=progress)
+    with Here(device) if ray is None else _cluster(ray, device, path) as where:
+        first_trials = [with_batch_size(_trial(model, rules, numbers[0], identity, device), where.gpu) for model in chosen]
+        trials = [replace(trial, seed=seed) for trial in first_trials for seed in numbers]
+        places = where.places(len(trials))
+        return run_trials(trials, Path(out), path, places, checkpoint_seconds=checkpoint_seconds, force=force, progress=progress)
 
 
 def compare(*runs: str | os.PathLike[str]) -> Comparison:
@@ -106,10 +112,16 @@ def _protocol(protocol: str | Protocol, steps: int | None, respect_documents: bo
     return rules.within_documents() if respect_documents else rules
 
 
-def _check_device(device: str) -> None:
+def _cluster(address: str, device: str, data_path: Path) -> Cluster:
+    from vramcast.benching.on_ray import Cluster
+
+    return Cluster(address, device, data_path)
+
+
+def _check_device(device: str, ray: str | None) -> None:
     if device not in DEVICES:
         raise UsageError(f"--device {device!r} is not known.", f"Choose one of: {', '.join(DEVICES)}.")
-    if device == "cuda" and not nvml.gpu_states():
+    if device == "cuda" and ray is None and not nvml.gpu_states():
         raise EnvironmentProblem("There is no NVIDIA GPU here to train on.", "Add --device cpu to train on the CPU.")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vramcast import nvml
 from vramcast.benching.records import Trial
 from vramcast.capacity import max_batch
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
@@ -13,10 +12,9 @@ WORKLOAD = "vramcast.benching.step_workload:build"
 SAFETY = 0.05  # left free where the largest batch is asked for: long runs fragment
 
 
-def with_batch_size(trial: Trial) -> Trial:
-    """The trial with the batch that it will be trained with."""
+def with_batch_size(trial: Trial, gpu: str | None) -> Trial:
+    """The trial with the batch that it will be trained with; `gpu` is None where it is not known."""
     wanted = trial.protocol.batch_size
-    gpu = nvml.gpu_here() if trial.device == "cuda" else None
     if wanted is None:
         if gpu is None:
             raise UsageError(

@@ -24,8 +24,25 @@ class Place(AbstractContextManager["Place"], Protocol):
         """From another thread: whoever waits for news gets `Stopped`."""
 
 
-def places_here(device: str) -> list[Place]:
-    return [Workers(gpu) for gpu in (gpus_here() if device == "cuda" else [None])]
+class Here:
+    """This machine."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    @property
+    def gpu(self) -> str | None:
+        """If vramcast knows it by name."""
+        return nvml.gpu_here() if self._device == "cuda" else None
+
+    def places(self, num_trials: int) -> list[Place]:
+        return [Workers(gpu) for gpu in (gpus_here()[:num_trials] if self._device == "cuda" else [None])]
 
 
 def gpus_here() -> list[str | None]:

@@ -77,7 +77,7 @@ def ended(trial: Trial, folder: TrialFolder, end: dict[str, Any]) -> TrainedRun:
         raise kinds.get(problem["exit_code"], VramcastError)(f"{trial.label}: {problem['message']}", problem["advice"])
     run = folder.result() if "outcome" in end else None
     if run is None:
-        run = TrainedRun(trial=trial, outcome="crashed", environment={}, error=_last_words(end["ended"], folder.log))
+        run = TrainedRun(trial=trial, outcome="crashed", environment={}, error=end.get("lost") or _last_words(end["ended"], folder.log))
         folder.write_result(run)
     return run
 

@@ -224,6 +224,7 @@ def bench(
     params: Annotated[str | None, typer.Option(help="Of --sweep: the parameters that all have, as in 50M (default: the model's).")] = None,
     respect_documents: Annotated[bool, typer.Option("--respect-documents", help="Samples stay within documents (0x1e ends one).")] = False,
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
+    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster, a GPU a trial: host:port, or auto.")] = None,
     checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between two checkpoints.")] = 60.0,
     out: Annotated[str | None, typer.Option(help="The run's folder; what has ended there is not trained again, the rest goes on.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Begin again where the folder holds these trials.")] = False,
@@ -237,7 +238,7 @@ def bench(
 
     options = {
         "protocol": protocol, "data": data, "steps": steps, "respect_documents": respect_documents, "device": device,
-        "checkpoint_seconds": checkpoint_seconds, "force": force,
+        "ray": ray, "checkpoint_seconds": checkpoint_seconds, "force": force,
     }  # fmt: skip
     raise typer.Exit(run(models, seeds, out, options, as_json, sweep, params))
 

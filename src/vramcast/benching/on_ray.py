@@ -1,0 +1,163 @@
+"""Trials as tasks of a Ray cluster, a GPU each. What they leave comes back into the bench's own folder.
+
+A task starts the same process that a trial has on one machine, so that whatever the model does to it is a result and not the end of Ray's
+worker. Where the nodes see the bench's folder the checkpoints are written there, and an interrupted trial goes on from them; where they
+do not, it begins again. vramcast itself is sent along; torch, schedulefree and a model's own file must be on the nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vramcast.benching.data import WHOLE_UP_TO_BYTES
+from vramcast.benching.places import Place
+from vramcast.benching.records import Trial
+from vramcast.benching.trial_folder import TrialFolder
+from vramcast.benching.workers import Stopped, Workers
+from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.gpus import find_gpu
+from vramcast.store import write_atomically
+
+SENT_BACK = ("worker.log", "steps.jsonl", "result.json")  # the result last: where it is, everything is
+MOST_LOG_CHARACTERS = 100_000
+
+
+class Cluster:
+    """Connected for as long as it is entered."""
+
+    def __init__(self, address: str, device: str, data_path: Path) -> None:
+        self._device = device
+        self._ray = _import_ray()
+        self._connect(address)
+        if device == "cuda" and self._ray.cluster_resources().get("GPU", 0) < 1:
+            self.__exit__()
+            raise EnvironmentProblem(f"The Ray cluster at {address} has no GPU.", "Add a node with one, or --device cpu.")
+        # a large file is not sent: the nodes have to see it where it is
+        self._data = self._ray.put(data_path.read_bytes()) if data_path.stat().st_size <= WHOLE_UP_TO_BYTES else None
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ray.shutdown()
+
+    @property
+    def gpu(self) -> str | None:
+        """The GPU that all of its nodes have, if they have the same and vramcast knows it by name."""
+        prefix = "accelerator_type:"
+        found = [name.removeprefix(prefix) for name in self._ray.cluster_resources() if name.startswith(prefix)]
+        try:
+            return find_gpu(found[0]).name if self._device == "cuda" and len(found) == 1 else None
+        except UsageError:
+            return None
+
+    def places(self, num_trials: int) -> list[Place]:
+        """One a trial: which of them runs when is for Ray to say."""
+        task = self._ray.remote(_train).options(
+            num_gpus=1 if self._device == "cuda" else 0, num_cpus=1, max_retries=0, num_returns="streaming"
+        )
+        return [RayPlace(self._ray, task, self._data) for _ in range(num_trials)]
+
+    def _connect(self, address: str) -> None:
+        import vramcast
+        import vramcast_zoo
+
+        modules = [str(Path(module.__path__[0])) for module in (vramcast, vramcast_zoo)]
+        options = {"runtime_env": {"py_modules": modules}, "log_to_driver": False, "logging_level": logging.ERROR}
+        try:
+            self._ray.init(address=address, **options)
+        except (ConnectionError, OSError, RuntimeError, ValueError) as problem:  # what Ray raises here depends on what is wrong
+            first_line = str(problem).strip().partition("\n")[0]
+            raise EnvironmentProblem(
+                f"The Ray cluster at {address!r} cannot be used: {first_line}", "Give the address that `ray start --head` printed, or auto."
+            ) from None
+
+
+class RayPlace:
+    def __init__(self, ray: Any, task: Any, data: Any) -> None:
+        self._ray, self._task, self._data = ray, task, data
+        self._running: Any = None
+        self._is_stopped = False
+
+    def __enter__(self) -> RayPlace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running = None
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._running is not None:
+            self._ray.cancel(self._running, force=True)
+
+    def news(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if self._is_stopped:
+            raise Stopped
+        self._running = self._task.remote(request, self._data)
+        try:
+            for reference in self._running:
+                news = self._ray.get(reference)
+                if "files" in news:
+                    _keep(news["files"], Path(request["folder"]))
+                else:
+                    yield news
+        except self._ray.exceptions.RayError as problem:
+            if self._is_stopped:
+                raise Stopped from None
+            yield {"ended": 1, "lost": f"Ray has lost the task ({type(problem).__name__}): {problem}"}
+
+
+def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, Any]]:
+    """On a node: news as they come, then the files, then how the process ended."""
+    with tempfile.TemporaryDirectory(prefix="vramcast-") as temporary:
+        folder, data_path = Path(request["folder"]), Path(request["data_path"])
+        if not _is_seen_here(folder, request):
+            folder = Path(temporary) / "trial"
+            TrialFolder(folder).begin(Trial.from_dict(request["trial"]))
+        if data is not None:
+            data_path = Path(temporary) / data_path.name
+            data_path.write_bytes(data)
+        end: dict[str, Any] = {}
+        with Workers() as workers:
+            for news in workers.news({**request, "folder": str(folder), "data_path": str(data_path)}):
+                if "ended" in news:
+                    end = news
+                else:
+                    yield news
+        yield {"files": {name: text for name in SENT_BACK if (text := _text(folder / name)) is not None}}
+        yield end
+
+
+def _is_seen_here(folder: Path, request: dict[str, Any]) -> bool:
+    """Whether the node shares the bench's folder with the machine that started it: that has written the trial into it."""
+    text = _text(folder / "trial.json")
+    return text is not None and json.loads(text) == request["trial"]
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace")[-MOST_LOG_CHARACTERS if path.suffix == ".log" else 0 :]
+    except OSError:
+        return None
+
+
+def _keep(files: dict[str, str], folder: Path) -> None:
+    """Of a node that does not share the folder."""
+    if not (folder / "result.json").exists():
+        for name in SENT_BACK:
+            if name in files:
+                write_atomically(folder / name, files[name])
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+        import ray.exceptions
+    except ModuleNotFoundError:
+        raise EnvironmentProblem("--ray needs the package ray, which is not installed.", "Install it with: pip install ray.") from None
+    return ray

@@ -1,0 +1,168 @@
+"""Trials on a real Ray cluster of one node, and what comes back from nodes that do not share the folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vramcast.benching import on_ray
+from vramcast.benching.api import bench
+from vramcast.benching.data import Corpus
+from vramcast.benching.on_ray import Cluster, RayPlace
+from vramcast.benching.records import TrainedRun, Trial
+from vramcast.benching.runs import ended
+from vramcast.benching.trainer import Trainer
+from vramcast.benching.trial_folder import TrialFolder
+from vramcast.benching.workers import Stopped
+from vramcast.errors import EnvironmentProblem
+
+MakeTrial = Callable[..., Trial]
+PROTOCOL = """\
+name = "tiny-1"
+batch_size = 4
+seq_len = 16
+steps = 30
+last_steps = 10
+lr = 0.01
+optimizer = "adamw"
+precision = "fp32"
+"""
+START = """
+import sys, ray
+context = ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False, logging_level="ERROR")
+print(context.address_info["gcs_address"], flush=True)
+sys.stdin.read()
+ray.shutdown()
+"""
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    pytest.importorskip("ray", reason="the package ray is not installed")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # it would write a token into the home folder
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    cluster = subprocess.Popen([sys.executable, "-c", START], text=True, **pipes)  # type: ignore[call-overload]
+    yield cluster.stdout.readline().strip()
+    cluster.communicate()
+
+
+def test_trials_are_tasks_of_a_cluster_and_one_that_is_lost_takes_no_other_with_it(
+    address: str, make_trial: MakeTrial, models: Path, data: Path, tmp_path: Path
+) -> None:
+    """Starting Ray is slow: everything that needs it is here."""
+    toml = tmp_path / "tiny.toml"
+    toml.write_text(PROTOCOL)
+    news: list[tuple[str, int]] = []
+
+    trained, lost = bench(
+        [f"{models}:tiny", f"{models}:lost"], out=tmp_path / "out", protocol=str(toml), data=data, device="cpu", ray=address,
+        progress=lambda trial, told: news.append((trial.label, told["step"])),
+    )  # fmt: skip
+    assert (trained.outcome, lost.outcome) == ("ok", "crashed")
+    assert "Ray has lost the task" in (lost.error or "")
+    assert news == [(trained.trial.label, 30)]
+    (tmp_path / "whole").mkdir()
+    whole = Trainer(make_trial(), Corpus(data), TrialFolder(tmp_path / "whole"), 60.0, {}, lambda _: None).run()
+    assert trained.losses == whole.losses
+    with pytest.raises(EnvironmentProblem, match="has no GPU"):
+        Cluster(address, "cuda", data)
+
+
+class PretendedRay:
+    """Tasks are iterators here, and references what they refer to."""
+
+    exceptions = SimpleNamespace(RayError=ConnectionResetError)
+    cancelled: Any = None
+
+    def get(self, reference: Any) -> Any:
+        if reference == "lost":
+            raise ConnectionResetError("the node is gone")
+        return reference
+
+    def cancel(self, task: Any, force: bool) -> None:
+        self.cancelled = task
+
+
+def place(*news: Any) -> tuple[RayPlace, PretendedRay]:
+    ray = PretendedRay()
+    return RayPlace(ray, SimpleNamespace(remote=lambda request, data: iter(news)), None), ray
+
+
+def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
+    make_trial: MakeTrial, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Path] = []
+
+    class PretendedWorkers:
+        def __enter__(self) -> PretendedWorkers:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            return
+
+        def news(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+            assert Corpus(Path(request["data_path"])).identity() == make_trial().data
+            seen.append(Path(request["folder"]))
+            trial = Trial.from_dict(request["trial"])
+            TrialFolder(seen[-1]).write_result(TrainedRun(trial=trial, outcome="ok", environment={}, losses=[1.0] * 30))
+            yield {"progress": {"step": 30}}
+            yield {"outcome": "ok"}
+            yield {"ended": 0}
+
+    monkeypatch.setattr(on_ray, "Workers", PretendedWorkers)
+    here = TrialFolder(tmp_path / "here")
+    here.begin(make_trial())
+    request = {"trial": make_trial().to_dict(), "folder": str(tmp_path / "not there"), "data_path": f"/elsewhere/{data.name}"}
+    told = list(on_ray._train(request, data.read_bytes()))
+    assert not seen[0].exists()  # nothing stays on the node
+    assert told[-1] == {"ended": 0}
+    end: dict[str, Any] = {}
+    for news in place(*told)[0].news({**request, "folder": str(here.path)}):
+        end |= news
+    assert ended(make_trial(), here, end).losses == [1.0] * 30
+
+    list(on_ray._train({**request, "folder": str(here.path)}, data.read_bytes()))
+    assert seen[1] == here.path  # a node that sees the folder writes its checkpoints there
+
+
+def test_a_lost_task_is_a_crash_and_a_cancelled_one_is_nothing(make_trial: MakeTrial, tmp_path: Path) -> None:
+    folder = TrialFolder(tmp_path / "trial")
+    folder.begin(make_trial())
+    (end,) = place("lost")[0].news({})
+    assert "the node is gone" in (ended(make_trial(), folder, end).error or "")
+    stopped, ray = place({"progress": {}}, "lost")
+    news = stopped.news({})
+    next(news)
+    stopped.stop()
+    assert ray.cancelled is not None
+    with pytest.raises(Stopped):
+        next(news)
+    with pytest.raises(Stopped):
+        next(stopped.news({}))
+
+
+def test_without_ray_it_is_said_what_to_install(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(EnvironmentProblem, match="needs the package ray"):
+        bench(["e1-50m"], out=tmp_path / "out", data=data, ray="auto")
+    assert not os.path.exists(tmp_path / "out")
+
+
+def test_the_clusters_gpu_is_known_by_its_type_if_there_is_one_type(monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
+    def gpu(*types: str) -> str | None:
+        resources = {"GPU": 8.0, **{f"accelerator_type:{name}": 1.0 for name in types}}
+        ray = SimpleNamespace(cluster_resources=lambda: resources, put=lambda content: content, init=lambda **_: None)
+        monkeypatch.setattr(on_ray, "_import_ray", lambda: ray)
+        return Cluster("auto", "cuda", data).gpu
+
+    assert gpu("H200") == "h200"
+    assert gpu("H200", "A100") is None
+    assert gpu("TPU-V4") is None
