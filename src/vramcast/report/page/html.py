@@ -22,7 +22,7 @@ from vramcast.text import printable
 from vramcast.units import format_bytes
 
 MARK = "<!doctype html><!-- vramcast report -->"
-SCRIPTS = ("d3.min.js", "plot.min.js", "page.js")
+SCRIPTS = ("d3.min.js", "plot.min.js", "text.js", "drawing.js", "charts.js", "calculator.js", "start.js")
 KINDS = {Chart: "chart", Calculator: "calculator"}
 
 

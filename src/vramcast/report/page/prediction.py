@@ -24,7 +24,7 @@ from vramcast.report.page.sections import (
     size,
     table_of,
 )
-from vramcast.report.page.through_step import colour_of, described, run_chart, step_chart, words
+from vramcast.report.page.through_step import capacity_layer, colour_of, described, far_capacity, run_chart, step_chart, words
 from vramcast.report.terminal import BOUND_BY
 
 MOST_BARS = 24
@@ -200,10 +200,10 @@ def _curve_chart(curve: BatchSizeCurve) -> Chart:
         *_dots("fits", [p for p in curve.points if p.fits], "good"),
         *_dots("does not fit", [p for p in curve.points if not p.fits], "bad"),
     ]
-    if curve.capacity_bytes is not None:
-        layers.append(Layer(kind="across", name="capacity", points=[[curve.capacity_bytes]], colour="capacity"))
+    top = max((p.peak_reserved_bytes for p in curve.points), default=0)
+    layers += capacity_layer(curve.capacity_bytes, top)
     view = View(name="", x=Axis(label="batch size", unit="number"), y=Axis(label="memory", unit="bytes"), layers=layers)
-    return Chart(title="Memory against batch size", caption="Predicted; a size that does not fit is shown with what it would take.", views=[view])
+    return Chart(title="Memory against batch size", caption=f"Predicted; a size that does not fit is shown with what it would take.{far_capacity(curve.capacity_bytes, top)}", views=[view])
 
 
 def _dots(name: str, points: Sequence[BatchSizePoint], colour: str) -> list[Layer]:

@@ -1,0 +1,10 @@
+"use strict";
+// Draws every figure of the page from the data in it.
+
+const figures = JSON.parse(document.getElementById("figures").textContent);
+document.querySelectorAll("figure[data-figure]").forEach((node) => {
+  const figure = figures[Number(node.dataset.figure)];
+  const place = make("div");
+  node.insertBefore(place, node.querySelector("figcaption"));
+  (figure.kind === "calculator" ? calculator : chart)(place, figure);
+});
