@@ -8,12 +8,14 @@ from typing import Any
 BATCH, LENGTH = 256, 512
 MODELS = ("e1-50m", "e5-d1536-r270", "e10-50m", "mamba2-50m")
 
+MAMBA2 = {"heads": 21, "head_dim": 64, "state": 64}  # of mamba2-50m
+
 
 @dataclass(frozen=True)
 class Case:
     name: str
-    recurrence: str  # elman, low-rank, ema, product or model
-    way: str  # plain, fused, cudnn, graph-torch, graph-steps; of a model its knob `recurrence`
+    recurrence: str  # elman, low-rank, ema, scan, product or model
+    way: str  # plain, fused, cudnn, graph-torch, graph-steps, fla; of a model its knob `recurrence`
     sizes: dict[str, int] = field(default_factory=dict)
     plan: dict[str, Any] | None = None  # of the fused way: vramcast_zoo.launch.Plan instead of the one it would choose
     model: str = ""
@@ -37,6 +39,9 @@ RECURRENCES = (
     Case("low-rank-plain", "low-rank", "plain", {"width": 1536, "rank": 270}),
     Case("ema-fused", "ema", "fused", {"width": 960, "banks": 4}),
     Case("ema-plain", "ema", "plain", {"width": 960, "banks": 4}),
+    Case("scan-fused", "scan", "fused", MAMBA2),
+    Case("scan-fla", "scan", "fla", MAMBA2),
+    Case("scan-plain", "scan", "plain", MAMBA2),
     _elman("elman-rows", "fused", **_plan(16, 64, 128, variant="rows")),
     _elman("elman-steps", "fused", **_plan(32, 64, 128, variant="steps")),
     _elman("elman-graph-of-steps", "graph-steps", **_plan(32, 64, 128, variant="steps")),

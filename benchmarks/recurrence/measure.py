@@ -14,7 +14,7 @@ import torch
 from cases import ALL, BATCH, LENGTH, Case
 from torch import Tensor, nn
 
-from vramcast_zoo import fused, launch, names, recurrence
+from vramcast_zoo import fused, launch, mamba2, names, recurrence, scan
 
 DTYPE = torch.bfloat16
 WARM_UPS, REPEATS = 3, 15
@@ -33,6 +33,8 @@ class Way:
 def inputs_of(case: Case) -> tuple[tuple[Tensor, ...], Tensor]:
     """The recurrence's arguments, and the gradient of its result. Decaying, as trained ones are: chaos would make any two ways differ."""
     torch.manual_seed(0)
+    if case.recurrence == "scan":
+        return _scan_inputs(**case.sizes)
     width, shape = case.sizes["width"], (LENGTH, BATCH, case.sizes["width"])
 
     def normal(*shape: int, scale: float = 1.0) -> Tensor:
@@ -46,6 +48,55 @@ def inputs_of(case: Case) -> tuple[tuple[Tensor, ...], Tensor]:
         decay = torch.empty(case.sizes["banks"], width, device="cuda").uniform_(0.8, 0.99).requires_grad_()
         return (drive, decay), normal(LENGTH, BATCH, *decay.shape)
     return (drive, normal(width, width, scale=0.5 * width**-0.5)), normal(*shape)
+
+
+def _scan_inputs(heads: int, head_dim: int, state: int) -> tuple[tuple[Tensor, ...], Tensor]:
+    """As in a fresh model: time steps of 0.001 to 0.1, rates of 1 to 16."""
+    mixed = torch.randn(BATCH, LENGTH, heads * head_dim + 2 * state, device="cuda").to(DTYPE).requires_grad_()
+    dt = torch.empty(BATCH, LENGTH, heads, device="cuda").uniform_(-6.9, -2.3).exp().requires_grad_()
+    a = (-torch.empty(heads, device="cuda").uniform_(1, 16)).requires_grad_()
+    return (mixed, dt, a, torch.ones(heads, device="cuda", requires_grad=True)), torch.randn_like(mixed[..., : heads * head_dim])
+
+
+def scan_of(way: str, sizes: dict[str, int]) -> Callable[..., Tensor]:
+    inner, state = sizes["heads"] * sizes["head_dim"], sizes["state"]
+
+    def taken_apart(mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, b, c = mixed.split((inner, state, state), dim=-1)
+        return x.unflatten(-1, (sizes["heads"], -1)), b, c
+
+    def plain(mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor) -> Tensor:
+        x, b, c = taken_apart(mixed)
+        return (mamba2.ssd(x, dt, a, b, c) + x * skip.to(x.dtype)[:, None]).flatten(2)
+
+    def fla(mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor) -> Tensor:
+        from fla.ops.simple_gla import chunk_simple_gla
+
+        x, b, c = taken_apart(mixed)
+        keys, queries = (t.unsqueeze(2).expand(-1, -1, sizes["heads"], -1).contiguous() for t in (b, c))
+        y, _ = chunk_simple_gla(queries, keys, x * dt.to(x.dtype).unsqueeze(-1), dt * a, scale=1.0)
+        return (y + x * skip.to(x.dtype)[:, None]).flatten(2)
+
+    return {"plain": plain, "fla": fla, "fused": lambda *tensors: scan.ssd(*tensors, state)}[way]
+
+
+def fla_unguarded() -> None:
+    """flash-linear-attention 0.6 refuses its backward pass where Triton (3.4 to 3.7) compiles it wrongly for this GPU. To be timed, not used."""
+    from fla.ops.common import chunk_o
+
+    chunk_o.TRITON_ABOVE_3_7_1 = True
+
+
+def fla_alone(sizes: dict[str, int]) -> Way:
+    """Its kernels only: keys and queries of every head, inputs times dt and decays are there already, and D x is left out."""
+    from fla.ops.simple_gla import chunk_simple_gla
+
+    shape = (BATCH, LENGTH, sizes["heads"])
+    queries, keys = (torch.randn(*shape, sizes["state"], device="cuda").to(DTYPE).requires_grad_() for _ in range(2))
+    values = torch.randn(*shape, sizes["head_dim"], device="cuda").to(DTYPE).requires_grad_()
+    decays = (-torch.rand(shape, device="cuda")).requires_grad_()
+    inputs = (queries, keys, values, decays)
+    return through_autograd(lambda *tensors: chunk_simple_gla(*tensors, scale=1.0)[0], inputs, torch.randn_like(values))
 
 
 FUNCTIONS = {"elman": recurrence.elman, "low-rank": recurrence.low_rank_elman, "ema": recurrence.ema_banks}
@@ -147,6 +198,10 @@ def way_of(case: Case, inputs: tuple[Tensor, ...], grad: Tensor) -> Way:
         return cudnn(inputs, grad)
     if case.way.startswith("graph"):
         return graphed(case, inputs, grad.detach())
+    if case.way == "fla":
+        fla_unguarded()
+    if case.recurrence == "scan":
+        return through_autograd(scan_of(case.way, case.sizes), inputs, grad)
     fused.forced_plan = launch.Plan(**case.plan) if case.plan else None
     function = FUNCTIONS[case.recurrence]
     return through_autograd(lambda *tensors: function(*tensors, case.way), inputs, grad)
@@ -171,7 +226,19 @@ def median_ms(call: Callable[[], object]) -> tuple[float, list[float]]:
 def reference(case: Case, inputs: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...]:
     """The plain loop in float32 on the same numbers."""
     wide = tuple(tensor.detach().float().requires_grad_() for tensor in inputs)
+    if case.recurrence == "scan":
+        return _scan_reference(case, wide, grad.detach().float())
     return through_autograd(lambda *tensors: FUNCTIONS[case.recurrence](*tensors, "plain"), wide, grad.detach().float()).both()
+
+
+def _scan_reference(case: Case, inputs: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...]:
+    """A few samples at a time: in float32 the matrices of all of them take more than a GPU has."""
+    function, parts = scan_of("plain", case.sizes), []
+    for rows in torch.arange(BATCH).split(32):
+        some = (inputs[0][rows].detach().requires_grad_(), inputs[1][rows].detach().requires_grad_(), *inputs[2:])
+        parts.append(through_autograd(function, some, grad[rows]).both())
+    y, mixed, dt, a, skip = zip(*parts, strict=True)
+    return torch.cat(y), torch.cat(mixed), torch.cat(dt), sum(a), sum(skip)
 
 
 def error(result: Tensor, wanted: Tensor) -> float:
@@ -188,10 +255,18 @@ def measure_recurrence(case: Case) -> dict[str, Any]:
     errors = {key: error(*pair) for key, pair in zip(keys, zip(results, wanted, strict=True), strict=True)}
     largest = {key: float((r.float() - w).abs().max() / w.abs().max()) for key, r, w in zip(keys, results, wanted, strict=True)}
     del wanted, results
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    way.both()
+    peak_bytes = torch.cuda.max_memory_allocated() - before
+    if case.way == "fla":
+        whole_ms, _ = median_ms(way.both)
+        way = fla_alone(case.sizes)
     forward_ms, forward_times = median_ms(way.forward)
     both_ms, both_times = median_ms(way.both)
     return {
         "forward_ms": forward_ms, "forward_backward_ms": both_ms, "relative_errors": errors, "largest_relative_errors": largest,
+        "peak_above_inputs_bytes": peak_bytes, **({"with_expansion_ms": whole_ms} if case.way == "fla" else {}),
         "repeatable": repeatable, "forward_times_ms": forward_times, "forward_backward_times_ms": both_times,
     }  # fmt: skip
 
@@ -207,8 +282,7 @@ def measure_product(case: Case) -> dict[str, Any]:
 
 
 def measure_model(case: Case) -> dict[str, Any]:
-    knobs = {} if case.model.startswith("mamba2") else {"recurrence": case.way}
-    step = getattr(names, case.model.replace("-", "_"))(batch_size=BATCH, seq_len=LENGTH, precision="bf16", **knobs)
+    step = getattr(names, case.model.replace("-", "_"))(batch_size=BATCH, seq_len=LENGTH, precision="bf16", recurrence=case.way)
     warm_ups, repeats = (1, 2) if case.way == "plain" else (3, 10)
     losses = [float(step()) for _ in range(warm_ups)]
     torch.cuda.synchronize()

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vramcast_zoo.fused import Recurrence
-from vramcast_zoo.ladder import LadderLM, SpectrallyNormalised
+from vramcast_zoo.ladder import LadderLM, SpectrallyNormalised, by_parts
 from vramcast_zoo.language_model import check_positive
 from vramcast_zoo.recurrence import elman
 from vramcast_zoo.training import workload
@@ -25,7 +25,7 @@ class E1Layer(nn.Module):
         super().__init__()
         inner = int(dim * expansion)
         check_positive(inner=inner)
-        self.recurrence = recurrence
+        self.inner, self.recurrence = inner, recurrence
         self.project_in = nn.Linear(dim, 2 * inner, bias=False)
         self.drive = nn.Linear(inner, inner)  # W_x and b
         self.recurrent = SpectrallyNormalised(inner)  # W_h
@@ -35,7 +35,7 @@ class E1Layer(nn.Module):
         nn.init.zeros_(self.drive.bias)
 
     def forward(self, u: Tensor) -> Tensor:
-        x, z = self.project_in(u).chunk(2, dim=-1)
+        x, z = by_parts(u, self.project_in.weight, self.inner, self.inner)
         states = elman(self.drive(F.silu(x)), self.recurrent(), self.recurrence)
         return self.project_out(states * F.silu(z))
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vramcast_zoo.fused import Recurrence
-from vramcast_zoo.ladder import LadderLM, SpectrallyNormalised
+from vramcast_zoo.ladder import LadderLM, SpectrallyNormalised, by_parts
 from vramcast_zoo.language_model import check_positive
 from vramcast_zoo.recompute import recomputed
 from vramcast_zoo.recurrence import elman, ema_banks
@@ -43,16 +43,15 @@ class E10Layer(nn.Module):
         nn.init.zeros_(self.drive.bias)
 
     def forward(self, u: Tensor) -> Tensor:
-        x, gates = self.project_in(u).split((self.inner, (1 + self.banks) * self.inner), dim=-1)
+        x, gate, gates = by_parts(u, self.project_in.weight, self.inner, self.inner, self.banks * self.inner)
         states = elman(self.drive(F.silu(x)), self.recurrent(), self.recurrence)
-        return self.project_out(recomputed(self.read, states, gates, self.decay_logit))
+        return self.project_out(recomputed(self.read, states, gate, gates, self.decay_logit))
 
-    def read(self, states: Tensor, gates: Tensor, decay_logit: Tensor) -> Tensor:
+    def read(self, states: Tensor, gate: Tensor, gates: Tensor, decay_logit: Tensor) -> Tensor:
         """The state and its banks, each through its gate."""
         logit = decay_logit.to(torch.promote_types(decay_logit.dtype, torch.float32))  # 0.99 is no bfloat16
         memory = ema_banks(states, torch.sigmoid(logit), self.recurrence)
-        gate_state, gate_banks = F.silu(gates).unflatten(-1, (1 + self.banks, self.inner)).split((1, self.banks), dim=-2)
-        return states * gate_state.squeeze(-2) + (memory * gate_banks).sum(-2)
+        return states * F.silu(gate) + (memory * F.silu(gates).view_as(memory)).sum(-2)
 
 
 def make_model(

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vramcast_zoo.fused import Recurrence
-from vramcast_zoo.ladder import LadderLM
+from vramcast_zoo.ladder import LadderLM, aligned
 from vramcast_zoo.recurrence import low_rank_elman
 from vramcast_zoo.training import workload
 
@@ -27,8 +27,13 @@ class LowRank(nn.Module):
         nn.init.orthogonal_(self.up, gain=0.5)
         nn.init.orthogonal_(self.down, gain=0.5)
 
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """U and V with zeros up to a rank that tensor cores like: the same product."""
+        return aligned(self.up, 1), aligned(self.down, 0)
+
     def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        return F.linear(F.linear(x, self.down), self.up, bias)
+        up, down = self.factors()
+        return F.linear(F.linear(x, down), up, bias)
 
 
 class E5Layer(nn.Module):
@@ -41,7 +46,7 @@ class E5Layer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(dim))
 
     def forward(self, u: Tensor) -> Tensor:
-        states = low_rank_elman(self.input(u, self.bias), self.recurrent.up, self.recurrent.down, self.recurrence)
+        states = low_rank_elman(self.input(u, self.bias), *self.recurrent.factors(), self.recurrence)
         return states * F.silu(self.gate(u))
 
 

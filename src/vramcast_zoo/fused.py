@@ -32,7 +32,7 @@ def wanted(recurrence: Recurrence, x: Tensor) -> bool:
     return recurrence == "fused" or (recurrence == "auto" and x.is_cuda and fits)
 
 
-def _runs_kernel(x: Tensor) -> bool:
+def runs_kernel(x: Tensor) -> bool:
     return x.is_cuda and x.dtype in HALVES and launch.available(x.device)
 
 
@@ -47,7 +47,7 @@ def _launch_elman(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, co
 def elman(drive: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The states of all steps, and scratch memory that nobody needs."""
     states, counters = _like_and_counters(drive)
-    if _runs_kernel(drive):
+    if runs_kernel(drive):
         _launch_elman(states, drive, states, weight, counters.zero_(), backward=False)
         return states, counters
     torch.tanh(drive[0], out=states[0])
@@ -60,7 +60,7 @@ def elman(drive: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 def elman_backward(grad: Tensor, states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient of the drive of all steps, and scratch memory."""
     result, counters = _like_and_counters(states)
-    if _runs_kernel(states):
+    if runs_kernel(states):
         _launch_elman(result, grad, states, weight, counters.zero_(), backward=True)
         return result, counters
     carry = torch.zeros_like(states[0])
@@ -117,7 +117,7 @@ class LowRankElman(torch.autograd.Function):
 @torch.library.custom_op("vramcast_zoo::ema_banks", mutates_args=(), device_types=DEVICES)
 def ema_banks(states: Tensor, decay: Tensor) -> Tensor:
     memory = _memory_like(states, decay)
-    if _runs_kernel(states):
+    if runs_kernel(states):
         with torch.cuda.device(states.device):
             launch.ema_forward(memory, states, decay)
         return memory
@@ -132,7 +132,7 @@ def ema_banks(states: Tensor, decay: Tensor) -> Tensor:
 def ema_banks_backward(grad: Tensor, states: Tensor, decay: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient of the states, and that of the decay sample by sample."""
     grad_states, grad_rows = _ema_gradients_like(grad, states, decay, memory)
-    if _runs_kernel(states):
+    if runs_kernel(states):
         with torch.cuda.device(states.device):
             launch.ema_backward(grad_states, grad_rows, grad, states, decay, memory)
         return grad_states, grad_rows

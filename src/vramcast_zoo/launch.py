@@ -156,3 +156,50 @@ def ema_backward(grad_states: Tensor, grad_decay_rows: Tensor, grad_memory: Tens
     steps, batch, width = states.shape
     sizes = {"WIDTH": width, "BANKS": decay.shape[0], "BLOCK": _EMA_BLOCK}
     kernel[(batch, -(-width // _EMA_BLOCK))](grad_states, grad_decay_rows, grad_memory, states, decay, memory, steps, batch, **sizes)
+
+
+# ------------------------------------------------------------------------------------------------------------------------- Mamba-2
+_CONV_CHANNELS, _CONV_STRETCH = 256, 128
+
+
+def conv_stretches(length: int) -> int:
+    return -(-length // _CONV_STRETCH)
+
+
+def _conv_grid(u: Tensor) -> tuple[int, int, int]:
+    return u.shape[0], -(-u.shape[2] // _CONV_CHANNELS), conv_stretches(u.shape[1])
+
+
+def conv_forward(out: Tensor, u: Tensor, weight: Tensor, bias: Tensor) -> None:
+    from vramcast_zoo.kernels_conv import conv_forward as kernel
+
+    kernel[_conv_grid(u)](out, u, weight, bias, *u.shape[1:], u.stride(1), CHANNELS=_CONV_CHANNELS, STRETCH=_CONV_STRETCH)
+
+
+def conv_backward(grad_u: Tensor, parts: Tensor, grad: Tensor, u: Tensor, weight: Tensor, bias: Tensor) -> None:
+    from vramcast_zoo.kernels_conv import conv_backward as kernel
+
+    sizes = {"CHANNELS": _CONV_CHANNELS, "STRETCH": _CONV_STRETCH}
+    kernel[_conv_grid(u)](grad_u, parts, grad, u, weight, bias, *u.shape[1:], u.stride(1), conv_stretches(u.shape[1]), **sizes)
+
+
+def ssd_forward(y: Tensor, mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, state: int, chunk: int) -> None:
+    from vramcast_zoo.kernels_ssd import ssd_forward as kernel
+
+    sizes = {"HEADS": len(a), "P": y.shape[2] // len(a), "N": state, "CHUNK": chunk}
+    kernel[(len(mixed) * len(a),)](y, mixed, dt, a, skip, mixed.shape[1], **sizes)
+
+
+def ssd_backward(results: tuple[Tensor, ...], grad: Tensor, mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, chunk: int) -> None:
+    """`results`: the gradients of `mixed`, `dt`, `a` and `skip`, then the states and their gradients, [sample, head, chunk, N, P]."""
+    from vramcast_zoo.kernels_ssd import ssd_grad_shared, ssd_grad_x, ssd_states
+
+    grad_mixed, grad_dt, a_parts, skip_parts, states, grad_states = results
+    batch, heads, chunks, state, head_dim = states.shape
+    length, sizes = mixed.shape[1], {"HEADS": heads, "P": head_dim, "N": state, "CHUNK": chunk}
+    ssd_states[(batch * heads,)](states, mixed, dt, a, length, **sizes)
+    # Two stages: more take registers that are not there.
+    by_head = (grad_mixed, grad_dt, skip_parts, grad_states, grad, mixed, dt, a, skip, length)
+    ssd_grad_x[(batch * heads,)](*by_head, num_stages=2, **sizes)
+    by_chunk = (grad_mixed, grad_dt, a_parts, grad, mixed, dt, a, states, grad_states, length)
+    ssd_grad_shared[(batch * chunks,)](*by_chunk, num_stages=2, **sizes)

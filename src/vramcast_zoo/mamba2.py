@@ -9,7 +9,8 @@
 
 Parameters of a layer: d(2i + 2n + heads) + 5(i + 2n) + 3 heads + i + id.
 
-`ssd` computes the recurrence a chunk at a time: inside a chunk as a product of matrices, from chunk to chunk through the states.
+`ssd` computes the recurrence a chunk at a time: inside a chunk as a product of matrices, from chunk to chunk through the states. Halves on a GPU go
+through the operators of scan.py instead.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vramcast_zoo.ladder import LadderLM
+from vramcast_zoo import fused, scan
+from vramcast_zoo.fused import Recurrence
+from vramcast_zoo.ladder import LadderLM, aligned
 from vramcast_zoo.language_model import check_divides, check_positive
 from vramcast_zoo.training import workload
 
@@ -70,15 +73,15 @@ def _states_before(x: Tensor, b: Tensor, cum: Tensor) -> Tensor:
 
 
 class Mamba2Layer(nn.Module):
-    def __init__(self, dim: int, state: int = 64) -> None:
+    def __init__(self, dim: int, state: int = 64, recurrence: Recurrence = "auto") -> None:
         super().__init__()
         inner = 2 * dim
         check_positive(dim=dim, state=state)
         check_divides("the head's width", HEAD_DIM, "the inner width 2·dim", inner)
         self.inner, self.state, self.heads = inner, state, inner // HEAD_DIM
-        mixed = inner + 2 * state
-        self.project_in = nn.Linear(dim, inner + mixed + self.heads, bias=False)
-        self.conv = nn.Conv1d(mixed, mixed, 4, groups=mixed, padding=3)
+        self.mixed, self.recurrence = inner + 2 * state, recurrence
+        self.project_in = nn.Linear(dim, inner + self.mixed + self.heads, bias=False)
+        self.conv = nn.Conv1d(self.mixed, self.mixed, scan.TAPS, groups=self.mixed, padding=scan.TAPS - 1)
         self.dt_bias = nn.Parameter(_inverse_softplus(torch.empty(self.heads).uniform_(math.log(1e-3), math.log(1e-1)).exp()))
         self.a_log = nn.Parameter(torch.empty(self.heads).uniform_(1, 16).log())
         self.skip = nn.Parameter(torch.ones(self.heads))  # D
@@ -86,26 +89,36 @@ class Mamba2Layer(nn.Module):
         self.project_out = nn.Linear(inner, dim, bias=False)
 
     def forward(self, u: Tensor) -> Tensor:
-        z, mixed, dt = self.project_in(u).split((self.inner, self.inner + 2 * self.state, self.heads), dim=-1)
-        mixed = F.silu(self.conv(mixed.transpose(1, 2))[..., : u.shape[1]]).transpose(1, 2)
-        x, b, c = mixed.split((self.inner, self.state, self.state), dim=-1)
-        x = x.unflatten(-1, (self.heads, HEAD_DIM))
+        z_weight, rest_weight = self.project_in.weight.split((self.inner, self.mixed + self.heads))
+        z, rest = F.linear(u, z_weight), F.linear(u, aligned(rest_weight, 0))
+        mixed, dt = rest[..., : self.mixed], rest[..., self.mixed : self.mixed + self.heads]
         # Decays are products of hundreds of factors near one: float32 at least.
         wide = torch.promote_types(dt.dtype, torch.float32)
         dt = F.softplus(dt.to(wide) + self.dt_bias)
+        fast = fused.wanted(self.recurrence, mixed) and scan.fits(self.heads, mixed, self.state)
+        y = (self.scan_fused if fast else self.scan_plain)(mixed, dt, -self.a_log.to(wide).exp())
+        return self.project_out(self.norm(y * F.silu(z)))
+
+    def scan_fused(self, mixed: Tensor, dt: Tensor, a: Tensor) -> Tensor:
+        weight, bias = self.conv.weight.to(mixed.dtype), self.conv.bias.to(mixed.dtype)
+        return scan.ssd(scan.causal_conv(mixed, weight, bias), dt, a, self.skip.to(a.dtype), self.state)
+
+    def scan_plain(self, mixed: Tensor, dt: Tensor, a: Tensor) -> Tensor:
+        mixed = F.silu(self.conv(mixed.transpose(1, 2))[..., : mixed.shape[1]]).transpose(1, 2)
+        x, b, c = mixed.split((self.inner, self.state, self.state), dim=-1)
+        x = x.unflatten(-1, (self.heads, HEAD_DIM))
         # The matrices inside the chunks are large and quickly made again: backward keeps only what goes into the scan.
-        scanned = checkpoint(ssd, x, dt, -self.a_log.to(wide).exp(), b, c, use_reentrant=False)
-        y = scanned + x * self.skip.to(x.dtype).unsqueeze(-1)
-        return self.project_out(self.norm(y.flatten(-2) * F.silu(z)))
+        scanned = checkpoint(ssd, x, dt, a, b, c, use_reentrant=False)
+        return (scanned + x * self.skip.to(x.dtype).unsqueeze(-1)).flatten(-2)
 
 
 def _inverse_softplus(y: Tensor) -> Tensor:
     return y + torch.log(-torch.expm1(-y))
 
 
-def make_model(*, dim: int = 672, depth: int = 18, state: int = 64, checkpointing: bool = False) -> LadderLM:
+def make_model(*, dim: int = 672, depth: int = 18, state: int = 64, checkpointing: bool = False, recurrence: Recurrence = "auto") -> LadderLM:
     """Mamba-2 on bytes."""
-    return LadderLM(dim, depth, lambda: Mamba2Layer(dim, state), time_first=False, checkpointing=checkpointing)
+    return LadderLM(dim, depth, lambda: Mamba2Layer(dim, state, recurrence), time_first=False, checkpointing=checkpointing)
 
 
 build = workload(make_model)

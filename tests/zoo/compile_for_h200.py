@@ -8,15 +8,16 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from vramcast_zoo import kernels_elman, kernels_ema, launch
+from vramcast_zoo import kernels_conv, kernels_elman, kernels_ema, kernels_ssd, launch
 
-POINTERS = {"counters": "*i32", "decay": "*fp32", "grad_decay_rows": "*fp32"}
+FLOATS = ("decay", "grad_decay_rows", "dt", "a", "skip", "grad_dt", "grad_a_parts", "grad_skip_parts", "grad_parts")
+POINTERS = {"counters": "*i32"} | dict.fromkeys(FLOATS, "*fp32")
+SCALARS = ("num_steps", "begin", "end", "batch", "first_row", "length", "width", "stride", "stretches")
 
 
 def compiled(kernel: triton.JITFunction, constants: dict[str, int], options: dict[str, int]) -> dict[str, object]:
-    scalars = ("num_steps", "begin", "end", "batch", "first_row")
     kinds = {
-        name: "constexpr" if name in constants else "i32" if name in scalars else POINTERS.get(name, "*bf16") for name in kernel.arg_names
+        name: "constexpr" if name in constants else "i32" if name in SCALARS else POINTERS.get(name, "*bf16") for name in kernel.arg_names
     }
     aligned = {(index,): [["tt.divisibility", 16]] for index, name in enumerate(kernel.arg_names) if kinds[name].startswith("*")}
     values = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
@@ -41,3 +42,8 @@ if __name__ == "__main__":
     print(json.dumps(elman(768, 256, launch.Plan("rows", 16, 64, 128), backward=True)))
     for kernel in (kernels_ema.ema_forward, kernels_ema.ema_backward):
         print(json.dumps(compiled(kernel, {"WIDTH": 960, "BANKS": 4, "BLOCK": 256}, {})))
+    for kernel in (kernels_conv.conv_forward, kernels_conv.conv_backward):
+        print(json.dumps(compiled(kernel, {"CHANNELS": 256, "STRETCH": 128}, {})))
+    scan = {"HEADS": 21, "P": 64, "N": 64, "CHUNK": 64}
+    for kernel in (kernels_ssd.ssd_forward, kernels_ssd.ssd_states, kernels_ssd.ssd_grad_x, kernels_ssd.ssd_grad_shared):
+        print(json.dumps(compiled(kernel, scan, {"num_stages": 2})))

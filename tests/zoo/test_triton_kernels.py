@@ -16,13 +16,13 @@ import pytest
 import torch
 from torch import Tensor
 
-pytest.importorskip("triton", reason="needs Triton; CUDA builds of torch bring it")
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
 if not ON_GPU:
-    os.environ["TRITON_INTERPRET"] = "1"  # asked for when the kernels are first imported, by launch.py
+    os.environ["TRITON_INTERPRET"] = "1"  # asked for when Triton is first imported
+pytest.importorskip("triton", reason="needs Triton; CUDA builds of torch bring it")
 
-from vramcast_zoo import fused, launch  # noqa: E402
+from vramcast_zoo import fused, launch, scan  # noqa: E402
 from vramcast_zoo.launch import Plan  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # the interpreter is NumPy inside
@@ -83,6 +83,43 @@ def test_banks_and_gradients_are_those_of_the_loop(dtype: torch.dtype, steps: in
     assert error(grad_rows, wanted[1]) < 1e-5
 
 
+@pytest.mark.parametrize("samples, steps, heads, head_dim, state", [(1, 1, 1, 16, 16), (2, 70, 3, 16, 32), (2, 130, 2, 64, 16)])
+def test_the_scan_and_its_gradients_are_those_of_the_plain_one(samples: int, steps: int, heads: int, head_dim: int, state: int) -> None:
+    torch.manual_seed(0)
+    mixed = random(samples, steps, heads * head_dim + 2 * state, scale=0.5)
+    dt, a, skip = torch.rand(samples, steps, heads).to(DEVICE), -torch.linspace(0.01, 2, heads).to(DEVICE), torch.randn(heads).to(DEVICE)
+    wide = tuple(tensor.double().cpu() for tensor in (mixed, dt, a, skip))
+    y = unwritten(mixed[..., : heads * head_dim].contiguous())
+    launch.ssd_forward(y, mixed, dt, a, skip, state, scan.CHUNK)
+    assert error(y, scan.ssd(*wide, state)) < PRECISION[torch.float16]
+
+    grad = random(*y.shape)
+    results = tuple(unwritten(result) for result in scan._ssd_gradients_like(grad, mixed, dt, a, skip, state))
+    launch.ssd_backward(results, grad, mixed, dt, a, skip, scan.CHUNK)
+    wanted = scan.ssd_backward(grad.double().cpu(), *wide, state)
+    for name, result, right in zip(("mixed", "dt", "a", "skip", "states", "their gradients"), results, wanted, strict=True):
+        assert error(result, right) < 2e-3 or float(right.norm()) == 0, name  # bounded by float16 states
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("samples, steps, width", [(1, 1, 3), (2, 2, 8), (2, 131, 300)])
+def test_the_convolution_and_its_gradients_are_those_of_the_plain_one(dtype: torch.dtype, samples: int, steps: int, width: int) -> None:
+    torch.manual_seed(0)
+    whole = random(samples, steps, width + 5, dtype=dtype)
+    u, weight, bias = whole[..., :width], random(width, 1, scan.TAPS, dtype=dtype), random(width, dtype=dtype)
+    wide = tuple(tensor.double().cpu() for tensor in (u, weight, bias))
+    out = unwritten(u.contiguous())
+    launch.conv_forward(out, u, weight, bias)
+    assert error(out, scan.causal_conv(*wide)) < PRECISION[dtype]
+
+    grad = random(*u.shape, dtype=dtype)
+    grad_u, parts = (unwritten(result) for result in scan._conv_gradients_like(grad, u, weight, bias))
+    launch.conv_backward(grad_u, parts, grad, u, weight, bias)
+    wanted = scan.causal_conv_backward(grad.double().cpu(), *wide)
+    assert error(grad_u, wanted[0]) < PRECISION[dtype]
+    assert error(parts.sum(0), wanted[1].sum(0)) < 1e-5
+
+
 def test_a_drive_that_is_not_a_number_stays_one_and_large_ones_saturate() -> None:
     drive = torch.tensor([-1e4, 1e4, float("nan"), 0.0], dtype=torch.float16, device=DEVICE).view(1, 1, 4)
     states = torch.ones_like(drive)
@@ -129,6 +166,6 @@ def test_the_kernels_compile_for_an_h200_use_its_tensor_cores_and_fit_into_its_s
     done = subprocess.run([sys.executable, "-W", "ignore", str(script)], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     kernels = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(kernels) == 11
+    assert len(kernels) == 17
     assert all(kernel["shared_bytes"] <= 232448 for kernel in kernels)
-    assert all(kernel["tensor_cores"] == kernel["kernel"].startswith("elman") for kernel in kernels)
+    assert all(kernel["tensor_cores"] == kernel["kernel"].startswith(("elman", "ssd")) for kernel in kernels)
