@@ -21,7 +21,7 @@ from vramcast.benching.runs import ended
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.benching.workers import Stopped
-from vramcast.errors import EnvironmentProblem
+from vramcast.errors import EnvironmentProblem, UsageError
 
 MakeTrial = Callable[..., Trial]
 PROTOCOL = """\
@@ -154,6 +154,15 @@ def test_without_ray_it_is_said_what_to_install(data: Path, tmp_path: Path, monk
     with pytest.raises(EnvironmentProblem, match="needs the package ray"):
         bench(["e1-50m"], out=tmp_path / "out", data=data, ray="auto")
     assert not os.path.exists(tmp_path / "out")
+
+
+def test_an_address_at_which_nobody_answers_is_said_at_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_ray, "_import_ray", SimpleNamespace)
+    for address in ("ray://head:10001", "head", ":6379", "head:port"):
+        with pytest.raises(UsageError, match="no address"):
+            Cluster(address, "cpu", data)
+    with pytest.raises(EnvironmentProblem, match="No Ray cluster answers at '127.0.0.1:1'"):
+        Cluster("127.0.0.1:1", "cpu", data)
 
 
 def test_the_clusters_gpu_is_known_by_its_type_if_there_is_one_type(monkeypatch: pytest.MonkeyPatch, data: Path) -> None:

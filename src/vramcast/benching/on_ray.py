@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ from vramcast.store import write_atomically
 
 SENT_BACK = ("worker.log", "steps.jsonl", "result.json")  # the result last: where it is, everything is
 MOST_LOG_CHARACTERS = 100_000
+CONNECT_SECONDS = 10.0
+ADVICE = "Give the address that `ray start --head` printed, or auto on a machine of the cluster."
 
 
 class Cluster:
@@ -33,6 +36,7 @@ class Cluster:
     def __init__(self, address: str, device: str, data_path: Path) -> None:
         self._device = device
         self._ray = _import_ray()
+        _check_address(address)
         self._connect(address)
         if device == "cuda" and self._ray.cluster_resources().get("GPU", 0) < 1:
             self.__exit__()
@@ -73,9 +77,20 @@ class Cluster:
             self._ray.init(address=address, **options)
         except (ConnectionError, OSError, RuntimeError, ValueError) as problem:  # what Ray raises here depends on what is wrong
             first_line = str(problem).strip().partition("\n")[0]
-            raise EnvironmentProblem(
-                f"The Ray cluster at {address!r} cannot be used: {first_line}", "Give the address that `ray start --head` printed, or auto."
-            ) from None
+            raise EnvironmentProblem(f"The Ray cluster at {address!r} cannot be used: {first_line}", ADVICE) from None
+
+
+def _check_address(address: str) -> None:
+    """Ray itself tries for minutes before it says that nobody answers."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or "/" in address or not port.isdecimal():
+        raise UsageError(f"--ray {address!r} is no address of a cluster.", f"Write host:port. {ADVICE}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as problem:
+        raise EnvironmentProblem(f"No Ray cluster answers at {address!r}: {problem}.", ADVICE) from None
 
 
 class RayPlace:
