@@ -20,7 +20,7 @@ WITH_TORCH = (
     *("simulate", "suites.workloads", "suites.peers", "calibration.measure"),
     *("probing.zygote", "probing.on_gpu", "probing.on_cpu", "probing.switches", "probing.redirect", "probing.history"),
     *("benching.worker", "benching.trainer", "benching.models", "benching.prefetch", "benching.meters", "benching.step_workload"),
-    *("benching.checkpoints",),
+    *("benching.checkpoints", "benching.tensorboard"),
 )
 MOST_LINES = 400
 

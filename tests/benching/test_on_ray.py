@@ -113,6 +113,8 @@ def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
             seen.append(Path(request["folder"]))
             trial = Trial.from_dict(request["trial"])
             TrialFolder(seen[-1]).write_result(TrainedRun(trial=trial, outcome="ok", environment={}, losses=[1.0] * 30))
+            TrialFolder(seen[-1]).board.mkdir(exist_ok=True)
+            (TrialFolder(seen[-1]).board / "events").write_bytes(bytes(range(256)))
             yield {"progress": {"step": 30}}
             yield {"outcome": "ok"}
             yield {"ended": 0}
@@ -128,6 +130,7 @@ def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
     for news in place(*told)[0].news({**request, "folder": str(here.path)}):
         end |= news
     assert ended(make_trial(), here, end).losses == [1.0] * 30
+    assert (here.board / "events").read_bytes() == bytes(range(256))
 
     list(on_ray._train({**request, "folder": str(here.path)}, data.read_bytes()))
     assert seen[1] == here.path  # a node that sees the folder writes its checkpoints there

@@ -15,6 +15,7 @@ from vramcast.benching import models, trainer
 from vramcast.benching.data import Corpus
 from vramcast.benching.protocol import Protocol
 from vramcast.benching.records import TrainedRun, Trial
+from vramcast.benching.tensorboard import Board
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.errors import EnvironmentProblem, WorkloadError
@@ -31,9 +32,11 @@ def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "MOST_BLOCK_STEPS", 4)
 
 
-def train(trial: Trial, data: Path, folder: Path, tell: Any = lambda _: None, checkpoint_seconds: float = 1e9) -> TrainedRun:
+def train(
+    trial: Trial, data: Path, folder: Path, tell: Any = lambda _: None, checkpoint_seconds: float = 1e9, board: Board | None = None
+) -> TrainedRun:
     folder.mkdir(exist_ok=True)
-    return Trainer(trial, Corpus(data), TrialFolder(folder), checkpoint_seconds, {}, tell).run()
+    return Trainer(trial, Corpus(data), TrialFolder(folder), checkpoint_seconds, {}, tell, board).run()
 
 
 def stop_at(step: int) -> Callable[[dict[str, Any]], None]:
@@ -110,6 +113,25 @@ def test_a_damaged_checkpoint_or_one_without_its_steps_begins_again(make_trial: 
         again = train(make_trial(), data, folder)
         assert again.resumed_at_steps == []
         assert again.losses == whole.losses
+
+
+def test_tensorboard_gets_every_step_once_also_of_a_resumed_run(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="the package tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    trial, folder = make_trial(), tmp_path / "run"
+    board = Board(TrialFolder(folder).board, trial.tokens_per_step)
+    with pytest.raises(Interrupted):
+        train(trial, data, folder, tell=stop_at(15), checkpoint_seconds=1e-9, board=board)
+    run = train(trial, data, folder, board=board)
+    assert run.resumed_at_steps
+    events = EventAccumulator(str(TrialFolder(folder).board))
+    events.Reload()
+    by_step, by_tokens = events.Scalars("loss"), events.Scalars("loss by tokens")
+    assert [event.step for event in by_step] == list(range(1, 31))
+    assert [event.value for event in by_step] == pytest.approx(run.losses)
+    assert [event.step for event in by_tokens] == [4 * 16 * step for step in range(1, 31)]
+    assert by_step[-1].wall_time - by_step[0].wall_time == pytest.approx(sum(run.step_seconds[1:]), abs=1e-3)
 
 
 def test_a_time_boxed_run_ends_with_its_time(make_trial: MakeTrial, data: Path, tmp_path: Path, protocol: Protocol) -> None:

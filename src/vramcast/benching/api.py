@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ def bench(
     device: str = "cuda",
     ray: str | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    tensorboard: bool = False,
     force: bool = False,
     progress: Progress = lambda *_: None,
 ) -> list[TrainedRun]:
@@ -63,6 +65,9 @@ def bench(
     _check_device(device, ray)
     if not checkpoint_seconds > 0:  # nan is not
         raise UsageError(f"--checkpoint-seconds must be above zero, not {checkpoint_seconds:g}.", "For example --checkpoint-seconds 60.")
+    if tensorboard and ray is None and find_spec("tensorboard") is None:
+        missing = "--tensorboard needs the package tensorboard, which is not installed."
+        raise EnvironmentProblem(missing, "Install it with: pip install tensorboard.")
     path = default_corpus() if data is None else Path(data)
     corpus = Corpus(path)
     corpus.check_window(rules.seq_len + 1)
@@ -71,8 +76,16 @@ def bench(
     with Here(device) if ray is None else _cluster(ray, device, path) as where:
         first_trials = [with_batch_size(_trial(model, rules, numbers[0], identity, device), where.gpu) for model in chosen]
         trials = [replace(trial, seed=seed) for trial in first_trials for seed in numbers]
-        places = where.places(len(trials))
-        return run_trials(trials, Path(out), path, places, checkpoint_seconds=checkpoint_seconds, force=force, progress=progress)
+        return run_trials(
+            trials,
+            Path(out),
+            path,
+            where.places(len(trials)),
+            checkpoint_seconds=checkpoint_seconds,
+            tensorboard=tensorboard,
+            force=force,
+            progress=progress,
+        )
 
 
 def compare(*runs: str | os.PathLike[str]) -> Comparison:

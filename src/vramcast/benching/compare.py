@@ -71,11 +71,9 @@ class Comparison(JsonRecord):
 
 def compare_runs(runs: Sequence[TrainedRun]) -> Comparison:
     _refuse_incomparable(runs)
-    groups: dict[str, list[TrainedRun]] = {}
-    for run in runs:
-        groups.setdefault(run.trial.label, []).append(run)
+    groups = by_model(runs)
     _refuse_groups(groups)
-    ordered = sorted(groups.values(), key=lambda group: statistics.fmean(run.last_loss for run in group))
+    ordered = sorted(groups, key=lambda group: statistics.fmean(run.last_loss for run in group))
     tests = [_test(ordered[0], other) for other in ordered[1:]]
     corrected = holm([test.p_value for test, _ in tests])
     first = runs[0]
@@ -85,7 +83,7 @@ def compare_runs(runs: Sequence[TrainedRun]) -> Comparison:
         protocol_hash=first.trial.protocol_hash,
         data=f"{first.trial.data.name} ({first.trial.data.hash})",
         environment={name: first.environment.get(name) for name in DECISIVE},
-        models=[_result(group) for group in ordered],
+        models=[summary_of(group) for group in ordered],
         differences=[
             _difference(group, test, p, how) for group, (test, how), p in zip(ordered[1:], tests, corrected, strict=True)
         ],
@@ -93,7 +91,16 @@ def compare_runs(runs: Sequence[TrainedRun]) -> Comparison:
     )
 
 
-def _result(group: list[TrainedRun]) -> ModelResult:
+def by_model(runs: Sequence[TrainedRun]) -> list[list[TrainedRun]]:
+    """The seeds of every model, in the order in which the models first come."""
+    groups: dict[str, list[TrainedRun]] = {}
+    for run in runs:
+        groups.setdefault(run.trial.label, []).append(run)
+    return list(groups.values())
+
+
+def summary_of(group: Sequence[TrainedRun]) -> ModelResult:
+    """One model over all its seeds."""
     losses = [run.last_loss for run in group]
     speeds = [run.tokens_per_second for run in group if run.tokens_per_second is not None]
     noise = mean_noise(group[0].last_losses).standard_error
@@ -191,8 +198,9 @@ def _conditions(run: TrainedRun) -> dict[str, tuple[str, str]]:
     }
 
 
-def _refuse_groups(groups: dict[str, list[TrainedRun]]) -> None:
-    for label, group in groups.items():
+def _refuse_groups(groups: list[list[TrainedRun]]) -> None:
+    for group in groups:
+        label = group[0].trial.label
         seeds = [run.trial.seed for run in group]
         if len(set(seeds)) < len(seeds):
             raise UsageError(f"{label} is there twice with the same seed.", "Give every run once: the same seed is no second opinion.")
@@ -205,4 +213,4 @@ def _refuse_groups(groups: dict[str, list[TrainedRun]]) -> None:
                 "Leave it out, or train it again under a protocol with a smaller lr.",
             )
     if len(groups) < 2:
-        raise UsageError(f"There is only one model: {next(iter(groups))}.", "Give the runs of at least two.")
+        raise UsageError(f"There is only one model: {groups[0][0].trial.label}.", "Give the runs of at least two.")

@@ -24,8 +24,8 @@ from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.gpus import find_gpu
 from vramcast.store import write_atomically
 
-SENT_BACK = ("worker.log", "steps.jsonl", "result.json")  # the result last: where it is, everything is
-MOST_LOG_CHARACTERS = 100_000
+SENT_BACK = ("worker.log", "steps.jsonl", "tensorboard/*", "result.json")
+MOST_LOG_BYTES = 100_000
 CONNECT_SECONDS = 10.0
 ADVICE = "Give the address that `ray start --head` printed, or auto on a machine of the cluster."
 
@@ -144,29 +144,27 @@ def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, An
                     end = news
                 else:
                     yield news
-        yield {"files": {name: text for name in SENT_BACK if (text := _text(folder / name)) is not None}}
+        yield {"files": _contents(folder)}
         yield end
 
 
 def _is_seen_here(folder: Path, request: dict[str, Any]) -> bool:
     """Whether the node shares the bench's folder with the machine that started it: that has written the trial into it."""
-    text = _text(folder / "trial.json")
-    return text is not None and json.loads(text) == request["trial"]
+    path = folder / "trial.json"
+    return path.exists() and json.loads(path.read_text()) == request["trial"]
 
 
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace")[-MOST_LOG_CHARACTERS if path.suffix == ".log" else 0 :]
-    except OSError:
-        return None
+def _contents(folder: Path) -> dict[str, bytes]:
+    """What the bench keeps of a trial; the result last, for where it is, everything is."""
+    paths = [path for name in SENT_BACK for path in sorted(folder.glob(name))]
+    return {str(path.relative_to(folder)): path.read_bytes()[-MOST_LOG_BYTES if path.suffix == ".log" else 0 :] for path in paths}
 
 
-def _keep(files: dict[str, str], folder: Path) -> None:
+def _keep(files: dict[str, bytes], folder: Path) -> None:
     """Of a node that does not share the folder."""
     if not (folder / "result.json").exists():
-        for name in SENT_BACK:
-            if name in files:
-                write_atomically(folder / name, files[name])
+        for name, content in files.items():
+            write_atomically(folder / name, content)
 
 
 def _import_ray() -> Any:

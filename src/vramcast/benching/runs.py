@@ -28,6 +28,7 @@ def run_trials(
     places: Sequence[Place],
     *,
     checkpoint_seconds: float,
+    tensorboard: bool,
     force: bool,
     progress: Progress,
 ) -> list[TrainedRun]:
@@ -46,6 +47,7 @@ def run_trials(
             "folder": str(folder.path.absolute()),
             "data_path": str(data_path.absolute()),
             "checkpoint_seconds": checkpoint_seconds,
+            "tensorboard": tensorboard,
         }
         end: dict[str, Any] = {}
         for news in place.news(request):

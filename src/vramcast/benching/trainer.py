@@ -25,6 +25,7 @@ from vramcast.benching.meters import Meter, memory_kind, meter_for
 from vramcast.benching.models import build_model, count_parameters, make_optimizer, next_byte_loss
 from vramcast.benching.prefetch import Batches
 from vramcast.benching.records import TrainedRun, Trial, last_mean
+from vramcast.benching.tensorboard import Board
 from vramcast.benching.trial_folder import Steps, TrialFolder
 
 BLOCK_SECONDS = 1.0  # between two fetches of losses
@@ -109,6 +110,7 @@ class Trainer:
     checkpoint_seconds: float
     environment: dict[str, Any]
     tell: Tell
+    board: Board | None = None
 
     def run(self) -> TrainedRun:
         training, done, resumed = self.prepare()
@@ -140,7 +142,8 @@ class Trainer:
         """To the end of the protocol; `done` gets the steps."""
         blocks: deque[Block] = deque()  # started and not yet looked at
         saved = time.monotonic()
-        with Checkpoints(self.folder.checkpoint) as checkpoints, Batches(self._batch, len(done), training.device) as batches:
+        board = self.board.begin(done) if self.board else contextlib.nullcontext()
+        with board, Checkpoints(self.folder.checkpoint) as checkpoints, Batches(self._batch, len(done), training.device) as batches:
             while not self._ended(done):
                 blocks.append(self._block(training, batches, *_reached(done, blocks)))
                 is_due = time.monotonic() - saved >= self.checkpoint_seconds
@@ -186,6 +189,8 @@ class Trainer:
     def _take(self, block: Block, done: Steps) -> None:
         steps = block.finish()
         self.folder.add_steps(len(done), steps)
+        if self.board:
+            self.board.add(len(done), done.seconds, steps)
         done.add(steps)
         self._report(done, steps)
 

@@ -5,6 +5,7 @@
     checkpoint.pt   model, optimizer and random state after some step that steps.jsonl has; gone once the run has ended
     result.json     the TrainedRun, written last: where it is, everything is
     worker.log      what the model's code printed
+    tensorboard/    the steps for TensorBoard, where asked for
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +52,7 @@ class Steps:
 class TrialFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.checkpoint, self.log = path / "checkpoint.pt", path / "worker.log"
+        self.checkpoint, self.log, self.board = path / "checkpoint.pt", path / "worker.log", path / "tensorboard"
         self._trial, self._steps, self._result = path / "trial.json", path / "steps.jsonl", path / "result.json"
 
     def check(self, trial: Trial, *, force: bool) -> None:
@@ -58,6 +60,8 @@ class TrialFolder:
         with self._usable():
             for name in reversed(FILES) if force else ():  # the result goes early: what is half removed must not look whole
                 (self.path / name).unlink(missing_ok=True)
+        if force:
+            shutil.rmtree(self.board, ignore_errors=True)
         if self._trial.exists():
             self._check_same(trial)
 

@@ -43,6 +43,7 @@ def work(request: dict[str, Any], answer: Pipe) -> None:
 
 
 def _train(trial: Trial, folder: TrialFolder, request: dict[str, Any], where: dict[str, Any], answer: Pipe) -> TrainedRun:
+    from vramcast.benching.tensorboard import Board
     from vramcast.benching.trainer import Trainer
 
     corpus = Corpus(Path(request["data_path"]))
@@ -55,6 +56,7 @@ def _train(trial: Trial, folder: TrialFolder, request: dict[str, Any], where: di
         checkpoint_seconds=request["checkpoint_seconds"],
         environment=where,
         tell=lambda progress: answer.send({"progress": progress}),
+        board=Board(folder.board, trial.tokens_per_step) if request["tensorboard"] else None,
     )
     return trainer.run()
 

@@ -6,10 +6,12 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from vramcast.benching.api import bench, split_models
+from vramcast.benching.compare import by_model, summary_of
 from vramcast.benching.protocol import find_protocol
 from vramcast.benching.records import TrainedRun, Trial, tokens_note
 from vramcast.benching.runs import Progress
@@ -64,7 +66,8 @@ def _show(runs: list[TrainedRun], folder: Path, as_json: bool) -> None:
         protocol = runs[0].trial.protocol
         heading = {"folder": str(folder), "protocol": protocol.name, "protocol_hash": protocol.hash, "data": vars(runs[0].trial.data)}
         notes = [note for note in [tokens_note([run for run in runs if run.finished])] if note]
-        print(json.dumps({**heading, "runs": [run.summary() for run in runs], "notes": notes}))
+        models = [asdict(summary_of(group)) for group in by_model([run for run in runs if run.outcome == "ok"])]
+        print(json.dumps({**heading, "runs": [run.summary() for run in runs], "models": models, "notes": notes}))
         return
     from rich.console import Console
 

@@ -226,6 +226,7 @@ def bench(
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
     ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster, a GPU a trial: host:port, or auto.")] = None,
     checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between two checkpoints.")] = 60.0,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Losses for TensorBoard too, in the folders of the trials.")] = False,
     out: Annotated[str | None, typer.Option(help="The run's folder; what has ended there is not trained again, the rest goes on.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Begin again where the folder holds these trials.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
@@ -238,7 +239,7 @@ def bench(
 
     options = {
         "protocol": protocol, "data": data, "steps": steps, "respect_documents": respect_documents, "device": device,
-        "ray": ray, "checkpoint_seconds": checkpoint_seconds, "force": force,
+        "ray": ray, "checkpoint_seconds": checkpoint_seconds, "tensorboard": tensorboard, "force": force,
     }  # fmt: skip
     raise typer.Exit(run(models, seeds, out, options, as_json, sweep, params))
 

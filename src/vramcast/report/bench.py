@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vramcast.benching.compare import Comparison, Difference, ModelResult
+from vramcast.benching.compare import Comparison, Difference, ModelResult, by_model, summary_of
 from vramcast.benching.records import TrainedRun, tokens_note
+from vramcast.report.curves import curves
 from vramcast.text import printable
 from vramcast.units import format_bytes, format_count, format_seconds
 
@@ -19,9 +20,14 @@ def show_runs(runs: Sequence[TrainedRun], console: Console) -> None:
     protocol, data = runs[0].trial.protocol, runs[0].trial.data
     names = ("seed", protocol.metric, "parameters", "steps", "tokens", "tok/s", "memory", "time", "waited")
     table = _table(f"Trained under {protocol.name} on {data.name}", "model", names)
-    for run in runs:
-        table.add_row(Text(printable(run.trial.label)), *_run_cells(run))
+    for group in by_model(runs):
+        for run in group:
+            table.add_row(Text(printable(run.trial.label)), *_run_cells(run))
+        ended = [run for run in group if run.outcome == "ok"]
+        if len(ended) > 1:
+            table.add_row(*_over_seeds(ended))
     console.print(table)
+    _show_curves([run for run in runs if run.losses], console)
     for run in runs:
         if not run.finished:
             console.print(Text(printable(f"✗ {run.trial.label}, seed {run.trial.seed}: {run.outcome}\n{run.error or ''}".rstrip()), style="red"))
@@ -33,6 +39,28 @@ def show_runs(runs: Sequence[TrainedRun], console: Console) -> None:
     kinds = sorted({run.memory_kind for run in runs if run.memory_kind})
     console.print(Text(f"memory: the peak ({'; '.join(kinds)}); waited: the share of the time in which a step waited for data", style="bright_black"))
     console.print(Text(f"protocol {protocol.hash[:12]}, data {data.hash[:24]}, measured", style="bright_black"))
+
+
+def _over_seeds(runs: Sequence[TrainedRun]) -> list[Text]:
+    """A row under those of one model."""
+    found = summary_of(runs)
+    cells = [f"  over {len(runs)} seeds", "", f"{_loss(found.mean_last_loss)} ± {found.spread or 0.0:.4f}"]
+    return [Text(cell, style="bold") for cell in cells]
+
+
+def _show_curves(runs: Sequence[TrainedRun], console: Console) -> None:
+    """How the losses fell, on one scale."""
+    if not runs:
+        return
+    by_step, scale = curves(runs, "step")
+    by_time, _ = curves(runs, "time")
+    table = Table(box=None, pad_edge=False, title=Text(f"Loss, {scale}"), title_justify="left")
+    ends = (f"by step, to {max(len(run.losses) for run in runs)}", f"by time, to {format_seconds(max(run.training_seconds for run in runs))}")
+    for name in ("model", "seed", *ends):
+        table.add_column(name, justify="right" if name == "seed" else "left", overflow="fold" if name == "model" else "ellipsis")
+    for run, *lines in zip(runs, by_step, by_time, strict=True):
+        table.add_row(Text(printable(run.trial.label)), str(run.trial.seed), *lines)
+    console.print(table)
 
 
 def _run_cells(run: TrainedRun) -> list[str]:
