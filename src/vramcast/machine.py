@@ -71,7 +71,7 @@ class Machine:
     cores: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "capability": None if self.capability is None else list(self.capability)}
 
 
 def look() -> Machine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +19,7 @@ from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.gpus import find_gpu
 from vramcast.probing.manager import Prober
 from vramcast.probing.preload import preload_for
+from vramcast.probing.trial import Switches, Trial
 from vramcast.store import write_atomically, write_json
 from vramcast.tuning.catalogue import chosen
 from vramcast.tuning.entry import Entry
@@ -58,6 +60,7 @@ def tune(
     budget_seconds = parse_duration(budget) if isinstance(budget, str) else budget
     if type(target_steps) is not int or target_steps < 1:
         raise UsageError(f"--target-steps must be a whole number from 1 on, not {target_steps}.", "For example --target-steps 200000.")
+    Trial(workload=name, device=device, memory_cap_bytes=memory_in_bytes(memory))  # says what cannot be had together
     question_gpu = find_gpu(gpu).name if gpu is not None else nvml.gpu_here()
     _check_device(device)
     request = _request(name, only, device, question_gpu, memory, {**(knobs_text or {}), **knobs})
@@ -65,8 +68,10 @@ def tune(
     with contextlib.closing(folder), Prober(preload_for(name)) as prober:
         prober.start()  # torch is imported for the runs while the workload is looked at
         started = time.monotonic()
-        machine = machines.look()
-        offer = inspect_workload(name, entries, device=device, knobs=knobs, knobs_text=knobs_text or {})
+        with ThreadPoolExecutor(1) as beside:
+            looked = beside.submit(machines.look)
+            offer = inspect_workload(name, entries, device=device, knobs=knobs, knobs_text=knobs_text or {})
+            machine = looked.result()
         baseline, rest = given(offer, knobs, knobs_text or {})
         question = Question(
             workload=name, knobs_text=rest, device=device, gpu=question_gpu if device == "cuda" or gpu else None,
@@ -128,16 +133,11 @@ def save(result: TuneResult, folder: Path) -> None:
     from vramcast.report.tune_log import markdown
 
     Configuration(
-        knobs=result.configuration["knobs"], allocator=result.configuration["allocator"], switches=_switches(result)
+        knobs=result.configuration["knobs"], allocator=result.configuration["allocator"],
+        switches=Switches(**result.configuration["switches"]),
     ).save(folder / "final.json", workload=result.workload, made_by="vramcast tune", vramcast_version=version("vramcast"))  # fmt: skip
     write_atomically(folder / "log.md", markdown(result))
     write_json(folder / "result.json", result.to_dict())
-
-
-def _switches(result: TuneResult) -> Any:
-    from vramcast.probing.trial import Switches
-
-    return Switches(**result.configuration["switches"])
 
 
 def _check_device(device: str) -> None:

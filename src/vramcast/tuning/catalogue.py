@@ -190,7 +190,6 @@ CATALOGUE: tuple[Entry, ...] = (
         needs=("cuda",),
         start_seconds=5.0,
         loss_tolerance=SAME,
-        more_memory=True,
     ),
     Entry(
         name="compile",
@@ -235,7 +234,6 @@ CATALOGUE: tuple[Entry, ...] = (
         needs=("cuda", "triton", "compiler"),
         start_seconds=COMPILE_SECONDS,
         loss_tolerance=ROUNDED,
-        more_memory=True,
     ),
 )
 BY_NAME = {entry.name: entry for entry in CATALOGUE}

@@ -10,6 +10,7 @@ final.json       the configuration that came out
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 from collections import defaultdict, deque
@@ -45,6 +46,12 @@ class TuneFolder:
         return self.path / "worker.log"
 
     def close(self) -> None:
+        """A tune that came to nothing leaves nothing: the corrected command may use the same folder."""
+        if not self._records.exists():
+            for name in FILES:
+                (self.path / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # something else is in it
+                self.path.rmdir()
         self._lock.close()
 
     def _begin(self, request: dict[str, Any]) -> None:

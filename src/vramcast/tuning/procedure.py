@@ -10,7 +10,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from vramcast.configuration import Configuration
 from vramcast.errors import EnvironmentProblem, VramcastError
@@ -21,11 +20,11 @@ from vramcast.tuning.entry import Change, Entry, unmet
 from vramcast.tuning.inspection import Offer
 from vramcast.tuning.judging import Judgement, Limits, Speedup, compare, verdict
 from vramcast.tuning.laboratory import BudgetSpent, Laboratory
+from vramcast.tuning.rows import Row, already, another_round, first_round
 from vramcast.units import format_bytes
 
 ALONE_SHARE = 0.5  # of the budget: then what has won so far is put together
-SLOW_START_SECONDS = 30.0  # compiled ones come last, and once
-SECOND_CHANCE = 0.98  # what was not slower than this alone may help on top of the others
+MOST_ROUNDS = 3
 NOT_TRIED = "the time for the tune was spent before it was begun"
 
 
@@ -36,27 +35,6 @@ class BaselineProblem(VramcastError):
             f"The baseline did not run: {run.outcome}. {last}".rstrip(), "Begin with knobs that run: try them with vramcast probe."
         )
         self.exit_code = 3 if run.outcome == "out_of_memory" else 1
-
-
-@dataclass
-class Row:
-    """One change in a tune."""
-
-    entry: Entry
-    change: Change | None = None
-    refusal: str = ""  # why it is not applicable
-    alone: Judgement | None = None
-    on_top: Judgement | None = None
-    instead: str = ""  # what took its place
-
-    @property
-    def name(self) -> str:
-        value = self.change.knobs.get(self.entry.size) if self.change and self.entry.size else None
-        return self.entry.name if value is None else f"{self.entry.name} {value}"
-
-    @property
-    def is_slow_to_start(self) -> bool:
-        return self.entry.start_seconds >= SLOW_START_SECONDS
 
 
 @dataclass(frozen=True)
@@ -119,7 +97,7 @@ class Tuner:
         if refusal:
             return Row(entry, refusal=refusal)
         change = self.offer.changes[entry.name]
-        return Row(entry, change, refusal=_already(change, first))
+        return Row(entry, change, refusal=already(change, first))
 
     def _sized(self, row: Row, without: Configuration) -> list[Row]:
         """A row for every size worth trying on top of a configuration."""
@@ -150,45 +128,60 @@ class Tuner:
 
     # ------------------------------------------------------------------------------------------------------------------------ on top
     def _on_top(self, rows: list[Row]) -> list[Row]:
+        """In rounds: what was added may make useful what was not. Compiled ones come after all of that, once."""
         self._is_alone = False
-        added: list[Row] = []
-        order = in_order([row for row in rows if not row.refusal])
-        for index, row in enumerate(order):
-            self._say("on top", row, len(order) - index - 1)
+        usable = [row for row in rows if not row.refusal]
+        quick, slow = [[row for row in usable if row.is_slow_to_start is slow] for slow in (False, True)]
+        queue = first_round(quick)
+        for _ in range(MOST_ROUNDS):
             before = self._stacked()
-            for sized in self._sized_on_top(row):
-                if sized is not row:
-                    added.append(sized)
-                if not self._try_on_top(sized, before):
+            self._round(queue, usable)
+            if self._stacked() == before:
+                break
+            queue = another_round(quick, self._stack)
+        self._round(first_round(slow), usable)
+        return [*rows, *(row for row in usable if row not in rows)]
+
+    def _round(self, queue: Sequence[Row], usable: list[Row]) -> None:
+        for index, row in enumerate(queue):
+            self._say("on top", row, len(queue) - index - 1)
+            before = self._stacked()
+            for one in self._with_sizes(row, usable):
+                if one not in usable:
+                    usable.append(one)
+                if not self._try_on_top(one, before):
                     break
-        return [*rows, *added]
+
+    def _with_sizes(self, row: Row, usable: Sequence[Row]) -> Iterator[Row]:
+        """A size depends on what the others have left of the memory: it is chosen anew. Larger ones are tried as long as they help."""
+        if row.entry.size is None:
+            if self._changes_anything(row):
+                yield row
+            return
+        for sized in self._sized(row, self._stacked()):
+            same = next((one for one in usable if one.name == sized.name), sized)
+            if self._changes_anything(same):
+                yield same
 
     def _try_on_top(self, row: Row, before: Configuration) -> bool:
         """`before` is without any of its sizes: what they bring is told against that."""
+        now = self._stacked()
         if not self._stack and row.alone is not None:  # on top of nothing: that was measured
-            row.on_top = row.alone
+            row.on_top = row.alone if row.alone.is_gain else None
         else:
-            row.on_top = self._contest(self._stacked(), row)
+            row.on_top = self._contest(now, row)
             self._said(row, row.on_top)
-        if not row.on_top.is_gain:
+        row.against = now.key
+        if row.on_top is None or not row.on_top.is_gain:
             return False
         self._accept(row)
         row.on_top = verdict(self._good(before), self._good(self._stacked()), row.entry, self.limits)
         return True
 
-    def _sized_on_top(self, row: Row) -> Iterator[Row]:
-        """A size depends on what the others have left of the memory: it is chosen anew. Larger ones are tried as long as they help."""
-        if not row.entry.size:
-            if self._changes_anything(row):
-                yield row
-            return
-        for sized in self._sized(row, self._stacked()):
-            same = row.change is not None and sized.change is not None and row.change.knobs == sized.change.knobs
-            yield row if same else sized
-
     def _changes_anything(self, row: Row) -> bool:
         assert row.change is not None
-        return row.change.on(self._stacked()).key != self._stacked().key
+        now = self._stacked()
+        return row.change.on(now).key != now.key and row.against != now.key
 
     def _accept(self, row: Row) -> None:
         assert row.change is not None
@@ -305,46 +298,3 @@ class Tuner:
         self._progress.trying, self._progress.said = row.name, f"{judged.verdict}: {judged.reason}"
         self.show(self._progress)
         self._progress.said = ""
-
-
-def _already(change: Change, first: Measurement) -> str:
-    """Whether the baseline's process had these switches without being told."""
-    given: dict[str, Any] = change.switches.given()
-    if change.allocator is not None and change.allocator in first.allocator_settings:
-        return f"the baseline has it already ({change.allocator})"
-    if given and not change.knobs and all(first.switches.get(name) == value for name, value in given.items()):
-        return f"the baseline has it already ({change})"
-    return ""
-
-
-def in_order(rows: Sequence[Row]) -> list[Row]:
-    """What won alone, most first; sizes; alternatives to what won; what had no time alone; second chances. Compiled ones last."""
-
-    def gain(row: Row) -> float:
-        return row.alone.speedup.ratio if row.alone and row.alone.speedup else 0.0
-
-    winners = sorted((row for row in rows if row.alone and row.alone.is_gain and not row.entry.size), key=lambda row: -gain(row))
-    taken: set[str] = set()
-    first: list[Row] = []
-    alternatives: list[Row] = []
-    for row in winners:
-        assert row.change is not None
-        (alternatives if row.change.moves & taken else first).append(row)
-        taken |= row.change.moves
-    sized = [row for row in rows if row.entry.size and _may_win(row)]
-    untried = [row for row in rows if not row.entry.size and (row.alone is None or row.alone.verdict == "not tried")]
-    second = sorted((row for row in rows if not row.entry.size and _deserves_a_second_chance(row, gain(row))), key=lambda row: -gain(row))
-    failed = [row for row in rows if row.alone and row.alone.verdict == "failed" and "timeout" not in row.alone.reason]
-    everything = [*first, *sized, *alternatives, *untried, *second, *failed]
-    return sorted(everything, key=lambda row: row.is_slow_to_start)
-
-
-def _deserves_a_second_chance(row: Row, gain: float) -> bool:
-    judged = row.alone
-    if judged is None or judged.verdict != "rejected" or row.entry.changes_training:
-        return False
-    return gain >= SECOND_CHANCE and "losses" not in judged.reason
-
-
-def _may_win(row: Row) -> bool:
-    return not row.entry.changes_training or row.alone is None or row.alone.is_gain

@@ -10,7 +10,8 @@ from typing import Any
 from vramcast.configuration import Configuration
 from vramcast.records import VERSION, JsonRecord, Measurement
 from vramcast.tuning.judging import Judgement, Speedup, loss_difference, work_of_step
-from vramcast.tuning.procedure import Row, Tuned
+from vramcast.tuning.procedure import Tuned
+from vramcast.tuning.rows import Row
 
 
 @dataclass(frozen=True, kw_only=True)

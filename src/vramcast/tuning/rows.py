@@ -1,0 +1,92 @@
+"""The rows of a tune, and in which order they are tried on top of each other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vramcast.records import Measurement
+from vramcast.tuning.entry import Change, Entry
+from vramcast.tuning.judging import Judgement
+
+SLOW_START_SECONDS = 30.0  # compiled ones come last, and once
+SECOND_CHANCE = 0.98  # what was not slower than this may help on top of others
+
+
+@dataclass
+class Row:
+    """One change in a tune."""
+
+    entry: Entry
+    change: Change | None = None
+    refusal: str = ""  # why it is not applicable
+    alone: Judgement | None = None
+    on_top: Judgement | None = None
+    against: str = ""  # the configuration it was last tried on top of
+    instead: str = ""  # what took its place
+
+    @property
+    def name(self) -> str:
+        value = self.change.knobs.get(self.entry.size) if self.change and self.entry.size else None
+        return self.entry.name if value is None else f"{self.entry.name} {value}"
+
+    @property
+    def is_slow_to_start(self) -> bool:
+        return self.entry.start_seconds >= SLOW_START_SECONDS
+
+    @property
+    def last(self) -> Judgement | None:
+        return self.on_top or self.alone
+
+    @property
+    def last_ratio(self) -> float:
+        return self.last.speedup.ratio if self.last and self.last.speedup else 0.0
+
+
+def already(change: Change, first: Measurement) -> str:
+    """Whether the baseline's process had these switches without being told."""
+    given: dict[str, Any] = change.switches.given()
+    if change.allocator is not None and change.allocator in first.allocator_settings:
+        return f"the baseline has it already ({change.allocator})"
+    if given and not change.knobs and all(first.switches.get(name) == value for name, value in given.items()):
+        return f"the baseline has it already ({change})"
+    return ""
+
+
+def first_round(rows: Sequence[Row]) -> list[Row]:
+    """What won alone, most first; sizes; alternatives to what won; what had no time alone; then what else may help on top."""
+    winners = sorted((row for row in rows if row.alone and row.alone.is_gain and not row.entry.size), key=lambda row: -row.last_ratio)
+    taken: set[str] = set()
+    first: list[Row] = []
+    alternatives: list[Row] = []
+    for row in winners:
+        assert row.change is not None
+        (alternatives if row.change.moves & taken else first).append(row)
+        taken |= row.change.moves
+    untried = [row for row in rows if not row.entry.size and (row.alone is None or row.alone.verdict == "not tried")]
+    return [*first, *_sized(rows), *alternatives, *untried, *_second_chances(rows)]
+
+
+def another_round(rows: Sequence[Row], stack: Sequence[Row]) -> list[Row]:
+    """After something was added: what did not help before may help now."""
+    return [*_second_chances([row for row in rows if row not in stack and not row.instead]), *_sized(rows)]
+
+
+def _sized(rows: Sequence[Row]) -> list[Row]:
+    """The rows of entries whose sizes are chosen anew, one for each entry."""
+    found = {row.entry.name: row for row in reversed(rows) if row.entry.size}
+    return [row for row in found.values() if not row.entry.changes_training or row.alone is None or row.alone.is_gain]
+
+
+def _second_chances(rows: Sequence[Row]) -> list[Row]:
+    lost = [row for row in rows if not row.entry.size and _may_help_yet(row)]
+    failed = [row for row in rows if not row.entry.size and row.last and row.last.verdict == "failed" and "timeout" not in row.last.reason]
+    return [*sorted(lost, key=lambda row: -row.last_ratio), *failed]
+
+
+def _may_help_yet(row: Row) -> bool:
+    judged = row.last
+    if judged is None or judged.verdict != "rejected" or row.entry.changes_training:
+        return False
+    return row.last_ratio >= SECOND_CHANCE and "losses" not in judged.reason

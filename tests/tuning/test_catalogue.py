@@ -1,0 +1,121 @@
+"""The catalogue says of every entry what it changes and asks; the configuration that comes out can be written, read and pasted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from invented import MACHINE
+
+from vramcast import load_configuration
+from vramcast.configuration import Configuration
+from vramcast.errors import UsageError
+from vramcast.machine import Machine
+from vramcast.probing.trial import Switches
+from vramcast.tuning.catalogue import BY_NAME, CATALOGUE, chosen
+from vramcast.tuning.entry import unmet
+from vramcast.units import parse_duration
+
+
+def test_every_entry_says_what_it_changes_and_names_are_unique() -> None:
+    assert len(BY_NAME) == len(CATALOGUE) > 25
+    for entry in CATALOGUE:
+        assert entry.what and (entry.changes or entry.size)
+        assert entry.loss_tolerance is None or 0 < entry.loss_tolerance <= 0.05
+        assert entry.loss_tolerance is not None or entry.size, f"{entry.name}: why are its losses not compared?"
+
+
+def test_what_takes_long_to_start_comes_after_the_rest() -> None:
+    slow = [entry.start_seconds >= 30 for entry in CATALOGUE if entry.name.startswith("compile") or entry.start_seconds == 0]
+    assert not slow[0] and slow[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "device", "words"),
+    [
+        ("amp-fp8", replace(MACHINE, capability=(8, 6)), "cuda", "needs compute capability 8.9, and the GPU has 8.6"),
+        ("compile", replace(MACHINE, triton=None, triton_error="No module named 'triton'"), "cuda", "Triton is not there: No module"),
+        ("compile", replace(MACHINE, compiler=None), "cuda", "no C compiler"),
+        ("optimizer-8bit-bitsandbytes", MACHINE, "cuda", "pip install bitsandbytes"),
+        ("cuda-graphs", Machine(), "cpu", "this run is on the CPU"),
+        ("tf32", Machine(), "cpu", "this run is on the CPU"),
+        ("tf32", MACHINE, "cuda", None),
+        ("amp-fp8", MACHINE, "cuda", None),
+        ("optimizer-8bit-bitsandbytes", replace(MACHINE, packages={"bitsandbytes": "0.50"}), "cuda", None),
+    ],
+)
+def test_what_an_entry_asks_of_the_machine(name: str, machine: Machine, device: str, words: str | None) -> None:
+    found = unmet(BY_NAME[name], machine, device)
+    assert found is None if words is None else words in (found or "")
+
+
+def test_entries_are_chosen_by_name() -> None:
+    assert [entry.name for entry in chosen("tf32, amp-bf16")] == ["amp-bf16", "tf32"]
+    assert chosen(None) is CATALOGUE
+    for wrong in ("tf32,fast", " , "):
+        with pytest.raises(UsageError, match="optimisation") as caught:
+            chosen(wrong)
+        assert "cuda-graphs" in caught.value.advice
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("20min", 1200), ("90s", 90), ("1.5h", 5400), ("170", 170), ("2 d", 172_800), ("3m", 180)])
+def test_times_are_read(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0", "-5min", "5 parsecs", "nan", "1e3"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="not a time"):
+        parse_duration(text)
+
+
+# ---------------------------------------------------------------------------------------------------------------------- configuration
+FINAL = Configuration(
+    knobs={"batch_size": 32, "precision": "amp-bf16"}, switches=Switches(tf32=True, sdpa="flash"), allocator="expandable_segments:True"
+)
+
+
+def test_a_configuration_is_the_same_after_it_was_written_and_read(tmp_path: Path) -> None:
+    FINAL.save(tmp_path / "final.json", workload="w")
+    assert load_configuration(tmp_path / "final.json") == FINAL
+    assert Configuration(knobs={"a": 1, "b": 2}).key == Configuration(knobs={"b": 2, "a": 1}).key
+
+
+def test_a_change_leaves_what_it_does_not_name() -> None:
+    changed = FINAL.with_({"batch_size": 64}, Switches(cudnn_benchmark=True), None)
+    assert changed.knobs == {"batch_size": 64, "precision": "amp-bf16"}
+    assert changed.switches == Switches(tf32=True, sdpa="flash", cudnn_benchmark=True)
+    assert changed.allocator == FINAL.allocator
+
+
+def test_the_lines_to_paste_are_python_and_name_everything() -> None:
+    lines = FINAL.python_lines("zoo.gpt2-124m")
+    compile("\n".join(lines), "pasted", "exec")
+    text = "\n".join(lines)
+    for words in ("allow_tf32 = True", "enable_flash_sdp(True)", "enable_math_sdp(False)", "expandable_segments", "batch_size=32"):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "no configuration of version 1"),
+        ('{"kind": "vramcast configuration", "version": 2}', "no configuration of version 1"),
+        ({"knobs": []}, "knobs and switches are tables"),
+        ({"switches": {"warp": True}}, "no switch 'warp'"),
+        ({"switches": {"tf32": "yes"}}, "switch tf32 is 'yes'"),
+        ({"switches": {"sdpa": "magic"}}, "switch sdpa is 'magic'"),
+        ({"allocator": 3}, "allocator is text or null"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, content: object, words: str) -> None:
+    path = tmp_path / "c.json"
+    head = {"kind": "vramcast configuration", "version": 1}
+    path.write_text(content if isinstance(content, str) else json.dumps({**head, **content}))  # type: ignore[dict-item]
+    with pytest.raises(UsageError, match=words):
+        load_configuration(path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_configuration(tmp_path / "none.json")

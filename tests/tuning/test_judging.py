@@ -1,0 +1,147 @@
+"""The verdicts, as tables: what is applied, what is rejected and why, what failed and its likely cause."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+from invented import run
+
+from vramcast.tuning.causes import CAUSES, failed_allocation_bytes, likely_cause
+from vramcast.tuning.entry import ROUNDED, Entry
+from vramcast.tuning.judging import Limits, compare, loss_difference, verdict
+from vramcast.units import GiB
+
+ENTRY = Entry(name="x", what="something")
+LIMITS = Limits()
+
+
+def runs(*seconds: float, **more: Any) -> list[Any]:
+    return [run(s, **more) for s in seconds]
+
+
+BASELINE = runs(0.1, 0.1005, 0.0998)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "entry", "expected", "words"),
+    [
+        (runs(0.05, 0.0502), ENTRY, "applied", "2.0"),
+        (runs(0.05), ENTRY, "rejected", "too few runs"),
+        (runs(0.099, 0.0992), ENTRY, "rejected", "too little gain"),
+        (runs(0.12, 0.121), ENTRY, "rejected", "slower: 0.83"),
+        (runs(0.06, 0.09), ENTRY, "rejected", "not distinguishable from noise"),
+        (runs(0.05, 0.05, losses=(5.0, 4.9, 4.8, 4.6)), ENTRY, "rejected", "other losses: they differ by 2.1 %, and 0.1 % is allowed"),
+        (runs(0.05, 0.05, losses=(5.0, 4.9, 4.8, 4.69)), ENTRY, "rejected", "other losses"),
+        (runs(0.05, 0.05, losses=(5.0, 4.9, 4.8, 4.69)), Entry(name="x", what="", loss_tolerance=ROUNDED), "applied", "2.0"),
+        (runs(0.05, 0.05, losses=(5.0, 4.9, math.nan, 4.7)), ENTRY, "rejected", "not finite"),
+        (runs(0.05, 0.05, losses=(5.0, 4.9, math.inf, 4.7)), Entry(name="x", what="", loss_tolerance=None), "rejected", "not finite"),
+        (runs(0.05, 0.05, reserved=135 * GiB), ENTRY, "rejected", "leaves too little"),
+        ([run(outcome="crashed", error="RuntimeError: boom")], ENTRY, "failed", "crashed: RuntimeError: boom"),
+        ([run(outcome="timeout", error="It did not end within 300 s")], ENTRY, "failed", "did not end within 300 s"),
+        ([run(0.05), run(outcome="crashed", error="x\nValueError: late")], ENTRY, "failed", "ValueError: late"),
+        (runs(0.05, 0.05), Entry(name="other", what="", changes_training=True), "rejected", "--only other"),
+    ],
+)
+def test_verdicts(candidate: list[Any], entry: Entry, expected: str, words: str) -> None:
+    judged = verdict(BASELINE, candidate, entry, LIMITS)
+    assert judged.verdict == expected
+    assert words in judged.reason
+
+
+def test_what_changes_the_model_is_applied_where_it_was_asked_for_by_name() -> None:
+    entry = Entry(name="other", what="", changes_training=True)
+    assert verdict(BASELINE, runs(0.05, 0.05), entry, Limits(may_change_training=True)).verdict == "applied"
+
+
+def test_out_of_memory_is_rejected_with_the_missing_bytes() -> None:
+    error = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB"
+    broken = run(outcome="out_of_memory", error=error, reserved=23 * GiB, cap=24 * GiB)
+    judged = verdict(BASELINE, [broken], ENTRY, LIMITS)
+    assert (judged.verdict, judged.missing_bytes) == ("rejected", GiB)
+    assert "1.00 GiB are missing" in judged.reason
+    without_words = verdict(BASELINE, [run(outcome="out_of_memory", error="CUDA error: out of memory")], ENTRY, LIMITS)
+    assert (without_words.verdict, without_words.missing_bytes) == ("rejected", None)
+
+
+def test_noise_alone_is_not_applied() -> None:
+    """Of 400 candidates that do nothing, under 10 % of noise, hardly one may look like a gain; under 1 % none."""
+    source = random.Random(1)
+
+    def noisy(spread: float, count: int) -> list[Any]:
+        return runs(*(0.1 * math.exp(source.gauss(0, spread)) for _ in range(count)))
+
+    def applied(spread: float, count: int) -> int:
+        return sum(verdict(noisy(spread, 3), noisy(spread, 2), ENTRY, LIMITS).is_gain for _ in range(count))
+
+    assert applied(0.1, 400) <= 8  # one side of a test at the level of 1 % would let 2 through
+    assert applied(0.003, 100) == 0
+
+
+def test_a_baseline_whose_own_losses_differ_does_not_reject_others_for_that() -> None:
+    baseline = [run(0.1, losses=(5.0, 4.9)), run(0.1, losses=(5.0, 4.8))]
+    assert verdict(baseline, runs(0.05, 0.05, losses=(5.0, 4.82)), ENTRY, LIMITS).verdict == "applied"
+    judged = verdict(baseline, runs(0.05, 0.05, losses=(5.0, 4.0)), ENTRY, LIMITS)
+    assert judged.verdict == "rejected" and "differ by 2.0e-02 themselves" in judged.reason
+
+
+def test_steps_of_another_size_are_compared_by_throughput() -> None:
+    small, large = {"batch_size": 4, "seq_len": 8}, {"batch_size": 16, "seq_len": 8}
+    found = compare(runs(0.1, 0.1, knobs=small), runs(0.2, 0.2, knobs=large))
+    assert (found.ratio, found.by) == (pytest.approx(2.0), "tokens a second")
+    samples = compare(runs(0.1, knobs={"batch_size": 4}), runs(0.2, knobs={"batch_size": 8}))
+    assert (samples.ratio, samples.by) == (pytest.approx(1.0), "samples a second")
+    assert compare(runs(0.1, knobs=small), runs(0.05, knobs=small)).by == "step time"
+
+
+def test_the_interval_holds_the_ratio_and_is_wider_with_more_noise() -> None:
+    calm, wild = compare(BASELINE, runs(0.05, 0.0501)), compare(BASELINE, runs(0.045, 0.055))
+    for found in (calm, wild):
+        assert found.low is not None and found.high is not None and found.low < found.ratio < found.high
+    assert wild.high - wild.low > 10 * (calm.high - calm.low)  # type: ignore[operator]
+    assert compare(BASELINE[:1], runs(0.05)).low is None
+
+
+def test_losses_that_are_missing_are_not_compared() -> None:
+    assert loss_difference([run(losses=())], [run(losses=())]) is None
+    assert loss_difference([run(losses=(2.0, 4.0))], [run(losses=(2.0, 3.0, 9.0))]) == 0.25
+
+
+# -------------------------------------------------------------------------------------------------------------------------- causes
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("PermissionError: [Errno 13] Permission denied: '/mnt/c/CUDA/bin/nvcc'", "WSL"),
+        ("RuntimeError: Windows not yet supported for torch.compile: Triton on Windows", "Windows"),
+        ("torch._inductor.exc.TritonMissing: Cannot find a working triton installation", "pip install triton"),
+        ("ModuleNotFoundError: No module named 'triton'", "pip install triton"),
+        ("RuntimeError: Failed to find C compiler. Please specify via CC environment variable", "set CC"),
+        ("fatal error: Python.h: No such file or directory", "python3-dev"),
+        ("RuntimeError: CUDA error: operation not permitted when stream is capturing", "waits for the GPU"),
+        ("RuntimeError: Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture", "random numbers"),
+        ("RuntimeError: No available kernel. Aborting execution.", "16-bit floats only"),
+        ("ValueError: recurrence='fused' computes in bfloat16 or float16, not in float32", "16-bit floats"),
+        ("torch._dynamo.exc.Unsupported: call_function BuiltinVariable(print)", "does not understand"),
+        ("RuntimeError: mat1 and mat2 shapes cannot be multiplied", "shapes"),
+        ("It did not end within 300 s (last phase: warm-up).", "hangs"),
+        ("The worker was ended by SIGSEGV.", "native code crashed"),
+        ("RuntimeError: CUDA error: no kernel image is available for execution on the device", "this GPU"),
+    ],
+)
+def test_likely_causes(error: str, words: str) -> None:
+    assert words in likely_cause(error)
+
+
+def test_what_is_not_recognised_gets_no_cause() -> None:
+    assert likely_cause("ZeroDivisionError: division by zero") == "" == likely_cause(None)
+    assert len({cause for _, cause in CAUSES}) == len(CAUSES)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [("Tried to allocate 20.00 MiB. GPU", 20 * 2**20), ("tried to allocate 512 bytes", 512), ("out of memory", None), (None, None)],
+)
+def test_the_failed_allocation_is_read_from_the_error(error: str | None, expected: int | None) -> None:
+    assert failed_allocation_bytes(error) == expected

@@ -1,0 +1,255 @@
+"""A whole tune on invented runs: a candidate of every verdict, stacking, budget, sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from invented import MACHINE, InventedLaboratory, prediction, run
+
+from vramcast.configuration import Configuration
+from vramcast.errors import VramcastError
+from vramcast.records import Measurement, Prediction
+from vramcast.report.tune_log import markdown
+from vramcast.tuning import sizes
+from vramcast.tuning.api import tune_with
+from vramcast.tuning.entry import ROUNDED, Change, Entry, knobs, switch
+from vramcast.tuning.inspection import Offer
+from vramcast.tuning.judging import Limits
+from vramcast.tuning.results import TuneResult
+from vramcast.units import GiB
+
+ENTRIES = (
+    Entry(name="attention", what="a better attention", changes=(knobs(attention="auto"),)),
+    Entry(name="amp", what="fewer bits", changes=(knobs(precision="amp"),), loss_tolerance=ROUNDED, caution="mind the range"),
+    Entry(name="tf32", what="fewer bits in products", changes=(switch(tf32=True),), loss_tolerance=ROUNDED),
+    Entry(name="half", what="far fewer bits", changes=(knobs(precision="half"),)),
+    Entry(name="diverges", what="faster and wrong", changes=(knobs(wrong=True),)),
+    Entry(name="too-large", what="keeps everything", changes=(knobs(keep=True),)),
+    Entry(name="unfit", what="keeps even more", changes=(knobs(keep="more"),), more_memory=True),
+    Entry(name="hangs", what="waits", changes=(knobs(hang=True),)),
+    Entry(name="crashes", what="breaks", changes=(knobs(crash=True),)),
+    Entry(name="nothing", what="does nothing", changes=(knobs(idle=True),)),
+    Entry(name="slower", what="does more", changes=(knobs(slow=True),)),
+    Entry(name="missing", what="has no knob", changes=(knobs(absent=1),)),
+    Entry(name="package", what="needs a package", changes=(knobs(idle=2),), needs=("bitsandbytes",)),
+    Entry(name="other-gpu", what="needs another GPU", changes=(knobs(idle=3),), capability=(10, 0)),
+    Entry(name="anomaly-off", what="is so already", changes=(switch(detect_anomaly=False),)),
+    Entry(name="shallow", what="another model", changes=(knobs(shallow=True),), changes_training=True),
+    Entry(name="graph", what="needs fewer bits", changes=(knobs(graph=True),)),
+    Entry(name="compile", what="compiles", changes=(knobs(compile=True),), start_seconds=40.0, loss_tolerance=ROUNDED),
+)
+
+
+def seconds_of(c: Configuration) -> float:
+    """Attention is 50 ms of 100; the rest are products. Fewer bits make both faster, and what is fast already no faster."""
+    k = c.knobs
+    attention = 0.01 if k.get("attention") else 0.05
+    products = 0.015 if k.get("precision") == "amp" else 0.02 if c.switches.tf32 else 0.05
+    seconds = attention + products
+    seconds *= 0.9 if k.get("wrong") or k.get("shallow") else 1.2 if k.get("slow") else 1.0
+    return seconds * (0.8 if k.get("compile") else 1.0) * (0.7 if k.get("graph") else 1.0)
+
+
+def step(c: Configuration) -> Measurement:
+    k = c.knobs
+    if k.get("keep"):
+        return run(outcome="out_of_memory", error="OutOfMemoryError: Tried to allocate 3.00 GiB.", reserved=140 * GiB, took=2.0)
+    if k.get("hang"):
+        return run(outcome="timeout", error="It did not end within 300 s (last phase: measure).", took=60.0)
+    if k.get("crash"):
+        return run(outcome="crashed", error="RuntimeError: CUDA error: operation not permitted when stream is capturing", took=2.0)
+    if k.get("graph") and k.get("precision") != "amp":
+        return run(outcome="crashed", error="RuntimeError: No available kernel. Aborting execution.")
+    losses = (5.0, 4.9, 9.0, 12.0) if k.get("wrong") else (5.0, 4.9, 4.8, 4.71) if k.get("precision") else (5.0, 4.9, 4.8, 4.7)
+    return run(seconds_of(c), losses=losses, knobs={"batch_size": 4, "seq_len": 16, **k}, took=3.0 + (20.0 if k.get("compile") else 0.0))
+
+
+def predicted(c: Configuration) -> Prediction | str:
+    return prediction(200 * GiB if c.knobs.get("keep") else 10 * GiB, seconds=seconds_of(c), knobs=dict(c.knobs))
+
+
+def offer(entries: tuple[Entry, ...]) -> Offer:
+    changes = {e.name: e.changes[0] if e.changes else Change() for e in entries if e.name != "missing"}
+    return Offer({"batch_size": 4, "seq_len": 16}, changes, {"missing": "the workload has no knob absent"})
+
+
+def whole(laboratory: InventedLaboratory, entries: tuple[Entry, ...] = ENTRIES, **more: Any) -> TuneResult:
+    options = {"workload": "w", "device": "cuda", "gpu": "h200", "limits": Limits(), "target_steps": 86_400, **more}
+    return tune_with(laboratory, entries, offer(entries), Configuration(), MACHINE, **options)
+
+
+@pytest.fixture(scope="module")
+def tuned() -> tuple[TuneResult, InventedLaboratory]:
+    laboratory = InventedLaboratory(step, predicted)
+    return whole(laboratory), laboratory
+
+
+VERDICTS = {
+    "attention": ("applied", ""),
+    "amp": ("applied", ""),
+    "compile": ("applied", ""),
+    "graph": ("applied", ""),
+    "tf32": ("rejected", "on top of the others too little gain"),
+    "half": ("rejected", "other losses"),
+    "diverges": ("rejected", "other losses"),
+    "too-large": ("rejected", "2.00 GiB are missing"),
+    "unfit": ("rejected", "predicted not to fit: it needs 200.00 GiB, 60.00 GiB more than there is (no GPU time was spent)"),
+    "hangs": ("failed", "did not end within 300 s"),
+    "crashes": ("failed", "stream is capturing"),
+    "nothing": ("rejected", "too little gain"),
+    "slower": ("rejected", "slower: 0.83"),
+    "missing": ("not applicable", "no knob absent"),
+    "package": ("not applicable", "pip install bitsandbytes"),
+    "other-gpu": ("not applicable", "needs compute capability 10.0, and the GPU has 9.0"),
+    "anomaly-off": ("not applicable", "the baseline has it already (detect_anomaly=False)"),
+    "shallow": ("rejected", "--only shallow"),
+}
+
+
+def test_every_row_is_there_once() -> None:
+    assert set(VERDICTS) == {entry.name for entry in ENTRIES}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_a_candidate_of_every_verdict(tuned: tuple[TuneResult, InventedLaboratory], name: str) -> None:
+    verdict, words = VERDICTS[name]
+    [row] = [row for row in tuned[0].rows if row.name == name]
+    assert row.verdict == verdict
+    assert words in row.reason
+
+
+def test_the_total_is_measured_not_multiplied(tuned: tuple[TuneResult, InventedLaboratory]) -> None:
+    result = tuned[0]
+    expected = 0.1 / ((0.01 + 0.015) * 0.8 * 0.7)
+    assert result.total.ratio == pytest.approx(expected, rel=0.02)
+    assert result.total.low is not None and result.total.low < expected < result.total.high  # type: ignore[operator]
+    assert result.before.step_seconds == pytest.approx(0.1, rel=0.02)
+    assert (result.seconds_before, result.seconds_after) == (pytest.approx(8640, rel=0.02), pytest.approx(8640 / expected, rel=0.02))
+    assert result.configuration["knobs"] == {"attention": "auto", "precision": "amp", "graph": True, "compile": True}
+    assert result.loss_difference == pytest.approx(0.01 / 4.7)
+
+
+def test_what_helps_alone_is_measured_again_on_top_and_both_are_told(tuned: tuple[TuneResult, InventedLaboratory]) -> None:
+    rows = {row.name: row for row in tuned[0].rows}
+    amp, tf32 = rows["amp"], rows["tf32"]
+    assert amp.alone and amp.alone.speedup and amp.on_top and amp.on_top.speedup
+    assert amp.alone.speedup.ratio == pytest.approx(0.1 / 0.065, rel=0.02)
+    assert amp.on_top.speedup.ratio == pytest.approx(0.06 / 0.025, rel=0.02)
+    assert tf32.alone and tf32.alone.verdict == "applied" and tf32.on_top and tf32.on_top.verdict == "rejected"
+
+
+def test_runs_are_interleaved_and_one_that_hangs_or_crashes_costs_few(tuned: tuple[TuneResult, InventedLaboratory]) -> None:
+    laboratory = tuned[1]
+    first = [c.knobs | c.switches.given() for c in laboratory.measured[:5]]
+    assert first == [{}, {}, {"attention": "auto"}, {"attention": "auto"}, {}]
+    times = {name: sum(bool(c.knobs.get(name)) for c in laboratory.measured) for name in ("hang", "crash", "slow", "wrong", "keep")}
+    assert times == {"hang": 1, "crash": 3, "slow": 1, "wrong": 1, "keep": 1}  # a crash may have had to do with the rest: tried on top too
+    assert laboratory.measured[-2:] == [Configuration(), Configuration(knobs=tuned[0].configuration["knobs"])]
+
+
+def test_what_failed_alone_is_tried_again_on_top(tuned: tuple[TuneResult, InventedLaboratory]) -> None:
+    [graph] = [row for row in tuned[0].rows if row.name == "graph"]
+    assert graph.alone and graph.alone.verdict == "failed" and "16-bit floats" in graph.alone.likely_cause
+    assert graph.on_top and graph.on_top.verdict == "applied"
+
+
+def test_the_log_has_every_row_and_the_numbers(tuned: tuple[TuneResult, InventedLaboratory]) -> None:
+    text = markdown(tuned[0])
+    for name in VERDICTS:
+        assert f"| {name} |" in text
+    for words in ("## Applied", "## Tested and rejected", "## Failed", "## Not applicable", "times as fast", "mind the range", "0.10 days"):
+        assert words in text
+    assert "step = w(" in text
+    assert TuneResult.from_json(tuned[0].to_json()) == tuned[0]
+
+
+def test_noise_alone_applies_nothing() -> None:
+    result = whole(
+        InventedLaboratory(lambda c: run(0.1, knobs={"batch_size": 4, "seq_len": 16, **c.knobs}), noise=0.05), ENTRIES[:5], gpu=None
+    )
+    assert result.rows_with("applied") == []
+    assert result.total.ratio == 1.0
+
+
+def test_a_baseline_that_does_not_run_ends_the_tune() -> None:
+    with pytest.raises(VramcastError, match="did not run: out_of_memory") as caught:
+        whole(InventedLaboratory(lambda _: run(outcome="out_of_memory", error="CUDA out of memory")))
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("budget", [20.0, 60.0, 120.0, 200.0])
+def test_the_budget_is_honoured_and_what_was_not_begun_is_listed(budget: float) -> None:
+    laboratory = InventedLaboratory(step, predicted, budget=budget)
+    result = whole(laboratory)
+    assert laboratory.seconds_left() >= 0
+    assert {row.name for row in result.rows} == set(VERDICTS)
+    assert any("time for the tune was spent" in row.reason for row in result.rows_with("not tried"))
+    if result.rows_with("applied"):  # start and end were still measured side by side
+        assert laboratory.measured[-2:] == [Configuration(), Configuration(knobs=result.configuration["knobs"])]
+    if budget == 200.0:
+        assert {"attention", "amp"} <= {row.name for row in result.rows_with("applied")}
+
+
+# --------------------------------------------------------------------------------------------------------------------------- sizes
+BATCH = Entry(name="batch-size", what="larger", size="batch_size", loss_tolerance=None, more_memory=True)
+
+
+def by_batch(fixed: float, each: float, memory: Callable[[int], int]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def of(c: Configuration) -> tuple[int, float]:
+        batch = c.knobs.get("batch_size", 4)
+        return batch, fixed + each * batch
+
+    def measured(c: Configuration) -> Measurement:
+        batch, seconds = of(c)
+        return run(seconds, knobs={"batch_size": batch, "seq_len": 16}, reserved=memory(batch))
+
+    def foretold(c: Configuration) -> Prediction:
+        batch, seconds = of(c)
+        return prediction(memory(batch), seconds=seconds, knobs={"batch_size": batch, "seq_len": 16})
+
+    return measured, foretold
+
+
+def test_the_batch_grows_to_the_knee_and_is_judged_by_throughput() -> None:
+    laboratory = InventedLaboratory(*by_batch(0.05, 0.01, lambda b: (2 + b) * GiB // 4))
+    result = whole(laboratory, (BATCH,))
+    assert result.total.by == "tokens a second"
+    assert result.configuration["knobs"]["batch_size"] >= 80  # the knee is at 95
+    assert result.after.work_per_step == 16 * result.configuration["knobs"]["batch_size"]
+    assert any("losses of steps of other sizes cannot be compared" in note for note in result.notes)
+    assert "of other data: not compared" in markdown(result)
+
+
+def test_a_batch_that_cannot_fit_is_not_run() -> None:
+    laboratory = InventedLaboratory(*by_batch(0.05, 0.01, lambda b: (20 + 5 * b) * GiB))
+    whole(laboratory, (BATCH,))
+    tried = {c.knobs.get("batch_size", 4) for c in laboratory.measured}
+    assert max(tried) > 4 and all((20 + 5 * b) * GiB < 0.92 * 140 * GiB for b in tried)
+
+
+@pytest.mark.parametrize(
+    ("here", "further", "expected"),
+    [
+        ("no GPU was named", "no GPU was named", [8, 16, 32]),
+        (prediction(10 * GiB, seconds=0.1), prediction(80 * GiB, seconds=0.8), [48]),  # no fixed part: the largest alone
+        (prediction(10 * GiB, seconds=0.1), prediction(17 * GiB, seconds=0.45), [72, 160, 448]),
+        (prediction(130 * GiB, seconds=0.1), prediction(200 * GiB, seconds=0.8), []),
+        (prediction(10 * GiB, seconds=None), prediction(80 * GiB, seconds=None), [48]),
+        (prediction(10 * GiB, seconds=0.1), prediction(10 * GiB, seconds=0.1), [32]),
+    ],
+)
+def test_sizes_worth_a_run(here: Prediction | str, further: Prediction | str, expected: list[int]) -> None:
+    assert sizes.batch_sizes(4, here, further) == expected
+
+
+def test_prospects_are_predicted_against_the_same_prediction_for_here() -> None:
+    def foretold(c: Configuration) -> Prediction:
+        return replace(predicted(c), step_seconds=0.05)  # type: ignore[type-var]
+
+    result = whole(InventedLaboratory(step, foretold), ENTRIES[:1])
+    assert {prospect.speedup for prospect in result.prospects if prospect.what.startswith("on ")} == {1.0}
+    assert "on b200" in {prospect.what for prospect in result.prospects}
+    assert not any(prospect.what == "on h200" for prospect in result.prospects)
