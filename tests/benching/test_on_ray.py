@@ -72,8 +72,6 @@ def test_trials_are_tasks_of_a_cluster_and_one_that_is_lost_takes_no_other_with_
     (tmp_path / "whole").mkdir()
     whole = Trainer(make_trial(), Corpus(data), TrialFolder(tmp_path / "whole"), 60.0, {}, lambda _: None).run()
     assert trained.losses == whole.losses
-    with pytest.raises(EnvironmentProblem, match="has no GPU"):
-        Cluster(address, "cuda", data)
 
 
 class PretendedRay:
@@ -178,3 +176,12 @@ def test_the_clusters_gpu_is_known_by_its_type_if_there_is_one_type(monkeypatch:
     assert gpu("H200") == "h200"
     assert gpu("H200", "A100") is None
     assert gpu("TPU-V4") is None
+
+
+def test_a_cluster_without_a_gpu_is_refused_and_left(monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
+    left: list[bool] = []
+    ray = SimpleNamespace(cluster_resources=lambda: {"CPU": 8.0}, init=lambda **_: None, shutdown=lambda: left.append(True))
+    monkeypatch.setattr(on_ray, "_import_ray", lambda: ray)
+    with pytest.raises(EnvironmentProblem, match="has no GPU"):
+        Cluster("auto", "cuda", data)
+    assert left
