@@ -16,6 +16,7 @@ PAGES: dict[str, list[Path]] = {
     "max-batch": [RECORDS / "max-batch.json"],
     "plan": [RECORDS / "plan.json"],
     "fit": [RECORDS / "fit.json"],
+    "tune": [RECORDS / "tune.json"],  # of a run on the CPU; what was applied is invented, so that there is something to draw
     "bench": [RECORDS / "bench"],
     "compare": [RECORDS / "compare.json"],
     "accuracy": [ACCURACY],

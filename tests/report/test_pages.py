@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ import pytest
 from report_examples import HOSTILE, PAGES, RECORDS, put, record
 from rich.console import Console
 
+from vramcast.benching.records import TrainedRun
 from vramcast.errors import UsageError
 from vramcast.fitting import MemoryFit, evaluate
 from vramcast.records import Prediction
-from vramcast.report.page.bench import MOST_POINTS, thinned
+from vramcast.report.page.bench import MOST_POINTS, of_runs, thinned
 from vramcast.report.page.html import as_html
 from vramcast.report.page.laws import expression
 from vramcast.report.page.making import make_report
@@ -167,6 +169,17 @@ def test_the_plans_slider_has_batch_and_length_and_its_own_gpus() -> None:
     assert [coefficient for coefficient, _ in calculators[0].terms] == list(law.coefficients.values())
 
 
+def test_the_waterfall_goes_from_the_start_to_what_was_measured_at_the_end() -> None:
+    data = record("tune.json")
+    shown = layers(charts(make_report(PAGES["tune"]))["From the start to the end"])
+    start, end = shown["start"].points[0][2], shown["end, measured"].points[0][2]
+    assert (start, end) == (data["before"]["step_seconds"], data["seconds_after"] / data["target_steps"])
+    steps = shown["what a change took off"].points
+    assert [name for name, *_ in steps] == ["optimizer-fused", "sdpa"]
+    assert [before for _, _, before, _ in steps] == [start, pytest.approx(start / 1.6)]
+    assert steps[-1][1] == pytest.approx(start / 1.6 / 1.25)
+
+
 def test_losses_are_drawn_by_step_by_tokens_and_by_time() -> None:
     chart = charts(make_report(PAGES["bench"]))["Training loss"]
     assert [view.name for view in chart.views] == ["by step", "by tokens", "by time"]
@@ -190,10 +203,11 @@ def test_the_histogram_counts_every_row_once() -> None:
     assert sum(counts) == 96 and counts[0] == 93
 
 
-@pytest.mark.parametrize("name", ["prediction.json", "h200-measurement.json", "max-batch.json", "plan.json", "curve.json"])
+@pytest.mark.parametrize("name", ["prediction.json", "h200-measurement.json", "max-batch.json", "plan.json", "curve.json", "tune.json"])
 def test_a_hostile_name_stays_text(tmp_path: Path, name: str) -> None:
     report = make_report([put(tmp_path / "hostile.json", {**record(name), "workload": HOSTILE})])
     page, text, shown = as_html(report), as_markdown(report), in_terminal(report)
+    assert "<" not in page.partition('id="figures">')[2].partition("</script>")[0]
     assert "<img" not in page and page.count("</script>") == page.count("<script")
     assert "<script" not in text and "<img" not in text and "[x](" not in text
     assert "\x1b" not in page + text + shown
@@ -240,6 +254,34 @@ def test_what_is_no_record_is_refused_with_its_name(tmp_path: Path, content: str
     with pytest.raises(UsageError, match="broken.json") as refused:
         make_report([path])
     assert says in refused.value.message and refused.value.advice
+
+
+@pytest.mark.parametrize(
+    ("name", "edit"),
+    [
+        ("prediction.json", lambda d: d["step_memory"].update(peak_point=10**6)),
+        ("prediction.json", lambda d: d["step_memory"].update(points=[[1]] * 5)),
+        ("prediction.json", lambda d: d["step_memory"]["changes"].insert(0, [10**6, 1])),
+        ("prediction.json", lambda d: d["step"].update(bound_by="magic")),
+        ("max-batch.json", lambda d: d.update(capacity_bytes=0)),
+        ("compare.json", lambda d: d.update(models=[])),
+        ("fit.json", lambda d: d[0]["terms"].update(constant="__import__('os').system('true')")),
+        ("fit.json", lambda d: d[0].update(rows=[])),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_one_message(tmp_path: Path, name: str, edit: Any) -> None:
+    data = record(name)
+    edit(data)
+    with pytest.raises(UsageError, match="do not fit together"):
+        make_report([put(tmp_path / "edited.json", data)])
+
+
+def test_many_long_runs_still_make_a_small_page() -> None:
+    num_steps = 1500
+    steps = {"losses": [1.2345678901] * num_steps, "step_seconds": [0.123456789] * num_steps, "step_memory_bytes": [1] * num_steps}
+    run = TrainedRun.from_dict({**record("bench/small/result.json"), **steps})
+    runs = [replace(run, trial=replace(run.trial, seed=seed)) for seed in range(100)]
+    assert len(as_html(Report(title="", sections=of_runs(runs)))) < MOST_BYTES
 
 
 def test_a_folder_without_a_record_is_refused(tmp_path: Path) -> None:

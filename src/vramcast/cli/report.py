@@ -16,6 +16,7 @@ FORMATS = ("html", "md", "terminal")
 SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}
 PAGE = "report.html"
 FILE_WIDTH = 120
+LARGE = 3_000_000
 MARK = "vramcast report"  # in the first line of every report
 
 
@@ -46,6 +47,8 @@ def run(runs: list[str], form: str | None, out: str | None, show: bool, figures:
         return 0
     write_atomically(target, text)
     print(f"Wrote {target}.", file=sys.stderr)
+    if len(text) > LARGE:
+        print(f"It has {len(text) / 1e6:.1f} MB: fewer runs make a lighter one.", file=sys.stderr)
     if show:
         _open(target)
     return 0

@@ -12,7 +12,7 @@ function scaleFor(unit, largest) {
 }
 function shown(value, unit) {
   if (typeof value !== "number") return String(value);
-  if (unit === "percent") return `${value > 0 ? "+" : ""}${value.toFixed(3)} %`;
+  if (unit === "percent") return `${value > 0 ? "+" : ""}${value.toFixed(Math.abs(value) < 10 ? 3 : 1)} %`;
   if (scales[unit]) {
     const [name, size] = scaleFor(unit, value);
     return `${(value / size).toLocaleString("en", { maximumFractionDigits: 2, minimumFractionDigits: name === "B" ? 0 : 2 })} ${name}`;

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from vramcast.benching.compare import Comparison, Difference
-from vramcast.benching.records import TrainedRun
+from vramcast.benching.records import TrainedRun, tokens_note
 from vramcast.report import verdicts
 from vramcast.report.page.sections import (
     MEASURED,
@@ -26,6 +26,8 @@ from vramcast.report.page.sections import (
 )
 
 MOST_POINTS = 400  # of a loss curve: of a longer one, means of stretches
+MOST_IN_ALL = 20_000  # of all curves in a chart: a page must stay small
+FEWEST_POINTS = 50
 COLOURS = ("s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7")
 
 
@@ -56,13 +58,14 @@ def _section(runs: Sequence[TrainedRun]) -> Section:
 def _losses(runs: Sequence[TrainedRun]) -> Chart:
     models = list(dict.fromkeys(run.trial.label for run in runs))
     seeds = len(runs) > len(models)
+    most = max(FEWEST_POINTS, min(MOST_POINTS, MOST_IN_ALL // len(runs)))
     views = []
     for name, label, unit in (("by step", "step", "number"), ("by tokens", "tokens", "number"), ("by time", "time trained", "seconds")):
         layers = [
             Layer(
                 kind="line",
                 name=f"{run.trial.label}, seed {run.trial.seed}" if seeds else run.trial.label,
-                points=thinned(list(zip(_places(run, label), run.losses, strict=False))),
+                points=thinned(list(zip(_places(run, label), run.losses, strict=False)), most),
                 colour=COLOURS[models.index(run.trial.label) % len(COLOURS)],
             )
             for run in runs
@@ -70,7 +73,7 @@ def _losses(runs: Sequence[TrainedRun]) -> Chart:
         ]
         views.append(View(name=name, x=Axis(label=label, unit=unit), y=Axis(label="loss", unit="number"), layers=layers))
     longest = max(len(run.losses) for run in runs)
-    means = f" Every point is the mean of up to {-(-longest // MOST_POINTS)} steps." if longest > MOST_POINTS else ""
+    means = f" Every point is the mean of up to {-(-longest // most)} steps." if longest > most else ""
     return Chart(title="Training loss", caption=f"Measured, {count(len(runs), 'run')}.{means}", views=views)
 
 
@@ -86,10 +89,10 @@ def _points(losses: Sequence[float | None]) -> list[float]:
     return [loss for loss in losses if loss is not None and math.isfinite(loss)]
 
 
-def thinned(pairs: Sequence[tuple[float, float | None]]) -> list[list[float]]:
+def thinned(pairs: Sequence[tuple[float, float | None]], most: int = MOST_POINTS) -> list[list[float]]:
     """Means of stretches; what is not finite is left out."""
     finite = [(x, y) for x, y in pairs if y is not None and math.isfinite(y)]
-    length = max(1, -(-len(finite) // MOST_POINTS))
+    length = max(1, -(-len(finite) // most))
     stretches = [finite[i : i + length] for i in range(0, len(finite), length)]
     return [[part[-1][0], math.fsum(y for _, y in part) / len(part)] for part in stretches]
 
@@ -115,6 +118,7 @@ def _results(runs: Sequence[TrainedRun]) -> Table:
     )
     kinds = sorted({run.memory_kind for run in runs if run.memory_kind})
     notes = [f"{metric}: the mean loss of the last {runs[0].trial.protocol.last_steps} steps; rate: of the median step"]
+    notes += [note] if (note := tokens_note(runs)) else []
     notes += [f"peak memory: {'; '.join(kinds)}"] if kinds else []
     return Table(title="Results, best first", columns=columns, rows=rows, origin=MEASURED, samples=count(len(runs), "run"), notes=notes)
 

@@ -90,7 +90,8 @@ def _section(section: Section, title: str, number: int, numbers: Iterator[int]) 
         yield f'<p class="knobs">{_text(section.subtitle)}</p>'
     if section.verdict:
         yield f'<p class="verdict {section.tone}">{_text(section.verdict)}</p>'
-    yield from (f'<p class="text">{_text(text)}</p>' for text in section.text)
+    for text in section.text:  # several lines are code, or an error's
+        yield f'<pre class="text" tabindex="0">{_text(text)}</pre>' if "\n" in text.strip() else f'<p class="text">{_text(text)}</p>'
     for figure in section.figures:
         if isinstance(figure, Meter):
             yield from _meter(figure)

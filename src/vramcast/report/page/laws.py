@@ -42,8 +42,9 @@ def _expression(node: ast.AST) -> Any:
         return [OPERATORS[type(node.op)], _expression(node.left), _expression(node.right)]
     if isinstance(node, ast.Name):
         return node.id
-    assert isinstance(node, ast.Constant)  # fitting.evaluate has computed it: there is nothing else
-    return node.value
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return node.value
+    raise ValueError(f"{ast.unparse(node)!r} is not arithmetic")
 
 
 def gpus_beside(own: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -20,8 +20,9 @@ from vramcast.suites import campaign
 from vramcast.suites.results import AccuracyResult, row_from, summarise
 from vramcast.text import printable
 from vramcast.tracing.files import MemoryTrace, read_trace
+from vramcast.tuning.results import TuneResult
 
-GIVE = "Give a run folder of probe, plan, bench or accuracy, or a file with what a command printed with --json."
+GIVE = "Give a run folder of probe, plan, tune, bench or accuracy, or a file with what a command printed with --json."
 LONGEST_NAME = 200
 
 
@@ -60,8 +61,8 @@ def _from_folder(path: Path) -> list[Loaded]:
         found += [Loaded(record=one.record, path=path, traces=traces) for one in _from_file(path / "metrics.json")]
     elif traces:
         found.append(Loaded(record=traces[0], path=path))
-    for name in ("plan.json", "accuracy.json"):
-        if (path / name).exists():
+    for name in ("plan.json", "accuracy.json", "result.json"):
+        if (path / name).exists() and not trials:
             found += _from_file(path / name)
     if not (path / "accuracy.json").exists() and (path / campaign.RECORDS_NAME).exists():
         found.append(Loaded(record=_recorded(path), path=path))
@@ -132,6 +133,7 @@ _KINDS: Sequence[tuple[Callable[[dict[str, Any]], bool], Callable[[dict[str, Any
     (_from("planned"), Plan.from_dict),
     (_from("compared", "models"), Comparison.from_dict),
     (_from("compared"), AccuracyResult.from_dict),
+    (_from("tuned"), TuneResult.from_dict),
     (_from("trained"), lambda data: [TrainedRun.from_dict(data)]),
     (_from("fitted"), lambda data: [MemoryFit.from_dict(data)]),
 )

@@ -8,21 +8,35 @@ from typing import Any
 
 from vramcast.batch_records import MaxBatch
 from vramcast.benching.compare import Comparison
+from vramcast.errors import UsageError
 from vramcast.fitting import MemoryFit
 from vramcast.planning.records import Plan
 from vramcast.records import BatchSizeCurve, Measurement, Prediction
-from vramcast.report.page import accuracy, bench, laws, max_batch, measurement, plan, prediction
+from vramcast.report.page import accuracy, bench, laws, max_batch, measurement, plan, prediction, tune
 from vramcast.report.page.loading import Loaded, load
 from vramcast.report.page.sections import Report, Section
 from vramcast.suites.results import AccuracyResult
+from vramcast.text import printable
 from vramcast.tracing.files import MemoryTrace
+from vramcast.tuning.results import TuneResult
+
+LONGEST_MESSAGE = 300
 
 
 def make_report(paths: Sequence[Path]) -> Report:
     loaded = [one for path in paths for one in load(path)]
-    sections = [section for one in loaded for section in sections_of(one, loaded)]
+    sections = [section for one in loaded for section in _checked(one, loaded)]
     title = sections[0].title if len(loaded) == 1 else f"{sections[0].title}, and {len(loaded) - 1} more"
     return Report(title=title, sections=sections, sources=list(dict.fromkeys(str(one.path) for one in loaded)))
+
+
+def _checked(one: Loaded, others: Sequence[Loaded]) -> list[Section]:
+    """Every field is of its type; that they fit together, as indices and counts do, is seen when they are used."""
+    try:
+        return sections_of(one, others)
+    except (LookupError, ArithmeticError, ValueError, TypeError, AttributeError, SyntaxError) as problem:
+        what = f"{one.path}: the parts of this record do not fit together ({type(problem).__name__}: {problem})."
+        raise UsageError(printable(what, LONGEST_MESSAGE), "It was edited or made by another program: make it again.") from None
 
 
 def sections_of(one: Loaded, others: Sequence[Loaded]) -> list[Section]:
@@ -43,6 +57,8 @@ def sections_of(one: Loaded, others: Sequence[Loaded]) -> list[Section]:
             return max_batch.of_max_batch(record, [other.record for other in others if _measures(other.record, record, but="batch_size")])
         case Plan():
             return plan.of_plan(record)
+        case TuneResult():
+            return tune.of_tune(record)
         case AccuracyResult():
             return accuracy.of_accuracy(record)
         case Comparison():
