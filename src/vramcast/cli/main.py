@@ -274,7 +274,7 @@ def report(
     vramcast report fits.json runs/probe-...           the same with what was measured laid over it
     vramcast report runs/bench-... --format md         the same tables for a README or an issue
 
-    It takes predict, probe, max-batch, plan, fit, bench, compare and accuracy. Nothing is run again.
+    It takes predict, probe, max-batch, plan, fit, tune, bench, compare and accuracy. Nothing is run again.
 
     Exit codes: 0 done, 1 the file cannot be written, 2 wrong usage, or a record that cannot be read.
     """
