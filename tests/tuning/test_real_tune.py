@@ -85,7 +85,7 @@ def test_what_was_measured_before_the_interruption_is_not_measured_again(ended: 
 
 
 def test_the_total_is_that_of_the_sleeping(ended: Ended) -> None:
-    assert 2.0 < ended.result.total.ratio < 4.0  # 35 ms and more to 10 ms and more
+    assert 2.5 < ended.result.total.ratio < 6.0  # 90 ms and more to 20 ms and more
     assert ended.result.before.unit == "samples" and ended.result.before.work_per_step == 2
     assert ended.result.configuration["knobs"] == {"batch_size": 2, "attention": "auto"}
     assert ended.result.configuration["switches"] == {"detect_anomaly": False}

@@ -234,11 +234,12 @@ def test_a_batch_that_cannot_fit_is_not_run() -> None:
     ("here", "further", "expected"),
     [
         ("no GPU was named", "no GPU was named", [8, 16, 32]),
-        (prediction(10 * GiB, seconds=0.1), prediction(80 * GiB, seconds=0.8), [48]),  # no fixed part: the largest alone
-        (prediction(10 * GiB, seconds=0.1), prediction(17 * GiB, seconds=0.45), [72, 160, 448]),
+        (prediction(10 * GiB, seconds=0.1), prediction(80 * GiB, seconds=0.8), [14, 48]),  # no fixed part
+        (prediction(10 * GiB, seconds=0.1), prediction(24 * GiB, seconds=0.45), [72, 128, 224]),
+        (prediction(10 * GiB, seconds=0.1), prediction(11 * GiB, seconds=0.45), [72, 128, 256]),  # at most 64 times
         (prediction(130 * GiB, seconds=0.1), prediction(200 * GiB, seconds=0.8), []),
-        (prediction(10 * GiB, seconds=None), prediction(80 * GiB, seconds=None), [48]),
-        (prediction(10 * GiB, seconds=0.1), prediction(10 * GiB, seconds=0.1), [32]),
+        (prediction(10 * GiB, seconds=None), prediction(80 * GiB, seconds=None), [14, 48]),
+        (prediction(10 * GiB, seconds=0.1), prediction(10 * GiB, seconds=0.1), [11, 32]),
     ],
 )
 def test_sizes_worth_a_run(here: Prediction | str, further: Prediction | str, expected: list[int]) -> None:

@@ -87,7 +87,7 @@ def _sums(result: TuneResult) -> list[str]:
     lines = [total if result.after != result.before and result.rows_with("applied") else "**Nothing was applied: the start is the end.**"]
     if result.product_of_alone is not None and len(result.rows_with("applied")) > 1:
         lines.append(f"Multiplying what each did alone would have claimed {result.product_of_alone:.2f}.")
-    if result.loss_difference is not None:
+    if result.loss_difference is not None and result.rows_with("applied"):
         lines.append(f"Losses of the measured steps differ by at most {100 * result.loss_difference:.2g} %.")
     columns = ("", "a step", "a step is", "throughput", "memory", f"{result.target_steps:,} steps of the start")
     rows = [_side("before", result.before, result.seconds_before), _side("after", result.after, result.seconds_after)]

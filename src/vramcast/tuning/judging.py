@@ -139,7 +139,7 @@ def _too_much_memory(candidate: Sequence[Measurement]) -> str | None:
 
 def _too_little(speedup: Speedup, num_runs: int, limits: Limits) -> str | None:
     if speedup.ratio < 1.0 - limits.floor:
-        return f"slower: {speedup}"
+        return f"slower: {speedup}" if speedup.high is None or speedup.high < 1 else f"no gain: {speedup}"
     if speedup.ratio < 1.0 + limits.floor:
         return f"too little gain: {speedup}, and {100 * limits.floor:g} % is the least that counts"
     if num_runs < LEAST_RUNS or speedup.p_value is None:

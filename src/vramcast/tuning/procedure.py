@@ -159,6 +159,7 @@ class Tuner:
                 yield row
             return
         for sized in self._sized(row, self._stacked()):
+            row.change = row.change or sized.change  # one that had no time alone
             same = next((one for one in usable if one.name == sized.name), sized)
             if self._changes_anything(same):
                 yield same

@@ -65,7 +65,8 @@ def first_round(rows: Sequence[Row]) -> list[Row]:
         (alternatives if row.change.moves & taken else first).append(row)
         taken |= row.change.moves
     untried = [row for row in rows if not row.entry.size and (row.alone is None or row.alone.verdict == "not tried")]
-    return [*first, *_sized(rows), *alternatives, *untried, *_second_chances(rows)]
+    everything = [*first, *_sized(rows), *alternatives, *untried, *_second_chances(rows)]
+    return sorted(everything, key=lambda row: row.entry.changes_training and row.last is None)  # what is hardly ever applied comes last
 
 
 def another_round(rows: Sequence[Row], stack: Sequence[Row]) -> list[Row]:

@@ -9,6 +9,7 @@ from vramcast.records import Prediction
 from vramcast.search import crossing
 
 FURTHER = 8  # times the batch, to see how memory and time grow
+FURTHEST = 64  # times the batch: two points say nothing of what is beyond
 COMFORTABLE = 0.88  # of the memory: above 0.92 a run does not count as sound
 KNEE = 0.95  # of the throughput of an endless batch
 UNPREDICTED = (2, 4, 8)
@@ -18,9 +19,11 @@ def batch_sizes(batch: int, here: Prediction | str, further: Prediction | str) -
     """Rising, all above `batch`. `here` and `further` are predictions for `batch` and FURTHER times that."""
     if isinstance(here, str) or isinstance(further, str):
         return [factor * batch for factor in UNPREDICTED]
-    largest = largest_that_fits(batch, here, further)
-    knee = knee_of(batch, here.step_seconds, further.step_seconds)
-    wanted = [largest] if knee is None else [knee, math.sqrt(min(knee, largest) * largest), largest]
+    largest = min(largest_that_fits(batch, here, further), float(FURTHEST * batch))
+    if largest <= batch:
+        return []
+    knee = min(largest, max(batch, knee_of(batch, here.step_seconds, further.step_seconds)))
+    wanted = [knee, math.sqrt(knee * largest), largest]
     return sorted({size for size in (_round(min(size, largest)) for size in wanted) if size > batch})
 
 
@@ -32,13 +35,11 @@ def largest_that_fits(batch: int, here: Prediction, further: Prediction) -> floa
     return float(FURTHER * batch) if found is None else found
 
 
-def knee_of(batch: int, seconds: float | None, seconds_further: float | None) -> float | None:
-    """Where the part of a step that does not grow with the batch is a twentieth of it, by a straight line."""
-    if not seconds or not seconds_further:
-        return None
+def knee_of(batch: int, seconds: float | None, seconds_further: float | None) -> float:
+    """Where what does not grow with the batch is a twentieth of it, by a straight line; `batch` where nothing is known."""
+    if not seconds or not seconds_further or seconds_further <= seconds:
+        return float(batch)
     slope = (seconds_further - seconds) / ((FURTHER - 1) * batch)
-    if slope <= 0:
-        return None
     fixed = max(0.0, seconds - slope * batch)
     return KNEE / (1 - KNEE) * fixed / slope
 
