@@ -24,7 +24,7 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
-from rows import BY_MODEL, ROWS
+from rows import BY_MODEL, ROWS, UNFINISHED
 
 from vramcast.benching.corpus import default_corpus
 from vramcast.benching.data import Corpus
@@ -169,6 +169,9 @@ class Session:
                 print(f"{said - self._began:5.0f} s  {worker.model}  {json.dumps(answer['progress'])}", flush=True)
         if "trained" in answer:
             keep(folder, self._options.out / worker.model)
+            shutil.rmtree(self._options.out / UNFINISHED / worker.model, ignore_errors=True)
+        else:
+            keep_unfinished(folder, self._options.out / UNFINISHED / worker.model)
         return "trained" in answer
 
     def _begun_steps(self, model: str) -> int | None:
@@ -203,6 +206,14 @@ def keep(folder: Path, out: Path) -> None:
     shutil.copy(folder / "trial.json", out / "trial.json")
     shorter = replace(run, step_seconds=[round(seconds, 6) for seconds in run.step_seconds])
     write_atomically(out / "result.json", shorter.to_json() + "\n")
+
+
+def keep_unfinished(folder: Path, out: Path) -> None:
+    """What was measured is not lost, but is no result either."""
+    for name in ("trial.json", "steps.jsonl"):
+        if (folder / name).exists():
+            out.mkdir(parents=True, exist_ok=True)
+            shutil.copy(folder / name, out / name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

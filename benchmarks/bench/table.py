@@ -6,15 +6,17 @@ PYTHONPATH=src python benchmarks/bench/table.py benchmarks/bench/h200-torch-2.11
 from __future__ import annotations
 
 import math
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rows import ROWS, Row
+from rows import ROWS, UNFINISHED, Row
 
 from vramcast.benching.protocol import STANDARD_1
 from vramcast.benching.records import TrainedRun
+from vramcast.benching.trial_folder import TrialFolder
 from vramcast.store import read_lines, write_atomically
 from vramcast.units import format_bytes, format_count, format_seconds
 
@@ -130,8 +132,14 @@ def failures(runs: dict[str, TrainedRun], folder: Path) -> list[str]:
         if model not in runs:
             no_time = f"a part of {line['share_seconds']:.0f} s was not enough" if "share_seconds" in line else "there was no time left"
             why = line.get("failed", no_time)
-            found.append(f"{model} has no result: {why}")
+            found.append(f"{model} has no result: {why}{unfinished(folder / UNFINISHED / model)}")
     return found
+
+
+def unfinished(folder: Path) -> str:
+    losses = [loss for loss in TrialFolder(folder).steps().losses if loss is not None]
+    last = losses[-STANDARD_1.last_steps :]
+    return f"; after {len(losses):,} steps the mean loss of the last {len(last)} was {statistics.fmean(last):.4f}" if last else ""
 
 
 def overhead(folder: Path) -> str:

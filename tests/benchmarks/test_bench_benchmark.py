@@ -15,7 +15,7 @@ import pytest
 from vramcast.benching.data import DataIdentity
 from vramcast.benching.protocol import STANDARD_1, Protocol
 from vramcast.benching.records import TrainedRun, Trial
-from vramcast.benching.trial_folder import TrialFolder
+from vramcast.benching.trial_folder import Steps, TrialFolder
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "bench"
 NAMES = ("rows", "row", "run", "table", "overhead")
@@ -31,12 +31,12 @@ for line in sys.stdin:
         if model == "mamba2-50m": sys.exit("no such luck")
         print(json.dumps({"timed": {"step_seconds": {"e1-50m": 0.01, "e5-d768-r539": 0.2}.get(model, 0.05)}}), flush=True)
         continue
-    if model == "e5-d1024-r404": time.sleep(60)
     from vramcast.benching.records import TrainedRun, Trial
     from vramcast.benching.trial_folder import TrialFolder
     from pathlib import Path
     folder, trial = TrialFolder(Path(request["folder"])), Trial.from_dict(request["trial"])
     folder.begin(trial)
+    if model == "e5-d1024-r404": time.sleep(60)
     run = TrainedRun(trial=trial, outcome="ok", environment={}, losses=[1.5] * steps, step_seconds=[0.01] * steps)
     folder.write_result(run)
     print(json.dumps({"progress": {"step": steps}}))
@@ -96,6 +96,7 @@ def test_the_fastest_is_first_and_what_fails_or_hangs_costs_only_itself(
     assert "no such luck" in failed["mamba2-50m"]
     assert failed["e5-d1024-r404"] == "out of time"
     assert sorted(path.parent.name for path in tmp_path.glob("out/*/result.json")) == ["e1-50m"]
+    assert (tmp_path / "out" / "unfinished" / "e5-d1024-r404" / "trial.json").exists()
     kept = TrialFolder(tmp_path / "out" / "e1-50m").result()
     assert kept is not None and len(kept.losses) == 30
     capsys.readouterr()
@@ -111,13 +112,16 @@ def test_the_table_has_the_documents_figures_and_marks_what_had_fewer_steps(load
         TrialFolder(tmp_path / run.trial.model).write_result(run)
     lost = {"what": "ended", "model": "e5-d2048-r200", "failed": "out of time"}
     (tmp_path / "session.jsonl").write_text(json.dumps(lost) + "\n")
+    left = TrialFolder(tmp_path / "unfinished" / "e5-d2048-r200")
+    left.begin(run_of("e5-d2048-r200").trial)
+    left.add_steps(0, Steps([3.0, 2.0], [0.1, 0.1], [1, 1]))
     text = table.page(tmp_path)
     assert "| e1-50m | 1.2500 | 1.4742 | 50.0 M | 262K | ~175K | 1.50 x | 1.00 GiB | 1000 | 8 min 20 s | 0.0% |" in text
     assert "| e5-d768-r539 | 1.2500 \\* | 1.4815 |" in text
     assert "standard-1/400-steps" in text
     assert "resumed at step 100" in text
     assert "| e5-d1536-r270 | not run | 1.4463 |" in text
-    assert "e5-d2048-r200 has no result: out of time" in text
+    assert "e5-d2048-r200 has no result: out of time; after 2 steps the mean loss of the last 2 was 2.5000" in text
     assert "here: mamba2-50m, e1-50m;" in text
     assert "other data" in text
 
