@@ -72,6 +72,10 @@ class InventedLaboratory:
         self._random = random.Random(7)
         self.measured: list[Configuration] = []
         self.predicted: list[Configuration] = []
+        self.seconds_to_predict = 0.0
+
+    def prediction_seconds(self) -> float:
+        return self.seconds_to_predict if self.predicted else 0.0
 
     def seconds_left(self) -> float:
         return self._left
@@ -91,4 +95,5 @@ class InventedLaboratory:
 
     def predict(self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()) -> list[Prediction | str]:
         self.predicted += configurations
+        self._left -= self.seconds_to_predict
         return [self._predicted(configuration) for configuration in configurations]

@@ -10,7 +10,7 @@ import pytest
 from invented import MACHINE, InventedLaboratory, prediction, run
 
 from vramcast.configuration import Configuration
-from vramcast.errors import VramcastError
+from vramcast.errors import UsageError, VramcastError
 from vramcast.records import Measurement, Prediction
 from vramcast.report.tune_log import markdown
 from vramcast.tuning import sizes
@@ -254,3 +254,18 @@ def test_prospects_are_predicted_against_the_same_prediction_for_here() -> None:
     assert {prospect.speedup for prospect in result.prospects if prospect.what.startswith("on ")} == {1.0}
     assert "on b200" in {prospect.what for prospect in result.prospects}
     assert not any(prospect.what == "on h200" for prospect in result.prospects)
+
+
+def test_a_budget_too_small_for_the_start_is_one_clear_message() -> None:
+    with pytest.raises(UsageError, match="before the start has run twice"):
+        whole(InventedLaboratory(step, predicted, budget=4.0))
+
+
+def test_where_predicting_takes_long_and_time_is_short_things_are_just_tried() -> None:
+    laboratory = InventedLaboratory(step, predicted, budget=400.0)
+    laboratory.seconds_to_predict = 30.0
+    chosen = (ENTRIES[0], BATCH, ENTRIES[6])  # attention, batch-size, unfit
+    result = whole(laboratory, chosen, gpu=None)
+    [unfit] = [row for row in result.rows if row.name == "unfit"]
+    assert unfit.verdict == "rejected" and unfit.alone and unfit.alone.missing_bytes == 2 * GiB  # by running out of memory
+    assert len(laboratory.predicted) <= 6

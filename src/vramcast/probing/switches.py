@@ -31,8 +31,7 @@ def switches_in_force() -> dict[str, Any]:
     """What the process has, in the words of Switches. `sdpa` is a kernel's name only where torch may take no other."""
     enabled = [kernel for kernel in SDPA_KERNELS if _is_enabled(kernel)]
     return {
-        # asked in a way that never raises: see simulate/kernels/work.py
-        "tf32": torch._C._get_fp32_precision_getter("cuda", "matmul") == "tf32",
+        "tf32": torch._C._get_fp32_precision_getter("cuda", "matmul") == "tf32",  # this way never raises: see simulate/kernels/work.py
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "detect_anomaly": torch.is_anomaly_enabled(),
         "sdpa": enabled[0] if len(enabled) == 1 else None,

@@ -135,7 +135,7 @@ def save(result: TuneResult, folder: Path) -> None:
     Configuration(
         knobs=result.configuration["knobs"], allocator=result.configuration["allocator"],
         switches=Switches(**result.configuration["switches"]),
-    ).save(folder / "final.json", workload=result.workload, made_by="vramcast tune", vramcast_version=version("vramcast"))  # fmt: skip
+    ).save(folder / "final.json", workload=result.workload, made_by="vramcast tune")  # fmt: skip
     write_atomically(folder / "log.md", markdown(result))
     write_json(folder / "result.json", result.to_dict())
 

@@ -35,10 +35,11 @@ class TuneFolder:
         self._runs: dict[str, deque[dict[str, Any]]] = defaultdict(deque)
         self._predictions: dict[str, Any] = {}
         for record in read_lines(self._records):
-            if record.get("kind") == "run":
-                self._runs[record["key"]].append(record["measurement"])
-            elif record.get("kind") == "prediction":
-                self._predictions[record["key"]] = record["answer"]
+            key, measurement, answer = (record.get(name) for name in ("key", "measurement", "answer"))
+            if record.get("kind") == "run" and isinstance(key, str) and isinstance(measurement, dict):
+                self._runs[key].append(measurement)
+            elif record.get("kind") == "prediction" and isinstance(key, str) and isinstance(answer, dict):
+                self._predictions[key] = answer
         self.num_resumed = sum(map(len, self._runs.values()))
 
     @property

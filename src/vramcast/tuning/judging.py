@@ -20,6 +20,7 @@ from vramcast.tuning.entry import Entry
 from vramcast.units import format_bytes
 
 VERDICTS = ("applied", "rejected", "failed", "not applicable", "not tried")
+LARGEST_LOGARITHM = 50.0  # of an interval's end: of two wild runs it may be beyond all numbers
 LEAST_RUNS = 2  # of the candidate, before it is applied
 
 
@@ -168,7 +169,8 @@ def compare(baseline: Sequence[Measurement], candidate: Sequence[Measurement]) -
     error = math.sqrt(squares / degrees * (1 / len(first) + 1 / len(second)))
     reach = t_quantile(0.975, degrees) * error
     p_value = two_sided_p(gain / error, degrees) if error else float(gain == 0)
-    return Speedup(ratio=math.exp(gain), low=math.exp(gain - reach), high=math.exp(gain + reach), p_value=p_value, by=by)
+    low, high = (math.exp(min(gain + side, LARGEST_LOGARITHM)) for side in (-reach, reach))
+    return Speedup(ratio=math.exp(gain), low=low, high=high, p_value=p_value, by=by)
 
 
 def _units(before: Measurement, after: Measurement) -> tuple[str, tuple[float, float]]:

@@ -46,6 +46,10 @@ class Laboratory(Protocol):
         """For the GPU here, or each for its own. A text says why there is no prediction."""
         ...
 
+    def prediction_seconds(self) -> float:
+        """How long the last ones took; 0 where there was none."""
+        ...
+
     def seconds_left(self) -> float: ...
 
 
@@ -66,7 +70,11 @@ class RealLaboratory:
         self._deadline = math.inf if budget_seconds is None else time.monotonic() + budget_seconds
         self._num_steps = FEWEST_STEPS
         self._first: Measurement | None = None
+        self._prediction_seconds = 0.0
         self.listen: Callable[[str, dict[str, Any]], None] = lambda *_: None  # how far a run is
+
+    def prediction_seconds(self) -> float:
+        return self._prediction_seconds
 
     def seconds_left(self) -> float:
         return self._deadline - time.monotonic()
@@ -131,13 +139,15 @@ class RealLaboratory:
         if not wanted:
             return []
         build.build()
-        stop = threading.Event()
+        stop, started = threading.Event(), time.monotonic()
         with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 1) // 2)) as pool:
             try:
                 return list(pool.map(lambda one: self._simulate_one(one[0], one[1], stop), wanted))
             except BaseException:  # an interruption too: no simulation is left running
                 stop.set()
                 raise
+            finally:
+                self._prediction_seconds = time.monotonic() - started
 
     def _simulate_one(self, configuration: Configuration, target: Target, stop: threading.Event) -> dict[str, Any]:
         left = min(PREDICTION_SECONDS, self.seconds_left())

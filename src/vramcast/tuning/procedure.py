@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from vramcast.configuration import Configuration
-from vramcast.errors import EnvironmentProblem, VramcastError
+from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.machine import Machine
 from vramcast.records import Measurement
 from vramcast.tuning import sizes
@@ -25,6 +25,7 @@ from vramcast.units import format_bytes
 
 ALONE_SHARE = 0.5  # of the budget: then what has won so far is put together
 MOST_ROUNDS = 3
+SLOW_TO_PREDICT = 0.05  # of the time left
 NOT_TRIED = "the time for the tune was spent before it was begun"
 
 
@@ -80,16 +81,25 @@ class Tuner:
         self._notes: list[str] = []
 
     def tune(self) -> Tuned:
-        first = self._run(self.baseline)
-        if first.outcome != "ok":
-            raise BaselineProblem(first)
-        self._run(self.baseline)
+        first = self._start()
         rows = [self._row(entry, first) for entry in self.entries]
         self._alone(rows)
         rows = self._on_top(rows)
         total = self._total()
         final = self._stacked()
         return Tuned(rows, self._stack, self.baseline, final, self._good(self.baseline), self._good(final), total, self._notes)
+
+    def _start(self) -> Measurement:
+        try:
+            first = self._run(self.baseline)
+            if first.outcome != "ok":
+                raise BaselineProblem(first)
+            self._run(self.baseline)
+        except BudgetSpent:
+            raise UsageError(
+                "The budget is spent before the start has run twice.", "Give more time with --budget, for example 20min."
+            ) from None
+        return first
 
     # ------------------------------------------------------------------------------------------------------------------ what there is
     def _row(self, entry: Entry, first: Measurement) -> Row:
@@ -117,6 +127,8 @@ class Tuner:
         for index, row in enumerate(waiting):
             if self.laboratory.seconds_left() < self._reserve():
                 return
+            if row.entry.size and self._is_slow_to_predict():
+                continue  # a size is chosen by prediction, and on top of the others it must be anyway
             if row.entry.size:
                 found = self._sized(row, self.baseline)[:1]
                 row.change = found[0].change if found else None
@@ -138,7 +150,7 @@ class Tuner:
             self._round(queue, usable)
             if self._stacked() == before:
                 break
-            queue = another_round(quick, self._stack)
+            queue = [row for row in another_round(quick, self._stack) if not row.entry.size or not self._is_slow_to_predict()]
         self._round(first_round(slow), usable)
         return [*rows, *(row for row in usable if row not in rows)]
 
@@ -238,7 +250,7 @@ class Tuner:
         self._run(without)
 
     def _predicted_unfit(self, row: Row, candidate: Configuration) -> Judgement | None:
-        if not row.entry.more_memory or self._runs[candidate.key]:
+        if not row.entry.more_memory or self._runs[candidate.key] or self._is_slow_to_predict():
             return None
         prediction = self.laboratory.predict([candidate])[0]
         if isinstance(prediction, str) or sizes.fits(prediction):
@@ -246,6 +258,10 @@ class Tuner:
         missing = sizes.missing([prediction])
         needs = f"it needs {format_bytes(prediction.peak_reserved_bytes)}, {format_bytes(missing)} more than there is"
         return Judgement(verdict="rejected", reason=f"predicted not to fit: {needs} (no GPU time was spent)", missing_bytes=missing)
+
+    def _is_slow_to_predict(self) -> bool:
+        """Where time is short, and a prediction takes more of it than an attempt that fails would."""
+        return self.laboratory.prediction_seconds() > SLOW_TO_PREDICT * self.laboratory.seconds_left()
 
     def _affordable(self, without: Configuration, row: Row) -> bool:
         """Whether three runs, and the closing ones of the whole tune, fit into the time left."""
