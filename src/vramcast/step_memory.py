@@ -32,27 +32,49 @@ def step_memory(
     """Of the step with this event. Without a history, what is allocated is the sum of what the tensors take, and nothing is said of
     what is reserved."""
     begin, end, phase = _step_around(events, peak_event)
+    allocated = [point[1] for point in history[begin:end]] if history is not None else _sums(events[:end], sizes)[begin:]
+    kept = _kept(allocated, peak_event - begin)
     names = sorted(set(categories))
-    sums: Counter[str] = Counter()
-    rows: list[list[int]] = []
-    for index, event in enumerate(events[:end]):
-        if event not in (0, EMPTY_CACHE):
-            number = abs(event)
-            sums[categories[number - 1]] += rounded(sizes[number - 1]) if event > 0 else -rounded(sizes[number - 1])
-        if index >= begin:
-            totals = list(history[index][1:]) if history is not None else [sum(sums.values())]
-            rows.append([index - begin, *totals, *(sums[name] for name in names)])
-    kept = _kept(rows, peak_event - begin)
+    points = [
+        [index, allocated[index], *(history[begin + index][2:] if history is not None else ()), *by_category]
+        for index, by_category in zip(kept, _by_category(events, sizes, categories, names, [begin + index for index in kept]), strict=True)
+    ]
     tensors: dict[int, int] = {}
     return StepMemory(
         phase=phase,
         num_events=end - begin,
         columns=["event", "allocated", *(["reserved"] if history is not None else []), *names],
-        points=[rows[index] for index in kept],
+        points=points,
         peak_point=kept.index(peak_event - begin),
         changes=[_change(events[begin + index], tensors) for index in kept],
         tensors=[describe(number) for number in tensors],
     )
+
+
+def _sums(events: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """What is allocated after every event."""
+    total, found = 0, []
+    for event in events:
+        if event not in (0, EMPTY_CACHE):
+            total += rounded(sizes[event - 1]) if event > 0 else -rounded(sizes[-event - 1])
+        found.append(total)
+    return found
+
+
+def _by_category(
+    events: Sequence[int], sizes: Sequence[int], categories: Sequence[str], names: Sequence[str], moments: Sequence[int]
+) -> list[list[int]]:
+    """Bytes of each category after some events, in their order."""
+    place = {name: index for index, name in enumerate(names)}
+    sums, found, begin = [0] * len(names), [], 0
+    for moment in moments:
+        for event in events[begin : moment + 1]:
+            if event not in (0, EMPTY_CACHE):
+                number = abs(event) - 1
+                sums[place[categories[number]]] += rounded(sizes[number]) if event > 0 else -rounded(sizes[number])
+        found.append(list(sums))
+        begin = moment + 1
+    return found
 
 
 def _step_around(events: Sequence[int], peak_event: int) -> tuple[int, int, str]:
@@ -63,16 +85,15 @@ def _step_around(events: Sequence[int], peak_event: int) -> tuple[int, int, str]
     return bounds[number], bounds[number + 1], f"step {number}" if number else "build"
 
 
-def _kept(rows: Sequence[Sequence[int]], peak: int) -> list[int]:
-    """Of every stretch the highest and the lowest, of what is allocated; the ends, and the peak."""
-    if len(rows) <= MOST_POINTS:
-        return list(range(len(rows)))
+def _kept(allocated: Sequence[int], peak: int) -> list[int]:
+    """Of every stretch the highest and the lowest; the ends, and the peak."""
+    if len(allocated) <= MOST_POINTS:
+        return list(range(len(allocated)))
     num_stretches = (MOST_POINTS - 3) // 2
-    bounds = [len(rows) * index // num_stretches for index in range(num_stretches + 1)]
-    kept = {0, len(rows) - 1, peak}
+    bounds = [len(allocated) * index // num_stretches for index in range(num_stretches + 1)]
+    kept = {0, len(allocated) - 1, peak}
     for begin, end in pairwise(bounds):
-        stretch = range(begin, end)
-        kept |= {max(stretch, key=lambda index: rows[index][1]), min(stretch, key=lambda index: rows[index][1])}
+        kept |= {max(range(begin, end), key=allocated.__getitem__), min(range(begin, end), key=allocated.__getitem__)}
     return sorted(kept)
 
 
