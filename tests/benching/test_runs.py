@@ -213,6 +213,15 @@ def test_two_benches_do_not_train_into_the_same_files(make_trial: Callable[..., 
     folder.lock().close()
 
 
+def test_a_trial_that_begins_again_has_no_result(make_trial: Callable[..., Trial], tmp_path: Path) -> None:
+    """Else how an earlier attempt failed would be taken for how this one ended."""
+    folder = TrialFolder(tmp_path / "trial")
+    folder.begin(make_trial())
+    folder.write_result(TrainedRun(trial=make_trial(), outcome="crashed", environment={}))
+    folder.begin(make_trial())
+    assert folder.result() is None
+
+
 def test_a_file_where_the_folder_should_be_is_refused(make_trial: Callable[..., Trial], data: Path) -> None:
     with pytest.raises(UsageError, match="Not a directory"):
         TrialFolder(data / "trial").begin(make_trial())

@@ -66,9 +66,10 @@ class TrialFolder:
             self._check_same(trial)
 
     def begin(self, trial: Trial) -> None:
-        """New, or as an interrupted run of the same trial left it."""
+        """New, or as an interrupted run of the same trial left it; how an earlier one failed is forgotten."""
         with self._usable():
             self.path.mkdir(parents=True, exist_ok=True)
+            self._result.unlink(missing_ok=True)
         if not self._trial.exists():
             write_json(self._trial, trial.to_dict())
 
