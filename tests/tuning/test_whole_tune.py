@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from invented import MACHINE, InventedLaboratory, prediction, run
+from typer.testing import CliRunner
 
+from vramcast.cli.main import app
 from vramcast.configuration import Configuration
 from vramcast.errors import UsageError, VramcastError
 from vramcast.records import Measurement, Prediction
@@ -18,6 +22,7 @@ from vramcast.tuning.api import tune_with
 from vramcast.tuning.entry import ROUNDED, Change, Entry, knobs, switch
 from vramcast.tuning.inspection import Offer
 from vramcast.tuning.judging import Limits
+from vramcast.tuning.procedure import Progress
 from vramcast.tuning.results import TuneResult
 from vramcast.units import GiB
 
@@ -164,6 +169,23 @@ def test_the_log_has_every_row_and_the_numbers(tuned: tuple[TuneResult, Invented
         assert words in text
     assert "step = w(" in text
     assert TuneResult.from_json(tuned[0].to_json()) == tuned[0]
+
+
+def test_the_command_shows_it_and_its_exit_code_says_whether_something_helped(
+    tuned: tuple[TuneResult, InventedLaboratory], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def invented(workload: str, *, show: Callable[[Progress], None], **_: Any) -> TuneResult:
+        show(Progress(stage="alone", trying="amp", said="applied: 2x"))
+        return tuned[0] if workload == "w" else replace(tuned[0], rows=[])
+
+    monkeypatch.setattr("vramcast.cli.tune.tune", invented)
+    shown = CliRunner().invoke(app, ["tune", "w", "--out", str(tmp_path / "x")], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    for words in ("times as fast by step time", "Tested and rejected", "likely cause", "What would help next", "step = w(", "days"):
+        assert words in shown.stdout
+    assert "amp" in shown.stderr and "applied: 2x" in shown.stderr and "final.json" in shown.stderr
+    as_json = CliRunner().invoke(app, ["tune", "other", "--out", str(tmp_path / "x"), "--json"])
+    assert (as_json.exit_code, json.loads(as_json.stdout)["folder"]) == (3, str(tmp_path / "x"))
 
 
 def test_noise_alone_applies_nothing() -> None:

@@ -266,11 +266,12 @@ class Tuner:
     def _affordable(self, without: Configuration, row: Row) -> bool:
         """Whether three runs, and the closing ones of the whole tune, fit into the time left."""
         one = max((run.seconds for run in self._runs[without.key]), default=0.0)
-        return self.laboratory.seconds_left() - self._reserve() > 3 * one + 1.5 * row.entry.start_seconds
+        return self.laboratory.seconds_left() - self._reserve() > 3 * one + 2 * row.entry.start_seconds
 
     def _reserve(self) -> float:
         """Seconds that belong to what comes later: the second half of the tune, and start and end side by side."""
-        closing = 2 * max((run.seconds for run in self._runs[self.baseline.key]), default=0.0)
+        ends = (self._runs[self.baseline.key], self._runs[self._stacked().key])
+        closing = sum(max((run.seconds for run in runs), default=0.0) for runs in ends)
         later = (1 - ALONE_SHARE) * self._budget if self._is_alone and self._budget != math.inf else 0.0
         return closing + later
 
