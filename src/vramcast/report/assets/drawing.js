@@ -13,6 +13,7 @@ function plot(view, layers, width, domain) {
   // its label goes to the left of it where there is no room to the right
   const late = (layer) => layer.kind === "down" && layer.points[0][0] > Math.min(...xs) + 0.6 * (Math.max(...xs) - Math.min(...xs));
   const rows = bars ? [...new Map(layers.filter((l) => l.kind === "bar").flatMap((l) => l.points).sort((a, b) => a[3] - b[3]).map((p) => [p[0], p[3]])).keys()] : [];
+  const written = bars && layers.some((l) => l.kind === "bar" && l.points.some((p) => p[1] === 0)); // numbers beside bars
   const most = small ? 15 : 34;
   const short = (text) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   const longest = Math.max(0, ...rows.map((text) => Math.min(text.length, most)));
@@ -22,12 +23,12 @@ function plot(view, layers, width, domain) {
     width,
     height: bars ? 78 + rows.length * 26 : small ? 280 : 380,
     marginLeft: bars ? 14 + longest * 6.6 : 52,
-    marginRight: bars ? 80 : 18,
-    insetLeft: bars && xs.some((x) => x < 0) ? 70 : 0,
+    marginRight: written ? (small ? 66 : 80) : 18,
+    insetLeft: written && xs.some((x) => x < 0) ? (small ? 48 : 70) : 0,
     marginTop: 30,
     marginBottom: 40,
     style: { background: "transparent", color: "var(--quiet)" },
-    x: { label: label(view.x, xUnit), labelArrow: "none", labelAnchor: "center", domain: domain ? domain.map((v) => v / xSize) : undefined, ticks: small ? 4 : 8, nice: false, ...log(view.x) },
+    x: { label: label(view.x, xUnit), labelArrow: "none", labelAnchor: "center", domain: domain ? domain.map((v) => v / xSize) : undefined, ticks: small ? (bars ? 3 : 4) : 8, nice: false, ...log(view.x) },
     y: bars
       ? { label: null, domain: rows, tickFormat: short, tickSize: 0 }
       : { label: label(view.y, yUnit), labelArrow: "none", grid: true, zero: !view.y.log && layers.some((l) => ["area", "across"].includes(l.kind)), ticks: 6, nice: true, ...log(view.y) },

@@ -151,7 +151,7 @@ def _gaps(differences: Sequence[Difference], best: str) -> Chart:
             details = [[f"{d.difference:+.4f}", f"p = {d.p_value:.2g}", d.how] for _, d in chosen]
             layers.append(Layer(kind="bar", name=name, points=points, colour=colour, details=details))
     layers.append(Layer(kind="down", name=f"as good as {best}", points=[[0]], colour="capacity"))
-    x = Axis(label=f"loss above {best}, 95 % interval", unit="number")
+    x = Axis(label="loss above the best, 95 % interval", unit="number")
     view = View(name="", x=x, y=Axis(label=""), layers=layers, pointer="point")
     return Chart(title="Distance to the best", caption="Measured. An interval that holds zero may be no difference at all.", views=[view])
 
