@@ -22,8 +22,8 @@ def build(
     update = torch.optim.SGD(weight.parameters(), lr=0.1)
 
     def step():
-        time.sleep(0.06 if attention == "plain" else 0.02)
-        time.sleep(0.03 if torch.is_anomaly_enabled() else 0.0)
+        time.sleep(0.06 if attention == "plain" else 0.01)
+        time.sleep(0.04 if torch.is_anomaly_enabled() else 0.0)
         if not checkpointing:
             raise RuntimeError("torch._dynamo.exc.Unsupported: print")
         update.zero_grad()

@@ -15,15 +15,16 @@ from vramcast import machine as machines
 from vramcast.cli.main import app
 from vramcast.errors import UsageError
 from vramcast.machine import Machine
+from vramcast.probing.manager import Prober
 from vramcast.store import read_lines
-from vramcast.tuning import inspection
+from vramcast.tuning import inspection, laboratory
 from vramcast.tuning.api import tune
 from vramcast.tuning.procedure import Progress
 from vramcast.tuning.results import TuneResult
 
 ASK = inspection._ask
 WORKLOAD = f"{Path(__file__).with_name('sleepy.py')}:build"
-ONLY = "sdpa,optimizer-fused,checkpointing-off,chunked-loss,anomaly-off,compile,amp-bf16"
+ONLY = "sdpa,checkpointing-off,chunked-loss,anomaly-off,compile,amp-bf16"
 OPTIONS = {"only": ONLY, "device": "cpu", "outlook": False, "knobs_text": {"batch_size": "2", "dtype": "float32"}, "target_steps": 1000}
 
 
@@ -38,7 +39,8 @@ class Ended:
 def quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machines, "look", Machine)
-        patch.setattr("vramcast.tuning.laboratory.MEASURED_SECONDS", 0.2)
+        for name, value in (("MEASURED_SECONDS", 0.1), ("FEWEST_STEPS", 3), ("WARMUP_STEPS", 1)):
+            patch.setattr(laboratory, name, value)
         patch.setattr(inspection, "_ask", inspection.answer)  # in this process; the test of a wrong knob starts one
         yield
 
@@ -63,7 +65,6 @@ def ended(quick: None, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     [
         ("sdpa", "applied", "x ("),
         ("anomaly-off", "applied", "x ("),
-        ("optimizer-fused", "rejected", ""),
         ("chunked-loss", "rejected", "other losses"),
         ("checkpointing-off", "failed", "Unsupported"),
         ("compile", "not applicable", "no C compiler"),
@@ -85,7 +86,7 @@ def test_what_was_measured_before_the_interruption_is_not_measured_again(ended: 
 
 
 def test_the_total_is_that_of_the_sleeping(ended: Ended) -> None:
-    assert 2.5 < ended.result.total.ratio < 6.0  # 90 ms and more to 20 ms and more
+    assert 3.0 < ended.result.total.ratio < 10.5  # 100 ms and more to 10 ms and more
     assert ended.result.before.unit == "samples" and ended.result.before.work_per_step == 2
     assert ended.result.configuration["knobs"] == {"batch_size": 2, "attention": "auto"}
     assert ended.result.configuration["switches"] == {"detect_anomaly": False}
@@ -131,6 +132,7 @@ def test_without_a_gpu_it_says_what_can_be_done(monkeypatch: pytest.MonkeyPatch,
 
 def test_a_knob_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "_ask", ASK)
+    monkeypatch.setattr(Prober, "start", lambda _: None)  # it would import torch for runs that never come
     answer = CliRunner().invoke(app, ["tune", WORKLOAD, "width=3", "--device", "cpu", "--out", str(tmp_path / "y"), "--only", "sdpa"])
     assert "no knob 'width'" in str(answer.exception)
     assert not (tmp_path / "y").exists()  # the corrected command may have it
