@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_examples import HOSTILE, PAGES, put, record
+from report_examples import HOSTILE, ODD, PAGES, put, record
 
 from vramcast.fitting import MemoryFit, evaluate
 from vramcast.report.page.html import as_html
@@ -70,6 +70,14 @@ def test_a_page_opens_without_an_error_and_draws_every_figure(browser: Browser, 
         # what is wide scrolls by itself, never the page
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert browser.problems == []
+
+
+def test_records_that_lack_something_draw_what_they_have(browser: Browser, tmp_path: Path) -> None:
+    paths = [put(tmp_path / f"{number}.json", {**record(name), **edit}) for number, (name, edit, _) in enumerate(ODD)]
+    page = browser.open(put(tmp_path / "odd.html", as_html(make_report(paths))))
+    page.evaluate("document.querySelectorAll('[role=tab]').forEach((tab) => tab.click())")
+    assert browser.problems == []
+    assert page.locator(".chart svg").count() == page.locator(".chart").count() > 5
 
 
 def test_the_pointer_shows_the_tensor_its_shape_module_and_source_line(browser: Browser, files: dict[str, Path]) -> None:

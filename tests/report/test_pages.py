@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_examples import HOSTILE, PAGES, RECORDS, put, record
+from report_examples import HOSTILE, ODD, PAGES, RECORDS, TENSOR, put, record
 from rich.console import Console
 
 from vramcast.benching.records import TrainedRun
@@ -308,6 +308,24 @@ def test_numbers_that_json_has_no_word_for_do_not_break_the_page(tmp_path: Path)
     assert layers(charts(report)["Loss"])["loss"].points == [[2, 1.5]]
     data = as_html(report).partition('id="figures">')[2].partition("</script>")[0]
     json.loads(data, parse_constant=lambda name: pytest.fail(name))
+
+
+@pytest.mark.parametrize(("name", "edit", "says"), ODD)
+def test_what_a_record_lacks_is_left_out_of_every_format(tmp_path: Path, name: str, edit: Any, says: str) -> None:
+    report = make_report([put(tmp_path / "record.json", {**record(name), **edit})])
+    assert all(table.rows and table.columns for section in report.sections for table in section.tables)
+    assert all(view.layers for chart in charts(report).values() for view in chart.views)
+    assert says in as_html(report) and says in as_markdown(report) and says in in_terminal(report)
+
+
+def test_a_plan_for_a_gpu_on_which_nothing_fits_shows_what_is_in_the_way(tmp_path: Path) -> None:
+    plan = record("plan.json")
+    stage = plan["gpus"][0]["stages"][-1]
+    stage |= dict.fromkeys([name for name in stage if name not in ("seq_len", "why", "fits")])
+    stage |= {"fits": False, "missing_bytes": 3 << 30, "largest_tensors": [TENSOR]}
+    plan["gpus"][0] |= {"total_steps": None, "total_tokens": None, "total_hours": None, "law": None}
+    text = as_markdown(make_report([put(tmp_path / "plan.json", plan)]))
+    assert "not even one sample fits at length 1024" in text and "where 3.00 GiB are missing" in text and "none fits" in text
 
 
 def test_a_prediction_that_does_not_fit_shows_where_the_memory_ends() -> None:

@@ -44,7 +44,8 @@ def of_prediction(p: Prediction, measured: Sequence[Measurement] = (), overlay: 
         figures=[_meter(p)],
         tables=[_totals(p, measured)],
     )
-    return [summary, _through(p, measured, overlay), _at_peak(p, limits)]
+    through = [_through(p, measured, overlay)] if p.step_memory or p.timeline else []
+    return [summary, *through, _at_peak(p, limits)]
 
 
 def _step_time(p: Prediction) -> str:
@@ -118,7 +119,8 @@ def _through(p: Prediction, measured: Sequence[Measurement], overlay: Sequence[L
 
 
 def _at_peak(p: Prediction, limits: Sequence[str]) -> Section:
-    return Section(title="What is alive at the peak", figures=[_alive(p)], tables=[_breakdown(p, limits), largest_table(p.largest_tensors, limits)])
+    tensors = [largest_table(p.largest_tensors, limits)] if p.largest_tensors else []
+    return Section(title="What is alive at the peak", figures=[_alive(p)], tables=[_breakdown(p, limits), *tensors])
 
 
 def _alive(p: Prediction) -> Chart:
@@ -132,7 +134,7 @@ def _alive(p: Prediction) -> Chart:
         ]
         views.append(View(name="by module", x=x, y=y, pointer="point", layers=_bars(groups)))
     tensors = [(f"{i + 1}. {t.name or t.operator.removeprefix('aten::')}", t.category, t.num_bytes, described(t)) for i, t in enumerate(p.largest_tensors)]
-    views.append(View(name="by tensor", x=x, y=y, pointer="point", layers=_bars(tensors)))
+    views += [View(name="by tensor", x=x, y=y, pointer="point", layers=_bars(tensors))] if tensors else []
     left = len(p.alive_at_peak) - MOST_BARS
     more = f" By module: the {MOST_BARS} largest groups of {len(p.alive_at_peak)}." if left > 0 else ""
     return Chart(title=f"Alive at the peak ({p.peak_phase})", caption=f"Predicted, largest first.{more}", views=views)
