@@ -25,7 +25,7 @@ INTRODUCTION = """# Document 002's reference table, measured again
 The six models under one protocol on one corpus, each in a process of its own. Made by `table.py` from the records in `{folder}`: do not
 edit by hand.
 
-    PYTHONPATH=src python benchmarks/bench/run.py --out {path} --seconds 570
+    PYTHONPATH=src python benchmarks/bench/run.py --out {path} {options}
     PYTHONPATH=src python benchmarks/bench/table.py {path}
 
 `vramcast compare {path}` says which of them are better, where they were trained under the same protocol.
@@ -47,13 +47,30 @@ OVERHEAD_COLUMNS = ("model", "steps", "bench", "by hand", "ratio", "goal", "larg
 def page(folder: Path) -> str:
     runs = {run.trial.model: run for run in read_runs(folder)}
     parts = [
-        INTRODUCTION.format(folder=folder.name, path=folder.as_posix()),
+        INTRODUCTION.format(folder=folder.name, path=shown_path(folder), options=options(list(runs.values()), folder)),
         *([conditions(list(runs.values()))] if runs else []),
         markdown(COLUMNS, [cells(row, runs.get(row.model)) for row in ROWS]),
         "\n".join(f"- {note}" for note in notes(runs, folder)),
         overhead(folder),
     ]
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+
+def shown_path(folder: Path) -> str:
+    """From the root of the repository, where the commands are started."""
+    root = Path(__file__).resolve().parents[2]
+    return (folder.resolve().relative_to(root) if folder.resolve().is_relative_to(root) else folder).as_posix()
+
+
+def options(runs: Sequence[TrainedRun], folder: Path) -> str:
+    """With which the records can be made again."""
+    sessions = [line for line in read_lines(folder / "session.jsonl") if line["what"] == "session"]
+    words = [f"--seconds {sessions[-1]['seconds']:g}" if sessions else "--seconds 570"]
+    steps = {run.trial.protocol.steps for run in runs}
+    if len(steps) == 1 and steps != {STANDARD_1.steps}:
+        words.append(f"--steps {steps.pop()}")
+    knobs = sessions[-1]["knobs"] if sessions else {}
+    return " ".join([*(f"{name}={value}" for name, value in knobs.items()), *words])
 
 
 def read_runs(folder: Path) -> list[TrainedRun]:
@@ -110,18 +127,29 @@ def is_whole(run: TrainedRun) -> bool:
 
 def notes(runs: dict[str, TrainedRun], folder: Path) -> list[str]:
     found = []
+    by_protocol: dict[str, list[TrainedRun]] = {}
+    for run in runs.values():
+        by_protocol.setdefault(run.trial.protocol_hash, []).append(run)
+    for group in by_protocol.values():
+        found += about_group(group)
     for model, run in runs.items():
-        if not is_whole(run):
-            rules, steps = run.trial.protocol, len(run.losses)
-            found.append(f"\\* {model} was trained under {rules.name}, not {STANDARD_1.name}: {rules.metric} after {steps:,} steps")
         if run.resumed_at_steps:
             found.append(f"{model} was interrupted, and resumed at step {', '.join(map(str, run.resumed_at_steps))}")
-    whole = [run for run in runs.values() if is_whole(run) and run.outcome == "ok"]
-    if len(whole) > 1:
-        ours = sorted((run.trial.model for run in whole), key=lambda model: runs[model].last_loss)
-        theirs = [row.model for row in sorted(ROWS, key=lambda row: row.last100) if row.model in ours]
-        found.append(f"best first, here: {', '.join(ours)}; of the same models in the document: {', '.join(theirs)}")
     return found + failures(runs, folder)
+
+
+def about_group(group: Sequence[TrainedRun]) -> list[str]:
+    """Runs under the same protocol: what it is where it is another one than the document's, and the order of the models."""
+    names, rules = ", ".join(run.trial.model for run in group), group[0].trial.protocol
+    found = []
+    if not is_whole(group[0]):
+        steps = f"{rules.steps:,} steps" if rules.steps is not None else f"{rules.seconds:g} s"
+        found.append(f"\\* trained under {rules.name}, not {STANDARD_1.name}: {rules.metric} is that of the end of {steps} ({names})")
+    ours = [run.trial.model for run in sorted(group, key=lambda run: run.last_loss) if run.outcome == "ok"]
+    if len(ours) > 1:
+        theirs = [row.model for row in sorted(ROWS, key=lambda row: row.last100) if row.model in ours]
+        found.append(f"under {rules.name}, best first: {', '.join(ours)}; of the same models in the document: {', '.join(theirs)}")
+    return found
 
 
 def failures(runs: dict[str, TrainedRun], folder: Path) -> list[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +38,8 @@ precision = "fp32"
 """
 START = """
 import sys, ray
-context = ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False, logging_level="ERROR")
+options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR", "_temp_dir": sys.argv[1]}
+context = ray.init(num_cpus=2, object_store_memory=80 * 2**20, **options)
 print(context.address_info["gcs_address"], flush=True)
 sys.stdin.read()
 ray.shutdown()
@@ -48,10 +51,12 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     pytest.importorskip("ray", reason="the package ray is not installed")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # it would write a token into the home folder
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    folder = tempfile.mkdtemp(prefix="ray")  # pytest's folders are too deep for Ray's sockets
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    cluster = subprocess.Popen([sys.executable, "-c", START], text=True, **pipes)  # type: ignore[call-overload]
+    cluster = subprocess.Popen([sys.executable, "-c", START, folder], text=True, **pipes)  # type: ignore[call-overload]
     yield cluster.stdout.readline().strip()
     cluster.communicate()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_trials_are_tasks_of_a_cluster_and_one_that_is_lost_takes_no_other_with_it(

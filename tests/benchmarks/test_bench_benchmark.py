@@ -111,7 +111,8 @@ def test_the_table_has_the_documents_figures_and_marks_what_had_fewer_steps(load
         TrialFolder(tmp_path / run.trial.model).begin(run.trial)
         TrialFolder(tmp_path / run.trial.model).write_result(run)
     lost = {"what": "ended", "model": "e5-d2048-r200", "failed": "out of time"}
-    (tmp_path / "session.jsonl").write_text(json.dumps(lost) + "\n")
+    session = {"what": "session", "seconds": 410.0, "knobs": {"recurrence": "auto"}}
+    (tmp_path / "session.jsonl").write_text(json.dumps(session) + "\n" + json.dumps(lost) + "\n")
     left = TrialFolder(tmp_path / "unfinished" / "e5-d2048-r200")
     left.begin(run_of("e5-d2048-r200").trial)
     left.add_steps(0, Steps([3.0, 2.0], [0.1, 0.1], [1, 1]))
@@ -122,8 +123,17 @@ def test_the_table_has_the_documents_figures_and_marks_what_had_fewer_steps(load
     assert "resumed at step 100" in text
     assert "| e5-d1536-r270 | not run | 1.4463 |" in text
     assert "e5-d2048-r200 has no result: out of time; after 2 steps the mean loss of the last 2 was 2.5000" in text
-    assert "here: mamba2-50m, e1-50m;" in text
+    assert "under standard-1, best first: mamba2-50m, e1-50m;" in text
     assert "other data" in text
+    assert "run.py --out" in text and " recurrence=auto --seconds 410\n" in text
+
+
+RECORDS = FOLDER / "h200-torch-2.11"
+
+
+@pytest.mark.skipif(not RECORDS.exists(), reason="there are no records of an H200 here")
+def test_the_page_is_what_the_records_say(load: Load) -> None:
+    assert load("table").page(RECORDS) == (FOLDER / "README.md").read_text()
 
 
 def test_the_loop_by_hand_does_the_same_work(load: Load, tmp_path: Path) -> None:
