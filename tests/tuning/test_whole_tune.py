@@ -252,6 +252,23 @@ def test_a_batch_that_cannot_fit_is_not_run() -> None:
     assert max(tried) > 4 and all((20 + 5 * b) * GiB < 0.92 * 140 * GiB for b in tried)
 
 
+def test_where_no_larger_batch_fits_that_is_said() -> None:
+    laboratory = InventedLaboratory(*by_batch(0.05, 0.01, lambda b: (100 + 8 * b) * GiB))
+    [row] = whole(laboratory, (BATCH,)).rows
+    assert (row.verdict, row.reason) == ("not applicable", "no other batch_size is worth trying, by prediction")
+
+
+def test_a_size_that_had_no_time_alone_is_one_row_on_top() -> None:
+    """Sizes are chosen by prediction, and here that is slow: only on top of the others."""
+    measured, foretold = by_batch(0.05, 0.01, lambda b: (2 + b) * GiB // 4)
+    laboratory = InventedLaboratory(measured, foretold, budget=500.0)
+    laboratory.seconds_to_predict = 30.0
+    result = whole(laboratory, (replace(ENTRIES[0], more_memory=True), BATCH), gpu=None)
+    names = [row.name for row in result.rows]
+    assert len(set(names)) == len(names) and "batch-size" not in names
+    assert any(name.startswith("batch-size ") for name in names)
+
+
 @pytest.mark.parametrize(
     ("here", "further", "expected"),
     [

@@ -119,6 +119,7 @@ class Tuner:
             found = sizes.batch_sizes(now, *self.laboratory.predict([without, larger]))
         else:
             found = sizes.lengths(now)
+        row.found_no_size = not found
         return [Row(row.entry, Change(knobs={knob: size})) for size in found]
 
     # ------------------------------------------------------------------------------------------------------------------------- alone
@@ -130,10 +131,8 @@ class Tuner:
             if row.entry.size and self._is_slow_to_predict():
                 continue  # a size is chosen by prediction, and on top of the others it must be anyway
             if row.entry.size:
-                found = self._sized(row, self.baseline)[:1]
-                row.change = found[0].change if found else None
-                row.refusal = "" if found else f"no {row.entry.size} is worth trying by prediction"
-            if row.change is not None and not row.refusal:
+                row.change = next((sized.change for sized in self._sized(row, self.baseline)), row.change)
+            if not row.found_no_size:
                 self._say("alone", row, len(waiting) - index - 1)
                 row.alone = self._contest(self.baseline, row)
                 self._said(row, row.alone)
@@ -171,7 +170,8 @@ class Tuner:
                 yield row
             return
         for sized in self._sized(row, self._stacked()):
-            row.change = row.change or sized.change  # one that had no time alone
+            if row.last is None:  # it was not tried alone
+                row.change = sized.change
             same = next((one for one in usable if one.name == sized.name), sized)
             if self._changes_anything(same):
                 yield same

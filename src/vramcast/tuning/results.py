@@ -163,6 +163,8 @@ def settle(row: Row, stack: Sequence[Row]) -> tuple[str, str, str]:
     if row.instead:
         return "rejected", f"{row.instead} took its place and is faster", ""
     judged = row.on_top if row.on_top and (row.on_top.verdict != "not tried" or row.alone is None) else row.alone
+    if judged is None and row.found_no_size:
+        return "not applicable", f"no other {row.entry.size} is worth trying, by prediction", ""
     if judged is None:
         return "not tried", "the time for the tune was spent before it was begun", ""
     if row.alone and row.alone.is_gain:

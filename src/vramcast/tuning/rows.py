@@ -14,13 +14,14 @@ SLOW_START_SECONDS = 30.0  # compiled ones come last, and once
 SECOND_CHANCE = 0.98  # what was not slower than this may help on top of others
 
 
-@dataclass
+@dataclass(eq=False)
 class Row:
     """One change in a tune."""
 
     entry: Entry
     change: Change | None = None
     refusal: str = ""  # why it is not applicable
+    found_no_size: bool = False  # when it was last looked for one
     alone: Judgement | None = None
     on_top: Judgement | None = None
     against: str = ""  # the configuration it was last tried on top of
