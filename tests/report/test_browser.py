@@ -193,7 +193,7 @@ def test_a_hostile_name_runs_no_script(browser: Browser, tmp_path: Path, name: s
 def test_a_script_that_got_into_the_page_would_not_run(browser: Browser, files: dict[str, Path], tmp_path: Path) -> None:
     """The policy is the second lock: what is not one of the page's own scripts is refused."""
     intruder = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
-    page = files["curve"].read_text().replace("<main>", f"<main>{intruder}")
+    page = files["curve"].read_text().replace("<noscript>", f"{intruder}<noscript>")
     page = browser.open(put(tmp_path / "broken.html", page))
     assert page.title() != "owned"
     assert any("Content Security Policy" in problem for problem in browser.problems)

@@ -23,11 +23,12 @@ from vramcast.records import Prediction
 from vramcast.report.page.bench import MOST_POINTS, of_runs, thinned
 from vramcast.report.page.html import as_html
 from vramcast.report.page.laws import expression
+from vramcast.report.page.loading import load
 from vramcast.report.page.making import make_report
 from vramcast.report.page.markdown import as_markdown
 from vramcast.report.page.prediction import of_prediction
 from vramcast.report.page.sections import Calculator, Chart, Meter, Report
-from vramcast.report.page.terminal import show_report
+from vramcast.report.page.terminal import blocks, show_report
 from vramcast.text import markdown_cell, printable
 
 MOST_BYTES = 3 << 20
@@ -203,6 +204,13 @@ def test_the_histogram_counts_every_row_once() -> None:
     assert sum(counts) == 96 and counts[0] == 93
 
 
+def test_the_table_that_accuracy_wrote_is_the_same_report(tmp_path: Path) -> None:
+    from_rows = make_report(PAGES["accuracy"])
+    (one,) = load(PAGES["accuracy"][0])
+    put(tmp_path / "accuracy.json", one.record.to_dict())
+    assert make_report([tmp_path]).sections == from_rows.sections
+
+
 @pytest.mark.parametrize("name", ["prediction.json", "h200-measurement.json", "max-batch.json", "plan.json", "curve.json", "tune.json"])
 def test_a_hostile_name_stays_text(tmp_path: Path, name: str) -> None:
     report = make_report([put(tmp_path / "hostile.json", {**record(name), "workload": HOSTILE})])
@@ -222,6 +230,15 @@ def test_the_terminals_width_and_wish_for_no_colour_are_respected(width: int, co
     plain = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).splitlines()
     assert max(map(len, plain)) <= width
     assert ("\x1b[32m" in file.getvalue() or "\x1b[1;32m" in file.getvalue()) == colour
+
+
+def test_a_line_of_blocks_keeps_its_peak_and_fits() -> None:
+    values = [1.0] * 500 + [9.0] + [2.0] * 500
+    line = blocks(values, 40)
+    assert len(line) == 40 and line.count("█") == 1 and line[0] < line[-1]
+    assert blocks([3.0, 3.0], 40) == "▁▁"
+    assert blocks([5.0, 5.1], 40) == "▁█"
+    assert blocks([5.0, 10.0], 40, (0, 10)) == "▅█"
 
 
 def test_no_torch_is_imported_for_a_report() -> None:

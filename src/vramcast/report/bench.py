@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -11,18 +11,18 @@ from rich.text import Text
 
 from vramcast.benching.compare import Comparison, Difference, ModelResult, by_model, summary_of
 from vramcast.benching.records import TrainedRun, tokens_note
-from vramcast.report.curves import curves
+from vramcast.report.curves import WIDTH, curves
 from vramcast.text import printable
 from vramcast.units import format_bytes, format_count, format_seconds
 
 
 def show_runs(runs: Sequence[TrainedRun], console: Console) -> None:
     protocol, data = runs[0].trial.protocol, runs[0].trial.data
-    names = ("seed", protocol.metric, "parameters", "steps", "tokens", "tok/s", "memory", "time", "waited")
-    table = _table(f"Trained under {protocol.name} on {data.name}", "model", names)
+    columns = _columns(runs)
+    table = _table(f"Trained under {protocol.name} on {data.name}", "model", list(columns))
     for group in by_model(runs):
         for run in group:
-            table.add_row(Text(printable(run.trial.label)), *_run_cells(run))
+            table.add_row(Text(printable(run.trial.label)), *(cell(run) for cell in columns.values()))
         ended = [run for run in group if run.outcome == "ok"]
         if len(ended) > 1:
             table.add_row(*_over_seeds(ended))
@@ -38,7 +38,26 @@ def show_runs(runs: Sequence[TrainedRun], console: Console) -> None:
         console.print(Text(f"note: {note}", style="yellow"))
     kinds = sorted({run.memory_kind for run in runs if run.memory_kind})
     console.print(Text(f"memory: the peak ({'; '.join(kinds)}); waited: the share of the time in which a step waited for data", style="bright_black"))
-    console.print(Text(f"protocol {protocol.hash[:12]}, data {data.hash[:24]}, measured", style="bright_black"))
+    same = [f"seed {runs[0].trial.seed}"] if "seed" not in columns else []
+    same += [f"{format_count(runs[0].tokens)} tokens each"] if "tokens" not in columns else []
+    console.print(Text(", ".join([*same, f"protocol {protocol.hash[:12]}, data {data.hash[:24]}, measured"]), style="bright_black"))
+
+
+def _columns(runs: Sequence[TrainedRun]) -> dict[str, Callable[[TrainedRun], str]]:
+    """What is the same for all is said below the table: a terminal has 80 columns."""
+    columns: dict[str, Callable[[TrainedRun], str]] = {
+        "seed": lambda run: str(run.trial.seed),
+        runs[0].trial.protocol.metric: lambda run: _loss(run.last_loss),
+        "params": lambda run: _count(run.parameters),
+        "steps": lambda run: str(len(run.losses)),
+        "tokens": lambda run: format_count(run.tokens),
+        "tok/s": lambda run: _rate(run.tokens_per_second),
+        "memory": lambda run: _size(run.peak_memory_bytes),
+        "time": lambda run: format_seconds(run.training_seconds),
+        "waited": lambda run: f"{run.data_wait_fraction:.1%}",
+    }
+    constant = [name for name in ("seed", "tokens") if len({columns[name](run) for run in runs}) == 1]
+    return {name: cell for name, cell in columns.items() if name not in constant}
 
 
 def _over_seeds(runs: Sequence[TrainedRun]) -> list[Text]:
@@ -52,36 +71,29 @@ def _show_curves(runs: Sequence[TrainedRun], console: Console) -> None:
     """How the losses fell, on one scale."""
     if not runs:
         return
-    by_step, scale = curves(runs, "step")
-    by_time, _ = curves(runs, "time")
+    names = [printable(f"{run.trial.label}, seed {run.trial.seed}" if len(runs) > len(by_model(runs)) else run.trial.label) for run in runs]
+    width = max(8, min(WIDTH, (console.width - max(map(len, names))) // 2 - 2))
+    by_step, scale = curves(runs, "step", width)
+    by_time, _ = curves(runs, "time", width)
     table = Table(box=None, pad_edge=False, title=Text(f"Loss, {scale}"), title_justify="left")
-    ends = (f"by step, to {max(len(run.losses) for run in runs)}", f"by time, to {format_seconds(max(run.training_seconds for run in runs))}")
-    for name in ("model", "seed", *ends):
-        table.add_column(name, justify="right" if name == "seed" else "left", overflow="fold" if name == "model" else "ellipsis")
-    for run, *lines in zip(runs, by_step, by_time, strict=True):
-        table.add_row(Text(printable(run.trial.label)), str(run.trial.seed), *lines)
+    table.add_column("model", overflow="fold")
+    table.add_column(f"by step, to {max(len(run.losses) for run in runs)}")
+    table.add_column(f"by time, to {format_seconds(max(run.training_seconds for run in runs))}")
+    for name, *lines in zip(names, by_step, by_time, strict=True):
+        table.add_row(Text(name), *lines)
     console.print(table)
 
 
-def _run_cells(run: TrainedRun) -> list[str]:
-    return [
-        str(run.trial.seed),
-        _loss(run.last_loss),
-        _count(run.parameters),
-        str(len(run.losses)),
-        format_count(run.tokens),
-        _rate(run.tokens_per_second),
-        _size(run.peak_memory_bytes),
-        format_seconds(run.training_seconds),
-        f"{run.data_wait_fraction:.1%}",
-    ]
-
-
 def show_comparison(found: Comparison, console: Console) -> None:
-    names = ("seeds", found.metric, "±", "parameters", "tokens", "tok/s", "memory", "time")
+    names = ["seeds", found.metric, "±", "params", "tokens", "tok/s", "memory", "time"]
+    rows = [_model_cells(model) for model in found.models]
+    tokens = names.index("tokens")
+    if len({row[tokens] for row in rows}) == 1:  # a terminal has 80 columns
+        for cells in (names, *rows):
+            del cells[tokens]
     table = _table(f"{found.metric} under {found.protocol}, best first", "model", names)
-    for model in found.models:
-        table.add_row(Text(printable(model.model)), *_model_cells(model))
+    for model, row in zip(found.models, rows, strict=True):
+        table.add_row(Text(printable(model.model)), *row)
     console.print(table)
     best = found.models[0].model
     for difference in found.differences:

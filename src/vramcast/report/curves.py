@@ -24,18 +24,21 @@ def pieces(run: TrainedRun, by: str, until: float, width: int = WIDTH) -> list[f
 
 
 def curves(runs: Sequence[TrainedRun], by: str, width: int = WIDTH) -> tuple[list[str], str]:
-    """A line for every run, all on one scale, and the scale in words. By logarithm: what is gained late counts too."""
+    """A line for every run, all on one scale, and the scale in words.
+
+    By logarithm, and the first eighth may be above the scale: what is gained late counts too.
+    """
     ends = [sum(run.step_seconds) if by == "time" else float(len(run.losses)) for run in runs]
     until = max(ends, default=0.0)
     if until <= 0:
         return ["" for _ in runs], ""
     means = [pieces(run, by, until, width) for run in runs]
-    known = [math.log(value) for line in means for value in line if value is not None and value > 0]
-    if not known:
+    later = [value for line in means for value in line[width // 8 :] if value is not None and value > 0]
+    if not later:
         return ["" for _ in runs], ""
-    low, high = min(known), max(known)
+    low, high = math.log(min(later)), math.log(max(later))
     lines = ["".join(_bar(value, low, high) for value in _filled(line)) for line in means]
-    return lines, f"{math.exp(high):.2f} to {math.exp(low):.2f}"
+    return lines, f"{max(later):.2f} or more to {min(later):.2f}"
 
 
 def _filled(values: Sequence[float | None]) -> list[float | None]:
@@ -51,4 +54,4 @@ def _bar(value: float | None, low: float, high: float) -> str:
     if value is None or value <= 0:
         return " "
     height = (math.log(value) - low) / (high - low) if high > low else 0.0
-    return BARS[min(len(BARS) - 1, int(height * len(BARS)))]
+    return BARS[max(0, min(len(BARS) - 1, int(height * len(BARS))))]

@@ -40,7 +40,7 @@ def as_html(report: Report) -> str:
         f"<style>{_asset('page.css')}</style></head><body>",
         f'<header><p class="by">vramcast report</p><h1>{_text(report.title)}</h1></header>',
         *_contents(report),
-        "<main>",
+        "<main><noscript>The charts and sliders need JavaScript; the tables are whole without it.</noscript>",
         *(line for number, section in enumerate(report.sections) for line in _section(section, report.title, number, numbers)),
         "</main>",
         f"<footer>Made by vramcast {__version__} from {_text(', '.join(report.sources))}. GiB = 2<sup>30</sup> bytes. ",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from vramcast.report.measured import sparkline
-from vramcast.report.page.sections import Calculator, Chart, Figure, Meter, Report, Section, Table
+from vramcast.report.measured import BLOCKS
+from vramcast.report.page.sections import Calculator, Chart, Figure, Meter, Report, Section, Table, View
 from vramcast.report.terminal import COLOURS
 from vramcast.report.verdicts import STYLES
 from vramcast.text import printable
@@ -22,7 +22,9 @@ NARROWEST = 12
 
 def show_report(report: Report, console: Console) -> None:
     for section in report.sections:
-        console.print(Panel(Group(*_head(section)), title=_plain(section.title.splitlines()[0]), title_align="left"))
+        head = list(_head(section))
+        title = _plain(" ".join(section.title.split()))
+        console.print(Panel(Group(*head), title=title, title_align="left") if head else Text.assemble(title, style="bold"))
         for figure in section.figures:
             console.print(_figure(figure, console.width))
         for table in section.tables:
@@ -66,15 +68,35 @@ def _meter(meter: Meter, width: int) -> RenderableType:
 
 
 def _chart(chart: Chart, width: int) -> RenderableType:
-    """Of the first view, what changes along x, a line each."""
+    """Of the first view: what changes along x as lines of blocks, bars as bars."""
     view = chart.views[0]
     lines = [layer for layer in view.layers if layer.kind in ("line", "step") and len(layer.points) > 2][:MOST_LINES]
     table = RichTable(box=None, pad_edge=False, show_header=False)
     table.add_column(overflow="fold", max_width=max(NARROWEST, width // 3))
     table.add_column(no_wrap=True, overflow="crop")
+    room = max(NARROWEST, width - width // 3 - 2)
+    # amounts of memory are compared with each other, and with nothing
+    ends = (0, max(point[1] for layer in lines for point in layer.points)) if lines and view.y.unit == "bytes" else None
     for layer in lines:
-        table.add_row(_plain(layer.name), Text(sparkline([point[1] for point in layer.points]), style="green"))
-    return Group(_plain(chart.title, "bold"), *([table] if lines else []), _plain(chart.caption + "\n", "bright_black"))
+        table.add_row(_plain(layer.name), Text(blocks([point[1] for point in layer.points], room, ends), style="green"))
+    for label, bar in _bars(view, room):
+        table.add_row(_plain(label), Text(bar, style="green"))
+    return Group(_plain(chart.title, "bold"), *([table] if table.rows else []), _plain(chart.caption + "\n", "bright_black"))
+
+
+def blocks(values: Sequence[float], width: int, ends: tuple[float, float] | None = None) -> str:
+    """The largest of every stretch, so that no peak is lost; between these ends, or its own."""
+    columns = min(width, len(values))
+    highs = [max(values[i * len(values) // columns : (i + 1) * len(values) // columns]) for i in range(columns)]
+    low, high = ends or (min(highs), max(highs))
+    return "".join(BLOCKS[round((len(BLOCKS) - 1) * (value - low) / (high - low))] if high > low else BLOCKS[0] for value in highs)
+
+
+def _bars(view: View, room: int) -> list[tuple[str, str]]:
+    """Those that begin at zero; what lies between two others is told by its table."""
+    points = sorted((point for layer in view.layers if layer.kind == "bar" for point in layer.points), key=lambda point: point[3])
+    most = max((abs(end) for _, _, end, _ in points), default=0) or 1
+    return [(str(label), ("█" if end >= 0 else "░") * round(room * abs(end) / most)) for label, begin, end, _ in points if begin == 0]
 
 
 def _table(table: Table) -> RichTable:
