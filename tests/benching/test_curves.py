@@ -34,9 +34,14 @@ def test_all_lines_are_on_one_scale_and_a_faster_model_ends_earlier(run: MakeRun
     losses = [8.0, 4.0, 2.0, 1.0]
     fast, slow = run(losses, 1.0), run(losses, 2.0)
     (by_step, _), scale = curves([fast, slow], "step", width=4)
-    assert (by_step, scale) == ("█▆▃▁", "8.00 to 1.00")  # by logarithm: every halving is the same
+    assert (by_step, scale) == ("█▆▃▁", "8.00 or more to 1.00")  # by logarithm: every halving is the same
     by_time, _ = curves([fast, slow], "time", width=8)
     assert by_time == ["█▆▃▁    ", "██▆▆▃▃▁▁"]
+
+
+def test_what_falls_at_the_very_start_does_not_flatten_the_rest(run: MakeRun) -> None:
+    (line,), scale = curves([run([99.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0])], "step", width=8)
+    assert (line, scale) == ("████▁▁▁▁", "2.00 or more to 1.00")
 
 
 def test_runs_without_losses_have_no_line(run: MakeRun) -> None:
