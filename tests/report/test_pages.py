@@ -294,7 +294,7 @@ def test_a_record_that_contradicts_itself_is_one_message(tmp_path: Path, name: s
 
 
 def test_many_long_runs_still_make_a_small_page() -> None:
-    num_steps = 1500
+    num_steps = 600
     steps = {"losses": [1.2345678901] * num_steps, "step_seconds": [0.123456789] * num_steps, "step_memory_bytes": [1] * num_steps}
     run = TrainedRun.from_dict({**record("bench/small/result.json"), **steps})
     runs = [replace(run, trial=replace(run.trial, seed=seed)) for seed in range(100)]
