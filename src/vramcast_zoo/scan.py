@@ -1,7 +1,8 @@
 """Mamba-2's convolution and scan as operators, like those of fused.py: one call each, with fake kernels that say what they allocate.
 
 `mixed` is [batch, time, heads · P + 2N]: x, B and C side by side. An operator that reads and writes them together needs no copies to take
-them apart and to put their gradients together. kernels_ssd.py has the equations; here they are in plain torch, which runs where Triton does not.
+them apart and to put their gradients together. kernels_ssd.py has the equations; here they are in plain torch, for where there is no
+Triton.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def ssd_backward(
 
 
 class _Chunks:
-    """A scan's arguments with time cut into chunks, and what both passes need of each. Moments past the end have dt = 0: nothing happens."""
+    """A scan's arguments with time cut into chunks, and what both passes need of each. Past the end dt is 0, and nothing happens."""
 
     def __init__(self, mixed: Tensor, dt: Tensor, a: Tensor, state: int) -> None:
         self.length, heads = mixed.shape[1], len(a)
@@ -196,8 +197,14 @@ def _ssd_gradients_like(
     (batch, length, width), heads = mixed.shape, len(a)
     chunks = -(-length // CHUNK)
     kept = (batch, heads, chunks, state, (width - 2 * state) // heads)
-    a_parts, skip_parts = a.new_empty(batch, chunks, heads), a.new_empty(batch, heads)
-    return mixed.new_empty(mixed.shape), dt.new_empty(dt.shape), a_parts, skip_parts, mixed.new_empty(kept), mixed.new_empty(kept)
+    return (  # in this order: a simulator takes them to be allocated as they are returned
+        mixed.new_empty(mixed.shape),
+        dt.new_empty(dt.shape),
+        a.new_empty(batch, chunks, heads),
+        a.new_empty(batch, heads),
+        mixed.new_empty(kept),
+        mixed.new_empty(kept),
+    )
 
 
 ssd.register_fake(_ssd_like)
