@@ -1,4 +1,4 @@
-"""Every optimisation that `vramcast tune` tries, cheap ones first: compiling takes a minute, the others a few seconds."""
+"""Every optimisation that `vramcast tune` tries, what helps most often first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _attention(kernel: str, what: str) -> Entry:
 
 
 CATALOGUE: tuple[Entry, ...] = (
-    # ------------------------------------------------------------------------------------------------ precision
+    # ---------------------------------------------------------------------------------------------------------- what helps most often
     Entry(
         name="amp-bf16",
         what="autocast in bfloat16, weights stay float32",
@@ -34,7 +34,6 @@ CATALOGUE: tuple[Entry, ...] = (
         changes=(switch(tf32=True),),
         loss_tolerance=ROUNDED,
     ),
-    # ------------------------------------------------------------------------------------------------ attention, recurrence
     Entry(
         name="sdpa",
         what="F.scaled_dot_product_attention in place of products and softmax written out",
@@ -49,7 +48,6 @@ CATALOGUE: tuple[Entry, ...] = (
         needs=("cuda", "triton", "compiler"),
         start_seconds=10.0,
     ),
-    # ------------------------------------------------------------------------------------------------ what is kept, and how it is updated
     Entry(
         name="checkpointing-off",
         what="activations are kept, not computed again",
@@ -68,7 +66,6 @@ CATALOGUE: tuple[Entry, ...] = (
         what="AdamW on all weights at once",
         changes=(knobs(optimizer="adamw"), knobs(foreach=True)),
     ),
-    # ------------------------------------------------------------------------------------------------ sizes
     Entry(
         name="batch-size",
         what="a larger batch, judged by throughput",
@@ -77,7 +74,6 @@ CATALOGUE: tuple[Entry, ...] = (
         more_memory=True,
         caution="a larger batch is fewer updates for the same data: the learning rate may need to change",
     ),
-    # ------------------------------------------------------------------------------------------------ precision, further
     Entry(
         name="bf16",
         what="weights, gradients and optimizer state in bfloat16",
@@ -93,7 +89,38 @@ CATALOGUE: tuple[Entry, ...] = (
         loss_tolerance=ROUNDED,
         changes=(knobs(precision="amp-fp16"), knobs(autocast="fp16")),
     ),
-    # ------------------------------------------------------------------------------------------------ switches of the process
+    Entry(
+        name="cuda-graphs",
+        warmup_steps=3,
+        what="the whole step as one CUDA graph",
+        changes=(knobs(cuda_graphs=True),),
+        needs=("cuda",),
+        start_seconds=5.0,
+        loss_tolerance=SAME,
+    ),
+    # --------------------------------------------------------------------------------------------------------- compiled, or in 8 bits
+    Entry(
+        name="compile",
+        warmup_steps=1,
+        what="torch.compile",
+        changes=(knobs(compile=True),),
+        needs=("triton", "compiler"),
+        start_seconds=COMPILE_SECONDS,
+        loss_tolerance=ROUNDED,
+    ),
+    Entry(
+        name="amp-fp8",
+        what="as amp-bf16, with products inside the blocks in 8 bits",
+        capability=ADA,
+        changes=(knobs(precision="amp-fp8"),),
+        loss_tolerance=COARSE,
+        caution=FEW_STEPS,
+    ),
+    # ----------------------------------------------------------------------------------------------------- which kernel for attention
+    _attention("flash", "FlashAttention alone"),
+    _attention("cudnn", "cuDNN's attention alone"),
+    _attention("efficient", "the memory-efficient attention alone"),
+    # -------------------------------------------------------------------------------------------------------- switches of the process
     Entry(
         name="cudnn-benchmark",
         what="cuDNN tries its convolutions (torch.backends.cudnn.benchmark)",
@@ -108,10 +135,7 @@ CATALOGUE: tuple[Entry, ...] = (
         needs=("cuda",),
         changes=(Change(allocator="expandable_segments:True"),),
     ),
-    _attention("flash", "FlashAttention alone"),
-    _attention("cudnn", "cuDNN's attention alone"),
-    _attention("efficient", "the memory-efficient attention alone"),
-    # ------------------------------------------------------------------------------------------------ less memory
+    # ------------------------------------------------------------------------------ less memory, which pays where a larger batch pays
     Entry(
         name="checkpointing-every-2nd",
         what="every second block is computed again, not kept",
@@ -154,7 +178,7 @@ CATALOGUE: tuple[Entry, ...] = (
         caution=FEW_STEPS,
         start_seconds=COMPILE_SECONDS,
     ),
-    # ------------------------------------------------------------------------------------------------ data and layout
+    # ---------------------------------------------------------------------------------------------------------------- data and layout
     Entry(
         name="channels-last",
         what="convolutions with channels last",
@@ -164,7 +188,7 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry(name="contiguous", what="tensors made contiguous before use", changes=(knobs(contiguous=True),)),
     Entry(name="loader-workers", what="four processes load data", changes=(knobs(num_workers=4),)),
     Entry(name="pin-memory", what="batches in pinned memory", changes=(knobs(pin_memory=True),), needs=("cuda",)),
-    # ------------------------------------------------------------------------------------------------ another model, other inputs
+    # ---------------------------------------------------------------------------------------------------- another model, other inputs
     Entry(
         name="seq-len",
         what="half the sequence length, judged by throughput",
@@ -181,33 +205,7 @@ CATALOGUE: tuple[Entry, ...] = (
         changes_training=True,
         caution=FEW_STEPS,
     ),
-    # ------------------------------------------------------------------------------------------------ what takes long to start
-    Entry(
-        name="cuda-graphs",
-        warmup_steps=3,
-        what="the whole step as one CUDA graph",
-        changes=(knobs(cuda_graphs=True),),
-        needs=("cuda",),
-        start_seconds=5.0,
-        loss_tolerance=SAME,
-    ),
-    Entry(
-        name="compile",
-        warmup_steps=1,
-        what="torch.compile",
-        changes=(knobs(compile=True),),
-        needs=("triton", "compiler"),
-        start_seconds=COMPILE_SECONDS,
-        loss_tolerance=ROUNDED,
-    ),
-    Entry(
-        name="amp-fp8",
-        what="as amp-bf16, with products inside the blocks in 8 bits",
-        capability=ADA,
-        changes=(knobs(precision="amp-fp8"),),
-        loss_tolerance=COARSE,
-        caution=FEW_STEPS,
-    ),
+    # ---------------------------------------------------------------------------------------------------------- other ways to compile
     Entry(
         name="compile-static",
         warmup_steps=1,

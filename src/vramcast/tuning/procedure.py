@@ -20,10 +20,11 @@ from vramcast.tuning.entry import Change, Entry, unmet
 from vramcast.tuning.inspection import Offer
 from vramcast.tuning.judging import Judgement, Limits, Speedup, compare, verdict
 from vramcast.tuning.laboratory import BudgetSpent, Laboratory
-from vramcast.tuning.rows import Row, already, another_round, first_round
+from vramcast.tuning.rows import Row, already, promising, untried
 from vramcast.units import format_bytes
 
-ALONE_SHARE = 0.5  # of the budget: then what has won so far is put together
+ALONE_SHARE = 0.4  # of the budget: then what has won so far is put together
+START_FACTOR = 1.5  # what is compiled twice is found in a cache the second time
 MOST_ROUNDS = 3
 SLOW_TO_PREDICT = 0.05  # of the time left
 NOT_TRIED = "the time for the tune was spent before it was begun"
@@ -143,15 +144,27 @@ class Tuner:
         self._is_alone = False
         usable = [row for row in rows if not row.refusal]
         quick, slow = [[row for row in usable if row.is_slow_to_start is slow] for slow in (False, True)]
-        queue = first_round(quick)
-        for _ in range(MOST_ROUNDS):
+        self._rounds(quick, usable)
+        rest = untried(quick)
+        if slow and self._is_tight(len(rest), slow[0]):
+            self._round(slow[:1], usable)
+        self._round(rest, usable)
+        self._rounds(quick, usable)
+        self._round(slow, usable)
+        return [*rows, *(row for row in usable if row not in rows)]
+
+    def _rounds(self, quick: Sequence[Row], usable: list[Row]) -> None:
+        for index in range(MOST_ROUNDS):
             before = self._stacked()
+            queue = [row for row in promising(quick, self._stack) if not (index and row.entry.size and self._is_slow_to_predict())]
             self._round(queue, usable)
             if self._stacked() == before:
-                break
-            queue = [row for row in another_round(quick, self._stack) if not row.entry.size or not self._is_slow_to_predict()]
-        self._round(first_round(slow), usable)
-        return [*rows, *(row for row in usable if row not in rows)]
+                return
+
+    def _is_tight(self, num_others: int, row: Row) -> bool:
+        """Whether the others would leave no time for what takes long to start, and often helps most."""
+        one = max(run.seconds for run in self._runs[self._stacked().key])
+        return self.laboratory.seconds_left() - self._reserve() < (2 * num_others + 3) * one + START_FACTOR * row.entry.start_seconds
 
     def _round(self, queue: Sequence[Row], usable: list[Row]) -> None:
         for index, row in enumerate(queue):
@@ -179,13 +192,15 @@ class Tuner:
     def _try_on_top(self, row: Row, before: Configuration) -> bool:
         """`before` is without any of its sizes: what they bring is told against that."""
         now = self._stacked()
-        if not self._stack and row.alone is not None:  # on top of nothing: that was measured
-            row.on_top = row.alone if row.alone.is_gain else None
+        if not self._stack and row.alone is not None and row.alone.verdict != "not tried":  # on top of nothing: that was measured
+            judged = row.alone
         else:
-            row.on_top = self._contest(now, row)
-            self._said(row, row.on_top)
+            judged = self._contest(now, row)
+            self._said(row, judged)
+            if judged.verdict != "not tried" or row.on_top is None:
+                row.on_top = judged
         row.against = now.key
-        if row.on_top is None or not row.on_top.is_gain:
+        if not judged.is_gain:
             return False
         self._accept(row)
         row.on_top = verdict(self._good(before), self._good(self._stacked()), row.entry, self.limits)
@@ -266,7 +281,7 @@ class Tuner:
     def _affordable(self, without: Configuration, row: Row) -> bool:
         """Whether three runs, and the closing ones of the whole tune, fit into the time left."""
         one = max((run.seconds for run in self._runs[without.key]), default=0.0)
-        return self.laboratory.seconds_left() - self._reserve() > 3 * one + 2 * row.entry.start_seconds
+        return self.laboratory.seconds_left() - self._reserve() > 3 * one + START_FACTOR * row.entry.start_seconds
 
     def _reserve(self) -> float:
         """Seconds that belong to what comes later: the second half of the tune, and start and end side by side."""

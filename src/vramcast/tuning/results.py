@@ -160,6 +160,9 @@ def settle(row: Row, stack: Sequence[Row]) -> tuple[str, str, str]:
     if any(row is one for one in stack):
         judged = row.on_top or row.alone
         return "applied", judged.reason if judged else "", ""
+    chosen = next((one for one in stack if one.entry is row.entry), None)
+    if chosen is not None:
+        return "rejected", f"{chosen.name} was chosen on top of the others", ""
     if row.instead:
         return "rejected", f"{row.instead} took its place and is faster", ""
     judged = row.on_top if row.on_top and (row.on_top.verdict != "not tried" or row.alone is None) else row.alone

@@ -55,24 +55,24 @@ def already(change: Change, first: Measurement) -> str:
     return ""
 
 
-def first_round(rows: Sequence[Row]) -> list[Row]:
-    """What won alone, most first; sizes; alternatives to what won; what had no time alone; then what else may help on top."""
-    winners = sorted((row for row in rows if row.alone and row.alone.is_gain and not row.entry.size), key=lambda row: -row.last_ratio)
+def promising(rows: Sequence[Row], stack: Sequence[Row] = ()) -> list[Row]:
+    """What won alone, most first; sizes; alternatives to what won; what may help on top though it did not before."""
+    open_rows = [row for row in rows if row not in stack and not row.instead]
+    untested = [row for row in open_rows if row.on_top is None and row.alone and row.alone.is_gain and not row.entry.size]
     taken: set[str] = set()
     first: list[Row] = []
     alternatives: list[Row] = []
-    for row in winners:
+    for row in sorted(untested, key=lambda row: -row.last_ratio):
         assert row.change is not None
         (alternatives if row.change.moves & taken else first).append(row)
         taken |= row.change.moves
-    untried = [row for row in rows if not row.entry.size and (row.alone is None or row.alone.verdict == "not tried")]
-    everything = [*first, *_sized(rows), *alternatives, *untried, *_second_chances(rows)]
-    return sorted(everything, key=lambda row: row.entry.changes_training and row.last is None)  # what is hardly ever applied comes last
+    return [*first, *_sized(rows), *alternatives, *_second_chances(open_rows)]
 
 
-def another_round(rows: Sequence[Row], stack: Sequence[Row]) -> list[Row]:
-    """After something was added: what did not help before may help now."""
-    return [*_second_chances([row for row in rows if row not in stack and not row.instead]), *_sized(rows)]
+def untried(rows: Sequence[Row]) -> list[Row]:
+    """What had no time alone; what is hardly ever applied comes last."""
+    found = [row for row in rows if row.last is None or row.last.verdict == "not tried"]
+    return sorted(found, key=lambda row: row.entry.changes_training)
 
 
 def _sized(rows: Sequence[Row]) -> list[Row]:

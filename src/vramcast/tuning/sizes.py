@@ -12,6 +12,7 @@ FURTHER = 8  # times the batch, to see how memory and time grow
 FURTHEST = 64  # times the batch: two points say nothing of what is beyond
 COMFORTABLE = 0.88  # of the memory: above 0.92 a run does not count as sound
 KNEE = 0.95  # of the throughput of an endless batch
+APART = 1.2  # times the one before: nearer ones are not worth a run of their own
 UNPREDICTED = (2, 4, 8)
 
 
@@ -23,8 +24,11 @@ def batch_sizes(batch: int, here: Prediction | str, further: Prediction | str) -
     if largest <= batch:
         return []
     knee = min(largest, max(batch, knee_of(batch, here.step_seconds, further.step_seconds)))
-    wanted = [knee, math.sqrt(knee * largest), largest]
-    return sorted({size for size in (_round(min(size, largest)) for size in wanted) if size > batch})
+    found: list[int] = []
+    for size in (_round(wanted) for wanted in (knee, math.sqrt(knee * largest), largest)):
+        if size >= APART * (found[-1] if found else batch):
+            found.append(size)
+    return found
 
 
 def largest_that_fits(batch: int, here: Prediction, further: Prediction) -> float:
