@@ -11,7 +11,8 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import is_dataclass
+from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -28,8 +29,8 @@ KINDS = {Chart: "chart", Calculator: "calculator"}
 
 def as_html(report: Report) -> str:
     figures = [figure for section in report.sections for figure in section.figures if not isinstance(figure, Meter)]
-    data = json.dumps([{"kind": KINDS[type(figure)], **_finite(asdict(figure))} for figure in figures], separators=(",", ":"), allow_nan=False)
-    scripts = [_asset(name) for name in SCRIPTS]
+    data = json.dumps([{"kind": KINDS[type(figure)], **_plain(figure)} for figure in figures], separators=(",", ":"), allow_nan=False)
+    scripts = tuple(_asset(name) for name in SCRIPTS)
     numbers = iter(range(len(figures)))
     lines = [
         MARK,
@@ -54,11 +55,13 @@ def as_html(report: Report) -> str:
     return "\n".join(lines)
 
 
+@cache
 def _asset(name: str) -> str:
     return files("vramcast.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _policy(scripts: list[str]) -> str:
+@cache
+def _policy(scripts: tuple[str, ...]) -> str:
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts)
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -67,13 +70,17 @@ def _text(value: object) -> str:
     return escape(printable(str(value)))
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no nan and no infinity."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+def _plain(value: Any) -> Any:
+    """As JSON can say it; it has no nan and no infinity."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str | int):
+        return value
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return {key: _plain(item) for key, item in vars(value).items()} if is_dataclass(value) else value
 
 
 def _contents(report: Report) -> list[str]:
