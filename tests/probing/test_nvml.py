@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ def driver(*, broken: str = "", processes: list[Any] | None = None, gpus: int = 
         "nvmlDeviceGetUUID": b"GPU-1",
         "nvmlDeviceGetEccMode": [1, 1],
         "nvmlDeviceGetHandleByUUID": 0,
+        "nvmlDeviceGetCudaComputeCapability": (9, 0),
         "nvmlDeviceGetComputeRunningProcesses": processes or [],
     }
 
@@ -73,3 +75,16 @@ def test_a_process_the_driver_does_not_list_is_answered_for_with_the_whole_gpu(m
     assert nvml.used_bytes("GPU-1", 7) == (30, "process")
     assert nvml.used_bytes("GPU-1", 8) == (40, "device"), "WDDM does not say how much"
     assert nvml.used_bytes("GPU-1", 9) == (40, "device")
+
+
+def test_who_uses_a_gpu_is_told_as_far_as_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = [SimpleNamespace(pid=os.getpid(), usedGpuMemory=30), SimpleNamespace(pid=2**30, usedGpuMemory=None)]
+    monkeypatch.setitem(sys.modules, "pynvml", driver(processes=listed, gpus=1))
+    ours, gone = nvml.gpu_processes()
+    assert (ours.gpu, ours.pid, ours.used_bytes) == (0, os.getpid(), 30) and ours.name
+    assert (gone.name, gone.used_bytes) == ("", None)
+    assert nvml.capability_here() == (9, 0)
+    monkeypatch.setitem(sys.modules, "pynvml", driver(broken="nvmlDeviceGetComputeRunningProcesses", processes=listed))
+    assert {process.gpu for process in nvml.gpu_processes()} == {0}
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert nvml.gpu_processes() == [] and nvml.capability_here() is None
