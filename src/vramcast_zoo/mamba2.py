@@ -100,8 +100,9 @@ class Mamba2Layer(nn.Module):
         return self.project_out(self.norm(y * F.silu(z)))
 
     def scan_fused(self, mixed: Tensor, dt: Tensor, a: Tensor) -> Tensor:
-        weight, bias = self.conv.weight.to(mixed.dtype), self.conv.bias.to(mixed.dtype)
-        return scan.ssd(scan.causal_conv(mixed, weight, bias), dt, a, self.skip.to(a.dtype), self.state)
+        assert self.conv.bias is not None
+        convolved = scan.causal_conv(mixed, self.conv.weight.to(mixed.dtype), self.conv.bias.to(mixed.dtype))
+        return scan.ssd(convolved, dt, a, self.skip.to(a.dtype), self.state)
 
     def scan_plain(self, mixed: Tensor, dt: Tensor, a: Tensor) -> Tensor:
         mixed = F.silu(self.conv(mixed.transpose(1, 2))[..., : mixed.shape[1]]).transpose(1, 2)

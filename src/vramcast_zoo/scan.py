@@ -49,14 +49,14 @@ def causal_conv_backward(grad: Tensor, u: Tensor, weight: Tensor, bias: Tensor) 
     sigmoid = pre.sigmoid()
     g = grad * sigmoid * (1 + pre * (1 - sigmoid))
     taps = weight[:, 0].unbind(-1)
-    grad_u.copy_(sum(_shifted(g, -(TAPS - 1 - i)) * tap for i, tap in enumerate(taps)))
+    grad_u.copy_(torch.stack([_shifted(g, i + 1 - TAPS) * tap for i, tap in enumerate(taps)]).sum(0))
     parts.zero_()
     parts[: len(u)] = torch.stack([*((g * _shifted(u, TAPS - 1 - i)).sum(1) for i in range(TAPS)), g.sum(1)], 1)
     return grad_u, parts
 
 
 def _convolved(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return bias + sum(_shifted(u, TAPS - 1 - i) * tap for i, tap in enumerate(weight[:, 0].unbind(-1)))
+    return bias + torch.stack([_shifted(u, TAPS - 1 - i) * tap for i, tap in enumerate(weight[:, 0].unbind(-1))]).sum(0)
 
 
 def _shifted(u: Tensor, by: int) -> Tensor:
