@@ -212,7 +212,7 @@ def questions():
         assert torch.cuda.get_device_properties(0).total_memory > 0
         assert torch.cuda.mem_get_info()[1] > 0
         torch.cuda.reset_peak_memory_stats()
-        assert torch.cuda.memory_stats() is not None
+        assert {"allocated_bytes.all.current", "reserved_bytes.all.peak", "num_ooms"} <= torch.cuda.memory_stats().keys()
         assert torch.cuda.current_stream() is not None
         with torch.cuda.device(0), torch.cuda.stream(torch.cuda.Stream()):
             event = torch.cuda.Event(enable_timing=True)

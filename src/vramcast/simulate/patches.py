@@ -105,7 +105,7 @@ def _answers(gpu: SimulatedGpu) -> dict[str, Any]:
         "memory_reserved": allocated,
         "max_memory_allocated": peak,
         "max_memory_reserved": peak,
-        "memory_stats": lambda *_, **__: {"allocated_bytes.all.current": gpu.allocated_bytes(), "allocated_bytes.all.peak": gpu.peak_allocated_bytes(), "num_alloc_retries": 0},
+        "memory_stats_as_nested_dict": lambda *_, **__: _memory_stats(gpu),
         "memory_summary": "",
         "utilization": 0,
         "is_current_stream_capturing": False,
@@ -125,6 +125,13 @@ _NOTHING = (
     "set_rng_state_all", "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached", "reset_accumulated_memory_stats",
     "ipc_collect", "set_per_process_memory_fraction", "_lazy_call",
 )  # fmt: skip
+
+
+def _memory_stats(gpu: SimulatedGpu) -> dict[str, Any]:
+    """What torch.cuda.memory_stats makes its answer of. What is reserved comes out of the replay, after the steps: here it is what is in use."""
+    in_use = {"current": gpu.allocated_bytes(), "peak": gpu.peak_allocated_bytes(), "allocated": gpu.peak_allocated_bytes(), "freed": 0}
+    names = ("allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes")
+    return {**{name: {"all": dict(in_use)} for name in names}, "num_alloc_retries": 0, "num_ooms": 0}
 
 
 def _host_rng_state() -> Any:
