@@ -12,6 +12,7 @@ from invented import run
 from vramcast.tuning.causes import CAUSES, failed_allocation_bytes, likely_cause
 from vramcast.tuning.entry import ROUNDED, Entry
 from vramcast.tuning.judging import Limits, compare, loss_difference, verdict
+from vramcast.tuning.laboratory import steps_for
 from vramcast.units import GiB
 
 ENTRY = Entry(name="x", what="something")
@@ -145,3 +146,13 @@ def test_what_is_not_recognised_gets_no_cause() -> None:
 )
 def test_the_failed_allocation_is_read_from_the_error(error: str | None, expected: int | None) -> None:
     assert failed_allocation_bytes(error) == expected
+
+
+# ------------------------------------------------------------------------------------------------------------------ how many steps
+@pytest.mark.parametrize(("seconds", "steps"), [(0.001, 20), (0.1, 10), (0.2, 5), (0.5, 3), (10.0, 3)])
+def test_about_a_second_is_measured(seconds: float, steps: int) -> None:
+    assert steps_for(run(seconds)) == steps
+
+
+def test_a_run_that_failed_is_repeated_with_few_steps() -> None:
+    assert steps_for(run(outcome="crashed")) == 3

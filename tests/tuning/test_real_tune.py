@@ -39,7 +39,7 @@ class Ended:
 def quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machines, "look", Machine)
-        for name, value in (("MEASURED_SECONDS", 0.1), ("FEWEST_STEPS", 3), ("WARMUP_STEPS", 1)):
+        for name, value in (("MEASURED_SECONDS", 0.1), ("FIRST_STEPS", 3), ("WARMUP_STEPS", 1)):
             patch.setattr(laboratory, name, value)
         patch.setattr(inspection, "_ask", inspection.answer)  # in this process; the test of a wrong knob starts one
         yield

@@ -23,7 +23,7 @@ from vramcast.simulate.runner import simulate
 from vramcast.tuning.folder import TuneFolder
 
 WARMUP_STEPS = 2
-FEWEST_STEPS, MOST_STEPS, MEASURED_SECONDS = 5, 20, 1.0
+FIRST_STEPS, FEWEST_STEPS, MOST_STEPS, MEASURED_SECONDS = 5, 3, 20, 1.0
 RUN_SECONDS, PREDICTION_SECONDS = 300.0, 300.0
 LEAST_SECONDS = 5.0  # a run that is given less has no chance
 
@@ -68,8 +68,7 @@ class RealLaboratory:
     def __init__(self, question: Question, prober: Prober, folder: TuneFolder, budget_seconds: float | None) -> None:
         self._question, self._prober, self._folder = question, prober, folder
         self._deadline = math.inf if budget_seconds is None else time.monotonic() + budget_seconds
-        self._num_steps = FEWEST_STEPS
-        self._first: Measurement | None = None
+        self._num_steps: dict[str, int] = {}  # by configuration, from its first run
         self._prediction_seconds = 0.0
         self.listen: Callable[[str, dict[str, Any]], None] = lambda *_: None  # how far a run is
 
@@ -87,15 +86,8 @@ class RealLaboratory:
         if found is None:
             found = self._run(configuration, start_seconds, more_warmup, self.seconds_left() - reserve_seconds)
             self._folder.add_run(configuration.key, found)
-        if self._first is None:
-            self._first, self._num_steps = found, steps_for(found)
+        self._num_steps.setdefault(configuration.key, steps_for(found))
         return found
-
-    def _steps(self, configuration: Configuration) -> int:
-        """A step of another size may take far longer than the first run's."""
-        first = self._first.knobs if self._first is not None else {}
-        is_same = all(configuration.knobs.get(name, first.get(name)) == first.get(name) for name in ("batch_size", "seq_len"))
-        return self._num_steps if is_same else FEWEST_STEPS
 
     def _run(self, configuration: Configuration, start_seconds: float, more_warmup: int, left: float) -> Measurement:
         if left < LEAST_SECONDS:
@@ -111,7 +103,7 @@ class RealLaboratory:
                 allocator=configuration.allocator,
                 switches=configuration.switches,
                 warmup_steps=WARMUP_STEPS + more_warmup,
-                measure_steps=self._steps(configuration),
+                measure_steps=self._num_steps.get(configuration.key, FIRST_STEPS),
                 timeout_seconds=min(allowed, left),
             ),
             self._folder.log,
