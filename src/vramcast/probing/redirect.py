@@ -111,7 +111,11 @@ _CUDA_ANSWERS: dict[str, Any] = {
     "is_current_stream_capturing": lambda: False,
     "current_device": lambda: 0,
     "device_count": lambda: 1,
-    "memory_stats": lambda *_: {},
+    "memory_stats_as_nested_dict": lambda *_, **__: {
+        **{name: {"all": dict.fromkeys(("current", "peak", "allocated", "freed"), 0)} for name in ("allocated_bytes", "reserved_bytes")},
+        "num_alloc_retries": 0,
+        "num_ooms": 0,
+    },
     "mem_get_info": lambda *_: (_HOST_BYTES, _HOST_BYTES),
     "get_device_name": lambda *_: _PROPERTIES.name,
     "get_device_properties": lambda *_: _PROPERTIES,
