@@ -129,6 +129,8 @@ def cuda_means_cpu() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, answer in _CUDA_ANSWERS.items():
             stack.enter_context(patch.object(torch.cuda, name, answer))
+        nested_stats = _CUDA_ANSWERS["memory_stats_as_nested_dict"]
+        stack.enter_context(patch.object(torch.cuda.memory, "memory_stats_as_nested_dict", nested_stats))  # memory_stats is made of it
         for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
             stack.enter_context(patch.object(torch.cuda.nvtx, name, _answering(None)))
         stack.enter_context(patch.object(torch.Tensor, "record_stream", _answering(None)))
