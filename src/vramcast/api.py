@@ -55,7 +55,10 @@ def predict_batch_sizes(
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     **knobs: Any,
 ) -> BatchSizeCurve:
-    """Predict many batch sizes in little more time than one: a few are simulated, the others interpolated and replayed."""
+    """Predict many batch sizes in little more time than one: a few are simulated, the others interpolated and replayed.
+
+    predict_batch_sizes("train.py:build", range(4, 33, 4), memory="24GiB").
+    """
     request = make_request(workload, gpu=gpu, memory=memory, allocator=allocator, knobs=knobs, knobs_text={}, batch_sizes=batch_sizes)
     build.build()
     return curve_from(simulate(request, timeout))

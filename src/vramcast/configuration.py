@@ -35,6 +35,8 @@ SDPA_NAMES = {"flash": "flash", "efficient": "mem_efficient", "cudnn": "cudnn", 
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
+    """Knobs of a workload, torch's process-wide switches and allocator settings: what `vramcast tune` found."""
+
     knobs: dict[str, Any] = field(default_factory=dict)
     switches: Switches = field(default_factory=Switches)
     allocator: str | None = None  # as in PYTORCH_ALLOC_CONF; None leaves the environment's
@@ -83,6 +85,7 @@ def _switch_lines(switches: Switches) -> list[str]:
 
 
 def load_configuration(path: str | Path) -> Configuration:
+    """The configuration in a file that `vramcast tune` wrote. Reading it runs no code from it."""
     try:
         data = json.loads(Path(path).read_text())
     except (OSError, UnicodeDecodeError) as problem:

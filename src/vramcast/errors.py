@@ -13,6 +13,8 @@ from __future__ import annotations
 
 
 class VramcastError(Exception):
+    """Any error of vramcast: `message` says what and with which value, `advice` what to do next, `exit_code` what the command exits with."""
+
     exit_code = 1
 
     def __init__(self, message: str, advice: str = "") -> None:
@@ -25,6 +27,8 @@ class VramcastError(Exception):
 
 
 class UsageError(VramcastError):
+    """The request is wrong: a name, a size, a setting."""
+
     exit_code = 2
 
 

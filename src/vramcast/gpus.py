@@ -35,6 +35,8 @@ _RATE_NAMES = ("fp32", "tf32", "bf16", "fp16", "fp8")
 
 @dataclass(frozen=True)
 class Gpu:
+    """A GPU by name, with the numbers of its data sheet, or as they were read from one."""
+
     name: str
     full_name: str
     aliases: tuple[str, ...]

@@ -192,6 +192,8 @@ class BatchSizePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSizeCurve:
+    """Predicted memory by batch size. Nothing in it was measured."""
+
     workload: str
     gpu: str | None
     capacity_bytes: int | None

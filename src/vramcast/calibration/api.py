@@ -21,7 +21,9 @@ from vramcast.store import write_json
 def calibrate(
     kernels: Sequence[str] | None = None, *, folder: Path | None = None, progress: Callable[[int, int], None] = lambda *_: None
 ) -> tuple[Calibration, Path]:
-    """Measure and keep it; what an earlier table for the same architecture and torch knows of other kernels stays.
+    """Measure what CUDA, cuBLAS and cuDNN take on the GPU here, and keep it as a table where predictions look for it.
+
+    What an earlier table for the same architecture and torch knows of other kernels stays.
 
     `kernels` are those of a prediction (Prediction.uncalibrated_kernels); without any, common layers are measured.
     """

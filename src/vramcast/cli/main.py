@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
+from vramcast.cli.lessons import LESSONS, START
 from vramcast.cli.progress import plain_errors
 from vramcast.errors import VramcastError
 
 app = typer.Typer(
     name="vramcast",
     help="Forecast a PyTorch training run before it runs: how much GPU memory it takes, how long a step takes, and why.",
+    epilog=START,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def command(name: str, *, asks: bool = True) -> Callable[[Any], Any]:
+    """A command with what its --help teaches; without arguments it shows that help where it needs any (`asks`)."""
+    lesson = LESSONS[name]
+    return app.command(name, no_args_is_help=asks, short_help=lesson.question, epilog=lesson.epilog)
 
 
 @app.callback()
@@ -29,7 +38,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Show the versi
         raise typer.Exit
 
 
-@app.command(no_args_is_help=True)
+@command("predict")
 def predict(
     workload: Annotated[str, typer.Argument(help="file.py:function, package.module:function, or a registered name.")],
     knobs: Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value.")] = None,
@@ -51,7 +60,7 @@ def predict(
     raise typer.Exit(run(workload, knobs or [], gpu, memory, batch_sizes, allocator, timeout, as_json, trace, force))
 
 
-@app.command(no_args_is_help=True)
+@command("diff")
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A trace.json, or a folder with one.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another.")],
@@ -66,7 +75,7 @@ def diff(
     raise typer.Exit(run(a, b, as_json))
 
 
-@app.command(no_args_is_help=True)
+@command("probe")
 def probe(
     workload: Annotated[str, typer.Argument(help="file.py:function, package.module:function, or a registered name.")],
     knobs: Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value.")] = None,
@@ -91,7 +100,7 @@ def probe(
     raise typer.Exit(run(workload, knobs or [], device, memory, warmup, steps, allocator, timeout, out, force, trace, config, as_json))
 
 
-@app.command(no_args_is_help=True)
+@command("max-batch")
 def max_batch(
     workload: Annotated[str, typer.Argument(help="file.py:function, package.module:function, or a name of the zoo.")],
     knobs: Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value, without batch_size.")] = None,
@@ -116,7 +125,7 @@ def max_batch(
     raise typer.Exit(run(workload, knobs or [], gpu, memory, allocator, confirm, options, as_json))
 
 
-@app.command(no_args_is_help=True)
+@command("plan")
 def plan(
     workload: Annotated[str, typer.Argument(help="file.py:function, package.module:function, or a registered name.")],
     knobs: Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value.")] = None,
@@ -147,7 +156,7 @@ def plan(
     raise typer.Exit(run(workload, knobs or [], options, out, as_json))
 
 
-@app.command(no_args_is_help=True)
+@command("tune")
 def tune(
     workload: Annotated[str, typer.Argument(help="file.py:function, package.module:function, or a registered name.")],
     knobs: Annotated[list[str] | None, typer.Argument(help="Knobs to begin with, as key=value.")] = None,
@@ -167,10 +176,6 @@ def tune(
     Tries precision, attention, batch size, checkpointing, optimizers, torch.compile, CUDA graphs, allocator settings and more: each alone
     against the start in fresh processes, then those that helped on top of each other. Writes a log, and the configuration that came out.
 
-    Example: vramcast tune train.py:build batch_size=8 --budget 20min
-
-    Then: vramcast probe train.py:build --config runs/tune-.../final.json
-
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing helped or the start does not fit.
     """
     from vramcast.cli.tune import run
@@ -182,11 +187,9 @@ def tune(
     raise typer.Exit(run(workload, knobs or [], out, options, as_json))
 
 
-@app.command()
+@command("env", asks=False)
 def env(as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False) -> None:
     """Is this machine ready to train fast? GPU, driver, CUDA, Triton, compilers, allocator settings, and what to do about each.
-
-    Example: vramcast env
 
     Exit codes: 0 nothing is in the way, 3 something is.
     """
@@ -195,7 +198,7 @@ def env(as_json: Annotated[bool, typer.Option("--json", help="One JSON object on
     raise typer.Exit(run(as_json))
 
 
-@app.command(no_args_is_help=True)
+@command("fit")
 def fit(
     runs: Annotated[list[str], typer.Argument(help="Folders of vramcast probe, or a CSV table of runs.")],
     terms: Annotated[str | None, typer.Option(help="With commas: constant, per_sample, per_token, per_token_and_length, your own.")] = None,
@@ -213,7 +216,7 @@ def fit(
     raise typer.Exit(run(runs, terms, term or [], by, at or [], as_json))
 
 
-@app.command(no_args_is_help=True)
+@command("bench")
 def bench(
     models: Annotated[list[str], typer.Argument(help="Names of the zoo, or file.py:function; each may be followed by knobs as key=value.")],
     protocol: Annotated[str, typer.Option(help="standard, timebox, or a file.toml with your own.")] = "standard",
@@ -244,7 +247,7 @@ def bench(
     raise typer.Exit(run(models, seeds, out, options, as_json, sweep, params))
 
 
-@app.command(no_args_is_help=True)
+@command("compare")
 def compare(
     runs: Annotated[list[str], typer.Argument(help="Folders of vramcast bench, or of single trials in one.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
@@ -258,21 +261,15 @@ def compare(
     raise typer.Exit(run(runs, as_json))
 
 
-@app.command(no_args_is_help=True)
+@command("report")
 def report(
     runs: Annotated[list[str], typer.Argument(help="Run folders, or files with what a command printed with --json.")],
     form: Annotated[str | None, typer.Option("--format", help="html, md or terminal (default: by the file's ending, else html).")] = None,
-    out: Annotated[str | None, typer.Option("--out", "-o", help="The file; - is stdout (default: report.html in the run's folder).")] = None,
+    out: Annotated[str | None, typer.Option("--out", "-o", help="The file, - is stdout (default: report.html in the folder).")] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     figures: Annotated[str | None, typer.Option(help="Also write every chart into this folder, as SVG for papers.")] = None,
 ) -> None:
     """Show what other commands recorded: one page with tables and figures, made from records alone.
-
-    \b
-    vramcast predict train.py batch_size=16 --gpu rtx-4090 --json > fits.json
-    vramcast report fits.json --open                   the page: memory through the step, what is alive at the peak
-    vramcast report fits.json runs/probe-...           the same with what was measured laid over it
-    vramcast report runs/bench-... --format md         the same tables for a README or an issue
 
     It takes predict, probe, max-batch, plan, fit, tune, bench, compare and accuracy. Nothing is run again.
 
@@ -283,7 +280,7 @@ def report(
     raise typer.Exit(run(runs, form, out, show, figures))
 
 
-@app.command()
+@command("accuracy", asks=False)
 def accuracy(
     suite: Annotated[list[str] | None, typer.Option(help="open, varied, settings, hf or zoo; may be given again (default: all).")] = None,
     out: Annotated[str | None, typer.Option(help="The run's folder; what it already holds is not done again.")] = None,
@@ -303,7 +300,7 @@ def accuracy(
     raise typer.Exit(run(suite or [], out, against, row or [], peers, figure, force, as_json))
 
 
-@app.command()
+@command("calibrate", asks=False)
 def calibrate(
     workload: Annotated[str | None, typer.Argument(help="Measure the kernels of this workload (default: common layers).")] = None,
     knobs: Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value.")] = None,
@@ -319,15 +316,18 @@ def calibrate(
     raise typer.Exit(run(workload, knobs or [], out, as_json))
 
 
-@app.command()
+@command("gpus", asks=False)
 def gpus(as_json: Annotated[bool, typer.Option("--json", help="One JSON list on stdout.")] = False) -> None:
-    """List the GPUs vramcast knows."""
+    """List the GPUs vramcast knows.
+
+    Exit codes: 0 done, 2 wrong usage.
+    """
     from vramcast.cli.gpus import run
 
     run(as_json)
 
 
-@app.command()
+@command("zoo", asks=False)
 def zoo(
     family: Annotated[str | None, typer.Argument(help="Only this family: e1, e5, e10, mamba2, ...")] = None,
     sizes: Annotated[list[str] | None, typer.Argument(help="Sizes that are given, as key=value.")] = None,
@@ -337,7 +337,10 @@ def zoo(
     rank: Annotated[int | None, typer.Option(help="The same as rank=N.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")] = False,
 ) -> None:
-    """List the models that come with vramcast, or find the size that meets a budget of parameters."""
+    """List the models that come with vramcast, or find the size that meets a budget of parameters.
+
+    Exit codes: 0 done, 2 wrong usage.
+    """
     from vramcast.cli.zoo import run
 
     run(family, sizes or [], {"dim": dim, "depth": depth, "rank": rank}, params, as_json)

@@ -53,7 +53,10 @@ def tune(
     knobs_text: Mapping[str, str] | None = None,
     **knobs: Any,
 ) -> TuneResult:
-    """Find the settings that make the workload's step fastest. `out` keeps every run; called again with the same one it goes on."""
+    """Find the settings that make the workload's step fastest, by running each; log.md in `out` says of every one what came of it.
+
+    tune("train.py:build", out="runs/tune", budget="20min"). `out` keeps every run; called again with the same one it goes on.
+    """
     name = name_of(workload)
     parse_reference(name)
     entries = chosen(only)

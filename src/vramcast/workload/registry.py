@@ -24,7 +24,10 @@ _registered: dict[str, RegisteredWorkload] = {}
 
 
 def register(name: str, target: str, description: str = "") -> RegisteredWorkload:
-    """Give `module:function` a name of its own. Nothing is imported until the workload is used."""
+    """Give `module:function` a name of its own: register("my-gpt", "my_package.train:build").
+
+    Nothing is imported until the workload is used.
+    """
     module, _, function = target.partition(":")
     if not name.strip() or ":" in name:
         raise WorkloadError(f"A workload cannot be registered under the name {name!r}.", "Choose a name that is not empty and has no ':'.")
