@@ -22,6 +22,7 @@ CATALOGUE: tuple[Entry, ...] = (
     # ---------------------------------------------------------------------------------------------------------- what helps most often
     Entry(
         name="amp-bf16",
+        likely=True,
         what="autocast in bfloat16, weights stay float32",
         capability=AMPERE,
         loss_tolerance=ROUNDED,
@@ -29,6 +30,7 @@ CATALOGUE: tuple[Entry, ...] = (
     ),
     Entry(
         name="tf32",
+        likely=True,
         what="matrix products of float32 in TF32 (torch.backends.cuda.matmul.allow_tf32)",
         capability=AMPERE,
         changes=(switch(tf32=True),),
@@ -36,12 +38,14 @@ CATALOGUE: tuple[Entry, ...] = (
     ),
     Entry(
         name="sdpa",
+        likely=True,
         what="F.scaled_dot_product_attention in place of products and softmax written out",
         changes=(knobs(attention="auto"), knobs(attention="sdpa")),
         loss_tolerance=ROUNDED,
     ),
     Entry(
         name="fused-recurrence",
+        likely=True,
         what="recurrent layers in one kernel for all time steps, where the precision allows it",
         changes=(knobs(recurrence="auto"),),
         loss_tolerance=ROUNDED,
@@ -50,6 +54,7 @@ CATALOGUE: tuple[Entry, ...] = (
     ),
     Entry(
         name="checkpointing-off",
+        likely=True,
         what="activations are kept, not computed again",
         more_memory=True,
         changes=(knobs(checkpointing=False), knobs(gradient_checkpointing=False)),
@@ -57,12 +62,14 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry(
         only_from=FROM_ADAMW,
         name="optimizer-fused",
+        likely=True,
         what="AdamW in one kernel",
         changes=(knobs(optimizer="adamw-fused"), knobs(fused=True)),
     ),
     Entry(
         only_from=FROM_ADAMW,
         name="optimizer-foreach",
+        likely=True,
         what="AdamW on all weights at once",
         changes=(knobs(optimizer="adamw"), knobs(foreach=True)),
     ),
@@ -76,6 +83,7 @@ CATALOGUE: tuple[Entry, ...] = (
     ),
     Entry(
         name="bf16",
+        likely=True,
         what="weights, gradients and optimizer state in bfloat16",
         capability=AMPERE,
         loss_tolerance=ROUNDED,
@@ -84,6 +92,7 @@ CATALOGUE: tuple[Entry, ...] = (
     ),
     Entry(
         name="amp-fp16",
+        likely=True,
         what="autocast in float16 with a scaled loss",
         needs=("cuda",),
         loss_tolerance=ROUNDED,

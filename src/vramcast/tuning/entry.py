@@ -46,6 +46,7 @@ class Entry:
     only_from: Mapping[str, tuple[Any, ...]] = field(
         default_factory=dict
     )  # knob -> baseline values from which it is the same thing, faster
+    likely: bool = False  # helps so often that it is tried before a larger batch makes every run longer
     size: str | None = None  # the knob whose values are chosen when it is tried: batch_size or seq_len
     loss_tolerance: float | None = SAME  # None: its losses are of other data, and cannot be compared
     changes_training: bool = False  # another model or other inputs: applied only where it was asked for by name

@@ -20,7 +20,7 @@ from vramcast.tuning.entry import Change, Entry, unmet
 from vramcast.tuning.inspection import Offer
 from vramcast.tuning.judging import Judgement, Limits, Speedup, compare, verdict
 from vramcast.tuning.laboratory import BudgetSpent, Laboratory
-from vramcast.tuning.rows import Row, already, promising, untried
+from vramcast.tuning.rows import Row, already, promising, sized_rows, untried
 from vramcast.units import format_bytes
 
 ALONE_SHARE = 0.4  # of the budget: then what has won so far is put together
@@ -145,6 +145,9 @@ class Tuner:
         usable = [row for row in rows if not row.refusal]
         quick, slow = [[row for row in usable if row.is_slow_to_start is slow] for slow in (False, True)]
         self._rounds(quick, usable)
+        self._round([row for row in untried(quick) if row.entry.likely], usable)
+        self._round([row for row in sized_rows(rows) if not row.refusal], usable)  # from here on runs take longer
+        self._rounds(quick, usable)
         rest = untried(quick)
         if slow and self._is_tight(len(rest), slow[0]):
             self._round(slow[:1], usable)
@@ -154,16 +157,15 @@ class Tuner:
         return [*rows, *(row for row in usable if row not in rows)]
 
     def _rounds(self, quick: Sequence[Row], usable: list[Row]) -> None:
-        for index in range(MOST_ROUNDS):
+        for _ in range(MOST_ROUNDS):
             before = self._stacked()
-            queue = [row for row in promising(quick, self._stack) if not (index and row.entry.size and self._is_slow_to_predict())]
-            self._round(queue, usable)
+            self._round(promising(quick, self._stack), usable)
             if self._stacked() == before:
                 return
 
     def _is_tight(self, num_others: int, row: Row) -> bool:
         """Whether the others would leave no time for what takes long to start, and often helps most."""
-        one = max(run.seconds for run in self._runs[self._stacked().key])
+        one = self._longest(self._stacked())
         return self.laboratory.seconds_left() - self._reserve() < (2 * num_others + 3) * one + START_FACTOR * row.entry.start_seconds
 
     def _round(self, queue: Sequence[Row], usable: list[Row]) -> None:
@@ -262,7 +264,8 @@ class Tuner:
                 or "losses" in judged.reason
             ):
                 return
-        self._run(without)
+        if self.laboratory.seconds_left() - self._reserve() > self._longest(without):
+            self._run(without)
 
     def _predicted_unfit(self, row: Row, candidate: Configuration) -> Judgement | None:
         if not row.entry.more_memory or self._runs[candidate.key] or self._is_slow_to_predict():
@@ -279,16 +282,18 @@ class Tuner:
         return self.laboratory.prediction_seconds() > SLOW_TO_PREDICT * self.laboratory.seconds_left()
 
     def _affordable(self, without: Configuration, row: Row) -> bool:
-        """Whether three runs, and the closing ones of the whole tune, fit into the time left."""
-        one = max((run.seconds for run in self._runs[without.key]), default=0.0)
-        return self.laboratory.seconds_left() - self._reserve() > 3 * one + START_FACTOR * row.entry.start_seconds
+        """Whether two runs, and the closing ones of the whole tune, fit into the time left."""
+        one = self._longest(without)
+        return self.laboratory.seconds_left() - self._reserve() > 2 * one + START_FACTOR * row.entry.start_seconds
 
     def _reserve(self) -> float:
         """Seconds that belong to what comes later: the second half of the tune, and start and end side by side."""
-        ends = (self._runs[self.baseline.key], self._runs[self._stacked().key])
-        closing = sum(max((run.seconds for run in runs), default=0.0) for runs in ends)
+        closing = self._longest(self.baseline) + self._longest(self._stacked())
         later = (1 - ALONE_SHARE) * self._budget if self._is_alone and self._budget != math.inf else 0.0
         return closing + later
+
+    def _longest(self, configuration: Configuration) -> float:
+        return max((run.seconds for run in self._runs[configuration.key]), default=0.0)
 
     def _run(self, configuration: Configuration, row: Row | None = None) -> Measurement:
         involved = [*self._stack, *([row] if row is not None else [])]

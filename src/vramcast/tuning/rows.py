@@ -56,7 +56,7 @@ def already(change: Change, first: Measurement) -> str:
 
 
 def promising(rows: Sequence[Row], stack: Sequence[Row] = ()) -> list[Row]:
-    """What won alone, most first; sizes; alternatives to what won; what may help on top though it did not before."""
+    """What won alone, most first; alternatives to it; what may help on top though it did not before."""
     open_rows = [row for row in rows if row not in stack and not row.instead]
     untested = [row for row in open_rows if row.on_top is None and row.alone and row.alone.is_gain and not row.entry.size]
     taken: set[str] = set()
@@ -66,16 +66,16 @@ def promising(rows: Sequence[Row], stack: Sequence[Row] = ()) -> list[Row]:
         assert row.change is not None
         (alternatives if row.change.moves & taken else first).append(row)
         taken |= row.change.moves
-    return [*first, *_sized(rows), *alternatives, *_second_chances(open_rows)]
+    return [*first, *alternatives, *_second_chances(open_rows)]
 
 
 def untried(rows: Sequence[Row]) -> list[Row]:
     """What had no time alone; what is hardly ever applied comes last."""
-    found = [row for row in rows if row.last is None or row.last.verdict == "not tried"]
+    found = [row for row in rows if not row.entry.size and (row.last is None or row.last.verdict == "not tried")]
     return sorted(found, key=lambda row: row.entry.changes_training)
 
 
-def _sized(rows: Sequence[Row]) -> list[Row]:
+def sized_rows(rows: Sequence[Row]) -> list[Row]:
     """The rows of entries whose sizes are chosen anew, one for each entry."""
     found = {row.entry.name: row for row in reversed(rows) if row.entry.size}
     return [row for row in found.values() if not row.entry.changes_training or row.alone is None or row.alone.is_gain]
