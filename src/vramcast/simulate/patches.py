@@ -209,17 +209,21 @@ def _patch_graphs(gpu: SimulatedGpu, put: Callable[[Any, str, Any], None]) -> No
     """What a graph captures is simulated as if it were run; what it repeats takes no further memory."""
     import torch
 
-    def noted(result: Callable[..., Any]) -> Callable[..., Any]:
-        def answer(*arguments: Any, **options: Any) -> Any:
-            gpu.note("CUDA graphs are not modelled: the step was simulated as eager code; a graph keeps memory of its own and takes more")
-            return result(*arguments, **options)
+    def note() -> None:
+        gpu.note("CUDA graphs are not modelled: the step was simulated as eager code; a graph keeps memory of its own and takes more")
 
-        return answer
+    class Graph(_Graph):  # a class, as in torch: transformers has `torch.cuda.CUDAGraph | None` in a signature
+        def __init__(self, *_: Any, **__: Any) -> None:
+            note()
 
-    put(torch.cuda, "CUDAGraph", noted(_Graph))
-    put(torch.cuda, "graph", noted(_Graph))
+    def make_graphed_callables(callables: Any, *_: Any, **__: Any) -> Any:
+        note()
+        return callables
+
+    put(torch.cuda, "CUDAGraph", Graph)
+    put(torch.cuda, "graph", Graph)
     put(torch.cuda, "graph_pool_handle", lambda: (0, 0))
-    put(torch.cuda, "make_graphed_callables", noted(lambda callables, *_, **__: callables))
+    put(torch.cuda, "make_graphed_callables", make_graphed_callables)
 
 
 class _LazyDynamo(types.ModuleType):
