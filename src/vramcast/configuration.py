@@ -20,6 +20,7 @@ from typing import Any
 from vramcast.errors import UsageError
 from vramcast.probing.trial import Switches
 from vramcast.store import write_json
+from vramcast.workload import parse_reference
 
 VERSION = 1
 KIND = "vramcast configuration"
@@ -71,10 +72,15 @@ class Configuration:
 
     def python_lines(self, workload: str) -> list[str]:
         """To paste into a script."""
-        name = workload.rpartition(":")[2].replace("-", "_").replace(".", "_")
+        reference = parse_reference(workload)
+        module = reference.path.stem if reference.path is not None else reference.module
         knobs = ", ".join(f"{key}={value!r}" for key, value in self.knobs.items())
-        allocator = [f'os.environ["PYTORCH_ALLOC_CONF"] = {self.allocator!r}  # before torch is imported'] if self.allocator else []
-        return [*(["import os", *allocator] if allocator else []), "import torch", *_switch_lines(self.switches), f"step = {name}({knobs})"]
+        first = (
+            ["import os", f'os.environ["PYTORCH_ALLOC_CONF"] = {self.allocator!r}  # before torch is imported'] if self.allocator else []
+        )
+        switches = _switch_lines(self.switches)
+        torch = ["import torch"] if switches else []
+        return [*first, *torch, f"from {module} import {reference.function}", *switches, f"step = {reference.function}({knobs})"]
 
 
 def _switch_lines(switches: Switches) -> list[str]:

@@ -91,8 +91,10 @@ def test_a_change_leaves_what_it_does_not_name() -> None:
 
 
 def test_the_lines_to_paste_are_python_and_name_everything() -> None:
-    lines = FINAL.python_lines("zoo.gpt2-124m")
+    lines = FINAL.python_lines("gpt2-124m")
     compile("\n".join(lines), "pasted", "exec")
+    assert lines.index("import torch") < lines.index("from vramcast_zoo.names import gpt2_124m")
+    assert Configuration(knobs={"a": 1}).python_lines(f"{__file__}:build") == ["from test_catalogue import build", "step = build(a=1)"]
     text = "\n".join(lines)
     for words in ("allow_tf32 = True", "enable_flash_sdp(True)", "enable_math_sdp(False)", "expandable_segments", "batch_size=32"):
         assert words in text

@@ -82,7 +82,7 @@ def offer(entries: tuple[Entry, ...]) -> Offer:
 
 
 def whole(laboratory: InventedLaboratory, entries: tuple[Entry, ...] = ENTRIES, **more: Any) -> TuneResult:
-    options = {"workload": "w", "device": "cuda", "gpu": "h200", "limits": Limits(), "target_steps": 86_400, **more}
+    options = {"workload": "gpt2-124m", "device": "cuda", "gpu": "h200", "limits": Limits(), "target_steps": 86_400, **more}
     return tune_with(laboratory, entries, offer(entries), Configuration(), MACHINE, **options)
 
 
@@ -167,7 +167,7 @@ def test_the_log_has_every_row_and_the_numbers(tuned: tuple[TuneResult, Invented
         assert f"| {name} |" in text
     for words in ("## Applied", "## Tested and rejected", "## Failed", "## Not applicable", "times as fast", "mind the range", "0.10 days"):
         assert words in text
-    assert "step = w(" in text
+    assert "step = gpt2_124m(" in text
     assert TuneResult.from_json(tuned[0].to_json()) == tuned[0]
 
 
@@ -181,7 +181,7 @@ def test_the_command_shows_it_and_its_exit_code_says_whether_something_helped(
     monkeypatch.setattr("vramcast.cli.tune.tune", invented)
     shown = CliRunner().invoke(app, ["tune", "w", "--out", str(tmp_path / "x")], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
-    for words in ("times as fast by step time", "Tested and rejected", "likely cause", "What would help next", "step = w(", "days"):
+    for words in ("times as fast by step time", "Tested and rejected", "likely cause", "What would help next", "step = gpt2_124m(", "days"):
         assert words in shown.stdout
     assert "amp" in shown.stderr and "applied: 2x" in shown.stderr and "final.json" in shown.stderr
     as_json = CliRunner().invoke(app, ["tune", "other", "--out", str(tmp_path / "x"), "--json"])

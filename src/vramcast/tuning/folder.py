@@ -30,7 +30,7 @@ class TuneFolder:
         self._records = path / "records.jsonl"
         if force:
             _remove(path)
-        self._begin(request)
+        self._begin(request, force=force)
         self._lock = self._locked()
         self._runs: dict[str, deque[dict[str, Any]]] = defaultdict(deque)
         self._predictions: dict[str, Any] = {}
@@ -55,10 +55,10 @@ class TuneFolder:
                 self.path.rmdir()
         self._lock.close()
 
-    def _begin(self, request: dict[str, Any]) -> None:
+    def _begin(self, request: dict[str, Any], *, force: bool) -> None:
         file = self.path / "request.json"
         if not file.exists():
-            new_folder(self.path, force=False)
+            new_folder(self.path, force=force)
             write_json(file, request)
             return
         try:
