@@ -15,6 +15,8 @@ import vramcast
 from vramcast import Prediction, UsageError
 from vramcast.api import predict, predict_batch_sizes
 
+pytestmark = pytest.mark.usefixtures("warm_simulations")
+
 # torch is imported inside: the tests' own process reads this file too and need not
 WORKLOAD = """\
 def build(*, batch_size: int = 8, width: int = 256):
