@@ -165,7 +165,7 @@ class Tuner:
 
     def _is_tight(self, num_others: int, row: Row) -> bool:
         """Whether the others would leave no time for what takes long to start, and often helps most."""
-        one = self._longest(self._stacked())
+        one = self._seconds_of(self._stacked())
         return self.laboratory.seconds_left() - self._reserve() < (2 * num_others + 3) * one + START_FACTOR * row.entry.start_seconds
 
     def _round(self, queue: Sequence[Row], usable: list[Row]) -> None:
@@ -264,7 +264,7 @@ class Tuner:
                 or "losses" in judged.reason
             ):
                 return
-        if self.laboratory.seconds_left() - self._reserve() > self._longest(without):
+        if self.laboratory.seconds_left() - self._reserve() > self._seconds_of(without):
             self._run(without)
 
     def _predicted_unfit(self, row: Row, candidate: Configuration) -> Judgement | None:
@@ -283,17 +283,19 @@ class Tuner:
 
     def _affordable(self, without: Configuration, row: Row) -> bool:
         """Whether two runs, and the closing ones of the whole tune, fit into the time left."""
-        one = self._longest(without)
+        one = self._seconds_of(without)
         return self.laboratory.seconds_left() - self._reserve() > 2 * one + START_FACTOR * row.entry.start_seconds
 
     def _reserve(self) -> float:
         """Seconds that belong to what comes later: the second half of the tune, and start and end side by side."""
-        closing = self._longest(self.baseline) + self._longest(self._stacked())
+        closing = self._seconds_of(self.baseline) + self._seconds_of(self._stacked())
         later = (1 - ALONE_SHARE) * self._budget if self._is_alone and self._budget != math.inf else 0.0
         return closing + later
 
-    def _longest(self, configuration: Configuration) -> float:
-        return max((run.seconds for run in self._runs[configuration.key]), default=0.0)
+    def _seconds_of(self, configuration: Configuration) -> float:
+        """Of the last run: the first one also waits for torch, or compiles what is in a cache afterwards."""
+        runs = self._runs[configuration.key]
+        return runs[-1].seconds if runs else 0.0
 
     def _run(self, configuration: Configuration, row: Row | None = None) -> Measurement:
         involved = [*self._stack, *([row] if row is not None else [])]
