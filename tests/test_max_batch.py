@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import in_process
 import pytest
 
 import vramcast
 from vramcast.capacity import confirm
 from vramcast.errors import UsageError, WorkloadError
 
-VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
+pytestmark = pytest.mark.usefixtures("warm_simulations")
 GPT = "vramcast.suites.workloads.models:gpt"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([VRAMCAST, "max-batch", *arguments], capture_output=True, text=True, timeout=200)
+    return in_process.vramcast("max-batch", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -193,9 +192,7 @@ def test_a_size_the_workload_refuses_is_named_with_the_way_around_it(tmp_path: P
 
 def test_in_a_narrow_terminal_numbers_stay_on_one_line(tmp_path: Path) -> None:
     (tmp_path / "w.py").write_text(from_rows("8"))
-    environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
-    command = [VRAMCAST, "max-batch", f"{tmp_path}/w.py:build", "--memory", "1GiB", "--max", "4"]
-    lines = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100).stdout.splitlines()
+    lines = run(f"{tmp_path}/w.py:build", "--memory", "1GiB", "--max", "4").stdout.splitlines()
     assert any("MiB" in line and "predicted" in line for line in lines)
     assert all(len(line) <= 80 and "…" not in line for line in lines)
 
