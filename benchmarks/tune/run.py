@@ -9,6 +9,7 @@ where it was when it is called again with the same --out. `--seconds` is for eac
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -35,7 +36,7 @@ def tune_one(name: str, options: argparse.Namespace) -> bool:
     try:
         result = tune(
             name, out=options.out / name, only=options.only, budget=options.seconds, device=options.device, force=options.force, show=show,
-            outlook=options.outlook, **{**NAIVE[name], **dict(options.knob)},
+            outlook=options.outlook, command=shlex.join(["python", *sys.argv]), **{**NAIVE[name], **dict(options.knob)},
         )  # fmt: skip
     except VramcastError as problem:
         print(f"  {problem}", flush=True)

@@ -75,6 +75,11 @@ def format_count(n: int) -> str:
     return _scaled(n, _COUNT_UNITS)
 
 
+def format_percent(fraction: float) -> str:
+    """As in "0.21 %", "160 %": two digits, and no more where there are more before the point."""
+    return f"{100 * fraction:.2g} %" if abs(fraction) < 0.1 else f"{100 * fraction:.0f} %"
+
+
 def format_seconds(s: float) -> str:
     """As in "320 ms", "2.1 s", "3 h 12 min"; "unknown" when not finite."""
     if not math.isfinite(s):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.cli.probe import default_folder
+from vramcast.environment import command_line
 from vramcast.errors import UsageError
 from vramcast.tuning.api import tune
 from vramcast.tuning.procedure import Progress
@@ -25,7 +26,7 @@ def run(workload: str, assignments: list[str], out: str | None, options: dict[st
     folder = Path(out) if out else default_folder("tune", workload)
     try:
         with _display() as show:
-            result = tune(workload, out=folder, knobs_text=split_assignments(assignments), show=show, **options)
+            result = tune(workload, out=folder, knobs_text=split_assignments(assignments), show=show, command=command_line(), **options)
     except KeyboardInterrupt:
         if folder.exists():
             print(f"What was measured is kept: give --out {folder} to the same command to go on from there.", file=sys.stderr)

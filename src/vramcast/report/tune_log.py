@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from vramcast.text import printable
 from vramcast.tuning.judging import Judgement, Speedup
 from vramcast.tuning.results import Prospect, RowResult, Side, TuneResult
-from vramcast.units import format_bytes, format_count, format_seconds
+from vramcast.units import format_bytes, format_count, format_percent, format_seconds
 
 SECTIONS = (
     ("applied", "Applied", ("optimisation", "on top of the others", "alone", "memory", "losses", "what it changes")),
@@ -62,14 +62,15 @@ def losses(row: RowResult) -> str:
     if row.loss_tolerance is None:
         return "of other data: not compared"
     known = [j.loss_difference for j in (row.alone, row.on_top) if j is not None and j.loss_difference is not None]
-    allowed = f"{100 * row.loss_tolerance:.2g} %"
-    return f"{100 * max(known):.2g} % off ({allowed} allowed)" if known else f"{allowed} allowed"
+    allowed = format_percent(row.loss_tolerance)
+    return f"{format_percent(max(known))} off ({allowed} allowed)" if known else f"{allowed} allowed"
 
 
 def _heading(result: TuneResult) -> list[str]:
     parameters = "unknown" if result.num_parameters is None else f"{result.num_parameters:,} ({format_count(result.num_parameters)})"
     cuda = f", CUDA {result.cuda_version}, driver {result.driver_version}" if result.cuda_version else ""
     facts = [
+        ("made", f"{result.time_utc}: {result.command}"),
         ("parameters", parameters),
         ("start", " ".join(f"{name}={value}" for name, value in result.knobs.items())),
         ("hardware", result.gpu or "the CPU"),
@@ -88,7 +89,7 @@ def _sums(result: TuneResult) -> list[str]:
     if result.product_of_alone is not None and len(result.rows_with("applied")) > 1:
         lines.append(f"Multiplying what each did alone would have claimed {result.product_of_alone:.2f}.")
     if result.loss_difference is not None and result.rows_with("applied"):
-        lines.append(f"Losses of the measured steps differ by at most {100 * result.loss_difference:.2g} %.")
+        lines.append(f"Losses of the measured steps differ by at most {format_percent(result.loss_difference)}.")
     columns = ("", "a step", "a step is", "throughput", "memory", f"{result.target_steps:,} steps of the start")
     rows = [_side("before", result.before, result.seconds_before), _side("after", result.after, result.seconds_after)]
     return ["## Result", "", *lines, "", *_table(columns, rows), ""]

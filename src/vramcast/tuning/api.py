@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ def tune(
     outlook: bool = True,
     force: bool = False,
     show: Callable[[Progress], None] = lambda _: None,
+    command: str = "",
     knobs_text: Mapping[str, str] | None = None,
     **knobs: Any,
 ) -> TuneResult:
@@ -87,7 +89,8 @@ def tune(
             laboratory, entries, offer, baseline, machine, workload=name, device=device, gpu=question.gpu, limits=limits, show=show,
             target_steps=target_steps, memory_bytes=question.memory_bytes, outlook=outlook, budget_seconds=budget_seconds,
         )  # fmt: skip
-        result = replace(result, seconds=time.monotonic() - started)
+        made = datetime.now(UTC).isoformat(timespec="seconds")
+        result = replace(result, seconds=time.monotonic() - started, command=command or f"vramcast.tune({name!r})", time_utc=made)
         save(result, Path(out))
     return result
 

@@ -17,7 +17,7 @@ from vramcast.benching.significance import t_quantile, two_sided_p
 from vramcast.records import Measurement
 from vramcast.tuning.causes import failed_allocation_bytes, likely_cause
 from vramcast.tuning.entry import Entry
-from vramcast.units import format_bytes
+from vramcast.units import format_bytes, format_percent
 
 VERDICTS = ("applied", "rejected", "failed", "not applicable", "not tried")
 LARGEST_LOGARITHM = 50.0  # of an interval's end: of two wild runs it may be beyond all numbers
@@ -116,7 +116,7 @@ def _other_losses(baseline: Sequence[Measurement], candidate: Sequence[Measureme
     if difference <= entry.loss_tolerance + own:
         return None
     spread = f" (two runs of the baseline differ by {own:.1e} themselves)" if own > entry.loss_tolerance / 10 else ""
-    return f"other losses: they differ by {100 * difference:.2g} %, and {100 * entry.loss_tolerance:.2g} % is allowed{spread}"
+    return f"other losses: they differ by {format_percent(difference)}, and {format_percent(entry.loss_tolerance)} is allowed{spread}"
 
 
 def loss_difference(baseline: Sequence[Measurement], candidate: Sequence[Measurement]) -> float | None:

@@ -82,6 +82,8 @@ class TuneResult(JsonRecord):
     notes: list[str] = field(default_factory=list)
     budget_seconds: float | None = None
     seconds: float = 0.0
+    command: str = ""
+    time_utc: str = ""
     source: str = "tuned"
     version: int = VERSION
 
