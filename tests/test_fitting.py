@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import in_process
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ from vramcast.cli.fit import read_points
 from vramcast.errors import UsageError
 from vramcast.fitting import Point, evaluate, fit
 
-VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
+MEASUREMENT = Path(__file__).parent / "report" / "records" / "h200-measurement.json"
 DOCUMENT_004 = Path(__file__).parents[1] / "examples" / "document-004.csv"
 RING = {"constant": "1", "ring": "batch_size * synth_len * ring_len * slot_dim * 2"}
 
@@ -165,7 +165,7 @@ def test_a_term_is_arithmetic_and_nothing_else(expression: str) -> None:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([VRAMCAST, "fit", *arguments], capture_output=True, text=True, timeout=60)
+    return in_process.vramcast("fit", *arguments)
 
 
 def test_the_command_prints_laws_for_people_and_for_programs() -> None:
@@ -219,13 +219,11 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_cut_off_folder_is_named_and_an_unfinished_run_is_not_used(tmp_path: Path) -> None:
-    probe = [VRAMCAST, "probe", "examples/gpt.py", "depth=1", "width=32", "heads=1", "vocabulary=100", "seq_len=8", "precision=fp32"]
-    subprocess.run(
-        [*probe, "--device", "cpu", "--steps", "1", "--out", str(tmp_path / "run")], check=True, capture_output=True, timeout=100
-    )
+    measured = json.loads(MEASUREMENT.read_text())
+    whole = json.dumps({**measured, "device": "cpu", "peak_allocated_bytes": None, "peak_reserved_bytes": None})
     metrics = tmp_path / "run" / "metrics.json"
-    whole = metrics.read_text()
-    metrics.write_text(json.dumps({**json.loads(whole), "device": "cuda", "outcome": "unfinished"}))
+    metrics.parent.mkdir()
+    metrics.write_text(json.dumps({**measured, "outcome": "unfinished"}))
     unfinished = run(str(tmp_path / "run"))
     assert unfinished.returncode == 2 and "run was cut off before it ended" in unfinished.stderr
     metrics.write_text(whole[: len(whole) // 2])

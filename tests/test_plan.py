@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,12 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import in_process
 import pytest
 import yaml
 
 import vramcast
 from vramcast.errors import UsageError
 
+pytestmark = pytest.mark.usefixtures("warm_simulations")
 VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
 GPT = "vramcast.suites.workloads.models:gpt"
 TINY = {"vocabulary": 1000, "width": 128, "heads": 4, "depth": 2}
@@ -24,8 +25,7 @@ TINY_TEXT = [f"{key}={value}" for key, value in TINY.items()]
 
 
 def run(*arguments: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
-    return subprocess.run([VRAMCAST, "plan", *arguments], capture_output=True, text=True, timeout=200, env=environment)
+    return in_process.vramcast("plan", *arguments, columns=columns)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from vramcast.timing.pipeline import forecast_step, period_seconds
 from vramcast.timing.rates import FIELDS_OF_COMPUTE, FIELDS_OF_KERNEL, FIELDS_OF_PRODUCT, shipped
 from vramcast.timing.works import ACCESS_NAMES, BACKWARD, CONVERTING, FORWARD, NO_KERNEL, PLAIN, STRIDED, TF32, Work
 
+pytestmark = pytest.mark.usefixtures("warm_simulations")
 H200 = find_gpu("h200")
 BF16, FP32 = 15, 6
 

@@ -9,6 +9,7 @@ import pytest
 
 import vramcast
 
+pytestmark = pytest.mark.usefixtures("warm_simulations")
 WORKLOADS = Path(__file__).parent / "workloads.py"
 # what the limits must mention; an empty string: nothing may be left unmodelled
 EXPECTED = {
