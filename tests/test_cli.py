@@ -13,11 +13,13 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import in_process
 import pytest
 
 from vramcast.gpus import GPUS, find_gpu
 from vramcast.simulate import build
 
+pytestmark = pytest.mark.usefixtures("warm_simulations")
 VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
 MARK = "VRAMCAST_TEST_MARK"
 CONTRACT = (
@@ -69,6 +71,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return in_process.vramcast(*arguments, folder=folder, columns=160)
+
+
+def run_as_process(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "160"}
     return subprocess.run([VRAMCAST, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
 
@@ -93,7 +99,7 @@ def marked_workers(mark: str) -> list[int]:
 
 
 def test_json_is_one_object_with_the_whole_contract_though_the_workload_prints(folder: Path) -> None:
-    done = run(folder, "predict", "work.py:train", "width=32", "--gpu", "h200", "--json")
+    done = run_as_process(folder, "predict", "work.py:train", "width=32", "--gpu", "h200", "--json")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     record = prediction(done)
@@ -154,7 +160,7 @@ def test_help_comes_at_once(folder: Path) -> None:
     seconds = []
     for _ in range(5):
         started = time.perf_counter()
-        done = run(folder, "--help")
+        done = run_as_process(folder, "--help")
         seconds.append(time.perf_counter() - started)
         assert "predict" in done.stdout
         assert done.returncode == 0
@@ -208,7 +214,7 @@ def test_names_of_modules_and_files_are_neither_markup_nor_escape_codes(tmp_path
         "    return lambda: model(torch.randn(8, 64, device='cuda')).sum().backward()\n"
     )
     for command in (["predict", "x[/b]/w.py:build", "--trace", "y[/b]"], ["diff", "y[/b]", "y[/b]"]):
-        done = subprocess.run([VRAMCAST, *command], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+        done = run(tmp_path, *command)
         assert done.returncode == 0, done.stderr
         assert "\x1b" not in done.stdout
         assert "[/b]" in done.stdout

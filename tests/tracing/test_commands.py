@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import in_process
 import pytest
 from trace_examples import of, trace
 
@@ -19,7 +18,7 @@ from vramcast.api import make_request, predict
 from vramcast.simulate import build
 from vramcast.tracing.files import read_trace, write_files
 
-VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
+pytestmark = pytest.mark.usefixtures("warm_simulations")
 WORKLOAD = """\
 import os
 import torch
@@ -44,8 +43,7 @@ def build(*, batch_size: int = 4096, width: int = 64):
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "160"}
-    return subprocess.run([VRAMCAST, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    return in_process.vramcast(*arguments, folder=folder, columns=160)
 
 
 @pytest.fixture(scope="module")
