@@ -24,13 +24,15 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
+from vramcast_zoo import fused, scan, selective
 from vramcast_zoo.attention import Attention, causal_attention, join_heads, rotary_angles, rotate, split_heads
+from vramcast_zoo.fused import Recurrence
 from vramcast_zoo.language_model import LanguageModel, check_divides, check_length, check_positive, init_normal
+from vramcast_zoo.selective import selective_scan
 from vramcast_zoo.training import workload
 
-MAMBA_HEADS, STATE, CHUNK = 8, 16, 32
+MAMBA_HEADS, STATE = 8, 16
 LATENT, ROTARY, THETA = 128, 32, 10_000.0
 HEAD_DIM = 128  # of attention, unless heads are given
 THOUGHTS, ENOUGH_CHANGE = 4, 0.01
@@ -89,39 +91,14 @@ def _turn_last(x: Tensor, added: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((still, rotate(turning + added, cos, sin)), dim=-1)
 
 
-def selective_scan(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, chunk: int = CHUNK) -> Tensor:
-    """y_t = S_t C_t for x and dt [batch, time, channel], a [channel], b and c [batch, time, state].
-
-    Only the state at the start of each chunk is kept for backward; what is inside a chunk is computed again.
-    """
-    state = x.new_zeros(x.shape[0], x.shape[2], b.shape[2], dtype=dt.dtype)
-    outputs = []
-    for parts in zip(*(t.split(chunk, dim=1) for t in (x, dt, b, c))):
-        y, state = checkpoint(_scan_chunk, state, a, *parts, use_reentrant=False)
-        outputs.append(y)
-    return torch.cat(outputs, 1)
-
-
-def _scan_chunk(state: Tensor, a: Tensor, x: Tensor, dt: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """All states of a chunk by doubling: after the round with offset o each holds what its last 2o moments added, decayed until now."""
-    decay, added = (dt * a).exp(), (dt * x).unsqueeze(-1) * b.unsqueeze(2)
-    offset = 1
-    while offset < x.shape[1]:
-        added = added + decay.unsqueeze(-1) * F.pad(added[:, :-offset], (0, 0, 0, 0, offset, 0))
-        decay = decay * F.pad(decay[:, :-offset], (0, 0, offset, 0), value=1.0)
-        offset *= 2
-    states = added + decay.unsqueeze(-1) * state.unsqueeze(1)
-    return (states * c.unsqueeze(2)).sum(-1), states[:, -1]
-
-
 class Mamba(nn.Module):
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, recurrence: Recurrence = "plain") -> None:
         super().__init__()
         inner = 2 * dim
         check_divides("the number of Mamba heads", MAMBA_HEADS, "the inner width 2·dim", inner)
-        self.inner = inner
+        self.inner, self.recurrence = inner, recurrence
         self.project_in = nn.Linear(dim, 2 * inner, bias=False)
-        self.conv = nn.Conv1d(inner, inner, 4, groups=inner, padding=3)
+        self.conv = nn.Conv1d(inner, inner, scan.TAPS, groups=inner, padding=scan.TAPS - 1)
         self.select = nn.Linear(inner, MAMBA_HEADS + 2 * STATE, bias=False)
         self.step = nn.Linear(MAMBA_HEADS, inner)
         self.a_log = nn.Parameter(torch.linspace(1, 16, MAMBA_HEADS).log())
@@ -131,14 +108,24 @@ class Mamba(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         u, z = self.project_in(x).chunk(2, dim=-1)
-        u = F.silu(self.conv(u.transpose(1, 2))[..., : x.shape[1]]).transpose(1, 2)
+        fast = fused.wanted(self.recurrence, u)
+        u = self.convolved(u, fast)
         step, b, c = self.select(u).split((MAMBA_HEADS, STATE, STATE), dim=-1)
         # Decays are products of hundreds of factors near one: float32 at least.
         wide = torch.promote_types(u.dtype, torch.float32)
         dt = F.softplus(self.step(step).to(wide))
-        a, skip = (p.repeat_interleave(self.inner // MAMBA_HEADS) for p in (-self.a_log.to(wide).exp(), self.skip))
-        y = selective_scan(u, dt, a, b, c).to(u.dtype) + u * skip.to(u.dtype)
+        a, skip = (p.repeat_interleave(self.inner // MAMBA_HEADS) for p in (-self.a_log.to(wide).exp(), self.skip.to(wide)))
+        if fast:
+            y = selective.scan(u, dt, a, b.contiguous(), c.contiguous(), skip)
+        else:
+            y = selective_scan(u, dt, a, b, c).to(u.dtype) + u * skip.to(u.dtype)
         return self.project_out(self.norm(y * F.silu(z)))
+
+    def convolved(self, u: Tensor, fast: bool) -> Tensor:
+        if not fast:
+            return F.silu(self.conv(u.transpose(1, 2))[..., : u.shape[1]]).transpose(1, 2)
+        assert self.conv.bias is not None
+        return scan.causal_conv(u, self.conv.weight.to(u.dtype), self.conv.bias.to(u.dtype))
 
 
 class Block(nn.Module):
@@ -159,12 +146,12 @@ class TwoPathRouter(nn.Module):
     It stands in front of the 24 blocks; the original's replaced them. `slow_share` is what the loss holds near 0.3.
     """
 
-    def __init__(self, dim: int, heads: int, attention: Attention, temperature: float = 1.0) -> None:
+    def __init__(self, dim: int, heads: int, attention: Attention, recurrence: Recurrence, temperature: float = 1.0) -> None:
         super().__init__()
         self.temperature = temperature
         self.choose = nn.Sequential(nn.Linear(dim, 256), nn.GELU(), nn.Linear(256, 2))
         self.fast = nn.Sequential(*(Block(dim, LatentAttention(dim, heads, attention)) for _ in range(2)))
-        self.slow = Block(dim, Mamba(dim))
+        self.slow = Block(dim, Mamba(dim, recurrence))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         share = (self.choose(x) / self.temperature).softmax(-1)
@@ -191,6 +178,7 @@ class Elleci(LanguageModel):
         positions: int = 1024,
         router: bool = False,
         attention: Attention = "auto",
+        recurrence: Recurrence = "plain",  # "auto" once its kernels have been seen to run on a GPU
         checkpointing: bool = True,
         checkpoint_every: int = 1,
         stochastic_depth: float = 0.0,
@@ -204,8 +192,10 @@ class Elleci(LanguageModel):
         )
         self.embedding, self.position = nn.Embedding(vocabulary, dim), nn.Embedding(positions, dim)
         heads = dim // HEAD_DIM if heads is None else heads
-        self.router = TwoPathRouter(dim, heads, attention) if router else None
-        self.blocks = nn.ModuleList(Block(dim, LatentAttention(dim, heads, attention) if i % 2 else Mamba(dim)) for i in range(depth))
+        self.router = TwoPathRouter(dim, heads, attention, recurrence) if router else None
+        self.blocks = nn.ModuleList(
+            Block(dim, LatentAttention(dim, heads, attention) if i % 2 else Mamba(dim, recurrence)) for i in range(depth)
+        )
         self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, vocabulary, bias=False)
         self.apply(init_normal)
         for module in self.modules():

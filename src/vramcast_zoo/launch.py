@@ -203,3 +203,35 @@ def ssd_backward(results: tuple[Tensor, ...], grad: Tensor, mixed: Tensor, dt: T
     ssd_grad_x[(batch * heads,)](*by_head, num_stages=2, **sizes)
     by_chunk = (grad_mixed, grad_dt, a_parts, grad, mixed, dt, a, states, grad_states, length)
     ssd_grad_shared[(batch * chunks,)](*by_chunk, num_stages=2, **sizes)
+
+
+# ------------------------------------------------------------------------------------------------------------------------- Elleci
+_SELECTIVE_CHANNELS, _SELECTIVE_CHUNK = 32, 16
+_SELECTIVE = {"CHANNELS": _SELECTIVE_CHANNELS, "CHUNK": _SELECTIVE_CHUNK, "num_warps": 2}
+
+
+def selective_blocks(width: int) -> int:
+    return -(-width // _SELECTIVE_CHANNELS)
+
+
+def selective_chunks(length: int) -> int:
+    return -(-length // _SELECTIVE_CHUNK)
+
+
+def selective_forward(y: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor) -> None:
+    from vramcast_zoo.kernels_selective import selective_forward as kernel
+
+    grid = (len(x), selective_blocks(x.shape[2]))
+    kernel[grid](y, y, x, dt, a, b, c, skip, *x.shape[1:], N=b.shape[2], KEEPS=False, **_SELECTIVE)
+
+
+def selective_backward(
+    results: tuple[Tensor, ...], grad: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor
+) -> None:
+    """`results`: the gradients of x and dt, of a and skip by sample, of b and c in parts, and the states."""
+    from vramcast_zoo.kernels_selective import selective_backward as gradients
+    from vramcast_zoo.kernels_selective import selective_forward as forward
+
+    grid, states = (len(x), selective_blocks(x.shape[2])), results[-1]
+    forward[grid](x, states, x, dt, a, b, c, skip, *x.shape[1:], N=b.shape[2], KEEPS=True, **_SELECTIVE)
+    gradients[grid](*results[:-1], grad, x, dt, a, b, c, skip, states, *x.shape[1:], N=b.shape[2], **_SELECTIVE)

@@ -8,9 +8,12 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from vramcast_zoo import kernels_conv, kernels_elman, kernels_ema, kernels_ssd, launch
+from vramcast_zoo import kernels_conv, kernels_elman, kernels_ema, kernels_selective, kernels_ssd, launch
 
-FLOATS = ("decay", "grad_decay_rows", "dt", "a", "skip", "grad_dt", "grad_a_parts", "grad_skip_parts", "grad_parts")
+FLOATS = (
+    "grad_a_rows", "grad_skip_rows", "grad_b_parts", "grad_c_parts", "decay", "grad_decay_rows", "dt", "a", "skip", "grad_dt",
+    "grad_a_parts", "grad_skip_parts", "grad_parts",
+)  # fmt: skip
 POINTERS = {"counters": "*i32"} | dict.fromkeys(FLOATS, "*fp32")
 SCALARS = ("num_steps", "begin", "end", "batch", "first_row", "length", "width", "stride", "stretches")
 
@@ -47,3 +50,7 @@ if __name__ == "__main__":
     scan = {"HEADS": 21, "P": 64, "N": 64, "CHUNK": 64}
     for kernel in (kernels_ssd.ssd_forward, kernels_ssd.ssd_states, kernels_ssd.ssd_grad_x, kernels_ssd.ssd_grad_shared):
         print(json.dumps(compiled(kernel, scan, {"num_stages": 2})))
+    selective = {"N": 16, "CHANNELS": 32, "CHUNK": 16}
+    for keeps in (False, True):
+        print(json.dumps(compiled(kernels_selective.selective_forward, {**selective, "KEEPS": keeps}, {"num_warps": 2})))
+    print(json.dumps(compiled(kernels_selective.selective_backward, selective, {"num_warps": 2})))

@@ -7,8 +7,9 @@ import torch
 import zoo_reference as reference
 from torch import Tensor
 
-from vramcast_zoo.elleci import BitLinear, Elleci, LatentAttention, Mamba, quantise_activations, quantise_weights, selective_scan
+from vramcast_zoo.elleci import BitLinear, Elleci, LatentAttention, Mamba, quantise_activations, quantise_weights
 from vramcast_zoo.language_model import shifted
+from vramcast_zoo.selective import selective_scan
 
 TINY = {"dim": 64, "heads": 2, "vocabulary": 11, "positions": 16}
 

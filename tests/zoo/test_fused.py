@@ -13,10 +13,11 @@ from torch import Tensor
 from vramcast import predict
 from vramcast.simulate.session import STEPS
 from vramcast.tracing.files import read_trace
-from vramcast_zoo import e1, e5, e10, fused, launch, mamba2, scan
+from vramcast_zoo import e1, e5, e10, fused, launch, mamba2, scan, selective
 from vramcast_zoo.catalogue import ENTRIES
 from vramcast_zoo.recurrence import elman, ema_banks, low_rank_elman
 
+pytestmark = pytest.mark.usefixtures("warm_simulations")
 H200 = {"multiprocessors": 132, "shared_bytes": 232448}
 
 
@@ -92,13 +93,24 @@ def convolved_by_torch(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.nn.functional.silu(padded[..., : u.shape[1]]).transpose(1, 2)
 
 
+def selective_arguments(steps: int) -> tuple[Tensor, ...]:
+    dt = torch.rand(2, steps, 6, dtype=torch.float64, requires_grad=True)
+    a = (-3 * torch.rand(6, dtype=torch.float64)).requires_grad_()
+    return leaf(2, steps, 6), dt, a, leaf(2, steps, STATE), leaf(2, steps, STATE), leaf(6)
+
+
+def selective_by_autograd(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor) -> Tensor:
+    return selective.selective_scan(x, dt, a, b, c) + x * skip
+
+
 @pytest.mark.parametrize("steps", [1, 5, scan.CHUNK + 6])
-def test_the_scan_and_the_convolution_and_their_gradients_are_what_autograd_makes_of_the_plain_ones(steps: int) -> None:
+def test_the_scans_and_the_convolution_and_their_gradients_are_what_autograd_makes_of_the_plain_ones(steps: int) -> None:
     arguments = scan_arguments(steps)
     channels = (leaf(2, steps, 7), leaf(7, 1, scan.TAPS), leaf(7))
     for operator, plain, inputs in (
         (lambda *tensors: scan.ssd(*tensors, STATE), scan_by_autograd, arguments),
         (scan.causal_conv, convolved_by_torch, channels),
+        (selective.scan, selective_by_autograd, selective_arguments(steps)),
     ):
         result, wanted = operator(*inputs), plain(*inputs)
         torch.testing.assert_close(result, wanted)
@@ -113,6 +125,9 @@ def test_fake_kernels_of_the_scan_say_what_the_operators_return() -> None:
     torch.library.opcheck(scan.ssd, (mixed, dt, a, skip, STATE), test_utils=checks)
     torch.library.opcheck(scan.ssd_backward, (mixed[..., : HEADS * HEAD_DIM].contiguous(), mixed, dt, a, skip, STATE), test_utils=checks)
     torch.library.opcheck(scan.causal_conv, (u, weight, bias), test_utils=checks)
+    x, *rest = (tensor.detach() for tensor in selective_arguments(9))
+    torch.library.opcheck(selective.scan, (x, *rest), test_utils=checks)
+    torch.library.opcheck(selective.scan_backward, (x, x, *rest), test_utils=checks)
     torch.library.opcheck(scan.causal_conv_backward, (torch.randn_like(u), u, weight, bias), test_utils=checks)
 
 
@@ -127,8 +142,10 @@ def test_what_an_operator_of_the_scan_returns_is_allocated_in_that_order() -> No
                 made.append(tuple(result.shape))
             return result
 
+    mixed, *others = (tensor.detach() for tensor in scan_arguments(9))
+    x, *rest = (tensor.detach() for tensor in selective_arguments(9))
     with Recorder():
-        results = scan._ssd_gradients_like(*(tensor.detach() for tensor in (scan_arguments(9)[0], *scan_arguments(9))), STATE)
+        results = (*scan._ssd_gradients_like(mixed, mixed, *others, STATE), *selective._gradients_like(x, x, *rest))
     assert made == [tuple(result.shape) for result in results]
 
 

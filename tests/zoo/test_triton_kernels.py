@@ -22,7 +22,7 @@ if not ON_GPU:
     os.environ["TRITON_INTERPRET"] = "1"  # asked for when Triton is first imported
 pytest.importorskip("triton", reason="needs Triton; CUDA builds of torch bring it")
 
-from vramcast_zoo import fused, launch, scan  # noqa: E402
+from vramcast_zoo import fused, launch, scan, selective  # noqa: E402
 from vramcast_zoo.launch import Plan  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # the interpreter is NumPy inside
@@ -101,6 +101,24 @@ def test_the_scan_and_its_gradients_are_those_of_the_plain_one(samples: int, ste
         assert error(result, right) < 2e-3 or float(right.norm()) == 0, name  # bounded by float16 states
 
 
+@pytest.mark.parametrize("samples, steps, width, state", [(1, 1, 32, 16), (2, 35, 40, 8)])
+def test_the_selective_scan_and_its_gradients_are_those_of_the_plain_one(samples: int, steps: int, width: int, state: int) -> None:
+    torch.manual_seed(0)
+    x, b, c = random(samples, steps, width), random(samples, steps, state), random(samples, steps, state)
+    dt, a, skip = torch.rand(samples, steps, width).to(DEVICE), -torch.linspace(0.01, 2, width).to(DEVICE), torch.randn(width).to(DEVICE)
+    wide = tuple(tensor.double().cpu() for tensor in (x, dt, a, b, c, skip))
+    y, grad = unwritten(x), random(*x.shape)
+    launch.selective_forward(y, x, dt, a, b, c, skip)
+    assert error(y, selective.scan(*wide)) < PRECISION[torch.float16]
+
+    results = tuple(unwritten(result) for result in selective._gradients_like(grad, x, dt, a, b, c, skip))
+    launch.selective_backward(results, grad, x, dt, a, b, c, skip)
+    wanted = selective.scan_backward(grad.double().cpu(), *wide)
+    for index, name in enumerate(("x", "dt", "a", "skip", "b", "c")):
+        result, right = (values[index].sum(0) if name in ("b", "c") else values[index] for values in (results, wanted))
+        assert error(result, right) < (PRECISION[torch.float16] if name == "x" else 1e-5) or float(right.norm()) == 0, name
+
+
 @pytest.mark.parametrize("dtype", PRECISION)
 @pytest.mark.parametrize("samples, steps, width", [(1, 1, 3), (2, 2, 8), (2, 131, 300)])
 def test_the_convolution_and_its_gradients_are_those_of_the_plain_one(dtype: torch.dtype, samples: int, steps: int, width: int) -> None:
@@ -166,6 +184,6 @@ def test_the_kernels_compile_for_an_h200_use_its_tensor_cores_and_fit_into_its_s
     done = subprocess.run([sys.executable, "-W", "ignore", str(script)], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     kernels = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(kernels) == 17
+    assert len(kernels) == 20
     assert all(kernel["shared_bytes"] <= 232448 for kernel in kernels)
     assert all(kernel["tensor_cores"] == kernel["kernel"].startswith(("elman", "ssd")) for kernel in kernels)
