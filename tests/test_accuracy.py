@@ -13,6 +13,7 @@ from vramcast.suites import campaign
 from vramcast.suites.catalogue import SUITES, Row, rows_of
 from vramcast.suites.results import AccuracyRow, summarise
 
+pytestmark = pytest.mark.usefixtures("warm_simulations")
 ACCURACY = Path(__file__).parents[1] / "benchmarks" / "accuracy"
 RECORDED = campaign.read_records(ACCURACY / "h200-torch-2.11")
 ROWS = {row.name: row for row in rows_of([])}

@@ -8,11 +8,14 @@ from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
+import pytest
+
 import vramcast.suites.workloads
 from vramcast.api import predict
 from vramcast.tracing.diff import diff_traces
 from vramcast.tracing.files import Allocation, MemoryTrace, read_trace
 
+pytestmark = pytest.mark.usefixtures("warm_simulations")
 RECORDING = Path(__file__).parents[1] / "allocator" / "recordings" / "gpt124m-amp-B8.json.gz"
 GPT = Path(vramcast.suites.workloads.__file__).parent / "models.py"
 
