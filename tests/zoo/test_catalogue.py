@@ -6,8 +6,8 @@ import inspect
 import json
 import subprocess
 import sys
-from pathlib import Path
 
+import in_process
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -21,7 +21,7 @@ from vramcast_zoo import names
 from vramcast_zoo.catalogue import BY_NAME, DOCUMENTS, ENTRIES, find_named
 from vramcast_zoo.sizing import FAMILIES, solve
 
-VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
+pytestmark = pytest.mark.usefixtures("warm_simulations")
 EXACT = {
     "e10-391m": 390_974_976,
     "e10-50m": 50_054_400,
@@ -54,7 +54,7 @@ EXACT = {
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([VRAMCAST, "zoo", *arguments], capture_output=True, text=True, timeout=30)
+    return in_process.vramcast("zoo", *arguments)
 
 
 def test_every_name_is_checked_here() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import vramcast
 from vramcast_zoo.yxanul import Yxanul
 
+pytestmark = pytest.mark.usefixtures("warm_simulations")
 SMALL = {"dim": 64, "depth": 1, "kv_heads": 1, "hidden": 96, "vocabulary": 211, "embedding_rank": 32}
 
 
