@@ -252,6 +252,26 @@ def test_a_batch_that_cannot_fit_is_not_run() -> None:
     assert max(tried) > 4 and all((20 + 5 * b) * GiB < 0.92 * 140 * GiB for b in tried)
 
 
+def test_what_was_slower_in_a_small_step_is_tried_again_in_a_larger_one() -> None:
+    """Fewer bits cost the host time, and pay once the GPU is what is waited for."""
+    amp = replace(ENTRIES[1], likely=True)
+
+    def seconds(c: Configuration) -> float:
+        batch, fast = c.knobs.get("batch_size", 4), c.knobs.get("precision") == "amp"
+        return max(0.12 if fast else 0.1, (0.001 if fast else 0.002) * batch)
+
+    def measured(c: Configuration) -> Measurement:
+        return run(seconds(c), knobs={"batch_size": 4, "seq_len": 16, **c.knobs})
+
+    def foretold(c: Configuration) -> Prediction:
+        return prediction(GiB, seconds=seconds(c), knobs=dict(c.knobs))
+
+    result = whole(InventedLaboratory(measured, foretold), (amp, BATCH), gpu=None)
+    [row] = [row for row in result.rows if row.name == "amp"]
+    assert row.alone and row.alone.verdict == "rejected" and "slower" in row.alone.reason
+    assert row.verdict == "applied" and result.total.ratio == pytest.approx(0.1 / 4 / 0.001, rel=0.05)
+
+
 def test_where_no_larger_batch_fits_that_is_said() -> None:
     laboratory = InventedLaboratory(*by_batch(0.05, 0.01, lambda b: (100 + 8 * b) * GiB))
     [row] = whole(laboratory, (BATCH,)).rows
@@ -278,7 +298,7 @@ def test_a_size_that_had_no_time_alone_is_one_row_on_top() -> None:
         (prediction(10 * GiB, seconds=0.1), prediction(11 * GiB, seconds=0.45), [72, 128, 256]),  # at most 64 times
         (prediction(130 * GiB, seconds=0.1), prediction(200 * GiB, seconds=0.8), []),
         (prediction(10 * GiB, seconds=None), prediction(80 * GiB, seconds=None), [14, 48]),
-        (prediction(10 * GiB, seconds=0.1), prediction(10 * GiB, seconds=0.1), [11, 32]),
+        (prediction(10 * GiB, seconds=0.1), prediction(10 * GiB, seconds=0.1), [32, 256]),
     ],
 )
 def test_sizes_worth_a_run(here: Prediction | str, further: Prediction | str, expected: list[int]) -> None:

@@ -43,7 +43,7 @@ def test_every_entry_of_the_catalogue_can_be_tried_on_some_model_of_the_zoo(offe
 @pytest.mark.parametrize("name", ["gpt2-124m", "elleci-1.36b", "e10-50m"])
 def test_the_naive_form_leaves_room_for_the_usual_ones(offers: dict[str, Offer], name: str) -> None:
     wanted = {"amp-bf16", "bf16", "amp-fp16", "amp-fp8", "tf32", "optimizer-fused", "batch-size", "seq-len", "compile", "cuda-graphs"}
-    wanted |= {"chunked-loss", "optimizer-in-backward", "stochastic-depth", "fused-recurrence" if name == "e10-50m" else "sdpa"}
+    wanted |= {"chunked-loss", "optimizer-in-backward", "stochastic-depth", "fused-recurrence-amp" if name == "e10-50m" else "sdpa"}
     wanted |= {"checkpointing-off" if name == "elleci-1.36b" else "checkpointing-on", "checkpointing-every-2nd"}
     assert wanted <= set(offers[name].changes)
     assert offers[name].refusals.keys() >= NOT_FOR_THE_ZOO

@@ -53,6 +53,16 @@ CATALOGUE: tuple[Entry, ...] = (
         start_seconds=10.0,
     ),
     Entry(
+        name="fused-recurrence-amp",
+        likely=True,
+        what="the same together with autocast in bfloat16, which it needs",
+        changes=(knobs(recurrence="auto", precision="amp-bf16"),),
+        capability=AMPERE,
+        loss_tolerance=ROUNDED,
+        needs=("cuda", "triton", "compiler"),
+        start_seconds=10.0,
+    ),
+    Entry(
         name="checkpointing-off",
         likely=True,
         what="activations are kept, not computed again",

@@ -146,20 +146,23 @@ class Tuner:
         quick, slow = [[row for row in usable if row.is_slow_to_start is slow] for slow in (False, True)]
         self._rounds(quick, usable)
         self._round([row for row in untried(quick) if row.entry.likely], usable)
-        self._round([row for row in sized_rows(rows) if not row.refusal], usable)  # from here on runs take longer
-        self._rounds(quick, usable)
+        before = self._stacked()
+        self._round(sized_rows(usable, at_the_end=False), usable)  # from here on runs take longer
+        self._rounds(quick, usable, is_larger=self._stacked() != before)
         rest = untried(quick)
         if slow and self._is_tight(len(rest), slow[0]):
             self._round(slow[:1], usable)
         self._round(rest, usable)
         self._rounds(quick, usable)
+        if not self._is_slow_to_predict():
+            self._round(sized_rows(usable, at_the_end=True), usable)  # what the others have saved of the memory
         self._round(slow, usable)
         return [*rows, *(row for row in usable if row not in rows)]
 
-    def _rounds(self, quick: Sequence[Row], usable: list[Row]) -> None:
-        for _ in range(MOST_ROUNDS):
+    def _rounds(self, quick: Sequence[Row], usable: list[Row], *, is_larger: bool = False) -> None:
+        for index in range(MOST_ROUNDS):
             before = self._stacked()
-            self._round(promising(quick, self._stack), usable)
+            self._round(promising(quick, self._stack, is_larger=is_larger and index == 0), usable)
             if self._stacked() == before:
                 return
 

@@ -55,8 +55,12 @@ def already(change: Change, first: Measurement) -> str:
     return ""
 
 
-def promising(rows: Sequence[Row], stack: Sequence[Row] = ()) -> list[Row]:
-    """What won alone, most first; alternatives to it; what may help on top though it did not before."""
+def promising(rows: Sequence[Row], stack: Sequence[Row], *, is_larger: bool) -> list[Row]:
+    """What won alone, most first; alternatives to it; what may help on top though it did not before.
+
+    `is_larger`: a step does more work than when they were tried. What is slower where the GPU waits for the host, as fewer bits are, may
+    be faster where it does not.
+    """
     open_rows = [row for row in rows if row not in stack and not row.instead]
     untested = [row for row in open_rows if row.on_top is None and row.alone and row.alone.is_gain and not row.entry.size]
     taken: set[str] = set()
@@ -66,7 +70,7 @@ def promising(rows: Sequence[Row], stack: Sequence[Row] = ()) -> list[Row]:
         assert row.change is not None
         (alternatives if row.change.moves & taken else first).append(row)
         taken |= row.change.moves
-    return [*first, *alternatives, *_second_chances(open_rows)]
+    return [*first, *alternatives, *_second_chances(open_rows, is_larger)]
 
 
 def untried(rows: Sequence[Row]) -> list[Row]:
@@ -75,20 +79,24 @@ def untried(rows: Sequence[Row]) -> list[Row]:
     return sorted(found, key=lambda row: row.entry.changes_training)
 
 
-def sized_rows(rows: Sequence[Row]) -> list[Row]:
-    """The rows of entries whose sizes are chosen anew, one for each entry."""
+def sized_rows(rows: Sequence[Row], *, at_the_end: bool) -> list[Row]:
+    """The rows of entries whose sizes are chosen anew, one for each entry. What is hardly ever applied has time at the end, if at all."""
     found = {row.entry.name: row for row in reversed(rows) if row.entry.size}
-    return [row for row in found.values() if not row.entry.changes_training or row.alone is None or row.alone.is_gain]
+
+    def has_its_turn(row: Row) -> bool:
+        return not row.entry.changes_training or (at_the_end if row.alone is None else row.alone.is_gain)
+
+    return [row for row in found.values() if has_its_turn(row)]
 
 
-def _second_chances(rows: Sequence[Row]) -> list[Row]:
-    lost = [row for row in rows if not row.entry.size and _may_help_yet(row)]
+def _second_chances(rows: Sequence[Row], is_larger: bool) -> list[Row]:
+    lost = [row for row in rows if not row.entry.size and _may_help_yet(row, is_larger)]
     failed = [row for row in rows if not row.entry.size and row.last and row.last.verdict == "failed" and "timeout" not in row.last.reason]
     return [*sorted(lost, key=lambda row: -row.last_ratio), *failed]
 
 
-def _may_help_yet(row: Row) -> bool:
+def _may_help_yet(row: Row, is_larger: bool) -> bool:
     judged = row.last
-    if judged is None or judged.verdict != "rejected" or row.entry.changes_training:
+    if judged is None or judged.verdict != "rejected" or row.entry.changes_training or "losses" in judged.reason:
         return False
-    return row.last_ratio >= SECOND_CHANCE and "losses" not in judged.reason
+    return row.last_ratio >= SECOND_CHANCE or (is_larger and row.entry.likely and row.last_ratio > 0)

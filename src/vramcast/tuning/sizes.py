@@ -33,10 +33,10 @@ def batch_sizes(batch: int, here: Prediction | str, further: Prediction | str) -
 
 def largest_that_fits(batch: int, here: Prediction, further: Prediction) -> float:
     if here.capacity_bytes is None:
-        return float(FURTHER * batch)
+        return float(FURTHEST * batch)
     known = {batch: here.peak_reserved_bytes, FURTHER * batch: further.peak_reserved_bytes}
     found = crossing(known, int(COMFORTABLE * here.capacity_bytes))
-    return float(FURTHER * batch) if found is None else found
+    return float(FURTHEST * batch) if found is None else found
 
 
 def knee_of(batch: int, seconds: float | None, seconds_further: float | None) -> float:
