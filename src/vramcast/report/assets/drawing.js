@@ -18,7 +18,7 @@ function plot(view, layers, width, domain) {
   const short = (text) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   const longest = Math.max(0, ...rows.map((text) => Math.min(text.length, most)));
   const label = (axis, unit) => (unit || axis.unit === "percent" ? `${axis.label} [${unit || "%"}]` : axis.label);
-  const log = (axis) => (axis.log ? { type: "log" } : {});
+  const log = (axis) => (axis.log ? { type: "log", base: 2 } : {});
   const options = {
     width,
     height: bars ? 78 + rows.length * 26 : small ? 280 : 380,
@@ -31,7 +31,7 @@ function plot(view, layers, width, domain) {
     x: { label: label(view.x, xUnit), labelArrow: "none", labelAnchor: "center", domain: domain ? domain.map((v) => v / xSize) : undefined, ticks: small ? (bars ? 3 : 4) : 8, nice: false, ...log(view.x) },
     y: bars
       ? { label: null, domain: rows, tickFormat: short, tickSize: 0 }
-      : { label: label(view.y, yUnit), labelArrow: "none", grid: true, zero: !view.y.log && layers.some((l) => ["area", "across"].includes(l.kind)), ticks: 6, nice: true, ...log(view.y) },
+      : { label: label(view.y, yUnit), labelArrow: "none", grid: true, zero: !view.y.log && layers.some((l) => ["area", "across"].includes(l.kind)), ticks: 6, nice: !view.y.log, ...log(view.y) },
     marks: layers.flatMap((layer) => marks(layer, view, { xSize, ySize, tops, domain, bars, late: late(layer) })),
   };
   const big = (axis, size) => !axis.log && Math.max(...(axis === view.x ? xs : ys).map((v) => Math.abs(v / size)), 0) >= 1e4;

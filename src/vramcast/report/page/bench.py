@@ -59,6 +59,8 @@ def _losses(runs: Sequence[TrainedRun]) -> Chart:
     models = list(dict.fromkeys(run.trial.label for run in runs))
     seeds = len(runs) > len(models)
     most = max(FEWEST_POINTS, min(MOST_POINTS, MOST_IN_ALL // len(runs)))
+    # The first steps are far above the rest; on a plain axis they would be all there is to see.
+    loss = Axis(label="loss", unit="number", log=min(min(_points(run.losses), default=1.0) for run in runs) > 0)
     views = []
     for name, label, unit in (("by step", "step", "number"), ("by tokens", "tokens", "number"), ("by time", "time trained", "seconds")):
         layers = [
@@ -71,7 +73,7 @@ def _losses(runs: Sequence[TrainedRun]) -> Chart:
             for run in runs
             if _points(run.losses)
         ]
-        views.append(View(name=name, x=Axis(label=label, unit=unit), y=Axis(label="loss", unit="number"), layers=layers))
+        views.append(View(name=name, x=Axis(label=label, unit=unit), y=loss, layers=layers))
     longest = max(len(run.losses) for run in runs)
     means = f" Every point is the mean of up to {-(-longest // most)} steps." if longest > most else ""
     return Chart(title="Training loss", caption=f"Measured, {count(len(runs), 'run')}.{means}", views=views)
