@@ -201,7 +201,9 @@ def test_a_long_loss_curve_is_means_of_stretches_and_leaves_out_what_is_not_fini
 def test_the_histogram_counts_every_row_once() -> None:
     chart = charts(make_report(PAGES["accuracy"]))["How large the errors are"]
     counts = [end for _, _, end, _ in chart.views[0].layers[0].points]
-    assert sum(counts) == 96 and counts[0] == 93
+    (one,) = load(PAGES["accuracy"][0])
+    assert sum(counts) == one.record.reserved["vramcast"].num_rows > 90
+    assert counts[0] == one.record.num_exact > 90
 
 
 def test_the_table_that_accuracy_wrote_is_the_same_report(tmp_path: Path) -> None:
