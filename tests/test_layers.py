@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -37,6 +38,11 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+@cache
+def tree_of(name: str) -> ast.Module:
+    return ast.parse(MODULES[name].read_text())
+
+
 def _statements(node: ast.AST, at_start_only: bool) -> Iterator[ast.AST]:
     """Every node below, without functions' bodies and `if TYPE_CHECKING` where only what runs at import is asked for."""
     for child in ast.iter_child_nodes(node):
@@ -48,11 +54,11 @@ def _statements(node: ast.AST, at_start_only: bool) -> Iterator[ast.AST]:
         yield from _statements(child, at_start_only)
 
 
-def imports_of(name: str, *, at_start_only: bool = False) -> set[str]:
+@cache
+def imports_of(name: str, *, at_start_only: bool = False) -> frozenset[str]:
     """Full dotted names: of the module, and of what is imported from it where that is a module too."""
-    tree = ast.parse(MODULES[name].read_text())
     found: set[str] = set()
-    for node in _statements(tree, at_start_only):
+    for node in _statements(tree_of(name), at_start_only):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -61,13 +67,14 @@ def imports_of(name: str, *, at_start_only: bool = False) -> set[str]:
             for alias in node.names:
                 full = f"{base}.{alias.name}"
                 found.add(full if full in MODULES or base not in MODULES else base)
-    return found
+    return frozenset(found)
 
 
+@cache
 def imports_torch(name: str) -> bool:
     called = any(
         isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")) and "torch" in ast.unparse(node)
-        for node in ast.walk(ast.parse(MODULES[name].read_text()))
+        for node in ast.walk(tree_of(name))
     )
     return called or any(target.partition(".")[0] == "torch" for target in imports_of(name))
 
