@@ -1,5 +1,6 @@
 # make demo   set everything up on a fresh machine, then predict a GPT's memory with no GPU
 # make test   set everything up, then run every test
+# make docs   set everything up, then build the documentation into build/site
 #
 # TORCH=2.10.0 uses that version of torch, in a virtual environment of its own.
 TORCH ?= 2.13.0
@@ -8,7 +9,7 @@ VENV := $(if $(filter 2.13.0,$(TORCH)),.venv,.venv-$(TORCH))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint accuracy clean
+.PHONY: demo test lint accuracy docs clean
 
 demo: $(READY)
 	$(BIN)/vramcast predict examples/gpt.py:build batch_size=16 --gpu rtx-4090
@@ -26,12 +27,18 @@ accuracy: $(READY)
 	$(BIN)/vramcast accuracy --against benchmarks/accuracy/h200-torch-2.11 --out build/accuracy --force --figure docs/accuracy.svg || test $$? -eq 3
 	cp build/accuracy/accuracy.md docs/accuracy.md
 
+# Options of commands are taken from --help. The variable silences the notice of another generator's beginning.
+docs: $(READY)
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open build/site/index.html"
+
 # torch first and pinned: asked for by another package, pip would take the newest build with gigabytes of CUDA.
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet torch==$(TORCH) numpy
-	$(BIN)/python -m pip install --quiet --editable '.[hf,accuracy,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[hf,accuracy,dev,docs]'
 	$(BIN)/python -c 'from vramcast.simulate.build import build; print("simulated GPU:", build().name)'
 	touch $@
 

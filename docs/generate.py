@@ -1,0 +1,114 @@
+"""The generated parts of the documentation.
+
+    python docs/generate.py             the options of every command, from --help: what `make docs` runs
+    python docs/generate.py --outputs   also run every `console` block and put in what it prints; minutes
+
+A generated part of a page stands between `<!-- generated: WHAT -->` and `<!-- end -->`. With --outputs, a block is
+filled with all that its commands print; one that leaves lines out with `...` is compared and not touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from blocks import DOCS, ROOT, Block, blocks_of, commands_of, pages
+from sessions import Sandbox, not_printed
+
+WIDTH = 100
+_PART = re.compile(r"(<!-- generated: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def command_names() -> list[str]:
+    import typer
+
+    from vramcast.cli.main import app
+
+    return list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def help_of(name: str) -> str:
+    """What `vramcast NAME --help` prints, as wide as a page."""
+    import typer
+
+    from vramcast.cli.main import app
+
+    group = typer.main.get_command(app)
+    command = group.commands[name]  # type: ignore[attr-defined]
+    context = command.make_context(name, [], resilient_parsing=True)
+    context.info_name, context.terminal_width, context.max_content_width = f"vramcast {name}", WIDTH, WIDTH
+    lines = command.get_help(context).rstrip().splitlines()
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def the_commands(page: Path) -> str:
+    from vramcast.cli.lessons import LESSONS
+
+    folder = {DOCS: "commands/", DOCS / "commands": ""}.get(page.parent, "docs/commands/")
+    rows = [f"| [`{name}`]({folder}{name}.md) | {LESSONS[name].question} |" for name in command_names()]
+    return "\n".join(["", "| command | the question it answers |", "|---|---|", *rows, "", ""])
+
+
+def the_accuracy() -> str:
+    """The summary of the accuracy page, which `make accuracy` makes."""
+    text = (DOCS / "accuracy.md").read_text()
+    table = re.search(r"^\| method .*?\n\n", text, re.MULTILINE | re.DOTALL)
+    assert table is not None
+    return f"\n{table[0]}"
+
+
+def part(asked: str, page: Path) -> str:
+    if asked == "the commands":
+        return the_commands(page)
+    if asked == "accuracy of all methods":
+        return the_accuracy()
+    return f"\n```text\n{help_of(asked.removeprefix('options of '))}\n```\n\n"
+
+
+def generated(page: Path) -> str:
+    """The page's text as the code says it should be."""
+    return _PART.sub(lambda match: match[1] + part(match[2], page) + match[3], page.read_text())
+
+
+def fill(page: Path, block: Block, sandbox: Sandbox) -> list[str]:
+    """Runs a session and writes what it prints into the page; where the page leaves lines out, gives those that were not printed."""
+    wrong, text = list[str](), ""
+    for command in commands_of(block):
+        printed = sandbox.run(command.text)
+        wrong += not_printed(command, printed)
+        text += "".join(f"{line.rstrip()}\n" for line in [f"$ {command.written}", *printed.strip("\n").splitlines()])
+    if "..." in block.text.splitlines():
+        return wrong
+    if wrong or not any(command.shown for command in commands_of(block)):
+        page.write_text(page.read_text().replace(f"```console\n{block.text}```", f"```console\n{text}```"))
+    return []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--outputs", action="store_true")
+    parser.add_argument("pages", nargs="*", help="only these")
+    asked = parser.parse_args()
+    chosen = [ROOT / page for page in asked.pages] or pages()
+    for page in chosen:
+        text = generated(page)
+        if text != page.read_text():
+            page.write_text(text)
+            print(f"Wrote {page.relative_to(ROOT)}")
+    wrong = []
+    if asked.outputs:
+        with tempfile.TemporaryDirectory() as folder:
+            sandbox = Sandbox(Path(folder))
+            for page in chosen:
+                for block in blocks_of(page):
+                    if block.language == "console" and block.not_run is None:
+                        wrong += [f"{block.name}: not printed: {line}" for line in fill(page, block, sandbox)]
+    print("\n".join(wrong), file=sys.stderr, end="\n" if wrong else "")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
