@@ -35,8 +35,8 @@ def predict(
 ) -> Prediction:
     """Predict the memory of one training step with no GPU.
 
-    predict("train.py:build", batch_size=8, gpu="rtx-4090") or predict(build, batch_size=8, memory="24GiB").
-    trace="DIR" keeps every allocation there: trace.json, and snapshot.pickle for pytorch.org/memory_viz; force=True writes over old ones.
+    `predict("train.py:build", batch_size=8, gpu="rtx-4090")` or `predict(build, batch_size=8, memory="24GiB")`.
+    `trace="DIR"` keeps every allocation there: trace.json, and snapshot.pickle for memory_viz; `force=True` writes over old ones.
     """
     request = make_request(
         workload, gpu=gpu, memory=memory, allocator=allocator, knobs=knobs, knobs_text={}, batch_sizes=None, trace=trace, force=force
@@ -57,7 +57,7 @@ def predict_batch_sizes(
 ) -> BatchSizeCurve:
     """Predict many batch sizes in little more time than one: a few are simulated, the others interpolated and replayed.
 
-    predict_batch_sizes("train.py:build", range(4, 33, 4), memory="24GiB").
+    `predict_batch_sizes("train.py:build", range(4, 33, 4), memory="24GiB")`.
     """
     request = make_request(workload, gpu=gpu, memory=memory, allocator=allocator, knobs=knobs, knobs_text={}, batch_sizes=batch_sizes)
     build.build()

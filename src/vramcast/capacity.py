@@ -42,8 +42,8 @@ def max_batch(
 ) -> MaxBatch:
     """The largest batch size that fits. `measure` runs one batch size for real; without it the answer is a prediction and says so.
 
-    max_batch("train.py:build", gpu="rtx-4090", global_batch=256). `maximum` and `multiple_of` bound the sizes, `safety` is the fraction of
-    the memory to leave free.
+    `max_batch("train.py:build", gpu="rtx-4090", global_batch=256)`. `maximum` and `multiple_of` bound the sizes, `safety` is the fraction
+    of the memory to leave free.
     """
     request = search_request(
         workload, gpu=gpu, memory=memory, allocator=allocator, maximum=maximum, multiple_of=multiple_of, safety=safety,

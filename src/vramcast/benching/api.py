@@ -52,8 +52,8 @@ def bench(
 ) -> list[TrainedRun]:
     """Train every model with every seed, each in a process of its own; the results are kept in `out`.
 
-    bench(["e1-50m", "e5-d1536-r270"], out="runs/first"). A model is a name of the zoo or file.py:function, and knobs that follow it as
-    "key=value" are its own. `sweep` makes several out of one model: Sweep("dim", [768, 1024]). What `out` already holds is not trained
+    `bench(["e1-50m", "e5-d1536-r270"], out="runs/first")`. A model is a name of the zoo or file.py:function, and knobs that follow it as
+    `key=value` are its own. `sweep` makes several out of one model: `Sweep("dim", [768, 1024])`. What `out` already holds is not trained
     again, and what was interrupted goes on from its checkpoint. `ray` is the address of a Ray cluster to train on.
     """
     rules = _protocol(protocol, steps, respect_documents)

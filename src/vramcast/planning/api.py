@@ -46,7 +46,7 @@ def plan(
 ) -> Plan:
     """The batch for every sequence length on every GPU, with no GPU.
 
-    plan("train.py:build", seq_lens=[128, 256, 512], gpu=["rtx-4090", "h200"]). `out` is a folder for plan.json and a curriculum-GPU.yaml
+    `plan("train.py:build", seq_lens=[128, 256, 512], gpu=["rtx-4090", "h200"])`. `out` is a folder for plan.json and a curriculum-GPU.yaml
     each; `tell` is given how many stages are done, and of how many.
     """
     started = time.perf_counter()

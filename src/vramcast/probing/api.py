@@ -34,7 +34,8 @@ def probe(
 ) -> Measurement:
     """Run the workload's real steps in a fresh process and measure them.
 
-    probe("train.py:build", batch_size=8) on the GPU, probe(build, device="cpu") without one. Failure is a value: see .outcome and .verdict.
+    `probe("train.py:build", batch_size=8)` on the GPU, `probe(build, device="cpu")` without one. Failure is a value: see
+    `outcome` and `verdict`.
     `config` is a configuration as tune writes it, or its file; knobs given here come before its own.
     """
     if trace and out is None:
@@ -104,7 +105,7 @@ def run_trial(trial: Trial, folder: RunFolder | None, *, command: str, progress:
         if folder is not None:
             reference = parse_reference(trial.workload)
             folder.before(trial, command, reference.path.parent if reference.path else Path.cwd())
-        with Prober() as prober:
+        with Prober(many_trials=False) as prober:
             measurement = prober.run(trial, folder.log if folder else None, listen)
     except VramcastError:
         if folder is not None:

@@ -57,7 +57,7 @@ def tune(
 ) -> TuneResult:
     """Find the settings that make the workload's step fastest, by running each; log.md in `out` says of every one what came of it.
 
-    tune("train.py:build", out="runs/tune", budget="20min"). `out` keeps every run; called again with the same one it goes on.
+    `tune("train.py:build", out="runs/tune", budget="20min")`. `out` keeps every run; called again with the same one it goes on.
     """
     name = name_of(workload)
     parse_reference(name)

@@ -24,7 +24,7 @@ _registered: dict[str, RegisteredWorkload] = {}
 
 
 def register(name: str, target: str, description: str = "") -> RegisteredWorkload:
-    """Give `module:function` a name of its own: register("my-gpt", "my_package.train:build").
+    """Give `module:function` a name of its own: `register("my-gpt", "my_package.train:build")`.
 
     Nothing is imported until the workload is used.
     """
