@@ -305,6 +305,12 @@ def test_sizes_worth_a_run(here: Prediction | str, further: Prediction | str, ex
     assert sizes.batch_sizes(4, here, further) == expected
 
 
+@pytest.mark.parametrize(("most_seconds", "expected"), [(0.5, [32]), (0.2, [12]), (0.105, [])])
+def test_a_batch_whose_step_would_take_too_long_for_the_budget_is_not_tried(most_seconds: float, expected: list[int]) -> None:
+    found = sizes.batch_sizes(4, prediction(10 * GiB, seconds=0.1), prediction(17 * GiB, seconds=0.45), most_seconds)
+    assert found == expected and all(0.05 + 0.0125 * size <= most_seconds for size in found)
+
+
 def test_prospects_are_predicted_against_the_same_prediction_for_here() -> None:
     def foretold(c: Configuration) -> Prediction:
         return replace(predicted(c), step_seconds=0.05)  # type: ignore[type-var]

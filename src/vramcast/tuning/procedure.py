@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from vramcast.configuration import Configuration
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.machine import Machine
+from vramcast.probing.trial import Switches
 from vramcast.records import Measurement
 from vramcast.tuning import sizes
 from vramcast.tuning.entry import Change, Entry, unmet
@@ -27,6 +28,7 @@ ALONE_SHARE = 0.4  # of the budget: then what has won so far is put together
 START_FACTOR = 1.5  # what is compiled twice is found in a cache the second time
 MOST_ROUNDS = 3
 SLOW_TO_PREDICT = 0.05  # of the time left
+STEP_SHARE = 0.02  # of the time left, for one step of a larger batch: a candidate has some fourteen
 NOT_TRIED = "the time for the tune was spent before it was begun"
 
 
@@ -79,6 +81,7 @@ class Tuner:
         self._progress = Progress()
         self._budget = self.laboratory.seconds_left()
         self._is_alone = True
+        self._has_chosen_sizes = False  # on top of the others
         self._notes: list[str] = []
 
     def tune(self) -> Tuned:
@@ -115,13 +118,19 @@ class Tuner:
         knob = row.entry.size
         assert knob is not None
         now = without.knobs.get(knob, self.offer.baseline[knob])
-        if knob == "batch_size":
-            larger = without.with_({knob: sizes.FURTHER * now}, Change().switches, None)
-            found = sizes.batch_sizes(now, *self.laboratory.predict([without, larger]))
-        else:
-            found = sizes.lengths(now)
+        found = sizes.lengths(now) if knob == "seq_len" else self._batch_sizes(without, now)
         row.found_no_size = not found
         return [Row(row.entry, Change(knobs={knob: size})) for size in found]
+
+    def _batch_sizes(self, without: Configuration, now: int) -> list[int]:
+        """By prediction; where that is slow and was done before, twice and four times as large."""
+        if self._has_chosen_sizes and self._is_slow_to_predict():
+            return [factor * now for factor in (2, 4)]
+        self._has_chosen_sizes = self._has_chosen_sizes or not self._is_alone
+        larger = without.with_({"batch_size": sizes.FURTHER * now}, Switches(), None)
+        most_seconds = STEP_SHARE * (self.laboratory.seconds_left() - self._reserve())
+        here, further = self.laboratory.predict([without, larger])
+        return sizes.batch_sizes(now, here, further, most_seconds)
 
     # ------------------------------------------------------------------------------------------------------------------------- alone
     def _alone(self, rows: Sequence[Row]) -> None:
@@ -154,8 +163,7 @@ class Tuner:
             self._round(slow[:1], usable)
         self._round(rest, usable)
         self._rounds(quick, usable)
-        if not self._is_slow_to_predict():
-            self._round(sized_rows(usable, at_the_end=True), usable)  # what the others have saved of the memory
+        self._round(sized_rows(usable, at_the_end=True), usable)  # what the others have saved of time and memory
         self._round(slow, usable)
         return [*rows, *(row for row in usable if row not in rows)]
 

@@ -16,11 +16,13 @@ APART = 1.2  # times the one before: nearer ones are not worth a run of their ow
 UNPREDICTED = (2, 4, 8)
 
 
-def batch_sizes(batch: int, here: Prediction | str, further: Prediction | str) -> list[int]:
-    """Rising, all above `batch`. `here` and `further` are predictions for `batch` and FURTHER times that."""
+def batch_sizes(batch: int, here: Prediction | str, further: Prediction | str, most_seconds: float = math.inf) -> list[int]:
+    """Rising, all above `batch`. `here` and `further` are predictions for `batch` and FURTHER times that; no step may take longer than
+    `most_seconds`."""
     if isinstance(here, str) or isinstance(further, str):
         return [factor * batch for factor in UNPREDICTED]
-    largest = min(largest_that_fits(batch, here, further), float(FURTHEST * batch))
+    in_time = size_in_time(batch, here.step_seconds, further.step_seconds, most_seconds)
+    largest = min(largest_that_fits(batch, here, further), float(FURTHEST * batch), in_time)
     if largest <= batch:
         return []
     knee = min(largest, max(batch, knee_of(batch, here.step_seconds, further.step_seconds)))
@@ -46,6 +48,13 @@ def knee_of(batch: int, seconds: float | None, seconds_further: float | None) ->
     slope = (seconds_further - seconds) / ((FURTHER - 1) * batch)
     fixed = max(0.0, seconds - slope * batch)
     return KNEE / (1 - KNEE) * fixed / slope
+
+
+def size_in_time(batch: int, seconds: float | None, seconds_further: float | None, most_seconds: float) -> float:
+    """The batch at which a step takes so long, by the same line."""
+    if not seconds or not seconds_further or seconds_further <= seconds:
+        return math.inf
+    return batch + (most_seconds - seconds) * (FURTHER - 1) * batch / (seconds_further - seconds)
 
 
 def _round(size: float) -> int:
