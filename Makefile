@@ -31,7 +31,7 @@ accuracy: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "Open build/site/index.html"
+	@echo "Open build/site/index.html; its search needs a server: $(BIN)/python -m http.server --directory build/site"
 
 # torch first and pinned: asked for by another package, pip would take the newest build with gigabytes of CUDA.
 $(READY): pyproject.toml
