@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vramcast.configuration import Configuration
 from vramcast.records import Measurement
 from vramcast.tuning.entry import Change, Entry
 from vramcast.tuning.judging import Judgement
@@ -31,6 +32,10 @@ class Row:
     def name(self) -> str:
         value = self.change.knobs.get(self.entry.size) if self.change and self.entry.size else None
         return self.entry.name if value is None else f"{self.entry.name} {value}"
+
+    def on(self, configuration: Configuration) -> Configuration:
+        assert self.change is not None
+        return self.change.on(configuration)
 
     @property
     def is_slow_to_start(self) -> bool:

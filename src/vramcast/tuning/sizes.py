@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from vramcast.records import Prediction
 from vramcast.search import crossing
@@ -69,11 +68,5 @@ def lengths(length: int) -> list[int]:
     return [length // 2] if length >= 2 else []
 
 
-def fits(prediction: Prediction | str) -> bool:
-    """What is not predicted is tried."""
-    return isinstance(prediction, str) or prediction.fits is not False
-
-
-def missing(predictions: Sequence[Prediction]) -> int:
-    first = predictions[0]
-    return max(1, first.peak_reserved_bytes - (first.capacity_bytes or 0))
+def missing_bytes(prediction: Prediction) -> int:
+    return max(1, prediction.peak_reserved_bytes - (prediction.capacity_bytes or 0))
