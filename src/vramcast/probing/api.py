@@ -105,7 +105,7 @@ def run_trial(trial: Trial, folder: RunFolder | None, *, command: str, progress:
         if folder is not None:
             reference = parse_reference(trial.workload)
             folder.before(trial, command, reference.path.parent if reference.path else Path.cwd())
-        with Prober(many_trials=False) as prober:
+        with Prober() as prober:
             measurement = prober.run(trial, folder.log if folder else None, listen)
     except VramcastError:
         if folder is not None:
