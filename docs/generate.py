@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from blocks import DOCS, ROOT, Block, blocks_of, commands_of, pages
+from file_list import the_files
 from sessions import Sandbox, not_printed
 
 WIDTH = 100
@@ -65,6 +66,8 @@ def part(asked: str, page: Path) -> str:
         return the_commands(page)
     if asked == "accuracy of all methods":
         return the_accuracy()
+    if asked == "the source files":
+        return the_files()
     return f"\n```text\n{help_of(asked.removeprefix('options of '))}\n```\n\n"
 
 

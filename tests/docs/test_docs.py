@@ -1,0 +1,162 @@
+"""The documentation cannot go stale: its options are those of --help, its commands print what it shows, its links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from blocks import DOCS, ROOT, Block, blocks_of, commands_of, pages
+from generate import command_names, generated
+from sessions import Sandbox, comparable, not_printed
+
+import vramcast
+from vramcast.cli.lessons import LESSONS
+from vramcast.cli.main import app
+from vramcast.gpus import find_gpu
+from vramcast.workload import bind_knobs, load_function, parse_reference, split_assignments
+
+PAGES = pages()
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+LANGUAGES = {"console", "bash", "python", "toml", "yaml", "text"}
+TAKES_A_WORKLOAD = {"predict", "probe", "max-batch", "plan", "tune", "calibrate"}
+
+
+def chosen(*languages: str, run: bool) -> list[Any]:
+    blocks = [block for block in BLOCKS if block.language in languages and block.file is None and (block.not_run is None) == run]
+    return [pytest.param(block, id=block.name) for block in blocks]
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory, warm_simulations: None) -> Sandbox:
+    return Sandbox(tmp_path_factory.mktemp("docs"))
+
+
+@pytest.mark.parametrize("block", chosen("console", "bash", run=True))
+def test_commands_print_what_the_page_shows(block: Block, sandbox: Sandbox) -> None:
+    for command in commands_of(block):
+        printed = sandbox.run(command.text)
+        assert not_printed(command, printed) == [], f"{command.text} printed:\n{printed}"
+
+
+@pytest.mark.parametrize("block", chosen("python", run=True))
+def test_python_prints_what_the_comments_say(block: Block, sandbox: Sandbox) -> None:
+    printed = sandbox.python(block.text)
+    assert printed.splitlines() == re.findall(r"^# (.*)$", block.text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("block", chosen("console", "bash", run=False))
+def test_commands_that_are_not_run_exist_with_their_options_knobs_and_gpus(block: Block, sandbox: Sandbox, monkeypatch: Any) -> None:
+    monkeypatch.chdir(sandbox.folder)
+    assert block.not_run, "the reason"
+    for command in commands_of(block):
+        check(command.text)
+
+
+def check(text: str) -> None:
+    words = shlex.split(re.sub(r" > \S+$", "", text), comments=True)
+    if words[0] == "make":
+        targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert all("=" in word or word in targets for word in words[1:])
+    if words[0] != "vramcast":
+        return
+    name, given = parsed(words[1:])
+    if name in TAKES_A_WORKLOAD and given["workload"] is not None:
+        bind_knobs(load_function(parse_reference(given["workload"])), split_assignments(given["knobs"] or []), {})
+    for gpu in (given.get("gpu") or "").split(","):
+        assert not gpu or find_gpu(gpu)
+    for model in (word for word in given.get("models", []) if "=" not in word):
+        assert any(entry == model or entry.startswith(f"{model}-") for entry in vramcast_names())
+
+
+def parsed(words: list[str]) -> tuple[str, dict[str, Any]]:
+    """The command and its parameters; raises where there is no such command or option."""
+    group: Any = typer.main.get_command(app)
+    command = group.commands[words[0]]
+    return words[0], command.make_context(words[0], words[1:]).params
+
+
+def vramcast_names() -> list[str]:
+    from vramcast_zoo.catalogue import ENTRIES
+
+    return [entry.name for entry in ENTRIES]
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language not in ("console", "bash")], ids=lambda block: block.name)
+def test_other_blocks_are_what_they_say_they_are(block: Block) -> None:
+    readers: dict[str, Any] = {"python": ast.parse, "toml": tomllib.loads, "yaml": yaml.safe_load}
+    assert readers.get(block.language, str)(block.text) is not None
+
+
+def test_every_block_says_its_language_and_every_fence_was_found() -> None:
+    assert {block.language for block in BLOCKS} <= LANGUAGES
+    fences = sum(len(re.findall(r"^ *```", page.read_text(), re.MULTILINE)) for page in PAGES)
+    assert fences == 2 * len(BLOCKS) > 100
+    marks = sum(len(re.findall(r"^ *<!-- (?:not run|file):", page.read_text(), re.MULTILINE)) for page in PAGES)
+    assert marks == sum(block.not_run is not None or block.file is not None for block in BLOCKS)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "files.md"], ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_generated_part_of_a_page_is_what_the_code_says(page: Path) -> None:
+    assert page.read_text() == generated(page), "run python docs/generate.py"
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_every_command_has_a_page_with_its_options_and_help_that_teaches(name: str) -> None:
+    text = (DOCS / "commands" / f"{name}.md").read_text()
+    assert f"<!-- generated: options of {name} -->" in text
+    for heading in ("## Options", "## Exit codes", "## What next"):
+        assert heading in text
+    assert f"commands/{name}.md" in (ROOT / "mkdocs.yml").read_text()
+    assert f"docs/commands/{name}.md" in (ROOT / "README.md").read_text()
+    lesson = LESSONS[name]
+    assert len(lesson.question) <= 65  # one line in the list of commands
+    assert all(f"vramcast {name}" in lesson.epilog and parsed(_words(example)) for example in lesson.examples)
+
+
+def _words(example: str) -> list[str]:
+    """An example of --help without what is said beside it."""
+    command = re.split(r" {2,}| > ", example)[0]
+    return shlex.split(command)[1:]
+
+
+def test_every_public_name_is_in_the_reference_with_a_docstring() -> None:
+    reference = (DOCS / "api.md").read_text()
+    for name in vramcast.__all__:
+        if name.startswith("__"):
+            continue
+        assert f"::: vramcast.{name}\n" in reference
+        assert name == "GPUS" or getattr(vramcast, name).__doc__
+    assert (ROOT / "src" / "vramcast" / "py.typed").exists()
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    """Anchors too; `make docs` checks them again, as the site makes them."""
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#\s]*)(?:#[^)]*)?\)", page.read_text()):
+            assert not target or target.startswith("http") or (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the documentation's generator is not installed (extra docs)")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "max_batch" in (tmp_path / "api.html").read_text()
+
+
+def test_what_is_not_printed_is_found() -> None:
+    command = commands_of(Block("page", 1, "console", "$ vramcast zoo\none  line\n...\nanother\n"))[0]
+    assert command.text == "vramcast zoo"
+    assert not_printed(command, "one line\nand another") == []
+    assert not_printed(command, "another\none line") == ["another"]
+    assert comparable("torch 2.13.0+cpu, no GPU used, 1.9 s)") == comparable("torch 2.10.1, no GPU used, 12.3 s)")
