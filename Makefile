@@ -26,6 +26,7 @@ lint: $(READY)
 accuracy: $(READY)
 	$(BIN)/vramcast accuracy --against benchmarks/accuracy/h200-torch-2.11 --out build/accuracy --force --figure docs/accuracy.svg || test $$? -eq 3
 	cp build/accuracy/accuracy.md docs/accuracy.md
+	$(BIN)/python docs/generate.py
 
 # Options of commands are taken from --help. The variable silences the notice of another generator's beginning.
 docs: $(READY)

@@ -62,6 +62,18 @@ def test_commands_that_are_not_run_exist_with_their_options_knobs_and_gpus(block
         check(command.text)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_within_sentences_exist_too(page: Path, sandbox: Sandbox, monkeypatch: Any) -> None:
+    monkeypatch.chdir(sandbox.folder)
+    prose = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for text in re.findall(r"`(vramcast [^`]+)`", prose):
+        words = " ".join(text.split())
+        if re.search(r"\.\.\.|\b[A-Z]{3,}\b| --(out|help)$", words):  # with something left out, or a name that stands for yours
+            assert words.split()[1] in ("COMMAND", *command_names()), words
+        elif words.split()[1:] not in ([name] for name in command_names()):
+            check(words)
+
+
 def check(text: str) -> None:
     words = shlex.split(re.sub(r" > \S+$", "", text), comments=True)
     if words[0] == "make":
