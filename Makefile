@@ -9,18 +9,22 @@ VENV := $(if $(filter 2.13.0,$(TORCH)),.venv,.venv-$(TORCH))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint accuracy docs clean
+.PHONY: demo test lint pytest accuracy docs clean
 
 demo: $(READY)
 	$(BIN)/vramcast predict examples/gpt.py:build batch_size=16 --gpu rtx-4090
 	$(BIN)/vramcast predict examples/gpt.py:build --batch-sizes 4-32:4 --memory 24GiB
 
-test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+# Both at once, and both must pass. mypy takes what the tests leave of the cores.
+test: $(READY)
+	$(MAKE) --no-print-directory --jobs 2 lint pytest
 
 lint: $(READY)
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	nice $(BIN)/mypy
+
+pytest: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Predict every row of every suite and compare with what was measured on an H200; about five minutes. Exit code 3 is a goal missed.
 accuracy: $(READY)
