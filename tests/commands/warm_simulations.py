@@ -15,6 +15,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from typing import IO, Any
 
 MOST_BYTES = 1 << 17
@@ -55,22 +56,29 @@ class WarmSimulations:
     def __init__(self) -> None:
         self._link: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._starting = threading.Lock()
 
     def start(self, request: dict[str, Any], log: IO[str]) -> tuple[int, ForkedWorker]:
         from vramcast.simulate import runner
 
-        if self._link is None:
-            self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            command = [sys.executable, "-P", __file__, str(theirs.fileno())]
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=runner._environment(), start_new_session=True)
-            theirs.close()
+        with self._starting:  # simulations are asked for from threads too
+            link = self._link = self._link or self._launched()
         reader, writer = os.pipe()
         status, their_status = os.pipe()
         message = {"request": request, "folder": os.getcwd(), "environment": runner._environment()}
-        socket.send_fds(self._link, [json.dumps(message).encode()], [writer, log.fileno(), their_status])
+        socket.send_fds(link, [json.dumps(message).encode()], [writer, log.fileno(), their_status])
         os.close(writer)
         os.close(their_status)
         return reader, ForkedWorker(request["workload"], status)
+
+    def _launched(self) -> socket.socket:
+        from vramcast.simulate import runner
+
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-P", __file__, str(theirs.fileno())]
+        with theirs:
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=runner._environment(), start_new_session=True)
+        return ours
 
     def close(self) -> None:
         if self._link is not None and self._process is not None:
