@@ -28,6 +28,7 @@ from vramcast.workload import bind_knobs, load_function, parse_reference, split_
 PAGES = pages()
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 LANGUAGES = {"console", "bash", "python", "toml", "yaml", "text"}
+SHELL = ("console", "bash")
 TAKES_A_WORKLOAD = {"predict", "probe", "max-batch", "plan", "tune", "calibrate"}
 
 
@@ -41,11 +42,13 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory, warm_simulations: None) ->
     return Sandbox(tmp_path_factory.mktemp("docs"))
 
 
-@pytest.mark.parametrize("block", chosen("console", "bash", run=True))
-def test_commands_print_what_the_page_shows(block: Block, sandbox: Sandbox) -> None:
-    for command in commands_of(block):
-        printed = sandbox.run(command.text)
-        assert not_printed(command, printed) == [], f"{command.text} printed:\n{printed}"
+@pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS if block.language in SHELL and block.not_run is None}))
+def test_commands_print_what_their_page_shows(page: str, sandbox: Sandbox) -> None:
+    """In the order of the page: a command may need what the one before it wrote."""
+    for block in (block for block in BLOCKS if block.page == page and block.language in SHELL and block.not_run is None):
+        for command in commands_of(block):
+            printed = sandbox.run(command.text)
+            assert not_printed(command, printed) == [], f"{block.name}: {command.text} printed:\n{printed}"
 
 
 @pytest.mark.parametrize("block", chosen("python", run=True))
@@ -54,7 +57,7 @@ def test_python_prints_what_the_comments_say(block: Block, sandbox: Sandbox) -> 
     assert printed.splitlines() == re.findall(r"^# (.*)$", block.text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("block", chosen("console", "bash", run=False))
+@pytest.mark.parametrize("block", chosen(*SHELL, run=False))
 def test_commands_that_are_not_run_exist_with_their_options_knobs_and_gpus(block: Block, sandbox: Sandbox, monkeypatch: Any) -> None:
     monkeypatch.chdir(sandbox.folder)
     assert block.not_run, "the reason"
@@ -103,7 +106,7 @@ def vramcast_names() -> list[str]:
     return [entry.name for entry in ENTRIES]
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language not in ("console", "bash")], ids=lambda block: block.name)
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language not in SHELL], ids=lambda block: block.name)
 def test_other_blocks_are_what_they_say_they_are(block: Block) -> None:
     readers: dict[str, Any] = {"python": ast.parse, "toml": tomllib.loads, "yaml": yaml.safe_load}
     assert readers.get(block.language, str)(block.text) is not None
