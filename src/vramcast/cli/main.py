@@ -60,46 +60,6 @@ def predict(
     raise typer.Exit(run(workload, knobs or [], gpu, memory, batch_sizes, allocator, timeout, as_json, trace, force))
 
 
-@command("diff")
-def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A trace.json, or a folder with one.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
-) -> None:
-    """Line up two memory traces and show the first place where they differ.
-
-    Exit codes: 0 they are the same, 2 wrong usage, 3 they differ.
-    """
-    from vramcast.cli.diff import run
-
-    raise typer.Exit(run(a, b, as_json))
-
-
-@command("probe")
-def probe(
-    workload: Annotated[str, typer.Argument(help="file.py:function, package.module:function, or a registered name.")],
-    knobs: Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value.")] = None,
-    device: Annotated[str, typer.Option(help="cuda, or cpu to run the same step without a GPU.")] = "cuda",
-    memory: Annotated[str | None, typer.Option(help="Cap the allocator, for example at 24GiB: a smaller card on a larger one.")] = None,
-    warmup: Annotated[int, typer.Option(help="Steps before the measured ones.")] = 2,
-    steps: Annotated[int, typer.Option(help="Steps to measure; the p95 gate is judged from 20 on.")] = 20,
-    allocator: Annotated[str | None, typer.Option(help="Allocator settings, as in PYTORCH_ALLOC_CONF (default: that variable).")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds after which the run is stopped.")] = 600.0,
-    out: Annotated[str | None, typer.Option(help="The run's folder (default: a new one under runs/).")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over the run in that folder.")] = False,
-    trace: Annotated[bool, typer.Option("--trace", help="Keep every allocation: trace.json, and snapshot.pickle for memory_viz.")] = False,
-    config: Annotated[str | None, typer.Option(help="A configuration that vramcast tune wrote; knobs given beside it win.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
-) -> None:
-    """Measure real training steps in a fresh process, and judge whether the run was sound.
-
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 out of memory or not stable.
-    """
-    from vramcast.cli.probe import run
-
-    raise typer.Exit(run(workload, knobs or [], device, memory, warmup, steps, allocator, timeout, out, force, trace, config, as_json))
-
-
 @command("max-batch")
 def max_batch(
     workload: Annotated[str, typer.Argument(help="file.py:function, package.module:function, or a name of the zoo.")],
@@ -156,6 +116,64 @@ def plan(
     raise typer.Exit(run(workload, knobs or [], options, out, as_json))
 
 
+@command("probe")
+def probe(
+    workload: Annotated[str, typer.Argument(help="file.py:function, package.module:function, or a registered name.")],
+    knobs: Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value.")] = None,
+    device: Annotated[str, typer.Option(help="cuda, or cpu to run the same step without a GPU.")] = "cuda",
+    memory: Annotated[str | None, typer.Option(help="Cap the allocator, for example at 24GiB: a smaller card on a larger one.")] = None,
+    warmup: Annotated[int, typer.Option(help="Steps before the measured ones.")] = 2,
+    steps: Annotated[int, typer.Option(help="Steps to measure; the p95 gate is judged from 20 on.")] = 20,
+    allocator: Annotated[str | None, typer.Option(help="Allocator settings, as in PYTORCH_ALLOC_CONF (default: that variable).")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds after which the run is stopped.")] = 600.0,
+    out: Annotated[str | None, typer.Option(help="The run's folder (default: a new one under runs/).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over the run in that folder.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Keep every allocation: trace.json, and snapshot.pickle for memory_viz.")] = False,
+    config: Annotated[str | None, typer.Option(help="A configuration that vramcast tune wrote; knobs given beside it win.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
+) -> None:
+    """Measure real training steps in a fresh process, and judge whether the run was sound.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 out of memory or not stable.
+    """
+    from vramcast.cli.probe import run
+
+    raise typer.Exit(run(workload, knobs or [], device, memory, warmup, steps, allocator, timeout, out, force, trace, config, as_json))
+
+
+@command("fit")
+def fit(
+    runs: Annotated[list[str], typer.Argument(help="Folders of vramcast probe, or a CSV table of runs.")],
+    terms: Annotated[str | None, typer.Option(help="With commas: constant, per_sample, per_token, per_token_and_length, your own.")] = None,
+    term: Annotated[list[str] | None, typer.Option(help="A term of your own: name=expression of knobs; may be given again.")] = None,
+    by: Annotated[str | None, typer.Option(help="One law for every value of this knob.")] = None,
+    at: Annotated[list[str] | None, typer.Option(help="Only say what the law gives here: key=value; may be given again.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON list on stdout, nothing else.")] = False,
+) -> None:
+    """Fit a law for memory to measured runs, with the error each run has when it is left out.
+
+    Exit codes: 0 done, 2 wrong usage or a question outside what was measured.
+    """
+    from vramcast.cli.fit import run
+
+    raise typer.Exit(run(runs, terms, term or [], by, at or [], as_json))
+
+
+@command("diff")
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="A trace.json, or a folder with one.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
+) -> None:
+    """Line up two memory traces and show the first place where they differ.
+
+    Exit codes: 0 they are the same, 2 wrong usage, 3 they differ.
+    """
+    from vramcast.cli.diff import run
+
+    raise typer.Exit(run(a, b, as_json))
+
+
 @command("tune")
 def tune(
     workload: Annotated[str, typer.Argument(help="file.py:function, package.module:function, or a registered name.")],
@@ -196,24 +214,6 @@ def env(as_json: Annotated[bool, typer.Option("--json", help="One JSON object on
     from vramcast.cli.env import run
 
     raise typer.Exit(run(as_json))
-
-
-@command("fit")
-def fit(
-    runs: Annotated[list[str], typer.Argument(help="Folders of vramcast probe, or a CSV table of runs.")],
-    terms: Annotated[str | None, typer.Option(help="With commas: constant, per_sample, per_token, per_token_and_length, your own.")] = None,
-    term: Annotated[list[str] | None, typer.Option(help="A term of your own: name=expression of knobs; may be given again.")] = None,
-    by: Annotated[str | None, typer.Option(help="One law for every value of this knob.")] = None,
-    at: Annotated[list[str] | None, typer.Option(help="Only say what the law gives here: key=value; may be given again.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON list on stdout, nothing else.")] = False,
-) -> None:
-    """Fit a law for memory to measured runs, with the error each run has when it is left out.
-
-    Exit codes: 0 done, 2 wrong usage or a question outside what was measured.
-    """
-    from vramcast.cli.fit import run
-
-    raise typer.Exit(run(runs, terms, term or [], by, at or [], as_json))
 
 
 @command("bench")
