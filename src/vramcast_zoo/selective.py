@@ -118,8 +118,9 @@ def _keep_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 
 
 def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-    b, c = ctx.saved_tensors[3:5]
-    grad_x, grad_dt, a_rows, skip_rows, b_parts, c_parts, _ = scan_backward(grad.contiguous(), *ctx.saved_tensors)
+    saved = ctx.saved_tensors  # once: inside a checkpointed block they cannot be asked for again
+    b, c = saved[3:5]
+    grad_x, grad_dt, a_rows, skip_rows, b_parts, c_parts, _ = scan_backward(grad.contiguous(), *saved)
     return grad_x, grad_dt, a_rows.sum(0), b_parts.sum(0).to(b.dtype), c_parts.sum(0).to(c.dtype), skip_rows.sum(0)
 
 

@@ -155,3 +155,10 @@ def test_what_a_captured_step_puts_in_the_place_of_a_buffer_is_where_the_next_re
     model[0].running_mean = torch.full((2,), 7.0)  # as LadderLM's power iteration does every step
     _write_back(model, before)
     assert model[0].running_mean is place and place.tolist() == [7.0, 7.0]
+
+
+@pytest.mark.parametrize("name", ["e10", "elleci"])
+def test_a_fused_recurrence_in_a_checkpointed_block_gives_the_same_gradients(name: str) -> None:
+    """Backward asks for what was kept once: a checkpointed block computes it again, and refuses a second time."""
+    plain, fused = (gradients(name, recurrence=kind, checkpointing=True) for kind in ("plain", "fused"))
+    assert all(torch.allclose(a, b, rtol=1e-5, atol=1e-7) for a, b in zip(plain, fused, strict=True))
