@@ -252,6 +252,13 @@ def test_a_batch_that_cannot_fit_is_not_run() -> None:
     assert max(tried) > 4 and all((20 + 5 * b) * GiB < 0.92 * 140 * GiB for b in tried)
 
 
+def test_where_the_gpu_waits_for_the_host_the_batch_comes_first() -> None:
+    laboratory = InventedLaboratory(*by_batch(0.5, 0.001, lambda b: (2 + b) * GiB // 4))
+    result = whole(laboratory, (*ENTRIES[:2], BATCH), gpu=None)
+    assert "batch_size" in laboratory.measured[2].knobs
+    assert result.rows_with("applied")[0].name.startswith("batch-size")
+
+
 def test_what_was_slower_in_a_small_step_is_tried_again_in_a_larger_one() -> None:
     """Fewer bits cost the host time, and pay once the GPU is what is waited for."""
     amp = replace(ENTRIES[1], likely=True)

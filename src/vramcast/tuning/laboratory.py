@@ -24,6 +24,7 @@ from vramcast.tuning.folder import TuneFolder
 
 WARMUP_STEPS = 2
 FIRST_STEPS, FEWEST_STEPS, MOST_STEPS, MEASURED_SECONDS = 5, 3, 20, 1.0
+SLOW_STEP_SECONDS = 1.0  # from here on every step counts
 RUN_SECONDS, PREDICTION_SECONDS = 300.0, 300.0
 LEAST_SECONDS = 5.0  # a run that is given less has no chance
 
@@ -69,6 +70,7 @@ class RealLaboratory:
         self._question, self._prober, self._folder = question, prober, folder
         self._deadline = math.inf if budget_seconds is None else time.monotonic() + budget_seconds
         self._num_steps: dict[str, int] = {}  # by configuration, from its first run
+        self._is_slow = False
         self._prediction_seconds = 0.0
         self.listen: Callable[[str, dict[str, Any]], None] = lambda *_: None  # how far a run is
 
@@ -87,6 +89,7 @@ class RealLaboratory:
             found = self._run(configuration, start_seconds, more_warmup, self.seconds_left() - reserve_seconds)
             self._folder.add_run(configuration.key, found)
         self._num_steps.setdefault(configuration.key, steps_for(found))
+        self._is_slow = self._is_slow or (found.times is not None and found.times.median_seconds >= SLOW_STEP_SECONDS)
         return found
 
     def _run(self, configuration: Configuration, start_seconds: float, more_warmup: int, left: float) -> Measurement:
@@ -102,8 +105,8 @@ class RealLaboratory:
                 memory_cap_bytes=self._question.memory_bytes,
                 allocator=configuration.allocator,
                 switches=configuration.switches,
-                warmup_steps=WARMUP_STEPS + more_warmup,
-                measure_steps=self._num_steps.get(configuration.key, FIRST_STEPS),
+                warmup_steps=(1 if self._is_slow else WARMUP_STEPS) + more_warmup,
+                measure_steps=self._num_steps.get(configuration.key, FEWEST_STEPS if self._is_slow else FIRST_STEPS),
                 timeout_seconds=min(allowed, left),
             ),
             self._folder.log,

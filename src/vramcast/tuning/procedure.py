@@ -24,6 +24,7 @@ from vramcast.tuning.rows import Row, already, promising, sized_rows, untried
 
 ALONE_SHARE = 0.4  # of the budget: then what has won so far is put together
 MOST_ROUNDS = 3
+NEARLY_FOR_NOTHING = 3.0  # times the throughput, of FURTHER times the batch
 STEP_SHARE = 0.02  # of the time left, for one step of a larger batch: a candidate has some fourteen
 
 
@@ -82,8 +83,9 @@ class Tuner:
     def tune(self) -> Tuned:
         first = self._start()
         rows = [self._row(entry, first) for entry in self._entries]
-        self._alone(rows)
-        rows = self._on_top(rows)
+        batch_first = self._waits_for_host(rows)
+        self._alone(rows, batch_first)
+        rows = self._on_top(rows, batch_first)
         total = self._total()
         start, end = self._stack.baseline, self._stack.configuration
         runs = self._contests.good_runs
@@ -126,15 +128,25 @@ class Tuner:
         most_seconds = STEP_SHARE * (self._laboratory.seconds_left() - self._contests.reserve())
         return sizes.batch_sizes(now, here, further, most_seconds)
 
+    def _waits_for_host(self, rows: Sequence[Row]) -> bool:
+        """Whether a larger batch is nearly for nothing, by prediction: then it comes first, because it shows what all others are worth."""
+        if not any(row.entry.size == "batch_size" and not row.refusal for row in rows):
+            return False
+        start = self._stack.baseline
+        now = start.knobs.get("batch_size", self._offer.baseline["batch_size"])
+        larger = start.with_({"batch_size": sizes.FURTHER * now}, Switches(), None)
+        return sizes.gain_of_larger(*self._laboratory.predict([start, larger])) >= NEARLY_FOR_NOTHING
+
     # ------------------------------------------------------------------------------------------------------------------------- alone
-    def _alone(self, rows: Sequence[Row]) -> None:
+    def _alone(self, rows: Sequence[Row], batch_first: bool) -> None:
         budget = self._laboratory.seconds_left()
         self._contests.seconds_for_later = (1 - ALONE_SHARE) * budget if budget != math.inf else 0.0
-        waiting = sorted((row for row in rows if not row.refusal), key=lambda row: row.is_slow_to_start)
+        usable = [row for row in rows if not row.refusal]
+        waiting = sorted(usable, key=lambda row: -1 if batch_first and row.entry.size == "batch_size" else row.is_slow_to_start)
         for index, row in enumerate(waiting):
             if self._laboratory.seconds_left() < self._contests.reserve():
                 break
-            if row.entry.size and self._contests.is_slow_to_predict():
+            if row.entry.size and self._contests.is_slow_to_predict() and not batch_first:
                 continue  # a size is chosen by prediction, and on top of the others it must be anyway
             if row.entry.size:
                 row.change = next((sized.change for sized in self._sized(row, self._stack.baseline)), row.change)
@@ -145,14 +157,17 @@ class Tuner:
         self._contests.seconds_for_later = 0.0
 
     # ------------------------------------------------------------------------------------------------------------------------ on top
-    def _on_top(self, rows: list[Row]) -> list[Row]:
+    def _on_top(self, rows: list[Row], batch_first: bool) -> list[Row]:
         """What won alone; what often helps; a larger batch, after which runs take longer; then the rest. What is compiled comes last, and
         once, unless there would be no time for it. What was added may make useful what was not: others are tried again, in rounds."""
         usable = [row for row in rows if not row.refusal]
         quick, slow = [[row for row in usable if row.is_slow_to_start is slow] for slow in (False, True)]
-        self._rounds(quick, usable)
+        if batch_first:
+            self._round(sized_rows(usable, at_the_end=False), usable)
+        self._rounds(quick, usable, is_larger=batch_first)
         self._round([row for row in untried(quick) if row.entry.likely], usable)
         before = self._stack.configuration
+        self._has_chosen_sizes = batch_first
         self._round(sized_rows(usable, at_the_end=False), usable)
         self._has_chosen_sizes = True
         self._rounds(quick, usable, is_larger=self._stack.configuration != before)

@@ -32,6 +32,13 @@ def batch_sizes(batch: int, here: Prediction | str, further: Prediction | str, m
     return found
 
 
+def gain_of_larger(here: Prediction | str, further: Prediction | str) -> float:
+    """How many times the throughput FURTHER times the batch has, where it fits; 1 where that is not known."""
+    if isinstance(here, str) or isinstance(further, str) or not here.step_seconds or not further.step_seconds or further.fits is False:
+        return 1.0
+    return FURTHER * here.step_seconds / further.step_seconds
+
+
 def largest_that_fits(batch: int, here: Prediction, further: Prediction) -> float:
     if here.capacity_bytes is None:
         return float(FURTHEST * batch)
