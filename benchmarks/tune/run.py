@@ -1,4 +1,4 @@
-"""Tune models of the zoo from their naive form (attention written out, float32, a small batch) on the GPU here.
+"""Tune models of the zoo from their naive form (attention and recurrences written out, float32, a small batch) on the GPU here.
 
     PYTHONPATH=src python benchmarks/tune/run.py --out benchmarks/tune/h200-torch-2.11 --seconds 170
 
@@ -22,7 +22,7 @@ from vramcast.tuning.procedure import Progress
 NAIVE: dict[str, dict[str, Any]] = {
     "gpt2-124m": {"attention": "plain", "precision": "fp32", "batch_size": 4},
     "e10-50m": {"recurrence": "plain", "precision": "fp32", "batch_size": 8},
-    "elleci-1.36b": {"attention": "plain", "precision": "fp32", "batch_size": 2},
+    "elleci-1.36b": {"attention": "plain", "recurrence": "plain", "precision": "fp32", "batch_size": 2},
 }
 
 
