@@ -135,6 +135,7 @@ def test_the_total_is_measured_not_multiplied(tuned: tuple[TuneResult, InventedL
     assert (result.seconds_before, result.seconds_after) == (pytest.approx(8640, rel=0.02), pytest.approx(8640 / expected, rel=0.02))
     assert result.configuration["knobs"] == {"attention": "auto", "precision": "amp", "graph": True, "compile": True}
     assert result.loss_difference == pytest.approx(0.01 / 4.7)
+    assert result.applied_order == ["attention", "amp", "graph", "compile"]
 
 
 def test_what_helps_alone_is_measured_again_on_top_and_both_are_told(tuned: tuple[TuneResult, InventedLaboratory]) -> None:

@@ -78,6 +78,7 @@ class TuneResult(JsonRecord):
     rows: list[RowResult]
     configuration: dict[str, Any]
     python_lines: list[str]
+    applied_order: list[str] = field(default_factory=list)  # names of rows, as they were put on top of each other
     prospects: list[Prospect] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     budget_seconds: float | None = None
@@ -115,6 +116,7 @@ def result_of(tuned: Tuned, *, workload: str, target_steps: int, **rest: Any) ->
         rows=[row_result(row, tuned.stack) for row in tuned.rows],
         configuration=tuned.final.to_dict(),
         python_lines=tuned.final.python_lines(workload),
+        applied_order=[row.name for row in tuned.stack],
         notes=[*tuned.notes, *_notes(before, after)],
         **rest,
     )
