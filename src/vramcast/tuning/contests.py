@@ -22,22 +22,15 @@ class Stack:
     """What was accepted, on top of the baseline."""
 
     def __init__(self, baseline: Configuration) -> None:
-        self.baseline = baseline
+        self.baseline = self.configuration = baseline
         self.rows: list[Row] = []
 
-    @property
-    def configuration(self) -> Configuration:
-        configuration = self.baseline
-        for row in self.rows:
-            configuration = row.on(configuration)
-        return configuration
-
     def accept(self, row: Row) -> None:
-        """What it takes the place of is no longer part of it."""
+        """A row of which nothing is left in force is no longer part of it."""
+        self.configuration = row.on(self.configuration)
         self.rows.append(row)
-        final = self.configuration
         for other in self.rows:
-            if other.on(final) != final:
+            if other.change is not None and not other.change.is_in_force(self.configuration):
                 other.instead = row.name
         self.rows = [other for other in self.rows if not other.instead]
 

@@ -33,6 +33,12 @@ class Change:
         allocator = {"allocator"} if self.allocator else set()
         return {*self.knobs, *(f"switch {name}" for name in self.switches.given()), *allocator}
 
+    def is_in_force(self, configuration: Configuration) -> bool:
+        """Whether anything that it sets is as it sets it."""
+        knobs = any(configuration.knobs.get(name) == value for name, value in self.knobs.items())
+        switches = any(getattr(configuration.switches, name) == value for name, value in self.switches.given().items())
+        return knobs or switches or (self.allocator is not None and self.allocator == configuration.allocator)
+
     def __str__(self) -> str:
         allocator = {"allocator": self.allocator} if self.allocator else {}
         return ", ".join(f"{name}={value}" for name, value in {**self.knobs, **self.switches.given(), **allocator}.items())

@@ -221,6 +221,7 @@ class Tuner:
             judged = row.alone
         else:
             judged = self._contests.contest(now, row)
+            row.num_on_top += 1
             self._said(row, judged)
             if judged.verdict != "not tried" or row.on_top is None:
                 row.on_top = judged

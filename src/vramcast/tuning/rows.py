@@ -26,6 +26,7 @@ class Row:
     alone: Judgement | None = None
     on_top: Judgement | None = None
     against: str = ""  # the configuration it was last tried on top of
+    num_on_top: int = 0  # how often it was
     instead: str = ""  # what took its place
 
     @property
@@ -96,12 +97,14 @@ def sized_rows(rows: Sequence[Row], *, at_the_end: bool) -> list[Row]:
 
 def _second_chances(rows: Sequence[Row], is_larger: bool) -> list[Row]:
     lost = [row for row in rows if not row.entry.size and _may_help_yet(row, is_larger)]
-    failed = [row for row in rows if not row.entry.size and row.last and row.last.verdict == "failed" and "timeout" not in row.last.reason]
-    return [*sorted(lost, key=lambda row: -row.last_ratio), *failed]
+    failed = [row for row in rows if not row.entry.size and not row.num_on_top and row.last and row.last.verdict == "failed"]
+    return [*sorted(lost, key=lambda row: -row.last_ratio), *(row for row in failed if row.last and "timeout" not in row.last.reason)]
 
 
 def _may_help_yet(row: Row, is_larger: bool) -> bool:
     judged = row.last
     if judged is None or judged.verdict != "rejected" or row.entry.changes_training or "losses" in judged.reason:
         return False
-    return row.last_ratio >= SECOND_CHANCE or (is_larger and row.entry.likely and row.last_ratio > 0)
+    if is_larger and row.entry.likely:
+        return row.num_on_top < 2 and row.last_ratio > 0
+    return row.num_on_top == 0 and row.last_ratio >= SECOND_CHANCE
