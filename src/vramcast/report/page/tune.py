@@ -47,7 +47,8 @@ def of_tune(result: TuneResult) -> list[Section]:
 
 def _waterfall(result: TuneResult, applied: list[RowResult]) -> Chart:
     """The time for the work of a step of the start. A change's bar goes from what it found to what it left."""
-    ranked = sorted(applied, key=lambda row: -_ratio(row))
+    order = {name: place for place, name in enumerate(result.applied_order)}
+    ranked = sorted(applied, key=lambda row: (order.get(row.name, len(order)), -_ratio(row)))
     start, end = result.before.step_seconds, result.seconds_after / result.target_steps
     bars, details, left = [], [], start
     for rank, row in enumerate(ranked, 1):
@@ -61,7 +62,7 @@ def _waterfall(result: TuneResult, applied: list[RowResult]) -> Chart:
     ]
     x = Axis(label=f"time for {result.before.work_per_step:,.0f} {result.before.unit}", unit="seconds")
     caption = (
-        f"Measured. Every bar is what a change took off on top of those it was added to, the largest first; the end is a run of its own. "
+        f"Measured. Every bar is what a change took off on top of those above it; the end is a run of its own. "
         f"{count(result.before.num_runs, 'run')} of the start, {result.after.num_runs} of the end."
     )
     return Chart(title="From the start to the end", caption=caption, views=[View(name="", x=x, y=Axis(label=""), layers=layers, pointer="point")])
