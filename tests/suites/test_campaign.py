@@ -130,7 +130,16 @@ def test_the_figure_has_every_method(tmp_path: Path) -> None:
 
 def test_goals_are_reached_missed_or_not_judged() -> None:
     nothing = summarise([], gpu=None, torch_version="", measured_torch_version="")
-    assert [reached for _, reached in goals(nothing)] == [None] * 7
+    assert [reached for _, reached in goals(nothing)] == [None] * 8
+
+
+def test_rows_that_were_not_predicted_miss_a_goal_and_a_few_times_are_not_judged() -> None:
+    rows = [timed("timed", 1.0, "compute")]
+    rows += [AccuracyRow(name=name, predicted_reserved_bytes=GIB, measured_reserved_bytes=GIB) for name in "ab"]
+    rows += [AccuracyRow(name="not predicted", measured_reserved_bytes=GIB)]
+    found = dict(goals(summarise(rows, gpu=None, torch_version="", measured_torch_version="")))
+    assert found["every workload is predicted: 3 of 4"] is False
+    assert [reached for text, reached in found.items() if "step time" in text] == [None, None]
 
 
 def timed(name: str, predicted: float, bound_by: str, *, calibrated_on: bool = False) -> AccuracyRow:
