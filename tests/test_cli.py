@@ -218,3 +218,17 @@ def test_names_of_modules_and_files_are_neither_markup_nor_escape_codes(tmp_path
         assert done.returncode == 0, done.stderr
         assert "\x1b" not in done.stdout
         assert "[/b]" in done.stdout
+
+
+# ------------------------------------------------------------------------------------------------------------------- where output goes
+def test_a_full_disk_is_one_line_and_a_reader_who_has_seen_enough_is_no_failure() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([VRAMCAST, "zoo"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "vramcast: The output cannot be written: No space left on device.\n")
+    piped = subprocess.run(["bash", "-c", '"$0" zoo | head -1; exit ${PIPESTATUS[0]}', VRAMCAST], capture_output=True, text=True)
+    assert (piped.returncode, piped.stderr) == (0, "") and piped.stdout.startswith("name")
+
+
+def test_an_error_that_quotes_a_file_sends_no_control_characters_to_the_terminal(tmp_path: Path) -> None:
+    done = in_process.vramcast("compare", str(tmp_path / "\x1b[31mred"))
+    assert done.returncode == 2 and "\x1b" not in done.stderr and "\ufffd[31mred" in done.stderr

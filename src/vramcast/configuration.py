@@ -4,7 +4,7 @@
 
     config = vramcast.load_configuration("final.json")
     config.apply()                       # the switches and the allocator, before the first CUDA tensor
-    step = build(**config.knobs)
+    step = build(**config.knobs)         # and config.knobs_text: what is no plain value, such as a dtype
 
 Plain data; reading a file runs no code from it.
 """
@@ -39,6 +39,7 @@ class Configuration:
     """Knobs of a workload, torch's process-wide switches and allocator settings: what `vramcast tune` found."""
 
     knobs: dict[str, Any] = field(default_factory=dict)
+    knobs_text: dict[str, str] = field(default_factory=dict)  # those that no plain value is, such as a dtype: as on the command line
     switches: Switches = field(default_factory=Switches)
     allocator: str | None = None  # as in PYTORCH_ALLOC_CONF; None leaves the environment's
 
@@ -57,7 +58,10 @@ class Configuration:
         return json.dumps(asdict(self), sort_keys=True)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"version": VERSION, "kind": KIND, "knobs": self.knobs, "switches": self.switches.given(), "allocator": self.allocator}
+        return {
+            "version": VERSION, "kind": KIND, "knobs": self.knobs, "knobs_text": self.knobs_text, "switches": self.switches.given(),
+            "allocator": self.allocator,
+        }  # fmt: skip
 
     def save(self, path: Path, **more: Any) -> None:
         write_json(path, {**self.to_dict(), **more})
@@ -74,13 +78,15 @@ class Configuration:
         """To paste into a script."""
         reference = parse_reference(workload)
         module = reference.path.stem if reference.path is not None else reference.module
-        knobs = ", ".join(f"{key}={value!r}" for key, value in self.knobs.items())
+        knobs = ", ".join(f"{key}={value!r}" for key, value in {**self.knobs, **self.knobs_text}.items())
         first = (
             ["import os", f'os.environ["PYTORCH_ALLOC_CONF"] = {self.allocator!r}  # before torch is imported'] if self.allocator else []
         )
         switches = _switch_lines(self.switches)
         torch = ["import torch"] if switches else []
-        return [*first, *torch, f"from {module} import {reference.function}", *switches, f"step = {reference.function}({knobs})"]
+        as_text = [f"# {', '.join(self.knobs_text)}: as text, like on the command line; write its value"] if self.knobs_text else []
+        call = f"step = {reference.function}({knobs})"
+        return [*first, *torch, f"from {module} import {reference.function}", *switches, *as_text, call]
 
 
 def _switch_lines(switches: Switches) -> list[str]:
@@ -92,22 +98,26 @@ def _switch_lines(switches: Switches) -> list[str]:
 
 def load_configuration(path: str | Path) -> Configuration:
     """The configuration in a file that `vramcast tune` wrote. Reading it runs no code from it."""
+    if not str(path):
+        raise UsageError("The configuration '' names no file.", "Give a file that vramcast tune wrote.")
     try:
         data = json.loads(Path(path).read_text())
     except (OSError, UnicodeDecodeError) as problem:
         raise UsageError(f"The configuration {path} cannot be read: {problem}.", "Give a file that vramcast tune wrote.") from None
     except (ValueError, RecursionError) as problem:
         raise UsageError(f"The configuration {path} is no JSON: {problem}.", "Give a file that vramcast tune wrote.") from None
-    if not isinstance(data, dict) or data.get("kind") != KIND or data.get("version") != VERSION:
+    if not isinstance(data, dict) or data.get("kind") != KIND or data.get("version") != VERSION or data["version"] is True:
         raise UsageError(f"{path} is no configuration of version {VERSION}.", "Give a file that vramcast tune wrote.")
     return _read(path, data)
 
 
 def _read(path: str | Path, data: dict[str, Any]) -> Configuration:
     knobs, switches, allocator = data.get("knobs", {}), data.get("switches", {}), data.get("allocator")
-    if not isinstance(knobs, dict) or not isinstance(switches, dict) or not isinstance(allocator, str | None):
+    text = data.get("knobs_text", {})
+    tables = all(isinstance(table, dict) for table in (knobs, switches, text)) and all(isinstance(value, str) for value in text.values())
+    if not tables or not isinstance(allocator, str | None):
         raise UsageError(f"{path}: knobs and switches are tables, and allocator is text or null.", "It was edited: make it again.")
     unknown = sorted(switches.keys() - asdict(Switches()).keys())
     if unknown:
         raise UsageError(f"{path}: there is no switch {unknown[0]!r}.", f"Switches are {', '.join(asdict(Switches()))}.")
-    return Configuration(knobs=knobs, switches=Switches(**switches), allocator=allocator)
+    return Configuration(knobs=knobs, knobs_text=text, switches=Switches(**switches), allocator=allocator)

@@ -17,6 +17,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from vramcast.errors import UsageError
 
 VERSION = 1
+LARGEST_NUMBER = 1e100  # nothing measured comes near it; sums of what does would overflow, and NaN is no number
+MAY_BE_BROKEN = ("losses",)  # of a run that diverged they are whatever they are
 CATEGORIES = ("parameters", "buffers", "gradients", "optimizer_state", "activations", "workspaces", "temporaries", "cached_unused")
 
 # how a real run can end; "unfinished" is what a record says until the run has ended, and for ever when it was interrupted
@@ -84,7 +86,7 @@ def _read(kind: Any, value: Any, where: str) -> Any:
     if get_origin(kind) is dict and isinstance(value, dict):
         return {key: _read(get_args(kind)[1], item, where) for key, item in value.items()}
     allowed = (int, float) if kind is float else (kind,)
-    if kind is Any or type(value) in allowed:
+    if kind is Any or (type(value) in allowed and (kind is not float or where in MAY_BE_BROKEN or abs(value) <= LARGEST_NUMBER)):
         return value
     raise UsageError(f"This record has {str(value)[:60]!r} in {where}.", "It was edited or made by another program: make it again.")
 

@@ -224,6 +224,20 @@ def test_a_trial_that_begins_again_has_no_result(make_trial: Callable[..., Trial
     assert folder.result() is None
 
 
+def test_steps_that_were_edited_are_refused_by_the_name_of_their_file(make_trial: Callable[..., Trial], tmp_path: Path) -> None:
+    folder = TrialFolder(tmp_path / "trial")
+    folder.begin(make_trial())
+    folder.add_steps(0, Steps([1.0], [0.1], [1]))
+    steps = next(path for path in folder.path.iterdir() if path.suffix == ".jsonl")
+    whole = steps.read_text()
+    assert len(folder.steps()) == 1
+    for spoiled in (whole.replace('"losses": [1.0]', '"losses": []'), whole.replace('{"first', '{"foo": 1, "first')):
+        assert spoiled != whole
+        steps.write_text(spoiled)
+        with pytest.raises(UsageError, match="steps.jsonl"):
+            folder.steps()
+
+
 def test_a_file_where_the_folder_should_be_is_refused(make_trial: Callable[..., Trial], data: Path) -> None:
     with pytest.raises(UsageError, match="Not a directory"):
         TrialFolder(data / "trial").begin(make_trial())

@@ -234,3 +234,12 @@ def test_a_folder_without_a_record_is_named(tmp_path: Path) -> None:
 def test_a_prediction_is_not_read_as_a_measurement_nor_the_other_way() -> None:
     with pytest.raises(UsageError, match="measured, not predicted"):
         Prediction.from_dict(whole().to_dict())
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-1e308"])
+def test_a_number_that_nobody_measured_is_refused(number: str) -> None:
+    """NaN compares with nothing and sums of the others overflow: far from their file they would be a traceback."""
+    text = measurement_from(TRIAL, {**facts_until("done"), "outcome": "ok"}, seconds=12.5).to_json()
+    assert Measurement.from_json(text).seconds == 12.5
+    with pytest.raises(UsageError, match="in seconds"):
+        Measurement.from_json(text.replace("12.5", number))

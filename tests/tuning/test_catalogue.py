@@ -14,8 +14,10 @@ from vramcast.configuration import Configuration
 from vramcast.errors import UsageError
 from vramcast.machine import Machine
 from vramcast.probing.trial import Switches
+from vramcast.tuning.api import given
 from vramcast.tuning.catalogue import BY_NAME, CATALOGUE, chosen
 from vramcast.tuning.entry import unmet
+from vramcast.tuning.inspection import Offer
 from vramcast.units import parse_duration
 
 
@@ -73,8 +75,9 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------------- configuration
 FINAL = Configuration(
-    knobs={"batch_size": 32, "precision": "amp-bf16"}, switches=Switches(tf32=True, sdpa="flash"), allocator="expandable_segments:True"
-)
+    knobs={"batch_size": 32, "precision": "amp-bf16"}, knobs_text={"dtype": "bfloat16"}, switches=Switches(tf32=True, sdpa="flash"),
+    allocator="expandable_segments:True",
+)  # fmt: skip
 
 
 def test_a_configuration_is_the_same_after_it_was_written_and_read(tmp_path: Path) -> None:
@@ -87,7 +90,15 @@ def test_a_change_leaves_what_it_does_not_name() -> None:
     changed = FINAL.with_({"batch_size": 64}, Switches(cudnn_benchmark=True), None)
     assert changed.knobs == {"batch_size": 64, "precision": "amp-bf16"}
     assert changed.switches == Switches(tf32=True, sdpa="flash", cudnn_benchmark=True)
-    assert changed.allocator == FINAL.allocator
+    assert (changed.allocator, changed.knobs_text) == (FINAL.allocator, FINAL.knobs_text)
+
+
+def test_a_knob_that_only_text_can_carry_stays_in_the_configuration() -> None:
+    """A dtype comes back from the workload as its text: it must be given as text again, in every run and in the file."""
+    offer = Offer(baseline={"batch_size": 2, "dtype": "torch.bfloat16", "width": 8}, changes={}, refusals={})
+    baseline, text = given(offer, {}, {"batch_size": "2", "dtype": "bfloat16"})
+    assert baseline == Configuration(knobs={"batch_size": 2}, knobs_text={"dtype": "bfloat16"})
+    assert text == baseline.knobs_text
 
 
 def test_the_lines_to_paste_are_python_and_name_everything() -> None:
@@ -96,7 +107,8 @@ def test_the_lines_to_paste_are_python_and_name_everything() -> None:
     assert lines.index("import torch") < lines.index("from vramcast_zoo.names import gpt2_124m")
     assert Configuration(knobs={"a": 1}).python_lines(f"{__file__}:build") == ["from test_catalogue import build", "step = build(a=1)"]
     text = "\n".join(lines)
-    for words in ("allow_tf32 = True", "enable_flash_sdp(True)", "enable_math_sdp(False)", "expandable_segments", "batch_size=32"):
+    words_of_it = ("allow_tf32 = True", "enable_flash_sdp(True)", "enable_math_sdp(False)", "expandable_segments", "batch_size=32")
+    for words in (*words_of_it, "# dtype: as text"):
         assert words in text
 
 
@@ -106,7 +118,9 @@ def test_the_lines_to_paste_are_python_and_name_everything() -> None:
         ("{", "is no JSON"),
         ("[]", "no configuration of version 1"),
         ('{"kind": "vramcast configuration", "version": 2}', "no configuration of version 1"),
+        ('{"kind": "vramcast configuration", "version": true}', "no configuration of version 1"),
         ({"knobs": []}, "knobs and switches are tables"),
+        ({"knobs_text": {"dtype": 5}}, "knobs and switches are tables"),
         ({"switches": {"warp": True}}, "no switch 'warp'"),
         ({"switches": {"tf32": "yes"}}, "switch tf32 is 'yes'"),
         ({"switches": {"sdpa": "magic"}}, "switch sdpa is 'magic'"),

@@ -70,6 +70,15 @@ class Comparison(JsonRecord):
 
 
 def compare_runs(runs: Sequence[TrainedRun]) -> Comparison:
+    try:
+        return _compared(runs)
+    except OverflowError:
+        raise UsageError(
+            "The losses of these runs are too large to be compared.", "The records were edited: train the models again."
+        ) from None
+
+
+def _compared(runs: Sequence[TrainedRun]) -> Comparison:
     _refuse_incomparable(runs)
     groups = by_model(runs)
     _refuse_groups(groups)

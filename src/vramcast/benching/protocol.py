@@ -118,7 +118,7 @@ def read_protocol(path: Path) -> Protocol:
             values = tomllib.load(file)
     except OSError as problem:
         raise UsageError(f"The protocol {path} cannot be read: {problem.strerror}.", "Check the path given to --protocol.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise UsageError(f"The protocol {path} is not TOML: {problem}.", 'Write lines such as name = "mine-1" and steps = 200.') from None
     try:
         return protocol_from(values)

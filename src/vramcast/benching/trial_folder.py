@@ -125,6 +125,8 @@ class TrialFolder:
             first = line.pop("first_step", None)
             if first != len(found) or (most is not None and first >= most):
                 break
+            if not _is_whole(line):
+                raise UsageError(f"{self._steps} has lines that are none of a training.", "It was edited: begin again with --force.")
             found.add(Steps(**line))
         return found
 
@@ -137,6 +139,12 @@ class TrialFolder:
         if run.finished:
             with contextlib.suppress(OSError):
                 self.checkpoint.unlink(missing_ok=True)
+
+
+def _is_whole(line: dict[str, Any]) -> bool:
+    """Whether a line has what one of `Steps` has, as many of each."""
+    lists = [value for value in line.values() if isinstance(value, list)]
+    return line.keys() <= vars(Steps()).keys() and len(lists) == 3 and len({len(values) for values in lists}) == 1
 
 
 def _read(path: Path) -> str:

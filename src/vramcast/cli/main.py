@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -348,7 +350,10 @@ def zoo(
 
 def main() -> None:
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a full disk can still be told
     except VramcastError as error:
         plain_errors(error)
         sys.exit(error.exit_code)
@@ -356,6 +361,24 @@ def main() -> None:
         print("Interrupted.", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
-        # whoever read the output has seen enough
-        sys.stderr.close()
-        sys.exit(0)
+        _reader_has_gone()
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            raise
+        print(f"vramcast: The output cannot be written: {problem.strerror}.", file=sys.stderr)
+        _leave(1)
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # how rich ends it
+            _reader_has_gone()
+        raise
+
+
+def _reader_has_gone() -> None:
+    """Whoever read the output has seen enough."""
+    _leave(0)
+
+
+def _leave(exit_code: int) -> None:
+    """Without another attempt to write what could not be written."""
+    sys.stderr.flush()
+    os._exit(exit_code)

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from vramcast.errors import VramcastError
+from vramcast.text import printable
 
 PATIENCE_SECONDS = 2.0
 
 
 def plain_errors(error: VramcastError) -> None:
-    print(f"vramcast: {error.message}", file=sys.stderr)
+    print(f"vramcast: {printable(error.message)}", file=sys.stderr)  # a message may quote a file
     if error.advice:
-        print(f"  {error.advice}", file=sys.stderr)
+        print(f"  {printable(error.advice)}", file=sys.stderr)
 
 
 @contextlib.contextmanager

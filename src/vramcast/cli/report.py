@@ -80,8 +80,13 @@ def _check_free(target: Path) -> None:
     """A report that was made here may be made again; nothing else is written over."""
     if target.is_dir():
         raise UsageError(f"{target} is a folder.", f"Give a file: -o {target / PAGE}.")
-    if target.exists() and MARK not in target.read_bytes()[:100].decode(errors="replace"):
+    if target.exists() and not (target.is_file() and MARK in _beginning(target)):
         raise UsageError(f"{target} is there and is no report of vramcast.", "Choose another file with -o.")
+
+
+def _beginning(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(100).decode(errors="replace")
 
 
 def _as_text(report: Report) -> str:

@@ -73,7 +73,7 @@ def make_trial(
     return Trial(
         workload=name,
         knobs={**{key: value for key, value in loaded.knobs.items() if key not in knobs_text}, **knobs},
-        knobs_text=dict(knobs_text),
+        knobs_text={**{key: text for key, text in loaded.knobs_text.items() if key not in knobs}, **knobs_text},
         switches=loaded.switches,
         device=device,
         memory_cap_bytes=memory_in_bytes(memory),

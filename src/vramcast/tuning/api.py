@@ -127,7 +127,8 @@ def given(offer: Offer, knobs: Mapping[str, Any], knobs_text: Mapping[str, str])
     """(the baseline: what was asked for, as plain values, what can only be given as text)."""
     names = [*knobs, *knobs_text]
     plain = {name: offer.baseline[name] for name in names if name in knobs or _is_plain(offer.baseline[name], knobs_text[name])}
-    return Configuration(knobs=plain), {name: text for name, text in knobs_text.items() if name not in plain}
+    text = {name: value for name, value in knobs_text.items() if name not in plain}
+    return Configuration(knobs=plain, knobs_text=text), text
 
 
 def _is_plain(value: Any, text: str) -> bool:
@@ -139,7 +140,8 @@ def save(result: TuneResult, folder: Path) -> None:
     from vramcast.report.tune_log import markdown
 
     Configuration(
-        knobs=result.configuration["knobs"], allocator=result.configuration["allocator"],
+        knobs=result.configuration["knobs"], knobs_text=result.configuration.get("knobs_text", {}),
+        allocator=result.configuration["allocator"],
         switches=Switches(**result.configuration["switches"]),
     ).save(folder / "final.json", workload=result.workload, made_by="vramcast tune")  # fmt: skip
     write_atomically(folder / "log.md", markdown(result))

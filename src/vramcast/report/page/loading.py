@@ -88,6 +88,8 @@ def _recorded(path: Path) -> AccuracyResult:
 
 
 def _from_file(path: Path) -> list[Loaded]:
+    if path.exists() and not path.is_file():  # a device or a pipe may never end
+        raise UsageError(f"{_shown(path)} is neither a file nor a folder.", GIVE)
     if path.suffix == ".jsonl":
         return [Loaded(record=_recorded(path), path=path)]
     try:
