@@ -200,3 +200,8 @@ def test_a_name_is_predicted_with_its_knobs() -> None:
     prediction = predict("e10-391m", dim=64, depth=1, batch_size=2, seq_len=16, gpu="h200")
     assert prediction.num_parameters == FAMILIES["e10"].count(dim=64, depth=1, expansion=1.0, banks=4)
     assert prediction.fits
+
+
+def test_a_budget_that_no_size_comes_near_is_said_to_be_missed() -> None:
+    assert "The budget is missed" in in_process.vramcast("zoo", "e5", "--params", "1").stdout
+    assert "missed" not in in_process.vramcast("zoo", "e5", "--params", "50M", "--dim", "1536").stdout

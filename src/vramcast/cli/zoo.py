@@ -13,6 +13,7 @@ from vramcast_zoo.catalogue import BY_NAME, DOCUMENTS, ENTRIES, Entry, find_name
 from vramcast_zoo.sizing import FAMILIES, Size, solve
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+FAR_OFF = 0.1  # of the budget
 
 
 def run(family: str | None, assignments: list[str], options: Mapping[str, int | None], params: str | None, as_json: bool) -> None:
@@ -97,6 +98,8 @@ def _solve(family: str, wanted: int, given: Mapping[str, Size], as_json: bool) -
         print(json.dumps(found))
         return
     print(f"{free} {sizes[free]}: {parameters:,} parameters ({parameters / wanted - 1:+.2%} of {wanted:,})")
+    if abs(parameters / wanted - 1) > FAR_OFF:
+        print(f"The budget is missed: with the other sizes as they are, no {free} comes nearer. Give another size.")
     if named and sizes[free] != nearest.sizes[free]:
         where = DOCUMENTS[named.document] if named.document else "a baseline"
         print(f"This is {named.name} ({where}). Nearest to the budget is {free} {nearest.sizes[free]}: {nearest.parameters:,}")
