@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -67,7 +68,7 @@ def run(cases: Sequence[Case], out: Path, seconds: float) -> None:
         if left < 5:
             worker.stop()
             continue
-        record = {"case": worker.case.name, **worker.measure(min(TIMEOUT_SECONDS, left))}
+        record = {"date": date.today().isoformat(), "case": worker.case.name, **worker.measure(min(TIMEOUT_SECONDS, left))}
         with out.open("a") as file:
             file.write(json.dumps(record) + "\n")
         print(summary(record), flush=True)

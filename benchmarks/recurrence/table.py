@@ -120,12 +120,13 @@ def main(path: Path) -> None:
     records = read(path)
     latest = newest(records)
     about = next(record for record in records if "gpu" in record)
+    dates = sorted({record["date"] for record in records})
     parts = [
         "# The zoo's recurrences: every way to compute them\n",
         INTRODUCTION + "\n",
         COMMANDS.format(path=path),
         "\n".join(paragraph(text, "- ") for text in EXPLANATIONS) + "\n",
-        f"Measured 2026-11-15 on one {about['gpu']} with torch {about['torch']}.\n",
+        f"Measured {' and '.join(dates)} on one {about['gpu']} with torch {about['torch']}.\n",
         "## In short\n",
         "\n".join(paragraph(text, "- ") for text in in_short(latest)) + "\n",
         models(latest) + "\n",

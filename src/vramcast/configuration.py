@@ -48,6 +48,7 @@ class Configuration:
         return replace(
             self,
             knobs={**self.knobs, **knobs},
+            knobs_text={name: text for name, text in self.knobs_text.items() if name not in knobs},
             switches=Switches(**{**self.switches.given(), **switches.given()}),
             allocator=allocator if allocator is not None else self.allocator,
         )

@@ -126,3 +126,13 @@ def _long_duration(s: float) -> str:
 
 def _sign(n: float) -> str:
     return "-" if n < 0 else ""
+
+
+def parse_model_size(name: str, text: str) -> bool | int | float:
+    """A size of a model, as the command line writes it."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return int(text) if text.removeprefix("-").isdecimal() else float(text)
+    except ValueError:
+        raise UsageError(f"The size {name!r} is {text!r}, expected a number.") from None

@@ -96,9 +96,10 @@ def test_a_change_leaves_what_it_does_not_name() -> None:
 def test_a_knob_that_only_text_can_carry_stays_in_the_configuration() -> None:
     """A dtype comes back from the workload as its text: it must be given as text again, in every run and in the file."""
     offer = Offer(baseline={"batch_size": 2, "dtype": "torch.bfloat16", "width": 8}, changes={}, refusals={})
-    baseline, text = given(offer, {}, {"batch_size": "2", "dtype": "bfloat16"})
+    baseline = given(offer, {}, {"batch_size": "2", "dtype": "bfloat16"})
     assert baseline == Configuration(knobs={"batch_size": 2}, knobs_text={"dtype": "bfloat16"})
-    assert text == baseline.knobs_text
+    changed = baseline.with_({"dtype": "other"}, Switches(), None)
+    assert (changed.knobs["dtype"], changed.knobs_text) == ("other", {})  # a change takes the place of the text
 
 
 def test_the_lines_to_paste_are_python_and_name_everything() -> None:

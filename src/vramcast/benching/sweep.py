@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vramcast.errors import UsageError
+from vramcast.units import parse_model_size
 from vramcast_zoo.catalogue import BY_NAME, find_named
 from vramcast_zoo.sizing import FAMILIES, Family, Size, solve
 
@@ -30,7 +30,7 @@ def swept_models(model: Model, sweep: Sweep) -> list[Model]:
     family, base = _family_and_sizes(name)
     if len(sweep.values) < 2 or len(set(sweep.values)) < len(sweep.values):
         raise UsageError(f"--sweep {sweep.size} needs two or more different values.", "For example --sweep dim=512,768,1024.")
-    given = {key: _size(key, text) for key, text in knobs.items() if key in family.defaults}
+    given = {key: parse_model_size(key, text) for key, text in knobs.items() if key in family.defaults}
     others = {key: text for key, text in knobs.items() if key not in family.defaults}
     if sweep.size in given:
         raise UsageError(f"{sweep.size!r} is swept and given as a knob too.", "Leave one of them out.")
@@ -61,19 +61,9 @@ def _family_and_sizes(name: str) -> tuple[Family, Mapping[str, Size]]:
     )
 
 
-def _size(name: str, text: str) -> Any:
-    """As the command line writes it."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        return int(text) if text.removeprefix("-").isdecimal() else float(text)
-    except ValueError:
-        raise UsageError(f"The size {name!r} is {text!r}, expected a number.") from None
-
-
 def parse_sweep(text: str, parameters: int | None) -> Sweep:
     """As in "dim=512,768,1024"."""
     size, equals, values = text.partition("=")
     if not equals or not size or not values:
         raise UsageError(f"--sweep {text!r} names no size and values.", "For example --sweep dim=512,768,1024.")
-    return Sweep(size, [_size(size, value) for value in values.split(",")], parameters)
+    return Sweep(size, [parse_model_size(size, value) for value in values.split(",")], parameters)

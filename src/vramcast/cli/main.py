@@ -361,21 +361,16 @@ def main() -> None:
         print("Interrupted.", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
-        _reader_has_gone()
+        _leave(0)  # whoever read the output has seen enough
     except OSError as problem:
         if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
             raise
         print(f"vramcast: The output cannot be written: {problem.strerror}.", file=sys.stderr)
         _leave(1)
     except SystemExit as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # how rich ends it
-            _reader_has_gone()
+        if isinstance(stop.__context__, BrokenPipeError):  # the same, as rich ends it
+            _leave(0)
         raise
-
-
-def _reader_has_gone() -> None:
-    """Whoever read the output has seen enough."""
-    _leave(0)
 
 
 def _leave(exit_code: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramcast.errors import UsageError
+from vramcast.units import parse_model_size
 from vramcast.workload.knobs import split_assignments
 from vramcast_zoo.catalogue import BY_NAME, DOCUMENTS, ENTRIES, Entry, find_named
 from vramcast_zoo.sizing import FAMILIES, Size, solve
@@ -17,7 +18,7 @@ FAR_OFF = 0.1  # of the budget
 
 
 def run(family: str | None, assignments: list[str], options: Mapping[str, int | None], params: str | None, as_json: bool) -> None:
-    sizes: dict[str, Size] = {name: _size(name, text) for name, text in split_assignments(assignments).items()}
+    sizes: dict[str, Size] = {name: parse_model_size(name, text) for name, text in split_assignments(assignments).items()}
     sizes |= {name: value for name, value in options.items() if value is not None}
     if params is None:
         if sizes:
@@ -44,15 +45,6 @@ def _known(family: str) -> str:
     if family not in FAMILIES:
         raise UsageError(f"There is no family {family!r}.", f"Families: {', '.join(FAMILIES)}.")
     return family
-
-
-def _size(name: str, text: str) -> Size:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        return int(text) if text.removeprefix("-").isdecimal() else float(text)
-    except ValueError:
-        raise UsageError(f"The size {name!r} is {text!r}, expected a number.") from None
 
 
 def _list(entries: list[Entry], as_json: bool) -> None:

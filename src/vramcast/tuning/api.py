@@ -77,9 +77,9 @@ def tune(
             looked = beside.submit(machines.look)
             offer = inspect_workload(name, entries, device=device, knobs=knobs, knobs_text=knobs_text or {})
             machine = looked.result()
-        baseline, rest = given(offer, knobs, knobs_text or {})
+        baseline = given(offer, knobs, knobs_text or {})
         question = Question(
-            workload=name, knobs_text=rest, device=device, gpu=question_gpu if device == "cuda" or gpu else None,
+            workload=name, device=device, gpu=question_gpu if device == "cuda" or gpu else None,
             memory_bytes=memory_in_bytes(memory),
         )  # fmt: skip
         left = None if budget_seconds is None else budget_seconds - (time.monotonic() - started)
@@ -123,12 +123,11 @@ def tune_with(
     return replace(result, notes=[*result.notes, *notes])
 
 
-def given(offer: Offer, knobs: Mapping[str, Any], knobs_text: Mapping[str, str]) -> tuple[Configuration, dict[str, str]]:
-    """(the baseline: what was asked for, as plain values, what can only be given as text)."""
+def given(offer: Offer, knobs: Mapping[str, Any], knobs_text: Mapping[str, str]) -> Configuration:
+    """The baseline: what was asked for, as plain values, or as text where only that can carry it."""
     names = [*knobs, *knobs_text]
     plain = {name: offer.baseline[name] for name in names if name in knobs or _is_plain(offer.baseline[name], knobs_text[name])}
-    text = {name: value for name, value in knobs_text.items() if name not in plain}
-    return Configuration(knobs=plain, knobs_text=text), text
+    return Configuration(knobs=plain, knobs_text={name: text for name, text in knobs_text.items() if name not in plain})
 
 
 def _is_plain(value: Any, text: str) -> bool:

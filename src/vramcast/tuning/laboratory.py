@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -59,7 +59,6 @@ class Question:
     """What all runs of a tune have in common."""
 
     workload: str
-    knobs_text: Mapping[str, str]  # of knobs that are no plain values
     device: str
     gpu: str | None
     memory_bytes: int | None
@@ -100,7 +99,7 @@ class RealLaboratory:
             Trial(
                 workload=self._question.workload,
                 knobs=configuration.knobs,
-                knobs_text=self._text_for(configuration),
+                knobs_text=configuration.knobs_text,
                 device=self._question.device,
                 memory_cap_bytes=self._question.memory_bytes,
                 allocator=configuration.allocator,
@@ -150,15 +149,12 @@ class RealLaboratory:
             return {"error": OUT_OF_TIME}
         request = make_request(
             self._question.workload, gpu=target[0], memory=target[1], allocator=configuration.allocator, knobs=configuration.knobs,
-            knobs_text=self._text_for(configuration), batch_sizes=None,
+            knobs_text=configuration.knobs_text, batch_sizes=None,
         )  # fmt: skip
         try:
             return {"prediction": simulate(request, left, stop=stop)}
         except VramcastError as problem:
             return {"error": OUT_OF_TIME if self.seconds_left() < LEAST_SECONDS else problem.message}
-
-    def _text_for(self, configuration: Configuration) -> dict[str, str]:
-        return {name: value for name, value in self._question.knobs_text.items() if name not in configuration.knobs}
 
 
 OUT_OF_TIME = "there was no time left to predict it"
