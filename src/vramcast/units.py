@@ -87,6 +87,11 @@ def format_seconds(s: float) -> str:
     return _sign(s) + _duration(abs(s))
 
 
+def format_days(s: float) -> str:
+    """As in "4.67 days (4 d 16 h)": days to compare by, and what a person says."""
+    return f"{s / 86400:.2f} days ({format_seconds(s)})" if math.isfinite(s) else "unknown"
+
+
 def _scaled(n: int, units: tuple[tuple[str, int, int], ...]) -> str:
     label, unit, digits = _unit_for(abs(n), units)
     return f"{_sign(n)}{abs(n) / unit:.{digits}f} {label}".rstrip()

@@ -92,7 +92,7 @@ def _turn_last(x: Tensor, added: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Mamba(nn.Module):
-    def __init__(self, dim: int, recurrence: Recurrence = "plain") -> None:
+    def __init__(self, dim: int, recurrence: Recurrence = "auto") -> None:
         super().__init__()
         inner = 2 * dim
         check_divides("the number of Mamba heads", MAMBA_HEADS, "the inner width 2·dim", inner)
@@ -178,7 +178,7 @@ class Elleci(LanguageModel):
         positions: int = 1024,
         router: bool = False,
         attention: Attention = "auto",
-        recurrence: Recurrence = "plain",  # "auto" once its kernels have been seen to run on a GPU
+        recurrence: Recurrence = "auto",
         checkpointing: bool = True,
         checkpoint_every: int = 1,
         stochastic_depth: float = 0.0,

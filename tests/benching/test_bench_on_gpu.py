@@ -30,6 +30,7 @@ def trainer(make_trial: Callable[..., Trial], data: Path, tmp_path: Path) -> Cal
     return make
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_no_step_waits_for_the_gpu(trainer: Callable[..., Trainer]) -> None:
     import torch
 
@@ -37,8 +38,8 @@ def test_no_step_waits_for_the_gpu(trainer: Callable[..., Trainer]) -> None:
     training, done, _ = one.prepare()
     with Batches(one._batch, 0, training.device) as batches:
         training.step(batches.next())
-        torch.cuda.set_sync_debug_mode("error")  # whatever waits raises
         try:
+            torch.cuda.set_sync_debug_mode("error")  # whatever waits raises
             block = one._block(training, batches, 1, 0.0)
         finally:
             torch.cuda.set_sync_debug_mode("default")

@@ -73,6 +73,7 @@ class InventedLaboratory:
         self.measured: list[Configuration] = []
         self.predicted: list[Configuration] = []
         self.seconds_to_predict = 0.0
+        self.run_earlier: set[str] = set()  # keys of configurations whose runs cost nothing
 
     def prediction_seconds(self) -> float:
         return self.seconds_to_predict if self.predicted else 0.0
@@ -84,14 +85,18 @@ class InventedLaboratory:
         self, configuration: Configuration, *, start_seconds: float = 0.0, more_warmup: int = 0, reserve_seconds: float = 0.0
     ) -> Measurement:
         found = self._step(configuration)
-        if found.seconds > self._left - reserve_seconds:
-            raise BudgetSpent
-        self._left -= found.seconds
+        if configuration.key not in self.run_earlier:
+            if found.seconds > self._left - reserve_seconds:
+                raise BudgetSpent
+            self._left -= found.seconds
         self.measured.append(configuration)
         if found.times is None:
             return found
         factor = self._random.gauss(1.0, self._noise)
         return replace(found, times=replace(found.times, median_seconds=found.times.median_seconds * factor))
+
+    def has_run(self, configuration: Configuration) -> bool:
+        return configuration.key in self.run_earlier
 
     def predict(self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()) -> list[Prediction | str]:
         self.predicted += configurations

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from invented import run
 
-from vramcast.tuning.causes import CAUSES, failed_allocation_bytes, likely_cause
+from vramcast.tuning.causes import CAUSES, likely_cause, missing_bytes
 from vramcast.tuning.entry import ROUNDED, Entry
 from vramcast.tuning.judging import Limits, compare, loss_difference, verdict
 from vramcast.tuning.laboratory import steps_for
@@ -58,8 +58,8 @@ def test_what_changes_the_model_is_applied_where_it_was_asked_for_by_name() -> N
 
 
 def test_out_of_memory_is_rejected_with_the_missing_bytes() -> None:
-    error = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB"
-    broken = run(outcome="out_of_memory", error=error, reserved=23 * GiB, cap=24 * GiB)
+    error = "OutOfMemoryError: Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which 1.00 GiB is free."
+    broken = run(outcome="out_of_memory", error=error, reserved=20 * GiB)
     judged = verdict(BASELINE, [broken], ENTRY, LIMITS)
     assert (judged.verdict, judged.missing_bytes) == ("rejected", GiB)
     assert "1.00 GiB are missing" in judged.reason
@@ -140,12 +140,25 @@ def test_what_is_not_recognised_gets_no_cause() -> None:
     assert len({cause for _, cause in CAUSES}) == len(CAUSES)
 
 
+IN_USE = (
+    "this process has 139.12 GiB memory in use. Of the allocated memory 10.50 GiB is allocated by PyTorch, "
+    "and 1.00 GiB is reserved by PyTorch but unallocated."
+)
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
-    [("Tried to allocate 20.00 MiB. GPU", 20 * 2**20), ("tried to allocate 512 bytes", 512), ("out of memory", None), (None, None)],
+    [
+        ("Tried to allocate 20.00 MiB. GPU", 20 * 2**20),
+        ("tried to allocate 512 bytes", 512),
+        (f"Tried to allocate 1024.00 MiB. GPU 0 has 139.80 GiB of which 685.00 MiB is free. Including {IN_USE}", 339 * 2**20),
+        (f"Tried to allocate 2.00 GiB. GPU 0 has 139.80 GiB of which 99.00 GiB is free. 12.00 GiB allowed; Including {IN_USE}", 3 * 2**29),
+        ("out of memory", None),
+        (None, None),
+    ],
 )
-def test_the_failed_allocation_is_read_from_the_error(error: str | None, expected: int | None) -> None:
-    assert failed_allocation_bytes(error) == expected
+def test_what_is_missing_is_read_from_the_error(error: str | None, expected: int | None) -> None:
+    assert missing_bytes(error) == expected
 
 
 # ------------------------------------------------------------------------------------------------------------------ how many steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -61,7 +62,8 @@ def seconds_of(c: Configuration) -> float:
 def step(c: Configuration) -> Measurement:
     k = c.knobs
     if k.get("keep"):
-        return run(outcome="out_of_memory", error="OutOfMemoryError: Tried to allocate 3.00 GiB.", reserved=140 * GiB, took=2.0)
+        error = "OutOfMemoryError: Tried to allocate 3.00 GiB. GPU 0 has 141.00 GiB of which 1.00 GiB is free."
+        return run(outcome="out_of_memory", error=error, took=2.0)
     if k.get("hang"):
         return run(outcome="timeout", error="It did not end within 300 s (last phase: measure).", took=60.0)
     if k.get("crash"):
@@ -359,3 +361,35 @@ def test_where_predicting_takes_long_and_time_is_short_things_are_just_tried() -
     [unfit] = [row for row in result.rows if row.name == "unfit"]
     assert unfit.verdict == "rejected" and unfit.alone and unfit.alone.missing_bytes == 2 * GiB  # by running out of memory
     assert len(laboratory.predicted) <= 6
+
+
+def test_little_memory_left_is_a_reason_to_predict_before_trying() -> None:
+    """Autocast after bfloat16 takes more, though it is known for saving: with the memory nearly full it is predicted, and not run."""
+    entries = (Entry(name="other", what="fewer bits elsewhere", changes=(knobs(other=True),)),)
+
+    def full(c: Configuration) -> Measurement:
+        return replace(step(Configuration()), peak_reserved_bytes=100 * GiB, knobs={"batch_size": 4, **c.knobs})
+
+    laboratory = InventedLaboratory(full, lambda c: prediction(150 * GiB if c.knobs.get("other") else 100 * GiB))
+    [row] = whole(laboratory, entries).rows
+    assert row.verdict == "rejected" and "predicted not to fit" in row.reason and "10.00 GiB more than there is" in row.reason
+    assert not any(c.knobs.get("other") for c in laboratory.measured)
+
+
+def test_the_steps_from_start_to_end_multiply_to_the_total(tuned: tuple[TuneResult, InventedLaboratory]) -> None:
+    """They are measured on top of each other, so that they must; what each did alone need not."""
+    result = tuned[0]
+    rows = {row.name: row for row in result.rows}
+    ratios = [found.on_top.speedup.ratio for name in result.step_order if (found := rows[name]).on_top and found.on_top.speedup]  # type: ignore[union-attr]
+    assert len(ratios) == len(result.step_order) >= len(result.applied_order)
+    assert math.prod(ratios) == pytest.approx(result.total.ratio, rel=0.03)
+
+
+def test_what_an_earlier_call_has_run_is_judged_however_little_time_is_left() -> None:
+    first = InventedLaboratory(step, predicted)
+    complete = whole(first)
+    again = InventedLaboratory(step, predicted, budget=1.0)
+    again.run_earlier = {configuration.key for configuration in first.measured}
+    resumed = whole(again)
+    assert {row.name: row.verdict for row in resumed.rows} == {row.name: row.verdict for row in complete.rows}
+    assert again.seconds_left() == 1.0

@@ -33,6 +33,7 @@ def test_a_graph_repeats_the_step_with_new_data_and_new_weights(name: str, optim
     assert graph == pytest.approx(plain, rel=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # torch.compile's own imports
 @pytest.mark.parametrize(
     ("knobs", "tolerance"),
     [

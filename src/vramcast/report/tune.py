@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from vramcast.report.tables import Heading, fitted
 from vramcast.report.tune_log import SECTIONS, cells, prospect_cells
 from vramcast.tuning.results import Side, TuneResult
-from vramcast.units import format_bytes, format_seconds
+from vramcast.units import format_bytes, format_days, format_seconds
 
 STYLES = {"applied": "green", "rejected": "yellow", "failed": "red", "not applicable": "bright_black", "not tried": "bright_black"}
 
@@ -23,12 +24,11 @@ def show_tune(result: TuneResult, console: Console) -> None:
         rows = result.rows_with(verdict)
         if rows:
             console.print(Text(f"\n{title}", style=f"bold {STYLES[verdict]}"))
-            console.print(_table(columns, [cells(row) for row in rows]))
+            console.print(_table(columns, [cells(row) for row in rows], console.width))
     if result.prospects:
         console.print(Text("\nWhat would help next (predicted)", style="bold"))
-        console.print(
-            _table(("change", "step", "times as fast", "memory", ""), [prospect_cells(prospect) for prospect in result.prospects])
-        )
+        rows_of_cells = [prospect_cells(prospect) for prospect in result.prospects]
+        console.print(_table(("change", "step", "times as fast", "memory", ""), rows_of_cells, console.width))
     console.print(Text("\nTo paste:", style="bold"))
     for line in result.python_lines:
         console.print(Text(f"    {line}"), soft_wrap=True)
@@ -54,17 +54,12 @@ def _sides(result: TuneResult) -> Table:
     def row(name: str, side: Side, seconds: float) -> None:
         memory = "" if side.memory_bytes is None else format_bytes(side.memory_bytes)
         size = f"{side.work_per_step:,.0f} {side.unit}"
-        table.add_row(name, format_seconds(side.step_seconds), size, f"{side.per_second:,.0f}/s", memory, f"{seconds / 86400:.2f} days")
+        table.add_row(name, format_seconds(side.step_seconds), size, f"{side.per_second:,.0f}/s", memory, format_days(seconds))
 
     row("before", result.before, result.seconds_before)
     row("after", result.after, result.seconds_after)
     return table
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> RenderableType:
+    return fitted([Heading(column) for column in columns], rows, width)

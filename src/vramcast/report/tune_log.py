@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from vramcast.text import printable
 from vramcast.tuning.judging import Judgement, Speedup
 from vramcast.tuning.results import Prospect, RowResult, Side, TuneResult
-from vramcast.units import format_bytes, format_count, format_percent, format_seconds
+from vramcast.units import format_bytes, format_count, format_days, format_percent, format_seconds
 
 SECTIONS = (
     ("applied", "Applied", ("optimisation", "on top of the others", "alone", "memory", "losses", "what it changes")),
@@ -102,7 +102,7 @@ def _interval(total: Speedup) -> str:
 def _side(name: str, side: Side, seconds: float) -> list[str]:
     taken = "" if side.memory_bytes is None else format_bytes(side.memory_bytes)
     size = f"{side.work_per_step:,.0f} {side.unit}"
-    return [name, format_seconds(side.step_seconds), size, f"{side.per_second:,.0f} {side.unit}/s", taken, f"{seconds / 86400:.2f} days"]
+    return [name, format_seconds(side.step_seconds), size, f"{side.per_second:,.0f} {side.unit}/s", taken, format_days(seconds)]
 
 
 def _configuration(result: TuneResult) -> list[str]:
@@ -137,8 +137,12 @@ def _method(result: TuneResult) -> list[str]:
         "Every run is a fresh process with the same seed, baseline and candidate by turns (A B B A); a run counts as the median of its steps.",
         "In brackets: 95 % of the ratio. Applied is what passes three gates: losses within the stated tolerance at every step,",
         "a significant difference (p below 0.01), and at least 2 %. All numbers are of whole training steps.",
-        f"{runs}, {format_seconds(result.seconds)}{budget}.", "", *notes,
+        f"{runs}, {format_seconds(result.seconds)}{budget}{_earlier(result)}.", "", *notes,
     ]  # fmt: skip
+
+
+def _earlier(result: TuneResult) -> str:
+    return f", after {result.num_earlier_runs} runs of earlier calls" if result.num_earlier_runs else ""
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

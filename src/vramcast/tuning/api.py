@@ -90,7 +90,10 @@ def tune(
             target_steps=target_steps, memory_bytes=question.memory_bytes, outlook=outlook, budget_seconds=budget_seconds,
         )  # fmt: skip
         made = datetime.now(UTC).isoformat(timespec="seconds")
-        result = replace(result, seconds=time.monotonic() - started, command=command or f"vramcast.tune({name!r})", time_utc=made)
+        result = replace(
+            result, seconds=time.monotonic() - started, num_earlier_runs=folder.num_resumed, time_utc=made,
+            command=command or f"vramcast.tune({name!r})",
+        )  # fmt: skip
         save(result, Path(out))
     return result
 

@@ -36,11 +36,24 @@ def likely_cause(error: str | None) -> str:
     return next((cause for pattern, cause in CAUSES if re.search(pattern, text, re.DOTALL)), "")
 
 
-_ALLOCATION = re.compile(r"tried to allocate ([0-9.]+) (bytes|[kmgt]ib)", re.IGNORECASE)
+_SIZE = r"([0-9.]+) (bytes|[kmgt]ib)"
+_ASKED, _FREE = re.compile(rf"tried to allocate {_SIZE}", re.IGNORECASE), re.compile(rf"of which {_SIZE} is free", re.IGNORECASE)
+_ALLOWED = re.compile(rf"{_SIZE} allowed;", re.IGNORECASE)
+_ALLOCATED, _CACHED = (re.compile(rf"{_SIZE} is {how} by pytorch", re.IGNORECASE) for how in ("allocated", "reserved"))
 _UNITS = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
-def failed_allocation_bytes(error: str | None) -> int | None:
-    """Of an out-of-memory error: how much was asked for when there was no more."""
-    match = _ALLOCATION.search(error or "")
+def missing_bytes(error: str | None) -> int | None:
+    """Of an out-of-memory error, at least: what was asked for, less what the driver or the cap still had. All of it where that is not said."""
+    asked, free = _bytes(_ASKED, error), _bytes(_FREE, error)
+    if asked is None or free is None:
+        return asked
+    allowed, allocated, cached = (_bytes(pattern, error) for pattern in (_ALLOWED, _ALLOCATED, _CACHED))
+    if allowed is not None and allocated is not None and cached is not None:
+        free = min(free, allowed - allocated - cached)
+    return max(1, asked - max(0, free))
+
+
+def _bytes(pattern: re.Pattern[str], error: str | None) -> int | None:
+    match = pattern.search(error or "")
     return round(float(match[1]) * _UNITS[match[2].lower()]) if match else None

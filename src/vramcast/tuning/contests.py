@@ -15,6 +15,7 @@ from vramcast.units import format_bytes
 
 START_FACTOR = 1.5  # what is compiled twice is found in a cache the second time
 SLOW_TO_PREDICT = 0.05  # of the time left
+ROOMY = 0.5  # of the memory: a configuration that takes less leaves room for most changes
 NOT_TRIED = "the time for the tune was spent before it was begun"
 
 
@@ -24,9 +25,16 @@ class Stack:
     def __init__(self, baseline: Configuration) -> None:
         self.baseline = self.configuration = baseline
         self.rows: list[Row] = []
+        self._accepted: list[tuple[str, Row]] = []
 
-    def accept(self, row: Row) -> None:
-        """A row of which nothing is left in force is no longer part of it."""
+    @property
+    def steps(self) -> list[Row]:
+        """Every change from the baseline to here, also what something else took the place of later."""
+        return [row for _, row in self._accepted]
+
+    def accept(self, row: Row, before: Configuration) -> None:
+        """`before` is what it is told against. A row of which nothing is left in force is no longer part of the stack."""
+        self._accepted = [(key, one) for key, one in self._accepted if key != before.key] + [(before.key, row)]
         self.configuration = row.on(self.configuration)
         self.rows.append(row)
         for other in self.rows:
@@ -63,7 +71,7 @@ class Contests:
     def contest(self, without: Configuration, row: Row) -> Judgement:
         candidate = row.on(without)
         try:
-            unfit = self._predicted_unfit(row, candidate)
+            unfit = self._predicted_unfit(without, row)
             if unfit is not None:
                 return unfit
             if not self._is_affordable(without, row):
@@ -90,8 +98,9 @@ class Contests:
         if self._laboratory.seconds_left() - self.reserve() > self.seconds_of(without):
             self.run(without)
 
-    def _predicted_unfit(self, row: Row, candidate: Configuration) -> Judgement | None:
-        if not row.entry.more_memory or self._runs[candidate.key] or self.is_slow_to_predict():
+    def _predicted_unfit(self, without: Configuration, row: Row) -> Judgement | None:
+        candidate = row.on(without)
+        if not self._may_need_too_much(without, row) or self._runs[candidate.key] or self.is_slow_to_predict():
             return None
         prediction = self._laboratory.predict([candidate])[0]
         if isinstance(prediction, str) or prediction.fits is not False:
@@ -100,13 +109,27 @@ class Contests:
         needs = f"it needs {format_bytes(prediction.peak_reserved_bytes)}, {format_bytes(missing)} more than there is"
         return Judgement(verdict="rejected", reason=f"predicted not to fit: {needs} (no GPU time was spent)", missing_bytes=missing)
 
+    def _may_need_too_much(self, without: Configuration, row: Row) -> bool:
+        """By what it is, or because little memory is left: what saves memory in one place (autocast, after float32) takes more in another
+        (after bfloat16)."""
+        if row.entry.more_memory:
+            return True
+        changes_tensors = row.change is not None and bool(row.change.knobs)
+        return changes_tensors and any(_share_taken(run) > ROOMY for run in self.good_runs(without)[-1:])
+
     # --------------------------------------------------------------------------------------------------------------------------- time
     def is_slow_to_predict(self) -> bool:
         """Where time is short, and a prediction takes more of it than an attempt that fails would."""
         return self._laboratory.prediction_seconds() > SLOW_TO_PREDICT * self._laboratory.seconds_left()
 
+    def is_begun(self, without: Configuration, row: Row) -> bool:
+        """By an earlier call of this tune: its runs cost nothing now."""
+        return row.change is not None and self._laboratory.has_run(row.on(without))
+
     def _is_affordable(self, without: Configuration, row: Row) -> bool:
         """Whether two runs, and the closing ones of the whole tune, fit into the time left."""
+        if self.is_begun(without, row):
+            return True
         needed = 2 * self.seconds_of(without) + START_FACTOR * row.entry.start_seconds
         return self._laboratory.seconds_left() - self.reserve() > needed
 
@@ -123,3 +146,8 @@ class Contests:
         """Of the last run: the first one also waits for torch, or compiles what is in a cache afterwards."""
         runs = self._runs[configuration.key]
         return runs[-1].seconds if runs else 0.0
+
+
+def _share_taken(run: Measurement) -> float:
+    there_is = run.memory_cap_bytes if run.memory_cap_bytes is not None else run.capacity_bytes
+    return (run.peak_reserved_bytes or 0) / there_is if there_is else 0.0

@@ -86,6 +86,9 @@ class TuneFolder:
         """The next run of this configuration that an earlier call has made."""
         return Measurement.from_dict(self._runs[key].popleft()) if self._runs[key] else None
 
+    def has_run(self, key: str) -> bool:
+        return bool(self._runs[key])
+
     def add_run(self, key: str, measurement: Measurement) -> None:
         append_line(self._records, {"kind": "run", "key": key, "measurement": measurement.to_dict()})
 
@@ -93,8 +96,16 @@ class TuneFolder:
         return self._predictions.get(key)
 
     def add_prediction(self, key: str, answer: Any) -> None:
-        self._predictions[key] = answer
-        append_line(self._records, {"kind": "prediction", "key": key, "answer": answer})
+        lean = without_pictures(answer)
+        self._predictions[key] = lean
+        append_line(self._records, {"kind": "prediction", "key": key, "answer": lean})
+
+
+def without_pictures(answer: dict[str, Any]) -> dict[str, Any]:
+    """A tune asks dozens of predictions for their sizes and times; memory over time is nine tenths of each."""
+    if "prediction" not in answer:
+        return answer
+    return {**answer, "prediction": {**answer["prediction"], "timeline": [], "step_memory": None, "alive_at_peak": []}}
 
 
 def _remove(path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from vramcast.benching.significance import t_quantile, two_sided_p
 from vramcast.records import Measurement
-from vramcast.tuning.causes import failed_allocation_bytes, likely_cause
+from vramcast.tuning.causes import likely_cause, missing_bytes
 from vramcast.tuning.entry import Entry
 from vramcast.units import format_bytes, format_percent
 
@@ -89,21 +89,12 @@ def verdict(baseline: Sequence[Measurement], candidate: Sequence[Measurement], e
 def _broken(run: Measurement, baseline: Sequence[Measurement], candidate: Sequence[Measurement]) -> Judgement:
     evidence = _evidence(baseline, candidate)
     if run.outcome in ("out_of_memory", "paging"):
-        missing = missing_bytes(run)
+        missing = missing_bytes(run.error)
         much = "" if missing is None else f": {format_bytes(missing)} are missing"
         where = " of the host" if run.out_of_memory_on == "host" else ""
         return Judgement(verdict="rejected", reason=f"it needs more memory{where} than there is{much}", missing_bytes=missing, **evidence)
     error = " ".join((run.error or "no word why").strip().splitlines()[-1:])
     return Judgement(verdict="failed", reason=f"{run.outcome}: {error}", likely_cause=likely_cause(run.error), **evidence)
-
-
-def missing_bytes(run: Measurement) -> int | None:
-    """At least: by the allocation that failed, beyond what there was for it."""
-    asked = failed_allocation_bytes(run.error)
-    available = run.memory_cap_bytes if run.memory_cap_bytes is not None else run.capacity_bytes
-    if asked is None or available is None or run.peak_reserved_bytes is None:
-        return asked
-    return max(1, min(asked, run.peak_reserved_bytes + asked - available))
 
 
 # ----------------------------------------------------------------------------------------------------------------------- the gates

@@ -43,6 +43,10 @@ class Laboratory(Protocol):
         """A fresh run. BudgetSpent where it did not end while there was more time left than the reserve."""
         ...
 
+    def has_run(self, configuration: Configuration) -> bool:
+        """Whether an earlier call has run it, so that measuring it costs no time."""
+        ...
+
     def predict(self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()) -> list[Prediction | str]:
         """For the GPU here, or each for its own. A text says why there is no prediction."""
         ...
@@ -90,6 +94,9 @@ class RealLaboratory:
         self._num_steps.setdefault(configuration.key, steps_for(found))
         self._is_slow = self._is_slow or (found.times is not None and found.times.median_seconds >= SLOW_STEP_SECONDS)
         return found
+
+    def has_run(self, configuration: Configuration) -> bool:
+        return self._folder.has_run(configuration.key)
 
     def _run(self, configuration: Configuration, start_seconds: float, more_warmup: int, left: float) -> Measurement:
         if left < LEAST_SECONDS:

@@ -41,6 +41,7 @@ class BaselineProblem(VramcastError):
 class Tuned:
     rows: list[Row]
     stack: list[Row]
+    steps: list[Row]  # with what was replaced later
     baseline: Configuration
     final: Configuration
     baseline_runs: list[Measurement]
@@ -89,7 +90,7 @@ class Tuner:
         total = self._total()
         start, end = self._stack.baseline, self._stack.configuration
         runs = self._contests.good_runs
-        return Tuned(rows, self._stack.rows, start, end, runs(start), runs(end), total, self._notes)
+        return Tuned(rows, self._stack.rows, self._stack.steps, start, end, runs(start), runs(end), total, self._notes)
 
     def _start(self) -> Measurement:
         try:
@@ -144,8 +145,8 @@ class Tuner:
         usable = [row for row in rows if not row.refusal]
         waiting = sorted(usable, key=lambda row: -1 if batch_first and row.entry.size == "batch_size" else row.is_slow_to_start)
         for index, row in enumerate(waiting):
-            if self._laboratory.seconds_left() < self._contests.reserve():
-                break
+            if self._laboratory.seconds_left() < self._contests.reserve() and not self._contests.is_begun(self._stack.baseline, row):
+                continue
             if row.entry.size and self._contests.is_slow_to_predict() and not batch_first:
                 continue  # a size is chosen by prediction, and on top of the others it must be anyway
             if row.entry.size:
@@ -228,7 +229,7 @@ class Tuner:
         row.against = now.key
         if not judged.is_gain:
             return False
-        self._stack.accept(row)
+        self._stack.accept(row, before)
         row.on_top = self._contests.judge(before, self._stack.configuration, row)
         self._progress.best = self._compared().ratio
         return True

@@ -79,17 +79,22 @@ class TuneResult(JsonRecord):
     configuration: dict[str, Any]
     python_lines: list[str]
     applied_order: list[str] = field(default_factory=list)  # names of rows, as they were put on top of each other
+    step_order: list[str] = field(default_factory=list)  # the same with those that others took the place of later
     prospects: list[Prospect] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     budget_seconds: float | None = None
     seconds: float = 0.0
+    num_earlier_runs: int = 0  # that were taken over from calls before this one
     command: str = ""
     time_utc: str = ""
     source: str = "tuned"
     version: int = VERSION
 
     def rows_with(self, verdict: str) -> list[RowResult]:
-        return [row for row in self.rows if row.verdict == verdict]
+        """What was applied, in the order in which it was."""
+        found = [row for row in self.rows if row.verdict == verdict]
+        order = {name: index for index, name in enumerate(self.applied_order)}
+        return sorted(found, key=lambda row: order.get(row.name, len(order)))
 
 
 def result_of(tuned: Tuned, *, workload: str, target_steps: int, **rest: Any) -> TuneResult:
@@ -117,6 +122,7 @@ def result_of(tuned: Tuned, *, workload: str, target_steps: int, **rest: Any) ->
         configuration=tuned.final.to_dict(),
         python_lines=tuned.final.python_lines(workload),
         applied_order=[row.name for row in tuned.stack],
+        step_order=[row.name for row in tuned.steps],
         notes=[*tuned.notes, *_notes(before, after)],
         **rest,
     )
@@ -164,12 +170,14 @@ def settle(row: Row, stack: Sequence[Row]) -> tuple[str, str, str]:
     if any(row is one for one in stack):
         judged = row.on_top or row.alone
         return "applied", judged.reason if judged else "", ""
+    judged = row.on_top if row.on_top and (row.on_top.verdict != "not tried" or row.alone is None) else row.alone
     chosen = next((one for one in stack if one.entry is row.entry), None)
+    if chosen is not None and judged is not None and (judged.speedup is None or not judged.is_gain):
+        return judged.verdict, f"{judged.reason}; {chosen.name} was chosen", judged.likely_cause
     if chosen is not None:
         return "rejected", f"{chosen.name} was chosen on top of the others", ""
     if row.instead:
         return "rejected", f"{row.instead} took its place and is faster", ""
-    judged = row.on_top if row.on_top and (row.on_top.verdict != "not tried" or row.alone is None) else row.alone
     if judged is None and row.found_no_size:
         return "not applicable", f"no other {row.entry.size} is worth trying, by prediction", ""
     if judged is None:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from vramcast.report.measured import BLOCKS
 from vramcast.report.page.sections import Calculator, Chart, Figure, Meter, Report, Section, Table, View
+from vramcast.report.tables import Heading, fitted
 from vramcast.report.terminal import COLOURS
 from vramcast.report.verdicts import STYLES
 from vramcast.text import printable
@@ -28,7 +29,7 @@ def show_report(report: Report, console: Console) -> None:
         for figure in section.figures:
             console.print(_figure(figure, console.width))
         for table in section.tables:
-            console.print(_table(table))
+            console.print(_table(table, console.width))
             for line in _under(table):
                 console.print(line)
             console.print()
@@ -93,19 +94,25 @@ def blocks(values: Sequence[float], width: int, ends: tuple[float, float] | None
 
 
 def _bars(view: View, room: int) -> list[tuple[str, str]]:
-    """Those that begin at zero; what lies between two others is told by its table."""
     points = sorted((point for layer in view.layers if layer.kind == "bar" for point in layer.points), key=lambda point: point[3])
     most = max((abs(end) for _, _, end, _ in points), default=0) or 1
-    return [(str(label), ("█" if end >= 0 else "░") * round(room * abs(end) / most)) for label, begin, end, _ in points if begin == 0]
+
+    def at(value: float) -> int:
+        return round(room * abs(value) / most)
+
+    def bar(begin: float, end: float) -> str:
+        """One that lies between two others begins where the one has ended; however small, it is seen."""
+        if begin == 0:
+            return ("█" if end >= 0 else "░") * at(end)
+        low, high = sorted((at(begin), at(end)))
+        return " " * low + "▒" * max(1, high - low)
+
+    return [(str(label), bar(begin, end)) for label, begin, end, _ in points]
 
 
-def _table(table: Table) -> RichTable:
-    shown = RichTable(title=_plain(table.title), title_justify="left", box=None, pad_edge=False)
-    for column in table.columns:
-        shown.add_column(_plain(column.heading), justify="left" if column.left else "right", overflow="fold")
-    for row in table.rows:
-        shown.add_row(*map(_plain, row))
-    return shown
+def _table(table: Table, width: int) -> RenderableType:
+    headings = [Heading(printable(column.heading), column.left) for column in table.columns]
+    return fitted(headings, [[printable(cell) for cell in row] for row in table.rows], width, printable(table.title))
 
 
 def _under(table: Table) -> Iterator[Text]:

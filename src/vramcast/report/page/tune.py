@@ -20,8 +20,7 @@ from vramcast.report.page.sections import (
 )
 from vramcast.report.tune_log import SECTIONS, cells, prospect_cells
 from vramcast.tuning.results import RowResult, Side, TuneResult
-
-SECONDS_PER_DAY = 86400
+from vramcast.units import format_days
 
 
 def of_tune(result: TuneResult) -> list[Section]:
@@ -37,7 +36,7 @@ def of_tune(result: TuneResult) -> list[Section]:
         verdict=sentence,
         tone=tone,
         text=[where],
-        figures=[_waterfall(result, applied)] if applied else [],
+        figures=[_waterfall(result)] if applied else [],
         tables=[_sides(result)],
     )
     tried = Section(title="What was tried", figures=_speedups(result), tables=_verdict_tables(result))
@@ -45,16 +44,17 @@ def of_tune(result: TuneResult) -> list[Section]:
     return [summary, tried, paste]
 
 
-def _waterfall(result: TuneResult, applied: list[RowResult]) -> Chart:
+def _waterfall(result: TuneResult) -> Chart:
     """The time for the work of a step of the start. A change's bar goes from what it found to what it left."""
-    order = {name: place for place, name in enumerate(result.applied_order)}
-    ranked = sorted(applied, key=lambda row: (order.get(row.name, len(order)), -_ratio(row)))
+    rows = {row.name: row for row in result.rows}
+    ranked = [rows[name] for name in result.step_order or result.applied_order if name in rows]
     start, end = result.before.step_seconds, result.seconds_after / result.target_steps
     bars, details, left = [], [], start
     for rank, row in enumerate(ranked, 1):
         before, left = left, left / _ratio(row)
         bars.append([row.name, left, before, rank])
-        details.append([f"{_ratio(row):.2f} times as fast on top of the others", row.change])
+        later = [] if row.verdict == "applied" else [row.reason]
+        details.append([f"{_ratio(row):.2f} times as fast on top of the others", row.change, *later])
     layers = [
         Layer(kind="bar", name="start", points=[["start", 0, start, 0]], colour="temporaries", details=[[duration(start)]]),
         Layer(kind="bar", name="what a change took off", points=bars, colour="activations", details=details),
@@ -75,7 +75,7 @@ def _ratio(row: RowResult) -> float:
 
 def _sides(result: TuneResult) -> Table:
     columns = [Column("", left=True), Column("a step"), Column("a step is"), Column("throughput"), Column("memory"), Column("loss, first to last")]
-    columns.append(Column(f"{result.target_steps:,} steps of the start", "days"))
+    columns.append(Column(f"{result.target_steps:,} steps of the start"))
     rows = [_side("before", result.before, result.seconds_before), _side("after", result.after, result.seconds_after)]
     samples = f"{count(result.before.num_runs, 'run')} before, {result.after.num_runs} after, each in a fresh process"
     notes = list(result.notes)
@@ -89,7 +89,7 @@ def _sides(result: TuneResult) -> Table:
 def _side(name: str, side: Side, seconds: float) -> list[str]:
     losses = "" if side.first_loss is None or side.last_loss is None else f"{side.first_loss:.4f} to {side.last_loss:.4f}"
     work, rate = f"{side.work_per_step:,.0f} {side.unit}", f"{side.per_second:,.0f} {side.unit}/s"
-    return [name, duration(side.step_seconds), work, rate, size(side.memory_bytes), losses, f"{seconds / SECONDS_PER_DAY:.2f}"]
+    return [name, duration(side.step_seconds), work, rate, size(side.memory_bytes), losses, format_days(seconds)]
 
 
 def _speedups(result: TuneResult) -> list[Chart]:
