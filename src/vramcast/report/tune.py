@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vramcast.report.tables import Heading, fitted
-from vramcast.report.tune_log import SECTIONS, cells, prospect_cells
+from vramcast.report.tune_log import SECTIONS, cells, earlier, prospect_cells
 from vramcast.tuning.results import Side, TuneResult
 from vramcast.units import format_bytes, format_days, format_seconds
 
@@ -35,7 +35,7 @@ def show_tune(result: TuneResult, console: Console) -> None:
     for note in result.notes:
         console.print(Text(f"note: {note}", style="yellow"))
     where = result.gpu or "the CPU"
-    console.print(Text(f"\nMeasured on {where} (torch {result.torch_version}) in {format_seconds(result.seconds)}.", style="bright_black"))
+    console.print(Text(f"\nMeasured on {where} (torch {result.torch_version}) in {format_seconds(result.seconds)}{earlier(result)}.", style="bright_black"))
 
 
 def _verdict(result: TuneResult) -> Text:

@@ -137,11 +137,11 @@ def _method(result: TuneResult) -> list[str]:
         "Every run is a fresh process with the same seed, baseline and candidate by turns (A B B A); a run counts as the median of its steps.",
         "In brackets: 95 % of the ratio. Applied is what passes three gates: losses within the stated tolerance at every step,",
         "a significant difference (p below 0.01), and at least 2 %. All numbers are of whole training steps.",
-        f"{runs}, {format_seconds(result.seconds)}{budget}{_earlier(result)}.", "", *notes,
+        f"{runs}, {format_seconds(result.seconds)}{budget}{earlier(result)}.", "", *notes,
     ]  # fmt: skip
 
 
-def _earlier(result: TuneResult) -> str:
+def earlier(result: TuneResult) -> str:
     return f", after {result.num_earlier_runs} runs of earlier calls" if result.num_earlier_runs else ""
 
 

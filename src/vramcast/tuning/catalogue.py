@@ -55,7 +55,7 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry(
         name="fused-recurrence-amp",
         likely=True,
-        what="the same together with autocast in bfloat16, which it needs",
+        what="recurrent layers in one kernel for all time steps, with autocast in bfloat16, which it needs",
         changes=(knobs(recurrence="auto", precision="amp-bf16"),),
         capability=AMPERE,
         loss_tolerance=ROUNDED,

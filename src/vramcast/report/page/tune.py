@@ -18,7 +18,7 @@ from vramcast.report.page.sections import (
     knobs_of,
     size,
 )
-from vramcast.report.tune_log import SECTIONS, cells, prospect_cells
+from vramcast.report.tune_log import SECTIONS, cells, earlier, prospect_cells
 from vramcast.tuning.results import RowResult, Side, TuneResult
 from vramcast.units import format_days
 
@@ -29,7 +29,7 @@ def of_tune(result: TuneResult) -> list[Section]:
     sentence, tone = "nothing helped: the start is as fast as it gets with what was tried", verdicts.UNSURE
     if applied:
         sentence, tone = f"✓ {result.total.ratio:.2f} times as fast by {result.total.by}{interval}, measured from end to end", verdicts.GOOD
-    where = f"Measured on {result.gpu or 'the CPU'} (torch {result.torch_version}) in {duration(result.seconds)}."
+    where = f"Measured on {result.gpu or 'the CPU'} (torch {result.torch_version}) in {duration(result.seconds)}{earlier(result)}."
     summary = Section(
         title=f"Tuned: {result.workload}",
         subtitle=knobs_of(result.knobs),
