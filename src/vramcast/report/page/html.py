@@ -25,6 +25,7 @@ from vramcast.units import format_bytes
 MARK = "<!doctype html><!-- vramcast report -->"
 SCRIPTS = ("d3.min.js", "plot.min.js", "text.js", "drawing.js", "charts.js", "calculator.js", "start.js")
 KINDS = {Chart: "chart", Calculator: "calculator"}
+SENTENCE = 30  # characters: longer cells are text
 
 
 def as_html(report: Report) -> str:
@@ -132,11 +133,13 @@ def _table(table: Table) -> Iterator[str]:
     yield "".join(f'<th scope="col"{_left(column.left)}>{_text(column.heading)}</th>' for column in table.columns)
     yield "</tr></thead><tbody>"
     for row in table.rows:
-        yield f"<tr>{''.join(f'<td{_left(column.left)}>{_text(cell)}</td>' for column, cell in zip(table.columns, row, strict=True))}</tr>"
+        cells = zip(table.columns, row, strict=True)
+        yield f"<tr>{''.join(f'<td{_left(column.left, len(cell) > SENTENCE)}>{_text(cell)}</td>' for column, cell in cells)}</tr>"
     yield f'</tbody></table></div><p class="under">{_text(table.footer)}</p>'
     yield from (f'<p class="under">{_text(note)}</p>' for note in table.notes)
     yield from (f'<p class="under"><b>not modelled:</b> {_text(limit)}</p>' for limit in table.not_modelled)
 
 
-def _left(left: bool) -> str:
-    return ' class="left"' if left else ""
+def _left(left: bool, is_long: bool = False) -> str:
+    """A sentence gets room: on a phone, where a table is scrolled, it would be a tall column of single words."""
+    return f' class="left{" long" if is_long else ""}"' if left else ""
