@@ -1,6 +1,7 @@
 """The code blocks of README.md and docs/, and what an HTML comment above one asks for, which a reader does not see:
 
     <!-- not run: it needs a GPU -->     with the reason; its commands are still parsed
+    <!-- varies: its times differ -->    with the reason; it is run, and what it prints is not compared
     <!-- file: train.py -->              the block is that file, for the commands of every page
 
 A `console` block is a session: lines with `$` are run, the others are what they print; `...` stands for lines left out.
@@ -17,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-_FENCE = re.compile(r"(?:^ *<!-- (not run|file): (.*?) -->\n\n?)?^( *)```(\w*)[^\n]*\n(.*?)^\3```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"(?:^ *<!-- (not run|varies|file): (.*?) -->\n\n?)?^( *)```(\w*)[^\n]*\n(.*?)^\3```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Block:
     language: str
     text: str
     not_run: str | None = None
+    varies: str | None = None
     file: str | None = None
 
     @property
@@ -51,8 +53,7 @@ def blocks_of(page: Path) -> list[Block]:
     for match in _FENCE.finditer(text):
         mark, value, _, language, body = match.groups()
         line = text.count("\n", 0, match.start(4)) + 1
-        marks = {"not run": "not_run", "file": "file"}
-        given = {marks[mark]: value} if mark else {}
+        given = {mark.replace(" ", "_"): value} if mark else {}
         found.append(Block(str(page.relative_to(ROOT)), line, language, textwrap.dedent(body), **given))
     return found
 
