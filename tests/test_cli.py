@@ -194,6 +194,7 @@ def test_a_simulation_that_is_interrupted_ends_and_leaves_no_worker(folder: Path
         assert process.returncode in code
         assert out == ""
         assert "Traceback" not in err
+        assert ("Interrupted." in err) == (number == signal.SIGINT)
         deadline = time.monotonic() + 2
         while marked_workers(mark) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -74,7 +74,8 @@ def _show(runs: list[TrainedRun], folder: Path, as_json: bool) -> None:
     from vramcast.report.bench import show_runs
 
     show_runs(runs, Console())
-    print(f"Written to {folder}; vramcast compare {folder} says which is better.", file=sys.stderr)
+    num_models = len(by_model([run for run in runs if run.finished]))
+    print(f"Written to {folder}{f'; vramcast compare {folder} says which is better.' if num_models > 1 else '.'}", file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+INTERRUPTED = 130
 
 
 def command(name: str, *, asks: bool = True) -> Callable[[Any], Any]:
@@ -359,7 +360,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         _leave(0)  # whoever read the output has seen enough
     except OSError as problem:
@@ -368,6 +369,8 @@ def main() -> None:
         print(f"vramcast: The output cannot be written: {problem.strerror}.", file=sys.stderr)
         _leave(1)
     except SystemExit as stop:
+        if stop.code == INTERRUPTED:  # typer turns Ctrl-C into this without a word
+            print("Interrupted.", file=sys.stderr)
         if isinstance(stop.__context__, BrokenPipeError):  # the same, as rich ends it
             _leave(0)
         raise

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from vramcast.benching.compare import Comparison, Difference, ModelResult, by_model, summary_of
 from vramcast.benching.records import TrainedRun, tokens_note
 from vramcast.report.curves import WIDTH, curves
+from vramcast.report.tables import Heading, fitted
 from vramcast.text import printable
 from vramcast.units import format_bytes, format_count, format_seconds
 
@@ -19,14 +20,13 @@ from vramcast.units import format_bytes, format_count, format_seconds
 def show_runs(runs: Sequence[TrainedRun], console: Console) -> None:
     protocol, data = runs[0].trial.protocol, runs[0].trial.data
     columns = _columns(runs)
-    table = _table(f"Trained under {protocol.name} on {data.name}", "model", list(columns))
+    rows = []
     for group in by_model(runs):
-        for run in group:
-            table.add_row(Text(printable(run.trial.label)), *(cell(run) for cell in columns.values()))
+        rows += [[run.trial.label, *(cell(run) for cell in columns.values())] for run in group]
         ended = [run for run in group if run.outcome == "ok"]
         if len(ended) > 1:
-            table.add_row(*_over_seeds(ended))
-    console.print(table)
+            rows.append(_over_seeds(ended, columns))
+    console.print(_table(f"Trained under {protocol.name} on {data.name}", list(columns), rows, console.width))
     _show_curves([run for run in runs if run.losses], console)
     for run in runs:
         if not run.finished:
@@ -60,11 +60,11 @@ def _columns(runs: Sequence[TrainedRun]) -> dict[str, Callable[[TrainedRun], str
     return {name: cell for name, cell in columns.items() if name not in constant}
 
 
-def _over_seeds(runs: Sequence[TrainedRun]) -> list[Text]:
+def _over_seeds(runs: Sequence[TrainedRun], columns: Collection[str]) -> list[str]:
     """A row under those of one model."""
     found = summary_of(runs)
-    cells = [f"  over {len(runs)} seeds", "", f"{_loss(found.mean_last_loss)} ± {found.spread or 0.0:.4f}"]
-    return [Text(cell, style="bold") for cell in cells]
+    known = {runs[0].trial.protocol.metric: f"{_loss(found.mean_last_loss)} ± {found.spread or 0.0:.4f}"}
+    return [f"  over {len(runs)} seeds", *(known.get(name, "") for name in columns)]
 
 
 def _show_curves(runs: Sequence[TrainedRun], console: Console) -> None:
@@ -91,10 +91,8 @@ def show_comparison(found: Comparison, console: Console) -> None:
     if len({row[tokens] for row in rows}) == 1:  # a terminal has 80 columns
         for cells in (names, *rows):
             del cells[tokens]
-    table = _table(f"{found.metric} under {found.protocol}, best first", "model", names)
-    for model, row in zip(found.models, rows, strict=True):
-        table.add_row(Text(printable(model.model)), *row)
-    console.print(table)
+    named = [[model.model, *row] for model, row in zip(found.models, rows, strict=True)]
+    console.print(_table(f"{found.metric} under {found.protocol}, best first", names, named, console.width))
     best = found.models[0].model
     for difference in found.differences:
         console.print(Text(printable(_sentence(best, difference)), style="green" if difference.distinguishable else "yellow"))
@@ -124,12 +122,9 @@ def _sentence(best: str, d: Difference) -> str:
     return f"≈ {best} and {d.model} are not distinguishable: they differ {numbers}"
 
 
-def _table(title: str, first: str, others: Sequence[str]) -> Table:
-    table = Table(title=Text(printable(title)), title_justify="left", box=None, pad_edge=False)
-    table.add_column(first, overflow="fold")
-    for name in others:
-        table.add_column(name, justify="right")
-    return table
+def _table(title: str, names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> RenderableType:
+    headings = [Heading("model"), *(Heading(name, left=False) for name in names)]
+    return fitted(headings, [[printable(cell) for cell in row] for row in rows], width, printable(title))
 
 
 def _loss(value: float) -> str:
