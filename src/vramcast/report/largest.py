@@ -9,6 +9,7 @@ from rich.text import Text
 
 from vramcast.batch_records import Attempt, MaxBatch, MemoryLaw, Speed
 from vramcast.report import verdicts
+from vramcast.report.tensors import largest_tensors
 from vramcast.text import printable
 from vramcast.units import format_bytes, format_seconds
 
@@ -23,7 +24,8 @@ def show_max_batch(result: MaxBatch, console: Console) -> None:
     console.print(Panel(_answer(result), title=Text(printable(result.workload)), title_align="left"))
     console.print(_attempts(result, min(BAR_WIDTH, console.width - WIDTH_WITHOUT_BARS)))
     if result.largest_batch is None:
-        console.print(_in_the_way(result))
+        console.print()
+        console.print(largest_tensors(result.largest_tensors, console.width, "Largest in memory at the smallest batch"))
         for advice in result.advice:
             console.print(Text(f"what would help: {advice}"))
     for name, law in (("allocated", result.allocated_law), ("reserved", result.reserved_law)):
@@ -104,16 +106,6 @@ def _speed_cells(speed: Speed, result: MaxBatch, most: float, bar_width: int) ->
         speed.bound_by,
         Text(f"{bar} {', '.join(marks)}".strip(), style=style),
     ]
-
-
-def _in_the_way(result: MaxBatch) -> Table:
-    table = Table(title="\nLargest in memory at the smallest batch", title_justify="left", box=None, pad_edge=False)
-    for column in ("size", "what", "where"):
-        table.add_column(column, justify="right" if column == "size" else "left", overflow="fold")
-    for t in result.largest_tensors:
-        what = f"{t.category.replace('_', ' ')} {t.name} {t.dtype}{t.shape}"
-        table.add_row(format_bytes(t.num_bytes), Text(printable(what)), Text(printable(f"{t.module} {t.source}".strip())))
-    return table
 
 
 def _law(name: str, law: MemoryLaw) -> str:

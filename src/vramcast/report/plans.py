@@ -11,6 +11,7 @@ from rich.text import Text
 
 from vramcast.planning.records import DocumentComparison, DocumentRow, GpuPlan, Plan, Stage
 from vramcast.report import verdicts
+from vramcast.report.tensors import largest_tensors
 from vramcast.text import printable
 from vramcast.units import format_bytes, format_count
 
@@ -22,7 +23,7 @@ def show_plan(plan: Plan, console: Console) -> None:
         console.print(Panel(_answer(plan, gpu), title=Text(printable(plan.workload)), title_align="left"))
         console.print(_stages(gpu))
         console.print(_reasons(gpu))
-        console.print(_in_the_way(gpu))
+        console.print(_in_the_way(gpu, console.width))
     if plan.document is not None:
         console.print(_document(plan.document))
     console.print(_footer(plan))
@@ -82,19 +83,13 @@ def _reasons(gpu: GpuPlan) -> Table:
     return table
 
 
-def _in_the_way(gpu: GpuPlan) -> RenderableType:
+def _in_the_way(gpu: GpuPlan, width: int) -> RenderableType:
     """For the first length at which nothing fits: what is largest there is at longer ones too."""
     stage = next((stage for stage in gpu.stages if not stage.fits), None)
     if stage is None:
         return Text()
     missing = Text(f"\nAt length {stage.seq_len} {format_bytes(stage.missing_bytes or 0)} are missing", style="red")
-    table = Table(title="Largest in memory there", title_justify="left", box=None, pad_edge=False)
-    for column in ("size", "what", "where"):
-        table.add_column(column, justify="right" if column == "size" else "left", overflow="fold")
-    for t in stage.largest_tensors:
-        what = f"{t.category.replace('_', ' ')} {t.name} {t.dtype}{t.shape}"
-        table.add_row(format_bytes(t.num_bytes), Text(printable(what)), Text(printable(f"{t.module} {t.source}".strip())))
-    return Group(missing, table)
+    return Group(missing, largest_tensors(stage.largest_tensors, width, "Largest in memory there"))
 
 
 def _document(comparison: DocumentComparison) -> RenderableType:

@@ -9,8 +9,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from vramcast.records import BatchSizeCurve, LargeTensor, Prediction
+from vramcast.records import BatchSizeCurve, Prediction
 from vramcast.report import verdicts
+from vramcast.report.tensors import largest_tensors
 from vramcast.text import printable
 from vramcast.units import format_bytes, format_count, format_seconds
 
@@ -35,7 +36,8 @@ def show_prediction(prediction: Prediction, console: Console) -> None:
     console.print(_breakdown_table(prediction))
     console.print(_timeline(prediction.timeline))
     if prediction.largest_tensors:
-        console.print(_largest_table(prediction.largest_tensors))
+        console.print()
+        console.print(largest_tensors(prediction.largest_tensors, console.width, "Largest tensors at the peak"))
     console.print(_footer(prediction.limits, prediction.torch_version, prediction.seconds))
 
 
@@ -97,20 +99,6 @@ def _timeline(points: Sequence[Sequence[int]]) -> RenderableType:
     heights = [max((p[1] for p in points[i * len(points) // columns : max((i + 1) * len(points) // columns, i * len(points) // columns + 1)]), default=0) for i in range(columns)]
     line = "".join(BLOCKS[min(8, round(8 * h / top))] for h in heights)
     return Group(Text(), Text("Allocated over build and steps"), Text(line, style="green"))
-
-
-def _largest_table(tensors: list[LargeTensor]) -> Table:
-    table = Table(title="\nLargest tensors at the peak", title_justify="left", box=None, pad_edge=False)
-    for column in ("size", "what", "shape", "made by", "where"):
-        table.add_column(column, justify="right" if column == "size" else "left", overflow="fold")
-    for t in tensors:
-        shape = f"{t.dtype}[{', '.join(map(str, t.shape))}]"
-        what = f"{t.category.replace('_', ' ')} {t.name}".strip()
-        where = " ".join(part for part in (t.module, t.source) if part)
-        # names of modules and files are the user's: neither markup nor escape codes
-        others = [Text(printable(text)) for text in (shape, t.operator.removeprefix("aten::"), where)]
-        table.add_row(format_bytes(t.num_bytes), Text(printable(what), style=COLOURS.get(t.category, "")), *others)
-    return table
 
 
 def _footer(limits: Sequence[str], torch_version: str, seconds: float) -> RenderableType:
