@@ -16,7 +16,7 @@ NO_TORCH = (
     *("benching.significance", "benching.compare", "benching.api", "benching.batch_size", "benching.sweep", "benching.places"),
     *("benching.workers", "benching.on_ray"),
 )
-SIMULATE_WITHOUT_TORCH = ("runner", "trace", "build", "target", "workspaces", "lengths", "planned")
+SIMULATE_WITHOUT_TORCH = ("runner", "build", "target", "workspaces", "lengths", "planned")
 WITH_TORCH = (
     *("simulate", "suites.workloads", "suites.peers", "calibration.measure"),
     *("probing.zygote", "probing.on_gpu", "probing.on_cpu", "probing.switches", "probing.redirect", "probing.history"),

@@ -25,7 +25,7 @@ from vramcast.records import BatchSizePoint
 from vramcast.report.plans import show_plan
 from vramcast.simulate.accumulating import accumulating
 from vramcast.simulate.lengths import LengthSearch, TokenLaw
-from vramcast.simulate.trace import Trace
+from vramcast.tracing.simulated import Trace
 
 MiB, GiB = 1 << 20, 1 << 30
 

@@ -12,9 +12,9 @@ from vramcast.allocator.settings import AllocatorSettings
 from vramcast.calibration.table import DEFAULT_KERNELS_BYTES, Calibration
 from vramcast.gpus import Gpu
 from vramcast.records import CATEGORIES, BatchSizePoint, LargeTensor, Prediction
-from vramcast.simulate.trace import Trace
 from vramcast.step_memory import alive_groups, rounded, step_memory
 from vramcast.timing.pipeline import forecast_step
+from vramcast.tracing.simulated import Trace
 
 NUM_LARGEST = 10
 NO_TIME = "no GPU was named"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from vramcast.simulate.trace import Trace
+from vramcast.tracing.simulated import Trace
 
 MAX_TRACES = 12
 

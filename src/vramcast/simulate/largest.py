@@ -11,7 +11,7 @@ from vramcast.forecast import Budget, batch_size_point
 from vramcast.interpolate import Interpolated, between, line_up
 from vramcast.records import BatchSizePoint
 from vramcast.search import Found, crossing, ladder, settle, spread
-from vramcast.simulate.trace import Trace
+from vramcast.tracing.simulated import Trace
 
 LARGEST_BATCH = 1 << 20
 COMFORTABLE_RATIOS = (0.92, 0.85)  # of the memory there is: recommended, conservative

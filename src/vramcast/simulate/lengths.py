@@ -14,7 +14,7 @@ from vramcast.forecast import Budget, batch_size_point
 from vramcast.interpolate import between, line_up
 from vramcast.records import BatchSizePoint
 from vramcast.search import settle
-from vramcast.simulate.trace import Trace
+from vramcast.tracing.simulated import Trace
 
 LARGEST_BATCH = 1 << 20
 FIRST_TOKENS = 4096  # where the search begins at the first length

@@ -11,7 +11,7 @@ from vramcast.forecast import Budget, forecast
 from vramcast.search import accumulation
 from vramcast.simulate.accumulating import accumulating
 from vramcast.simulate.lengths import LARGEST_BATCH, LengthSearch, TokenLaw
-from vramcast.simulate.trace import Trace
+from vramcast.tracing.simulated import Trace
 from vramcast.units import format_bytes
 
 STEPS = 3
