@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, run folders, and lists of records that survive a crash."""
+"""Files that are whole or not there: atomic writes, run folders, lists of records that survive a crash; and where vramcast keeps its own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem, UsageError
+
+
+def cache_folder() -> Path:
+    """What vramcast makes once and finds again: the compiled device, calibration tables, corpora."""
+    base = os.environ.get("VRAMCAST_CACHE") or os.path.join(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vramcast")
+    return Path(base)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from vramcast.benching.data import DELIMITER
 from vramcast.errors import EnvironmentProblem
-from vramcast.simulate.build import cache_folder
-from vramcast.store import write_atomically
+from vramcast.store import cache_folder, write_atomically
 from vramcast.units import MiB
 
 # not the language's own, tables, or packed separately by some distributions

@@ -14,14 +14,13 @@ from typing import Any
 from vramcast.errors import UsageError
 from vramcast.gpus import Gpu
 from vramcast.records import VERSION, JsonRecord
-from vramcast.simulate.build import cache_folder
+from vramcast.store import cache_folder
 
 SHIPPED = Path(__file__).parent / "tables"
 # Kernels are loaded into GPU memory when first used: what training steps loaded on an H200.
 DEFAULT_KERNELS_BYTES = 136_314_880
 # Between these versions the sources of cuBLAS's workspaces and of the kernels' temporaries are the same.
 SAME_TORCH = ((2, 10), (2, 13))
-DIRECTIONS = ("forward", "data_gradient", "weight_gradient")
 
 
 @dataclass(frozen=True, kw_only=True)

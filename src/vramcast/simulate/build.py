@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from vramcast.errors import EnvironmentProblem
+from vramcast.store import cache_folder
 
 SOURCES = Path(__file__).parent / "native"
 
@@ -23,11 +24,6 @@ def torch_folder() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise EnvironmentProblem("PyTorch is not installed in this Python.", "Install it with: pip install torch")
     return Path(spec.submodule_search_locations[0])
-
-
-def cache_folder() -> Path:
-    base = os.environ.get("VRAMCAST_CACHE") or os.path.join(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vramcast")
-    return Path(base)
 
 
 def library_path() -> Path:
