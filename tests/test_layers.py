@@ -18,8 +18,8 @@ NO_TORCH = (
 )
 SIMULATE_WITHOUT_TORCH = ("runner", "build", "target", "workspaces", "lengths", "planned")
 WITH_TORCH = (
-    *("simulate", "suites.workloads", "suites.peers", "calibration.measure"),
-    *("probing.zygote", "probing.on_gpu", "probing.on_cpu", "probing.switches", "probing.redirect", "probing.history"),
+    *("simulate", "switches", "suites.workloads", "suites.peers", "calibration.measure"),
+    *("probing.zygote", "probing.on_gpu", "probing.on_cpu", "probing.redirect", "probing.history"),
     *("benching.worker", "benching.trainer", "benching.models", "benching.prefetch", "benching.meters", "benching.step_workload"),
     *("benching.checkpoints", "benching.tensorboard"),
 )

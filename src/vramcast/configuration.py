@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError
-from vramcast.probing.trial import Switches
 from vramcast.store import write_json
+from vramcast.switches import SDPA_KERNELS, Switches, apply_allocator, apply_switches
 from vramcast.workload import parse_reference
 
 VERSION = 1
@@ -31,7 +31,6 @@ LINES = {
     "detect_anomaly": "torch.autograd.set_detect_anomaly({})",
 }
 SDPA_LINE = "torch.backends.cuda.enable_{}_sdp({})"
-SDPA_NAMES = {"flash": "flash", "efficient": "mem_efficient", "cudnn": "cudnn", "math": "math"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +68,6 @@ class Configuration:
 
     def apply(self) -> None:
         """In the process that trains, before its first CUDA tensor."""
-        from vramcast.probing.switches import apply_allocator, apply_switches
-
         apply_switches(self.switches)
         if self.allocator is not None:
             apply_allocator(self.allocator)
@@ -93,7 +90,7 @@ class Configuration:
 def _switch_lines(switches: Switches) -> list[str]:
     lines = [LINES[name].format(value) for name, value in switches.given().items() if name in LINES]
     if switches.sdpa is not None:
-        lines += [SDPA_LINE.format(name, kernel == switches.sdpa) for kernel, name in SDPA_NAMES.items()]
+        lines += [SDPA_LINE.format(name, kernel == switches.sdpa) for kernel, name in SDPA_KERNELS.items()]
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, run folders, lists of records that survive a crash; and where vramcast keeps its own."""
+"""Files that are whole or not there: atomic writes, run folders, lists of records that survive a crash; and vramcast's own folder."""
 
 from __future__ import annotations
 

@@ -84,6 +84,6 @@ def test_what_was_predicted_was_reserved_to_the_byte() -> None:
 
 def key_of(data: dict[str, Any]) -> str:
     from vramcast.configuration import Configuration
-    from vramcast.probing.trial import Switches
+    from vramcast.switches import Switches
 
     return Configuration(knobs=data["knobs"], switches=Switches(**data["switches"]), allocator=data["allocator"]).key

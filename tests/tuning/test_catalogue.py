@@ -13,7 +13,7 @@ from vramcast import load_configuration
 from vramcast.configuration import Configuration
 from vramcast.errors import UsageError
 from vramcast.machine import Machine
-from vramcast.probing.trial import Switches
+from vramcast.switches import Switches
 from vramcast.tuning.api import given
 from vramcast.tuning.catalogue import BY_NAME, CATALOGUE, chosen
 from vramcast.tuning.entry import unmet

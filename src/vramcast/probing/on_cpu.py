@@ -14,10 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from vramcast.probing.redirect import cuda_means_cpu
-from vramcast.probing.switches import apply_switches, switches_in_force
 from vramcast.probing.trial import Trial
 from vramcast.probing.worker import Reporter
 from vramcast.simulate.ownership import Ownership
+from vramcast.switches import apply_switches, switches_in_force
 from vramcast.workload import check_step
 
 

@@ -16,10 +16,10 @@ import torch
 
 from vramcast import nvml
 from vramcast.allocator.settings import from_environment
-from vramcast.probing.switches import apply_allocator, apply_switches, switches_in_force
 from vramcast.probing.trial import Trial
 from vramcast.probing.worker import Reporter
 from vramcast.simulate.ownership import Ownership
+from vramcast.switches import apply_allocator, apply_switches, switches_in_force
 from vramcast.workload import check_step
 
 MOST_LOSSES = 1 << 20

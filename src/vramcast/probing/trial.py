@@ -7,29 +7,9 @@ from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.probing.contract import STALL_FLOOR_SECONDS
+from vramcast.switches import Switches
 
 DEVICES = ("cuda", "cpu")
-SDPA_KERNELS = ("flash", "efficient", "cudnn", "math")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Switches:
-    """Settings of torch that hold for a whole process; None leaves what the workload has."""
-
-    tf32: bool | None = None  # matrix products of float32 rounded to 10 bits of fraction
-    cudnn_benchmark: bool | None = None
-    detect_anomaly: bool | None = None
-    sdpa: str | None = None  # the only kernel that scaled_dot_product_attention may take
-
-    def __post_init__(self) -> None:
-        for name in ("tf32", "cudnn_benchmark", "detect_anomaly"):
-            if not isinstance(getattr(self, name), bool | None):
-                raise UsageError(f"The switch {name} is {getattr(self, name)!r}.", "It is true, false, or left out.")
-        if self.sdpa is not None and self.sdpa not in SDPA_KERNELS:
-            raise UsageError(f"The switch sdpa is {self.sdpa!r}.", f"It is one of {', '.join(SDPA_KERNELS)}, or left out.")
-
-    def given(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,9 @@ from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.gpus import find_gpu
 from vramcast.probing.manager import Prober
 from vramcast.probing.preload import preload_for
-from vramcast.probing.trial import Switches, Trial
+from vramcast.probing.trial import Trial
 from vramcast.store import write_atomically, write_json
+from vramcast.switches import Switches
 from vramcast.tuning.catalogue import chosen
 from vramcast.tuning.entry import Entry
 from vramcast.tuning.folder import TuneFolder

@@ -8,7 +8,7 @@ from typing import Any
 
 from vramcast.configuration import Configuration
 from vramcast.machine import Machine
-from vramcast.probing.trial import Switches
+from vramcast.switches import Switches
 
 # how far losses may be from the baseline's, relative, at any step
 SAME = 1e-3  # the same arithmetic in another order

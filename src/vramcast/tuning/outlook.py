@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from vramcast.configuration import Configuration
 from vramcast.gpus import find_gpu
-from vramcast.probing.trial import Switches
 from vramcast.records import Prediction
+from vramcast.switches import Switches
 from vramcast.tuning.laboratory import Laboratory
 from vramcast.tuning.results import Prospect
 from vramcast.units import format_bytes

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from vramcast.configuration import Configuration
 from vramcast.errors import UsageError, VramcastError
 from vramcast.machine import Machine
-from vramcast.probing.trial import Switches
 from vramcast.records import Measurement
+from vramcast.switches import Switches
 from vramcast.tuning import sizes
 from vramcast.tuning.contests import Contests, Stack
 from vramcast.tuning.entry import Change, Entry, unmet
