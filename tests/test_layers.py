@@ -11,7 +11,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 NO_TORCH = (
     *("allocator", "forecast", "interpolate", "records", "units", "errors", "gpus", "report", "workload", "parallel", "tracing"),
-    *("store", "nvml", "environment", "cli", "planning", "timing", "tuning", "machine", "machine_checks", "configuration"),
+    *("store", "nvml", "environment", "cli", "planning", "timing", "tuning", "machine", "machine_checks", "configuration", "fastest"),
     *("benching.protocol", "benching.data", "benching.corpus", "benching.records", "benching.trial_folder", "benching.runs"),
     *("benching.significance", "benching.compare", "benching.api", "benching.batch_size", "benching.sweep", "benching.places"),
     *("benching.workers", "benching.on_ray"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import VramcastError
-from vramcast.tuning.api import tune
+from vramcast.fastest import tune
 from vramcast.tuning.procedure import Progress
 
 NAIVE: dict[str, dict[str, Any]] = {

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from vramcast.capacity import MaxBatch, max_batch
     from vramcast.configuration import Configuration, load_configuration
     from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
+    from vramcast.fastest import tune
     from vramcast.gpus import GPUS, Gpu, find_gpu
     from vramcast.planning.api import plan
     from vramcast.planning.records import Plan
     from vramcast.probing.api import probe
     from vramcast.records import BatchSizeCurve, BatchSizePoint, LargeTensor, Measurement, Prediction
     from vramcast.suites.api import accuracy
-    from vramcast.tuning.api import tune
     from vramcast.workload import register
 
 __version__ = "0.1.0"
@@ -38,7 +38,7 @@ _HOME = {
     "Plan": "planning.records",
     "bench": "benching.api",
     "compare": "benching.api",
-    "tune": "tuning.api",
+    "tune": "fastest",
     "accuracy": "suites.api",
     "calibrate": "calibration.api",
     "Measurement": "records",

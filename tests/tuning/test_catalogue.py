@@ -12,9 +12,9 @@ from invented import MACHINE
 from vramcast import load_configuration
 from vramcast.configuration import Configuration
 from vramcast.errors import UsageError
+from vramcast.fastest import given
 from vramcast.machine import Machine
 from vramcast.switches import Switches
-from vramcast.tuning.api import given
 from vramcast.tuning.catalogue import BY_NAME, CATALOGUE, chosen
 from vramcast.tuning.entry import unmet
 from vramcast.tuning.inspection import Offer

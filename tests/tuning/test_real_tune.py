@@ -14,11 +14,11 @@ import vramcast
 from vramcast import machine as machines
 from vramcast.cli.main import app
 from vramcast.errors import UsageError
+from vramcast.fastest import tune
 from vramcast.machine import Machine
 from vramcast.probing.manager import Prober
 from vramcast.store import read_lines
 from vramcast.tuning import inspection, laboratory
-from vramcast.tuning.api import tune
 from vramcast.tuning.procedure import Progress
 from vramcast.tuning.results import TuneResult
 

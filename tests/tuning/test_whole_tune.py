@@ -16,13 +16,14 @@ from typer.testing import CliRunner
 from vramcast.cli.main import app
 from vramcast.configuration import Configuration
 from vramcast.errors import UsageError, VramcastError
+from vramcast.fastest import tune_with
 from vramcast.records import Measurement, Prediction
 from vramcast.report.tune_log import markdown
 from vramcast.tuning import sizes
-from vramcast.tuning.api import tune_with
 from vramcast.tuning.entry import ROUNDED, Change, Entry, knobs, switch
 from vramcast.tuning.inspection import Offer
 from vramcast.tuning.judging import Limits
+from vramcast.tuning.laboratory import Question
 from vramcast.tuning.procedure import Progress
 from vramcast.tuning.results import TuneResult
 from vramcast.units import GiB
@@ -83,9 +84,10 @@ def offer(entries: tuple[Entry, ...]) -> Offer:
     return Offer({"batch_size": 4, "seq_len": 16}, changes, {"missing": "the workload has no knob absent"})
 
 
-def whole(laboratory: InventedLaboratory, entries: tuple[Entry, ...] = ENTRIES, **more: Any) -> TuneResult:
-    options = {"workload": "gpt2-124m", "device": "cuda", "gpu": "h200", "limits": Limits(), "target_steps": 86_400, **more}
-    return tune_with(laboratory, entries, offer(entries), Configuration(), MACHINE, **options)
+def whole(laboratory: InventedLaboratory, entries: tuple[Entry, ...] = ENTRIES, gpu: str | None = "h200", **more: Any) -> TuneResult:
+    question = Question(workload="gpt2-124m", device="cuda", gpu=gpu, memory_bytes=None)
+    options = {"limits": Limits(), "target_steps": 86_400, **more}
+    return tune_with(laboratory, question, entries, offer(entries), Configuration(), MACHINE, **options)
 
 
 @pytest.fixture(scope="module")

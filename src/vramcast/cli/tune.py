@@ -12,7 +12,7 @@ from typing import Any
 from vramcast.cli.probe import default_folder
 from vramcast.environment import command_line
 from vramcast.errors import UsageError
-from vramcast.tuning.api import tune
+from vramcast.fastest import tune
 from vramcast.tuning.procedure import Progress
 from vramcast.tuning.results import TuneResult
 from vramcast.workload import split_assignments
