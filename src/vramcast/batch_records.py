@@ -27,7 +27,15 @@ class Attempt:
 class MemoryLaw:
     intercept_bytes: int
     bytes_per_sample: int
-    largest_residual: float
+    largest_residual: float  # of the sizes it was made from
+    smallest_batch: int | None = None  # of those sizes; None in records of earlier versions
+    largest_batch: int | None = None
+
+    @property
+    def reach(self) -> str:
+        """How far off it is, and where that was seen: at other sizes it may be further off."""
+        where = "" if self.smallest_batch is None else f" from batch {self.smallest_batch} to {self.largest_batch},"
+        return f"off by at most {100 * self.largest_residual:.1f} %{where} at the sizes it was made from"
 
 
 @dataclass(frozen=True, kw_only=True)

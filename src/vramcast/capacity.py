@@ -241,9 +241,11 @@ def _law(points: list[dict[str, Any]], field_name: str) -> MemoryLaw | None:
     law = memory_law([(p["batch_size"], p[field_name]) for p in points])
     if law is None:
         return None
+    sizes = [p["batch_size"] for p in points]
     return MemoryLaw(
-        intercept_bytes=round(law.intercept_bytes), bytes_per_sample=round(law.bytes_per_sample), largest_residual=law.largest_residual
-    )
+        intercept_bytes=round(law.intercept_bytes), bytes_per_sample=round(law.bytes_per_sample), largest_residual=law.largest_residual,
+        smallest_batch=min(sizes), largest_batch=max(sizes),
+    )  # fmt: skip
 
 
 def _maximum(attempts: list[Attempt], capacity: int, largest: int | None) -> Choice | None:

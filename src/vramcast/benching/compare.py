@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 from vramcast.benching.records import DECISIVE, TrainedRun, tokens_note
@@ -84,7 +85,7 @@ def _compared(runs: Sequence[TrainedRun]) -> Comparison:
     _refuse_groups(groups)
     ordered = sorted(groups, key=lambda group: statistics.fmean(run.last_loss for run in group))
     tests = [_test(ordered[0], other) for other in ordered[1:]]
-    corrected = holm([test.p_value for test, _ in tests])
+    corrected = holm([*(test.p_value for test, _ in tests), *_p_values_of_the_others(ordered[1:])])
     first = runs[0]
     return Comparison(
         metric=first.trial.protocol.metric,
@@ -94,10 +95,15 @@ def _compared(runs: Sequence[TrainedRun]) -> Comparison:
         environment={name: first.environment.get(name) for name in DECISIVE},
         models=[summary_of(group) for group in ordered],
         differences=[
-            _difference(group, test, p, how) for group, (test, how), p in zip(ordered[1:], tests, corrected, strict=True)
+            _difference(group, test, p, how) for group, (test, how), p in zip(ordered[1:], tests, corrected, strict=False)
         ],
-        notes=_notes(ordered, len(tests)),
+        notes=_notes(ordered, len(corrected)),
     )
+
+
+def _p_values_of_the_others(groups: Sequence[list[TrainedRun]]) -> list[float]:
+    """Which model is the best was seen in the same runs: any of them might have been, so that all pairs count as tests."""
+    return [_test(a, b)[0].p_value for a, b in combinations(groups, 2)]
 
 
 def by_model(runs: Sequence[TrainedRun]) -> list[list[TrainedRun]]:
@@ -129,9 +135,9 @@ def summary_of(group: Sequence[TrainedRun]) -> ModelResult:
 
 
 def _test(best: list[TrainedRun], other: list[TrainedRun]) -> tuple[Test, str]:
-    """The sharpest test that the runs allow, and which it was."""
+    """The test that fits the runs, and which it was. Where most seeds are not shared, all of them say more than a few pairs."""
     pairs = _same_batches(best, other)
-    if len(pairs) > 1:
+    if len(pairs) > 1 and 2 * len(pairs) > max(len(best), len(other)):
         losses = [[run.last_loss for run in side] for side in zip(*pairs, strict=True)]
         return paired(*losses), f"paired t test over {len(pairs)} seeds; {PAIRED_SEEDS}"
     if len(best) > 1 and len(other) > 1:
@@ -170,7 +176,7 @@ def _notes(groups: list[list[TrainedRun]], num_tests: int) -> list[str]:
     if any(len(group) == 1 for group in groups):
         notes.append(ONE_SEED.format(metric=protocol.metric))
     if num_tests > 1:
-        notes.append(f"p is corrected for {num_tests} tests (Holm)")
+        notes.append(f"p is corrected for the {num_tests} tests of all pairs (Holm); an interval is that of its own difference alone")
     different_tokens = tokens_note([run for group in groups for run in group])
     if different_tokens:
         notes.append(different_tokens)

@@ -109,5 +109,4 @@ def _speed_cells(speed: Speed, result: MaxBatch, most: float, bar_width: int) ->
 
 
 def _law(name: str, law: MemoryLaw) -> str:
-    fit = f"off by at most {100 * law.largest_residual:.1f} % over the sizes above"
-    return f"{name} = {format_bytes(law.intercept_bytes)} + {format_bytes(law.bytes_per_sample)} per sample ({fit})"
+    return f"{name} = {format_bytes(law.intercept_bytes)} + {format_bytes(law.bytes_per_sample)} per sample ({law.reach})"

@@ -94,16 +94,21 @@ def of_batch_law(law: MemoryLaw, result: MaxBatch) -> Calculator:
     start = result.recommended or result.maximum
     return Calculator(
         title="Memory for a batch size",
-        caption=f"Computed from the predicted law, which is off by at most {100 * law.largest_residual:.1f} % over the sizes that fit. "
+        caption=f"Computed from the predicted law, which is {law.reach}. "
         "It knows nothing of a cache that is emptied: near the edge more may fit.",
         terms=[(law.intercept_bytes, 1), (law.bytes_per_sample, "batch_size")],
         fixed={},
         floor_bytes=0,
         overhead_bytes=0,
         known_bytes=(min(sizes), max(sizes)),
-        sliders=[Slider(name="batch_size", smallest=1, largest=max(4 * largest, 8), value=start.batch_size if start else largest)],
+        sliders=[_batch_slider(law, largest, start.batch_size if start else largest)],
         gpus=gpus_beside({result.gpu or "the given memory": result.capacity_bytes}),
     )
+
+
+def _batch_slider(law: MemoryLaw, largest: int, value: int) -> Slider:
+    """Not below the sizes the law was made from: there the optimizer may take more than the batch."""
+    return Slider(name="batch_size", smallest=min(law.smallest_batch or 1, value), largest=max(4 * largest, 8), value=value)
 
 
 def sections_of(fits: Sequence[MemoryFit]) -> list[Section]:
