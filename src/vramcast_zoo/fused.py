@@ -19,8 +19,6 @@ HALVES = (torch.bfloat16, torch.float16)
 DEVICES = ("cpu", "cuda")  # named: an operator for all devices is one that a simulator looks into, and finds the loop
 MOST_BANKS = 16  # each is a register or four of every thread
 
-forced_plan: launch.Plan | None = None  # benchmarks compare plans
-
 
 def wanted(recurrence: Recurrence, x: Tensor) -> bool:
     """Whether the fused operators are used: "auto" takes them for halves on a CUDA device."""
@@ -37,9 +35,8 @@ def runs_kernel(x: Tensor) -> bool:
 
 
 def _launch_elman(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, counters: Tensor, *, backward: bool) -> None:
-    plan = forced_plan or launch.plan_on(drive.device, *drive.shape[1:])
-    with torch.cuda.device(drive.device):
-        launch.elman(out, drive, states, weight, counters, plan, backward=backward)
+    plan = launch.plan_on(drive.device, *drive.shape[1:])
+    launch.elman(out, drive, states, weight, counters, plan, backward=backward)
 
 
 # ------------------------------------------------------------------------------------------------------- h_t = tanh(drive_t + W h_{t-1})
@@ -118,8 +115,7 @@ class LowRankElman(torch.autograd.Function):
 def ema_banks(states: Tensor, decay: Tensor) -> Tensor:
     memory = _memory_like(states, decay)
     if runs_kernel(states):
-        with torch.cuda.device(states.device):
-            launch.ema_forward(memory, states, decay)
+        launch.ema_forward(memory, states, decay)
         return memory
     carry = decay.new_zeros(memory.shape[1:])
     for t in range(len(states)):
@@ -133,8 +129,7 @@ def ema_banks_backward(grad: Tensor, states: Tensor, decay: Tensor, memory: Tens
     """The gradient of the states, and that of the decay sample by sample."""
     grad_states, grad_rows = _ema_gradients_like(grad, states, decay, memory)
     if runs_kernel(states):
-        with torch.cuda.device(states.device):
-            launch.ema_backward(grad_states, grad_rows, grad, states, decay, memory)
+        launch.ema_backward(grad_states, grad_rows, grad, states, decay, memory)
         return grad_states, grad_rows
     grad_rows.zero_()
     carry = torch.zeros_like(grad_rows)

@@ -5,13 +5,16 @@ Nothing here allocates GPU memory, so the choice is free to depend on the GPU: w
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, Literal
+from functools import cache, wraps
+from typing import Any, Literal, ParamSpec
 
 import torch
 from torch import Tensor
 
+Arguments = ParamSpec("Arguments")
 Variant = Literal["slices", "steps", "rows"]
 COUNTERS = 256 * 32  # one a group of samples, a cache line each
 OLDEST_CAPABILITY = (8, 0)  # GPUs before this multiply no bfloat16
@@ -66,7 +69,20 @@ def available(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= OLDEST_CAPABILITY
 
 
+def on_its_gpu(launch: Callable[Arguments, None]) -> Callable[Arguments, None]:
+    """Triton launches on the current GPU, which need not be the one that the tensors are on."""
+
+    @wraps(launch)
+    def launched(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        device = next(argument.device for argument in args if isinstance(argument, Tensor))
+        with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():  # Triton's interpreter takes the CPU's
+            launch(*args, **kwargs)
+
+    return launched
+
+
 # ------------------------------------------------------------------------------------------------------------------ the recurrence
+@on_its_gpu
 def elman(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, counters: Tensor, plan: Plan, *, backward: bool) -> None:
     """Writes `out`: forward the states (`states` is not read), backward the gradient of the drive (`drive` is that of the states)."""
     from triton.runtime.errors import OutOfResources  # type: ignore[import-not-found]
@@ -143,6 +159,7 @@ def _elman_slices(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, co
 _EMA_BLOCK = 256
 
 
+@on_its_gpu
 def ema_forward(memory: Tensor, states: Tensor, decay: Tensor) -> None:
     from vramcast_zoo.kernels_ema import ema_forward as kernel
 
@@ -150,6 +167,7 @@ def ema_forward(memory: Tensor, states: Tensor, decay: Tensor) -> None:
     kernel[(batch, -(-width // _EMA_BLOCK))](memory, states, decay, steps, batch, WIDTH=width, BANKS=decay.shape[0], BLOCK=_EMA_BLOCK)
 
 
+@on_its_gpu
 def ema_backward(grad_states: Tensor, grad_decay_rows: Tensor, grad_memory: Tensor, states: Tensor, decay: Tensor, memory: Tensor) -> None:
     from vramcast_zoo.kernels_ema import ema_backward as kernel
 
@@ -170,12 +188,14 @@ def _conv_grid(u: Tensor) -> tuple[int, int, int]:
     return u.shape[0], -(-u.shape[2] // _CONV_CHANNELS), conv_stretches(u.shape[1])
 
 
+@on_its_gpu
 def conv_forward(out: Tensor, u: Tensor, weight: Tensor, bias: Tensor) -> None:
     from vramcast_zoo.kernels_conv import conv_forward as kernel
 
     kernel[_conv_grid(u)](out, u, weight, bias, *u.shape[1:], u.stride(1), CHANNELS=_CONV_CHANNELS, STRETCH=_CONV_STRETCH)
 
 
+@on_its_gpu
 def conv_backward(grad_u: Tensor, parts: Tensor, grad: Tensor, u: Tensor, weight: Tensor, bias: Tensor) -> None:
     from vramcast_zoo.kernels_conv import conv_backward as kernel
 
@@ -183,6 +203,7 @@ def conv_backward(grad_u: Tensor, parts: Tensor, grad: Tensor, u: Tensor, weight
     kernel[_conv_grid(u)](grad_u, parts, grad, u, weight, bias, *u.shape[1:], u.stride(1), conv_stretches(u.shape[1]), **sizes)
 
 
+@on_its_gpu
 def ssd_forward(y: Tensor, mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, state: int, chunk: int) -> None:
     from vramcast_zoo.kernels_ssd import ssd_forward as kernel
 
@@ -190,6 +211,7 @@ def ssd_forward(y: Tensor, mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, s
     kernel[(len(mixed) * len(a),)](y, mixed, dt, a, skip, mixed.shape[1], **sizes)
 
 
+@on_its_gpu
 def ssd_backward(results: tuple[Tensor, ...], grad: Tensor, mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, chunk: int) -> None:
     """`results`: the gradients of `mixed`, `dt`, `a` and `skip`, then the states and their gradients, [sample, head, chunk, N, P]."""
     from vramcast_zoo.kernels_ssd import ssd_grad_shared, ssd_grad_x, ssd_states
@@ -218,6 +240,7 @@ def selective_chunks(length: int) -> int:
     return -(-length // _SELECTIVE_CHUNK)
 
 
+@on_its_gpu
 def selective_forward(y: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor) -> None:
     from vramcast_zoo.kernels_selective import selective_forward as kernel
 
@@ -225,6 +248,7 @@ def selective_forward(y: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c:
     kernel[grid](y, y, x, dt, a, b, c, skip, *x.shape[1:], N=b.shape[2], KEEPS=False, **_SELECTIVE)
 
 
+@on_its_gpu
 def selective_backward(
     results: tuple[Tensor, ...], grad: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor
 ) -> None:

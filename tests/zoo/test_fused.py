@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from vramcast import predict
 from vramcast.simulate.session import STEPS
@@ -208,6 +212,75 @@ def test_a_prediction_sees_the_operators_and_never_what_is_inside(name: str, ope
     passes = 2 * STEPS * SMALL["depth"]
     inside = [allocation for allocation in allocations if allocation.op in ("aten::tanh", "aten::addmm", "aten::lerp", "aten::einsum")]
     assert len(inside) < passes * 4 < passes * SMALL["seq_len"]
+
+
+# -------------------------------------------------------------------------------------------------------------------- the launches
+class Kernels:
+    """In place of a module of Triton kernels: writes down which GPU is the current one at each launch."""
+
+    def __init__(self) -> None:
+        self.current, self.launched_on = "cuda:0", list[str]()
+
+    def __getattr__(self, name: str) -> Kernels:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __getitem__(self, grid: object) -> Callable[..., None]:
+        return lambda *_, **__: self.launched_on.append(self.current)
+
+    @contextlib.contextmanager
+    def device(self, device: torch.device) -> Iterator[None]:
+        before, self.current = self.current, str(device)
+        yield
+        self.current = before
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> Kernels:
+    kernels = Kernels()
+    for name in ("elman", "ema", "conv", "ssd", "selective"):
+        monkeypatch.setitem(sys.modules, f"vramcast_zoo.kernels_{name}", kernels)
+    monkeypatch.setitem(sys.modules, "triton.runtime.errors", SimpleNamespace(OutOfResources=MemoryError))
+    monkeypatch.setattr(torch.cuda, "device", kernels.device)
+    return kernels
+
+
+def launch_all(device: str) -> list[str]:
+    """The names of what was called, each with tensors of this device."""
+    states, weight, decay = (torch.empty(shape, device=device) for shape in ((4, 2, 64), (64, 64), (3, 64)))
+    results = tuple(torch.empty(1, 2, 1, 16, 16, device=device) for _ in range(7))
+    plan = launch.Plan("rows", 16, 64, 64)
+    calls: dict[str, tuple[Any, ...]] = {
+        "ema_forward": (states, states, decay),
+        "ema_backward": (states, states, states, states, decay, states),
+        "conv_forward": (states, states, weight, weight),
+        "conv_backward": (states, states, states, states, weight, weight),
+        "ssd_forward": (states, states, states, weight, weight, 16, 64),
+        "ssd_backward": (results[:6], states, states, states, weight, weight, 64),
+        "selective_forward": (states, states, states, weight, states, states, weight),
+        "selective_backward": (results, states, states, states, weight, states, states, weight),
+    }
+    launch.elman(states, states, states, weight, states, plan, backward=False)
+    for name, values in calls.items():
+        getattr(launch, name)(*values)
+    return ["elman", *calls]
+
+
+def test_kernels_are_launched_on_the_gpu_of_their_tensors(kernels: Kernels) -> None:
+    """Triton takes the current one."""
+    with FakeTensorMode():
+        called = launch_all("cuda:1")
+    assert set(kernels.launched_on) == {"cuda:1"} and len(kernels.launched_on) >= len(called)
+    assert kernels.current == "cuda:0"
+    public = {name: value for name, value in vars(launch).items() if isinstance(value, FunctionType) and not name.startswith("_")}
+    assert {name for name, value in public.items() if value.__annotations__.get("return") == "None"} == set(called)  # what only launches
+
+
+def test_tensors_of_the_cpu_make_no_gpu_the_current_one(kernels: Kernels) -> None:
+    """In Triton's interpreter."""
+    launch_all("cpu")
+    assert set(kernels.launched_on) == {"cuda:0"}
 
 
 # ------------------------------------------------------------------------------------------------------------------------ the plan
