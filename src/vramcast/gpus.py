@@ -49,9 +49,8 @@ class Gpu:
     bandwidth_bytes_per_second: float
     flops_per_second: Mapping[str, float | None] = field(hash=False)  # dense; None where the hardware has no such rate
     context_bytes: int
-    context_is_estimate: bool
     source: str
-    measured: bool  # total and context were read from this GPU
+    measured: bool  # total and context were read from this GPU; else the context is an estimate
 
     @property
     def usable_bytes(self) -> int:
@@ -87,7 +86,6 @@ def _gpu(
         bandwidth_bytes_per_second=gb_per_s * 1e9,
         flops_per_second={kind: None if rate is None else rate * 1e12 for kind, rate in zip(_RATE_NAMES, tflops, strict=True)},
         context_bytes=context,
-        context_is_estimate=not measured,
         source=source,
         measured=measured,
     )

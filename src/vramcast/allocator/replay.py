@@ -36,7 +36,6 @@ class Replay:
     out_of_memory: OutOfMemoryDetails | None
     allocated_peak_event: int
     """Index of the first event at which the peak was reached; -1 when nothing was allocated."""
-    reserved_peak_event: int
     reserved_after_step: tuple[int, ...]
     """Peak reserved bytes so far at each end of a step, and at the end of the replay."""
     peak_allocated_after_step: tuple[int, ...]
@@ -76,7 +75,6 @@ def replay(
         fits=out_of_memory is None,
         out_of_memory=out_of_memory,
         allocated_peak_event=peaks.allocated_event,
-        reserved_peak_event=peaks.reserved_event,
         reserved_after_step=tuple(peaks.reserved_after_step),
         peak_allocated_after_step=tuple(peaks.allocated_after_step),
     )
@@ -88,7 +86,7 @@ class _Peaks:
     def __init__(self, allocator: CachingAllocator) -> None:
         self._allocator = allocator
         self.allocated_bytes = self.reserved_bytes = 0
-        self.allocated_event = self.reserved_event = -1
+        self.allocated_event = -1
         self.allocated_after_step: list[int] = []
         self.reserved_after_step: list[int] = []
 
@@ -96,7 +94,7 @@ class _Peaks:
         if self._allocator.peak_allocated_bytes > self.allocated_bytes:
             self.allocated_bytes, self.allocated_event = self._allocator.peak_allocated_bytes, event_index
         if self._allocator.peak_reserved_bytes > self.reserved_bytes:
-            self.reserved_bytes, self.reserved_event = self._allocator.peak_reserved_bytes, event_index
+            self.reserved_bytes = self._allocator.peak_reserved_bytes
 
     def mark_step(self) -> None:
         self.allocated_after_step.append(self.allocated_bytes)

@@ -25,22 +25,6 @@ COMMENTS = ("name", "notes")  # allowed, and no part of the id
 OD1_KNOBS = ("ring_len", "slot_dim", "precision", "seq_len", "batch_size")
 OD1_PRECISIONS = {"fp32": "fp32", "amp-fp16": "fp16", "amp-bf16": "bf16"}  # the schema's fp16 and bf16 are autocast over fp32 weights
 
-# the presets of document 004: (ant, colony)
-OD1_PRESETS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "od1_canon_small": (
-        {"ring_len": 2048, "slot_dim": 256, "ptr_dtype": "fp64", "precision": "fp32"},
-        {"seq_len": 128, "synth_len": 128, "batch_size": 4, "ptr_update_every": 1, "state_loop_samples": 0},
-    ),
-    "od1_canon_real": (
-        {"ring_len": 8192, "slot_dim": 576, "ptr_dtype": "fp64", "precision": "fp32"},
-        {"seq_len": 256, "synth_len": 256, "batch_size": 16, "ptr_update_every": 1, "state_loop_samples": 0},
-    ),
-    "od1_canon_stress": (
-        {"ring_len": 16384, "slot_dim": 768, "ptr_dtype": "fp64", "precision": "fp32"},
-        {"seq_len": 256, "synth_len": 256, "batch_size": 16, "ptr_update_every": 1, "state_loop_samples": 0},
-    ),
-}
-
 
 def workload_id(workload: str, knobs: Mapping[str, Any]) -> str:
     """For every workload; document 004's id where the knobs describe one of its workloads."""
@@ -52,13 +36,6 @@ def workload_id(workload: str, knobs: Mapping[str, Any]) -> str:
 
 def schema_id(ant: Mapping[str, Any], colony: Mapping[str, Any]) -> str:
     return "wl_v1_" + _short_hash(_canonical(ant, colony))
-
-
-def combo_key(ant: Mapping[str, Any], colony: Mapping[str, Any]) -> str:
-    """The same for all batch sizes."""
-    canonical = _canonical(ant, colony)
-    del canonical["colony_spec"]["batch_size"]
-    return "combo_v1_" + _short_hash(canonical)
 
 
 def _schema_knobs(knobs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
