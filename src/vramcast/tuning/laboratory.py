@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -75,7 +75,6 @@ class RealLaboratory:
         self._num_steps: dict[str, int] = {}  # by configuration, from its first run
         self._is_slow = False
         self._prediction_seconds = 0.0
-        self.listen: Callable[[str, dict[str, Any]], None] = lambda *_: None  # how far a run is
 
     def prediction_seconds(self) -> float:
         return self._prediction_seconds
@@ -116,7 +115,6 @@ class RealLaboratory:
                 timeout_seconds=min(allowed, left),
             ),
             self._folder.log,
-            lambda phase, facts: self.listen(phase, facts),
         )
         if measurement.outcome == "timeout" and left < allowed:
             raise BudgetSpent
@@ -128,13 +126,14 @@ class RealLaboratory:
         targets: list[Target] = [(gpu, None) for gpu in gpus] if gpus else [here] * len(configurations)
         if not gpus and here == (None, None):
             return ["no GPU was named to predict for"] * len(configurations)
-        wanted = {json.dumps([one.key, *target]): (one, target) for one, target in zip(configurations, targets, strict=True)}
+        keys = [json.dumps([one.key, *target]) for one, target in zip(configurations, targets, strict=True)]
+        wanted = dict(zip(keys, zip(configurations, targets, strict=True), strict=True))  # the same is asked once, and answered each time
         missing = [key for key in wanted if self._folder.recorded_prediction(key) is None]
         for key, answer in zip(missing, self._simulate([wanted[key] for key in missing]), strict=True):
             if answer.get("error") == OUT_OF_TIME:  # not a fact about the workload: asked again when the tune goes on
                 return [OUT_OF_TIME] * len(configurations)
             self._folder.add_prediction(key, answer)
-        return [_read(self._folder.recorded_prediction(key)) for key in wanted]
+        return [_read(self._folder.recorded_prediction(key)) for key in keys]
 
     def _simulate(self, wanted: Sequence[tuple[Configuration, Target]]) -> list[dict[str, Any]]:
         if not wanted:

@@ -1,0 +1,53 @@
+"""What a tune asks of real runs and predictions, with none of them run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.configuration import Configuration
+from vramcast.simulate import build
+from vramcast.tuning.folder import TuneFolder
+from vramcast.tuning.laboratory import Question, RealLaboratory, Target
+
+
+class Simulated(RealLaboratory):
+    """Every answer says what was asked."""
+
+    def __init__(self, folder: TuneFolder, gpu: str | None = "h200") -> None:
+        question = Question(workload="gpt2-124m", device="cuda", gpu=gpu, memory_bytes=None)
+        super().__init__(question, None, folder, None)  # type: ignore[arg-type]
+        self.asked: list[str] = []
+
+    def _simulate_one(self, configuration: Configuration, target: Target, stop: Any) -> dict[str, Any]:
+        answer = f"{configuration.knobs} on {target[0]}"
+        self.asked.append(answer)
+        return {"error": answer}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TuneFolder]:
+    monkeypatch.setattr(build, "build", lambda: None)
+    with contextlib.closing(TuneFolder(tmp_path / "run", {}, force=False)) as folder:
+        yield folder
+
+
+def test_equal_configurations_are_simulated_once_and_answered_each_time(folder: TuneFolder) -> None:
+    laboratory = Simulated(folder)
+    small, large = Configuration(knobs={"batch_size": 1}), Configuration(knobs={"batch_size": 8})
+    wanted = [f"{knobs} on h200" for knobs in (small.knobs, large.knobs, small.knobs)]
+    assert laboratory.predict([small, large, Configuration(knobs={"batch_size": 1})]) == wanted
+    assert sorted(laboratory.asked) == sorted(wanted[:2])
+    assert laboratory.predict([large, small, large]) == [wanted[1], wanted[0], wanted[1]]
+    assert len(laboratory.asked) == 2, "the rest is recorded"
+
+
+def test_one_configuration_has_an_answer_for_each_gpu(folder: TuneFolder) -> None:
+    laboratory = Simulated(folder, gpu=None)
+    one = Configuration(knobs={"batch_size": 1})
+    assert laboratory.predict([one, one], ["h200", "rtx-4090"]) == [f"{one.knobs} on h200", f"{one.knobs} on rtx-4090"]
+    assert laboratory.predict([one, one]) == ["no GPU was named to predict for"] * 2
