@@ -58,8 +58,14 @@ def the_accuracy() -> str:
     text = (DOCS / "accuracy.md").read_text()
     table = re.search(r"^\| method .*?\n\n", text, re.MULTILINE | re.DOTALL)
     exact = re.search(r"^Peak reserved memory is exact .*$", text, re.MULTILINE)
-    assert table is not None and exact is not None
-    return f"\n{table[0]}{exact[0]}\n\n"
+    times = dict(re.findall(r"^\| (all|the GPU is busy|the GPU waits for the host) \| \d+ \| (.*?) \|", text, re.MULTILINE))
+    worst = re.search(r"^\| all \| .*\| (.*?) \|$", text, re.MULTILINE)
+    assert table is not None and exact is not None and worst is not None
+    sentence = (
+        f"Step times are off by {times['all']} in the median ({times['the GPU is busy']} where the GPU is busy, "
+        f"{times['the GPU waits for the host']} where it waits for the host), at worst by {worst[1]}."
+    )
+    return f"\n{table[0]}{exact[0]}\n{sentence}\n\n"
 
 
 def part(asked: str, page: Path) -> str:

@@ -34,8 +34,8 @@ class MemoryLaw:
     @property
     def reach(self) -> str:
         """How far off it is, and where that was seen: at other sizes it may be further off."""
-        where = "" if self.smallest_batch is None else f" from batch {self.smallest_batch} to {self.largest_batch},"
-        return f"off by at most {100 * self.largest_residual:.1f} %{where} at the sizes it was made from"
+        where = "the sizes it was made from" if self.smallest_batch is None else f"batch {self.smallest_batch} to {self.largest_batch}"
+        return f"off by at most {100 * self.largest_residual:.1f} % over {where}"
 
 
 @dataclass(frozen=True, kw_only=True)

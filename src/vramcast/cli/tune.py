@@ -42,9 +42,11 @@ def _show(result: TuneResult, folder: Path, as_json: bool) -> None:
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # where the terminal's encoding has no ✓
     from rich.console import Console
 
-    from vramcast.report.tune import show_tune
+    from vramcast.report.page.sections import Report
+    from vramcast.report.page.terminal import show_report
+    from vramcast.report.page.tune import of_tune
 
-    show_tune(result, Console())
+    show_report(Report(title=result.workload, sections=of_tune(result)), Console())
     print(f"Written to {folder}: log.md, final.json (vramcast probe {result.workload} --config {folder}/final.json)", file=sys.stderr)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from vramcast.benching.records import TrainedRun
+from vramcast.report.blocks import block
 
-BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 32
 
 
@@ -53,5 +53,4 @@ def _filled(values: Sequence[float | None]) -> list[float | None]:
 def _bar(value: float | None, low: float, high: float) -> str:
     if value is None or value <= 0:
         return " "
-    height = (math.log(value) - low) / (high - low) if high > low else 0.0
-    return BARS[max(0, min(len(BARS) - 1, int(height * len(BARS))))]
+    return block((math.log(value) - low) / (high - low) if high > low else 0.0)

@@ -12,10 +12,10 @@ from rich.text import Text
 
 from vramcast.records import Measurement, Memory
 from vramcast.report import verdicts
+from vramcast.report.blocks import block
 from vramcast.text import printable
 from vramcast.units import format_bytes, format_count, format_seconds
 
-BLOCKS = "▁▂▃▄▅▆▇█"
 WIDEST_LINE = 60
 
 
@@ -88,8 +88,4 @@ def sparkline(values: Sequence[float]) -> str:
     low, high = min(finite, default=0.0), max(finite, default=0.0)
     # halves: the distance of two numbers may be no number
     height = high / 2 - low / 2
-
-    def block(value: float) -> str:
-        return BLOCKS[round((value / 2 - low / 2) / height * (len(BLOCKS) - 1))] if height else BLOCKS[0]
-
-    return "".join(block(v) if math.isfinite(v) else "?" for v in shown)
+    return "".join(block((v / 2 - low / 2) / height if height else 0.0) if math.isfinite(v) else "?" for v in shown)

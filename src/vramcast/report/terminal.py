@@ -11,22 +11,12 @@ from rich.text import Text
 
 from vramcast.records import BatchSizeCurve, Prediction
 from vramcast.report import verdicts
+from vramcast.report.blocks import BLOCKS, COLOURS, block
 from vramcast.report.tensors import largest_tensors
 from vramcast.text import printable
 from vramcast.units import format_bytes, format_count, format_seconds
 
-COLOURS = {
-    "parameters": "blue",
-    "buffers": "bright_blue",
-    "gradients": "magenta",
-    "optimizer_state": "yellow",
-    "activations": "green",
-    "workspaces": "cyan",
-    "temporaries": "red",
-    "cached_unused": "bright_black",
-}
 BAR_WIDTH = 40
-BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def show_prediction(prediction: Prediction, console: Console) -> None:
@@ -63,19 +53,12 @@ def _memory_table(p: Prediction) -> Table:
     return table
 
 
-BOUND_BY = {
-    "compute": "arithmetic takes most of it",
-    "bandwidth": "memory bandwidth takes most of it",
-    "launch": "the GPU waits for the host to launch kernels: a larger batch or torch.compile would use it better",
-}
-
-
 def _step(p: Prediction) -> Text:
     if p.step is None:
         return Text(f"step time: not predicted ({p.step_seconds_reason})")
     tokens = "" if p.tokens_per_second is None else f", {p.tokens_per_second:,.0f} tokens/s"
     share = f", {100 * p.step.achieved_fraction:.0f} % of the GPU's peak rate"
-    return Text(f"one step: {format_seconds(p.step.seconds)}{tokens}{share}; {BOUND_BY[p.step.bound_by]}\n")
+    return Text(f"one step: {format_seconds(p.step.seconds)}{tokens}{share}; {verdicts.BOUND_BY[p.step.bound_by]}\n")
 
 
 def _breakdown_table(p: Prediction) -> Table:
@@ -97,7 +80,7 @@ def _timeline(points: Sequence[Sequence[int]]) -> RenderableType:
     top = max((reserved for _, _, reserved in points), default=1) or 1
     columns = 80
     heights = [max((p[1] for p in points[i * len(points) // columns : max((i + 1) * len(points) // columns, i * len(points) // columns + 1)]), default=0) for i in range(columns)]
-    line = "".join(BLOCKS[min(8, round(8 * h / top))] for h in heights)
+    line = "".join(block(height / top, " " + BLOCKS) for height in heights)
     return Group(Text(), Text("Allocated over build and steps"), Text(line, style="green"))
 
 

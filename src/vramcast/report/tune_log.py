@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Iterable, Sequence
 
-from vramcast.text import printable
-from vramcast.tuning.judging import Judgement, Speedup
+from vramcast.text import markdown_cell
+from vramcast.tuning.judging import Judgement, Limits, Speedup
 from vramcast.tuning.results import Prospect, RowResult, Side, TuneResult
 from vramcast.units import format_bytes, format_count, format_days, format_percent, format_seconds
 
@@ -21,7 +19,7 @@ SECTIONS = (
 
 
 def markdown(result: TuneResult) -> str:
-    parts = [f"# Optimisation log of {_cell(result.workload)}", "", *_heading(result), *_sums(result)]
+    parts = [f"# Optimisation log of {markdown_cell(result.workload)}", "", *_heading(result), *_sums(result)]
     for verdict, title, columns in SECTIONS:
         rows = result.rows_with(verdict)
         if rows:
@@ -129,16 +127,25 @@ def prospect_cells(prospect: Prospect) -> list[str]:
 
 
 def _method(result: TuneResult) -> list[str]:
-    notes = [f"- {_cell(note)}" for note in result.notes]
+    notes = [f"- {markdown_cell(note)}" for note in result.notes]
     runs = f"{result.before.num_runs} runs of the start, {result.after.num_runs} of the end"
     budget = "" if result.budget_seconds is None else f" of a budget of {format_seconds(result.budget_seconds)}"
     return [
         "## How it was measured", "",
-        "Every run is a fresh process with the same seed, baseline and candidate by turns (A B B A); a run counts as the median of its steps.",
-        "In brackets: 95 % of the ratio. Applied is what passes three gates: losses within the stated tolerance at every step,",
-        "a significant difference (p below 0.01), and at least 2 %. All numbers are of whole training steps.",
+        "Every run is a fresh process with the same seed, baseline and candidate by turns (A B B A); a candidate that is behind in its first run",
+        "is not run again. A run counts as the median of its steps. In brackets: 95 % of the ratio. Applied is what passes three gates: losses within",
+        f"the stated tolerance at every step, a significant difference (p below {Limits().level:g}), and at least {100 * Limits().floor:g} %. "
+        f"{loss_movement(result)}",
+        "All numbers are of whole training steps; the total is over all runs of the start and of the end.",
         f"{runs}, {format_seconds(result.seconds)}{budget}{earlier(result)}.", "", *notes,
     ]  # fmt: skip
+
+
+def loss_movement(result: TuneResult) -> str:
+    """A few steps from the beginning hardly move the loss: what the gate of losses can see, and what not."""
+    first, last = result.before.first_loss, result.before.last_loss
+    moved = "" if not first or last is None else f" (those of the start moved by {format_percent(abs(last - first) / abs(first))} in the steps measured)"
+    return f"Losses of so few steps show gross errors{moved}, not whether a long run learns as well."
 
 
 def earlier(result: TuneResult) -> str:
@@ -146,11 +153,5 @@ def earlier(result: TuneResult) -> str:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(map(_cell, columns))} |", "|" + "---|" * len(columns)]
-    return [*lines, *(f"| {' | '.join(map(_cell, row))} |" for row in rows)]
-
-
-def _cell(value: object) -> str:
-    """Text as it is, whatever Markdown or HTML is in it."""
-    text = html.escape(printable(" ".join(str(value).split())), quote=False)
-    return re.sub(r"[|`\[\]\\*]", lambda found: f"&#{ord(found[0])};", text)
+    lines = [f"| {' | '.join(map(markdown_cell, columns))} |", "|" + "---|" * len(columns)]
+    return [*lines, *(f"| {' | '.join(map(markdown_cell, row))} |" for row in rows)]

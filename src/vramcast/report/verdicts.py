@@ -10,6 +10,12 @@ from vramcast.units import format_bytes, format_count
 GOOD, BAD, UNSURE, PLAIN = "good", "bad", "unsure", ""
 STYLES = {GOOD: "bold green", BAD: "bold red", UNSURE: "bold yellow", PLAIN: ""}
 FAILED = ("out_of_memory", "paging", "timeout", "crashed")
+CHOICES = ("maximum", "recommended", "conservative", "fastest", "knee")  # of a search for the largest batch, in the order they are shown
+BOUND_BY = {
+    "compute": "arithmetic takes most of it",
+    "bandwidth": "memory bandwidth takes most of it",
+    "launch": "the GPU waits for the host to launch kernels: a larger batch or torch.compile would use it better",
+}
 Verdict = tuple[str, str]  # sentence, tone
 
 

@@ -22,7 +22,7 @@ CAUSES: tuple[tuple[str, str], ...] = (
     (r"torch\._inductor|inductorerror|loweringexception|backendcompilerfailed", "torch.compile's code generator failed: a newer torch, or another mode, may do"),
     (r"compute capability|no kernel image|not supported on|sm_\d+ is not", "this GPU, or this build of torch for it, does not have what is asked for"),
     (r"shared memory|outofresources", "a kernel wants more shared memory than the GPU has: another tile size would do"),
-    (r"shape|size mismatch|expected .* dim|must match", "sizes do not go together: this way of computing asks for other shapes"),
+    (r"shapes? .*(cannot|mismatch|must|not)|invalid (shape|for input of size)|size mismatch|size of tensor|expected .* dim|must match", "sizes do not go together: this way of computing asks for other shapes"),
     (r"illegal memory access|misaligned address|device-side assert", "a kernel went wrong on the GPU: with CUDA_LAUNCH_BLOCKING=1 the error names its line"),
     (r"did not end within|made no progress", "it hangs, or takes far longer to start than it is given"),
     (r"sigkill", "the kernel killed the process: the machine's own memory may have run out"),
@@ -31,8 +31,8 @@ CAUSES: tuple[tuple[str, str], ...] = (
 
 
 def likely_cause(error: str | None) -> str:
-    """Empty where nothing is recognised: no guess."""
-    text = (error or "").lower()
+    """Empty where nothing is recognised: no guess. A traceback's lines of code, which are indented, say nothing of what went wrong."""
+    text = "\n".join(line for line in (error or "").splitlines() if not line.startswith("  ")).lower()
     return next((cause for pattern, cause in CAUSES if re.search(pattern, text, re.DOTALL)), "")
 
 

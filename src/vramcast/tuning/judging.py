@@ -19,7 +19,6 @@ from vramcast.tuning.causes import likely_cause, missing_bytes
 from vramcast.tuning.entry import Entry
 from vramcast.units import format_bytes, format_percent
 
-VERDICTS = ("applied", "rejected", "failed", "not applicable", "not tried")
 LARGEST_LOGARITHM = 50.0  # of an interval's end: of two wild runs it may be beyond all numbers
 LEAST_RUNS = 2  # of the candidate, before it is applied
 
@@ -27,7 +26,7 @@ LEAST_RUNS = 2  # of the candidate, before it is applied
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     floor: float = 0.02  # a gain below this is not worth another setting
-    level: float = 0.01  # many are tried: 0.05 would let one through by chance in most tunes
+    level: float = 0.01  # many are tried: with 0.05, chance alone would have something applied in many tunes
     may_change_training: bool = False  # what makes another model of it was asked for by name
 
 

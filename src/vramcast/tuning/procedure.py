@@ -239,7 +239,7 @@ class Tuner:
         return compare(self._contests.good_runs(self._stack.baseline), self._contests.good_runs(self._stack.configuration))
 
     def _total(self) -> Speedup:
-        """Measured against the start, not multiplied: both once more, side by side."""
+        """Measured against the start, not multiplied: over all runs of both, once more side by side among them."""
         if not self._stack.rows:
             return Speedup(ratio=1.0)
         self._progress.stage, self._progress.trying = "the whole", "start and end side by side"

@@ -11,6 +11,7 @@ from vramcast.benching.records import TrainedRun, tokens_note
 from vramcast.report import verdicts
 from vramcast.report.page.sections import (
     MEASURED,
+    SERIES_COLOURS,
     Axis,
     Chart,
     Column,
@@ -28,7 +29,6 @@ from vramcast.report.page.sections import (
 MOST_POINTS = 400  # of a loss curve: of a longer one, means of stretches
 MOST_IN_ALL = 20_000  # of all curves in a chart: a page must stay small
 FEWEST_POINTS = 50
-COLOURS = ("s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7")
 
 
 def of_runs(runs: Sequence[TrainedRun]) -> list[Section]:
@@ -68,7 +68,7 @@ def _losses(runs: Sequence[TrainedRun]) -> Chart:
                 kind="line",
                 name=f"{run.trial.label}, seed {run.trial.seed}" if seeds else run.trial.label,
                 points=thinned(list(zip(_places(run, label), run.losses, strict=False)), most),
-                colour=COLOURS[models.index(run.trial.label) % len(COLOURS)],
+                colour=SERIES_COLOURS[models.index(run.trial.label) % len(SERIES_COLOURS)],
             )
             for run in runs
             if _points(run.losses)

@@ -26,7 +26,6 @@ from vramcast.report.page.sections import (
     table_of,
 )
 
-CHOICES = ("maximum", "recommended", "conservative", "fastest", "knee")
 FITS = {"ok": "yes", "out_of_memory": "no"}
 
 
@@ -48,7 +47,7 @@ def of_max_batch(result: MaxBatch, measured: Sequence[Measurement] = ()) -> list
 
 
 def _tables(result: MaxBatch) -> list[Table]:
-    tables = [_choices(result)] if any(getattr(result, name) for name in CHOICES) else []
+    tables = [_choices(result)] if any(getattr(result, name) for name in verdicts.CHOICES) else []
     tables.append(_attempts(result))
     if result.largest_tensors:
         tables.append(largest_table(result.largest_tensors, result.limits, "Largest in memory at the smallest batch"))
@@ -102,7 +101,7 @@ def _source(a: Attempt) -> str:
 
 
 def _choices(result: MaxBatch) -> Table:
-    chosen = [(name, choice) for name in CHOICES if (choice := getattr(result, name)) is not None]
+    chosen = [(name, choice) for name in verdicts.CHOICES if (choice := getattr(result, name)) is not None]
     rows = [[name, str(choice.batch_size), choice.reason] for name, choice in chosen]
     if result.micro_batch is not None:
         why = f"{result.accumulation_steps} steps of it make a batch of {result.global_batch}"

@@ -8,6 +8,7 @@ from vramcast.report.page.laws import of_fit
 from vramcast.report.page.prediction import largest_table
 from vramcast.report.page.sections import (
     PREDICTED,
+    SERIES_COLOURS,
     Axis,
     Calculator,
     Chart,
@@ -23,8 +24,6 @@ from vramcast.report.page.sections import (
     table_of,
 )
 from vramcast.units import format_count
-
-COLOURS = ("s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7")
 
 
 def of_plan(plan: Plan) -> list[Section]:
@@ -51,7 +50,7 @@ def _overview(plan: Plan) -> Chart:
     views = []
     for name, field, unit in (("largest batch", "batch_size", "number"), ("tokens a second", "tokens_per_second", "number"), ("memory", "peak_reserved_bytes", "bytes")):
         layers = [
-            Layer(kind=kind, name=_name(gpu), points=points, colour=COLOURS[i % len(COLOURS)])
+            Layer(kind=kind, name=_name(gpu), points=points, colour=SERIES_COLOURS[i % len(SERIES_COLOURS)])
             for i, gpu in enumerate(plan.gpus)
             if (points := [[s.seq_len, value] for s in gpu.stages if (value := getattr(s, field)) is not None])
             for kind in ("line", "dot")

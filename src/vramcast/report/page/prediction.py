@@ -25,7 +25,6 @@ from vramcast.report.page.sections import (
     table_of,
 )
 from vramcast.report.page.through_step import capacity_layer, colour_of, described, far_capacity, run_chart, step_chart, words
-from vramcast.report.terminal import BOUND_BY
 
 MOST_BARS = 24
 ONE_RUN = "one simulated run"
@@ -52,7 +51,7 @@ def _step_time(p: Prediction) -> str:
     if p.step is None:
         return f"Step time: not predicted ({p.step_seconds_reason})."
     tokens = "" if p.tokens_per_second is None else f", {p.tokens_per_second:,.0f} tokens/s"
-    return f"One step: {duration(p.step.seconds)}{tokens}, {100 * p.step.achieved_fraction:.0f} % of the GPU's peak rate; {BOUND_BY[p.step.bound_by]}."
+    return f"One step: {duration(p.step.seconds)}{tokens}, {100 * p.step.achieved_fraction:.0f} % of the GPU's peak rate; {verdicts.BOUND_BY[p.step.bound_by]}."
 
 
 def _meter(p: Prediction) -> Meter:

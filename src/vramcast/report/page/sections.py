@@ -13,6 +13,7 @@ from vramcast.report.verdicts import PLAIN
 from vramcast.units import format_bytes, format_seconds
 
 PREDICTED, MEASURED, FITTED = "predicted", "measured", "fitted"
+SERIES_COLOURS = ("s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7")  # of assets/page.css: for things of one kind, one after the other
 
 
 @dataclass(frozen=True)

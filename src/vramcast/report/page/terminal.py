@@ -9,10 +9,9 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from vramcast.report.measured import BLOCKS
+from vramcast.report.blocks import BLOCKS, COLOURS
 from vramcast.report.page.sections import Calculator, Chart, Figure, Meter, Report, Section, Table, View
 from vramcast.report.tables import Heading, fitted
-from vramcast.report.terminal import COLOURS
 from vramcast.report.verdicts import STYLES
 from vramcast.text import printable
 from vramcast.units import format_bytes
@@ -25,7 +24,10 @@ def show_report(report: Report, console: Console) -> None:
     for section in report.sections:
         head = list(_head(section))
         title = _plain(" ".join(section.title.split()))
-        console.print(Panel(Group(*head), title=title, title_align="left") if head else Text.assemble(title, style="bold"))
+        console.print(Panel(Group(*head), title=title, title_align="left") if head else Text(title.plain, style="bold"))
+        for code in filter(_is_code, section.text):  # without a frame, so that it can be copied
+            console.print(_plain(code), soft_wrap=True)
+            console.print()
         for figure in section.figures:
             console.print(_figure(figure, console.width))
         for table in section.tables:
@@ -45,7 +47,11 @@ def _head(section: Section) -> Iterator[Text]:
         yield _plain(section.verdict, STYLES[section.tone])
     if section.subtitle:
         yield _plain(section.subtitle, "bright_black")
-    yield from (_plain(text) for text in section.text)
+    yield from (_plain(text) for text in section.text if not _is_code(text))
+
+
+def _is_code(text: str) -> bool:
+    return "\n" in text.strip()
 
 
 def _figure(figure: Figure, width: int) -> RenderableType:

@@ -18,7 +18,7 @@ from vramcast.report.page.sections import (
     knobs_of,
     size,
 )
-from vramcast.report.tune_log import SECTIONS, cells, earlier, prospect_cells
+from vramcast.report.tune_log import SECTIONS, cells, earlier, loss_movement, prospect_cells
 from vramcast.tuning.results import RowResult, Side, TuneResult
 from vramcast.units import format_days
 
@@ -106,7 +106,7 @@ def _speedups(result: TuneResult) -> list[Chart]:
             layers += [Layer(kind="bar", name=verdict, points=points, colour=colour, details=details)] if points else []
         if layers:
             views.append(View(name=name, x=Axis(label="faster", unit="percent"), y=Axis(label=""), layers=layers, pointer="point"))
-    return [Chart(title="How much faster", caption="Measured, interleaved with runs without the change.", views=views)] if views else []
+    return [Chart(title="How much faster", caption=f"Measured, by turns with runs without the change. {loss_movement(result)}", views=views)] if views else []
 
 
 def _verdict_tables(result: TuneResult) -> list[Table]:
@@ -114,8 +114,8 @@ def _verdict_tables(result: TuneResult) -> list[Table]:
     for verdict, title, names in SECTIONS:
         rows = result.rows_with(verdict)
         if rows:
-            runs = sum(sum(judged.num_runs) for row in rows for judged in (row.alone, row.on_top) if judged is not None)
-            samples = f"{count(runs, 'run')}, those compared with included" if runs else "no run"
+            runs = sum(judged.num_runs[1] for row in rows for judged in (row.alone, row.on_top) if judged is not None and judged.num_runs)
+            samples = f"{count(runs, 'run')} with a change, beside those without" if runs else "no run"
             columns = [Column(name, left=True) for name in names]
             tables.append(Table(title=title, columns=columns, rows=[cells(row) for row in rows], origin=MEASURED if runs else "not measured", samples=samples))
     return tables
