@@ -17,7 +17,6 @@ BAR_WIDTH = 40
 FITS = {"ok": "yes", "out_of_memory": "OOM"}
 WIDTH_WITHOUT_BARS = 84
 WIDTH_OF_SPEEDS = 62  # without bars
-CHOICES = ("maximum", "recommended", "conservative", "fastest", "knee")
 
 
 def show_max_batch(result: MaxBatch, console: Console) -> None:
@@ -33,7 +32,7 @@ def show_max_batch(result: MaxBatch, console: Console) -> None:
             console.print(Text(_law(name, law)))
     if result.speeds:
         console.print(_speeds(result, min(BAR_WIDTH, console.width - WIDTH_OF_SPEEDS)))
-    for name in CHOICES:
+    for name in verdicts.CHOICES:
         choice = getattr(result, name)
         if choice is not None:
             console.print(Text(f"{name}: {choice.batch_size} ({choice.reason})"))
