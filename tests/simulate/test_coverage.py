@@ -23,6 +23,9 @@ EXPECTED = {
     "recurrent_by_cudnn": "",
     "convolution": "cuDNN",
     "accumulates_with_a_scaler": "",
+    "copies_its_layers": "",
+    "shuffles_with_workers": "",
+    "saves_itself": "torch.save",
 }
 
 
@@ -49,3 +52,11 @@ def test_a_model_moved_from_the_host_takes_its_parameters_and_optimizer_state_on
 
 def test_the_optimizer_steps_under_a_loss_scaler(predictions: dict[str, vramcast.Prediction]) -> None:
     assert predictions["accumulates_with_a_scaler"].breakdown_bytes["optimizer_state"] == 4 * 64 * 64 + 512
+
+
+def test_parameters_of_copied_modules_and_of_no_module_are_parameters(predictions: dict[str, vramcast.Prediction]) -> None:
+    """Two encoders of two layers: 64 x 192 + 192 and 64 x 64 + 64 of attention, two products with 128, four norms of 64; and 64 alone."""
+    prediction = predictions["copies_its_layers"]
+    layer = 64 * 192 + 192 + 64 * 64 + 64 + 2 * 64 * 128 + 128 + 64 + 4 * 64
+    assert prediction.num_parameters == 4 * layer + 64
+    assert 4 * prediction.num_parameters <= prediction.breakdown_bytes["parameters"] <= 4 * prediction.num_parameters + 50 * 512

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -11,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 WIDTH = 64
 
@@ -134,6 +137,55 @@ def accumulates_with_a_scaler() -> Callable[[], Any]:
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+def copies_its_layers() -> Callable[[], Any]:
+    """As torch's own encoder does; the average is a copy of the whole, and one parameter is in no module."""
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, 2, 128, batch_first=True), 2).cuda()
+    average = copy.deepcopy(model).requires_grad_(False)
+    scale = nn.Parameter(torch.ones(WIDTH, device="cuda"))
+    optimizer = torch.optim.AdamW([*model.parameters(), scale])
+
+    def step() -> torch.Tensor:
+        loss = (model(torch.randn(4, 8, WIDTH, device="cuda")) * scale).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            for mean, parameter in zip(average.parameters(), model.parameters(), strict=True):
+                mean.lerp_(parameter, 0.01)
+        return loss
+
+    return step
+
+
+def shuffles_with_workers() -> Callable[[], Any]:
+    data = TensorDataset(torch.randn(64, WIDTH), torch.randint(0, 10, (64,)))
+    loader = iter(DataLoader(data, batch_size=4, shuffle=True, num_workers=1, pin_memory=True))
+    model = nn.Linear(WIDTH, 10).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> torch.Tensor:
+        x, y = next(loader)
+        loss = F.cross_entropy(model(x.cuda(non_blocking=True)), y.cuda())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+def saves_itself() -> Callable[[], Any]:
+    model = nn.Linear(WIDTH, WIDTH).cuda()
+    inner = steps(model, lambda x: model(x).mean())
+
+    def step() -> torch.Tensor:
+        loss: torch.Tensor = inner()
+        torch.save(model.state_dict(), io.BytesIO())
         return loss
 
     return step

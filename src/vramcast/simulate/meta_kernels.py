@@ -48,8 +48,19 @@ def import_torch_without_them() -> None:
     del sys.modules[NAME]
     if getattr(torch, "_meta_registrations", None) is placeholder:
         del torch._meta_registrations
+    _let_generators_be_made()
     if not any(name in sys.modules for name in CIRCLE):
         sys.meta_path.insert(0, _EnterAtTheRightPlace())
+
+
+def _let_generators_be_made() -> None:
+    """torch 2.13 refuses torch.Generator(), and with it every DataLoader that shuffles, until one of those modules has set this."""
+    import torch
+
+    if hasattr(torch._C, "_set_generator_metaclass"):
+        from torch._opaque_base import OpaqueBaseMeta
+
+        torch._C._set_generator_metaclass(OpaqueBaseMeta)
 
 
 def load() -> bool:

@@ -19,6 +19,7 @@ class Ownership:
         self._block_id = block_id
         self._modules: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._optimizers: dict[int, Any] = {}
+        self._most_parameters = 0
         self.category_of: dict[int, str] = {}
         self.name_of: dict[int, str] = {}
         self._handles: list[Any] = []
@@ -32,6 +33,7 @@ class Ownership:
             nn_module.register_module_module_registration_hook(self._saw_module),
             optim.register_optimizer_step_pre_hook(self._before_update),
             optim.register_optimizer_step_post_hook(self._after_update),
+            _Copies(self._saw_module),
         ]
 
     def close(self) -> None:
@@ -43,6 +45,9 @@ class Ownership:
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
         self._optimizers[id(optimizer)] = optimizer
+        for group in optimizer.param_groups:  # those of modules have their names already
+            for parameter in group["params"]:
+                self._put(parameter, "parameters", "")
         self._note_gradients()
 
     def _after_update(self, optimizer: Any, *_: Any) -> None:
@@ -56,10 +61,13 @@ class Ownership:
             self._put(tensor, kind, name)
         self._note_gradients()
         self._note_state()
+        self.num_parameters()
 
     def num_parameters(self) -> int:
-        """Distinct trainable and frozen parameters of every module and optimizer seen."""
-        return sum(p.numel() for p in {id(p): p for p in self._parameters()}.values())
+        """Distinct trainable and frozen parameters of every module and optimizer seen, also of those that have ended with the step."""
+        now = sum(p.numel() for p in {id(p): p for p in self._parameters()}.values())
+        self._most_parameters = max(self._most_parameters, now)
+        return self._most_parameters
 
     def _parameters(self) -> Iterator[torch.Tensor]:
         for _, tensor, kind in self._module_tensors():
@@ -120,3 +128,19 @@ class Ownership:
             self.category_of[number] = category
             if name:
                 self.name_of[number] = name
+
+
+class _Copies:
+    """Sees modules that are copied or loaded as a whole: nothing is registered then. torch's own nn.TransformerEncoder copies its layers."""
+
+    def __init__(self, saw: Callable[[torch.nn.Module], None]) -> None:
+        original = self._original = torch.nn.Module.__setstate__
+
+        def restored(module: torch.nn.Module, state: dict[str, Any]) -> None:
+            original(module, state)
+            saw(module)
+
+        torch.nn.Module.__setstate__ = restored  # type: ignore[method-assign]
+
+    def remove(self) -> None:
+        torch.nn.Module.__setstate__ = self._original  # type: ignore[method-assign]

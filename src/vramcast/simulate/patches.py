@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from vramcast.simulate import meta_kernels
+from vramcast.simulate import meta_kernels, saving
 from vramcast.simulate.backward_threads import wait_until_idle
 from vramcast.simulate.target import SimulatedGpu
 
@@ -306,6 +306,7 @@ def installed(gpu: SimulatedGpu) -> Iterator[None]:
     _patch_cuda(gpu, put)
     _patch_compile(gpu, put)
     _patch_graphs(gpu, put)
+    saving.patch(gpu, put)
     try:
         yield
     finally:

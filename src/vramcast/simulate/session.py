@@ -99,7 +99,7 @@ class Session:
             except Exception as error:
                 raise WorkloadError(
                     f"The workload's {what} failed.\n{user_traceback(error)}".rstrip(),
-                    "The lines above are yours, innermost last. The same code should run on a real GPU.",
+                    "Innermost last. If this step does run on a real GPU, it is a fault of the simulated one: docs/limits.md has what is known.",
                 ) from None
 
     def _describe(self, sites: Any, ownership: Any) -> Trace:
