@@ -15,7 +15,7 @@ from vramcast.gpus import find_gpu
 from vramcast.records import BatchSizeCurve, BatchSizePoint, Prediction
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
-from vramcast.units import parse_size
+from vramcast.units import MiB, format_bytes, parse_size
 from vramcast.workload import parse_reference
 
 Workload = str | Callable[..., Any]
@@ -116,7 +116,11 @@ def memory_in_bytes(memory: str | int | None) -> int | None:
         return None
     if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
         return memory
-    return parse_size(str(memory))
+    size = parse_size(str(memory))
+    if size < MiB:
+        advice = f"Write the unit too, for example --memory {memory}GiB."
+        raise UsageError(f"--memory {memory} is {format_bytes(size)}: no GPU has so little.", advice)
+    return size
 
 
 def name_of(workload: Workload) -> str:

@@ -18,3 +18,11 @@ def markdown_cell(value: object) -> str:
     """Text as it is, on one line, whatever Markdown or HTML is in it."""
     text = html.escape(printable(" ".join(str(value).split())), quote=False)
     return re.sub(r"[|`\[\]\\*]", lambda found: f"&#{ord(found[0])};", text)
+
+
+def whole_words(text: str, width: int) -> str:
+    """As many words as there is room for, and a mark where some are left out: half of a number would be another number."""
+    words = text.split()
+    while len(words) > 1 and len(" ".join(words)) > width:
+        words = [*words[:-2], "…"] if words[-1] == "…" else [*words[:-1], "…"]
+    return " ".join(words)

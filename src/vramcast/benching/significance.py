@@ -57,9 +57,9 @@ def t_test(difference: float, noise: Noise) -> Test:
 def mean_noise(values: Sequence[float]) -> Noise:
     """Of numbers that follow each other and depend on their neighbours, as the losses of a run do.
 
-    A straight line is taken out first: that losses still fall is no noise. What is left is cut into a few long stretches, whose means hardly
-    depend on each other. With 100 numbers a test at 5 % so raises 4 to 8 % of false alarms, up to a correlation of 0.85 between neighbours;
-    sums of autocovariances gave 17 %.
+    A straight line is taken out first: that losses still fall is no noise. What is left is cut into a few long stretches, whose means
+    hardly depend on each other. With 100 numbers a test at 5 % so raises 4 to 8 % of false alarms, up to a correlation of 0.85
+    between neighbours; sums of autocovariances gave 17 %.
     """
     n = len(values)
     stretches = min(STRETCHES, n // 2)

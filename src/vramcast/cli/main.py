@@ -32,13 +32,18 @@ def command(name: str, *, asks: bool = True) -> Callable[[Any], Any]:
     return app.command(name, no_args_is_help=asks, short_help=lesson.question, epilog=lesson.epilog)
 
 
-@app.callback()
-def root(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
-    if version:
+def _show_version(asked: bool) -> None:
+    if asked:
         from vramcast import __version__
 
         print(__version__)
         raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)] = False,
+) -> None: ...
 
 
 @command("predict")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 BLOCKS = "▁▂▃▄▅▆▇█"
+FRAME = 6  # of the line with a panel's title: a corner, a dash and a space on both sides
 COLOURS = {
     "parameters": "blue",
     "buffers": "bright_blue",

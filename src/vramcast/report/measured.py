@@ -12,8 +12,8 @@ from rich.text import Text
 
 from vramcast.records import Measurement, Memory
 from vramcast.report import verdicts
-from vramcast.report.blocks import block
-from vramcast.text import printable
+from vramcast.report.blocks import FRAME, block
+from vramcast.text import printable, whole_words
 from vramcast.units import format_bytes, format_count, format_seconds
 
 WIDEST_LINE = 60
@@ -21,7 +21,7 @@ WIDEST_LINE = 60
 
 def show_measurement(m: Measurement, console: Console) -> None:
     title = printable(" ".join([m.workload, *(f"{key}={value}" for key, value in m.knobs.items())]))
-    console.print(Panel(_answer(m), title=Text(" ".join(title.split())[:150]), title_align="left"))
+    console.print(Panel(_answer(m), title=Text(whole_words(title, console.width - FRAME)), title_align="left"))
     if m.error:
         console.print(Text(m.error.rstrip(), style="red"))
     if m.peak_allocated_bytes is not None:

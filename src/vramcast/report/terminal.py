@@ -11,16 +11,17 @@ from rich.text import Text
 
 from vramcast.records import BatchSizeCurve, Prediction
 from vramcast.report import verdicts
-from vramcast.report.blocks import BLOCKS, COLOURS, block
+from vramcast.report.blocks import BLOCKS, COLOURS, FRAME, block
 from vramcast.report.tensors import largest_tensors
-from vramcast.text import printable
+from vramcast.text import printable, whole_words
 from vramcast.units import format_bytes, format_count, format_seconds
 
 BAR_WIDTH = 40
 
 
+
 def show_prediction(prediction: Prediction, console: Console) -> None:
-    console.print(Panel(_answer(prediction), title=Text(printable(_title(prediction))), title_align="left"))
+    console.print(Panel(_answer(prediction), title=Text(_title(prediction, console.width)), title_align="left"))
     console.print(_memory_table(prediction))
     console.print(_step(prediction))
     console.print(_breakdown_table(prediction))
@@ -36,9 +37,9 @@ def _answer(prediction: Prediction) -> Text:
     return Text(sentence, style=verdicts.STYLES[tone])
 
 
-def _title(prediction: Prediction) -> str:
+def _title(prediction: Prediction, width: int) -> str:
     knobs = " ".join(f"{key}={value}" for key, value in prediction.knobs.items())
-    return f"{prediction.workload} {knobs}"[:150]
+    return whole_words(printable(f"{prediction.workload} {knobs}"), width - FRAME)
 
 
 def _memory_table(p: Prediction) -> Table:

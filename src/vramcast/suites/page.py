@@ -47,8 +47,8 @@ def _step_times(result: AccuracyResult) -> list[str]:
     lines = [
         "## Step times",
         "",
-        "Of the rows that they were not calibrated on. Where the GPU waits for the host, the time is the host's: a prediction is for a machine "
-        "like those on which the rates were measured.",
+        "Of the rows that they were not calibrated on. Where the GPU waits for the host, the time is the host's: a prediction is for a "
+        "machine like those on which the rates were measured.",
         "",
         "| rows | number | median | 95 % within | worst |",
         "|---|---:|---:|---:|---:|",

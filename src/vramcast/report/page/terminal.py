@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from vramcast.report.blocks import BLOCKS, COLOURS
+from vramcast.report.blocks import COLOURS, block
 from vramcast.report.page.sections import Calculator, Chart, Figure, Meter, Report, Section, Table, View
 from vramcast.report.tables import Heading, fitted
 from vramcast.report.verdicts import STYLES
@@ -96,7 +96,7 @@ def blocks(values: Sequence[float], width: int, ends: tuple[float, float] | None
     columns = min(width, len(values))
     highs = [max(values[i * len(values) // columns : (i + 1) * len(values) // columns]) for i in range(columns)]
     low, high = ends or (min(highs), max(highs))
-    return "".join(BLOCKS[round((len(BLOCKS) - 1) * (value - low) / (high - low))] if high > low else BLOCKS[0] for value in highs)
+    return "".join(block((value - low) / (high - low) if high > low else 0.0) for value in highs)
 
 
 def _bars(view: View, room: int) -> list[tuple[str, str]]:
