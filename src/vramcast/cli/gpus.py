@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from vramcast.capacity import capacity_of
-from vramcast.gpus import GPUS
+from vramcast.gpus import GPUS, Gpu
 from vramcast.units import format_bytes
 
 
@@ -15,19 +15,21 @@ def run(as_json: bool) -> None:
         print(json.dumps([asdict(gpu) for gpu in GPUS]))
         return
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "architecture", "memory", "usable", "bandwidth", "bf16"):
-        table.add_column(column, no_wrap=True)
-    for gpu in GPUS:
-        rate = gpu.flops_per_second.get("bf16")
-        table.add_row(
-            gpu.name,
-            f"{gpu.architecture} {gpu.capability[0]}.{gpu.capability[1]}",
-            format_bytes(gpu.total_bytes),
-            format_bytes(capacity_of(gpu.name)),
-            f"{gpu.bandwidth_bytes_per_second / 1e12:.2f} TB/s",
-            f"{rate / 1e12:.0f} TFLOP/s" if rate else "no",
-        )
-    Console().print(table)
+    from vramcast.report.tables import Heading, fitted
+
+    console = Console()
+    headings = [Heading(name) for name in ("name", "architecture", "memory", "usable", "bandwidth", "bf16 TFLOP/s")]
+    console.print(fitted(headings, [_cells(gpu) for gpu in GPUS], console.width))
+
+
+def _cells(gpu: Gpu) -> list[str]:
+    rate = gpu.flops_per_second.get("bf16")
+    return [
+        gpu.name,
+        f"{gpu.architecture} {gpu.capability[0]}.{gpu.capability[1]}",
+        format_bytes(gpu.total_bytes),
+        format_bytes(capacity_of(gpu.name)),
+        f"{gpu.bandwidth_bytes_per_second / 1e12:.2f} TB/s",
+        f"{rate / 1e12:.0f}" if rate else "none",
+    ]

@@ -94,7 +94,7 @@ def _speeds(result: MaxBatch, bar_width: int) -> Table:
 def _speed_cells(speed: Speed, result: MaxBatch, most: float, bar_width: int) -> list[Text | str]:
     marks = [name for name in ("knee", "fastest") if (choice := getattr(result, name)) and choice.batch_size == speed.batch_size]
     if speed.empties_cache:
-        marks.append("slower")
+        marks.append("slower than shown")
     bar = "█" * max(1, round(bar_width * speed.samples_per_second / most)) if bar_width > 0 else ""
     style = "yellow" if speed.empties_cache else "green"
     return [

@@ -21,8 +21,10 @@ from typing import IO, Any
 
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
 from vramcast.processes import child_environment
+from vramcast.text import printable
 
 FAREWELL_SECONDS = 5.0
+MOST_PRINTED_LINES, MOST_PRINTED_CHARACTERS = 8, 2000
 Tell = Callable[[dict[str, Any], Any], None]
 
 
@@ -48,7 +50,7 @@ def simulate(
     """The worker's answer; its errors are raised here."""
     if not timeout_seconds > 0:  # nan is not
         raise UsageError(f"The time limit --timeout must be positive, not {timeout_seconds:g} s.", "For example --timeout 300.")
-    with tempfile.TemporaryFile("w+") as log:
+    with tempfile.TemporaryFile("w+", errors="replace") as log:
         reader, process = _start(request, log)
         try:
             text = _read_answer(reader, process, timeout_seconds, lambda far: tell(request, far) if tell else None, stop)
@@ -60,10 +62,13 @@ def simulate(
         _stop(process, FAREWELL_SECONDS)
         if not text:
             raise _crash(process.returncode, log)
-    answer: dict[str, Any] = json.loads(text)
+        answer: dict[str, Any] = json.loads(text)
+        printed = _printed(log) if "error" in answer else ""
     if "error" in answer:
         problem = answer["error"]
         kinds: dict[int, type[VramcastError]] = {2: WorkloadError, 1: EnvironmentProblem}
+        if printed and problem["exit_code"] == WorkloadError.exit_code:
+            problem["message"] += f"\nBefore that it printed:\n{printed}"
         raise kinds.get(problem["exit_code"], VramcastError)(problem["message"], problem["advice"])
     return dict(answer["ok"])
 
@@ -134,9 +139,14 @@ def _stop(process: subprocess.Popen[str], patience_seconds: float) -> None:
     process.wait()
 
 
-def _crash(code: int, log: IO[str]) -> VramcastError:
+def _printed(log: IO[str]) -> str:
+    """The end of what the workload printed; a little is enough to see how far it came."""
     log.seek(0)
-    tail = "\n".join(log.read().strip().splitlines()[-8:])
+    return printable("\n".join(log.read().strip().splitlines()[-MOST_PRINTED_LINES:]), MOST_PRINTED_CHARACTERS)
+
+
+def _crash(code: int, log: IO[str]) -> VramcastError:
+    tail = _printed(log)
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     return WorkloadError(
         f"The simulation ended with {how} and gave no answer.\n{tail}".rstrip(),

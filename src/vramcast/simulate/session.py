@@ -178,8 +178,9 @@ def _place(place: tuple[str, int, str, Any], module_names: dict[int, str]) -> tu
 
 @cache
 def _short(path: str) -> str:
+    """Of an installed package from its own name on: where it is installed is long, and known."""
     relative = os.path.relpath(path)
-    return relative if not relative.startswith("..") else path
+    return path.rpartition("site-packages/")[2] if "site-packages/" in path else relative if not relative.startswith("..") else path
 
 
 _DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64", "complex128", "bool")

@@ -21,6 +21,7 @@ from vramcast.units import format_bytes, format_percent
 
 LARGEST_LOGARITHM = 50.0  # of an interval's end: of two wild runs it may be beyond all numbers
 LEAST_RUNS = 2  # of the candidate, before it is applied
+NOTHING_KNOWN = 1.5  # times as fast: where that is within the noise, a run that was slower says nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +130,12 @@ def _too_much_memory(candidate: Sequence[Measurement]) -> str | None:
 
 
 def _too_little(speedup: Speedup, num_runs: int, limits: Limits) -> str | None:
+    if speedup.ratio < 1.0 - limits.floor and (speedup.high is None or speedup.high < 1):
+        return f"slower: {speedup}"
+    if speedup.ratio < 1.0 + limits.floor and speedup.high is not None and speedup.high > NOTHING_KNOWN:
+        return f"no gain seen, but so much noise that nothing can be told: {speedup}"
     if speedup.ratio < 1.0 - limits.floor:
-        return f"slower: {speedup}" if speedup.high is None or speedup.high < 1 else f"no gain: {speedup}"
+        return f"no gain: {speedup}"
     if speedup.ratio < 1.0 + limits.floor:
         return f"too little gain: {speedup}, and {100 * limits.floor:g} % is the least that counts"
     if num_runs < LEAST_RUNS or speedup.p_value is None:

@@ -17,7 +17,7 @@ NOT_MODELLED = ("compile", "cuda_graphs")
 def prospects(laboratory: Laboratory, final: Configuration, gpu: str | None, seq_len: int | None) -> tuple[list[Prospect], list[str]]:
     """(what each would bring against the same prediction for here, notes)."""
     if gpu is None:
-        return [], ["what other hardware would bring is not predicted: the GPU here is not one that vramcast knows by name"]
+        return [], ["what other hardware would bring is not predicted: there is no GPU here that vramcast knows by name (--gpu names one)"]
     others = [name for name in GPUS if find_gpu(name).name != gpu]
     shorter = final.with_({"seq_len": seq_len // 2}, Switches(), None) if seq_len is not None and seq_len >= 2 else None
     asked = [final, *([final] * len(others)), *([shorter] if shorter else [])]
