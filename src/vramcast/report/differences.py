@@ -40,7 +40,7 @@ def show_differences(result: TraceDiff, a: str, b: str, console: Console) -> Non
 
 
 def _sides(a: Side, b: Side, a_file: str, b_file: str) -> Table:
-    table = _table("", "trace", "steps", "allocations", "peak allocated", "torch")
+    table = _table("", "trace", "steps", "allocations", "peak asked for", "torch")
     for name, side, file in (("A", a, a_file), ("B", b, b_file)):
         cells = (str(side.num_steps), f"{side.num_allocations:,}", format_bytes(side.peak_allocated_bytes), side.torch_version)
         table.add_row(name, _plain(f"{file} ({side.source}, {side.workload})"), *map(_plain, cells))
