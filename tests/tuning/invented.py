@@ -25,7 +25,7 @@ MACHINE = Machine(
 def run(
     seconds: float = 0.1,
     *,
-    losses: Sequence[float] = (5.0, 4.9, 4.8, 4.7),
+    losses: Sequence[float | None] = (5.0, 4.9, 4.8, 4.7),
     outcome: str = "ok",
     error: str | None = None,
     knobs: dict[str, Any] | None = None,

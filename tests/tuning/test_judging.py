@@ -11,7 +11,7 @@ from invented import run
 
 from vramcast.tuning.causes import CAUSES, likely_cause, missing_bytes
 from vramcast.tuning.entry import ROUNDED, Entry
-from vramcast.tuning.judging import Limits, compare, loss_difference, verdict
+from vramcast.tuning.judging import Limits, compare, loss_difference, verdict, work_of_step
 from vramcast.tuning.laboratory import steps_for
 from vramcast.units import GiB
 
@@ -39,6 +39,9 @@ BASELINE = runs(0.1, 0.1005, 0.0998)
         (runs(0.05, 0.05, losses=(5.0, 4.9, 4.8, 4.69)), Entry(name="x", what="", loss_tolerance=ROUNDED), "applied", "2.0"),
         (runs(0.05, 0.05, losses=(5.0, 4.9, math.nan, 4.7)), ENTRY, "rejected", "not finite"),
         (runs(0.05, 0.05, losses=(5.0, 4.9, math.inf, 4.7)), Entry(name="x", what="", loss_tolerance=None), "rejected", "not finite"),
+        (runs(0.05, 0.05, losses=()), ENTRY, "rejected", "no losses that could be compared"),
+        (runs(0.05, 0.05, losses=(None, None)), ENTRY, "rejected", "no losses that could be compared"),
+        (runs(0.05, 0.05, losses=()), Entry(name="x", what="", loss_tolerance=None), "applied", "2.0"),
         (runs(0.05, 0.05, reserved=135 * GiB), ENTRY, "rejected", "leaves too little"),
         ([run(outcome="crashed", error="RuntimeError: boom")], ENTRY, "failed", "crashed: RuntimeError: boom"),
         ([run(outcome="timeout", error="It did not end within 300 s")], ENTRY, "failed", "did not end within 300 s"),
@@ -50,6 +53,20 @@ def test_verdicts(candidate: list[Any], entry: Entry, expected: str, words: str)
     judged = verdict(BASELINE, candidate, entry, LIMITS)
     assert judged.verdict == expected
     assert words in judged.reason
+
+
+def test_without_losses_on_either_side_there_is_nothing_to_compare() -> None:
+    assert verdict(runs(0.1, 0.1, losses=()), runs(0.05, 0.05, losses=()), ENTRY, LIMITS).verdict == "applied"
+
+
+def test_a_difference_is_of_finite_losses_only() -> None:
+    assert loss_difference(runs(0.1, losses=(1.0, math.nan)), runs(0.1, losses=(1.0, 5.0))) == 0.0
+    assert loss_difference(runs(0.1, losses=(math.nan,)), runs(0.1, losses=(1.0,))) is None
+
+
+@pytest.mark.parametrize(("batch_size", "seq_len", "work"), [(4, 16, (64, "tokens")), (4, 0, (4, "samples")), (0, 16, (1, "steps"))])
+def test_a_size_that_is_nothing_is_not_known(batch_size: int, seq_len: int, work: tuple[float, str]) -> None:
+    assert work_of_step(run(knobs={"batch_size": batch_size, "seq_len": seq_len})) == work
 
 
 def test_what_changes_the_model_is_applied_where_it_was_asked_for_by_name() -> None:

@@ -395,3 +395,8 @@ def test_what_an_earlier_call_has_run_is_judged_however_little_time_is_left() ->
     resumed = whole(again)
     assert {row.name: row.verdict for row in resumed.rows} == {row.name: row.verdict for row in complete.rows}
     assert again.seconds_left() == 1.0
+
+
+def test_a_start_whose_losses_are_not_finite_is_no_start() -> None:
+    with pytest.raises(VramcastError, match="losses of the baseline are not finite"):
+        whole(InventedLaboratory(lambda _: run(0.1, losses=(1.0, math.nan)), predicted), ENTRIES[:1])

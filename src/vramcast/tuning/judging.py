@@ -99,10 +99,12 @@ def _broken(run: Measurement, baseline: Sequence[Measurement], candidate: Sequen
 
 # ----------------------------------------------------------------------------------------------------------------------- the gates
 def _other_losses(baseline: Sequence[Measurement], candidate: Sequence[Measurement], entry: Entry, difference: float | None) -> str | None:
-    if any(loss is not None and not math.isfinite(loss) for run in candidate for loss in run.losses):
+    if not all(has_finite_losses(run) for run in candidate):
         return "its losses are not finite"
-    if entry.loss_tolerance is None or difference is None:
+    if entry.loss_tolerance is None:
         return None
+    if difference is None:
+        return "it gives no losses that could be compared" if any(_known_losses(run) for run in baseline) else None
     own = loss_difference(baseline[:1], baseline[1:]) or 0.0  # a workload whose runs differ among themselves cannot be judged finer
     if difference <= entry.loss_tolerance + own:
         return None
@@ -110,14 +112,23 @@ def _other_losses(baseline: Sequence[Measurement], candidate: Sequence[Measureme
     return f"other losses: they differ by {format_percent(difference)}, and {format_percent(entry.loss_tolerance)} is allowed{spread}"
 
 
+def has_finite_losses(run: Measurement) -> bool:
+    """Also where it has none."""
+    return all(map(math.isfinite, _known_losses(run)))
+
+
+def _known_losses(run: Measurement) -> list[float]:
+    return [loss for loss in run.losses if loss is not None]
+
+
 def loss_difference(baseline: Sequence[Measurement], candidate: Sequence[Measurement]) -> float | None:
-    """The largest of any step that both have; None where there is nothing to compare."""
+    """The largest of any step of which both have a number; None where there is none."""
     found = [
         abs(ours - theirs) / max(abs(theirs), 1e-12)
         for theirs_run in baseline[:1]
         for run in candidate
         for ours, theirs in zip(run.losses, theirs_run.losses, strict=False)
-        if ours is not None and theirs is not None
+        if ours is not None and theirs is not None and math.isfinite(ours) and math.isfinite(theirs)
     ]
     return max(found, default=None)
 
@@ -179,9 +190,9 @@ def _units(before: Measurement, after: Measurement) -> tuple[str, tuple[float, f
 def work_of_step(run: Measurement) -> tuple[float, str]:
     """(tokens, "tokens"), or samples where the length is not known, or one step."""
     batch, length = run.knobs.get("batch_size"), run.knobs.get("seq_len")
-    if type(batch) is not int:
+    if type(batch) is not int or batch < 1:
         return 1.0, "steps"
-    return (float(batch * length), "tokens") if type(length) is int else (float(batch), "samples")
+    return (float(batch * length), "tokens") if type(length) is int and length > 0 else (float(batch), "samples")
 
 
 def _median(run: Measurement) -> float:

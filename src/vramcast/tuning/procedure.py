@@ -18,7 +18,7 @@ from vramcast.tuning import sizes
 from vramcast.tuning.contests import Contests, Stack
 from vramcast.tuning.entry import Change, Entry, unmet
 from vramcast.tuning.inspection import Offer
-from vramcast.tuning.judging import Judgement, Limits, Speedup, compare
+from vramcast.tuning.judging import Judgement, Limits, Speedup, compare, has_finite_losses
 from vramcast.tuning.laboratory import BudgetSpent, Laboratory
 from vramcast.tuning.rows import Row, already, promising, sized_rows, untried
 
@@ -31,9 +31,10 @@ STEP_SHARE = 0.02  # of the time left, for one step of a larger batch: a candida
 class BaselineProblem(VramcastError):
     def __init__(self, run: Measurement) -> None:
         last = " ".join((run.error or "").strip().splitlines()[-1:])
-        super().__init__(
-            f"The baseline did not run: {run.outcome}. {last}".rstrip(), "Begin with knobs that run: try them with vramcast probe."
-        )
+        what = f"The baseline did not run: {run.outcome}. {last}".rstrip()
+        if run.outcome == "ok":
+            what = "The losses of the baseline are not finite: there is nothing that others could be compared with."
+        super().__init__(what, "Begin with knobs that run: try them with vramcast probe.")
         self.exit_code = 3 if run.outcome == "out_of_memory" else 1
 
 
@@ -95,7 +96,7 @@ class Tuner:
     def _start(self) -> Measurement:
         try:
             first = self._contests.run(self._stack.baseline)
-            if first.outcome != "ok":
+            if first.outcome != "ok" or not has_finite_losses(first):
                 raise BaselineProblem(first)
             self._contests.run(self._stack.baseline)
         except BudgetSpent:

@@ -133,7 +133,7 @@ def side(configuration: Configuration, runs: Sequence[Measurement]) -> Side:
     medians = sorted(run.times.median_seconds for run in runs if run.times)
     seconds = medians[len(medians) // 2]
     memory = [m for run in runs if (m := run.peak_reserved_bytes if run.peak_reserved_bytes is not None else run.peak_allocated_bytes)]
-    losses = [loss for loss in runs[0].losses if loss is not None]
+    losses = [loss for loss in runs[0].losses if loss is not None and math.isfinite(loss)]
     return Side(
         configuration=configuration.to_dict(),
         step_seconds=seconds,
