@@ -20,6 +20,7 @@ from typing import Any
 from vramcast.errors import UsageError
 from vramcast.store import write_json
 from vramcast.switches import SDPA_KERNELS, Switches, apply_allocator, apply_switches
+from vramcast.text import printable
 from vramcast.workload import parse_reference
 
 VERSION = 1
@@ -84,7 +85,9 @@ class Configuration:
         torch = ["import torch"] if switches else []
         as_text = [f"# {', '.join(self.knobs_text)}: as text, like on the command line; write its value"] if self.knobs_text else []
         call = f"step = {reference.function}({knobs})"
-        return [*first, *torch, f"from {module} import {reference.function}", *switches, *as_text, call]
+        is_name = all(part.isidentifier() for part in str(module).split("."))
+        found = f"from {module} import {reference.function}" if is_name else f"# {reference.function} is that of {printable(workload)}"
+        return [*first, *torch, found, *switches, *as_text, call]
 
 
 def _switch_lines(switches: Switches) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -67,7 +68,7 @@ def tune(
     with contextlib.closing(folder), Prober(preload_for(question.workload)) as prober:
         prober.start()  # torch is imported for the runs while the workload is looked at
         started = time.monotonic()
-        offer, machine = _look(question, entries, knobs, text)
+        offer, machine = _look(question, entries, knobs, text, budget_seconds)
         left = None if budget_seconds is None else budget_seconds - (time.monotonic() - started)
         result = tune_with(
             RealLaboratory(question, prober, folder, left),
@@ -121,8 +122,9 @@ def _checked(
 
 
 def _request(question: Question, only: str | None, memory: str | int | None, knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same for runs to be taken over: the machine too."""
+    """What must be the same for runs to be taken over: the machine and the workload's file too."""
     here = nvml.gpu_states()
+    file = parse_reference(question.workload).path
     return {
         "version": 1,
         "workload": question.workload,
@@ -133,16 +135,19 @@ def _request(question: Question, only: str | None, memory: str | int | None, kno
         "memory": memory,
         "here": here[0].name if here else None,
         "torch": version("torch"),
+        "file": None if file is None or not file.is_file() else hashlib.sha256(file.read_bytes()).hexdigest(),
     }
 
 
 def _look(
-    question: Question, entries: Sequence[Entry], knobs: Mapping[str, Any], text: Mapping[str, str]
+    question: Question, entries: Sequence[Entry], knobs: Mapping[str, Any], text: Mapping[str, str], budget_seconds: float | None
 ) -> tuple[Offer, machines.Machine]:
     """What the workload lets one change, and what the machine has."""
     with ThreadPoolExecutor(1) as beside:
         machine = beside.submit(machines.look)
-        offer = inspect_workload(question.workload, entries, device=question.device, knobs=knobs, knobs_text=text)
+        offer = inspect_workload(
+            question.workload, entries, device=question.device, knobs=knobs, knobs_text=text, timeout_seconds=budget_seconds
+        )
         return offer, machine.result()
 
 

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from vramcast.report.page.sections import Axis, Layer, View
+from vramcast.report.page.terminal import _bars
 from vramcast.report.tables import Heading, fitted
 
 HEADINGS = [Heading("name"), Heading("memory", left=False), Heading("times as fast", left=False), Heading("why")]
@@ -57,3 +59,11 @@ def test_no_line_is_wider_than_the_terminal_and_no_cell_is_lost(width: int) -> N
 
 def test_a_table_without_rows_shows_its_headings() -> None:
     assert shown(80, []).split() == ["name", "memory", "times", "as", "fast", "why"]
+
+
+def test_bars_share_a_scale_with_zero_on_it() -> None:
+    view = View(
+        name="", x=Axis(label=""), y=Axis(label=""), pointer="point",
+        layers=[Layer(kind="bar", name="x", colour="s0", points=[["gain", 0, 6, 0], ["loss", 0, -2, 1], ["apart", 2, 4, 2], ["both", -1, 1, 3]])],
+    )  # fmt: skip
+    assert dict(_bars(view, 8)) == {"gain": "  ██████", "loss": "░░", "apart": "    ▒▒", "both": " ▒│"}

@@ -107,6 +107,7 @@ def test_the_lines_to_paste_are_python_and_name_everything() -> None:
     compile("\n".join(lines), "pasted", "exec")
     assert lines.index("import torch") < lines.index("from vramcast_zoo.names import gpt2_124m")
     assert Configuration(knobs={"a": 1}).python_lines(f"{__file__}:build") == ["from test_catalogue import build", "step = build(a=1)"]
+    assert Configuration(knobs={"a": 1}).python_lines("my-train.py:build") == ["# build is that of my-train.py:build", "step = build(a=1)"]
     text = "\n".join(lines)
     words_of_it = ("allow_tf32 = True", "enable_flash_sdp(True)", "enable_math_sdp(False)", "expandable_segments", "batch_size=32")
     for words in (*words_of_it, "# dtype: as text"):

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
+from invented import run
+
 from vramcast.configuration import Configuration
+from vramcast.fastest import _request
+from vramcast.records import Measurement
 from vramcast.simulate import build
 from vramcast.tuning.folder import TuneFolder
-from vramcast.tuning.laboratory import Question, RealLaboratory, Target
+from vramcast.tuning.laboratory import BudgetSpent, Question, RealLaboratory, Target
 
 
 class Simulated(RealLaboratory):
@@ -51,3 +55,29 @@ def test_one_configuration_has_an_answer_for_each_gpu(folder: TuneFolder) -> Non
     one = Configuration(knobs={"batch_size": 1})
     assert laboratory.predict([one, one], ["h200", "rtx-4090"]) == [f"{one.knobs} on h200", f"{one.knobs} on rtx-4090"]
     assert laboratory.predict([one, one]) == ["no GPU was named to predict for"] * 2
+
+
+class Ended:
+    """A prober all of whose runs end in the same way."""
+
+    def __init__(self, measurement: Measurement) -> None:
+        self.run = lambda *_: measurement
+
+
+@pytest.mark.parametrize("stalled", [True, False])
+def test_a_run_that_stalls_is_its_own_fault_and_one_that_needs_longer_is_not(folder: TuneFolder, stalled: bool) -> None:
+    question = Question(workload="w", device="cuda", gpu=None, memory_bytes=None)
+    found = run(outcome="timeout", error="It did not end.", killed_for="stall" if stalled else "timeout")
+    laboratory = RealLaboratory(question, Ended(found), folder, budget_seconds=60.0)  # type: ignore[arg-type]
+    with contextlib.nullcontext() if stalled else pytest.raises(BudgetSpent):
+        assert laboratory.measure(Configuration()).outcome == "timeout"
+
+
+def test_a_file_that_was_edited_is_another_workload(tmp_path: Path) -> None:
+    file = tmp_path / "w.py"
+    question = Question(workload=f"{file}:build", device="cpu", gpu=None, memory_bytes=None)
+    requests = []
+    for text in ("def build(): ...", "def build(): ...", "def build(): 1"):
+        file.write_text(text)
+        requests.append(_request(question, None, None, {}))
+    assert requests[0] == requests[1] != requests[2]

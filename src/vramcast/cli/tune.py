@@ -45,9 +45,10 @@ def _show(result: TuneResult, folder: Path, as_json: bool) -> None:
     from vramcast.report.page.sections import Report
     from vramcast.report.page.terminal import show_report
     from vramcast.report.page.tune import of_tune
+    from vramcast.report.tune_log import probe_command
 
     show_report(Report(title=result.workload, sections=of_tune(result)), Console())
-    print(f"Written to {folder}: log.md, final.json (vramcast probe {result.workload} --config {folder}/final.json)", file=sys.stderr)
+    print(f"Written to {folder}: log.md, final.json ({probe_command(result, f'{folder}/final.json')})", file=sys.stderr)
 
 
 @contextlib.contextmanager

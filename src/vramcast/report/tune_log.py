@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 
 from vramcast.text import markdown_cell
@@ -103,11 +104,17 @@ def _side(name: str, side: Side, seconds: float) -> list[str]:
     return [name, format_seconds(side.step_seconds), size, f"{side.per_second:,.0f} {side.unit}/s", taken, format_days(seconds)]
 
 
+def probe_command(result: TuneResult, file: str) -> str:
+    """As it can be pasted into a shell."""
+    device = "" if result.gpu else " --device cpu"
+    return f"vramcast probe {shlex.quote(result.workload)} --config {shlex.quote(file)}{device}"
+
+
 def _configuration(result: TuneResult) -> list[str]:
     lines = [
         "## Final configuration",
         "",
-        "`final.json` beside this log: `vramcast probe " + result.workload + " --config final.json` runs it,",
+        f"`final.json` beside this log: `{probe_command(result, 'final.json')}` runs it,",
     ]
     lines += ["`vramcast.load_configuration` loads it. Or paste:", "", "```python", *result.python_lines, "```", ""]
     return lines

@@ -116,7 +116,8 @@ class RealLaboratory:
             ),
             self._folder.log,
         )
-        if measurement.outcome == "timeout" and left < allowed:
+        is_stalled = "heartbeat_stall" in measurement.verdict.fail_reasons  # its own fault: more time would not have helped
+        if measurement.outcome == "timeout" and left < allowed and not is_stalled:
             raise BudgetSpent
         return measurement
 

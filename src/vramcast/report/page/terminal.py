@@ -100,18 +100,21 @@ def blocks(values: Sequence[float], width: int, ends: tuple[float, float] | None
 
 
 def _bars(view: View, room: int) -> list[tuple[str, str]]:
+    """On one scale with zero on it: what begins there is full, what lies between two other values is not; however small, that is seen."""
     points = sorted((point for layer in view.layers if layer.kind == "bar" for point in layer.points), key=lambda point: point[3])
-    most = max((abs(end) for _, _, end, _ in points), default=0) or 1
+    ends = [0.0, *(float(value) for _, begin, end, _ in points for value in (begin, end))]
+    low, high = min(ends), max(ends)
 
     def at(value: float) -> int:
-        return round(room * abs(value) / most)
+        return round(room * (value - low) / (high - low)) if high > low else 0
 
     def bar(begin: float, end: float) -> str:
-        """One that lies between two others begins where the one has ended; however small, it is seen."""
+        first, last = sorted((at(begin), at(end)))
         if begin == 0:
-            return ("█" if end >= 0 else "░") * at(end)
-        low, high = sorted((at(begin), at(end)))
-        return " " * low + "▒" * max(1, high - low)
+            return " " * first + ("█" if end >= 0 else "░") * (last - first)
+        drawn = " " * first + "▒" * max(1, last - first)
+        zero = at(0)
+        return f"{drawn[:zero]}│{drawn[zero + 1 :]}" if begin < 0 < end else drawn
 
     return [(str(label), bar(begin, end)) for label, begin, end, _ in points]
 
