@@ -54,7 +54,7 @@ class JsonRecord:
         source = next(f.default for f in fields(cls) if f.name == "source")
         if data.get("source", source) != source:
             raise UsageError(f"This record was {data['source']}, not {source}.", f"Give a record of kind {cls.__name__}.")
-        record: Record = _read_fields(cls, cls._decode(data), "This record")
+        record: Record = read_fields(cls, cls._decode(data), "This record")
         return record
 
     @classmethod
@@ -63,7 +63,7 @@ class JsonRecord:
         return data
 
 
-def _read_fields(kind: type[Any], data: dict[str, Any], where: str) -> Any:
+def read_fields(kind: type[Any], data: dict[str, Any], where: str) -> Any:
     """Every field there and of its type. Names that are not fields are left out: a later version may write more."""
     hints = get_type_hints(kind)
     needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
@@ -80,15 +80,20 @@ def _read(kind: Any, value: Any, where: str) -> Any:
         some = [k for k in get_args(kind) if k is not NoneType]  # at most one besides None
         return None if value is None and NoneType in get_args(kind) else _read(some[0], value, where)
     if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
-        return _read_fields(kind, value, where)
+        return read_fields(kind, value, where)
     if get_origin(kind) is list and isinstance(value, list):
         return [_read(get_args(kind)[0], item, where) for item in value]
     if get_origin(kind) is dict and isinstance(value, dict):
         return {key: _read(get_args(kind)[1], item, where) for key, item in value.items()}
     allowed = (int, float) if kind is float else (kind,)
-    if kind is Any or (type(value) in allowed and (kind is not float or where in MAY_BE_BROKEN or abs(value) <= LARGEST_NUMBER)):
+    if kind is Any or (type(value) in allowed and (_is_within(value) or (type(value) is float and where in MAY_BE_BROKEN))):
         return value
     raise UsageError(f"This record has {str(value)[:60]!r} in {where}.", "It was edited or made by another program: make it again.")
+
+
+def _is_within(value: Any) -> bool:
+    """Whether it is a number that can be computed with, or none at all: an integer of JSON may be larger than any float."""
+    return not isinstance(value, int | float) or abs(value) <= LARGEST_NUMBER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +212,11 @@ class BatchSizeCurve:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> BatchSizeCurve:
+        curve: BatchSizeCurve = read_fields(cls, data, "This curve over batch sizes")
+        return curve
 
 
 @dataclass(frozen=True, kw_only=True)

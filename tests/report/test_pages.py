@@ -264,7 +264,7 @@ def test_no_torch_is_imported_for_a_report() -> None:
         ('{"source": "predicted", "version": 99}', "version 99"),
         ('{"source": "predicted", "version": 1}', "lacks"),
         ('{"source": "dreamt", "version": 1}', "dreamt"),
-        ('{"source": "predicted", "points": [{}]}', "not whole"),
+        ('{"source": "predicted", "points": [{}]}', "lacks"),
         ('{"runs": [], "protocol_hash": "x", "folder": "runs/a"}', "summary of a bench"),
     ],
 )
@@ -293,6 +293,24 @@ def test_a_record_that_contradicts_itself_is_one_message(tmp_path: Path, name: s
     edit(data)
     with pytest.raises(UsageError, match="do not fit together"):
         make_report([put(tmp_path / "edited.json", data)])
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "says"),
+    [
+        ("curve.json", lambda d: d.update(capacity_bytes=float("nan")), "nan"),
+        ("curve.json", lambda d: d["points"][0].update(step_seconds=float("nan")), "nan"),
+        ("h200-measurement.json", lambda d: d.update(memory_cap_bytes=-(10**400)), "memory_cap_bytes"),
+        ("h200-measurement.json", lambda d: d.update(losses=[10**400]), "losses"),
+        ("bench/small/result.json", lambda d: d["trial"]["protocol"].update(last_steps=-(10**400)), "last_steps"),
+    ],
+)
+def test_a_number_that_nothing_can_be_computed_with_is_refused(tmp_path: Path, name: str, edit: Any, says: str) -> None:
+    data = record(name)
+    edit(data)
+    with pytest.raises(UsageError, match="edited.json") as refused:
+        make_report([put(tmp_path / "edited.json", data)])
+    assert says in refused.value.message and "make it again" in refused.value.advice
 
 
 def test_many_long_runs_still_make_a_small_page() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from vramcast.errors import UsageError
-from vramcast.records import Measurement
+from vramcast.records import LARGEST_NUMBER, Measurement, Prediction
 from vramcast.store import append_line, new_folder, read_lines, write_json
 
 FILES = ("request.json", "records.jsonl", "worker.log", "result.json", "log.md", "final.json")
@@ -32,13 +32,13 @@ class TuneFolder:
             _remove(path)
         self._begin(request, force=force)
         self._lock = self._locked()
-        self._runs: dict[str, deque[dict[str, Any]]] = defaultdict(deque)
+        self._runs: dict[str, deque[Measurement]] = defaultdict(deque)
         self._predictions: dict[str, Any] = {}
         for record in read_lines(self._records):
-            key, measurement, answer = (record.get(name) for name in ("key", "measurement", "answer"))
-            if record.get("kind") == "run" and isinstance(key, str) and isinstance(measurement, dict):
-                self._runs[key].append(measurement)
-            elif record.get("kind") == "prediction" and isinstance(key, str) and isinstance(answer, dict):
+            key, answer = record.get("key"), record.get("answer")
+            if record.get("kind") == "run" and isinstance(key, str) and (run := _run_of(record.get("measurement"))) is not None:
+                self._runs[key].append(run)
+            elif record.get("kind") == "prediction" and isinstance(key, str) and _is_answer(answer):
                 self._predictions[key] = answer
         self.num_resumed = sum(map(len, self._runs.values()))
 
@@ -84,7 +84,7 @@ class TuneFolder:
 
     def recorded_run(self, key: str) -> Measurement | None:
         """The next run of this configuration that an earlier call has made."""
-        return Measurement.from_dict(self._runs[key].popleft()) if self._runs[key] else None
+        return self._runs[key].popleft() if self._runs[key] else None
 
     def has_run(self, key: str) -> bool:
         return bool(self._runs[key])
@@ -99,6 +99,35 @@ class TuneFolder:
         lean = without_pictures(answer)
         self._predictions[key] = lean
         append_line(self._records, {"kind": "prediction", "key": key, "answer": lean})
+
+
+def _run_of(data: Any) -> Measurement | None:
+    """None for what another version wrote, or was edited: that run is made again."""
+    try:
+        measurement = Measurement.from_dict(data)
+    except UsageError:
+        return None
+    return measurement if is_sound(measurement) else None
+
+
+def is_sound(measurement: Measurement) -> bool:
+    """Whether a run can have been like this: what is computed with later on is there, and positive."""
+    times, sizes = measurement.times, [measurement.knobs.get(name, 1) for name in ("batch_size", "seq_len")]
+    if any(isinstance(size, int) and not 1 <= size <= LARGEST_NUMBER for size in sizes):
+        return False
+    if times is None:
+        return measurement.outcome != "ok"
+    return all(seconds > 0 for seconds in (times.median_seconds, times.p95_seconds, *times.seconds))
+
+
+def _is_answer(answer: Any) -> bool:
+    """Whether there is a prediction that this version reads, or why there is none."""
+    if not isinstance(answer, dict):
+        return False
+    try:
+        return "error" in answer or bool(Prediction.from_dict(answer.get("prediction")))
+    except UsageError:
+        return False
 
 
 def without_pictures(answer: dict[str, Any]) -> dict[str, Any]:

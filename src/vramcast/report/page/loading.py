@@ -15,7 +15,7 @@ from vramcast.benching.trial_folder import TrialFolder
 from vramcast.errors import UsageError
 from vramcast.fitting import MemoryFit
 from vramcast.planning.records import Plan
-from vramcast.records import BatchSizeCurve, BatchSizePoint, Measurement, Prediction
+from vramcast.records import BatchSizeCurve, Measurement, Prediction
 from vramcast.suites import campaign
 from vramcast.suites.results import AccuracyResult, row_from, summarise
 from vramcast.text import printable
@@ -116,19 +116,12 @@ def _record(data: Any) -> Any:
     raise UsageError(f"This is no record that can be shown (source {printable(repr(data.get('source')), 60)}).", GIVE)
 
 
-def _curve(data: dict[str, Any]) -> BatchSizeCurve:
-    try:
-        return BatchSizeCurve(**{**data, "points": [BatchSizePoint(**point) for point in data["points"]]})
-    except TypeError:
-        raise UsageError("This curve over batch sizes is not whole.", "It was cut short or edited: make it again.") from None
-
-
 def _from(source: str, *names: str) -> Callable[[dict[str, Any]], bool]:
     return lambda data: data.get("source") == source and all(name in data for name in names)
 
 
 _KINDS: Sequence[tuple[Callable[[dict[str, Any]], bool], Callable[[dict[str, Any]], Any]]] = (
-    (_from("predicted", "points"), _curve),
+    (_from("predicted", "points"), BatchSizeCurve.from_dict),
     (_from("predicted"), Prediction.from_dict),
     (_from("measured"), Measurement.from_dict),
     (_from("searched"), MaxBatch.from_dict),
