@@ -62,8 +62,7 @@ def test_a_table_without_rows_shows_its_headings() -> None:
 
 
 def test_bars_share_a_scale_with_zero_on_it() -> None:
-    view = View(
-        name="", x=Axis(label=""), y=Axis(label=""), pointer="point",
-        layers=[Layer(kind="bar", name="x", colour="s0", points=[["gain", 0, 6, 0], ["loss", 0, -2, 1], ["apart", 2, 4, 2], ["both", -1, 1, 3]])],
-    )  # fmt: skip
+    points = [["gain", 0, 6, 0], ["loss", 0, -2, 1], ["apart", 2, 4, 2], ["both", -1, 1, 3]]
+    layer = Layer(kind="bar", name="x", colour="s0", points=points)
+    view = View(name="", x=Axis(label=""), y=Axis(label=""), pointer="point", layers=[layer])
     assert dict(_bars(view, 8)) == {"gain": "  ██████", "loss": "░░", "apart": "    ▒▒", "both": " ▒│"}

@@ -102,12 +102,19 @@ def test_a_knob_that_only_text_can_carry_stays_in_the_configuration() -> None:
     assert (changed.knobs["dtype"], changed.knobs_text) == ("other", {})  # a change takes the place of the text
 
 
+def test_a_file_that_cannot_be_imported_by_its_name_is_a_comment(tmp_path: Path) -> None:
+    file = tmp_path / "my-train.py"
+    file.write_text("def build(): ...")
+    lines = Configuration(knobs={"a": 1}).python_lines(f"{file}:build")
+    assert lines == [f"# build is that of {file}:build", "step = build(a=1)"]
+    compile("\n".join(lines), "pasted", "exec")
+
+
 def test_the_lines_to_paste_are_python_and_name_everything() -> None:
     lines = FINAL.python_lines("gpt2-124m")
     compile("\n".join(lines), "pasted", "exec")
     assert lines.index("import torch") < lines.index("from vramcast_zoo.names import gpt2_124m")
     assert Configuration(knobs={"a": 1}).python_lines(f"{__file__}:build") == ["from test_catalogue import build", "step = build(a=1)"]
-    assert Configuration(knobs={"a": 1}).python_lines("my-train.py:build") == ["# build is that of my-train.py:build", "step = build(a=1)"]
     text = "\n".join(lines)
     words_of_it = ("allow_tf32 = True", "enable_flash_sdp(True)", "enable_math_sdp(False)", "expandable_segments", "batch_size=32")
     for words in (*words_of_it, "# dtype: as text"):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from invented import run
 
 from vramcast.configuration import Configuration
