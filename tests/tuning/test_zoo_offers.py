@@ -31,7 +31,7 @@ def naive() -> dict[str, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def offers() -> dict[str, Offer]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inspection, "_ask", inspection.answer)  # in this process
+        patch.setattr(inspection, "_ask", lambda request, _: inspection.answer(request))  # in this process
         return {name: inspect_workload(name, CATALOGUE, device="cuda", knobs=given, knobs_text={}) for name, given in naive().items()}
 
 
@@ -50,13 +50,13 @@ def test_the_naive_form_leaves_room_for_the_usual_ones(offers: dict[str, Offer],
 
 
 def test_an_entry_that_would_exchange_the_optimizer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspection, "_ask", inspection.answer)
+    monkeypatch.setattr(inspection, "_ask", lambda request, _: inspection.answer(request))
     offer = inspect_workload("gpt2-124m", CATALOGUE, device="cuda", knobs={"optimizer": "sgd"}, knobs_text={})
     assert "the baseline has optimizer=sgd" in offer.refusals["optimizer-fused"]
 
 
 def test_the_first_name_that_a_workload_takes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspection, "_ask", inspection.answer)
+    monkeypatch.setattr(inspection, "_ask", lambda request, _: inspection.answer(request))
     entries = (
         Entry(name="amp", what="", changes=(knobs(precision="amp-bf16"), knobs(precision="amp"), knobs(autocast="bf16"))),
         Entry(name="flash", what="", changes=(knobs(attention="flash"), switch(sdpa="flash"))),

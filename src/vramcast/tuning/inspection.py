@@ -1,6 +1,6 @@
 """Which changes a workload takes: its function is loaded in a process of its own, and every change is held against its knobs.
 
-Run as `python -m vramcast.tuning.inspection FD`: one JSON request on stdin, one JSON answer on the descriptor. Nothing is built.
+Run as `python -m vramcast.tuning.inspection FD PARENT`: one JSON request on stdin, one JSON answer on the descriptor. Nothing is built.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem, VramcastError, WorkloadError
-from vramcast.processes import child_environment
+from vramcast.processes import child_environment, end_with_the_parent
 from vramcast.tuning.entry import Change, Entry
 
 SECONDS = 300.0
@@ -32,10 +33,18 @@ class Offer:
 
 
 def inspect_workload(
-    workload: str, entries: Sequence[Entry], *, device: str, knobs: Mapping[str, Any], knobs_text: Mapping[str, str]
+    workload: str,
+    entries: Sequence[Entry],
+    *,
+    device: str,
+    knobs: Mapping[str, Any],
+    knobs_text: Mapping[str, str],
+    timeout_seconds: float | None = None,
 ) -> Offer:
+    """`timeout_seconds` is what the caller has; more than SECONDS is never taken."""
     questions = {entry.name: [dict(change.knobs) for change in entry.changes] for entry in entries if entry.changes}
-    answer = _ask({"workload": workload, "device": device, "knobs": dict(knobs), "knobs_text": dict(knobs_text), "questions": questions})
+    request = {"workload": workload, "device": device, "knobs": dict(knobs), "knobs_text": dict(knobs_text), "questions": questions}
+    answer = _ask(request, SECONDS if timeout_seconds is None else min(SECONDS, timeout_seconds))
     baseline: dict[str, Any] = answer["baseline"]
     changes: dict[str, Change] = {}
     refusals: dict[str, str] = {}
@@ -65,25 +74,27 @@ def _offer(entry: Entry, answer: Mapping[str, Any], baseline: Mapping[str, Any])
     return entry.changes[int(answer["taken"])]
 
 
-def _ask(request: dict[str, Any]) -> dict[str, Any]:
-    reader, writer = os.pipe()
-    with tempfile.TemporaryFile("w+") as log, os.fdopen(reader) as answer:
+def _ask(request: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
+    with tempfile.TemporaryFile("w+", errors="replace") as log, tempfile.TemporaryFile("w+") as out:
+        # the answer is a file, not a pipe: the end of a pipe comes only when nobody holds it, and what the workload forks does
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "vramcast.tuning.inspection", str(out.fileno()), str(os.getpid())],
+            stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[out.fileno()], env=child_environment(), text=True,
+            start_new_session=True,
+        )  # fmt: skip
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "vramcast.tuning.inspection", str(writer)],
-                stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[writer], env=child_environment(), text=True,
-            )  # fmt: skip
-        finally:
-            os.close(writer)
-        try:
-            process.communicate(json.dumps(request), timeout=SECONDS)
-        except BaseException as problem:  # an interruption too: nothing is left running
-            process.kill()
+            process.communicate(json.dumps(request), timeout=timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise WorkloadError(
+                f"{request['workload']} could not be imported within {timeout_seconds:.3g} s.",
+                "Does its file wait?" if timeout_seconds >= SECONDS else "Give more time with --budget, for example 20min.",
+            ) from None
+        finally:  # an interruption too: neither it nor what the workload started is left running
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            if isinstance(problem, subprocess.TimeoutExpired):
-                raise WorkloadError(f"{request['workload']} could not be imported within {SECONDS:g} s.", "Does its file wait?") from None
-            raise
-        text = answer.read()
+        out.seek(0)
+        text = out.read()
         log.seek(0)
         tail = "\n".join(log.read().strip().splitlines()[-8:])
     if not text:
@@ -148,12 +159,14 @@ def _plain(value: Any) -> Any:
 
 
 def main() -> None:
+    end_with_the_parent(int(sys.argv[2]))  # the time limit lives there
     with os.fdopen(int(sys.argv[1]), "w") as out:
         try:
             found: dict[str, Any] = answer(json.load(sys.stdin))
         except VramcastError as error:
             found = {"error": {"message": error.message, "advice": error.advice, "exit_code": error.exit_code}}
         out.write(json.dumps(found))
+    os._exit(0)  # threads and processes that the workload's file started are not waited for
 
 
 if __name__ == "__main__":

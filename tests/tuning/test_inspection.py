@@ -1,0 +1,85 @@
+"""The process in which a workload is looked at: whatever its file does at import, the answer comes and nothing is left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vramcast.errors import WorkloadError
+from vramcast.tuning.inspection import Offer, inspect_workload
+
+BUILD = "\ndef build(*, width: int = 3): ...\n"
+STARTS_ANOTHER = "import subprocess\nopen('pid', 'w').write(str(subprocess.Popen(['sleep', '100']).pid))\n"
+FORKS = "import os, time\nif os.fork() == 0:\n    time.sleep(100)\n    os._exit(0)\n"
+WAITS = "import os, time\nopen('new', 'w').write(str(os.getpid()))\nos.rename('new', 'pid')\ntime.sleep(100)\n"
+PRINTS_BYTES = "import os\nos.write(1, b'\\xff\\n')\n"
+
+
+def inspect(folder: Path, code: str, timeout_seconds: float | None = None) -> Offer:
+    file = folder / "work.py"
+    file.write_text(code + BUILD)
+    return inspect_workload(f"{file}:build", [], device="cuda", knobs={}, knobs_text={}, timeout_seconds=timeout_seconds)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def comes_true(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_what_a_workload_starts_prints_and_forks_at_import_neither_outlives_nor_delays_nor_spoils_the_answer(tmp_path: Path) -> None:
+    started = time.monotonic()
+    offer = inspect(tmp_path, STARTS_ANOTHER + FORKS + PRINTS_BYTES, 60.0)
+    assert offer.baseline == {"width": 3}
+    assert time.monotonic() - started < 50
+    assert comes_true(lambda: not is_running(int((tmp_path / "pid").read_text())), 5.0)
+
+
+def test_a_file_that_prints_bytes_and_gives_up_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match=r"could not be imported.\n\ufffd"):
+        inspect(tmp_path, PRINTS_BYTES + "os._exit(3)\n")
+
+
+def test_a_file_that_waits_is_given_what_there_is_of_the_budget_and_ended(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match=r"within 3 s.") as caught:
+        inspect(tmp_path, WAITS, 3.0)
+    assert "--budget" in caught.value.advice
+    assert not is_running(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_process_ends_when_whoever_asked_is_killed(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "work.py").write_text(WAITS + BUILD)
+    code = (
+        "from vramcast.tuning.inspection import inspect_workload\n"
+        "inspect_workload('work.py:build', [], device='cuda', knobs={}, knobs_text={})\n"
+    )
+    asking = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    try:
+        assert comes_true((tmp_path / "pid").exists, 30.0), "the test would pass for nothing"
+        inspecting = int((tmp_path / "pid").read_text())
+        assert is_running(inspecting)
+    finally:
+        asking.send_signal(number)
+        asking.wait()
+    assert comes_true(lambda: not is_running(inspecting), 5.0)
