@@ -96,15 +96,17 @@ def look() -> Machine:
 
 def ask_torch() -> dict[str, Any]:
     """What torch says of itself, or {"error"}."""
+    command = [sys.executable, "-P", "-c", ASK_TORCH]
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", ASK_TORCH], capture_output=True, text=True, timeout=ASK_SECONDS, env=child_environment()
-        )
-        answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        return answer
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=ASK_SECONDS, env=child_environment())
     except subprocess.TimeoutExpired:
         return {"error": f"importing torch did not end within {ASK_SECONDS:g} s"}
-    except (OSError, ValueError, IndexError):
+    except OSError as problem:
+        return {"error": f"Python cannot be started to import torch: {problem}"}
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        return answer
+    except (ValueError, IndexError):
         words = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         return {"error": words}
 

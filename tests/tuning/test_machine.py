@@ -83,6 +83,15 @@ def test_a_torch_that_cannot_be_imported_is_a_fact_not_an_error(monkeypatch: pyt
     assert "libcudart.so.13" in answer["error"]
 
 
+def test_bytes_that_are_no_text_and_a_python_that_is_not_there_are_facts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "ASK_TORCH", "import os; os.write(1, b'\\xff'); os.write(2, b'\\xff'); print('\\n{\"torch\": \"2\"}')")
+    assert machines.ask_torch() == {"torch": "2"}
+    monkeypatch.setattr(machines, "ASK_TORCH", "import os; os.write(1, b'\\xff'); os.write(2, b'\\xff')")
+    assert machines.ask_torch() == {"error": "\ufffd"}
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert "/nowhere/python" in machines.ask_torch()["error"]
+
+
 def test_the_command_looks_at_this_machine_and_imports_no_torch_itself() -> None:
     """In a process of its own: other tests have imported torch into this one."""
     code = "import sys; from vramcast.cli import env; code = env.run(as_json=True); assert 'torch' not in sys.modules; sys.exit(code)"
