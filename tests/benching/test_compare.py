@@ -207,3 +207,22 @@ def test_what_cannot_be_an_opinion_is_refused(run: MakeRun) -> None:
     ):
         with pytest.raises(UsageError, match=reason):
             compare_runs(runs)
+
+
+def test_runs_whose_parts_do_not_fit_together_are_one_message(run: MakeRun) -> None:
+    a, b = run("a", noisy(1.5, 1)), run("b", noisy(1.6, 2))
+    compare_runs([a, b])
+    still = [replace(one, step_seconds=[0.0]) for one in (a, b)]
+    none_last = [replace(one, trial=replace(one.trial, protocol=replace(one.trial.protocol, last_steps=-1000))) for one in (a, b)]
+    for runs in (still, none_last):
+        with pytest.raises(UsageError, match="do not fit together"):
+            compare_runs(runs)
+
+
+@pytest.mark.parametrize("interval", [[1e30, 0.05], [0.0], [0.0, 0.1, 0.2]])
+def test_a_comparison_with_an_interval_that_is_none_is_refused(run: MakeRun, interval: list[float]) -> None:
+    data = compare_runs([run("a", noisy(1.5, 1)), run("b", noisy(1.6, 2))]).to_dict()
+    assert Comparison.from_dict(data).to_dict() == data
+    data["differences"][0]["interval"] = interval
+    with pytest.raises(UsageError, match="as an interval"):
+        Comparison.from_dict(data)

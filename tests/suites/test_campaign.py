@@ -229,6 +229,25 @@ def test_a_record_with_a_value_of_another_kind_is_named(tmp_path: Path, name: st
         campaign.read_records(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "edit"),
+    [
+        ("measurement", {"times": [None]}),
+        ("measurement", {"times": {"median_seconds": "long"}}),
+        ("measurement", {"peak_reserved_bytes": 10**400}),
+        ("prediction", {"step": "launch"}),
+        ("prediction", {"limits": 5}),
+        ("prediction", {"seconds": float("nan")}),
+        ("peers", {"memtracker": [1]}),
+    ],
+)
+def test_records_that_make_no_row_are_named(tmp_path: Path, kind: str, edit: dict[str, Any]) -> None:
+    campaign.append_line(tmp_path / campaign.RECORDS_NAME, {"row": "one", "kind": kind, "record": {"outcome": "ok", **edit}})
+    with pytest.raises(UsageError, match=r"rows\.jsonl: the records of 'one' do not fit together") as raised:
+        campaign.read_records(tmp_path)
+    assert "measure it again" in raised.value.advice
+
+
 def test_a_row_that_was_never_measured_is_not_passed_over() -> None:
     """As in a file of records that was cut off."""
     (row,) = campaign.compared(ROWS[:1], {"one": {"prediction": {"peak_reserved_bytes": 5}}})

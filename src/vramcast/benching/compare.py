@@ -48,6 +48,11 @@ class Difference:
     distinguishable: bool
     how: str
 
+    def __post_init__(self) -> None:
+        if len(self.interval) != 2 or self.interval[0] > self.interval[1]:
+            what = f"This record has {self.interval!r} as an interval."
+            raise UsageError(what, "It was edited or made by another program: make it again.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(JsonRecord):
@@ -77,6 +82,9 @@ def compare_runs(runs: Sequence[TrainedRun]) -> Comparison:
         raise UsageError(
             "The losses of these runs are too large to be compared.", "The records were edited: train the models again."
         ) from None
+    except (ArithmeticError, LookupError, ValueError) as problem:  # every field is of its type, and still they need not fit together
+        what = f"These runs cannot be compared: their parts do not fit together ({type(problem).__name__}: {problem})."
+        raise UsageError(what, "The records were edited or made by another program: train the models again.") from None
 
 
 def _compared(runs: Sequence[TrainedRun]) -> Comparison:

@@ -11,13 +11,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError, VramcastError
 from vramcast.processes import child_environment
-from vramcast.records import Measurement, Prediction
+from vramcast.records import Measurement, Prediction, read_fields
 from vramcast.store import append_line, read_lines
 from vramcast.suites.catalogue import Row
 from vramcast.suites.results import METHODS, AccuracyRow, row_from
@@ -31,6 +31,7 @@ PREDICTION_FIELDS = (
     *("step_seconds", "step", "limits", "allocator_settings", "torch_version", "seconds", "source", "version"),
 )
 NUMBER_FIELDS = ("peak_allocated_bytes", "peak_reserved_bytes", "process_bytes", "num_alloc_retries")
+MEASURE_AGAIN = "It was edited or made by another program: measure it again."
 TEXT_FIELDS = ("gpu", "torch_version", "outcome", "error")
 Records = dict[str, dict[str, dict[str, Any]]]  # row -> kind -> record
 
@@ -106,6 +107,8 @@ def read_records(path: Path) -> Records:
             records.setdefault(line["row"], {})[line["kind"]] = line["record"]
     if not records:
         raise UsageError(f"{file} holds no records of an accuracy run.", "Give a folder that vramcast accuracy wrote.")
+    for row, kinds in records.items():
+        _check_row(file, row, kinds)
     return records
 
 
@@ -115,7 +118,16 @@ def _check_record(file: Path, row: str, record: dict[str, Any]) -> None:
     wrong += [name for name in TEXT_FIELDS if not isinstance(record.get(name), str | None)]
     if wrong:
         what = f"{file} has {printable(repr(record[wrong[0]]), 80)} as {wrong[0]} of {printable(row)!r}."
-        raise UsageError(what, "It was edited or made by another program: measure it again.")
+        raise UsageError(what, MEASURE_AGAIN)
+
+
+def _check_row(file: Path, row: str, kinds: dict[str, dict[str, Any]]) -> None:
+    """Whatever else a row takes from its records is of its type as well."""
+    try:
+        read_fields(AccuracyRow, asdict(row_from(row, kinds)), "This row")
+    except (AttributeError, TypeError, UsageError) as problem:
+        what = f"{file}: the records of {printable(row)!r} do not fit together ({printable(str(problem).splitlines()[0], 120)})."
+        raise UsageError(what, MEASURE_AGAIN) from None
 
 
 def compared(rows: Sequence[Row], records: Records) -> list[AccuracyRow]:
