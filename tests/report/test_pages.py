@@ -284,6 +284,7 @@ def test_what_is_no_record_is_refused_with_its_name(tmp_path: Path, content: str
         ("prediction.json", lambda d: d["step"].update(bound_by="magic")),
         ("max-batch.json", lambda d: d.update(capacity_bytes=0)),
         ("compare.json", lambda d: d.update(models=[])),
+        ("plan.json", lambda d: d["gpus"][0]["stages"][0].update(seq_len=0)),
         ("fit.json", lambda d: d[0]["terms"].update(constant="__import__('os').system('true')")),
         ("fit.json", lambda d: d[0].update(rows=[])),
     ],
@@ -319,6 +320,22 @@ def test_many_long_runs_still_make_a_small_page() -> None:
     run = TrainedRun.from_dict({**record("bench/small/result.json"), **steps})
     runs = [replace(run, trial=replace(run.trial, seed=seed)) for seed in range(100)]
     assert len(as_html(Report(title="", sections=of_runs(runs)))) < MOST_BYTES
+
+
+def test_a_long_measurement_is_drawn_by_its_ends_and_its_lowest_and_highest_steps(tmp_path: Path) -> None:
+    num_steps = 100_000
+    long = record("h200-measurement.json")
+    seconds = [0.1 + 0.001 * (step % 7) for step in range(num_steps)]
+    seconds[54_321], seconds[65_432] = 9.0, 0.001
+    long["times"]["seconds"], long["losses"], long["warmup_seconds"] = seconds, seconds, seconds
+    report = make_report([put(tmp_path / "long.json", long)])
+    for points in (layers(charts(report)["Loss"])["loss"].points, layers(charts(report)["Time of every step"], 1)["warm-up"].points):
+        assert len(points) <= MOST_POINTS
+        assert points == sorted(points)
+        assert [1, seconds[0]] in points and [num_steps, seconds[-1]] in points
+        assert [54_322, 9.0] in points and [65_433, 0.001] in points
+    assert "lowest and the highest of every" in charts(report)["Loss"].caption
+    assert len(as_html(report)) < MOST_BYTES
 
 
 def test_a_folder_without_a_record_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from vramcast.records import LargeTensor, Measurement, StepMemory
 from vramcast.report import verdicts
+from vramcast.report.page.bench import MOST_POINTS
 from vramcast.report.page.sections import (
     MEASURED,
     Axis,
@@ -91,22 +92,44 @@ def _step_charts(m: Measurement) -> list[Chart]:
     if m.times is not None and m.times.seconds:
         first = len(m.warmup_seconds)
         layers = [
-            Layer(kind="line", name="measured", points=[[first + i + 1, s] for i, s in enumerate(m.times.seconds)], colour="measured"),
+            Layer(kind="line", name="measured", points=_thinned([[first + i + 1, s] for i, s in enumerate(m.times.seconds)]), colour="measured"),
             Layer(kind="across", name="median", points=[[m.times.median_seconds]], colour="capacity", dashed=True),
         ]
         views = [View(name="measured steps", x=Axis(label="step", unit="number"), y=Axis(label="time of a step", unit="seconds"), layers=layers)]
         if m.warmup_seconds:
-            warmup = Layer(kind="line", name="warm-up", points=[[i + 1, s] for i, s in enumerate(m.warmup_seconds)], colour="cached_unused")
+            points = _thinned([[i + 1, s] for i, s in enumerate(m.warmup_seconds)])
+            warmup = Layer(kind="line", name="warm-up", points=points, colour="cached_unused")
             views.append(View(name="with the warm-up", x=views[0].x, y=views[0].y, layers=[warmup, *layers]))
-        charts.append(Chart(title="Time of every step", caption=f"Measured: {_samples(m)}.", views=views))
+        thinned = _thinned_note(max(len(m.times.seconds), first))
+        charts.append(Chart(title="Time of every step", caption=f"Measured: {_samples(m)}.{thinned}", views=views))
     losses = [[i + 1, loss] for i, loss in enumerate(m.losses) if loss is not None and abs(loss) < float("inf")]
     if losses:
-        layer = Layer(kind="line", name="loss", points=losses, colour="measured")
+        layer = Layer(kind="line", name="loss", points=_thinned(losses), colour="measured")
         view = View(name="", x=Axis(label="step", unit="number"), y=Axis(label="loss", unit="number"), layers=[layer])
         lost = len(m.losses) - len(losses)
         missing = f" {count(lost, 'step')} had no finite loss." if lost else ""
-        charts.append(Chart(title="Loss", caption=f"Measured, warm-up included.{missing}", views=[view]))
+        charts.append(Chart(title="Loss", caption=f"Measured, warm-up included.{missing}{_thinned_note(len(losses))}", views=[view]))
     return charts
+
+
+def _thinned(points: Sequence[list[float]]) -> list[list[float]]:
+    """Of every stretch the lowest and the highest, and both ends: a slow step is what one looks for, and a mean would hide it."""
+    if len(points) <= MOST_POINTS:
+        return list(points)
+    length = _stretch(len(points))
+    kept = {0, len(points) - 1}
+    for begin in range(0, len(points), length):
+        stretch = range(begin, min(begin + length, len(points)))
+        kept |= {find(stretch, key=lambda index: points[index][1]) for find in (min, max)}
+    return [points[index] for index in sorted(kept)]
+
+
+def _stretch(num_points: int) -> int:
+    return -(-2 * num_points // (MOST_POINTS - 2))
+
+
+def _thinned_note(num_points: int) -> str:
+    return f" Drawn are the lowest and the highest of every {_stretch(num_points):,} steps." if num_points > MOST_POINTS else ""
 
 
 def of_trace(trace: MemoryTrace) -> list[Section]:

@@ -27,6 +27,8 @@ from vramcast.units import format_count
 
 
 def of_plan(plan: Plan) -> list[Section]:
+    if any(stage.seq_len < 1 for gpu in plan.gpus for stage in gpu.stages):
+        raise ValueError("a stage has a sequence length below 1")  # which has no place on a logarithmic axis either
     calculator = _calculator(plan)
     overview = Section(
         title=f"Plan: {plan.workload}",
