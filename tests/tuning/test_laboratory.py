@@ -11,6 +11,7 @@ import pytest
 from invented import run
 
 from vramcast.configuration import Configuration
+from vramcast.errors import UsageError
 from vramcast.fastest import _request
 from vramcast.records import Measurement
 from vramcast.simulate import build
@@ -80,3 +81,18 @@ def test_a_file_that_was_edited_is_another_workload(tmp_path: Path) -> None:
         file.write_text(text)
         requests.append(_request(question, None, None, {}))
     assert requests[0] == requests[1] != requests[2]
+
+
+def test_a_folder_that_another_tune_fills_is_not_emptied_by_force(folder: TuneFolder) -> None:
+    folder.add_prediction("key", {"error": "x"})
+    with pytest.raises(UsageError, match="Another process tunes"):
+        TuneFolder(folder.path, {}, force=True)
+    assert (folder.path / "records.jsonl").exists()
+
+
+def test_a_tune_that_was_killed_before_its_first_run_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / "request.json").write_text('{"only": "a"}')
+    with contextlib.closing(TuneFolder(tmp_path, {"only": "b"}, force=False)) as folder:
+        folder.add_prediction("key", {"error": "x"})
+    with pytest.raises(UsageError, match="holds another tune: not the same only"):
+        TuneFolder(tmp_path, {"only": "c"}, force=False)

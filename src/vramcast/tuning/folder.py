@@ -28,6 +28,8 @@ class TuneFolder:
     def __init__(self, path: Path, request: dict[str, Any], *, force: bool) -> None:
         self.path = path
         self._records = path / "records.jsonl"
+        if force and (path / "request.json").exists():
+            self._locked().close()  # not what another process is filling
         if force:
             _remove(path)
         self._begin(request, force=force)
@@ -66,7 +68,10 @@ class TuneFolder:
         except (OSError, ValueError, RecursionError) as problem:
             raise UsageError(f"{file} cannot be read: {problem}.", "Choose another folder with --out, or --force to begin again.") from None
         different = [name for name in request if not isinstance(there, dict) or there.get(name) != request[name]]
-        if different:
+        if different and not self._records.exists():  # it was killed before its first run: nothing is lost
+            self._locked().close()
+            write_json(file, request)
+        elif different:
             raise UsageError(
                 f"{self.path} holds another tune: not the same {', '.join(different)}.",
                 "Choose another folder with --out, or --force to begin again in this one.",
