@@ -22,6 +22,7 @@ from vramcast.simulate import build
 pytestmark = pytest.mark.usefixtures("warm_simulations")
 VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
 MARK = "VRAMCAST_TEST_MARK"
+RECORDS = Path(__file__).parent / "report" / "records"
 CONTRACT = (
     *("peak_allocated_bytes", "peak_reserved_bytes", "process_bytes", "capacity_bytes", "fits", "num_alloc_retries", "num_parameters"),
     *("breakdown_bytes", "step_seconds", "tokens_per_second", "limits", "torch_version", "seconds"),
@@ -228,6 +229,52 @@ def test_a_full_disk_is_one_line_and_a_reader_who_has_seen_enough_is_no_failure(
     assert (done.returncode, done.stderr) == (1, "vramcast: The output cannot be written: No space left on device.\n")
     piped = subprocess.run(["bash", "-c", '"$0" zoo | head -1; exit ${PIPESTATUS[0]}', VRAMCAST], capture_output=True, text=True)
     assert (piped.returncode, piped.stderr) == (0, "") and piped.stdout.startswith("name")
+
+
+def test_output_to_a_closed_stdout_is_lost_and_said_but_one_that_goes_into_a_file_is_not(tmp_path: Path) -> None:
+    def closed(arguments: str) -> tuple[int, str]:
+        done = subprocess.run(["bash", "-c", f'"$0" {arguments} >&-', VRAMCAST], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        return done.returncode, done.stderr
+
+    assert closed("gpus") == (1, "vramcast: The output cannot be written: Bad file descriptor.\n")
+    assert closed("gpus 2>&-") == (1, "")
+    assert closed(f"report {RECORDS / 'tune.json'} -o page.html") == (0, "Wrote page.html.\n")
+
+
+def test_a_closed_stderr_keeps_nothing_from_stdout() -> None:
+    code = "from vramcast.cli import env, main; from vramcast.machine import Machine; env.look = Machine; main.main()"
+    done = subprocess.run(["bash", "-c", '"$0" -c "$1" env 2>&-', sys.executable, code], stdout=subprocess.PIPE, text=True)
+    assert "GPU: none" in done.stdout and done.returncode == 3  # of a machine that has nothing
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}],
+    ids=["latin-1", "C"],
+)
+def test_an_encoding_without_some_characters_shows_others_for_them(environment: dict[str, str]) -> None:
+    command = [VRAMCAST, "compare", str(RECORDS / "bench")]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True)
+    assert done.returncode == 0 and b"\n? " in done.stdout and done.stderr == b""  # for ✓
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report", "LONG"],
+        ["report", str(RECORDS / "tune.json"), "-o", "LONG"],
+        ["report", str(RECORDS / "tune.json"), "-o", "-", "--figures", "LONG"],
+        ["compare", "LONG"],
+        ["tune", "e1-50m", "--device", "cpu", "--out", "LONG"],
+    ],
+    ids=["report", "out", "figures", "compare", "tune"],
+)
+def test_a_name_too_long_for_a_file_is_one_line(tmp_path: Path, arguments: list[str]) -> None:
+    long = 300 * "a"
+    done = in_process.vramcast(*(long if word == "LONG" else word for word in arguments), folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"vramcast: File name too long: {long}") and done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_error_that_quotes_a_file_sends_no_control_characters_to_the_terminal(tmp_path: Path) -> None:

@@ -24,12 +24,9 @@ def run(as_json: bool) -> int:
 
 
 def _show(found: list[Check]) -> None:
-    import sys
-
     from rich.console import Console
     from rich.text import Text
 
-    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # where the terminal's encoding has no ✓
     console = Console()
     for check in found:
         mark, style = MARKS[check.status]

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from vramcast.cli.lessons import LESSONS, START
-from vramcast.cli.progress import plain_errors
-from vramcast.errors import VramcastError
+from vramcast.cli.progress import plain_errors, prepare_output
+from vramcast.errors import UsageError, VramcastError
+from vramcast.text import printable
 
 app = typer.Typer(
     name="vramcast",
@@ -24,6 +25,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 INTERRUPTED = 130
+CANNOT_BE_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)  # the last: stdout is closed
+WRONG_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EROFS)
 
 
 def command(name: str, *, asks: bool = True) -> Callable[[Any], Any]:
@@ -355,6 +358,7 @@ def zoo(
 
 
 def main() -> None:
+    prepare_output()
     try:
         try:
             app()
@@ -369,7 +373,10 @@ def main() -> None:
     except BrokenPipeError:
         _leave(0)  # whoever read the output has seen enough
     except OSError as problem:
-        if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        if problem.errno in WRONG_NAMES and problem.filename is not None:
+            print(f"vramcast: {problem.strerror}: {printable(os.fsdecode(problem.filename))}", file=sys.stderr)
+            sys.exit(UsageError.exit_code)
+        if problem.errno not in CANNOT_BE_WRITTEN:
             raise
         print(f"vramcast: The output cannot be written: {problem.strerror}.", file=sys.stderr)
         _leave(1)

@@ -79,7 +79,6 @@ def _show(measurement: Measurement, folder: Path | None, as_json: bool) -> None:
         extra: dict[str, Any] = {} if folder is None else {"folder": str(folder)}
         print(json.dumps({**measurement.to_dict(), **extra}))
         return
-    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # where the terminal's encoding has no ✓
     from rich.console import Console
 
     from vramcast.report.measured import show_measurement

@@ -1,8 +1,10 @@
-"""What goes to stderr: errors as one message, and a sign of life for anything longer than two seconds."""
+"""What goes to stderr: errors as one message, and a sign of life for anything longer than two seconds; and streams that can be written."""
 
 from __future__ import annotations
 
 import contextlib
+import io
+import os
 import sys
 import threading
 import time
@@ -13,6 +15,17 @@ from vramcast.errors import VramcastError
 from vramcast.text import printable
 
 PATIENCE_SECONDS = 2.0
+
+
+def prepare_output() -> None:
+    """Python has no stdout or stderr (None) where the descriptor is closed, and raises where an encoding has no ✓."""
+    if sys.stdout is None:  # what is written to it fails, and is told as on a full disk; a command that writes nothing there does not
+        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # else somebody reads along, as tests do
+            stream.reconfigure(errors="replace")
 
 
 def plain_errors(error: VramcastError) -> None:

@@ -38,7 +38,6 @@ def run(runs: list[str], form: str | None, out: str | None, show: bool, figures:
 
         from vramcast.report.page.terminal import show_report
 
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # where the terminal's encoding has no ✓
         show_report(report, Console())
         return 0
     text = as_html(report) if form == "html" else as_markdown(report) if form == "md" else _as_text(report)

@@ -39,7 +39,6 @@ def _show(result: TuneResult, folder: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps({**result.to_dict(), "folder": str(folder)}))
         return
-    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # where the terminal's encoding has no ✓
     from rich.console import Console
 
     from vramcast.report.page.sections import Report
