@@ -63,7 +63,7 @@ def plan_on(device: torch.device, batch: int, width: int) -> Plan:
 def available(device: torch.device) -> bool:
     """Whether this process can run Triton kernels on this device."""
     try:
-        import triton  # type: ignore[import-not-found] # noqa: F401
+        import triton  # noqa: F401
     except ImportError:
         return False
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= OLDEST_CAPABILITY
@@ -85,7 +85,7 @@ def on_its_gpu(launch: Callable[Arguments, None]) -> Callable[Arguments, None]:
 @on_its_gpu
 def elman(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, counters: Tensor, plan: Plan, *, backward: bool) -> None:
     """Writes `out`: forward the states (`states` is not read), backward the gradient of the drive (`drive` is that of the states)."""
-    from triton.runtime.errors import OutOfResources  # type: ignore[import-not-found]
+    from triton.runtime.errors import OutOfResources
 
     try:
         _launch(out, drive, states, weight, counters, plan, backward)
