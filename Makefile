@@ -38,13 +38,12 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open build/site/index.html; its search needs a server: $(BIN)/python -m http.server --directory build/site"
 
-# torch first and pinned: asked for by another package, pip would take the newest build with gigabytes of CUDA. Not compiled ahead: most is
-# never imported.
+# torch first and pinned: asked for by another package, pip would take the newest build with gigabytes of CUDA.
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-compile torch==$(TORCH) numpy
-	$(BIN)/python -m pip install --quiet --no-compile --editable '.[hf,accuracy,dev,docs]'
+	$(BIN)/python -m pip install --quiet torch==$(TORCH) numpy
+	$(BIN)/python -m pip install --quiet --editable '.[hf,accuracy,dev,docs]'
 	$(BIN)/python -c 'from vramcast.simulate.build import build; print("simulated GPU:", build().name)'
 	touch $@
 
