@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -124,7 +123,6 @@ def _checked(
 def _request(question: Question, only: str | None, memory: str | int | None, knobs: Mapping[str, Any]) -> dict[str, Any]:
     """What must be the same for runs to be taken over: the machine and the workload's file too."""
     here = nvml.gpu_states()
-    file = parse_reference(question.workload).path
     return {
         "version": 1,
         "workload": question.workload,
@@ -135,7 +133,7 @@ def _request(question: Question, only: str | None, memory: str | int | None, kno
         "memory": memory,
         "here": here[0].name if here else None,
         "torch": version("torch"),
-        "file": None if file is None or not file.is_file() else hashlib.sha256(file.read_bytes()).hexdigest(),
+        "file": parse_reference(question.workload).file_hash(),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from invented import run
 
-from vramcast.tuning.causes import CAUSES, likely_cause, missing_bytes
+from vramcast.tuning.causes import CAUSES, likely_cause, missing_bytes_of
 from vramcast.tuning.entry import ROUNDED, Entry
 from vramcast.tuning.judging import Limits, compare, loss_difference, verdict, work_of_step
 from vramcast.tuning.laboratory import steps_for
@@ -177,7 +177,7 @@ IN_USE = (
     ],
 )
 def test_what_is_missing_is_read_from_the_error(error: str | None, expected: int | None) -> None:
-    assert missing_bytes(error) == expected
+    assert missing_bytes_of(error) == expected
 
 
 # ------------------------------------------------------------------------------------------------------------------ how many steps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -147,11 +146,10 @@ def _seeds(seeds: Sequence[int] | None, protocol: Protocol) -> list[int]:
 
 def _trial(model: Model, protocol: Protocol, seed: int, data: DataIdentity, device: str) -> Trial:
     name, knobs = model
-    file = parse_reference(name).path
     return Trial(
         model=name,
         knobs=knobs,
-        model_hash=None if file is None else hashlib.sha256(file.read_bytes()).hexdigest(),
+        model_hash=parse_reference(name).file_hash(),
         protocol=protocol,
         protocol_hash=protocol.hash,
         seed=seed,

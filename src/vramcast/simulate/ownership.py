@@ -19,7 +19,7 @@ class Ownership:
         self._block_id = block_id
         self._modules: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._optimizers: dict[int, Any] = {}
-        self._most_parameters = 0
+        self._parameters_before = 0  # when stock was last taken
         self.category_of: dict[int, str] = {}
         self.name_of: dict[int, str] = {}
         self._handles: list[Any] = []
@@ -61,13 +61,12 @@ class Ownership:
             self._put(tensor, kind, name)
         self._note_gradients()
         self._note_state()
-        self.num_parameters()
+        self._parameters_before = self.num_parameters()
 
     def num_parameters(self) -> int:
         """Distinct trainable and frozen parameters of every module and optimizer seen, also of those that have ended with the step."""
         now = sum(p.numel() for p in {id(p): p for p in self._parameters()}.values())
-        self._most_parameters = max(self._most_parameters, now)
-        return self._most_parameters
+        return max(self._parameters_before, now)
 
     def _parameters(self) -> Iterator[torch.Tensor]:
         for _, tensor, kind in self._module_tensors():

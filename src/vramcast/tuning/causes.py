@@ -43,7 +43,7 @@ _ALLOCATED, _CACHED = (re.compile(rf"{_SIZE} is {how} by pytorch", re.IGNORECASE
 _UNITS = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
-def missing_bytes(error: str | None) -> int | None:
+def missing_bytes_of(error: str | None) -> int | None:
     """Of an out-of-memory error, at least: what was asked for, less what the driver or the cap still had. All of it where that is not said."""
     asked, free = _bytes(_ASKED, error), _bytes(_FREE, error)
     if asked is None or free is None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from vramcast.benching.significance import t_quantile, two_sided_p
 from vramcast.records import Measurement
-from vramcast.tuning.causes import likely_cause, missing_bytes
+from vramcast.tuning.causes import likely_cause, missing_bytes_of
 from vramcast.tuning.entry import Entry
 from vramcast.units import format_bytes, format_percent
 
@@ -89,7 +89,7 @@ def verdict(baseline: Sequence[Measurement], candidate: Sequence[Measurement], e
 def _broken(run: Measurement, baseline: Sequence[Measurement], candidate: Sequence[Measurement]) -> Judgement:
     evidence = _evidence(baseline, candidate)
     if run.outcome in ("out_of_memory", "paging"):
-        missing = missing_bytes(run.error)
+        missing = missing_bytes_of(run.error)
         much = "" if missing is None else f": {format_bytes(missing)} are missing"
         where = " of the host" if run.out_of_memory_on == "host" else ""
         return Judgement(verdict="rejected", reason=f"it needs more memory{where} than there is{much}", missing_bytes=missing, **evidence)
@@ -202,12 +202,13 @@ def _median(run: Measurement) -> float:
 
 def _evidence(baseline: Sequence[Measurement], candidate: Sequence[Measurement]) -> dict[str, Any]:
     return {
-        "memory_before_bytes": _memory(baseline),
-        "memory_after_bytes": _memory([run for run in candidate if run.outcome == "ok"]),
+        "memory_before_bytes": peak_memory_bytes(baseline),
+        "memory_after_bytes": peak_memory_bytes([run for run in candidate if run.outcome == "ok"]),
         "num_runs": [len(baseline), len(candidate)],
     }
 
 
-def _memory(runs: Sequence[Measurement]) -> int | None:
+def peak_memory_bytes(runs: Sequence[Measurement]) -> int | None:
+    """Reserved; on the CPU, where nothing is, allocated."""
     known = [m for run in runs if (m := run.peak_reserved_bytes if run.peak_reserved_bytes is not None else run.peak_allocated_bytes)]
     return max(known, default=None)

@@ -6,6 +6,7 @@ from vramcast.configuration import Configuration
 from vramcast.gpus import find_gpu
 from vramcast.records import Prediction
 from vramcast.switches import Switches
+from vramcast.tuning import sizes
 from vramcast.tuning.laboratory import Laboratory
 from vramcast.tuning.results import Prospect
 from vramcast.units import format_bytes
@@ -34,14 +35,13 @@ def of_gpu(name: str, here: Prediction, there: Prediction | str) -> Prospect:
     if isinstance(there, str):
         return Prospect(what=f"on {name}", step_seconds=None, speedup=None, memory_bytes=None, fits=None, reason=there)
     ratio = here.step_seconds / there.step_seconds if here.step_seconds and there.step_seconds and there.fits else None
-    missing = there.peak_reserved_bytes - (there.capacity_bytes or 0)
     return Prospect(
         what=f"on {name}",
         step_seconds=there.step_seconds if there.fits else None,
         speedup=ratio,
         memory_bytes=there.peak_reserved_bytes,
         fits=there.fits,
-        reason="" if there.fits else f"does not fit: {format_bytes(max(1, missing))} are missing",
+        reason="" if there.fits else f"does not fit: {format_bytes(sizes.missing_bytes(there))} are missing",
     )
 
 

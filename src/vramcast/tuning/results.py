@@ -9,7 +9,7 @@ from typing import Any
 
 from vramcast.configuration import Configuration
 from vramcast.records import VERSION, JsonRecord, Measurement
-from vramcast.tuning.judging import Judgement, Speedup, loss_difference, work_of_step
+from vramcast.tuning.judging import Judgement, Speedup, loss_difference, peak_memory_bytes, work_of_step
 from vramcast.tuning.procedure import Tuned
 from vramcast.tuning.rows import Row
 
@@ -132,7 +132,6 @@ def side(configuration: Configuration, runs: Sequence[Measurement]) -> Side:
     work, unit = work_of_step(runs[0])
     medians = sorted(run.times.median_seconds for run in runs if run.times)
     seconds = medians[len(medians) // 2]
-    memory = [m for run in runs if (m := run.peak_reserved_bytes if run.peak_reserved_bytes is not None else run.peak_allocated_bytes)]
     losses = [loss for loss in runs[0].losses if loss is not None and math.isfinite(loss)]
     return Side(
         configuration=configuration.to_dict(),
@@ -140,7 +139,7 @@ def side(configuration: Configuration, runs: Sequence[Measurement]) -> Side:
         work_per_step=work,
         unit=unit,
         per_second=work / seconds,
-        memory_bytes=max(memory, default=None),
+        memory_bytes=peak_memory_bytes(runs),
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
         num_runs=len(runs),

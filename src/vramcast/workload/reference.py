@@ -6,6 +6,7 @@ is answered at once and not after a worker has imported torch.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -33,6 +34,10 @@ class WorkloadReference:
 
     def __str__(self) -> str:
         return self.text
+
+    def file_hash(self) -> str | None:
+        """Of the user's file as it is now; None for a module or a registered name."""
+        return None if self.path is None else hashlib.sha256(self.path.read_bytes()).hexdigest()
 
 
 def parse_reference(text: str) -> WorkloadReference:
