@@ -18,7 +18,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-_FENCE = re.compile(r"(?:^ *<!-- (not run|varies|file): (.*?) -->\n\n?)?^( *)```(\w*)[^\n]*\n(.*?)^\3```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"(?:^ *<!-- (not run|varies|file): (.*?) -->\n\n?)?^( *)```(\w*)[^\n]*\n(.*?)^\3```$",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,9 @@ def blocks_of(page: Path) -> list[Block]:
         mark, value, _, language, body = match.groups()
         line = text.count("\n", 0, match.start(4)) + 1
         given = {mark.replace(" ", "_"): value} if mark else {}
-        found.append(Block(str(page.relative_to(ROOT)), line, language, textwrap.dedent(body), **given))
+        found.append(
+            Block(str(page.relative_to(ROOT)), line, language, textwrap.dedent(body), **given)
+        )
     return found
 
 

@@ -20,10 +20,14 @@ def the_files() -> str:
 
 def _tree(folder: Path, depth: int) -> list[str]:
     lines = []
-    files = [path for path in folder.iterdir() if path.suffix in (".py", ".cpp", ".h") and purpose(path)]
+    files = [
+        path for path in folder.iterdir() if path.suffix in (".py", ".cpp", ".h") and purpose(path)
+    ]
     for path in sorted(files, key=lambda path: (path.name != "__init__.py", path.name)):
         lines.append(f"{'  ' * depth + path.name:<32} {purpose(path)}")
-    for child in sorted(path for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__"):
+    for child in sorted(
+        path for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__"
+    ):
         inside = _tree(child, depth + 1)
         lines += [f"{'  ' * depth}{child.name}/", *inside] if inside else []
     return lines

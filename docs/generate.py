@@ -40,7 +40,11 @@ def help_of(name: str) -> str:
     group = typer.main.get_command(app)
     command = group.commands[name]  # type: ignore[attr-defined]
     context = command.make_context(name, [], resilient_parsing=True)
-    context.info_name, context.terminal_width, context.max_content_width = f"vramcast {name}", WIDTH, WIDTH
+    context.info_name, context.terminal_width, context.max_content_width = (
+        f"vramcast {name}",
+        WIDTH,
+        WIDTH,
+    )
     lines = command.get_help(context).rstrip().splitlines()
     return "\n".join(line.rstrip() for line in lines)
 
@@ -49,7 +53,9 @@ def the_commands(page: Path) -> str:
     from vramcast.cli.lessons import LESSONS
 
     folder = {DOCS: "commands/", DOCS / "commands": ""}.get(page.parent, "docs/commands/")
-    rows = [f"| [`{name}`]({folder}{name}.md) | {LESSONS[name].question} |" for name in command_names()]
+    rows = [
+        f"| [`{name}`]({folder}{name}.md) | {LESSONS[name].question} |" for name in command_names()
+    ]
     return "\n".join(["", "| command | the question it answers |", "|---|---|", *rows, "", ""])
 
 
@@ -58,7 +64,13 @@ def the_accuracy() -> str:
     text = (DOCS / "accuracy.md").read_text()
     table = re.search(r"^\| method .*?\n\n", text, re.MULTILINE | re.DOTALL)
     exact = re.search(r"^Peak reserved memory is exact .*$", text, re.MULTILINE)
-    times = dict(re.findall(r"^\| (all|the GPU is busy|the GPU waits for the host) \| \d+ \| (.*?) \|", text, re.MULTILINE))
+    times = dict(
+        re.findall(
+            r"^\| (all|the GPU is busy|the GPU waits for the host) \| \d+ \| (.*?) \|",
+            text,
+            re.MULTILINE,
+        )
+    )
     worst = re.search(r"^\| all \| .*\| (.*?) \|$", text, re.MULTILINE)
     assert table is not None and exact is not None and worst is not None
     sentence = (
@@ -89,11 +101,16 @@ def fill(page: Path, block: Block, sandbox: Sandbox) -> list[str]:
     for command in commands_of(block):
         printed = sandbox.run(command.text)
         wrong += not_printed(command, printed)
-        text += "".join(f"{line.rstrip()}\n" for line in [f"$ {command.written}", *printed.strip("\n").splitlines()])
+        text += "".join(
+            f"{line.rstrip()}\n"
+            for line in [f"$ {command.written}", *printed.strip("\n").splitlines()]
+        )
     if "..." in block.text.splitlines():
         return wrong
     if wrong or not any(command.shown for command in commands_of(block)):
-        page.write_text(page.read_text().replace(f"```console\n{block.text}```", f"```console\n{text}```"))
+        page.write_text(
+            page.read_text().replace(f"```console\n{block.text}```", f"```console\n{text}```")
+        )
     return []
 
 
@@ -115,7 +132,10 @@ def main() -> int:
             for page in chosen:
                 for block in blocks_of(page):
                     if block.language == "console" and block.not_run is None:
-                        wrong += [f"{block.name}: not printed: {line}" for line in fill(page, block, sandbox)]
+                        wrong += [
+                            f"{block.name}: not printed: {line}"
+                            for line in fill(page, block, sandbox)
+                        ]
     print("\n".join(wrong), file=sys.stderr, end="\n" if wrong else "")
     return 1 if wrong else 0
 

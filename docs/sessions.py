@@ -18,7 +18,13 @@ from blocks import ROOT, Command, blocks_of, pages
 
 COLUMNS = "100"
 _REDIRECTED = re.compile(r"^(.*\S) > (\S+)$")
-_WRITES = {"--out", "--trace", "-o", "--figures", "report"}  # a command that leaves files behind is run every time
+_WRITES = {
+    "--out",
+    "--trace",
+    "-o",
+    "--figures",
+    "report",
+}  # a command that leaves files behind is run every time
 # differ from machine to machine: the version of torch, and how long something took
 _VARIES = (re.compile(r"\b2\.\d+\.\d+(\+\w+)?"), re.compile(r"\b[\d.]+ s\b"))
 
@@ -30,7 +36,9 @@ class Sandbox:
         self.folder = folder
         self.code = 0
         self._printed: dict[tuple[str, ...], tuple[int, str]] = {}
-        shutil.copytree(ROOT / "examples", folder / "examples")  # no link: outputs name the file where it really is
+        shutil.copytree(
+            ROOT / "examples", folder / "examples"
+        )  # no link: outputs name the file where it really is
         for name in ("benchmarks", "tests"):
             (folder / name).symlink_to(ROOT / name)
         for block in (block for page in pages() for block in blocks_of(page) if block.file):
@@ -50,7 +58,13 @@ class Sandbox:
             return printed
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = {**os.environ, "PATH": path, "COLUMNS": COLUMNS}
-        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=self.folder, env=environment)
+        done = subprocess.run(
+            ["bash", "-c", command],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=environment,
+        )
         self.code = done.returncode
         return done.stdout + (done.stderr if done.returncode in (1, 2) else "")
 
@@ -75,7 +89,9 @@ class Sandbox:
 
     @contextlib.contextmanager
     def _inside(self) -> Iterator[tuple[io.TextIOWrapper, io.TextIOWrapper]]:
-        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+        out, err = (
+            io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)
+        )
         with (
             contextlib.chdir(self.folder),
             contextlib.redirect_stdout(out),

@@ -25,8 +25,16 @@ class Block(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.norm_1, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.norm_2, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm_1, self.qkv, self.out = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+        )
+        self.norm_2, self.up, self.down = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
@@ -38,7 +46,15 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    def __init__(self, vocabulary: int, seq_len: int, width: int, depth: int, heads: int, checkpointing: bool = False) -> None:
+    def __init__(
+        self,
+        vocabulary: int,
+        seq_len: int,
+        width: int,
+        depth: int,
+        heads: int,
+        checkpointing: bool = False,
+    ) -> None:
         super().__init__()
         self.checkpointing = checkpointing
         self.token, self.position = nn.Embedding(vocabulary, width), nn.Embedding(seq_len, width)
@@ -60,7 +76,9 @@ class GPT(nn.Module):
 def make_optimizer(name: str, model: nn.Module) -> torch.optim.Optimizer:
     if name == "sgd":
         return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    return torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True if name == "adamw-fused" else None)
+    return torch.optim.AdamW(
+        model.parameters(), lr=3e-4, fused=True if name == "adamw-fused" else None
+    )
 
 
 def build(
@@ -79,14 +97,20 @@ def build(
         raise ValueError(f"width={width} is not a multiple of heads={heads}")
     with DEVICE:  # makes the weights on the GPU, not on the CPU first
         model = GPT(vocabulary, seq_len, width, depth, heads, checkpointing)
-    if precision == "bf16":  # weights, gradients and optimizer state in bfloat16; "amp" keeps them in float32
+    if (
+        precision == "bf16"
+    ):  # weights, gradients and optimizer state in bfloat16; "amp" keeps them in float32
         model.to(torch.bfloat16)
     opt = make_optimizer(optimizer, model)
 
     def step() -> Tensor:
         # Random tokens take the memory that real ones take.
         tokens = torch.randint(vocabulary, (batch_size, seq_len + 1), device=DEVICE)
-        with torch.autocast(DEVICE.type, dtype=torch.bfloat16) if precision == "amp" else nullcontext():
+        with (
+            torch.autocast(DEVICE.type, dtype=torch.bfloat16)
+            if precision == "amp"
+            else nullcontext()
+        ):
             loss = model(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         opt.step()

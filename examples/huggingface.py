@@ -73,7 +73,9 @@ def build(
             seq_len=seq_len,
             attention=attention,
         )
-    if precision == "bf16":  # weights, gradients and optimizer state in bfloat16; "amp" keeps them in float32
+    if (
+        precision == "bf16"
+    ):  # weights, gradients and optimizer state in bfloat16; "amp" keeps them in float32
         model.to(torch.bfloat16)
     if checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -82,7 +84,11 @@ def build(
     def step() -> Tensor:
         # Random tokens take the memory that real ones take. The model shifts the labels by one itself.
         tokens = torch.randint(vocab_size, (batch_size, seq_len), device=DEVICE)
-        with torch.autocast(DEVICE.type, dtype=torch.bfloat16) if precision == "amp" else nullcontext():
+        with (
+            torch.autocast(DEVICE.type, dtype=torch.bfloat16)
+            if precision == "amp"
+            else nullcontext()
+        ):
             loss: Tensor = model(input_ids=tokens, labels=tokens).loss
         loss.backward()
         optimizer.step()

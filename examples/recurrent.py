@@ -28,7 +28,9 @@ class RecurrentLayer(nn.Module):
         self.from_state = nn.Linear(width, 2 * width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        inputs = self.from_input(self.norm(x))  # all time steps at once: one large product instead of many small ones
+        inputs = self.from_input(
+            self.norm(x)
+        )  # all time steps at once: one large product instead of many small ones
         state, states = torch.zeros_like(x[:, 0]), []
         for t in range(x.shape[1]):
             gate, candidate = (inputs[:, t] + self.from_state(state)).chunk(2, dim=-1)
@@ -50,7 +52,12 @@ class ByteModel(nn.Module):
 
 
 def build(
-    *, batch_size: int = 32, seq_len: int = 512, width: int = 512, depth: int = 2, learning_rate: float = 1e-3
+    *,
+    batch_size: int = 32,
+    seq_len: int = 512,
+    width: int = 512,
+    depth: int = 2,
+    learning_rate: float = 1e-3,
 ) -> Callable[[], Tensor]:
     with DEVICE:  # makes the weights on the GPU, not on the CPU first
         model = ByteModel(width, depth)

@@ -37,18 +37,24 @@ EXACT = [
 
 
 def predict(row: Row, memory: int | None = None) -> vramcast.Prediction:
-    return vramcast.predict(row.workload, gpu="h200", allocator=row.allocator or "", memory=memory, **row.knobs)
+    return vramcast.predict(
+        row.workload, gpu="h200", allocator=row.allocator or "", memory=memory, **row.knobs
+    )
 
 
 @pytest.mark.parametrize("name", EXACT)
 def test_peak_reserved_is_what_the_gpu_measured_to_the_byte(name: str) -> None:
     prediction, measured = predict(ROWS[name]), RECORDED[name]["measurement"]
     assert prediction.peak_reserved_bytes == measured["peak_reserved_bytes"]
-    assert prediction.peak_allocated_bytes == pytest.approx(measured["peak_allocated_bytes"], rel=5e-4)
+    assert prediction.peak_allocated_bytes == pytest.approx(
+        measured["peak_allocated_bytes"], rel=5e-4
+    )
     assert prediction.process_bytes == pytest.approx(measured["process_bytes"], rel=0.02)
 
 
-@pytest.mark.parametrize("name", ["gpt124m-amp-B8", "set-bf16-efficient-keep-sgd-expandable_segments"])
+@pytest.mark.parametrize(
+    "name", ["gpt124m-amp-B8", "set-bf16-efficient-keep-sgd-expandable_segments"]
+)
 def test_capped_at_the_peak_a_run_ends_as_it_did_on_the_gpu(name: str) -> None:
     """Growing an expandable segment asks for more room than it takes: at its own peak such a run fails."""
     capped = RECORDED[name]["capped"]
@@ -60,14 +66,24 @@ def test_capped_at_the_peak_a_run_ends_as_it_did_on_the_gpu(name: str) -> None:
 # GPT-124M, bf16 autocast, T 1024, the allocator capped at 24 GiB with set_per_process_memory_fraction on the H200
 CAPPED = {
     r["batch_size"]: (r["fits"], r["retries"], r["peak_reserved"] if r["fits"] else None)
-    for r in map(json.loads, (ACCURACY / "history" / "h200-torch-2.11-capped.jsonl").read_text().splitlines())
+    for r in map(
+        json.loads, (ACCURACY / "history" / "h200-torch-2.11-capped.jsonl").read_text().splitlines()
+    )
 }
 
 
 @pytest.mark.parametrize("batch_size", CAPPED)
-def test_under_a_cap_it_fits_with_the_retries_and_the_reserved_bytes_of_the_gpu(batch_size: int) -> None:
+def test_under_a_cap_it_fits_with_the_retries_and_the_reserved_bytes_of_the_gpu(
+    batch_size: int,
+) -> None:
     fits, retries, reserved = CAPPED[batch_size]
-    prediction = vramcast.predict(SUITES["open"][0].workload, gpu="h200", memory="24GiB", autocast="bf16", batch_size=batch_size)
+    prediction = vramcast.predict(
+        SUITES["open"][0].workload,
+        gpu="h200",
+        memory="24GiB",
+        autocast="bf16",
+        batch_size=batch_size,
+    )
     assert (prediction.fits, prediction.num_alloc_retries) == (fits, retries)
     if reserved is not None:
         assert prediction.peak_reserved_bytes == reserved
@@ -76,14 +92,19 @@ def test_under_a_cap_it_fits_with_the_retries_and_the_reserved_bytes_of_the_gpu(
 # the same model at batch 8 under other allocator settings, measured on the H200: (allocated, reserved)
 SETTINGS = {
     r["settings"]: (r["peak_allocated"], r["peak_reserved"])
-    for r in map(json.loads, (ACCURACY / "history" / "h200-torch-2.11-settings.jsonl").read_text().splitlines())
+    for r in map(
+        json.loads,
+        (ACCURACY / "history" / "h200-torch-2.11-settings.jsonl").read_text().splitlines(),
+    )
     if r["name"] == "gpt124m-amp-B8"
 }
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_allocator_settings_change_memory_as_they_do_on_the_gpu(settings: str) -> None:
-    prediction = vramcast.predict(SUITES["open"][0].workload, gpu="h200", autocast="bf16", allocator=settings)
+    prediction = vramcast.predict(
+        SUITES["open"][0].workload, gpu="h200", autocast="bf16", allocator=settings
+    )
     assert (prediction.peak_allocated_bytes, prediction.peak_reserved_bytes) == SETTINGS[settings]
 
 
@@ -92,7 +113,9 @@ def recorded_rows() -> list[AccuracyRow]:
 
 
 def test_the_recorded_run_reaches_what_is_promised_of_reserved_memory() -> None:
-    result = summarise(recorded_rows(), gpu="h200", torch_version="2.11", measured_torch_version="2.11")
+    result = summarise(
+        recorded_rows(), gpu="h200", torch_version="2.11", measured_torch_version="2.11"
+    )
     ours = result.reserved["vramcast"]
     assert ours.num_rows >= 60
     assert ours.median is not None and ours.median <= 0.05
@@ -104,27 +127,44 @@ def test_the_recorded_run_reaches_what_is_promised_of_reserved_memory() -> None:
 
 def test_the_readme_says_what_the_generated_page_says() -> None:
     root = ACCURACY.parents[1]
-    exact, rows = re.findall(r"exact to the byte in (\d+) of (\d+) rows", (root / "docs" / "accuracy.md").read_text())[0]
-    assert f"Peak reserved memory is exact to the byte in {exact} of {rows} rows." in (root / "README.md").read_text()
+    exact, rows = re.findall(
+        r"exact to the byte in (\d+) of (\d+) rows", (root / "docs" / "accuracy.md").read_text()
+    )[0]
+    assert (
+        f"Peak reserved memory is exact to the byte in {exact} of {rows} rows."
+        in (root / "README.md").read_text()
+    )
 
 
 def test_what_was_predicted_before_it_was_measured_is_shown_as_it_came_out() -> None:
     """The predictions were committed first; the code has changed since, the file has not. Some models have changed too, and were measured
     again: it is the first measurement that was predicted."""
-    lines = (ACCURACY / "history" / "blind-2-predicted-before-measuring.jsonl").read_text().splitlines()
+    lines = (
+        (ACCURACY / "history" / "blind-2-predicted-before-measuring.jsonl").read_text().splitlines()
+    )
     blind = {record["row"]: record for record in map(json.loads, lines)}
     first: dict[str, dict[str, Any]] = {}
-    for record in map(json.loads, (ACCURACY / "h200-torch-2.11" / "rows.jsonl").read_text().splitlines()):
+    for record in map(
+        json.loads, (ACCURACY / "h200-torch-2.11" / "rows.jsonl").read_text().splitlines()
+    ):
         if record["kind"] == "measurement":
             first.setdefault(record["row"], record["record"])
     compared = [name for name in blind if first.get(name, {}).get("outcome") == "ok"]
-    exact = [name for name in compared if blind[name]["peak_reserved_bytes"] == first[name]["peak_reserved_bytes"]]
+    exact = [
+        name
+        for name in compared
+        if blind[name]["peak_reserved_bytes"] == first[name]["peak_reserved_bytes"]
+    ]
     assert len(compared) >= 40
     assert len(exact) >= 0.9 * len(compared)
 
 
 def test_the_generated_page_lists_every_row_that_was_measured() -> None:
     page = (ACCURACY.parents[1] / "docs" / "accuracy.md").read_text()
-    measured = [name for name, kinds in RECORDED.items() if kinds.get("measurement", {}).get("outcome") == "ok"]
+    measured = [
+        name
+        for name, kinds in RECORDED.items()
+        if kinds.get("measurement", {}).get("outcome") == "ok"
+    ]
     assert len(measured) >= 90
     assert [name for name in measured if f"| {name} |" not in page] == []

@@ -79,8 +79,23 @@ CASES: dict[str, list[str]] = {
     "empty batch sizes": ["predict", "work.py:good", "--batch-sizes", ""],
     "empty gpu": ["predict", "work.py:good", "--gpu", ""],
     "probe no file": ["probe", "absent.py:good"],
-    "probe unknown knob": ["probe", "work.py:good", "batchsize=3", "--device", "cpu", "--out", "unknown_knob"],
-    "probe returns nothing": ["probe", "work.py:returns_nothing", "--device", "cpu", "--out", "returns_nothing"],
+    "probe unknown knob": [
+        "probe",
+        "work.py:good",
+        "batchsize=3",
+        "--device",
+        "cpu",
+        "--out",
+        "unknown_knob",
+    ],
+    "probe returns nothing": [
+        "probe",
+        "work.py:returns_nothing",
+        "--device",
+        "cpu",
+        "--out",
+        "returns_nothing",
+    ],
     "probe knob without a value": ["probe", "work.py:good", "batch_size", "--device", "cpu"],
     "probe device": ["probe", "work.py:good", "--device", "tpu"],
     "probe empty device": ["probe", "work.py:good", "--device", ""],
@@ -94,7 +109,14 @@ CASES: dict[str, list[str]] = {
     "probe empty memory": ["probe", "work.py:good", "--memory", ""],
     "probe memory of the cpu": ["probe", "work.py:good", "--device", "cpu", "--memory", "1GiB"],
     "probe trace of the cpu": ["probe", "work.py:good", "--device", "cpu", "--trace"],
-    "probe unknown setting": ["probe", "work.py:good", "--device", "cpu", "--allocator", "nonsense:1"],
+    "probe unknown setting": [
+        "probe",
+        "work.py:good",
+        "--device",
+        "cpu",
+        "--allocator",
+        "nonsense:1",
+    ],
     "probe empty out": ["probe", "work.py:good", "--device", "cpu", "--out", ""],
     "probe out is a file": ["probe", "work.py:good", "--device", "cpu", "--out", "work.py"],
     "probe out below a file": ["probe", "work.py:good", "--device", "cpu", "--out", "work.py/run"],
@@ -140,7 +162,14 @@ def complaint(tmp_path_factory: pytest.TempPathFactory, mark: str) -> Iterator[C
     def run(name: str) -> subprocess.CompletedProcess[str]:
         if name not in IN_A_PROCESS:
             return in_process.vramcast(*CASES[name], folder=folder)
-        return subprocess.run([VRAMCAST, *CASES[name]], cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            [VRAMCAST, *CASES[name]],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
 
     def checked(name: str) -> str:
         done = run(name)
@@ -156,7 +185,11 @@ def complaint(tmp_path_factory: pytest.TempPathFactory, mark: str) -> Iterator[C
     yield checked
     for left in marked_workers(mark):
         os.kill(left, signal.SIGKILL)
-    assert {path.name for path in folder.iterdir()} - {"__pycache__"} == {"syntax.py", "taken", "work.py"}, "no run's folder"
+    assert {path.name for path in folder.iterdir()} - {"__pycache__"} == {
+        "syntax.py",
+        "taken",
+        "work.py",
+    }, "no run's folder"
     assert [path.name for path in (folder / "taken").iterdir()] == ["metrics.json"]
 
 
@@ -180,25 +213,33 @@ def test_an_unknown_knob_is_answered_with_the_knobs_there_are(complaint: Complai
     assert "scale=1.0" in text
 
 
-def test_a_value_that_does_not_fit_the_annotation_is_shown_with_the_type_expected(complaint: Complaint) -> None:
+def test_a_value_that_does_not_fit_the_annotation_is_shown_with_the_type_expected(
+    complaint: Complaint,
+) -> None:
     text = complaint("misfit")
     assert all(part in text for part in ("'batch_size'", "'many'", "int"))
 
 
 @pytest.mark.parametrize(("case", "value"), [("zero", "0"), ("negative", "-3")])
-def test_a_size_below_one_is_refused_with_its_value(complaint: Complaint, case: str, value: str) -> None:
+def test_a_size_below_one_is_refused_with_its_value(
+    complaint: Complaint, case: str, value: str
+) -> None:
     text = complaint(case)
     assert f"'batch_size' is {value}" in text
     assert "positive" in text
 
 
-def test_an_unknown_gpu_is_answered_with_those_known_and_with_the_way_round(complaint: Complaint) -> None:
+def test_an_unknown_gpu_is_answered_with_those_known_and_with_the_way_round(
+    complaint: Complaint,
+) -> None:
     text = complaint("unknown gpu")
     assert all(part in text for part in ("'rtx-9999'", "h200", "rtx-4090", "t4", "--memory"))
 
 
 @pytest.mark.parametrize(("case", "value"), [("bad memory", "'lots'"), ("zero memory", "'0GiB'")])
-def test_a_bad_memory_size_is_shown_with_an_example_of_a_good_one(complaint: Complaint, case: str, value: str) -> None:
+def test_a_bad_memory_size_is_shown_with_an_example_of_a_good_one(
+    complaint: Complaint, case: str, value: str
+) -> None:
     text = complaint(case)
     assert value in text
     assert "--memory 24GiB" in text
@@ -217,7 +258,10 @@ def test_a_build_that_raises_is_shown_by_the_lines_of_the_user_alone(complaint: 
     assert f"work.py:{blamed} in load_data" in text
     assert f"work.py:{lines.index('    return load_data()') + 1} in raises" in text
     assert "shapes cannot be multiplied (8x4 and 5x4)" in text
-    assert not any(part in text for part in ("site-packages", "torch/", "session.py", "worker.py", "loading.py")), text
+    assert not any(
+        part in text
+        for part in ("site-packages", "torch/", "session.py", "worker.py", "loading.py")
+    ), text
 
 
 def test_a_build_that_returns_no_step_is_told_what_to_return(complaint: Complaint) -> None:
@@ -232,7 +276,9 @@ def test_a_step_that_never_touches_the_gpu_is_told_to_move_there(complaint: Comp
     assert ".cuda()" in text
 
 
-def test_a_step_that_never_ends_is_stopped_and_leaves_no_worker(complaint: Complaint, mark: str) -> None:
+def test_a_step_that_never_ends_is_stopped_and_leaves_no_worker(
+    complaint: Complaint, mark: str
+) -> None:
     text = complaint("never ends")
     assert "within 4 s" in text
     assert "--timeout" in text
@@ -240,7 +286,9 @@ def test_a_step_that_never_ends_is_stopped_and_leaves_no_worker(complaint: Compl
 
 
 @pytest.mark.parametrize(("case", "code"), [("sys exit", 5), ("os exit", 7)])
-def test_a_step_that_ends_the_process_is_told_so_with_its_exit_code(complaint: Complaint, case: str, code: int) -> None:
+def test_a_step_that_ends_the_process_is_told_so_with_its_exit_code(
+    complaint: Complaint, case: str, code: int
+) -> None:
     text = complaint(case)
     assert f"exit code {code}" in text
     assert "sys.exit()" in text
@@ -252,14 +300,20 @@ def test_an_unknown_command_is_named_and_help_is_pointed_to(complaint: Complaint
     assert "vramcast --help" in text
 
 
-def test_an_unknown_allocator_setting_is_named_and_the_known_ones_are_listed(complaint: Complaint) -> None:
+def test_an_unknown_allocator_setting_is_named_and_the_known_ones_are_listed(
+    complaint: Complaint,
+) -> None:
     text = complaint("unknown setting")
     assert "'nonsense'" in text
     assert "expandable_segments" in text
 
 
-@pytest.mark.parametrize(("case", "value"), [("batch sizes", "'8,eleven'"), ("batch size zero", "'0-4'")])
-def test_bad_batch_sizes_are_shown_with_an_example_of_good_ones(complaint: Complaint, case: str, value: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "value"), [("batch sizes", "'8,eleven'"), ("batch size zero", "'0-4'")]
+)
+def test_bad_batch_sizes_are_shown_with_an_example_of_good_ones(
+    complaint: Complaint, case: str, value: str
+) -> None:
     text = complaint(case)
     assert value in text
     assert "--batch-sizes 1-64" in text
@@ -301,6 +355,8 @@ def test_an_option_given_empty_is_refused_and_not_ignored(complaint: Complaint, 
         ("probe out is too long", ("too long", "--out")),
     ],
 )
-def test_a_wrong_probe_is_told_the_value_and_what_to_give_instead(complaint: Complaint, case: str, parts: tuple[str, ...]) -> None:
+def test_a_wrong_probe_is_told_the_value_and_what_to_give_instead(
+    complaint: Complaint, case: str, parts: tuple[str, ...]
+) -> None:
     text = complaint(case)
     assert all(part in text for part in parts), text

@@ -16,7 +16,7 @@ from typing import Any
 import in_process
 import pytest
 
-from vramcast.gpus import GPUS, find_gpu
+from vramcast.hardware.gpus import GPUS, find_gpu
 from vramcast.simulate import build
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
@@ -24,7 +24,15 @@ VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
 MARK = "VRAMCAST_TEST_MARK"
 RECORDS = Path(__file__).parent / "report" / "records"
 CONTRACT = (
-    *("peak_allocated_bytes", "peak_reserved_bytes", "process_bytes", "capacity_bytes", "fits", "num_alloc_retries", "num_parameters"),
+    *(
+        "peak_allocated_bytes",
+        "peak_reserved_bytes",
+        "process_bytes",
+        "capacity_bytes",
+        "fits",
+        "num_alloc_retries",
+        "num_parameters",
+    ),
     *("breakdown_bytes", "step_seconds", "tokens_per_second", "limits", "torch_version", "seconds"),
 )
 WORKLOADS = """\
@@ -77,7 +85,14 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def run_as_process(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "160"}
-    return subprocess.run([VRAMCAST, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [VRAMCAST, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def prediction(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -99,7 +114,9 @@ def marked_workers(mark: str) -> list[int]:
     return found
 
 
-def test_json_is_one_object_with_the_whole_contract_though_the_workload_prints(folder: Path) -> None:
+def test_json_is_one_object_with_the_whole_contract_though_the_workload_prints(
+    folder: Path,
+) -> None:
     done = run_as_process(folder, "predict", "work.py:train", "width=32", "--gpu", "h200", "--json")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -128,10 +145,14 @@ def test_what_does_not_fit_exits_with_3_and_memory_stands_above_the_gpu(folder: 
     assert sum(record["breakdown_bytes"].values()) == record["peak_reserved_bytes"]
 
 
-def test_the_view_for_people_says_whether_it_fits_and_what_takes_the_memory_and_where(folder: Path) -> None:
+def test_the_view_for_people_says_whether_it_fits_and_what_takes_the_memory_and_where(
+    folder: Path,
+) -> None:
     done = run(folder, "predict", "work.py:train", "--gpu", "rtx-4090")
     assert done.returncode == 0, done.stderr
-    line = next(number for number, text in enumerate(WORKLOADS.splitlines(), 1) if "the large one" in text)
+    line = next(
+        number for number, text in enumerate(WORKLOADS.splitlines(), 1) if "the large one" in text
+    )
     assert "✓ fits on rtx-4090" in done.stdout
     assert "activations" in done.stdout
     assert f"work.py:{line}" in done.stdout
@@ -140,7 +161,16 @@ def test_the_view_for_people_says_whether_it_fits_and_what_takes_the_memory_and_
 
 
 def test_many_batch_sizes_come_as_one_json_object(folder: Path) -> None:
-    done = run(folder, "predict", "work.py:train", "--batch-sizes", "8,16,64-66", "--memory", "1GiB", "--json")
+    done = run(
+        folder,
+        "predict",
+        "work.py:train",
+        "--batch-sizes",
+        "8,16,64-66",
+        "--memory",
+        "1GiB",
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     record = prediction(done)
     assert [point["batch_size"] for point in record["points"]] == [8, 16, 64, 65, 66]
@@ -159,7 +189,9 @@ def test_the_gpus_are_listed_as_json_and_for_people(folder: Path) -> None:
 
 def test_help_comes_at_once(folder: Path) -> None:
     seconds: list[float] = []
-    while len(seconds) < 20 and min(seconds, default=1.0) > 0.3:  # once is enough: other processes take their share of the cores
+    while (
+        len(seconds) < 20 and min(seconds, default=1.0) > 0.3
+    ):  # once is enough: other processes take their share of the cores
         started = time.perf_counter()
         done = run_as_process(folder, "--help")
         seconds.append(time.perf_counter() - started)
@@ -174,8 +206,14 @@ def test_importing_vramcast_and_its_public_names_does_not_import_torch() -> None
     assert done.stdout == "False\n", done.stderr
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, (130,)), (signal.SIGTERM, (143, -signal.SIGTERM))], ids=["SIGINT", "SIGTERM"])
-def test_a_simulation_that_is_interrupted_ends_and_leaves_no_worker(folder: Path, number: signal.Signals, code: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, (130,)), (signal.SIGTERM, (143, -signal.SIGTERM))],
+    ids=["SIGINT", "SIGTERM"],
+)
+def test_a_simulation_that_is_interrupted_ends_and_leaves_no_worker(
+    folder: Path, number: signal.Signals, code: tuple[int, ...]
+) -> None:
     mark = uuid.uuid4().hex
     process = subprocess.Popen(
         [VRAMCAST, "predict", "work.py:slow"],
@@ -215,7 +253,10 @@ def test_names_of_modules_and_files_are_neither_markup_nor_escape_codes(tmp_path
         "    model.add_module('[/b]\\x1b[31m', torch.nn.Linear(64, 64, device='cuda'))\n"
         "    return lambda: model(torch.randn(8, 64, device='cuda')).sum().backward()\n"
     )
-    for command in (["predict", "x[/b]/w.py:build", "--trace", "y[/b]"], ["diff", "y[/b]", "y[/b]"]):
+    for command in (
+        ["predict", "x[/b]/w.py:build", "--trace", "y[/b]"],
+        ["diff", "y[/b]", "y[/b]"],
+    ):
         done = run(tmp_path, *command)
         assert done.returncode == 0, done.stderr
         assert "\x1b" not in done.stdout
@@ -226,14 +267,28 @@ def test_names_of_modules_and_files_are_neither_markup_nor_escape_codes(tmp_path
 def test_a_full_disk_is_one_line_and_a_reader_who_has_seen_enough_is_no_failure() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([VRAMCAST, "zoo"], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (1, "vramcast: The output cannot be written: No space left on device.\n")
-    piped = subprocess.run(["bash", "-c", '"$0" zoo | head -1; exit ${PIPESTATUS[0]}', VRAMCAST], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "vramcast: The output cannot be written: No space left on device.\n",
+    )
+    piped = subprocess.run(
+        ["bash", "-c", '"$0" zoo | head -1; exit ${PIPESTATUS[0]}', VRAMCAST],
+        capture_output=True,
+        text=True,
+    )
     assert (piped.returncode, piped.stderr) == (0, "") and piped.stdout.startswith("name")
 
 
-def test_output_to_a_closed_stdout_is_lost_and_said_but_one_that_goes_into_a_file_is_not(tmp_path: Path) -> None:
+def test_output_to_a_closed_stdout_is_lost_and_said_but_one_that_goes_into_a_file_is_not(
+    tmp_path: Path,
+) -> None:
     def closed(arguments: str) -> tuple[int, str]:
-        done = subprocess.run(["bash", "-c", f'"$0" {arguments} >&-', VRAMCAST], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            ["bash", "-c", f'"$0" {arguments} >&-', VRAMCAST],
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         return done.returncode, done.stderr
 
     assert closed("gpus") == (1, "vramcast: The output cannot be written: Bad file descriptor.\n")
@@ -242,17 +297,26 @@ def test_output_to_a_closed_stdout_is_lost_and_said_but_one_that_goes_into_a_fil
 
 
 def test_a_closed_stderr_keeps_nothing_from_stdout() -> None:
-    code = "from vramcast.cli import env, main; from vramcast.machine import Machine; env.look = Machine; main.main()"
-    done = subprocess.run(["bash", "-c", '"$0" -c "$1" env 2>&-', sys.executable, code], stdout=subprocess.PIPE, text=True)
+    code = "from vramcast.cli import env, main; from vramcast.hardware.machine import Machine; env.look = Machine; main.main()"
+    done = subprocess.run(
+        ["bash", "-c", '"$0" -c "$1" env 2>&-', sys.executable, code],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert "GPU: none" in done.stdout and done.returncode == 3  # of a machine that has nothing
 
 
 @pytest.mark.parametrize(
     "environment",
-    [{"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}],
+    [
+        {"PYTHONIOENCODING": "latin-1"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
     ids=["latin-1", "C"],
 )
-def test_an_encoding_without_some_characters_shows_others_for_them(environment: dict[str, str]) -> None:
+def test_an_encoding_without_some_characters_shows_others_for_them(
+    environment: dict[str, str],
+) -> None:
     command = [VRAMCAST, "compare", str(RECORDS / "bench")]
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True)
     assert done.returncode == 0 and b"\n? " in done.stdout and done.stderr == b""  # for ✓
@@ -271,12 +335,19 @@ def test_an_encoding_without_some_characters_shows_others_for_them(environment: 
 )
 def test_a_name_too_long_for_a_file_is_one_line(tmp_path: Path, arguments: list[str]) -> None:
     long = 300 * "a"
-    done = in_process.vramcast(*(long if word == "LONG" else word for word in arguments), folder=tmp_path)
+    done = in_process.vramcast(
+        *(long if word == "LONG" else word for word in arguments), folder=tmp_path
+    )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"vramcast: File name too long: {long}") and done.stderr.count("\n") == 1
+    assert (
+        done.stderr.startswith(f"vramcast: File name too long: {long}")
+        and done.stderr.count("\n") == 1
+    )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_that_quotes_a_file_sends_no_control_characters_to_the_terminal(tmp_path: Path) -> None:
+def test_an_error_that_quotes_a_file_sends_no_control_characters_to_the_terminal(
+    tmp_path: Path,
+) -> None:
     done = in_process.vramcast("compare", str(tmp_path / "\x1b[31mred"))
     assert done.returncode == 2 and "\x1b" not in done.stderr and "\ufffd[31mred" in done.stderr

@@ -1,4 +1,4 @@
-"""Dependencies point one way, and what needs no torch does not import it."""
+"""The rooms of the house: which may import which, which may import torch, and how large they are."""
 
 from __future__ import annotations
 
@@ -8,34 +8,66 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 SRC = Path(__file__).parents[1] / "src"
-NO_TORCH = (
-    *("allocator", "forecast", "interpolate", "records", "units", "errors", "gpus", "report", "workload", "parallel", "tracing"),
-    *("store", "nvml", "environment", "cli", "planning", "timing", "tuning", "machine", "machine_checks", "configuration", "fastest"),
-    *("benching.protocol", "benching.data", "benching.corpus", "benching.records", "benching.trial_folder", "benching.runs"),
-    *("benching.significance", "benching.compare", "benching.api", "benching.batch_size", "benching.sweep", "benching.places"),
-    *("benching.workers", "benching.on_ray"),
+PACKAGES = ("vramcast", "vramcast_zoo")
+# From the top floor down. A room may import rooms on the floors below its own, and nothing else.
+FLOORS = (
+    ("__main__",),
+    ("cli",),
+    ("__init__",),
+    ("tuning", "suites"),
+    ("benching",),
+    ("predicting",),
+    ("probing",),
+    ("simulate", "reporting"),
+    ("forecast",),
+    ("hardware", "tracing"),
+    ("workload", "allocator"),
+    ("records", "processes"),
+    ("text", "units"),
+    ("errors",),
 )
-SIMULATE_WITHOUT_TORCH = ("runner", "build", "target", "workspaces", "lengths", "planned")
+# Only these import torch: the commands' own process stays light and never starts CUDA.
 WITH_TORCH = (
-    *("simulate", "switches", "suites.workloads", "suites.peers", "calibration.measure"),
-    *("probing.zygote", "probing.on_gpu", "probing.on_cpu", "probing.redirect", "probing.history"),
-    *("benching.worker", "benching.trainer", "benching.models", "benching.prefetch", "benching.meters", "benching.step_workload"),
-    *("benching.checkpoints", "benching.tensorboard"),
+    "simulate",
+    "workload.switches",
+    "suites.workloads",
+    "suites.peers",
+    "hardware.calibration.measure",
+    "probing.on_gpu",
+    "probing.on_cpu",
+    "probing.redirect",
+    "probing.history",
+    "probing.zygote",
+    "benching.worker",
+    "benching.trainer",
+    "benching.models",
+    "benching.prefetch",
+    "benching.meters",
+    "benching.step_workload",
+    "benching.checkpoints",
+    "benching.tensorboard",
 )
+# The zoo's lists of models and sizes are read by commands that do not import torch.
+ZOO_WITHOUT_TORCH = ("catalogue", "sizing")
 MOST_LINES = 400
+MOST_WORDS = 95_000
+MOST_FILES_AT_THE_ROOT = 6
 
 
 def modules() -> dict[str, Path]:
-    """Dotted name -> file, of every module of the package."""
+    """The dotted name and the file of every module."""
     found = {}
-    for path in sorted((SRC / "vramcast").rglob("*.py")):
+    for path in sorted(path for package in PACKAGES for path in (SRC / package).rglob("*.py")):
         parts = path.relative_to(SRC).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
 
 MODULES = modules()
+OURS = [name for name in MODULES if name.partition(".")[0] == "vramcast"]
 
 
 @cache
@@ -43,22 +75,23 @@ def tree_of(name: str) -> ast.Module:
     return ast.parse(MODULES[name].read_text())
 
 
-def _statements(node: ast.AST, at_start_only: bool) -> Iterator[ast.AST]:
-    """Every node below, without functions' bodies and `if TYPE_CHECKING` where only what runs at import is asked for."""
+def _statements(node: ast.AST, at_import: bool) -> Iterator[ast.AST]:
+    """Every statement below, or only those that run when the module is imported."""
     for child in ast.iter_child_nodes(node):
-        if at_start_only and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if at_import and is_function:
             continue
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
         yield child
-        yield from _statements(child, at_start_only)
+        yield from _statements(child, at_import)
 
 
 @cache
-def imports_of(name: str, *, at_start_only: bool = False) -> frozenset[str]:
-    """Full dotted names: of the module, and of what is imported from it where that is a module too."""
+def imports_of(name: str, *, at_import: bool = False) -> frozenset[str]:
+    """The dotted names of the modules that a module imports."""
     found: set[str] = set()
-    for node in _statements(tree_of(name), at_start_only):
+    for node in _statements(tree_of(name), at_import):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -70,26 +103,18 @@ def imports_of(name: str, *, at_start_only: bool = False) -> frozenset[str]:
     return frozenset(found)
 
 
-@cache
-def imports_torch(name: str) -> bool:
-    called = any(
-        isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")) and "torch" in ast.unparse(node)
-        for node in ast.walk(tree_of(name))
-    )
-    return called or any(target.partition(".")[0] == "torch" for target in imports_of(name))
+def room_of(name: str) -> str:
+    """The package or file right below vramcast that a module is in."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
 
 
 def is_in(name: str, part: str) -> bool:
     return name == f"vramcast.{part}" or name.startswith(f"vramcast.{part}.")
 
 
-def test_the_imports_are_found_at_all() -> None:
-    """The rules below hold for an empty list as well: this is what keeps them from that."""
-    assert len(MODULES) > 30
-    assert "torch" in {target.partition(".")[0] for target in imports_of("vramcast.simulate.sites")}
-    assert "torch" in imports_of("vramcast.simulate.session")
-    assert "torch" not in imports_of("vramcast.simulate.session", at_start_only=True)
-    assert "vramcast.errors" in imports_of("vramcast.units", at_start_only=True)
+def imports_torch(name: str) -> bool:
+    return any(target.partition(".")[0] == "torch" for target in imports_of(name))
 
 
 def circle_in(imports: Iterable[tuple[str, str]]) -> list[str]:
@@ -103,63 +128,77 @@ def circle_in(imports: Iterable[tuple[str, str]]) -> list[str]:
     return []
 
 
-def package_of(name: str) -> str:
-    """The package right below vramcast, or the module where there is none."""
-    return ".".join(name.split(".")[:2])
+def upward_imports(imports: Iterable[tuple[str, str]]) -> list[str]:
+    """Imports of a room that is not on a lower floor."""
+    floor = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+    return sorted(
+        f"{name} imports {target}"
+        for name, target in imports
+        if room_of(name) != room_of(target) and floor[room_of(target)] <= floor[room_of(name)]
+    )
 
 
-def between_packages(imports: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    pairs = ((package_of(name), package_of(target)) for name, target in imports)
-    return (pair for pair in pairs if pair[0] != pair[1])
+def our_imports(*, at_import: bool = False) -> list[tuple[str, str]]:
+    return [
+        (name, target)
+        for name in OURS
+        for target in imports_of(name, at_import=at_import)
+        if target in OURS
+    ]
 
 
-def test_modules_do_not_import_each_other_in_a_circle() -> None:
-    assert circle_in((name, target) for name in MODULES for target in imports_of(name, at_start_only=True) if target in MODULES) == []
+def test_the_imports_are_found_at_all() -> None:
+    """The other tests would pass on an empty list."""
+    assert len(OURS) > 100
+    assert "torch" in imports_of("vramcast.simulate.session")
+    assert "torch" not in imports_of("vramcast.simulate.session", at_import=True)
+    assert "vramcast.errors" in imports_of("vramcast.units", at_import=True)
 
 
-def test_packages_do_not_import_each_other_in_a_circle_not_even_inside_functions() -> None:
-    imports = [(name, target) for name in MODULES for target in imports_of(name) if target in MODULES]
-    assert ("vramcast.cli", "vramcast.report") in set(between_packages(imports))  # only inside functions
-    assert circle_in(between_packages(imports)) == []
-    back = ("vramcast.tracing.simulated", "vramcast.simulate.worker")  # simulate imports tracing
-    assert {"vramcast.simulate", "vramcast.tracing"} <= set(circle_in(between_packages([*imports, back])))
+def test_every_room_has_its_floor() -> None:
+    assert {room_of(name) for name in OURS} == {room for rooms in FLOORS for room in rooms}
 
 
-def test_what_needs_no_torch_never_imports_it() -> None:
-    for part in NO_TORCH:
-        assert any(is_in(name, part) for name in MODULES), f"there is no {part}: correct the list"
-    assert [name for name in MODULES if any(is_in(name, part) for part in NO_TORCH) and imports_torch(name)] == []
+def test_rooms_import_only_rooms_on_lower_floors() -> None:
+    assert upward_imports(our_imports()) == []
+    wrong = ("vramcast.tracing.diff", "vramcast.simulate.session")
+    assert upward_imports([wrong]) == [f"{wrong[0]} imports {wrong[1]}"]
 
 
-def test_torch_is_imported_only_where_a_workload_runs() -> None:
-    """Not in the commands' own process: it stays light, and never starts CUDA."""
-    without = {f"vramcast.simulate.{name}" for name in SIMULATE_WITHOUT_TORCH}
-    assert without <= set(MODULES)
-    users = {name for name in MODULES if imports_torch(name)}
-    assert {"vramcast.simulate.ownership", "vramcast.probing.on_gpu", "vramcast.suites.peers"} <= users
-    assert sorted(name for name in users if not any(is_in(name, part) for part in WITH_TORCH) or name in without) == []
+@pytest.mark.parametrize("package", PACKAGES)
+def test_files_do_not_import_each_other_in_a_circle(package: str) -> None:
+    inside = [name for name in MODULES if name.partition(".")[0] == package]
+    imports = [(name, target) for name in inside for target in imports_of(name) if target in inside]
+    assert imports
+    assert circle_in(imports) == []
+    assert circle_in([*imports, imports[0][::-1]]) != []
 
 
-def test_nothing_imports_the_command_line_but_its_own_start() -> None:
-    users = {name for name in MODULES if any(is_in(target, "cli") for target in imports_of(name))}
-    assert "vramcast.__main__" in users
-    assert sorted(name for name in users if not is_in(name, "cli") and name != "vramcast.__main__") == []
-
-
-def test_the_allocator_knows_only_itself_and_the_basics() -> None:
-    allowed = ("allocator", "errors", "units")
-    strays = {
-        name: sorted(target for target in imports_of(name) if target.startswith("vramcast") and not any(is_in(target, a) for a in allowed))
-        for name in MODULES
-        if is_in(name, "allocator")
-    }
-    assert len(strays) > 3
+def test_the_zoo_knows_nothing_of_vramcast() -> None:
+    zoo = [name for name in MODULES if name not in OURS]
+    assert len(zoo) > 10
+    strays = {name: [t for t in imports_of(name) if t.startswith("vramcast.")] for name in zoo}
     assert {name: targets for name, targets in strays.items() if targets} == {}
 
 
+def test_torch_is_imported_only_where_a_workload_runs() -> None:
+    users = {name for name in OURS if imports_torch(name)}
+    assert sorted(n for n in users if not any(is_in(n, part) for part in WITH_TORCH)) == []
+    unused = [part for part in WITH_TORCH if not any(is_in(name, part) for name in users)]
+    assert unused == [], "these import no torch: take them off the list"
+    assert not any(imports_torch(f"vramcast_zoo.{name}") for name in ZOO_WITHOUT_TORCH)
+
+
+def test_the_root_holds_few_files() -> None:
+    assert len(list((SRC / "vramcast").glob("*.py"))) <= MOST_FILES_AT_THE_ROOT
+
+
 def test_no_file_is_too_long_to_read_in_one_go() -> None:
-    table = SRC / "vramcast" / "gpus.py"  # one entry a GPU: looked up, not read
-    assert table.exists()
-    files = sorted(path for path in SRC.rglob("*") if path.suffix in (".py", ".cpp", ".h") and path != table)
+    files = sorted(path for path in SRC.rglob("*") if path.suffix in (".py", ".cpp", ".h", ".js"))
+    files = [path for path in files if not path.name.endswith(".min.js")]
     lengths = {str(path.relative_to(SRC)): len(path.read_text().splitlines()) for path in files}
     assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_the_whole_stays_small_enough_to_read() -> None:
+    assert sum(len(MODULES[name].read_text().split()) for name in OURS) <= MOST_WORDS

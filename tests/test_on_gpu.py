@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import vramcast
-from vramcast import nvml
+from vramcast.hardware import nvml
 from vramcast.probing.manager import Prober
 from vramcast.probing.trial import Trial
 from vramcast.tracing.diff import diff_traces
@@ -20,7 +20,8 @@ TINY = {"vocabulary": 1000, "width": 128, "heads": 4, "depth": 3, "batch_size": 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
-        not any("H200" in gpu.name for gpu in nvml.gpu_states()), reason="needs an NVIDIA H200; recorded results are in test_accuracy.py"
+        not any("H200" in gpu.name for gpu in nvml.gpu_states()),
+        reason="needs an NVIDIA H200; recorded results are in test_accuracy.py",
     ),
 ]
 
@@ -36,10 +37,15 @@ def test_what_is_predicted_is_what_the_gpu_measures(knobs: dict[str, Any]) -> No
 
 
 def test_under_a_cap_the_largest_batch_that_fits_is_the_predicted_one() -> None:
-    outcomes = {size: vramcast.probe(GPT, memory="24GiB", steps=2, autocast="bf16", batch_size=size).outcome for size in (23, 24)}
+    outcomes = {
+        size: vramcast.probe(GPT, memory="24GiB", steps=2, autocast="bf16", batch_size=size).outcome
+        for size in (23, 24)
+    }
     assert outcomes == {23: "ok", 24: "out_of_memory"}
     assert vramcast.predict(GPT, gpu="h200", memory="24GiB", autocast="bf16", batch_size=23).fits
-    assert not vramcast.predict(GPT, gpu="h200", memory="24GiB", autocast="bf16", batch_size=24).fits
+    assert not vramcast.predict(
+        GPT, gpu="h200", memory="24GiB", autocast="bf16", batch_size=24
+    ).fits
 
 
 def test_every_allocation_of_the_real_run_is_in_the_simulated_one(tmp_path: Path) -> None:
@@ -52,7 +58,9 @@ def test_every_allocation_of_the_real_run_is_in_the_simulated_one(tmp_path: Path
 
 def test_a_probe_costs_at_most_three_seconds_beyond_its_build_and_steps() -> None:
     with Prober() as prober:
-        prober.run(Trial(workload=GPT, knobs=TINY, measure_steps=2))  # imports torch, once for all that follow
+        prober.run(
+            Trial(workload=GPT, knobs=TINY, measure_steps=2)
+        )  # imports torch, once for all that follow
         started = time.monotonic()
         measured = prober.run(Trial(workload=GPT, knobs=TINY, measure_steps=2))
         waited = time.monotonic() - started

@@ -13,7 +13,7 @@ import pytest
 
 import vramcast
 from vramcast import Prediction, UsageError
-from vramcast.api import predict, predict_batch_sizes
+from vramcast.predicting.predict import predict, predict_batch_sizes
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
 
@@ -59,7 +59,9 @@ def imported(path: Path) -> ModuleType:
     return module
 
 
-def test_a_function_object_and_its_name_give_the_same_prediction(file: Path, at_64: Prediction) -> None:
+def test_a_function_object_and_its_name_give_the_same_prediction(
+    file: Path, at_64: Prediction
+) -> None:
     by_object = predict(imported(file).build, gpu="h200", batch_size=64)
     assert by_object.breakdown_bytes == at_64.breakdown_bytes
     assert by_object.peak_reserved_bytes == at_64.peak_reserved_bytes > 2**20
@@ -67,7 +69,9 @@ def test_a_function_object_and_its_name_give_the_same_prediction(file: Path, at_
     assert by_object.num_parameters == 256 * 1024 + 1024 + 1024 * 256 + 256
 
 
-@pytest.mark.parametrize("workload", [lambda: None, 7, "".join], ids=["lambda", "number", "method of C"])
+@pytest.mark.parametrize(
+    "workload", [lambda: None, 7, "".join], ids=["lambda", "number", "method of C"]
+)
 def test_what_the_worker_could_not_find_again_is_refused(workload: object) -> None:
     with pytest.raises(UsageError) as caught:
         predict(workload)  # type: ignore[arg-type]
@@ -107,7 +111,9 @@ def test_a_record_that_lacks_a_field_is_refused_by_the_name_of_the_field(at_64: 
     record = json.loads(at_64.to_json())
     for name in ("peak_reserved_bytes", "largest_tensors", "limits"):
         with pytest.raises(UsageError, match=name):
-            Prediction.from_json(json.dumps({key: value for key, value in record.items() if key != name}))
+            Prediction.from_json(
+                json.dumps({key: value for key, value in record.items() if key != name})
+            )
 
 
 def test_a_record_whose_tensors_lack_a_field_is_refused(at_64: Prediction) -> None:
@@ -118,30 +124,51 @@ def test_a_record_whose_tensors_lack_a_field_is_refused(at_64: Prediction) -> No
 
 
 def test_a_field_this_version_does_not_know_is_no_obstacle(at_64: Prediction) -> None:
-    assert Prediction.from_json(json.dumps({**json.loads(at_64.to_json()), "added_later": 1})) == at_64
+    assert (
+        Prediction.from_json(json.dumps({**json.loads(at_64.to_json()), "added_later": 1})) == at_64
+    )
 
 
 def test_every_public_name_resolves_and_no_other_does() -> None:
     assert vramcast.__all__ == sorted({*vramcast._HOME, "__version__"})
-    assert {"predict", "predict_batch_sizes", "Prediction", "UsageError", "find_gpu", "register"} <= set(vramcast.__all__)
+    assert {
+        "predict",
+        "predict_batch_sizes",
+        "Prediction",
+        "UsageError",
+        "find_gpu",
+        "register",
+    } <= set(vramcast.__all__)
     assert all(getattr(vramcast, name) is not None for name in vramcast.__all__)
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = vramcast.no_such_name
 
 
-@pytest.mark.parametrize("first", ["vramcast.predict_batch_sizes", "__import__('vramcast.api')", "vramcast.predict"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "vramcast.predict_batch_sizes",
+        "__import__('vramcast.predicting.predict')",
+        "vramcast.predict",
+    ],
+)
 def test_predict_is_the_function_whichever_name_is_used_first(first: str) -> None:
     code = f"import vramcast; {first}; print(callable(vramcast.predict), callable(vramcast.predict_batch_sizes))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "True True\n", done.stderr
 
 
-def test_many_batch_sizes_equal_single_predictions_to_the_byte(file: Path, at_64: Prediction) -> None:
+def test_many_batch_sizes_equal_single_predictions_to_the_byte(
+    file: Path, at_64: Prediction
+) -> None:
     curve = predict_batch_sizes(f"{file}:build", range(1, 129), gpu="h200")
     points = {point.batch_size: point for point in curve.points}
     assert list(points) == list(range(1, 129))
     assert not points[50].simulated, "choose a size that is interpolated"
-    singles = {64: at_64, **{size: predict(f"{file}:build", gpu="h200", batch_size=size) for size in (50, 113)}}
+    singles = {
+        64: at_64,
+        **{size: predict(f"{file}:build", gpu="h200", batch_size=size) for size in (50, 113)},
+    }
     for size, single in singles.items():
         assert points[size].peak_reserved_bytes == single.peak_reserved_bytes
         assert points[size].peak_allocated_bytes == single.peak_allocated_bytes

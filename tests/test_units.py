@@ -174,4 +174,6 @@ def test_a_longer_time_never_prints_as_a_shorter_one(a: float, b: float) -> None
 def _read_back(text: str) -> float:
     scale = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
     words = text.split()
-    return sum(float(number) * scale[unit] for number, unit in zip(words[::2], words[1::2], strict=True))
+    return sum(
+        float(number) * scale[unit] for number, unit in zip(words[::2], words[1::2], strict=True)
+    )

@@ -31,7 +31,7 @@ from vramcast.benching.records import Trial
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.benching.worker import describe_environment
-from vramcast.store import append_line
+from vramcast.records.store import append_line
 from vramcast.workload import split_assignments
 
 GOAL = 1.02
@@ -64,7 +64,12 @@ def loop_by_hand(trial: Trial, corpus: Corpus) -> tuple[float, list[float | None
     losses = []
     for step in range(protocol.steps or 0):
         windows = torch.from_numpy(
-            corpus.batch(seed=trial.seed, step=step, batch_size=trial.batch_size, window_bytes=protocol.seq_len + 1)
+            corpus.batch(
+                seed=trial.seed,
+                step=step,
+                batch_size=trial.batch_size,
+                window_bytes=protocol.seq_len + 1,
+            )
         )
         if device.type == "cuda":
             windows = windows.pin_memory()
@@ -89,7 +94,9 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def make_trial(model: str, knobs: dict[str, str], protocol: Protocol, corpus: Corpus, device: str) -> Trial:
+def make_trial(
+    model: str, knobs: dict[str, str], protocol: Protocol, corpus: Corpus, device: str
+) -> Trial:
     return Trial(
         model=model,
         knobs=taken_knobs(model, knobs),
@@ -108,7 +115,9 @@ def with_steps(protocol: Protocol, steps: int) -> Protocol:
     return replace(protocol, name=f"{protocol.name}/{steps}-steps", steps=steps, last_steps=1)
 
 
-def measure(model: str, knobs: dict[str, str], protocol: Protocol, steps: int, data: Path, device: str) -> dict[str, Any]:
+def measure(
+    model: str, knobs: dict[str, str], protocol: Protocol, steps: int, data: Path, device: str
+) -> dict[str, Any]:
     corpus = Corpus(data)
     trial = make_trial(model, knobs, with_steps(protocol, steps), corpus, device)
     warm = make_trial(model, knobs, with_steps(protocol, WARM_UP_STEPS), corpus, device)
@@ -121,7 +130,9 @@ def measure(model: str, knobs: dict[str, str], protocol: Protocol, steps: int, d
         seconds[name].append(taken)
         losses[name].append(found)
     ratio = sum(seconds["A"]) / sum(seconds["B"])
-    furthest = max(abs((a or 0.0) - (b or 0.0)) for a, b in zip(losses["A"][0], losses["B"][0], strict=True))
+    furthest = max(
+        abs((a or 0.0) - (b or 0.0)) for a, b in zip(losses["A"][0], losses["B"][0], strict=True)
+    )
     again = max(abs((a or 0.0) - (b or 0.0)) for a, b in zip(*losses["B"], strict=True))
     return {
         "model": trial.label,
@@ -142,7 +153,9 @@ def measure(model: str, knobs: dict[str, str], protocol: Protocol, steps: int, d
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("knobs", nargs="*", metavar="knob=value")
     parser.add_argument("--steps", type=int, default=40)
@@ -152,7 +165,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     options = parser.parse_args(arguments)
     data = options.data or default_corpus()
-    record = measure(options.model, split_assignments(options.knobs), find_protocol(options.protocol), options.steps, data, options.device)
+    record = measure(
+        options.model,
+        split_assignments(options.knobs),
+        find_protocol(options.protocol),
+        options.steps,
+        data,
+        options.device,
+    )
     if options.out:
         append_line(options.out, record)
     shown = {key: value for key, value in record.items() if key not in ("losses", "environment")}

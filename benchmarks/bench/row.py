@@ -30,7 +30,9 @@ CHECKPOINT_SECONDS = 30.0
 
 def taken_knobs(model: str, knobs: dict[str, str]) -> dict[str, str]:
     """Those that the model has: the recurrent ones have some that Mamba-2 has not."""
-    known = inspect.signature(importlib.import_module(f"vramcast_zoo.{BY_NAME[model].family}").make_model).parameters
+    known = inspect.signature(
+        importlib.import_module(f"vramcast_zoo.{BY_NAME[model].family}").make_model
+    ).parameters
     return {name: value for name, value in knobs.items() if name in known}
 
 
@@ -38,7 +40,9 @@ def step_seconds(trial: Trial, corpus: Corpus) -> dict[str, Any]:
     """Of a warm step; and what the first one took, where kernels are compiled."""
     began = time.perf_counter()
     training = Training(trial)
-    windows = corpus.batch(seed=0, step=0, batch_size=trial.batch_size, window_bytes=trial.protocol.seq_len + 1)
+    windows = corpus.batch(
+        seed=0, step=0, batch_size=trial.batch_size, window_bytes=trial.protocol.seq_len + 1
+    )
     tokens = torch.from_numpy(windows).to(training.device).long()
 
     run_steps(training, tokens, 1)
@@ -46,7 +50,10 @@ def step_seconds(trial: Trial, corpus: Corpus) -> dict[str, Any]:
     run_steps(training, tokens, WARM_UPS - 1)
     began = time.perf_counter()
     run_steps(training, tokens, TIMED)
-    found = {"first_step_and_build_seconds": first, "step_seconds": (time.perf_counter() - began) / TIMED}
+    found = {
+        "first_step_and_build_seconds": first,
+        "step_seconds": (time.perf_counter() - began) / TIMED,
+    }
     del training, tokens
     gc.collect()
     if trial.device == "cuda":
@@ -65,7 +72,14 @@ def train(trial: Trial, corpus: Corpus, folder: TrialFolder) -> dict[str, Any]:
     folder.begin(trial)
     environment = describe_environment(trial.device)
     with folder.lock():
-        run = Trainer(trial, corpus, folder, CHECKPOINT_SECONDS, environment, lambda news: say({"progress": news})).run()
+        run = Trainer(
+            trial,
+            corpus,
+            folder,
+            CHECKPOINT_SECONDS,
+            environment,
+            lambda news: say({"progress": news}),
+        ).run()
     folder.write_result(run)
     return {"trained": run.summary()}
 
@@ -75,7 +89,9 @@ def say(answer: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    importlib.import_module("torch._dynamo")  # the first optimizer would: better while another model has the GPU
+    importlib.import_module(
+        "torch._dynamo"
+    )  # the first optimizer would: better while another model has the GPU
     for line in sys.stdin:
         request = json.loads(line)
         trial, corpus = Trial.from_dict(request["trial"]), Corpus(Path(request["data_path"]))

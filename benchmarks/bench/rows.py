@@ -20,5 +20,7 @@ ROWS = (
     Row("e1-50m", 1.4742, 175e3),
     Row("e5-d768-r539", 1.4815, 59e3),
 )
-UNFINISHED = "unfinished"  # where in the folder of the results the steps of runs lie that did not end
+UNFINISHED = (
+    "unfinished"  # where in the folder of the results the steps of runs lie that did not end
+)
 BY_MODEL = {row.model: row for row in ROWS}

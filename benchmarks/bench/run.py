@@ -30,12 +30,16 @@ from vramcast.benching.corpus import default_corpus
 from vramcast.benching.data import Corpus
 from vramcast.benching.protocol import Protocol, find_protocol
 from vramcast.benching.records import TrainedRun, Trial
-from vramcast.store import append_line, write_atomically
+from vramcast.records.store import append_line, write_atomically
 from vramcast.workload import split_assignments
 
 SLOWER_THAN_TIMED = 1.04  # what is planned for each step: a few steps tell no more than that
-START_SECONDS = 5.0  # building the model, writing the result; the kernels are compiled when it is timed
-OVER_SHARE = 1.3  # a model that takes so much more than was planned hangs; the others want their time
+START_SECONDS = (
+    5.0  # building the model, writing the result; the kernels are compiled when it is timed
+)
+OVER_SHARE = (
+    1.3  # a model that takes so much more than was planned hangs; the others want their time
+)
 SAY_EVERY_SECONDS = 10.0
 
 
@@ -57,9 +61,12 @@ class Worker:
         self._log = log.open("w")
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("row.py"))],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
+        )
 
     def ask(self, request: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
         """Its answers up to the last one, {"timed"} or {"trained"}; the last is {"failed"} where it dies or takes longer."""
@@ -108,23 +115,41 @@ class Session:
         options.work.mkdir(parents=True, exist_ok=True)
 
     def run(self) -> int:
-        models = [model for model in self._options.models or [row.model for row in ROWS] if not self._is_done(model)]
-        self._note("session", models=models, seconds=self._options.seconds, knobs=self._knobs, data=vars(self._identity))
+        models = [
+            model
+            for model in self._options.models or [row.model for row in ROWS]
+            if not self._is_done(model)
+        ]
+        self._note(
+            "session",
+            models=models,
+            seconds=self._options.seconds,
+            knobs=self._knobs,
+            data=vars(self._identity),
+        )
         workers = {model: Worker(model, self._options.work / f"{model}.log") for model in models}
         try:
             speeds = self._time_all(workers)
             waiting = sorted(speeds, key=lambda model: speeds[model])
             trained = self._train_all(waiting, workers, speeds)
             # those whose part was too small then may have enough now that the others are done
-            trained += self._train_all([model for model in waiting if model not in self._begun], workers, speeds)
+            trained += self._train_all(
+                [model for model in waiting if model not in self._begun], workers, speeds
+            )
         finally:
             for worker in workers.values():
                 worker.stop()
         return 0 if set(trained) == set(models) else 1
 
-    def _train_all(self, waiting: Sequence[str], workers: dict[str, Worker], speeds: dict[str, float]) -> list[str]:
+    def _train_all(
+        self, waiting: Sequence[str], workers: dict[str, Worker], speeds: dict[str, float]
+    ) -> list[str]:
         """Those that were trained to their end."""
-        return [model for i, model in enumerate(waiting) if self._train(workers[model], speeds[model], len(waiting) - i)]
+        return [
+            model
+            for i, model in enumerate(waiting)
+            if self._train(workers[model], speeds[model], len(waiting) - i)
+        ]
 
     @property
     def _left_seconds(self) -> float:
@@ -136,8 +161,14 @@ class Session:
     def _time_all(self, workers: dict[str, Worker]) -> dict[str, float]:
         speeds = {}
         for model, worker in workers.items():
-            request = {"do": "time", "trial": self._trial(model, None).to_dict(), "data_path": str(self._data.absolute())}
-            answer = list(worker.ask(request, min(self._options.time_seconds, self._left_seconds)))[-1]
+            request = {
+                "do": "time",
+                "trial": self._trial(model, None).to_dict(),
+                "data_path": str(self._data.absolute()),
+            }
+            answer = list(worker.ask(request, min(self._options.time_seconds, self._left_seconds)))[
+                -1
+            ]
             self._note("timed", model=model, **answer)
             if "timed" in answer:
                 speeds[model] = answer["timed"]["step_seconds"]
@@ -166,7 +197,10 @@ class Session:
                 worker.stop()  # its memory is for the next one
             elif time.monotonic() - said > SAY_EVERY_SECONDS:
                 said = time.monotonic()
-                print(f"{said - self._began:5.0f} s  {worker.model}  {json.dumps(answer['progress'])}", flush=True)
+                print(
+                    f"{said - self._began:5.0f} s  {worker.model}  {json.dumps(answer['progress'])}",
+                    flush=True,
+                )
         if "trained" in answer:
             keep(folder, self._options.out / worker.model)
             shutil.rmtree(self._options.out / UNFINISHED / worker.model, ignore_errors=True)
@@ -180,7 +214,11 @@ class Session:
         return Trial.from_json(path.read_text()).protocol.steps if path.exists() else None
 
     def _trial(self, model: str, steps: int | None) -> Trial:
-        protocol = self._protocol if steps in (None, self._protocol.steps) else self._protocol.with_steps(steps or 0)
+        protocol = (
+            self._protocol
+            if steps in (None, self._protocol.steps)
+            else self._protocol.with_steps(steps or 0)
+        )
         return Trial(
             model=model,
             knobs=self._knobs,
@@ -217,12 +255,19 @@ def keep_unfinished(folder: Path, out: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("knobs", nargs="*", metavar="knob=value")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=570.0, help="for everything")
     parser.add_argument("--row-seconds", type=float, default=1e9, help="for one model at most")
-    parser.add_argument("--time-seconds", type=float, default=60.0, help="for finding out how fast one model is at most")
+    parser.add_argument(
+        "--time-seconds",
+        type=float,
+        default=60.0,
+        help="for finding out how fast one model is at most",
+    )
     parser.add_argument("--models", nargs="*", choices=sorted(BY_MODEL), metavar="MODEL")
     parser.add_argument("--steps", type=int, help="this many, whatever they take")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "vramcast-bench")

@@ -17,7 +17,7 @@ from rows import ROWS, UNFINISHED, Row
 from vramcast.benching.protocol import STANDARD_1
 from vramcast.benching.records import TrainedRun
 from vramcast.benching.trial_folder import TrialFolder
-from vramcast.store import read_lines, write_atomically
+from vramcast.records.store import read_lines, write_atomically
 from vramcast.units import format_bytes, format_count, format_seconds
 
 INTRODUCTION = """# Document 002's reference table, measured again
@@ -36,18 +36,43 @@ edit by hand.
 - *memory* is the most that torch's allocator had handed out in a step. The document says nothing of it.
 - *waited* is the share of the time in which a step waited for data.
 """
-COLUMNS = ("model", "Last100", "document's", "parameters", "tok/s", "document's", "ratio", "memory", "steps", "time", "waited")
+COLUMNS = (
+    "model",
+    "Last100",
+    "document's",
+    "parameters",
+    "tok/s",
+    "document's",
+    "ratio",
+    "memory",
+    "steps",
+    "time",
+    "waited",
+)
 OVERHEAD = """## What bench's loop costs
 
 The same model and batches in bench's training loop and in one written by hand (`overhead.py`), by turns in the order A B B A in one
 process. The difference of losses shows that both did the same work."""
-OVERHEAD_COLUMNS = ("model", "steps", "bench", "by hand", "ratio", "goal", "largest difference of losses", "date")
+OVERHEAD_COLUMNS = (
+    "model",
+    "steps",
+    "bench",
+    "by hand",
+    "ratio",
+    "goal",
+    "largest difference of losses",
+    "date",
+)
 
 
 def page(folder: Path) -> str:
     runs = {run.trial.model: run for run in read_runs(folder)}
     parts = [
-        INTRODUCTION.format(folder=folder.name, path=shown_path(folder), options=options(list(runs.values()), folder)),
+        INTRODUCTION.format(
+            folder=folder.name,
+            path=shown_path(folder),
+            options=options(list(runs.values()), folder),
+        ),
         *([conditions(list(runs.values()))] if runs else []),
         markdown(COLUMNS, [cells(row, runs.get(row.model)) for row in ROWS]),
         "\n".join(f"- {note}" for note in notes(runs, folder)),
@@ -59,7 +84,9 @@ def page(folder: Path) -> str:
 def shown_path(folder: Path) -> str:
     """From the root of the repository, where the commands are started."""
     root = Path(__file__).resolve().parents[2]
-    return (folder.resolve().relative_to(root) if folder.resolve().is_relative_to(root) else folder).as_posix()
+    return (
+        folder.resolve().relative_to(root) if folder.resolve().is_relative_to(root) else folder
+    ).as_posix()
 
 
 def options(runs: Sequence[TrainedRun], folder: Path) -> str:
@@ -80,13 +107,25 @@ def read_runs(folder: Path) -> list[TrainedRun]:
 def conditions(runs: Sequence[TrainedRun]) -> str:
     """Of all of them, where they are the same."""
     where = [run.environment for run in runs]
-    data = sorted({f"{run.trial.data.name} ({run.trial.data.size_bytes:,} bytes, {run.trial.data.hash[:23]})" for run in runs})
+    data = sorted(
+        {
+            f"{run.trial.data.name} ({run.trial.data.size_bytes:,} bytes, {run.trial.data.hash[:23]})"
+            for run in runs
+        }
+    )
     versions = [
         f"{name} {', '.join(found)}"
-        for name, found in (("torch", distinct(where, "torch_version")), ("schedulefree", distinct(where, "schedulefree_version")))
+        for name, found in (
+            ("torch", distinct(where, "torch_version")),
+            ("schedulefree", distinct(where, "schedulefree_version")),
+        )
     ]
     dates = sorted({str(facts.get("time_utc", "?"))[:10] for facts in where})
-    device = ", ".join(distinct(where, "gpu") if any(facts.get("gpu") for facts in where) else distinct(where, "device"))
+    device = ", ".join(
+        distinct(where, "gpu")
+        if any(facts.get("gpu") for facts in where)
+        else distinct(where, "device")
+    )
     seeds = ", ".join(map(str, sorted({run.trial.seed for run in runs})))
     return f"Measured {', '.join(dates)} on one {device} with {', '.join(versions)}. Data: {'; '.join(data)}. Seed {seeds}."
 
@@ -134,7 +173,9 @@ def notes(runs: dict[str, TrainedRun], folder: Path) -> list[str]:
         found += about_group(group)
     for model, run in runs.items():
         if run.resumed_at_steps:
-            found.append(f"{model} was interrupted, and resumed at step {', '.join(map(str, run.resumed_at_steps))}")
+            found.append(
+                f"{model} was interrupted, and resumed at step {', '.join(map(str, run.resumed_at_steps))}"
+            )
     return found + failures(runs, folder)
 
 
@@ -144,21 +185,39 @@ def about_group(group: Sequence[TrainedRun]) -> list[str]:
     found = []
     if not is_whole(group[0]):
         steps = f"{rules.steps:,} steps" if rules.steps is not None else f"{rules.seconds:g} s"
-        found.append(f"\\* trained under {rules.name}, not {STANDARD_1.name}: {rules.metric} is that of the end of {steps} ({names})")
-    ours = [run.trial.model for run in sorted(group, key=lambda run: run.last_loss) if run.outcome == "ok"]
+        found.append(
+            f"\\* trained under {rules.name}, not {STANDARD_1.name}: {rules.metric} is that of the end of {steps} ({names})"
+        )
+    ours = [
+        run.trial.model
+        for run in sorted(group, key=lambda run: run.last_loss)
+        if run.outcome == "ok"
+    ]
     if len(ours) > 1:
-        theirs = [row.model for row in sorted(ROWS, key=lambda row: row.last100) if row.model in ours]
-        found.append(f"under {rules.name}, best first: {', '.join(ours)}; of the same models in the document: {', '.join(theirs)}")
+        theirs = [
+            row.model for row in sorted(ROWS, key=lambda row: row.last100) if row.model in ours
+        ]
+        found.append(
+            f"under {rules.name}, best first: {', '.join(ours)}; of the same models in the document: {', '.join(theirs)}"
+        )
     return found
 
 
 def failures(runs: dict[str, TrainedRun], folder: Path) -> list[str]:
     """What was tried and did not end, from the latest attempt."""
-    latest = {line["model"]: line for line in read_lines(folder / "session.jsonl") if line["what"] in ("timed", "given", "ended")}
+    latest = {
+        line["model"]: line
+        for line in read_lines(folder / "session.jsonl")
+        if line["what"] in ("timed", "given", "ended")
+    }
     found = []
     for model, line in latest.items():
         if model not in runs:
-            no_time = f"a part of {line['share_seconds']:.0f} s was not enough" if "share_seconds" in line else "there was no time left"
+            no_time = (
+                f"a part of {line['share_seconds']:.0f} s was not enough"
+                if "share_seconds" in line
+                else "there was no time left"
+            )
             why = line.get("failed", no_time)
             found.append(f"{model} has no result: {why}{unfinished(folder / UNFINISHED / model)}")
     return found
@@ -167,7 +226,11 @@ def failures(runs: dict[str, TrainedRun], folder: Path) -> list[str]:
 def unfinished(folder: Path) -> str:
     losses = [loss for loss in TrialFolder(folder).steps().losses if loss is not None]
     last = losses[-STANDARD_1.last_steps :]
-    return f"; after {len(losses):,} steps the mean loss of the last {len(last)} was {statistics.fmean(last):.4f}" if last else ""
+    return (
+        f"; after {len(losses):,} steps the mean loss of the last {len(last)} was {statistics.fmean(last):.4f}"
+        if last
+        else ""
+    )
 
 
 def overhead(folder: Path) -> str:
@@ -178,7 +241,10 @@ def overhead(folder: Path) -> str:
         [
             record["model"],
             str(record["steps"]),
-            *(" ".join(f"{seconds:.3f} s" for seconds in record[name]) for name in ("bench_seconds", "by_hand_seconds")),
+            *(
+                " ".join(f"{seconds:.3f} s" for seconds in record[name])
+                for name in ("bench_seconds", "by_hand_seconds")
+            ),
             f"{record['ratio']:.3f}",
             f"{'met' if record['ratio'] <= record['goal'] else '**missed**'} (at most {record['goal']})",
             f"{record['largest_loss_difference']:.2g} ({record['largest_loss_difference_of_the_same_loop']:.2g} by hand twice)",

@@ -33,12 +33,19 @@ class Pair:
 PAIRS = [
     Pair("gpt124m-amp", GPT, 24, {"autocast": "bf16"}),
     Pair("gpt124m-fp32", GPT, 32),
-    Pair("gpt124m-amp-checkpointed", GPT, 24, {"autocast": "bf16", "checkpointing": "non-reentrant"}),
+    Pair(
+        "gpt124m-amp-checkpointed", GPT, 24, {"autocast": "bf16", "checkpointing": "non-reentrant"}
+    ),
     Pair("gpt355m-amp", GPT, 40, {"autocast": "bf16", "width": 1024, "depth": 24, "heads": 16}),
     Pair("gpt124m-bf16-adafactor", GPT, 20, {"precision": "bf16", "optimizer": "adafactor"}),
     Pair("gpt124m-fp16-scaler", GPT, 20, {"autocast": "fp16", "scale_loss": True}),
     Pair("llama300m-bf16", HF, 32, {"size": "llama-300m", "precision": "bf16"}),
     Pair("bert-amp-T512", HF, 24, {"size": "bert", "autocast": "bf16", "seq_len": 512}),
     Pair("lstm-fp32", MODELS + "rnn", 8),
-    Pair("resnet18-amp-channels-last", MODELS + "resnet", 4, {"autocast": "bf16", "channels_last": True}),
+    Pair(
+        "resnet18-amp-channels-last",
+        MODELS + "resnet",
+        4,
+        {"autocast": "bf16", "channels_last": True},
+    ),
 ]

@@ -138,7 +138,12 @@ def _told(size: int, say: Say) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        say({"trial": size, "outcome": "out_of_memory" if "out of memory" in str(error) else "failed"})
+        say(
+            {
+                "trial": size,
+                "outcome": "out_of_memory" if "out of memory" in str(error) else "failed",
+            }
+        )
         raise
     say({"trial": size, "outcome": "ok"})
 
@@ -173,7 +178,10 @@ def main() -> None:
     def say(news: dict[str, Any]) -> None:
         print(json.dumps(news), file=answers, flush=True)
 
-    answer = METHODS[sys.argv[1]](lambda size: function(**bind_knobs(function, {}, {**pair["knobs"], "batch_size": size})), say)
+    answer = METHODS[sys.argv[1]](
+        lambda size: function(**bind_knobs(function, {}, {**pair["knobs"], "batch_size": size})),
+        say,
+    )
     say({"answer": answer})
     os._exit(0)  # the answer is there; what is left to tidy up is not part of the search
 

@@ -27,16 +27,19 @@ from pairs import PAIRS, Pair
 
 from vramcast.probing.manager import Prober
 from vramcast.probing.trial import Trial
-from vramcast.processes import child_environment
-from vramcast.search import settle
+from vramcast.processes.lifetime import child_environment
+from vramcast.forecast.search import settle
 from vramcast.simulate import build
-from vramcast.store import append_line, read_lines
+from vramcast.records.store import append_line, read_lines
 
 PEERS = ("lightning-power", "lightning-binsearch", "accelerate")
 PACKAGES = ("torch", "transformers", "lightning", "accelerate")
 TIMEOUT_SECONDS = 60.0
 AT_ONCE = 4  # truth and the last peers: each is capped, and an H200 has more than the four largest caps together
-TRUTH_STEPS = (2, 8)  # warm-up, measured: more than a search takes, so that it is no repetition of it
+TRUTH_STEPS = (
+    2,
+    8,
+)  # warm-up, measured: more than a search takes, so that it is no repetition of it
 DONE = ("ok", "timeout")  # what failed is tried again when the run is resumed
 LOOK_BEYOND = 2  # sizes past the first that fails
 HUGGING_FACE = ("transformers.modeling_utils", "transformers.generation")
@@ -74,12 +77,19 @@ def phases(pairs: Sequence[Pair], at_once: int) -> list[Phase]:
         Phase([(pair, "ours") for pair in pairs]),
         Phase([(pair, "truth") for pair in pairs], at_once),
         Phase([(first, method) for method in ("ours-again", *PEERS)]),
-        Phase([(pair, method) for method in PEERS[::-1] for pair in others], at_once),  # accelerate first: the fastest of them
+        Phase(
+            [(pair, method) for method in PEERS[::-1] for pair in others], at_once
+        ),  # accelerate first: the fastest of them
         Phase([(pair, "ours-again") for pair in others]),
     ]
 
 
-def run(plan: Sequence[Phase], out: Path, do: Callable[[Pair, str, Records], dict[str, Any]], deadline: Deadline) -> bool:
+def run(
+    plan: Sequence[Phase],
+    out: Path,
+    do: Callable[[Pair, str, Records], dict[str, Any]],
+    deadline: Deadline,
+) -> bool:
     """Do what `out` does not hold yet. False where time was over first."""
     known = read(out)
 
@@ -94,7 +104,11 @@ def run(plan: Sequence[Phase], out: Path, do: Callable[[Pair, str, Records], dic
         except OutOfTime:
             return False
         except Exception as problem:  # one that breaks costs one record
-            record = {"outcome": "failed", "error": f"{type(problem).__name__}: {problem}"[-500:], "at_once": at_once}
+            record = {
+                "outcome": "failed",
+                "error": f"{type(problem).__name__}: {problem}"[-500:],
+                "at_once": at_once,
+            }
         append_line(out, {"pair": pair.to_dict(), "method": method, "record": record})
         known[pair.name, method] = record
         print(f"{pair.name} {method}: {_short(record)}", file=sys.stderr, flush=True)
@@ -112,7 +126,10 @@ def read(out: Path) -> Records:
 
 
 def _short(record: dict[str, Any]) -> str:
-    shown = {key: record.get(key) for key in ("outcome", "answer", "num_trials", "num_out_of_memory", "wall_seconds")}
+    shown = {
+        key: record.get(key)
+        for key in ("outcome", "answer", "num_trials", "num_out_of_memory", "wall_seconds")
+    }
     return " ".join(f"{key}={value}" for key, value in shown.items() if value is not None)
 
 
@@ -149,7 +166,9 @@ def ask_peer(pair: Pair, method: str, deadline: Deadline) -> dict[str, Any]:
 
 
 def from_peer(out: str, err: str, seconds: float, stopped: bool) -> dict[str, Any]:
-    news = [json.loads(line) for line in out.splitlines() if line.startswith("{") and line.endswith("}")]
+    news = [
+        json.loads(line) for line in out.splitlines() if line.startswith("{") and line.endswith("}")
+    ]
     trials = [[n["trial"], n["outcome"]] for n in news if "trial" in n]
     answer = next((n["answer"] for n in news if "answer" in n), None)
     outcome = "ok" if answer is not None else "timeout" if stopped else "failed"
@@ -166,16 +185,25 @@ def from_peer(out: str, err: str, seconds: float, stopped: bool) -> dict[str, An
 
 def ask_vramcast(pair: Pair, deadline: Deadline) -> dict[str, Any]:
     """The whole command, as a user types it, confirmed on the GPU."""
-    knobs = [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in pair.knobs.items()]
+    knobs = [
+        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in pair.knobs.items()
+    ]
     options = ["--memory", f"{pair.memory_gib}GiB", "--gpu", "h200", "--json"]
     limit = deadline.seconds(2 * TIMEOUT_SECONDS)
-    out, err, seconds, stopped = child([sys.executable, "-m", "vramcast", "max-batch", pair.workload, *knobs, *options], "", limit)
+    out, err, seconds, stopped = child(
+        [sys.executable, "-m", "vramcast", "max-batch", pair.workload, *knobs, *options], "", limit
+    )
     if stopped and limit < 2 * TIMEOUT_SECONDS:
         raise OutOfTime
     try:
         answer = json.loads(out)
     except ValueError:
-        return {"outcome": "timeout" if stopped else "failed", "error": err[-500:], "wall_seconds": round(seconds, 2)}
+        return {
+            "outcome": "timeout" if stopped else "failed",
+            "error": err[-500:],
+            "wall_seconds": round(seconds, 2),
+        }
     return from_vramcast(answer, seconds)
 
 
@@ -187,7 +215,9 @@ def from_vramcast(answer: dict[str, Any], seconds: float) -> dict[str, Any]:
         "outcome": "ok",
         "answer": answer["largest_batch"],
         "confirmed": answer["confirmed"],
-        "predicted": max((a["batch_size"] for a in predicted if a["batch_size"] < edge), default=None),
+        "predicted": max(
+            (a["batch_size"] for a in predicted if a["batch_size"] < edge), default=None
+        ),
         "trials": [[a["batch_size"], a["outcome"]] for a in measured],
         "num_trials": len(measured),
         "num_out_of_memory": sum(a["outcome"] == "out_of_memory" for a in measured),
@@ -198,7 +228,9 @@ def from_vramcast(answer: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
-def find_truth(pair: Pair, start: int | None, deadline: Deadline, prober: Prober | None = None) -> dict[str, Any]:
+def find_truth(
+    pair: Pair, start: int | None, deadline: Deadline, prober: Prober | None = None
+) -> dict[str, Any]:
     """The largest size that runs and the next that does not, each in a fresh process, and what is past it."""
     if start is None:
         return {"outcome": "failed", "error": "vramcast gave no answer to start from"}
@@ -217,14 +249,26 @@ def find_truth(pair: Pair, start: int | None, deadline: Deadline, prober: Prober
             seen = runner.run(trial)
             deadline.check()
             step_seconds = seen.times.median_seconds if seen.times else None
-            trials.append([size, seen.outcome, seen.peak_reserved_bytes, seen.num_alloc_retries, step_seconds])
+            trials.append(
+                [size, seen.outcome, seen.peak_reserved_bytes, seen.num_alloc_retries, step_seconds]
+            )
             if seen.outcome not in ("ok", "out_of_memory"):
                 raise RuntimeError(f"batch_size={size} ended with {seen.outcome}: {seen.error}")
             return seen.outcome == "ok"
 
         largest, failing = settle(runs, start, start + 1, step=1, limit=None)
-        beyond = [failing + i for i in range(1, LOOK_BEYOND + 1) if runs(failing + i)] if failing is not None else []
-    return {"outcome": "ok", "answer": largest, "first_failing": failing, "fit_again_beyond": beyond, "trials": trials}
+        beyond = (
+            [failing + i for i in range(1, LOOK_BEYOND + 1) if runs(failing + i)]
+            if failing is not None
+            else []
+        )
+    return {
+        "outcome": "ok",
+        "answer": largest,
+        "first_failing": failing,
+        "fit_again_beyond": beyond,
+        "trials": trials,
+    }
 
 
 def set_up() -> dict[str, Any]:
@@ -234,7 +278,14 @@ def set_up() -> dict[str, Any]:
     compiled = time.monotonic() - started
     started = time.monotonic()
     names = ", ".join(PACKAGES)
-    subprocess.run([sys.executable, "-c", f"import {names}, transformers.modeling_utils, torch._dynamo, lightning.pytorch"], timeout=180)
+    subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import {names}, transformers.modeling_utils, torch._dynamo, lightning.pytorch",
+        ],
+        timeout=180,
+    )
     return {
         "outcome": "ok",
         "compile_seconds": round(compiled, 1),
@@ -253,7 +304,7 @@ def _version(name: str) -> str | None:
 
 
 def _gpu() -> str | None:
-    from vramcast import nvml
+    from vramcast.hardware import nvml
 
     states = nvml.gpu_states()
     return states[0].name if states else None
@@ -261,10 +312,20 @@ def _gpu() -> str | None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="the file of records; what it holds is not done again")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="the file of records; what it holds is not done again",
+    )
     parser.add_argument("--seconds", type=float, default=450.0, help="stop after so many")
     parser.add_argument("--pair", action="append", help="only this pair; may be given again")
-    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="how many run at a time where only answers matter")
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        default=AT_ONCE,
+        help="how many run at a time where only answers matter",
+    )
     given = parser.parse_args()
     if _gpu() is None:
         parser.error("there is no NVIDIA GPU here to run on")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vramcast.store import read_lines, write_atomically
+from vramcast.records.store import read_lines, write_atomically
 
 METHODS = {
     "ours": "vramcast",
@@ -99,7 +99,12 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _answers(results: Results) -> list[list[str]]:
     return [
-        [name, f"{pair['memory_gib']} GiB", _true_cell(results, name), *(_answer_cell(results, name, method) for method in METHODS)]
+        [
+            name,
+            f"{pair['memory_gib']} GiB",
+            _true_cell(results, name),
+            *(_answer_cell(results, name, method) for method in METHODS),
+        ]
         for name, pair in results.pairs.items()
     ]
 
@@ -123,7 +128,10 @@ def _costs(results: Results) -> list[list[str]]:
     rows = []
     for name in results.pairs:
         ours = results.get(name, "ours").get("wall_seconds")
-        cells = [_cost_cell(results.get(name, method), None if method == "ours" else ours) for method in METHODS]
+        cells = [
+            _cost_cell(results.get(name, method), None if method == "ours" else ours)
+            for method in METHODS
+        ]
         rows.append([name, *cells, _seconds(results.get(name, "ours-again"))])
     return rows
 
@@ -147,12 +155,20 @@ def _shown(value: int | None) -> str:
 
 def summary(results: Results) -> list[str]:
     lines = [_of_method(results, method) for method in METHODS]
-    known = [name for name in results.pairs if results.true(name) is not None and results.answer(name, "ours") is not None]
+    known = [
+        name
+        for name in results.pairs
+        if results.true(name) is not None and results.answer(name, "ours") is not None
+    ]
     return [line for line in (*lines, *(_goals(results, known) if known else [])) if line]
 
 
 def _of_method(results: Results, method: str) -> str:
-    pairs = [name for name in results.pairs if results.true(name) and results.answer(name, method) is not None]
+    pairs = [
+        name
+        for name in results.pairs
+        if results.true(name) and results.answer(name, method) is not None
+    ]
     if not pairs:
         return ""
     shares = [results.answer(name, method) / results.true(name) for name in pairs]  # type: ignore[operator]
@@ -170,10 +186,15 @@ def _goals(results: Results, pairs: Sequence[str]) -> list[str]:
     ours = {name: results.get(name, "ours") for name in pairs}
     right = sum(results.answer(name, "ours") == results.true(name) for name in pairs)
     above = sum((results.answer(name, "ours") or 0) > (results.true(name) or 0) for name in pairs)
-    early = sum(any(outcome != "ok" for _, outcome in record["trials"][:1]) for record in ours.values())
+    early = sum(
+        any(outcome != "ok" for _, outcome in record["trials"][:1]) for record in ours.values()
+    )
     probes = max(record["num_trials"] for record in ours.values())
     goals = [
-        (right >= RIGHT_OF_TEN * len(pairs), f"the true answer in at least 9 of 10: {right} of {len(pairs)}"),
+        (
+            right >= RIGHT_OF_TEN * len(pairs),
+            f"the true answer in at least 9 of 10: {right} of {len(pairs)}",
+        ),
         (above == 0, f"never above it: {above}"),
         (probes <= MOST_PROBES, f"at most {MOST_PROBES} real probes: {probes}"),
         (early == 0, f"no out-of-memory error before the deliberate one: {early}"),
@@ -186,20 +207,39 @@ def _as_fast(results: Results, pairs: Sequence[str]) -> list[tuple[bool, str]]:
     """Against the fastest peer, where both ran alone."""
     goals = []
     for name in pairs:
-        alone = [m for m in PEERS if results.get(name, m).get("at_once") == 1 and results.answer(name, m)]
+        alone = [
+            m for m in PEERS if results.get(name, m).get("at_once") == 1 and results.answer(name, m)
+        ]
         seconds = {m: results.get(name, m)["wall_seconds"] for m in alone}
         if seconds:
-            fastest, ours = min(seconds, key=lambda m: seconds[m]), results.get(name, "ours")["wall_seconds"]
+            fastest, ours = (
+                min(seconds, key=lambda m: seconds[m]),
+                results.get(name, "ours")["wall_seconds"],
+            )
             text = f"no slower than the fastest of them, {name}: {ours:.1f} s, {METHODS[fastest]} {seconds[fastest]:.1f} s"
             goals.append((ours <= seconds[fastest], text))
     return goals
 
 
 def _footnotes(results: Results) -> str:
-    at_once = {record.get("at_once", 1) for (_, method), record in results.records.items() if method in PEERS} - {1}
-    lines = [f"\\* {max(at_once)} searches ran at once, each on its own cores: these seconds are no fair race."] if at_once else []
+    at_once = {
+        record.get("at_once", 1)
+        for (_, method), record in results.records.items()
+        if method in PEERS
+    } - {1}
+    lines = (
+        [
+            f"\\* {max(at_once)} searches ran at once, each on its own cores: these seconds are no fair race."
+        ]
+        if at_once
+        else []
+    )
     for name in results.pairs:
-        lines += [f"{name}: {note}." for note in results.get(name, "ours").get("notes", []) if "not monotone" in note]
+        lines += [
+            f"{name}: {note}."
+            for note in results.get(name, "ours").get("notes", [])
+            if "not monotone" in note
+        ]
         for method in METHODS:
             error = results.get(name, method).get("error")
             if error:

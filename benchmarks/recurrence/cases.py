@@ -17,7 +17,9 @@ class Case:
     recurrence: str  # elman, low-rank, ema, scan, product or model
     way: str  # plain, fused, cudnn, graph-torch, graph-steps, fla; of a model its knob `recurrence`
     sizes: dict[str, int] = field(default_factory=dict)
-    plan: dict[str, Any] | None = None  # of the fused way: vramcast_zoo.launch.Plan instead of the one it would choose
+    plan: dict[str, Any] | None = (
+        None  # of the fused way: vramcast_zoo.launch.Plan instead of the one it would choose
+    )
     model: str = ""
 
 
@@ -25,7 +27,9 @@ def _elman(name: str, way: str, width: int = 768, **plan: Any) -> Case:
     return Case(name, "elman", way, {"width": width}, plan or None)
 
 
-def _plan(rows: int, columns: int, chunk: int, *, variant: str = "slices", **more: Any) -> dict[str, Any]:
+def _plan(
+    rows: int, columns: int, chunk: int, *, variant: str = "slices", **more: Any
+) -> dict[str, Any]:
     return {"variant": variant, "rows": rows, "columns": columns, "chunk": chunk, **more}
 
 
@@ -54,5 +58,7 @@ RECURRENCES = (
     _elman("elman-1536-32x128", "fused", 1536, **_plan(32, 128, 128, stages=3)),
 )
 WHOLE_MODELS = tuple(Case(f"model-{name}", "model", "auto", model=name) for name in MODELS)
-PLAIN_MODELS = tuple(Case(f"model-{name}-plain", "model", "plain", model=name) for name in MODELS[:3])
+PLAIN_MODELS = tuple(
+    Case(f"model-{name}-plain", "model", "plain", model=name) for name in MODELS[:3]
+)
 ALL = {case.name: case for case in (*RECURRENCES, *WHOLE_MODELS, *PLAIN_MODELS)}

@@ -43,19 +43,35 @@ def inputs_of(case: Case) -> tuple[tuple[Tensor, ...], Tensor]:
     drive = normal(*shape, scale=0.5)
     if case.recurrence == "low-rank":
         rank = case.sizes["rank"]
-        return (drive, normal(width, rank, scale=0.7 * width**-0.5), normal(rank, width, scale=0.7 * width**-0.5)), normal(*shape)
+        return (
+            drive,
+            normal(width, rank, scale=0.7 * width**-0.5),
+            normal(rank, width, scale=0.7 * width**-0.5),
+        ), normal(*shape)
     if case.recurrence == "ema":
-        decay = torch.empty(case.sizes["banks"], width, device="cuda").uniform_(0.8, 0.99).requires_grad_()
+        decay = (
+            torch.empty(case.sizes["banks"], width, device="cuda")
+            .uniform_(0.8, 0.99)
+            .requires_grad_()
+        )
         return (drive, decay), normal(LENGTH, BATCH, *decay.shape)
     return (drive, normal(width, width, scale=0.5 * width**-0.5)), normal(*shape)
 
 
 def _scan_inputs(heads: int, head_dim: int, state: int) -> tuple[tuple[Tensor, ...], Tensor]:
     """As in a fresh model: time steps of 0.001 to 0.1, rates of 1 to 16."""
-    mixed = torch.randn(BATCH, LENGTH, heads * head_dim + 2 * state, device="cuda").to(DTYPE).requires_grad_()
-    dt = torch.empty(BATCH, LENGTH, heads, device="cuda").uniform_(-6.9, -2.3).exp().requires_grad_()
+    mixed = (
+        torch.randn(BATCH, LENGTH, heads * head_dim + 2 * state, device="cuda")
+        .to(DTYPE)
+        .requires_grad_()
+    )
+    dt = (
+        torch.empty(BATCH, LENGTH, heads, device="cuda").uniform_(-6.9, -2.3).exp().requires_grad_()
+    )
     a = (-torch.empty(heads, device="cuda").uniform_(1, 16)).requires_grad_()
-    return (mixed, dt, a, torch.ones(heads, device="cuda", requires_grad=True)), torch.randn_like(mixed[..., : heads * head_dim])
+    return (mixed, dt, a, torch.ones(heads, device="cuda", requires_grad=True)), torch.randn_like(
+        mixed[..., : heads * head_dim]
+    )
 
 
 def scan_of(way: str, sizes: dict[str, int]) -> Callable[..., Tensor]:
@@ -73,7 +89,9 @@ def scan_of(way: str, sizes: dict[str, int]) -> Callable[..., Tensor]:
         from fla.ops.simple_gla import chunk_simple_gla
 
         x, b, c = taken_apart(mixed)
-        keys, queries = (t.unsqueeze(2).expand(-1, -1, sizes["heads"], -1).contiguous() for t in (b, c))
+        keys, queries = (
+            t.unsqueeze(2).expand(-1, -1, sizes["heads"], -1).contiguous() for t in (b, c)
+        )
         y, _ = chunk_simple_gla(queries, keys, x * dt.to(x.dtype).unsqueeze(-1), dt * a, scale=1.0)
         return (y + x * skip.to(x.dtype)[:, None]).flatten(2)
 
@@ -92,18 +110,29 @@ def fla_alone(sizes: dict[str, int]) -> Way:
     from fla.ops.simple_gla import chunk_simple_gla
 
     shape = (BATCH, LENGTH, sizes["heads"])
-    queries, keys = (torch.randn(*shape, sizes["state"], device="cuda").to(DTYPE).requires_grad_() for _ in range(2))
+    queries, keys = (
+        torch.randn(*shape, sizes["state"], device="cuda").to(DTYPE).requires_grad_()
+        for _ in range(2)
+    )
     values = torch.randn(*shape, sizes["head_dim"], device="cuda").to(DTYPE).requires_grad_()
     decays = (-torch.rand(shape, device="cuda")).requires_grad_()
     inputs = (queries, keys, values, decays)
-    return through_autograd(lambda *tensors: chunk_simple_gla(*tensors, scale=1.0)[0], inputs, torch.randn_like(values))
+    return through_autograd(
+        lambda *tensors: chunk_simple_gla(*tensors, scale=1.0)[0], inputs, torch.randn_like(values)
+    )
 
 
-FUNCTIONS = {"elman": recurrence.elman, "low-rank": recurrence.low_rank_elman, "ema": recurrence.ema_banks}
+FUNCTIONS = {
+    "elman": recurrence.elman,
+    "low-rank": recurrence.low_rank_elman,
+    "ema": recurrence.ema_banks,
+}
 
 
 # -------------------------------------------------------------------------------------------------------------------------- the ways
-def through_autograd(function: Callable[..., Tensor], inputs: tuple[Tensor, ...], grad: Tensor) -> Way:
+def through_autograd(
+    function: Callable[..., Tensor], inputs: tuple[Tensor, ...], grad: Tensor
+) -> Way:
     def forward() -> Tensor:
         with torch.no_grad():
             return function(*inputs)
@@ -145,7 +174,15 @@ def graphed(case: Case, inputs: tuple[Tensor, ...], grad: Tensor) -> Way:
         if case.way == "graph-steps":
             counters = torch.zeros(launch.COUNTERS, dtype=torch.int32, device="cuda")
             out, source = (grad_drive, grad) if backward else (states, drive)
-            launch.elman(out, source, states, weight, counters, launch.Plan(**(case.plan or {})), backward=backward)
+            launch.elman(
+                out,
+                source,
+                states,
+                weight,
+                counters,
+                launch.Plan(**(case.plan or {})),
+                backward=backward,
+            )
         elif backward:
             _torch_backward(grad_drive, grad, states, weight)
         else:
@@ -178,7 +215,9 @@ def _torch_forward(states: Tensor, drive: Tensor, weight: Tensor) -> None:
 def _torch_backward(grad_drive: Tensor, grad: Tensor, states: Tensor, weight: Tensor) -> None:
     torch.ops.aten.tanh_backward.grad_input(grad[-1], states[-1], grad_input=grad_drive[-1])
     for t in reversed(range(len(grad) - 1)):
-        torch.ops.aten.tanh_backward.grad_input(torch.addmm(grad[t], grad_drive[t + 1], weight), states[t], grad_input=grad_drive[t])
+        torch.ops.aten.tanh_backward.grad_input(
+            torch.addmm(grad[t], grad_drive[t + 1], weight), states[t], grad_input=grad_drive[t]
+        )
 
 
 def _capture(function: Callable[[], None]) -> torch.cuda.CUDAGraph:
@@ -202,7 +241,9 @@ def way_of(case: Case, inputs: tuple[Tensor, ...], grad: Tensor) -> Way:
         fla_unguarded()
     if case.recurrence == "scan":
         return through_autograd(scan_of(case.way, case.sizes), inputs, grad)
-    if case.plan:  # instead of the one it would choose, in this process, which measures nothing else
+    if (
+        case.plan
+    ):  # instead of the one it would choose, in this process, which measures nothing else
         plan = launch.Plan(**case.plan)
         launch.plan_on = lambda device, batch, width: plan
     function = FUNCTIONS[case.recurrence]
@@ -230,14 +271,20 @@ def reference(case: Case, inputs: tuple[Tensor, ...], grad: Tensor) -> tuple[Ten
     wide = tuple(tensor.detach().float().requires_grad_() for tensor in inputs)
     if case.recurrence == "scan":
         return _scan_reference(case, wide, grad.detach().float())
-    return through_autograd(lambda *tensors: FUNCTIONS[case.recurrence](*tensors, "plain"), wide, grad.detach().float()).both()
+    return through_autograd(
+        lambda *tensors: FUNCTIONS[case.recurrence](*tensors, "plain"), wide, grad.detach().float()
+    ).both()
 
 
 def _scan_reference(case: Case, inputs: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, ...]:
     """A few samples at a time: in float32 the matrices of all of them take more than a GPU has."""
     function, parts = scan_of("plain", case.sizes), []
     for rows in torch.arange(BATCH).split(32):
-        some = (inputs[0][rows].detach().requires_grad_(), inputs[1][rows].detach().requires_grad_(), *inputs[2:])
+        some = (
+            inputs[0][rows].detach().requires_grad_(),
+            inputs[1][rows].detach().requires_grad_(),
+            *inputs[2:],
+        )
         parts.append(through_autograd(function, some, grad[rows]).both())
     y, mixed, dt, a, skip = zip(*parts, strict=True)
     return torch.cat(y), torch.cat(mixed), torch.cat(dt), sum(a), sum(skip)
@@ -251,11 +298,20 @@ def measure_recurrence(case: Case) -> dict[str, Any]:
     inputs, grad = inputs_of(case)
     way = way_of(case, inputs, grad)
     results = tuple(result.clone() for result in way.both())
-    repeatable = all(all(map(torch.equal, way.both(), results)) for _ in range(3)) if case.way != "plain" else None
+    repeatable = (
+        all(all(map(torch.equal, way.both(), results)) for _ in range(3))
+        if case.way != "plain"
+        else None
+    )
     wanted = reference(case, inputs, grad)
     keys = ("states", *(f"grad{index}" for index in range(len(inputs))))
-    errors = {key: error(*pair) for key, pair in zip(keys, zip(results, wanted, strict=True), strict=True)}
-    largest = {key: float((r.float() - w).abs().max() / w.abs().max()) for key, r, w in zip(keys, results, wanted, strict=True)}
+    errors = {
+        key: error(*pair) for key, pair in zip(keys, zip(results, wanted, strict=True), strict=True)
+    }
+    largest = {
+        key: float((r.float() - w).abs().max() / w.abs().max())
+        for key, r, w in zip(keys, results, wanted, strict=True)
+    }
     del wanted, results
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -267,10 +323,16 @@ def measure_recurrence(case: Case) -> dict[str, Any]:
     forward_ms, forward_times = median_ms(way.forward)
     both_ms, both_times = median_ms(way.both)
     return {
-        "forward_ms": forward_ms, "forward_backward_ms": both_ms, "relative_errors": errors, "largest_relative_errors": largest,
-        "peak_above_inputs_bytes": peak_bytes, **({"with_expansion_ms": whole_ms} if case.way == "fla" else {}),
-        "repeatable": repeatable, "forward_times_ms": forward_times, "forward_backward_times_ms": both_times,
-    }  # fmt: skip
+        "forward_ms": forward_ms,
+        "forward_backward_ms": both_ms,
+        "relative_errors": errors,
+        "largest_relative_errors": largest,
+        "peak_above_inputs_bytes": peak_bytes,
+        **({"with_expansion_ms": whole_ms} if case.way == "fla" else {}),
+        "repeatable": repeatable,
+        "forward_times_ms": forward_times,
+        "forward_backward_times_ms": both_times,
+    }
 
 
 def measure_product(case: Case) -> dict[str, Any]:
@@ -280,11 +342,18 @@ def measure_product(case: Case) -> dict[str, Any]:
     forward_ms, times = median_ms(lambda: flat @ weight)
     both_ms, _ = median_ms(lambda: (flat @ weight, flat @ weight, flat.t() @ flat))
     flops = 2 * flat.shape[0] * weight.numel()
-    return {"forward_ms": forward_ms, "forward_backward_ms": both_ms, "tflops": flops / forward_ms / 1e9, "forward_times_ms": times}
+    return {
+        "forward_ms": forward_ms,
+        "forward_backward_ms": both_ms,
+        "tflops": flops / forward_ms / 1e9,
+        "forward_times_ms": times,
+    }
 
 
 def measure_model(case: Case) -> dict[str, Any]:
-    step = getattr(names, case.model.replace("-", "_"))(batch_size=BATCH, seq_len=LENGTH, precision="bf16", recurrence=case.way)
+    step = getattr(names, case.model.replace("-", "_"))(
+        batch_size=BATCH, seq_len=LENGTH, precision="bf16", recurrence=case.way
+    )
     warm_ups, repeats = (1, 2) if case.way == "plain" else (3, 10)
     losses = [float(step()) for _ in range(warm_ups)]
     torch.cuda.synchronize()
@@ -295,19 +364,34 @@ def measure_model(case: Case) -> dict[str, Any]:
     seconds = (time.perf_counter() - began) / repeats
     tokens = BATCH * LENGTH
     return {
-        "step_ms": seconds * 1e3, "tokens_per_second": tokens / seconds, "losses": losses, "steps": repeats,
-        "peak_allocated_bytes": torch.cuda.max_memory_allocated(), "peak_reserved_bytes": torch.cuda.max_memory_reserved(),
-    }  # fmt: skip
+        "step_ms": seconds * 1e3,
+        "tokens_per_second": tokens / seconds,
+        "losses": losses,
+        "steps": repeats,
+        "peak_allocated_bytes": torch.cuda.max_memory_allocated(),
+        "peak_reserved_bytes": torch.cuda.max_memory_reserved(),
+    }
 
 
 def main() -> None:
     case = ALL[sys.argv[1]]
     sys.stdin.readline()
-    measure = {"model": measure_model, "product": measure_product}.get(case.recurrence, measure_recurrence)
+    measure = {"model": measure_model, "product": measure_product}.get(
+        case.recurrence, measure_recurrence
+    )
     began = time.monotonic()
     record = measure(case)
-    about = {"recurrence": case.recurrence, "way": case.way, "sizes": {"batch": BATCH, "length": LENGTH, **case.sizes}, "plan": case.plan}
-    versions = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "seconds": time.monotonic() - began}
+    about = {
+        "recurrence": case.recurrence,
+        "way": case.way,
+        "sizes": {"batch": BATCH, "length": LENGTH, **case.sizes},
+        "plan": case.plan,
+    }
+    versions = {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "seconds": time.monotonic() - began,
+    }
     print(json.dumps({**about, **record, **versions}), flush=True)
 
 

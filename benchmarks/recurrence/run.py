@@ -31,9 +31,12 @@ class Worker:
         self.case = case
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("measure.py")), case.name],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
+        )
 
     def measure(self, seconds: float) -> dict[str, Any]:
         """The record of this case, or why there is none."""
@@ -68,7 +71,11 @@ def run(cases: Sequence[Case], out: Path, seconds: float) -> None:
         if left < 5:
             worker.stop()
             continue
-        record = {"date": date.today().isoformat(), "case": worker.case.name, **worker.measure(min(TIMEOUT_SECONDS, left))}
+        record = {
+            "date": date.today().isoformat(),
+            "case": worker.case.name,
+            **worker.measure(min(TIMEOUT_SECONDS, left)),
+        }
         with out.open("a") as file:
             file.write(json.dumps(record) + "\n")
         print(summary(record), flush=True)
@@ -82,21 +89,38 @@ def summary(record: dict[str, Any]) -> str:
     if "tokens_per_second" in record:
         peak = f"peak {record['peak_allocated_bytes']:,} B"
         return f"{name} {record['tokens_per_second']:>10,.0f} tokens/s  {record['step_ms']:8.1f} ms  {peak}"
-    errors = " ".join(f"{key}={value:.1e}" for key, value in record.get("relative_errors", {}).items())
-    forward, both = (f"{record[key]:8.3f}" if record.get(key) is not None else "       -" for key in ("forward_ms", "forward_backward_ms"))
+    errors = " ".join(
+        f"{key}={value:.1e}" for key, value in record.get("relative_errors", {}).items()
+    )
+    forward, both = (
+        f"{record[key]:8.3f}" if record.get(key) is not None else "       -"
+        for key in ("forward_ms", "forward_backward_ms")
+    )
     return f"{name} forward {forward} ms  both {both} ms  repeatable {record.get('repeatable', '-')}  {errors}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=150.0)
-    parser.add_argument("--models", action="store_true", help="whole training steps too, tokens a second")
+    parser.add_argument(
+        "--models", action="store_true", help="whole training steps too, tokens a second"
+    )
     parser.add_argument("--plain-models", action="store_true", help="and those with the plain loop")
     parser.add_argument("--only", nargs="*", choices=sorted(ALL), metavar="CASE", default=None)
     options = parser.parse_args()
-    cases = [*RECURRENCES, *(WHOLE_MODELS if options.models else ()), *(PLAIN_MODELS if options.plain_models else ())]
-    run([ALL[name] for name in options.only] if options.only else cases, options.out, options.seconds)
+    cases = [
+        *RECURRENCES,
+        *(WHOLE_MODELS if options.models else ()),
+        *(PLAIN_MODELS if options.plain_models else ()),
+    ]
+    run(
+        [ALL[name] for name in options.only] if options.only else cases,
+        options.out,
+        options.seconds,
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """README.md from the records: every way to compute a recurrence beside the others. No torch, no GPU.
 
-    PYTHONPATH=src python benchmarks/recurrence/table.py benchmarks/recurrence/h200-torch-2.11.jsonl
+PYTHONPATH=src python benchmarks/recurrence/table.py benchmarks/recurrence/h200-torch-2.11.jsonl
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from vramcast_zoo.catalogue import ENTRIES
 Record = dict[str, Any]
 GOAL_MS = 8.0
 MATMUL_PEAK = 989e12  # of an H200 in bfloat16, dense, as NVIDIA states it
-DOCUMENT_002 = {"e1-50m": 175e3, "e5-d1536-r270": 81e3, "mamba2-50m": 104e3}  # tokens a second on a card of 48 GB
+DOCUMENT_002 = {
+    "e1-50m": 175e3,
+    "e5-d1536-r270": 81e3,
+    "mamba2-50m": 104e3,
+}  # tokens a second on a card of 48 GB
 COMMANDS = """    PYTHONPATH=src python benchmarks/recurrence/run.py --out records.jsonl --seconds 200 --models
     PYTHONPATH=src python benchmarks/recurrence/table.py {path}
 """
@@ -39,7 +43,9 @@ EXPLANATIONS = (
 
 
 def paragraph(text: str, first: str = "") -> str:
-    return textwrap.fill(" ".join(text.split()), 138, initial_indent=first, subsequent_indent=" " * len(first))
+    return textwrap.fill(
+        " ".join(text.split()), 138, initial_indent=first, subsequent_indent=" " * len(first)
+    )
 
 
 def read(path: Path) -> list[Record]:
@@ -56,21 +62,33 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def sizes_of(record: Record) -> str:
-    return " ".join(f"{key}={value}" for key, value in record["sizes"].items() if key not in ("batch", "length"))
+    return " ".join(
+        f"{key}={value}" for key, value in record["sizes"].items() if key not in ("batch", "length")
+    )
 
 
 def recurrences(records: Sequence[Record]) -> str:
     latest = newest(records)
-    shown = [record for record in records if "forward_ms" in record and (record.get("note") or latest[record["case"]] is record)]
+    shown = [
+        record
+        for record in records
+        if "forward_ms" in record and (record.get("note") or latest[record["case"]] is record)
+    ]
     rows = [
         (
-            record["case"], str(record.get("call", "")), sizes_of(record),
-            f"{record['forward_ms']:.3f}", f"{record['forward_backward_ms']:.3f}",
+            record["case"],
+            str(record.get("call", "")),
+            sizes_of(record),
+            f"{record['forward_ms']:.3f}",
+            f"{record['forward_backward_ms']:.3f}",
             f"{max(record['relative_errors'].values()):.1e}" if "relative_errors" in record else "",
-            {True: "yes", False: "no", None: ""}[record.get("repeatable")], record.get("note", ""),
+            {True: "yes", False: "no", None: ""}[record.get("repeatable")],
+            record.get("note", ""),
         )
-        for record in sorted(shown, key=lambda record: (record["recurrence"], record["forward_backward_ms"]))
-    ]  # fmt: skip
+        for record in sorted(
+            shown, key=lambda record: (record["recurrence"], record["forward_backward_ms"])
+        )
+    ]
     return table(("case", "call", "sizes", "forward", "both", "error", "repeatable", "note"), rows)
 
 
@@ -78,8 +96,15 @@ def in_short(latest: dict[str, Record]) -> list[str]:
     def both(case: str) -> float:
         return float(latest[case]["forward_backward_ms"])
 
-    elman, product, scan, fla = both("elman-fused"), both("product-alone"), latest["scan-fused"], latest["scan-fla"]
-    plain, cudnn, graph = (both(f"elman-{way}") / elman for way in ("plain", "cudnn", "graph-of-torch"))
+    elman, product, scan, fla = (
+        both("elman-fused"),
+        both("product-alone"),
+        latest["scan-fused"],
+        latest["scan-fla"],
+    )
+    plain, cudnn, graph = (
+        both(f"elman-{way}") / elman for way in ("plain", "cudnn", "graph-of-torch")
+    )
     step_us = latest["elman-fused"]["forward_ms"] / LENGTH * 1e3
     bytes_above = (scan["peak_above_inputs_bytes"] / 1e9, fla["peak_above_inputs_bytes"] / 1e9)
     forward = fla["forward_ms"] / scan["forward_ms"]
@@ -105,15 +130,32 @@ def models(latest: dict[str, Record]) -> str:
         name = case.removeprefix("model-").removesuffix("-plain")
         rate, document = record["tokens_per_second"], DOCUMENT_002.get(name)
         used = 6 * parameters[name] * rate
-        rows.append((
-            case.removeprefix("model-"), f"{rate:,.0f}", f"{document:,.0f}" if document else "-", f"{record['step_ms']:.1f}",
-            f"{used / 1e12:.0f}", f"{used / MATMUL_PEAK:.0%}", f"{record['peak_reserved_bytes'] / 2**30:.2f}",
-        ))  # fmt: skip
-    header = ("model", "tokens/s", "document 002's", "ms a step", "TFLOP/s", "of the peak", "reserved, GiB")
+        rows.append(
+            (
+                case.removeprefix("model-"),
+                f"{rate:,.0f}",
+                f"{document:,.0f}" if document else "-",
+                f"{record['step_ms']:.1f}",
+                f"{used / 1e12:.0f}",
+                f"{used / MATMUL_PEAK:.0%}",
+                f"{record['peak_reserved_bytes'] / 2**30:.2f}",
+            )
+        )
+    header = (
+        "model",
+        "tokens/s",
+        "document 002's",
+        "ms a step",
+        "TFLOP/s",
+        "of the peak",
+        "reserved, GiB",
+    )
     about = f"""Batch {BATCH}, length {LENGTH}, pure bfloat16, AdamW, gradients clipped: whole training steps on random bytes. *TFLOP/s*
     counts 6 operations a parameter and token (scans, gates and spectral norms come on top), *of the peak* against
     {MATMUL_PEAK / 1e12:.0f} TFLOP/s. The document measured on another GPU, an Ada card of 48 GB."""
-    return f"## Whole models at the protocol's settings\n\n{paragraph(about)}\n\n{table(header, rows)}"
+    return (
+        f"## Whole models at the protocol's settings\n\n{paragraph(about)}\n\n{table(header, rows)}"
+    )
 
 
 def main(path: Path) -> None:

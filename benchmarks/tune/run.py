@@ -16,28 +16,44 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import VramcastError
-from vramcast.fastest import tune
+from vramcast.tuning.tune import tune
 from vramcast.tuning.procedure import Progress
 
 NAIVE: dict[str, dict[str, Any]] = {
     "gpt2-124m": {"attention": "plain", "precision": "fp32", "batch_size": 4},
     "e10-50m": {"recurrence": "plain", "precision": "fp32", "batch_size": 8},
-    "elleci-1.36b": {"attention": "plain", "recurrence": "plain", "precision": "fp32", "batch_size": 2},
+    "elleci-1.36b": {
+        "attention": "plain",
+        "recurrence": "plain",
+        "precision": "fp32",
+        "batch_size": 2,
+    },
 }
 
 
 def show(progress: Progress) -> None:
     if progress.said:
-        print(f"  {time.strftime('%H:%M:%S')} {progress.stage:8} {progress.trying:28} {progress.said}", flush=True)
+        print(
+            f"  {time.strftime('%H:%M:%S')} {progress.stage:8} {progress.trying:28} {progress.said}",
+            flush=True,
+        )
 
 
 def tune_one(name: str, options: argparse.Namespace) -> bool:
     print(f"{name} {NAIVE[name]}", flush=True)
     try:
         result = tune(
-            name, out=options.out / name, only=options.only, budget=options.seconds, device=options.device, force=options.force, show=show,
-            outlook=options.outlook, command=shlex.join(["python", *sys.argv]), **{**NAIVE[name], **dict(options.knob)},
-        )  # fmt: skip
+            name,
+            out=options.out / name,
+            only=options.only,
+            budget=options.seconds,
+            device=options.device,
+            force=options.force,
+            show=show,
+            outlook=options.outlook,
+            command=shlex.join(["python", *sys.argv]),
+            **{**NAIVE[name], **dict(options.knob)},
+        )
     except VramcastError as problem:
         print(f"  {problem}", flush=True)
         return False
@@ -57,14 +73,24 @@ def number_or_text(text: str) -> tuple[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=170.0, help="for each model")
     parser.add_argument("--models", nargs="*", choices=sorted(NAIVE), default=list(NAIVE))
     parser.add_argument("--only", default=None, help="optimisations, with commas")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--knob", nargs="*", type=number_or_text, default=[], help="key=value, beside or in place of the naive form's")
-    parser.add_argument("--no-outlook", dest="outlook", action="store_false", help="do not predict other GPUs")
+    parser.add_argument(
+        "--knob",
+        nargs="*",
+        type=number_or_text,
+        default=[],
+        help="key=value, beside or in place of the naive form's",
+    )
+    parser.add_argument(
+        "--no-outlook", dest="outlook", action="store_false", help="do not predict other GPUs"
+    )
     parser.add_argument("--force", action="store_true", help="begin again")
     options = parser.parse_args()
     ended_well = [tune_one(name, options) for name in options.models]

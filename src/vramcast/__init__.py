@@ -9,46 +9,52 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vramcast.api import predict, predict_batch_sizes
-    from vramcast.benching.api import bench, compare
-    from vramcast.calibration.api import calibrate
-    from vramcast.capacity import MaxBatch, max_batch
-    from vramcast.configuration import Configuration, load_configuration
+    from vramcast.predicting.predict import predict, predict_batch_sizes
+    from vramcast.benching.bench import bench, compare
+    from vramcast.hardware.calibration.calibrate import calibrate
+    from vramcast.predicting.max_batch import MaxBatch, max_batch
+    from vramcast.workload.configuration import Configuration, load_configuration
     from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
-    from vramcast.fastest import tune
-    from vramcast.gpus import GPUS, Gpu, find_gpu
-    from vramcast.planning.api import plan
-    from vramcast.planning.records import Plan
-    from vramcast.probing.api import probe
-    from vramcast.records import BatchSizeCurve, BatchSizePoint, LargeTensor, Measurement, Prediction
-    from vramcast.suites.api import accuracy
+    from vramcast.tuning.tune import tune
+    from vramcast.hardware.gpus import GPUS, Gpu, find_gpu
+    from vramcast.predicting.plan import plan
+    from vramcast.records.plan import Plan
+    from vramcast.probing.probe import probe
+    from vramcast.records import (
+        BatchSizeCurve,
+        BatchSizePoint,
+        LargeTensor,
+        Measurement,
+        Prediction,
+    )
+    from vramcast.suites.accuracy import accuracy
     from vramcast.workload import register
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "Configuration": "configuration",
-    "load_configuration": "configuration",
-    "predict": "api",
-    "predict_batch_sizes": "api",
-    "probe": "probing.api",
-    "max_batch": "capacity",
-    "MaxBatch": "capacity",
-    "plan": "planning.api",
-    "Plan": "planning.records",
-    "bench": "benching.api",
-    "compare": "benching.api",
-    "tune": "fastest",
-    "accuracy": "suites.api",
-    "calibrate": "calibration.api",
+    "Configuration": "workload.configuration",
+    "load_configuration": "workload.configuration",
+    "predict": "predicting.predict",
+    "predict_batch_sizes": "predicting.predict",
+    "probe": "probing.probe",
+    "max_batch": "predicting.max_batch",
+    "MaxBatch": "predicting.max_batch",
+    "plan": "predicting.plan",
+    "Plan": "records.plan",
+    "bench": "benching.bench",
+    "compare": "benching.bench",
+    "tune": "tuning.tune",
+    "accuracy": "suites.accuracy",
+    "calibrate": "hardware.calibration.calibrate",
     "Measurement": "records",
     "Prediction": "records",
     "LargeTensor": "records",
     "BatchSizeCurve": "records",
     "BatchSizePoint": "records",
-    "GPUS": "gpus",
-    "Gpu": "gpus",
-    "find_gpu": "gpus",
+    "GPUS": "hardware.gpus",
+    "Gpu": "hardware.gpus",
+    "find_gpu": "hardware.gpus",
     "register": "workload",
     "VramcastError": "errors",
     "UsageError": "errors",

@@ -37,7 +37,14 @@ _SIZE_ADVICE = "Write a number above zero and a unit, for example --memory 24GiB
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([a-z]*)", re.ASCII)
 _DURATIONS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
-_BYTE_UNITS = (("B", 1, 0), ("KiB", KiB, 1), ("MiB", MiB, 1), ("GiB", GiB, 2), ("TiB", 2**40, 2), ("PiB", 2**50, 2))
+_BYTE_UNITS = (
+    ("B", 1, 0),
+    ("KiB", KiB, 1),
+    ("MiB", MiB, 1),
+    ("GiB", GiB, 2),
+    ("TiB", 2**40, 2),
+    ("PiB", 2**50, 2),
+)
 _COUNT_UNITS = (("", 1, 0), ("K", 10**3, 1), ("M", 10**6, 1), ("B", 10**9, 2), ("T", 10**12, 2))
 
 
@@ -61,7 +68,10 @@ def parse_duration(text: str) -> float:
     """Seconds from "20min", "90s", "1.5h", "2d" or a plain number of seconds."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or match[2] not in _DURATIONS or not float(match[1]) > 0:
-        raise UsageError(f"not a time: {text!r}", "Write a number above zero and a unit, for example 20min (also 90s, 1.5h, 2d).")
+        raise UsageError(
+            f"not a time: {text!r}",
+            "Write a number above zero and a unit, for example 20min (also 90s, 1.5h, 2d).",
+        )
     return float(match[1]) * _DURATIONS[match[2]]
 
 

@@ -23,7 +23,10 @@ KERNELS = {
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, attention: Attention = "auto") -> Tensor:
     """softmax(q kᵀ / √channels, no moment later than its own) v. Keys and values may have fewer heads than queries: each serves a group."""
     groups = q.shape[1] // k.shape[1]
-    kernel_takes_groups = attention in ("auto", "flash", "cudnn", "math") and q.dtype in (torch.float16, torch.bfloat16)
+    kernel_takes_groups = attention in ("auto", "flash", "cudnn", "math") and q.dtype in (
+        torch.float16,
+        torch.bfloat16,
+    )
     if groups > 1 and not kernel_takes_groups:
         k, v, groups = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1), 1
     if attention == "plain":
@@ -48,9 +51,13 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def rotary_angles(length: int, channels: int, theta: float, device: torch.device) -> tuple[Tensor, Tensor]:
+def rotary_angles(
+    length: int, channels: int, theta: float, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """cos and sin of t · theta^(-2c / channels), each [length, channels / 2]."""
-    frequency = theta ** (-torch.arange(0, channels, 2, device=device, dtype=torch.float32) / channels)
+    frequency = theta ** (
+        -torch.arange(0, channels, 2, device=device, dtype=torch.float32) / channels
+    )
     angle = torch.outer(torch.arange(length, device=device, dtype=torch.float32), frequency)
     return angle.cos(), angle.sin()
 

@@ -23,7 +23,9 @@ class Entry:
     family: str
     document: str | None  # a key of DOCUMENTS; None for a baseline
     sizes: Mapping[str, Size]
-    knobs: Mapping[str, object] = field(default_factory=dict)  # defaults of the training step that go with the name
+    knobs: Mapping[str, object] = field(
+        default_factory=dict
+    )  # defaults of the training step that go with the name
 
     @property
     def function(self) -> str:
@@ -38,7 +40,9 @@ class Entry:
         return FAMILIES[self.family].count(**self.all_sizes)
 
 
-def _entry(name: str, document: str | None, knobs: Mapping[str, object] | None = None, **sizes: Size) -> Entry:
+def _entry(
+    name: str, document: str | None, knobs: Mapping[str, object] | None = None, **sizes: Size
+) -> Entry:
     return Entry(name, name.partition("-")[0], document, sizes, knobs or {})
 
 
@@ -49,9 +53,20 @@ ENTRIES = (
     _entry("e1-400m", "logs", dim=3584, depth=6),
     *(
         _entry(f"e5-d{dim}-r{rank}", "002", dim=dim, depth=20, rank=rank)
-        for dim, rank in ((768, 539), (1024, 404), (1536, 270), (2048, 200), (3072, 133), (4096, 99), (6144, 65))
+        for dim, rank in (
+            (768, 539),
+            (1024, 404),
+            (1536, 270),
+            (2048, 200),
+            (3072, 133),
+            (4096, 99),
+            (6144, 65),
+        )
     ),
-    *(_entry(f"e10-{size}", "logs", dim=dim, depth=6) for size, dim in (("50m", 960), ("100m", 1344), ("200m", 1920))),
+    *(
+        _entry(f"e10-{size}", "logs", dim=dim, depth=6)
+        for size, dim in (("50m", 960), ("100m", 1344), ("200m", 1920))
+    ),
     _entry("e10-391m", "000", dim=2688, depth=6),
     _entry("mamba2-50m", "002", dim=672, depth=18),
     _entry("mamba2-100m", "logs", dim=736, depth=30),
@@ -71,14 +86,22 @@ BY_NAME = {entry.name: entry for entry in ENTRIES}
 NAMES = {entry.name: f"vramcast_zoo.names:{entry.function}" for entry in ENTRIES}
 
 
-def find_named(family: str, wanted: int, given: Mapping[str, Size], tolerance: float = 0.01) -> Entry | None:
+def find_named(
+    family: str, wanted: int, given: Mapping[str, Size], tolerance: float = 0.01
+) -> Entry | None:
     """The model of the documents that has the given sizes and about the wanted number of parameters, if there is one.
 
     The documents chose by hand, not always the nearest size; their results belong to what they chose.
     """
     free = free_size(FAMILIES[family], given)
-    fixed = {name: size for name, size in {**FAMILIES[family].defaults, **given}.items() if name != free}
+    fixed = {
+        name: size for name, size in {**FAMILIES[family].defaults, **given}.items() if name != free
+    }
     for entry in ENTRIES:
-        if entry.family == family and fixed.items() <= entry.all_sizes.items() and abs(entry.parameters - wanted) <= tolerance * wanted:
+        if (
+            entry.family == family
+            and fixed.items() <= entry.all_sizes.items()
+            and abs(entry.parameters - wanted) <= tolerance * wanted
+        ):
             return entry
     return None

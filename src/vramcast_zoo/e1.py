@@ -41,10 +41,17 @@ class E1Layer(nn.Module):
 
 
 def make_model(
-    *, dim: int = 512, depth: int = 21, expansion: float = 1.0, checkpointing: bool = False, recurrence: Recurrence = "auto"
+    *,
+    dim: int = 512,
+    depth: int = 21,
+    expansion: float = 1.0,
+    checkpointing: bool = False,
+    recurrence: Recurrence = "auto",
 ) -> LadderLM:
     """E1, a gated Elman network on bytes."""
-    return LadderLM(dim, depth, lambda: E1Layer(dim, expansion, recurrence), checkpointing=checkpointing)
+    return LadderLM(
+        dim, depth, lambda: E1Layer(dim, expansion, recurrence), checkpointing=checkpointing
+    )
 
 
 build = workload(make_model)

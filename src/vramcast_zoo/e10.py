@@ -28,7 +28,9 @@ SLOWEST, FASTEST = 0.99, 0.8
 
 
 class E10Layer(nn.Module):
-    def __init__(self, dim: int, expansion: float = 1.0, banks: int = 4, recurrence: Recurrence = "auto") -> None:
+    def __init__(
+        self, dim: int, expansion: float = 1.0, banks: int = 4, recurrence: Recurrence = "auto"
+    ) -> None:
         super().__init__()
         inner = int(dim * expansion)
         check_positive(inner=inner, banks=banks)
@@ -36,20 +38,27 @@ class E10Layer(nn.Module):
         self.project_in = nn.Linear(dim, (2 + banks) * inner, bias=False)
         self.drive = nn.Linear(inner, inner)  # W_x and b
         self.recurrent = SpectrallyNormalised(inner)  # W_h
-        self.decay_logit = nn.Parameter(torch.logit(torch.linspace(FASTEST, SLOWEST, banks)).unsqueeze(1) + 0.1 * torch.randn(banks, inner))
+        self.decay_logit = nn.Parameter(
+            torch.logit(torch.linspace(FASTEST, SLOWEST, banks)).unsqueeze(1)
+            + 0.1 * torch.randn(banks, inner)
+        )
         self.project_out = nn.Linear(inner, dim, bias=False)
         for linear in (self.project_in, self.drive, self.project_out):
             nn.init.xavier_uniform_(linear.weight)
         nn.init.zeros_(self.drive.bias)
 
     def forward(self, u: Tensor) -> Tensor:
-        x, gate, gates = by_parts(u, self.project_in.weight, self.inner, self.inner, self.banks * self.inner)
+        x, gate, gates = by_parts(
+            u, self.project_in.weight, self.inner, self.inner, self.banks * self.inner
+        )
         states = elman(self.drive(F.silu(x)), self.recurrent(), self.recurrence)
         return self.project_out(recomputed(self.read, states, gate, gates, self.decay_logit))
 
     def read(self, states: Tensor, gate: Tensor, gates: Tensor, decay_logit: Tensor) -> Tensor:
         """The state and its banks, each through its gate."""
-        logit = decay_logit.to(torch.promote_types(decay_logit.dtype, torch.float32))  # 0.99 is no bfloat16
+        logit = decay_logit.to(
+            torch.promote_types(decay_logit.dtype, torch.float32)
+        )  # 0.99 is no bfloat16
         memory = ema_banks(states, torch.sigmoid(logit), self.recurrence)
         return states * F.silu(gate) + (memory * F.silu(gates).view_as(memory)).sum(-2)
 

@@ -23,7 +23,10 @@ class LowRank(nn.Module):
 
     def __init__(self, dim: int, rank: int) -> None:
         super().__init__()
-        self.up, self.down = nn.Parameter(torch.empty(dim, rank)), nn.Parameter(torch.empty(rank, dim))
+        self.up, self.down = (
+            nn.Parameter(torch.empty(dim, rank)),
+            nn.Parameter(torch.empty(rank, dim)),
+        )
         nn.init.orthogonal_(self.up, gain=0.5)
         nn.init.orthogonal_(self.down, gain=0.5)
 
@@ -41,17 +44,28 @@ class E5Layer(nn.Module):
         super().__init__()
         if not 1 <= rank <= dim:
             raise ValueError(f"rank={rank} is not between 1 and dim={dim}")
-        self.recurrent, self.input, self.gate = LowRank(dim, rank), LowRank(dim, rank), LowRank(dim, rank)
+        self.recurrent, self.input, self.gate = (
+            LowRank(dim, rank),
+            LowRank(dim, rank),
+            LowRank(dim, rank),
+        )
         self.recurrence = recurrence
         self.bias = nn.Parameter(torch.zeros(dim))
 
     def forward(self, u: Tensor) -> Tensor:
-        states = low_rank_elman(self.input(u, self.bias), *self.recurrent.factors(), self.recurrence)
+        states = low_rank_elman(
+            self.input(u, self.bias), *self.recurrent.factors(), self.recurrence
+        )
         return states * F.silu(self.gate(u))
 
 
 def make_model(
-    *, dim: int = 1536, depth: int = 20, rank: int = 270, checkpointing: bool = False, recurrence: Recurrence = "auto"
+    *,
+    dim: int = 1536,
+    depth: int = 20,
+    rank: int = 270,
+    checkpointing: bool = False,
+    recurrence: Recurrence = "auto",
 ) -> LadderLM:
     """E5, a low-rank Elman network on bytes."""
     return LadderLM(dim, depth, lambda: E5Layer(dim, rank, recurrence), checkpointing=checkpointing)

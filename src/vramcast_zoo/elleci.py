@@ -26,9 +26,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vramcast_zoo import fused, scan, selective
-from vramcast_zoo.attention import Attention, causal_attention, join_heads, rotary_angles, rotate, split_heads
+from vramcast_zoo.attention import (
+    Attention,
+    causal_attention,
+    join_heads,
+    rotary_angles,
+    rotate,
+    split_heads,
+)
 from vramcast_zoo.fused import Recurrence
-from vramcast_zoo.language_model import LanguageModel, check_divides, check_length, check_positive, init_normal
+from vramcast_zoo.language_model import (
+    LanguageModel,
+    check_divides,
+    check_length,
+    check_positive,
+    init_normal,
+)
 from vramcast_zoo.selective import selective_scan
 from vramcast_zoo.training import workload
 
@@ -62,7 +75,10 @@ class BitLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm(x)
-        return F.linear(straight_through(x, quantise_activations(x)), straight_through(self.weight, quantise_weights(self.weight)))
+        return F.linear(
+            straight_through(x, quantise_activations(x)),
+            straight_through(self.weight, quantise_weights(self.weight)),
+        )
 
 
 # -------------------------------------------------------------------------------------------------------------------- mixers
@@ -71,9 +87,14 @@ class LatentAttention(nn.Module):
         super().__init__()
         check_divides("heads", heads, "dim", dim)
         if dim // heads < ROTARY:
-            raise ValueError(f"heads={heads} leave {dim // heads} of dim={dim} channels a head: positions alone take {ROTARY}")
+            raise ValueError(
+                f"heads={heads} leave {dim // heads} of dim={dim} channels a head: positions alone take {ROTARY}"
+            )
         self.heads, self.attention = heads, attention
-        self.query, self.down = nn.Linear(dim, dim, bias=False), nn.Linear(dim, LATENT + ROTARY, bias=False)
+        self.query, self.down = (
+            nn.Linear(dim, dim, bias=False),
+            nn.Linear(dim, LATENT + ROTARY, bias=False),
+        )
         self.up, self.out = nn.Linear(LATENT, 2 * dim, bias=False), nn.Linear(dim, dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -114,7 +135,10 @@ class Mamba(nn.Module):
         # Decays are products of hundreds of factors near one: float32 at least.
         wide = torch.promote_types(u.dtype, torch.float32)
         dt = F.softplus(self.step(step).to(wide))
-        a, skip = (p.repeat_interleave(self.inner // MAMBA_HEADS) for p in (-self.a_log.to(wide).exp(), self.skip.to(wide)))
+        a, skip = (
+            p.repeat_interleave(self.inner // MAMBA_HEADS)
+            for p in (-self.a_log.to(wide).exp(), self.skip.to(wide))
+        )
         if fast:
             y = selective.scan(u, dt, a, b.contiguous(), c.contiguous(), skip)
         else:
@@ -132,7 +156,10 @@ class Block(nn.Module):
     def __init__(self, dim: int, mixer: nn.Module) -> None:
         super().__init__()
         self.norm_1, self.mixer = nn.LayerNorm(dim), mixer
-        self.norm_2, self.feed_forward = nn.LayerNorm(dim), nn.Sequential(BitLinear(dim, 4 * dim), nn.GELU(), BitLinear(4 * dim, dim))
+        self.norm_2, self.feed_forward = (
+            nn.LayerNorm(dim),
+            nn.Sequential(BitLinear(dim, 4 * dim), nn.GELU(), BitLinear(4 * dim, dim)),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.mixer(self.norm_1(x))
@@ -146,11 +173,20 @@ class TwoPathRouter(nn.Module):
     It stands in front of the 24 blocks; the original's replaced them. `slow_share` is what the loss holds near 0.3.
     """
 
-    def __init__(self, dim: int, heads: int, attention: Attention, recurrence: Recurrence, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        attention: Attention,
+        recurrence: Recurrence,
+        temperature: float = 1.0,
+    ) -> None:
         super().__init__()
         self.temperature = temperature
         self.choose = nn.Sequential(nn.Linear(dim, 256), nn.GELU(), nn.Linear(256, 2))
-        self.fast = nn.Sequential(*(Block(dim, LatentAttention(dim, heads, attention)) for _ in range(2)))
+        self.fast = nn.Sequential(
+            *(Block(dim, LatentAttention(dim, heads, attention)) for _ in range(2))
+        )
         self.slow = Block(dim, Mamba(dim, recurrence))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -188,19 +224,27 @@ class Elleci(LanguageModel):
         check_positive(dim=dim, depth=depth, vocabulary=vocabulary, positions=positions)
         self.vocabulary, self.longest = vocabulary, positions
         self.set_options(
-            checkpointing=checkpointing, checkpoint_every=checkpoint_every, stochastic_depth=stochastic_depth, loss_chunks=loss_chunks
+            checkpointing=checkpointing,
+            checkpoint_every=checkpoint_every,
+            stochastic_depth=stochastic_depth,
+            loss_chunks=loss_chunks,
         )
         self.embedding, self.position = nn.Embedding(vocabulary, dim), nn.Embedding(positions, dim)
         heads = dim // HEAD_DIM if heads is None else heads
         self.router = TwoPathRouter(dim, heads, attention, recurrence) if router else None
         self.blocks = nn.ModuleList(
-            Block(dim, LatentAttention(dim, heads, attention) if i % 2 else Mamba(dim, recurrence)) for i in range(depth)
+            Block(dim, LatentAttention(dim, heads, attention) if i % 2 else Mamba(dim, recurrence))
+            for i in range(depth)
         )
         self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, vocabulary, bias=False)
         self.apply(init_normal)
         for module in self.modules():
-            if isinstance(module, Mamba):  # a first step between 0.001 and 0.1: at zero bias all would forget within two moments
-                nn.init.uniform_(module.step.bias, math.log(math.expm1(1e-3)), math.log(math.expm1(1e-1)))
+            if isinstance(
+                module, Mamba
+            ):  # a first step between 0.001 and 0.1: at zero bias all would forget within two moments
+                nn.init.uniform_(
+                    module.step.bias, math.log(math.expm1(1e-3)), math.log(math.expm1(1e-1))
+                )
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.logits_and_slow_share(tokens)[0]
@@ -212,7 +256,11 @@ class Elleci(LanguageModel):
         else:
             logits, slow_share = self.logits_and_slow_share(tokens)
             loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-        return loss if slow_share is None else loss + SLOW_SHARE_WEIGHT * (slow_share - SLOW_SHARE).square()
+        return (
+            loss
+            if slow_share is None
+            else loss + SLOW_SHARE_WEIGHT * (slow_share - SLOW_SHARE).square()
+        )
 
     def logits_and_slow_share(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
         features, slow_share = self.features_and_slow_share(tokens)
@@ -220,7 +268,9 @@ class Elleci(LanguageModel):
 
     def features_and_slow_share(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
         check_length(tokens.shape[1], self.longest)
-        x = self.embedding(tokens) + self.position(torch.arange(tokens.shape[1], device=tokens.device))
+        x = self.embedding(tokens) + self.position(
+            torch.arange(tokens.shape[1], device=tokens.device)
+        )
         slow_share = None
         if self.router is not None:
             x, slow_share = self.router(x)

@@ -25,7 +25,9 @@ def quantise(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return (x / scale.to(x.dtype)).to(dtype), scale
 
 
-def product(a: Tensor, scale_a: Tensor, b_transposed: Tensor, scale_b: Tensor, out_dtype: torch.dtype) -> Tensor:
+def product(
+    a: Tensor, scale_a: Tensor, b_transposed: Tensor, scale_b: Tensor, out_dtype: torch.dtype
+) -> Tensor:
     """a @ b of rounded operands, where b comes transposed, as the kernel wants it."""
     if a.is_cuda and torch.cuda.get_device_capability() >= (8, 9):
         return torch._scaled_mm(a, b_transposed.t(), scale_a, scale_b, out_dtype=out_dtype)
@@ -46,14 +48,18 @@ class _Product(torch.autograd.Function):
         x8, scale_x, w8, scale_w = ctx.saved_tensors
         grad, scale = quantise(grads[0], BACKWARD)
         grad_x = product(grad, scale, w8.t().contiguous(), scale_w, grads[0].dtype)
-        grad_weight = product(grad.t().contiguous(), scale, x8.t().contiguous(), scale_x, grads[0].dtype)
+        grad_weight = product(
+            grad.t().contiguous(), scale, x8.t().contiguous(), scale_x, grads[0].dtype
+        )
         return grad_x, grad_weight
 
 
 class Fp8Linear(nn.Linear):
     def __init__(self, width_in: int, width_out: int) -> None:
         if width_in % MULTIPLE or width_out % MULTIPLE:
-            raise ValueError(f"a product in 8 bits needs widths that are multiples of {MULTIPLE}, not {width_in} and {width_out}")
+            raise ValueError(
+                f"a product in 8 bits needs widths that are multiples of {MULTIPLE}, not {width_in} and {width_out}"
+            )
         super().__init__(width_in, width_out, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -61,7 +67,9 @@ class Fp8Linear(nn.Linear):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         flat = x.flatten(0, -2)
         if flat.shape[0] % MULTIPLE:  # the gradient of the weight sums over the rows
-            raise ValueError(f"a product in 8 bits needs batch_size · seq_len to be a multiple of {MULTIPLE}, not {flat.shape[0]}")
+            raise ValueError(
+                f"a product in 8 bits needs batch_size · seq_len to be a multiple of {MULTIPLE}, not {flat.shape[0]}"
+            )
         y = _Product.apply(flat, self.weight.to(x.dtype))
         if self.bias is not None:
             y = y + self.bias.to(y.dtype)
@@ -72,7 +80,13 @@ def multiply_in_fp8(model: nn.Module) -> None:
     """The plain linear layers inside the blocks, where their widths are what the kernels take; embeddings and head stay as they are."""
     blocks = getattr(model, "blocks", None)
     if not isinstance(blocks, nn.Module):
-        raise ValueError(f"precision='amp-fp8' multiplies in 8 bits inside the blocks of a model, and {type(model).__name__} has none")
+        raise ValueError(
+            f"precision='amp-fp8' multiplies in 8 bits inside the blocks of a model, and {type(model).__name__} has none"
+        )
     for module in blocks.modules():
-        if type(module) is nn.Linear and module.in_features % MULTIPLE == 0 and module.out_features % MULTIPLE == 0:
+        if (
+            type(module) is nn.Linear
+            and module.in_features % MULTIPLE == 0
+            and module.out_features % MULTIPLE == 0
+        ):
             module.__class__ = Fp8Linear  # the same weights

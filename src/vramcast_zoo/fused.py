@@ -16,7 +16,10 @@ from vramcast_zoo import launch
 
 Recurrence = Literal["auto", "fused", "plain"]
 HALVES = (torch.bfloat16, torch.float16)
-DEVICES = ("cpu", "cuda")  # named: an operator for all devices is one that a simulator looks into, and finds the loop
+DEVICES = (
+    "cpu",
+    "cuda",
+)  # named: an operator for all devices is one that a simulator looks into, and finds the loop
 MOST_BANKS = 16  # each is a register or four of every thread
 
 
@@ -26,7 +29,9 @@ def wanted(recurrence: Recurrence, x: Tensor) -> bool:
         raise ValueError(f"recurrence={recurrence!r} is none of auto, fused, plain")
     fits = x.dtype in HALVES
     if recurrence == "fused" and x.is_cuda and not fits:
-        raise ValueError(f"recurrence='fused' computes in bfloat16 or float16, not in {str(x.dtype).removeprefix('torch.')}")
+        raise ValueError(
+            f"recurrence='fused' computes in bfloat16 or float16, not in {str(x.dtype).removeprefix('torch.')}"
+        )
     return recurrence == "fused" or (recurrence == "auto" and x.is_cuda and fits)
 
 
@@ -34,7 +39,9 @@ def runs_kernel(x: Tensor) -> bool:
     return x.is_cuda and x.dtype in HALVES and launch.available(x.device)
 
 
-def _launch_elman(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, counters: Tensor, *, backward: bool) -> None:
+def _launch_elman(
+    out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, counters: Tensor, *, backward: bool
+) -> None:
     plan = launch.plan_on(drive.device, *drive.shape[1:])
     launch.elman(out, drive, states, weight, counters, plan, backward=backward)
 
@@ -125,7 +132,9 @@ def ema_banks(states: Tensor, decay: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("vramcast_zoo::ema_banks_backward", mutates_args=(), device_types=DEVICES)
-def ema_banks_backward(grad: Tensor, states: Tensor, decay: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+def ema_banks_backward(
+    grad: Tensor, states: Tensor, decay: Tensor, memory: Tensor
+) -> tuple[Tensor, Tensor]:
     """The gradient of the states, and that of the decay sample by sample."""
     grad_states, grad_rows = _ema_gradients_like(grad, states, decay, memory)
     if runs_kernel(states):
@@ -145,7 +154,9 @@ def _memory_like(states: Tensor, decay: Tensor) -> Tensor:
     return states.new_empty(*states.shape[:2], *decay.shape)
 
 
-def _ema_gradients_like(grad: Tensor, states: Tensor, decay: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+def _ema_gradients_like(
+    grad: Tensor, states: Tensor, decay: Tensor, memory: Tensor
+) -> tuple[Tensor, Tensor]:
     return torch.empty_like(states), decay.new_empty(states.shape[1], *decay.shape)
 
 

@@ -17,7 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vramcast_zoo.attention import Attention, causal_attention, join_heads, split_heads
-from vramcast_zoo.language_model import LanguageModel, check_divides, check_length, check_positive, init_normal
+from vramcast_zoo.language_model import (
+    LanguageModel,
+    check_divides,
+    check_length,
+    check_positive,
+    init_normal,
+)
 from vramcast_zoo.training import workload
 
 HEAD_DIM = 64  # unless heads are given
@@ -28,11 +34,21 @@ class Block(nn.Module):
         super().__init__()
         check_divides("heads", heads, "dim", dim)
         self.heads, self.attention = heads, attention
-        self.norm_1, self.qkv, self.out = nn.LayerNorm(dim), nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
-        self.norm_2, self.up, self.down = nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
+        self.norm_1, self.qkv, self.out = (
+            nn.LayerNorm(dim),
+            nn.Linear(dim, 3 * dim),
+            nn.Linear(dim, dim),
+        )
+        self.norm_2, self.up, self.down = (
+            nn.LayerNorm(dim),
+            nn.Linear(dim, 4 * dim),
+            nn.Linear(4 * dim, dim),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (split_heads(part, self.heads) for part in self.qkv(self.norm_1(x)).chunk(3, dim=-1))
+        q, k, v = (
+            split_heads(part, self.heads) for part in self.qkv(self.norm_1(x)).chunk(3, dim=-1)
+        )
         x = x + self.out(join_heads(causal_attention(q, k, v, self.attention)))
         return x + self.down(F.gelu(self.up(self.norm_2(x)), approximate="tanh"))
 
@@ -56,7 +72,10 @@ class GPT2(LanguageModel):
         check_positive(dim=dim, depth=depth, vocabulary=vocabulary, positions=positions)
         self.vocabulary, self.longest = vocabulary, positions
         self.set_options(
-            checkpointing=checkpointing, checkpoint_every=checkpoint_every, stochastic_depth=stochastic_depth, loss_chunks=loss_chunks
+            checkpointing=checkpointing,
+            checkpoint_every=checkpoint_every,
+            stochastic_depth=stochastic_depth,
+            loss_chunks=loss_chunks,
         )
         self.embedding, self.position = nn.Embedding(vocabulary, dim), nn.Embedding(positions, dim)
         heads = dim // HEAD_DIM if heads is None else heads
@@ -72,7 +91,9 @@ class GPT2(LanguageModel):
 
     def features(self, tokens: Tensor) -> Tensor:
         check_length(tokens.shape[1], self.longest)
-        x = self.embedding(tokens) + self.position(torch.arange(tokens.shape[1], device=tokens.device))
+        x = self.embedding(tokens) + self.position(
+            torch.arange(tokens.shape[1], device=tokens.device)
+        )
         return self.norm(self.through_blocks(self.blocks, x))
 
     def head_matrices(self) -> tuple[Tensor, ...]:

@@ -11,7 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-STEPS_BEFORE = 3  # run as they are: libraries choose kernels and optimizers make their state in the first ones
+STEPS_BEFORE = (
+    3  # run as they are: libraries choose kernels and optimizers make their state in the first ones
+)
 
 
 def captured(step: Callable[[], Tensor], model: nn.Module) -> Callable[[], Tensor]:

@@ -11,7 +11,9 @@ import triton.language as tl
 
 @triton.jit
 def _at(base, t, length, stride, inside):
-    return tl.load(base + t.to(tl.int64) * stride, mask=inside & (t >= 0) & (t < length), other=0.0).to(tl.float32)
+    return tl.load(
+        base + t.to(tl.int64) * stride, mask=inside & (t >= 0) & (t < length), other=0.0
+    ).to(tl.float32)
 
 
 @triton.jit
@@ -25,7 +27,9 @@ def _taps(weight, bias, channels, inside):
 
 
 @triton.jit
-def conv_forward(out, u, weight, bias, length, width, stride, CHANNELS: tl.constexpr, STRETCH: tl.constexpr):
+def conv_forward(
+    out, u, weight, bias, length, width, stride, CHANNELS: tl.constexpr, STRETCH: tl.constexpr
+):
     sample, begin = tl.program_id(0).to(tl.int64), tl.program_id(2) * STRETCH
     channels = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     inside = channels < width
@@ -41,13 +45,28 @@ def conv_forward(out, u, weight, bias, length, width, stride, CHANNELS: tl.const
         u3 = upcoming
         upcoming = _at(u, t + 1, length, stride, inside)
         total = shift + w0 * u0 + w1 * u1 + w2 * u2 + w3 * u3
-        tl.store(out + t.to(tl.int64) * width, (total / (1 + tl.exp(-total))).to(out.dtype.element_ty), mask=inside)
+        tl.store(
+            out + t.to(tl.int64) * width,
+            (total / (1 + tl.exp(-total))).to(out.dtype.element_ty),
+            mask=inside,
+        )
         u0, u1, u2 = u1, u2, u3
 
 
 @triton.jit
 def conv_backward(
-    grad_u, grad_parts, grad, u, weight, bias, length, width, stride, stretches, CHANNELS: tl.constexpr, STRETCH: tl.constexpr
+    grad_u,
+    grad_parts,
+    grad,
+    u,
+    weight,
+    bias,
+    length,
+    width,
+    stride,
+    stretches,
+    CHANNELS: tl.constexpr,
+    STRETCH: tl.constexpr,
 ):
     """`grad_parts` [sample · stretches, 5, channel]: the gradients of the four weights and of the bias, a stretch of a sample at a time.
 
@@ -71,11 +90,17 @@ def conv_backward(
     g1, g2, g3 = u1, u2, u3
     zero = tl.zeros((CHANNELS,), tl.float32)
     s0, s1, s2, s3, s4 = zero, zero, zero, zero, zero
-    next_u, next_grad = _at(u, last - 3, length, stride, inside), _at(grad, last, length, width, inside)
+    next_u, next_grad = (
+        _at(u, last - 3, length, stride, inside),
+        _at(grad, last, length, width, inside),
+    )
     for step in range(last - begin + 1):
         t = last - step
         u0, dy = next_u, next_grad
-        next_u, next_grad = _at(u, t - 4, length, stride, inside), _at(grad, t - 1, length, width, inside)
+        next_u, next_grad = (
+            _at(u, t - 4, length, stride, inside),
+            _at(grad, t - 1, length, width, inside),
+        )
         total = shift + w0 * u0 + w1 * u1 + w2 * u2 + w3 * u3
         sigmoid = 1 / (1 + tl.exp(-total))
         g = dy * sigmoid * (1 + total * (1 - sigmoid))

@@ -28,7 +28,14 @@ def _tanh(x):
 def _arrivals(counter):
     """Every thread reads for itself and orders its own loads; an atomic would go through shared memory and two barriers."""
     address = counter.to(tl.int64, bitcast=True)
-    return tl.inline_asm_elementwise("ld.acquire.gpu.global.u32 $0, [$1];", "=r,l", [address], dtype=tl.int32, is_pure=False, pack=1)
+    return tl.inline_asm_elementwise(
+        "ld.acquire.gpu.global.u32 $0, [$1];",
+        "=r,l",
+        [address],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
 
 
 @triton.jit
@@ -46,13 +53,26 @@ def _arrive(counter):
 
 # --------------------------------------------------------------------------------------------------------------------- one step
 @triton.jit
-def _load(where, outside_ok, inner_left, CHUNK: tl.constexpr, EVEN: tl.constexpr, EVEN_INNER: tl.constexpr, CACHE: tl.constexpr):
+def _load(
+    where,
+    outside_ok,
+    inner_left,
+    CHUNK: tl.constexpr,
+    EVEN: tl.constexpr,
+    EVEN_INNER: tl.constexpr,
+    CACHE: tl.constexpr,
+):
     """A tile whose rows are valid where `outside_ok`, and whose first `inner_left` columns are; no masks where none are needed."""
     if EVEN and EVEN_INNER:
         return tl.load(where, cache_modifier=CACHE)
     if EVEN_INNER:
         return tl.load(where, mask=outside_ok, other=0.0, cache_modifier=CACHE)
-    return tl.load(where, mask=outside_ok & (tl.arange(0, CHUNK) < inner_left)[None, :], other=0.0, cache_modifier=CACHE)
+    return tl.load(
+        where,
+        mask=outside_ok & (tl.arange(0, CHUNK) < inner_left)[None, :],
+        other=0.0,
+        cache_modifier=CACHE,
+    )
 
 
 @triton.jit
@@ -66,13 +86,29 @@ def _weight_tile(weight, columns, WIDTH: tl.constexpr, CHUNK: tl.constexpr, BACK
 
 @triton.jit
 def _product(
-    total, weights, previous, columns_ok, rows_ok,
-    WIDTH: tl.constexpr, CHUNK: tl.constexpr, W_STRIDE: tl.constexpr, EVEN_ROWS: tl.constexpr, EVEN_COLUMNS: tl.constexpr,
-):  # fmt: skip
+    total,
+    weights,
+    previous,
+    columns_ok,
+    rows_ok,
+    WIDTH: tl.constexpr,
+    CHUNK: tl.constexpr,
+    W_STRIDE: tl.constexpr,
+    EVEN_ROWS: tl.constexpr,
+    EVEN_COLUMNS: tl.constexpr,
+):
     """total [COLUMNS, ROWS] plus W h of the step before."""
     EVEN_INNER: tl.constexpr = WIDTH % CHUNK == 0
     for chunk in range(0, WIDTH, CHUNK):
-        w = _load(weights + chunk * W_STRIDE, columns_ok, WIDTH - chunk, CHUNK, EVEN_COLUMNS, EVEN_INNER, "")
+        w = _load(
+            weights + chunk * W_STRIDE,
+            columns_ok,
+            WIDTH - chunk,
+            CHUNK,
+            EVEN_COLUMNS,
+            EVEN_INNER,
+            "",
+        )
         h = _load(previous + chunk, rows_ok, WIDTH - chunk, CHUNK, EVEN_ROWS, EVEN_INNER, ".cg")
         total = tl.dot(w, tl.trans(h), total)
     return total
@@ -97,12 +133,28 @@ def _finish(total, slope, BACKWARD: tl.constexpr):
 
 
 # ---------------------------------------------------------------------------------------------------------------------- kernels
-@triton.jit(do_not_specialize=["num_steps", "begin", "end", "batch", "first_row"])  # one compilation serves all lengths and batches
+@triton.jit(
+    do_not_specialize=["num_steps", "begin", "end", "batch", "first_row"]
+)  # one compilation serves all lengths and batches
 def elman_slices(
-    out, drive, states, weight, counters, num_steps, begin, end, batch, first_row,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, EVEN_ROWS: tl.constexpr,
-    BACKWARD: tl.constexpr, WAITS: tl.constexpr,
-):  # fmt: skip
+    out,
+    drive,
+    states,
+    weight,
+    counters,
+    num_steps,
+    begin,
+    end,
+    batch,
+    first_row,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    CHUNK: tl.constexpr,
+    EVEN_ROWS: tl.constexpr,
+    BACKWARD: tl.constexpr,
+    WAITS: tl.constexpr,
+):
     """Steps `begin` to `end` of one slice of one group. With WAITS all programs must be running at once; without, one step a launch."""
     SLICES: tl.constexpr = (WIDTH + COLUMNS - 1) // COLUMNS
     W_STRIDE: tl.constexpr = WIDTH if BACKWARD else 1
@@ -134,7 +186,18 @@ def elman_slices(
         if WAITS:
             _wait_for(counter, step * SLICES)
         previous = out + (at + moment if BACKWARD else at - moment) + source
-        total = _product(total, weights, previous, columns_ok, rows_ok, WIDTH, CHUNK, W_STRIDE, EVEN_ROWS, EVEN_COLUMNS)
+        total = _product(
+            total,
+            weights,
+            previous,
+            columns_ok,
+            rows_ok,
+            WIDTH,
+            CHUNK,
+            W_STRIDE,
+            EVEN_ROWS,
+            EVEN_COLUMNS,
+        )
         y = tl.trans(_finish(total, slope, BACKWARD).to(out.dtype.element_ty))
         tl.store(out + at + tile, y, mask=inside)
         if WAITS:
@@ -143,9 +206,19 @@ def elman_slices(
 
 @triton.jit(do_not_specialize=["num_steps", "batch"])
 def elman_rows(
-    out, drive, states, weight, num_steps, batch,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, EVEN_ROWS: tl.constexpr, BACKWARD: tl.constexpr,
-):  # fmt: skip
+    out,
+    drive,
+    states,
+    weight,
+    num_steps,
+    batch,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    CHUNK: tl.constexpr,
+    EVEN_ROWS: tl.constexpr,
+    BACKWARD: tl.constexpr,
+):
     """All steps and all slices of one group in one program: nobody to wait for, but all of W comes from the L2 cache at every step."""
     W_STRIDE: tl.constexpr = WIDTH if BACKWARD else 1
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -170,7 +243,18 @@ def elman_rows(
                 weights = _weight_tile(weight, columns, WIDTH, CHUNK, BACKWARD)
                 columns_ok = (columns < WIDTH)[:, None]
                 EVEN_COLUMNS: tl.constexpr = WIDTH % COLUMNS == 0
-                total = _product(total, weights, previous, columns_ok, rows_ok, WIDTH, CHUNK, W_STRIDE, EVEN_ROWS, EVEN_COLUMNS)
+                total = _product(
+                    total,
+                    weights,
+                    previous,
+                    columns_ok,
+                    rows_ok,
+                    WIDTH,
+                    CHUNK,
+                    W_STRIDE,
+                    EVEN_ROWS,
+                    EVEN_COLUMNS,
+                )
                 y = tl.trans(_finish(total, slope, BACKWARD).to(out.dtype.element_ty))
                 tl.store(out + at + tile, y, mask=inside)
         tl.debug_barrier()  # other threads of this program read what these have stored

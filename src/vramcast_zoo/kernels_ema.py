@@ -11,7 +11,16 @@ import triton.language as tl
 
 
 @triton.jit(do_not_specialize=["num_steps", "batch"])
-def ema_forward(memory, states, decay, num_steps, batch, WIDTH: tl.constexpr, BANKS: tl.constexpr, BLOCK: tl.constexpr):
+def ema_forward(
+    memory,
+    states,
+    decay,
+    num_steps,
+    batch,
+    WIDTH: tl.constexpr,
+    BANKS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     sample = tl.program_id(0)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = channels < WIDTH
@@ -37,9 +46,18 @@ def ema_forward(memory, states, decay, num_steps, batch, WIDTH: tl.constexpr, BA
 
 @triton.jit(do_not_specialize=["num_steps", "batch"])
 def ema_backward(
-    grad_states, grad_decay_rows, grad_memory, states, decay, memory, num_steps, batch,
-    WIDTH: tl.constexpr, BANKS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    grad_states,
+    grad_decay_rows,
+    grad_memory,
+    states,
+    decay,
+    memory,
+    num_steps,
+    batch,
+    WIDTH: tl.constexpr,
+    BANKS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """The decay's gradient is left as one part a sample, [batch, banks, width]: adding them up in a fixed order is the caller's."""
     sample = tl.program_id(0)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -58,7 +76,9 @@ def ema_backward(
         grads, befores = (), ()
         for j in tl.static_range(BANKS):
             grads = grads + (tl.load(grad_memory + wide + j * WIDTH, mask=inside, other=0.0),)
-            befores = befores + (tl.load(memory + wide - BANKS * moment + j * WIDTH, mask=not_first, other=0.0),)
+            befores = befores + (
+                tl.load(memory + wide - BANKS * moment + j * WIDTH, mask=not_first, other=0.0),
+            )
         total = tl.full((BLOCK,), 0.0, tl.float32)
         updated, added = (), ()
         for j in tl.static_range(BANKS):

@@ -27,7 +27,9 @@ def _moments(begin, length, CHUNK: tl.constexpr):
 
 @triton.jit
 def _tile(base, t, ok, stride, SIZE: tl.constexpr):
-    return tl.load(base + t[:, None] * stride + tl.arange(0, SIZE)[None, :], mask=ok[:, None], other=0.0)
+    return tl.load(
+        base + t[:, None] * stride + tl.arange(0, SIZE)[None, :], mask=ok[:, None], other=0.0
+    )
 
 
 @triton.jit
@@ -39,7 +41,16 @@ def _decays(dt, t, ok, rate, HEADS: tl.constexpr):
 
 @triton.jit
 def ssd_forward(
-    y, mixed, dt, a, skip, length, HEADS: tl.constexpr, P: tl.constexpr, N: tl.constexpr, CHUNK: tl.constexpr
+    y,
+    mixed,
+    dt,
+    a,
+    skip,
+    length,
+    HEADS: tl.constexpr,
+    P: tl.constexpr,
+    N: tl.constexpr,
+    CHUNK: tl.constexpr,
 ):
     head, sample = tl.program_id(0) % HEADS, (tl.program_id(0) // HEADS).to(tl.int64)
     WIDTH: tl.constexpr = HEADS * P + 2 * N
@@ -55,17 +66,33 @@ def ssd_forward(
         c = _tile(mixed + HEADS * P + N, t, ok, WIDTH, N)
         d, cum, total = _decays(dt, t, ok, rate, HEADS)
         scores = tl.dot(c, tl.trans(b)) * d[None, :]
-        scores = tl.where(t[:, None] >= t[None, :], scores * tl.exp(cum[:, None] - cum[None, :]), 0.0)
+        scores = tl.where(
+            t[:, None] >= t[None, :], scores * tl.exp(cum[:, None] - cum[None, :]), 0.0
+        )
         out = tl.dot(c, state.to(c.dtype)) * tl.exp(cum)[:, None]
         out = tl.dot(scores.to(x.dtype), x, out)
         out += tl.load(skip + head) * x.to(tl.float32)
-        tl.store(y + t[:, None] * (HEADS * P) + tl.arange(0, P)[None, :], out.to(y.dtype.element_ty), mask=ok[:, None])
+        tl.store(
+            y + t[:, None] * (HEADS * P) + tl.arange(0, P)[None, :],
+            out.to(y.dtype.element_ty),
+            mask=ok[:, None],
+        )
         added = (x.to(tl.float32) * (d * tl.exp(total - cum))[:, None]).to(x.dtype)
         state = tl.dot(tl.trans(b), added, state * tl.exp(total))
 
 
 @triton.jit
-def ssd_states(states, mixed, dt, a, length, HEADS: tl.constexpr, P: tl.constexpr, N: tl.constexpr, CHUNK: tl.constexpr):
+def ssd_states(
+    states,
+    mixed,
+    dt,
+    a,
+    length,
+    HEADS: tl.constexpr,
+    P: tl.constexpr,
+    N: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
     """`states` [sample, head, chunk, N, P]: the state before every chunk."""
     head, sample = tl.program_id(0) % HEADS, (tl.program_id(0) // HEADS).to(tl.int64)
     WIDTH: tl.constexpr = HEADS * P + 2 * N
@@ -88,9 +115,21 @@ def ssd_states(states, mixed, dt, a, length, HEADS: tl.constexpr, P: tl.constexp
 
 @triton.jit
 def ssd_grad_x(
-    grad_mixed, grad_dt, grad_skip_parts, grad_states, grad, mixed, dt, a, skip, length,
-    HEADS: tl.constexpr, P: tl.constexpr, N: tl.constexpr, CHUNK: tl.constexpr,
-):  # fmt: skip
+    grad_mixed,
+    grad_dt,
+    grad_skip_parts,
+    grad_states,
+    grad,
+    mixed,
+    dt,
+    a,
+    skip,
+    length,
+    HEADS: tl.constexpr,
+    P: tl.constexpr,
+    N: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
     """One head of one sample, backwards in time: the gradients of x and D, that of dt as far as it goes through dt x, and the gradient of
     the state after every chunk."""
     head, sample = tl.program_id(0) % HEADS, (tl.program_id(0) // HEADS).to(tl.int64)
@@ -114,12 +153,20 @@ def ssd_grad_x(
         b = _tile(mixed + HEADS * P, t, ok, WIDTH, N)
         c = _tile(mixed + HEADS * P + N, t, ok, WIDTH, N)
         d, cum, total = _decays(dt, t, ok, rate, HEADS)
-        scores = tl.where(t[:, None] <= t[None, :], tl.dot(b, tl.trans(c)) * tl.exp(cum[None, :] - cum[:, None]), 0.0)  # [s, t]
+        scores = tl.where(
+            t[:, None] <= t[None, :],
+            tl.dot(b, tl.trans(c)) * tl.exp(cum[None, :] - cum[:, None]),
+            0.0,
+        )  # [s, t]
         driven = tl.dot(b, after.to(b.dtype)) * tl.exp(total - cum)[:, None]
         driven = tl.dot(scores.to(dy.dtype), dy, driven)
         wide = dy.to(tl.float32)
         at = t[:, None] * WIDTH + tl.arange(0, P)[None, :]
-        tl.store(grad_mixed + at, (driven * d[:, None] + through * wide).to(grad_mixed.dtype.element_ty), mask=ok[:, None])
+        tl.store(
+            grad_mixed + at,
+            (driven * d[:, None] + through * wide).to(grad_mixed.dtype.element_ty),
+            mask=ok[:, None],
+        )
         tl.store(grad_dt + t * HEADS, tl.sum(driven * x, 1), mask=ok)
         grad_skip += tl.sum(tl.sum(x * wide, 1), 0)
         added = (wide * tl.exp(cum)[:, None]).to(c.dtype)
@@ -129,9 +176,21 @@ def ssd_grad_x(
 
 @triton.jit
 def ssd_grad_shared(
-    grad_mixed, grad_dt, grad_a_parts, grad, mixed, dt, a, states, grad_states, length,
-    HEADS: tl.constexpr, P: tl.constexpr, N: tl.constexpr, CHUNK: tl.constexpr,
-):  # fmt: skip
+    grad_mixed,
+    grad_dt,
+    grad_a_parts,
+    grad,
+    mixed,
+    dt,
+    a,
+    states,
+    grad_states,
+    length,
+    HEADS: tl.constexpr,
+    P: tl.constexpr,
+    N: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
     """One chunk of one sample, all heads: the gradients of B, C and a, and the rest of that of dt.
 
     A decay moves whatever crosses its moment: C_t · dC_t of all later moments less B_s · dB_s of them, where pairs of later moments cancel.
@@ -161,18 +220,26 @@ def ssd_grad_shared(
         rate = tl.load(a + head)
         d, cum, total = _decays(dt + head, t, ok, rate, HEADS)
         met = tl.dot(dy, tl.trans(x)) * d[None, :]
-        met = tl.where(t[:, None] >= t[None, :], met * tl.exp(cum[:, None] - cum[None, :]), 0.0).to(x.dtype)
+        met = tl.where(t[:, None] >= t[None, :], met * tl.exp(cum[:, None] - cum[None, :]), 0.0).to(
+            x.dtype
+        )
         read = tl.dot((dy.to(tl.float32) * tl.exp(cum)[:, None]).to(x.dtype), tl.trans(before))
         came_in = tl.sum(tl.sum(read * c.to(tl.float32), 1), 0)
         read = tl.dot(met, b, read)
         grad_c += read
         along = tl.sum(read * c.to(tl.float32), 1)
-        written = tl.dot((x.to(tl.float32) * (d * tl.exp(total - cum))[:, None]).to(x.dtype), tl.trans(after))
+        written = tl.dot(
+            (x.to(tl.float32) * (d * tl.exp(total - cum))[:, None]).to(x.dtype), tl.trans(after)
+        )
         written = tl.dot(tl.trans(met), c, written)
         grad_b += written
         along -= tl.sum(written * b.to(tl.float32), 1)
         # The same rounded products on both sides, so that what should cancel does.
-        beyond = came_in - tl.sum(along, 0) + tl.exp(total) * tl.sum(tl.sum(before.to(tl.float32) * after.to(tl.float32), 1), 0)
+        beyond = (
+            came_in
+            - tl.sum(along, 0)
+            + tl.exp(total) * tl.sum(tl.sum(before.to(tl.float32) * after.to(tl.float32), 1), 0)
+        )
         grad_decay = tl.cumsum(along, 0, reverse=True) + beyond
         through_x = tl.load(grad_dt + t * HEADS + head, mask=ok, other=0.0)
         tl.store(grad_dt + t * HEADS + head, rate * grad_decay + through_x, mask=ok)

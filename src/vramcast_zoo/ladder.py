@@ -27,7 +27,15 @@ SPECTRAL_NORM = 0.99
 class LadderLM(LanguageModel):
     vocabulary = VOCABULARY
 
-    def __init__(self, dim: int, depth: int, make_layer: Callable[[], nn.Module], *, time_first: bool = True, **options: Any) -> None:
+    def __init__(
+        self,
+        dim: int,
+        depth: int,
+        make_layer: Callable[[], nn.Module],
+        *,
+        time_first: bool = True,
+        **options: Any,
+    ) -> None:
         super().__init__()
         check_positive(dim=dim, depth=depth)
         self.time_first = time_first

@@ -24,7 +24,12 @@ class LanguageModel(nn.Module):
     loss_chunks = 1
 
     def set_options(
-        self, *, checkpointing: bool = False, checkpoint_every: int = 1, stochastic_depth: float = 0.0, loss_chunks: int = 1
+        self,
+        *,
+        checkpointing: bool = False,
+        checkpoint_every: int = 1,
+        stochastic_depth: float = 0.0,
+        loss_chunks: int = 1,
     ) -> None:
         """What a model does with its blocks and its loss; see run_blocks and chunked_cross_entropy."""
         check_positive(checkpoint_every=checkpoint_every, loss_chunks=loss_chunks)
@@ -35,7 +40,14 @@ class LanguageModel(nn.Module):
 
     def through_blocks(self, blocks: Iterable[nn.Module], x: Tensor, *extra: Tensor) -> Tensor:
         skipped = self.stochastic_depth if self.training else 0.0
-        return run_blocks(blocks, x, *extra, checkpointing=self.checkpointing, every=self.checkpoint_every, skipped=skipped)
+        return run_blocks(
+            blocks,
+            x,
+            *extra,
+            checkpointing=self.checkpointing,
+            every=self.checkpoint_every,
+            skipped=skipped,
+        )
 
     def features(self, tokens: Tensor) -> Tensor:
         """What the head turns into logits: asked for by models whose loss can be taken in chunks."""
@@ -51,7 +63,13 @@ class LanguageModel(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
     def chunked_loss(self, features: Tensor, targets: Tensor) -> Tensor:
-        return chunked_cross_entropy(logits_of, features.flatten(0, 1), targets.flatten(), self.head_matrices(), self.loss_chunks)
+        return chunked_cross_entropy(
+            logits_of,
+            features.flatten(0, 1),
+            targets.flatten(),
+            self.head_matrices(),
+            self.loss_chunks,
+        )
 
     def random_batch(self, batch_size: int, seq_len: int, device: str) -> tuple[Tensor, Tensor]:
         return shifted(torch.randint(self.vocabulary, (batch_size, seq_len + 1), device=device))
@@ -69,7 +87,11 @@ def logits_of(x: Tensor, *matrices: Tensor) -> Tensor:
 
 
 def chunked_cross_entropy(
-    logits_of: Callable[..., Tensor], features: Tensor, targets: Tensor, weights: Sequence[Tensor], chunks: int
+    logits_of: Callable[..., Tensor],
+    features: Tensor,
+    targets: Tensor,
+    weights: Sequence[Tensor],
+    chunks: int,
 ) -> Tensor:
     """The mean cross entropy of logits_of(features, *weights), of which only one part of the tokens exists at a time.
 
@@ -80,11 +102,20 @@ def chunked_cross_entropy(
         return F.cross_entropy(logits_of(part, *weights), wanted, reduction="sum")
 
     parts = zip(features.chunk(chunks), targets.chunk(chunks), strict=True)
-    sums = [recomputed(summed, part, wanted, *weights).float() for part, wanted in parts]  # float: sums of sums in bf16 lose digits
+    sums = [
+        recomputed(summed, part, wanted, *weights).float() for part, wanted in parts
+    ]  # float: sums of sums in bf16 lose digits
     return torch.stack(sums).sum() / len(targets)
 
 
-def run_blocks(blocks: Iterable[nn.Module], x: Tensor, *extra: Tensor, checkpointing: bool, every: int = 1, skipped: float = 0.0) -> Tensor:
+def run_blocks(
+    blocks: Iterable[nn.Module],
+    x: Tensor,
+    *extra: Tensor,
+    checkpointing: bool,
+    every: int = 1,
+    skipped: float = 0.0,
+) -> Tensor:
     """One after the other. `every`: of so many blocks one is checkpointed. `skipped`: the probability with which a step leaves a block
     out, as if it had added nothing; what the others add is made larger, so that the mean stays (stochastic depth)."""
     for index, block in enumerate(blocks):
@@ -103,7 +134,9 @@ def check_divides(what: str, divisor: int, of_what: str, number: int) -> None:
 
 def check_length(length: int, longest: int | None) -> None:
     if longest is not None and length > longest:
-        raise ValueError(f"a sequence of {length} tokens is longer than the {longest} positions the model has learned")
+        raise ValueError(
+            f"a sequence of {length} tokens is longer than the {longest} positions the model has learned"
+        )
 
 
 def check_positive(**sizes: float) -> None:

@@ -40,7 +40,9 @@ def plan_for(batch: int, width: int, multiprocessors: int, shared_bytes: int) ->
     slices = -(-width // columns)
     if slices > multiprocessors:
         return _pipelined("rows", 16, columns, width, shared_bytes)
-    rows = next((size for size in (16, 32, 64) if -(-batch // size) * slices <= multiprocessors), 128)
+    rows = next(
+        (size for size in (16, 32, 64) if -(-batch // size) * slices <= multiprocessors), 128
+    )
     return _pipelined("slices", rows, columns, width, shared_bytes)
 
 
@@ -50,7 +52,9 @@ def _pipelined(variant: Variant, rows: int, columns: int, width: int, shared_byt
         fitting = (shared_bytes - _STATIC_SHARED_BYTES) // (2 * chunk * (rows + columns))
         if width % chunk == 0 and fitting >= 3:
             break
-    return Plan(variant, rows, columns, chunk, warps=4 if rows <= 64 else 8, stages=max(2, min(4, fitting)))
+    return Plan(
+        variant, rows, columns, chunk, warps=4 if rows <= 64 else 8, stages=max(2, min(4, fitting))
+    )
 
 
 def plan_on(device: torch.device, batch: int, width: int) -> Plan:
@@ -75,7 +79,9 @@ def on_its_gpu(launch: Callable[Arguments, None]) -> Callable[Arguments, None]:
     @wraps(launch)
     def launched(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         device = next(argument.device for argument in args if isinstance(argument, Tensor))
-        with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():  # Triton's interpreter takes the CPU's
+        with (
+            torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+        ):  # Triton's interpreter takes the CPU's
             launch(*args, **kwargs)
 
     return launched
@@ -83,18 +89,37 @@ def on_its_gpu(launch: Callable[Arguments, None]) -> Callable[Arguments, None]:
 
 # ------------------------------------------------------------------------------------------------------------------ the recurrence
 @on_its_gpu
-def elman(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, counters: Tensor, plan: Plan, *, backward: bool) -> None:
+def elman(
+    out: Tensor,
+    drive: Tensor,
+    states: Tensor,
+    weight: Tensor,
+    counters: Tensor,
+    plan: Plan,
+    *,
+    backward: bool,
+) -> None:
     """Writes `out`: forward the states (`states` is not read), backward the gradient of the drive (`drive` is that of the states)."""
     from triton.runtime.errors import OutOfResources
 
     try:
         _launch(out, drive, states, weight, counters, plan, backward)
-    except OutOfResources:  # another compiler needs more shared memory than was reckoned with; nothing has run yet
+    except (
+        OutOfResources
+    ):  # another compiler needs more shared memory than was reckoned with; nothing has run yet
         smaller = replace(plan, chunk=min(plan.chunk, 64), stages=2)
         _launch(out, drive, states, weight, counters, smaller, backward)
 
 
-def _launch(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, counters: Tensor, plan: Plan, backward: bool) -> None:
+def _launch(
+    out: Tensor,
+    drive: Tensor,
+    states: Tensor,
+    weight: Tensor,
+    counters: Tensor,
+    plan: Plan,
+    backward: bool,
+) -> None:
     if plan.variant == "rows":
         _elman_rows(out, drive, states, weight, plan, backward)
     elif plan.variant == "steps":
@@ -116,14 +141,26 @@ def _tiles(plan: Plan, batch: int, width: int, backward: bool) -> dict[str, Any]
     }
 
 
-def _elman_rows(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, plan: Plan, backward: bool) -> None:
+def _elman_rows(
+    out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, plan: Plan, backward: bool
+) -> None:
     from vramcast_zoo.kernels_elman import elman_rows
 
     steps, batch, width = drive.shape
-    elman_rows[(-(-batch // plan.rows),)](out, drive, states, weight, steps, batch, **_tiles(plan, batch, width, backward))
+    elman_rows[(-(-batch // plan.rows),)](
+        out, drive, states, weight, steps, batch, **_tiles(plan, batch, width, backward)
+    )
 
 
-def _elman_steps(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, counters: Tensor, plan: Plan, backward: bool) -> None:
+def _elman_steps(
+    out: Tensor,
+    drive: Tensor,
+    states: Tensor,
+    weight: Tensor,
+    counters: Tensor,
+    plan: Plan,
+    backward: bool,
+) -> None:
     from vramcast_zoo.kernels_elman import elman_slices
 
     steps, batch, width = drive.shape
@@ -131,12 +168,30 @@ def _elman_steps(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, cou
     tiles = _tiles(plan, batch, width, backward)
     for step in range(steps):
         elman_slices[(programs,)](
-            out, drive, states, weight, counters, steps, step, step + 1, batch, 0,
-            WAITS=False, **tiles,
-        )  # fmt: skip
+            out,
+            drive,
+            states,
+            weight,
+            counters,
+            steps,
+            step,
+            step + 1,
+            batch,
+            0,
+            WAITS=False,
+            **tiles,
+        )
 
 
-def _elman_slices(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, counters: Tensor, plan: Plan, backward: bool) -> None:
+def _elman_slices(
+    out: Tensor,
+    drive: Tensor,
+    states: Tensor,
+    weight: Tensor,
+    counters: Tensor,
+    plan: Plan,
+    backward: bool,
+) -> None:
     """As many groups at once as there are multiprocessors for. A cooperative launch starts all programs of a grid together or fails: no
     program can wait for one that never runs."""
     from vramcast_zoo.kernels_elman import elman_slices
@@ -150,9 +205,20 @@ def _elman_slices(out: Tensor, drive: Tensor, states: Tensor, weight: Tensor, co
             counters.zero_()
         programs = min(at_once, groups - group) * slices
         elman_slices[(programs,)](
-            out, drive, states, weight, counters, steps, 0, steps, batch, group * plan.rows,
-            WAITS=True, launch_cooperative_grid=True, **_tiles(plan, batch, width, backward),
-        )  # fmt: skip
+            out,
+            drive,
+            states,
+            weight,
+            counters,
+            steps,
+            0,
+            steps,
+            batch,
+            group * plan.rows,
+            WAITS=True,
+            launch_cooperative_grid=True,
+            **_tiles(plan, batch, width, backward),
+        )
 
 
 # ----------------------------------------------------------------------------------------------------------------------- the banks
@@ -164,16 +230,27 @@ def ema_forward(memory: Tensor, states: Tensor, decay: Tensor) -> None:
     from vramcast_zoo.kernels_ema import ema_forward as kernel
 
     steps, batch, width = states.shape
-    kernel[(batch, -(-width // _EMA_BLOCK))](memory, states, decay, steps, batch, WIDTH=width, BANKS=decay.shape[0], BLOCK=_EMA_BLOCK)
+    kernel[(batch, -(-width // _EMA_BLOCK))](
+        memory, states, decay, steps, batch, WIDTH=width, BANKS=decay.shape[0], BLOCK=_EMA_BLOCK
+    )
 
 
 @on_its_gpu
-def ema_backward(grad_states: Tensor, grad_decay_rows: Tensor, grad_memory: Tensor, states: Tensor, decay: Tensor, memory: Tensor) -> None:
+def ema_backward(
+    grad_states: Tensor,
+    grad_decay_rows: Tensor,
+    grad_memory: Tensor,
+    states: Tensor,
+    decay: Tensor,
+    memory: Tensor,
+) -> None:
     from vramcast_zoo.kernels_ema import ema_backward as kernel
 
     steps, batch, width = states.shape
     sizes = {"WIDTH": width, "BANKS": decay.shape[0], "BLOCK": _EMA_BLOCK}
-    kernel[(batch, -(-width // _EMA_BLOCK))](grad_states, grad_decay_rows, grad_memory, states, decay, memory, steps, batch, **sizes)
+    kernel[(batch, -(-width // _EMA_BLOCK))](
+        grad_states, grad_decay_rows, grad_memory, states, decay, memory, steps, batch, **sizes
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------------------- Mamba-2
@@ -192,19 +269,43 @@ def _conv_grid(u: Tensor) -> tuple[int, int, int]:
 def conv_forward(out: Tensor, u: Tensor, weight: Tensor, bias: Tensor) -> None:
     from vramcast_zoo.kernels_conv import conv_forward as kernel
 
-    kernel[_conv_grid(u)](out, u, weight, bias, *u.shape[1:], u.stride(1), CHANNELS=_CONV_CHANNELS, STRETCH=_CONV_STRETCH)
+    kernel[_conv_grid(u)](
+        out,
+        u,
+        weight,
+        bias,
+        *u.shape[1:],
+        u.stride(1),
+        CHANNELS=_CONV_CHANNELS,
+        STRETCH=_CONV_STRETCH,
+    )
 
 
 @on_its_gpu
-def conv_backward(grad_u: Tensor, parts: Tensor, grad: Tensor, u: Tensor, weight: Tensor, bias: Tensor) -> None:
+def conv_backward(
+    grad_u: Tensor, parts: Tensor, grad: Tensor, u: Tensor, weight: Tensor, bias: Tensor
+) -> None:
     from vramcast_zoo.kernels_conv import conv_backward as kernel
 
     sizes = {"CHANNELS": _CONV_CHANNELS, "STRETCH": _CONV_STRETCH}
-    kernel[_conv_grid(u)](grad_u, parts, grad, u, weight, bias, *u.shape[1:], u.stride(1), conv_stretches(u.shape[1]), **sizes)
+    kernel[_conv_grid(u)](
+        grad_u,
+        parts,
+        grad,
+        u,
+        weight,
+        bias,
+        *u.shape[1:],
+        u.stride(1),
+        conv_stretches(u.shape[1]),
+        **sizes,
+    )
 
 
 @on_its_gpu
-def ssd_forward(y: Tensor, mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, state: int, chunk: int) -> None:
+def ssd_forward(
+    y: Tensor, mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, state: int, chunk: int
+) -> None:
     from vramcast_zoo.kernels_ssd import ssd_forward as kernel
 
     sizes = {"HEADS": len(a), "P": y.shape[2] // len(a), "N": state, "CHUNK": chunk}
@@ -212,7 +313,15 @@ def ssd_forward(y: Tensor, mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, s
 
 
 @on_its_gpu
-def ssd_backward(results: tuple[Tensor, ...], grad: Tensor, mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, chunk: int) -> None:
+def ssd_backward(
+    results: tuple[Tensor, ...],
+    grad: Tensor,
+    mixed: Tensor,
+    dt: Tensor,
+    a: Tensor,
+    skip: Tensor,
+    chunk: int,
+) -> None:
     """`results`: the gradients of `mixed`, `dt`, `a` and `skip`, then the states and their gradients, [sample, head, chunk, N, P]."""
     from vramcast_zoo.kernels_ssd import ssd_grad_shared, ssd_grad_x, ssd_states
 
@@ -241,7 +350,9 @@ def selective_chunks(length: int) -> int:
 
 
 @on_its_gpu
-def selective_forward(y: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor) -> None:
+def selective_forward(
+    y: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor
+) -> None:
     from vramcast_zoo.kernels_selective import selective_forward as kernel
 
     grid = (len(x), selective_blocks(x.shape[2]))
@@ -250,12 +361,23 @@ def selective_forward(y: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c:
 
 @on_its_gpu
 def selective_backward(
-    results: tuple[Tensor, ...], grad: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor
+    results: tuple[Tensor, ...],
+    grad: Tensor,
+    x: Tensor,
+    dt: Tensor,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    skip: Tensor,
 ) -> None:
     """`results`: the gradients of x and dt, of a and skip by sample, of b and c in parts, and the states."""
     from vramcast_zoo.kernels_selective import selective_backward as gradients
     from vramcast_zoo.kernels_selective import selective_forward as forward
 
     grid, states = (len(x), selective_blocks(x.shape[2])), results[-1]
-    forward[grid](x, states, x, dt, a, b, c, skip, *x.shape[1:], N=b.shape[2], KEEPS=True, **_SELECTIVE)
-    gradients[grid](*results[:-1], grad, x, dt, a, b, c, skip, states, *x.shape[1:], N=b.shape[2], **_SELECTIVE)
+    forward[grid](
+        x, states, x, dt, a, b, c, skip, *x.shape[1:], N=b.shape[2], KEEPS=True, **_SELECTIVE
+    )
+    gradients[grid](
+        *results[:-1], grad, x, dt, a, b, c, skip, states, *x.shape[1:], N=b.shape[2], **_SELECTIVE
+    )

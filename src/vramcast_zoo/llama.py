@@ -32,13 +32,17 @@ class Llama(LanguageModel):
         check_positive(dim=dim, depth=depth, vocabulary=vocabulary)
         self.vocabulary, self.head_dim, self.checkpointing = vocabulary, dim // heads, checkpointing
         self.embedding = nn.Embedding(vocabulary, dim)
-        self.blocks = nn.ModuleList(DecoderBlock(dim, heads, kv_heads, hidden, attention) for _ in range(depth))
+        self.blocks = nn.ModuleList(
+            DecoderBlock(dim, heads, kv_heads, hidden, attention) for _ in range(depth)
+        )
         self.norm, self.head = nn.RMSNorm(dim, eps=NORM_EPS), plain_linear(dim, vocabulary)
         init_decoder(self, depth)
 
     def forward(self, tokens: Tensor) -> Tensor:
         angles = rotary_angles(tokens.shape[1], self.head_dim, THETA, tokens.device)
-        x = run_blocks(self.blocks, self.embedding(tokens), *angles, checkpointing=self.checkpointing)
+        x = run_blocks(
+            self.blocks, self.embedding(tokens), *angles, checkpointing=self.checkpointing
+        )
         return self.head(self.norm(x))
 
 

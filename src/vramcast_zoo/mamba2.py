@@ -56,7 +56,10 @@ def _scores(b: Tensor, c: Tensor, cum: Tensor) -> Tensor:
     by_head = cum.transpose(2, 3)
     gap = by_head.unsqueeze(-1) - by_head.unsqueeze(-2)
     future = torch.ones(gap.shape[-2:], dtype=torch.bool, device=gap.device).triu(1)
-    return torch.einsum("kztn,kzsn->kzts", c, b).unsqueeze(2) * gap.masked_fill(future, -math.inf).exp()
+    return (
+        torch.einsum("kztn,kzsn->kzts", c, b).unsqueeze(2)
+        * gap.masked_fill(future, -math.inf).exp()
+    )
 
 
 def _states_before(x: Tensor, b: Tensor, cum: Tensor) -> Tensor:
@@ -81,8 +84,14 @@ class Mamba2Layer(nn.Module):
         self.inner, self.state, self.heads = inner, state, inner // HEAD_DIM
         self.mixed, self.recurrence = inner + 2 * state, recurrence
         self.project_in = nn.Linear(dim, inner + self.mixed + self.heads, bias=False)
-        self.conv = nn.Conv1d(self.mixed, self.mixed, scan.TAPS, groups=self.mixed, padding=scan.TAPS - 1)
-        self.dt_bias = nn.Parameter(_inverse_softplus(torch.empty(self.heads).uniform_(math.log(1e-3), math.log(1e-1)).exp()))
+        self.conv = nn.Conv1d(
+            self.mixed, self.mixed, scan.TAPS, groups=self.mixed, padding=scan.TAPS - 1
+        )
+        self.dt_bias = nn.Parameter(
+            _inverse_softplus(
+                torch.empty(self.heads).uniform_(math.log(1e-3), math.log(1e-1)).exp()
+            )
+        )
         self.a_log = nn.Parameter(torch.empty(self.heads).uniform_(1, 16).log())
         self.skip = nn.Parameter(torch.ones(self.heads))  # D
         self.norm = nn.RMSNorm(inner, eps=1e-5)
@@ -101,7 +110,9 @@ class Mamba2Layer(nn.Module):
 
     def scan_fused(self, mixed: Tensor, dt: Tensor, a: Tensor) -> Tensor:
         assert self.conv.bias is not None
-        convolved = scan.causal_conv(mixed, self.conv.weight.to(mixed.dtype), self.conv.bias.to(mixed.dtype))
+        convolved = scan.causal_conv(
+            mixed, self.conv.weight.to(mixed.dtype), self.conv.bias.to(mixed.dtype)
+        )
         return scan.ssd(convolved, dt, a, self.skip.to(a.dtype), self.state)
 
     def scan_plain(self, mixed: Tensor, dt: Tensor, a: Tensor) -> Tensor:
@@ -118,10 +129,21 @@ def _inverse_softplus(y: Tensor) -> Tensor:
 
 
 def make_model(
-    *, dim: int = 672, depth: int = 18, state: int = 64, checkpointing: bool = False, recurrence: Recurrence = "auto"
+    *,
+    dim: int = 672,
+    depth: int = 18,
+    state: int = 64,
+    checkpointing: bool = False,
+    recurrence: Recurrence = "auto",
 ) -> LadderLM:
     """Mamba-2 on bytes."""
-    return LadderLM(dim, depth, lambda: Mamba2Layer(dim, state, recurrence), time_first=False, checkpointing=checkpointing)
+    return LadderLM(
+        dim,
+        depth,
+        lambda: Mamba2Layer(dim, state, recurrence),
+        time_first=False,
+        checkpointing=checkpointing,
+    )
 
 
 build = workload(make_model)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 def make(name: str, **options: Any) -> nn.Module:
     """The model itself, on torch's default device."""
     entry = BY_NAME[name]
-    model: nn.Module = importlib.import_module(f"vramcast_zoo.{entry.family}").make_model(**{**entry.sizes, **options})
+    model: nn.Module = importlib.import_module(f"vramcast_zoo.{entry.family}").make_model(
+        **{**entry.sizes, **options}
+    )
     return model
 
 

@@ -66,21 +66,40 @@ class OD1(nn.Module):
     longest = None
 
     def __init__(
-        self, *, ring_len: int = 2048, slot_dim: int = 256, out_dim: int = 1, ring: RingName = "sparse", sensory: bool = True
+        self,
+        *,
+        ring_len: int = 2048,
+        slot_dim: int = 256,
+        out_dim: int = 1,
+        ring: RingName = "sparse",
+        sensory: bool = True,
     ) -> None:
         super().__init__()
         check_positive(slot_dim=slot_dim, out_dim=out_dim)
         if ring_len < NEIGHBOURHOOD:
-            raise ValueError(f"ring_len={ring_len} is shorter than the neighbourhood of {NEIGHBOURHOOD} slots that is read and written")
+            raise ValueError(
+                f"ring_len={ring_len} is shorter than the neighbourhood of {NEIGHBOURHOOD} slots that is read and written"
+            )
         if out_dim > ring_len:
-            raise ValueError(f"out_dim={out_dim} heads cannot each have a part of a ring of {ring_len} slots")
-        self.ring_len, self.slot_dim, self.out_dim, self.ring, self.sensory = ring_len, slot_dim, out_dim, ring, sensory
+            raise ValueError(
+                f"out_dim={out_dim} heads cannot each have a part of a ring of {ring_len} slots"
+            )
+        self.ring_len, self.slot_dim, self.out_dim, self.ring, self.sensory = (
+            ring_len,
+            slot_dim,
+            out_dim,
+            ring,
+            sensory,
+        )
         sense_dim = max(8, slot_dim // 3)
         self.sense, self.sense_cell = nn.Linear(1, sense_dim), nn.GRUCell(sense_dim, sense_dim)
         self.bridge, self.input = nn.Linear(sense_dim, slot_dim), nn.Linear(1, slot_dim)
         self.cell = nn.GRUCell(slot_dim, slot_dim)
         self.steer = nn.Linear(slot_dim, 4)  # W_j, W_w, W_i, W_d
-        self.target_logit, self.gate_logit = nn.Parameter(torch.randn(ring_len)), nn.Parameter(torch.zeros(ring_len))
+        self.target_logit, self.gate_logit = (
+            nn.Parameter(torch.randn(ring_len)),
+            nn.Parameter(torch.zeros(ring_len)),
+        )
         self.context_logit = nn.Parameter(torch.tensor(0.2))
         self.heads = nn.Linear(slot_dim, out_dim * CLASSES)
 
@@ -88,7 +107,11 @@ class OD1(nn.Module):
         """x [batch, time, 1] and the pointer's start [batch], random if not given -> logits [batch, 256]."""
         x = x.to(self.input.weight.dtype)
         batch = x.shape[0]
-        pointer = torch.rand(batch, device=x.device, dtype=POINTER_DTYPE) * (self.ring_len - 1) if start is None else start
+        pointer = (
+            torch.rand(batch, device=x.device, dtype=POINTER_DTYPE) * (self.ring_len - 1)
+            if start is None
+            else start
+        )
         ring = self.new_ring(batch, x)
         state = x.new_zeros(batch, self.slot_dim)
         for driven in self.inputs(x):
@@ -138,7 +161,9 @@ class OD1(nn.Module):
         return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), targets)
 
     def random_batch(self, batch_size: int, seq_len: int, device: str) -> tuple[Tensor, Tensor]:
-        return torch.randn(batch_size, seq_len, 1, device=device), torch.randint(CLASSES, (batch_size,), device=device)
+        return torch.randn(batch_size, seq_len, 1, device=device), torch.randint(
+            CLASSES, (batch_size,), device=device
+        )
 
 
 make_model = OD1

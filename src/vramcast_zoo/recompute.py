@@ -23,7 +23,11 @@ def _autocast_now(kind: str) -> dict[str, Any]:
     """What torch.autocast must be given to be as it is now; nothing where the device has none."""
     if not torch.amp.is_autocast_available(kind):
         return {}
-    return {"device_type": kind, "dtype": torch.get_autocast_dtype(kind), "enabled": torch.is_autocast_enabled(kind)}
+    return {
+        "device_type": kind,
+        "dtype": torch.get_autocast_dtype(kind),
+        "enabled": torch.is_autocast_enabled(kind),
+    }
 
 
 class _Recomputed(torch.autograd.Function):
@@ -36,7 +40,10 @@ class _Recomputed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        tensors = [t.detach().requires_grad_(needed) for t, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True)]
+        tensors = [
+            t.detach().requires_grad_(needed)
+            for t, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True)
+        ]
         with torch.enable_grad(), torch.autocast(**ctx.autocast) if ctx.autocast else nullcontext():
             result = ctx.function(*tensors)
         found = iter(torch.autograd.grad(result, [t for t in tensors if t.requires_grad], grads[0]))

@@ -26,7 +26,9 @@ def elman(drive: Tensor, weight: Tensor, recurrence: Recurrence = "auto") -> Ten
     return _Elman.apply(drive, weight)
 
 
-def low_rank_elman(drive: Tensor, up: Tensor, down: Tensor, recurrence: Recurrence = "auto") -> Tensor:
+def low_rank_elman(
+    drive: Tensor, up: Tensor, down: Tensor, recurrence: Recurrence = "auto"
+) -> Tensor:
     """h_t = tanh(drive_t + U V h_{t-1}), h_0 = 0, with U [width, rank] and V [rank, width]."""
     up, down = up.to(drive.dtype), down.to(drive.dtype)
     if fused.wanted(recurrence, drive):
@@ -78,7 +80,9 @@ class _Elman(torch.autograd.Function):
 class _LowRankElman(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, drive: Tensor, up: Tensor, down: Tensor) -> Tensor:
-        states = _unroll(drive, lambda drive_t, state: torch.addmm(drive_t, state @ down.t(), up.t()))
+        states = _unroll(
+            drive, lambda drive_t, state: torch.addmm(drive_t, state @ down.t(), up.t())
+        )
         ctx.save_for_backward(states, up, down)
         return states[1:]
 

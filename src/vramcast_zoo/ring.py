@@ -70,7 +70,9 @@ class _Shared:
 
 class _Read(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, turn: Tensor, slots: Tensor, shared: _Shared, last: bool) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, turn: Tensor, slots: Tensor, shared: _Shared, last: bool
+    ) -> tuple[Tensor, Tensor]:
         memory = shared.memory
         assert memory is not None, "nothing is read after the last read"
         ctx.save_for_backward(slots)

@@ -38,8 +38,12 @@ def causal_conv(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return out.copy_(F.silu(_convolved(u, weight, bias)))
 
 
-@torch.library.custom_op("vramcast_zoo::causal_conv_backward", mutates_args=(), device_types=DEVICES)
-def causal_conv_backward(grad: Tensor, u: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+@torch.library.custom_op(
+    "vramcast_zoo::causal_conv_backward", mutates_args=(), device_types=DEVICES
+)
+def causal_conv_backward(
+    grad: Tensor, u: Tensor, weight: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor]:
     """The gradient of u; those of the weights and, last, of the bias in parts to be added up: [part, 5, channel]."""
     grad_u, parts = _conv_gradients_like(grad, u, weight, bias)
     if runs_kernel(u):
@@ -49,28 +53,38 @@ def causal_conv_backward(grad: Tensor, u: Tensor, weight: Tensor, bias: Tensor) 
     sigmoid = pre.sigmoid()
     g = grad * sigmoid * (1 + pre * (1 - sigmoid))
     taps = weight[:, 0].unbind(-1)
-    grad_u.copy_(torch.stack([_shifted(g, i + 1 - TAPS) * tap for i, tap in enumerate(taps)]).sum(0))
+    grad_u.copy_(
+        torch.stack([_shifted(g, i + 1 - TAPS) * tap for i, tap in enumerate(taps)]).sum(0)
+    )
     parts.zero_()
-    parts[: len(u)] = torch.stack([*((g * _shifted(u, TAPS - 1 - i)).sum(1) for i in range(TAPS)), g.sum(1)], 1)
+    parts[: len(u)] = torch.stack(
+        [*((g * _shifted(u, TAPS - 1 - i)).sum(1) for i in range(TAPS)), g.sum(1)], 1
+    )
     return grad_u, parts
 
 
 def _convolved(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return bias + torch.stack([_shifted(u, TAPS - 1 - i) * tap for i, tap in enumerate(weight[:, 0].unbind(-1))]).sum(0)
+    return bias + torch.stack(
+        [_shifted(u, TAPS - 1 - i) * tap for i, tap in enumerate(weight[:, 0].unbind(-1))]
+    ).sum(0)
 
 
 def _shifted(u: Tensor, by: int) -> Tensor:
     """Later by so many moments, or earlier; what is not there is zero."""
     length = u.shape[1]
     by = max(-length, min(length, by))
-    return F.pad(u[:, : length - by], (0, 0, by, 0)) if by >= 0 else F.pad(u[:, -by:], (0, 0, 0, -by))
+    return (
+        F.pad(u[:, : length - by], (0, 0, by, 0)) if by >= 0 else F.pad(u[:, -by:], (0, 0, 0, -by))
+    )
 
 
 def _conv_like(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return u.new_empty(u.shape)
 
 
-def _conv_gradients_like(grad: Tensor, u: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+def _conv_gradients_like(
+    grad: Tensor, u: Tensor, weight: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor]:
     parts = u.shape[0] * launch.conv_stretches(u.shape[1])
     wide = torch.promote_types(u.dtype, torch.float32)
     return u.new_empty(u.shape), u.new_empty(parts, TAPS + 1, u.shape[2], dtype=wide)
@@ -103,7 +117,9 @@ def ssd(mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, state: int) -> Tenso
         launch.ssd_forward(y, mixed, dt, a, skip, state, CHUNK)
         return y
     parts = _Chunks(mixed, dt, a, state)
-    inside = torch.einsum("kzts,kzhts,kzsh,kzshp->kzthp", parts.scores, parts.decay, parts.dt, parts.x)
+    inside = torch.einsum(
+        "kzts,kzhts,kzsh,kzshp->kzthp", parts.scores, parts.decay, parts.dt, parts.x
+    )
     before = torch.einsum("kztn,kzth,kzhpn->kzthp", parts.c, parts.cum.exp(), parts.states())
     return y.copy_(parts.joined(inside + before + parts.x * skip[:, None]).flatten(2))
 
@@ -118,7 +134,9 @@ def ssd_backward(
     if runs_kernel(mixed):
         launch.ssd_backward(results, grad, mixed, dt, a, skip, CHUNK)
         return results
-    for result, value in zip(results, _plain_gradients(grad, mixed, dt, a, skip, state), strict=True):
+    for result, value in zip(
+        results, _plain_gradients(grad, mixed, dt, a, skip, state), strict=True
+    ):
         result.copy_(value)
     return results
 
@@ -130,7 +148,9 @@ class _Chunks:
         self.length, heads = mixed.shape[1], len(a)
         self.wide = dt.dtype
         self.dt = self.cut(dt)
-        x, self.b, self.c = self.cut(mixed.to(self.wide)).split((mixed.shape[-1] - 2 * state, state, state), dim=-1)
+        x, self.b, self.c = self.cut(mixed.to(self.wide)).split(
+            (mixed.shape[-1] - 2 * state, state, state), dim=-1
+        )
         self.x = x.unflatten(-1, (heads, -1))
         self.cum = (self.dt * a).cumsum(2)  # never rising
         by_head = self.cum.transpose(2, 3)
@@ -164,27 +184,45 @@ class _Chunks:
         return kept
 
 
-def _plain_gradients(grad: Tensor, mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, state: int) -> tuple[Tensor, ...]:
+def _plain_gradients(
+    grad: Tensor, mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, state: int
+) -> tuple[Tensor, ...]:
     parts = _Chunks(mixed, dt, a, state)
     dy = parts.cut(grad.to(parts.wide)).unflatten(-1, (len(a), -1))
     before, after = parts.states(), parts.grad_states(dy)
-    met = torch.einsum("kzthp,kzshp->kzhts", dy, parts.x) * parts.decay * parts.dt.transpose(2, 3).unsqueeze(-2)
+    met = (
+        torch.einsum("kzthp,kzshp->kzhts", dy, parts.x)
+        * parts.decay
+        * parts.dt.transpose(2, 3).unsqueeze(-2)
+    )
     came = torch.einsum("kzthp,kzth,kzhpn->kzthn", dy, parts.cum.exp(), before)
     goes = torch.einsum("kzshp,kzsh,kzhpn->kzshn", parts.x, parts.dt * parts.to_end, after)
     grad_c = torch.einsum("kzhts,kzsn->kztn", met, parts.b) + came.sum(3)
     grad_b = torch.einsum("kzhts,kztn->kzsn", met, parts.c) + goes.sum(3)
     # The decay of a moment moves whatever crosses it: pairs of the chunk around it, what comes in and what goes out.
     crossed, goes_out = met * parts.scores.unsqueeze(2), (goes * parts.b.unsqueeze(3)).sum(-1)
-    along = (crossed.sum(-1) - crossed.sum(-2)).transpose(2, 3) + (came * parts.c.unsqueeze(3)).sum(-1) - goes_out
+    along = (
+        (crossed.sum(-1) - crossed.sum(-2)).transpose(2, 3)
+        + (came * parts.c.unsqueeze(3)).sum(-1)
+        - goes_out
+    )
     beyond = parts.cum[:, :, -1].exp() * (before * after).sum((-1, -2)) + goes_out.sum(2)
     grad_decay = along.flip(2).cumsum(2).flip(2) + beyond.unsqueeze(2)
     driven = torch.einsum("kzts,kzhts,kzthp->kzshp", parts.scores, parts.decay, dy)
     driven = driven + torch.einsum("kzsn,kzsh,kzhpn->kzshp", parts.b, parts.to_end, after)
     grad_x = driven * parts.dt.unsqueeze(-1) + dy * skip[:, None]
-    grad_mixed = torch.cat((parts.joined(grad_x).flatten(2), parts.joined(grad_b), parts.joined(grad_c)), -1)
+    grad_mixed = torch.cat(
+        (parts.joined(grad_x).flatten(2), parts.joined(grad_b), parts.joined(grad_c)), -1
+    )
     grad_dt = parts.joined(a * grad_decay + (driven * parts.x).sum(-1))
     by_state = (before.permute(0, 2, 1, 4, 3), after.permute(0, 2, 1, 4, 3))
-    return grad_mixed, grad_dt, (parts.dt * grad_decay).sum(2), (parts.x * dy).sum((1, 2, 4)), *by_state
+    return (
+        grad_mixed,
+        grad_dt,
+        (parts.dt * grad_decay).sum(2),
+        (parts.x * dy).sum((1, 2, 4)),
+        *by_state,
+    )
 
 
 def _ssd_like(mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, state: int) -> Tensor:
@@ -211,13 +249,17 @@ ssd.register_fake(_ssd_like)
 ssd_backward.register_fake(_ssd_gradients_like)
 
 
-def _keep_scanned(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, int], output: Tensor) -> None:
+def _keep_scanned(
+    ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, int], output: Tensor
+) -> None:
     ctx.save_for_backward(*inputs[:4])
     ctx.state = inputs[4]
 
 
 def _ssd_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None]:
-    grad_mixed, grad_dt, a_parts, skip_parts, *_ = ssd_backward(grad.contiguous(), *ctx.saved_tensors, ctx.state)
+    grad_mixed, grad_dt, a_parts, skip_parts, *_ = ssd_backward(
+        grad.contiguous(), *ctx.saved_tensors, ctx.state
+    )
     return grad_mixed, grad_dt, a_parts.sum((0, 1)), skip_parts.sum(0), None
 
 

@@ -20,7 +20,9 @@ CHUNK = 32
 
 
 # ------------------------------------------------------------------------------------------------------------------------ plain torch
-def selective_scan(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, chunk: int = CHUNK) -> Tensor:
+def selective_scan(
+    x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, chunk: int = CHUNK
+) -> Tensor:
     """y_t = S_t C_t. Only the state at the start of each chunk is kept for backward; what is inside a chunk is computed again."""
     state = x.new_zeros(x.shape[0], x.shape[2], b.shape[2], dtype=dt.dtype)
     outputs = []
@@ -30,7 +32,9 @@ def selective_scan(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, chunk
     return torch.cat(outputs, 1)
 
 
-def _scan_chunk(state: Tensor, a: Tensor, x: Tensor, dt: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+def _scan_chunk(
+    state: Tensor, a: Tensor, x: Tensor, dt: Tensor, b: Tensor, c: Tensor
+) -> tuple[Tensor, Tensor]:
     """All states of a chunk by doubling: after the round with offset o each holds what its last 2o moments added, decayed until now."""
     decay, added = (dt * a).exp(), (dt * x).unsqueeze(-1) * b.unsqueeze(2)
     offset = 1
@@ -55,7 +59,9 @@ def scan(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor) -
     return y
 
 
-@torch.library.custom_op("vramcast_zoo::selective_scan_backward", mutates_args=(), device_types=DEVICES)
+@torch.library.custom_op(
+    "vramcast_zoo::selective_scan_backward", mutates_args=(), device_types=DEVICES
+)
 def scan_backward(
     grad: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -72,11 +78,19 @@ def scan_backward(
     before = torch.cat((torch.zeros_like(after[:1]), after[:-1]))
     grad_state = torch.zeros_like(after[0])
     for t in reversed(range(x.shape[1])):
-        dy, u, d, decay = grad[:, t].to(dt.dtype), x[:, t].to(dt.dtype), dt[:, t], (dt[:, t] * a).exp()
+        dy, u, d, decay = (
+            grad[:, t].to(dt.dtype),
+            x[:, t].to(dt.dtype),
+            dt[:, t],
+            (dt[:, t] * a).exp(),
+        )
         grad_state = grad_state + dy.unsqueeze(-1) * c[:, t].unsqueeze(1)
         grad_c[0, :, t] = (after[t] * dy.unsqueeze(-1)).sum(1)
         grad_b[0, :, t] = (grad_state * (d * u).unsqueeze(-1)).sum(1)
-        driven, faded = (grad_state * b[:, t].unsqueeze(1)).sum(-1), (grad_state * before[t]).sum(-1) * decay
+        driven, faded = (
+            (grad_state * b[:, t].unsqueeze(1)).sum(-1),
+            (grad_state * before[t]).sum(-1) * decay,
+        )
         grad_x[:, t], grad_dt[:, t] = d * driven + skip * dy, u * driven + a * faded
         grad_a += d * faded
         grad_skip += u * dy
@@ -88,7 +102,9 @@ def _all_states(x: Tensor, dt: Tensor, a: Tensor, b: Tensor) -> list[Tensor]:
     """One moment after the other: [batch, channel, state] each."""
     state, states = dt.new_zeros(x.shape[0], x.shape[2], b.shape[2]), []
     for t in range(x.shape[1]):
-        state = state * (dt[:, t] * a).exp().unsqueeze(-1) + (dt[:, t] * x[:, t]).unsqueeze(-1) * b[:, t].unsqueeze(1)
+        state = state * (dt[:, t] * a).exp().unsqueeze(-1) + (dt[:, t] * x[:, t]).unsqueeze(-1) * b[
+            :, t
+        ].unsqueeze(1)
         states.append(state)
     return states
 
@@ -120,8 +136,17 @@ def _keep_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
     saved = ctx.saved_tensors  # once: inside a checkpointed block they cannot be asked for again
     b, c = saved[3:5]
-    grad_x, grad_dt, a_rows, skip_rows, b_parts, c_parts, _ = scan_backward(grad.contiguous(), *saved)
-    return grad_x, grad_dt, a_rows.sum(0), b_parts.sum(0).to(b.dtype), c_parts.sum(0).to(c.dtype), skip_rows.sum(0)
+    grad_x, grad_dt, a_rows, skip_rows, b_parts, c_parts, _ = scan_backward(
+        grad.contiguous(), *saved
+    )
+    return (
+        grad_x,
+        grad_dt,
+        a_rows.sum(0),
+        b_parts.sum(0).to(b.dtype),
+        c_parts.sum(0).to(c.dtype),
+        skip_rows.sum(0),
+    )
 
 
 scan.register_autograd(_gradients, setup_context=_keep_inputs)

@@ -42,14 +42,18 @@ def solve(family: Family, wanted: int, given: Mapping[str, Size]) -> Solution:
 
     value = _nearest(count_at, wanted) * step
     if free == "rank" and value > sizes["dim"]:
-        raise ValueError(f"{wanted:,} parameters would need rank={value}, above dim={sizes['dim']}: give a larger dim or depth")
+        raise ValueError(
+            f"{wanted:,} parameters would need rank={value}, above dim={sizes['dim']}: give a larger dim or depth"
+        )
     return Solution(free, {**sizes, free: value}, count_at(value // step))
 
 
 def free_size(family: Family, given: Mapping[str, Size]) -> str:
     unknown = [name for name in given if name not in family.defaults]
     if unknown:
-        raise ValueError(f"{family.name} has no size {unknown[0]!r}; its sizes are {', '.join(family.defaults)}")
+        raise ValueError(
+            f"{family.name} has no size {unknown[0]!r}; its sizes are {', '.join(family.defaults)}"
+        )
     for name, value in given.items():
         _check_kind(name, value, family.defaults[name])
         if value < 0 or (value == 0 and value is not False):
@@ -62,7 +66,9 @@ def free_size(family: Family, given: Mapping[str, Size]) -> str:
 
 def _check_kind(name: str, value: Size, default: Size) -> None:
     if isinstance(default, bool) != isinstance(value, bool):
-        raise ValueError(f"{name}={value} must be {'true or false' if isinstance(default, bool) else 'a number'}")
+        raise ValueError(
+            f"{name}={value} must be {'true or false' if isinstance(default, bool) else 'a number'}"
+        )
     if isinstance(default, int) and not isinstance(value, int):
         raise ValueError(f"{name}={value} must be a whole number")
     if not abs(value) <= LARGEST_SIZE:  # nan too
@@ -110,12 +116,28 @@ def _rotary_layer(dim: int, kv_dim: int, hidden: int) -> int:
     return 2 * dim * dim + 2 * dim * kv_dim + 3 * dim * hidden + 2 * dim
 
 
-def count_yxanul(*, dim: int, depth: int, kv_heads: int, hidden: int, vocabulary: int, embedding_rank: int, tied: bool) -> int:
+def count_yxanul(
+    *,
+    dim: int,
+    depth: int,
+    kv_heads: int,
+    hidden: int,
+    vocabulary: int,
+    embedding_rank: int,
+    tied: bool,
+) -> int:
     head = 0 if tied else vocabulary * dim
-    return (vocabulary + dim) * embedding_rank + depth * _rotary_layer(dim, 64 * kv_heads, hidden) + dim + head
+    return (
+        (vocabulary + dim) * embedding_rank
+        + depth * _rotary_layer(dim, 64 * kv_heads, hidden)
+        + dim
+        + head
+    )
 
 
-def count_llama(*, dim: int, depth: int, heads: int, kv_heads: int, hidden: int, vocabulary: int) -> int:
+def count_llama(
+    *, dim: int, depth: int, heads: int, kv_heads: int, hidden: int, vocabulary: int
+) -> int:
     return 2 * vocabulary * dim + depth * _rotary_layer(dim, dim // heads * kv_heads, hidden) + dim
 
 
@@ -128,40 +150,127 @@ def count_elleci(*, dim: int, depth: int, vocabulary: int, positions: int) -> in
     mamba = 3 * dim * inner + inner * (5 + heads + 2 * state + heads + 1 + 2) + 2 * heads
     latent = 2 * dim * dim + 160 * dim + 256 * dim
     feed_forward_and_norms = 8 * dim * dim + 9 * dim
-    return depth // 2 * (mamba + latent) + depth * feed_forward_and_norms + (2 * vocabulary + positions) * dim + 2 * dim
+    return (
+        depth // 2 * (mamba + latent)
+        + depth * feed_forward_and_norms
+        + (2 * vocabulary + positions) * dim
+        + 2 * dim
+    )
 
 
 def count_od1(*, ring_len: int, slot_dim: int, out_dim: int) -> int:
     sensory, slot, classes = max(8, slot_dim // 3), slot_dim, 256
     senses = 2 * sensory + 6 * sensory * (sensory + 1) + sensory * slot + slot
     pointer = 4 * (slot + 1) + 2 * ring_len
-    return senses + 2 * slot + 6 * slot * (slot + 1) + pointer + out_dim * (classes * slot + classes) + 1
+    return (
+        senses
+        + 2 * slot
+        + 6 * slot * (slot + 1)
+        + pointer
+        + out_dim * (classes * slot + classes)
+        + 1
+    )
 
 
-def _family(name: str, about: str, count: Callable[..., int], free: str, steps: dict[str, int], **defaults: Any) -> Family:
+def _family(
+    name: str,
+    about: str,
+    count: Callable[..., int],
+    free: str,
+    steps: dict[str, int],
+    **defaults: Any,
+) -> Family:
     return Family(name, about, count, defaults, tuple(free.split()), steps)
 
 
 FAMILIES = {
     family.name: family
     for family in (
-        _family("e1", "gated Elman network", count_e1, "dim depth", {}, dim=512, depth=21, expansion=1.0),
-        _family("e5", "low-rank Elman network", count_e5, "rank depth", {}, dim=1536, depth=20, rank=270),
-        _family("e10", "Elman network with EMA memory banks", count_e10, "dim depth", {}, dim=960, depth=6, expansion=1.0, banks=4),
-        _family("mamba2", "Mamba-2 state space model", count_mamba2, "dim depth", {"dim": 32}, dim=672, depth=18, state=64),
         _family(
-            "yxanul", "decoder with a factorised embedding", count_yxanul, "depth dim", {"dim": 64},
-            dim=768, depth=28, kv_heads=2, hidden=2048, vocabulary=200_005, embedding_rank=128, tied=True,
+            "e1", "gated Elman network", count_e1, "dim depth", {}, dim=512, depth=21, expansion=1.0
         ),
         _family(
-            "elleci", "Mamba and latent attention by turns, 1.58-bit feed-forward", count_elleci, "dim depth", {"dim": 128, "depth": 2},
-            dim=2048, depth=24, vocabulary=32_128, positions=1024,
+            "e5", "low-rank Elman network", count_e5, "rank depth", {}, dim=1536, depth=20, rank=270
         ),
-        _family("od1", "ring memory with a pointer", count_od1, "slot_dim ring_len", {}, ring_len=2048, slot_dim=256, out_dim=1),
-        _family("gpt2", "GPT-2", count_gpt2, "dim depth", {"dim": 64}, dim=768, depth=12, vocabulary=50_257, positions=1024),
         _family(
-            "llama", "Llama-style decoder", count_llama, "dim depth", {"dim": 64},
-            dim=1024, depth=20, heads=16, kv_heads=4, hidden=3072, vocabulary=32_000,
+            "e10",
+            "Elman network with EMA memory banks",
+            count_e10,
+            "dim depth",
+            {},
+            dim=960,
+            depth=6,
+            expansion=1.0,
+            banks=4,
+        ),
+        _family(
+            "mamba2",
+            "Mamba-2 state space model",
+            count_mamba2,
+            "dim depth",
+            {"dim": 32},
+            dim=672,
+            depth=18,
+            state=64,
+        ),
+        _family(
+            "yxanul",
+            "decoder with a factorised embedding",
+            count_yxanul,
+            "depth dim",
+            {"dim": 64},
+            dim=768,
+            depth=28,
+            kv_heads=2,
+            hidden=2048,
+            vocabulary=200_005,
+            embedding_rank=128,
+            tied=True,
+        ),
+        _family(
+            "elleci",
+            "Mamba and latent attention by turns, 1.58-bit feed-forward",
+            count_elleci,
+            "dim depth",
+            {"dim": 128, "depth": 2},
+            dim=2048,
+            depth=24,
+            vocabulary=32_128,
+            positions=1024,
+        ),
+        _family(
+            "od1",
+            "ring memory with a pointer",
+            count_od1,
+            "slot_dim ring_len",
+            {},
+            ring_len=2048,
+            slot_dim=256,
+            out_dim=1,
+        ),
+        _family(
+            "gpt2",
+            "GPT-2",
+            count_gpt2,
+            "dim depth",
+            {"dim": 64},
+            dim=768,
+            depth=12,
+            vocabulary=50_257,
+            positions=1024,
+        ),
+        _family(
+            "llama",
+            "Llama-style decoder",
+            count_llama,
+            "dim depth",
+            {"dim": 64},
+            dim=1024,
+            depth=20,
+            heads=16,
+            kv_heads=4,
+            hidden=3072,
+            vocabulary=32_000,
         ),
     )
-}  # fmt: skip
+}

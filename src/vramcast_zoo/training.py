@@ -101,7 +101,11 @@ def training_step(
     device: str = DEVICE,
 ) -> Step:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    loss_of = torch.compile(model.loss, mode=compile_mode, dynamic=compile_dynamic) if compile else model.loss
+    loss_of = (
+        torch.compile(model.loss, mode=compile_mode, dynamic=compile_dynamic)
+        if compile
+        else model.loss
+    )
 
     def loss_of_next() -> Tensor:
         with autocast(precision, device):
@@ -144,25 +148,45 @@ def _backward_only(loss_of_next: Callable[[], Tensor]) -> Step:
 
 def _check_in_backward(precision: Precision, clip: float, cuda_graphs: bool) -> None:
     for given, knob, instead in (
-        (clip, f"clip={clip:g}: the norm of all gradients is known only after the backward pass", "clip=0"),
-        (precision == "amp-fp16", "precision='amp-fp16': a scaled loss is judged by all gradients", "another precision"),
-        (cuda_graphs, "cuda_graphs=True: every weight's optimizer counts its steps on the host", "cuda_graphs=False"),
+        (
+            clip,
+            f"clip={clip:g}: the norm of all gradients is known only after the backward pass",
+            "clip=0",
+        ),
+        (
+            precision == "amp-fp16",
+            "precision='amp-fp16': a scaled loss is judged by all gradients",
+            "another precision",
+        ),
+        (
+            cuda_graphs,
+            "cuda_graphs=True: every weight's optimizer counts its steps on the host",
+            "cuda_graphs=False",
+        ),
     ):
         if given:
-            raise ValueError(f"optimizer_in_backward=True cannot be had with {knob}. Give {instead}.")
+            raise ValueError(
+                f"optimizer_in_backward=True cannot be had with {knob}. Give {instead}."
+            )
 
 
 def autocast(precision: Precision, device: str) -> AbstractContextManager[Any]:
     if not precision.startswith("amp-"):
         return nullcontext()
-    return torch.autocast(device, dtype=torch.float16 if precision == "amp-fp16" else torch.bfloat16)
+    return torch.autocast(
+        device, dtype=torch.float16 if precision == "amp-fp16" else torch.bfloat16
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ models as workloads
 def workload(make_model: Callable[..., nn.Module], **defaults: object) -> Callable[..., Step]:
     """The function that builds a training step of `make_model`; its signature is that of `make_model` joined with `train`'s."""
     of_model = inspect.signature(make_model).parameters
-    of_training = {name: p for name, p in inspect.signature(train).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    of_training = {
+        name: p
+        for name, p in inspect.signature(train).parameters.items()
+        if p.kind is p.KEYWORD_ONLY
+    }
 
     def build(**knobs: Any) -> Step:
         model_knobs = {name: value for name, value in knobs.items() if name in of_model}
@@ -175,7 +199,9 @@ def workload(make_model: Callable[..., nn.Module], **defaults: object) -> Callab
     return with_defaults(build, "build", defaults)
 
 
-def with_defaults(build: Callable[..., Step], name: str, defaults: Mapping[str, object]) -> Callable[..., Step]:
+def with_defaults(
+    build: Callable[..., Step], name: str, defaults: Mapping[str, object]
+) -> Callable[..., Step]:
     """The same workload under another name, with other defaults."""
     parameters = inspect.signature(build).parameters
 
@@ -185,11 +211,17 @@ def with_defaults(build: Callable[..., Step], name: str, defaults: Mapping[str, 
     unknown = defaults.keys() - parameters.keys()
     assert not unknown, f"{name} has no knobs {unknown}"
     named.__name__ = named.__qualname__ = name
-    _sign(named, [p.replace(default=defaults.get(p.name, p.default)) for p in parameters.values()], build.__annotations__)
+    _sign(
+        named,
+        [p.replace(default=defaults.get(p.name, p.default)) for p in parameters.values()],
+        build.__annotations__,
+    )
     return named
 
 
-def _sign(function: Callable[..., Step], parameters: list[inspect.Parameter], hints: Mapping[str, Any]) -> None:
+def _sign(
+    function: Callable[..., Step], parameters: list[inspect.Parameter], hints: Mapping[str, Any]
+) -> None:
     # Annotations are given as types, not as text: whoever reads them need not know this module's names.
     typed = [p.replace(annotation=hints.get(p.name, p.annotation)) for p in parameters]
     function.__signature__ = inspect.Signature(typed)  # type: ignore[attr-defined]

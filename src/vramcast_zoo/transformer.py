@@ -26,25 +26,43 @@ def plain_linear(width_in: int, width_out: int) -> nn.Linear:
 
 
 class GroupedAttention(nn.Module):
-    def __init__(self, dim: int, heads: int, kv_heads: int, attention: Attention, linear: MakeLinear) -> None:
+    def __init__(
+        self, dim: int, heads: int, kv_heads: int, attention: Attention, linear: MakeLinear
+    ) -> None:
         super().__init__()
         check_divides("heads", heads, "dim", dim)
         check_divides("kv_heads", kv_heads, "heads", heads)
         check_divides("2 (rotary positions turn pairs of channels)", 2, "dim / heads", dim // heads)
         self.heads, self.kv_heads, self.attention = heads, kv_heads, attention
         kv_dim = dim // heads * kv_heads
-        self.query, self.key_value, self.out = linear(dim, dim), linear(dim, 2 * kv_dim), linear(dim, dim)
+        self.query, self.key_value, self.out = (
+            linear(dim, dim),
+            linear(dim, 2 * kv_dim),
+            linear(dim, dim),
+        )
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         key, value = self.key_value(x).chunk(2, dim=-1)
-        q, k, v = split_heads(self.query(x), self.heads), split_heads(key, self.kv_heads), split_heads(value, self.kv_heads)
-        return self.out(join_heads(causal_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, self.attention)))
+        q, k, v = (
+            split_heads(self.query(x), self.heads),
+            split_heads(key, self.kv_heads),
+            split_heads(value, self.kv_heads),
+        )
+        return self.out(
+            join_heads(
+                causal_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, self.attention)
+            )
+        )
 
 
 class SwiGLU(nn.Module):
     def __init__(self, dim: int, hidden: int, linear: MakeLinear) -> None:
         super().__init__()
-        self.gate, self.up, self.down = linear(dim, hidden), linear(dim, hidden), linear(hidden, dim)
+        self.gate, self.up, self.down = (
+            linear(dim, hidden),
+            linear(dim, hidden),
+            linear(hidden, dim),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(F.silu(self.gate(x)) * self.up(x))
@@ -52,11 +70,20 @@ class SwiGLU(nn.Module):
 
 class DecoderBlock(nn.Module):
     def __init__(
-        self, dim: int, heads: int, kv_heads: int, hidden: int, attention: Attention = "auto", linear: MakeLinear = plain_linear
+        self,
+        dim: int,
+        heads: int,
+        kv_heads: int,
+        hidden: int,
+        attention: Attention = "auto",
+        linear: MakeLinear = plain_linear,
     ) -> None:
         super().__init__()
         check_positive(dim=dim, hidden=hidden)
-        self.norm_1, self.mixer = nn.RMSNorm(dim, eps=NORM_EPS), GroupedAttention(dim, heads, kv_heads, attention, linear)
+        self.norm_1, self.mixer = (
+            nn.RMSNorm(dim, eps=NORM_EPS),
+            GroupedAttention(dim, heads, kv_heads, attention, linear),
+        )
         self.norm_2, self.feed_forward = nn.RMSNorm(dim, eps=NORM_EPS), SwiGLU(dim, hidden, linear)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -57,7 +57,9 @@ class Yxanul(LanguageModel):
         self.widen = plain_linear(embedding_rank, dim)
         make_linear = Fp8Linear if linear == "fp8" else plain_linear
         heads = dim // HEAD_DIM
-        self.blocks = nn.ModuleList(DecoderBlock(dim, heads, kv_heads, hidden, attention, make_linear) for _ in range(depth))
+        self.blocks = nn.ModuleList(
+            DecoderBlock(dim, heads, kv_heads, hidden, attention, make_linear) for _ in range(depth)
+        )
         self.norm = nn.RMSNorm(dim, eps=NORM_EPS)
         self.head = None if tied else plain_linear(dim, vocabulary)
         init_decoder(self, depth)
@@ -73,7 +75,11 @@ class Yxanul(LanguageModel):
         return self.norm(x)
 
     def head_matrices(self) -> tuple[Tensor, ...]:
-        return (self.head.weight,) if self.head is not None else (self.widen.weight.t(), self.embedding.weight)
+        return (
+            (self.head.weight,)
+            if self.head is not None
+            else (self.widen.weight.t(), self.embedding.weight)
+        )
 
 
 make_model = Yxanul

@@ -40,7 +40,12 @@ class Chain:
         merged: list[Cell] = []
         for cell in self.cells:
             last = merged[-1] if merged else None
-            if last and last.block_id is None and cell.block_id is None and last.is_mapped == cell.is_mapped:
+            if (
+                last
+                and last.block_id is None
+                and cell.block_id is None
+                and last.is_mapped == cell.is_mapped
+            ):
                 last.size += cell.size
                 last.cached_at = max(last.cached_at, cell.cached_at)
             else:
@@ -56,14 +61,20 @@ class ReferenceAllocator:
         if settings.expandable_segments:
             self.granule = {False: 2 * MIB, True: settings.large_segment_bytes}
             for is_large, address in ((False, 0), (True, 2**50)):
-                self.chains.append(Chain(address, is_large, [Cell(2**24 * self.granule[is_large], is_mapped=False)]))
+                self.chains.append(
+                    Chain(
+                        address, is_large, [Cell(2**24 * self.granule[is_large], is_mapped=False)]
+                    )
+                )
         self.lowest_unit = ORIGIN - 16  # everything from here up belongs to the process
         self.clock = 0
         self.peak_allocated_bytes = self.peak_reserved_bytes = self.num_alloc_retries = 0
 
     @property
     def allocated_bytes(self) -> int:
-        return sum(cell.size for chain in self.chains for cell in chain.cells if cell.block_id is not None)
+        return sum(
+            cell.size for chain in self.chains for cell in chain.cells if cell.block_id is not None
+        )
 
     @property
     def reserved_bytes(self) -> int:
@@ -78,7 +89,13 @@ class ReferenceAllocator:
                 if cell.is_mapped:
                     blocks.append((cell.size, cell.block_id))
                 elif blocks:
-                    found.append((chain.address_of(index) - sum(size for size, _ in blocks), chain.is_large, blocks))
+                    found.append(
+                        (
+                            chain.address_of(index) - sum(size for size, _ in blocks),
+                            chain.is_large,
+                            blocks,
+                        )
+                    )
                     blocks = []
         return sorted(found)
 
@@ -94,7 +111,9 @@ class ReferenceAllocator:
         else:
             split = size < self.max_split and rest > MIB
         taken = Cell(size if split else cell.size, block_id)
-        chain.cells[index : index + 1] = [taken, Cell(rest, cached_at=self.clock)] if split else [taken]
+        chain.cells[index : index + 1] = (
+            [taken, Cell(rest, cached_at=self.clock)] if split else [taken]
+        )
         self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
 
     def free(self, block_id: int) -> None:
@@ -117,7 +136,11 @@ class ReferenceAllocator:
             power = 1
             while power * 2 <= num_bytes:
                 power *= 2
-            return next(power + i * power // divisions for i in range(divisions + 1) if power + i * power // divisions >= num_bytes)
+            return next(
+                power + i * power // divisions
+                for i in range(divisions + 1)
+                if power + i * power // divisions >= num_bytes
+            )
         return max(512, (num_bytes + 511) // 512 * 512)
 
     def free_cells(self, is_large: bool) -> list[tuple[int, int, Chain, int]]:
@@ -137,7 +160,9 @@ class ReferenceAllocator:
             return None
         choice = 0
         if self.settings.expandable_segments:
-            growable = [cell_size + self.hole_behind(chain, index) for cell_size, _, chain, index in fitting]
+            growable = [
+                cell_size + self.hole_behind(chain, index) for cell_size, _, chain, index in fitting
+            ]
             while choice + 1 < len(fitting) and growable[choice + 1] < growable[choice]:
                 choice += 1
         found, _, chain, index = fitting[choice]
@@ -187,11 +212,19 @@ class ReferenceAllocator:
 
     def address_for(self, segment: int) -> int:
         """The lowest free place; else a new range of a multiple of 32 MiB below all others. In units of 2 MiB."""
-        taken = {range(ORIGIN - 16, ORIGIN - 4), *(range(c.address // UNIT, (c.address + sum(x.size for x in c.cells)) // UNIT) for c in self.chains)}
+        taken = {
+            range(ORIGIN - 16, ORIGIN - 4),
+            *(
+                range(c.address // UNIT, (c.address + sum(x.size for x in c.cells)) // UNIT)
+                for c in self.chains
+            ),
+        }
         units, step = segment // UNIT, 16 if segment >= 16 * UNIT else 1
         for start in range(-(-self.lowest_unit // step) * step, ORIGIN + 256 - units + 1, step):
             crosses_arena = start < ORIGIN < start + units
-            if not crosses_arena and all(start >= t.stop or start + units <= t.start for t in taken):
+            if not crosses_arena and all(
+                start >= t.stop or start + units <= t.start for t in taken
+            ):
                 return start * UNIT
         self.lowest_unit -= -(-units // 16) * 16
         return self.lowest_unit * UNIT
@@ -201,7 +234,11 @@ class ReferenceAllocator:
 
     def grow_expandable(self, chain: Chain, size: int) -> tuple[Chain, int] | None:
         granule = self.granule[chain.is_large]
-        start = next(index for index in range(len(chain.cells)) if self.may_start(chain, index) and self.room(chain, index) >= size)
+        start = next(
+            index
+            for index in range(len(chain.cells))
+            if self.may_start(chain, index) and self.room(chain, index) >= size
+        )
         while True:
             cell = chain.cells[start]
             if cell.is_free and cell.size >= size:
@@ -212,7 +249,10 @@ class ReferenceAllocator:
             if not self.fits(mapped):
                 return None
             rest = chain.cells[hole].size - mapped
-            chain.cells[hole : hole + 1] = [Cell(mapped, cached_at=self.clock), Cell(rest, is_mapped=False)]
+            chain.cells[hole : hole + 1] = [
+                Cell(mapped, cached_at=self.clock),
+                Cell(rest, is_mapped=False),
+            ]
             chain.cells = [cell for cell in chain.cells if cell.size]
             chain.merge()
             self.note_reserved()
@@ -233,10 +273,18 @@ class ReferenceAllocator:
 
     def empty_cache(self) -> None:
         if not self.settings.expandable_segments:
-            self.chains = [chain for chain in self.chains if not (len(chain.cells) == 1 and chain.cells[0].is_free)]
+            self.chains = [
+                chain
+                for chain in self.chains
+                if not (len(chain.cells) == 1 and chain.cells[0].is_free)
+            ]
             return
         for chain in self.chains:
-            chain.cells = [part for index, cell in enumerate(chain.cells) for part in self.unmapped(chain, index, cell)]
+            chain.cells = [
+                part
+                for index, cell in enumerate(chain.cells)
+                for part in self.unmapped(chain, index, cell)
+            ]
             chain.merge()
 
     def unmapped(self, chain: Chain, index: int, cell: Cell) -> list[Cell]:
@@ -249,7 +297,11 @@ class ReferenceAllocator:
         end = (offset + cell.size) // granule * granule
         if begin >= end:
             return [cell]
-        parts = [Cell(begin - offset), Cell(end - begin, is_mapped=False), Cell(offset + cell.size - end)]
+        parts = [
+            Cell(begin - offset),
+            Cell(end - begin, is_mapped=False),
+            Cell(offset + cell.size - end),
+        ]
         return [part for part in parts if part.size]
 
     def release_oversized(self, size: int, is_large: bool) -> bool:
@@ -272,7 +324,11 @@ class ReferenceAllocator:
         target = self.reserved_bytes - int(self.settings.garbage_collection_threshold * capacity)
         reclaimed = 0
         while reclaimed < target:
-            cached = [chain for chain in self.chains if chain.is_large and len(chain.cells) == 1 and chain.cells[0].is_free]
+            cached = [
+                chain
+                for chain in self.chains
+                if chain.is_large and len(chain.cells) == 1 and chain.cells[0].is_free
+            ]
             if not cached:
                 return
             ages = [self.clock - chain.cells[0].cached_at for chain in cached]

@@ -43,7 +43,13 @@ def long_run(seed: int) -> list[int | float | None]:
     run: list[int | float | None] = []
     for _ in range(120):
         kind = pick.random()
-        run.append(None if kind < 0.02 else pick.random() if kind < 0.5 else pick.randint(1, pick.choice(limits)))
+        run.append(
+            None
+            if kind < 0.02
+            else pick.random()
+            if kind < 0.5
+            else pick.randint(1, pick.choice(limits))
+        )
     return run
 
 
@@ -52,10 +58,14 @@ fractions = st.floats(0, 1, exclude_max=True)
 short_runs = st.lists(st.one_of(sizes, sizes, fractions, fractions, st.none()), max_size=80)
 actions = st.one_of(short_runs, st.integers(0, 2**32).map(long_run))
 
-thorough = settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+thorough = settings(
+    max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
 
 
-def carry_out(allocator: CachingAllocator | ReferenceAllocator, todo: list[int | float | None]) -> Iterator[bool]:
+def carry_out(
+    allocator: CachingAllocator | ReferenceAllocator, todo: list[int | float | None]
+) -> Iterator[bool]:
     """Yields after every action whether it ran into the capacity."""
     live: list[int] = []
     for block_id, action in enumerate(todo, start=1):
@@ -89,12 +99,22 @@ def statistics(allocator: CachingAllocator | ReferenceAllocator) -> tuple[int, .
 def test_model_and_reference_agree_on_every_statistic_and_every_block(
     chosen: AllocatorSettings, capacity_bytes: int | None, todo: list[int | float | None]
 ) -> None:
-    model, reference = CachingAllocator(chosen, capacity_bytes), ReferenceAllocator(chosen, capacity_bytes)
-    for model_ran_out, reference_ran_out in zip(carry_out(model, todo), carry_out(reference, todo), strict=True):
+    model, reference = (
+        CachingAllocator(chosen, capacity_bytes),
+        ReferenceAllocator(chosen, capacity_bytes),
+    )
+    for model_ran_out, reference_ran_out in zip(
+        carry_out(model, todo), carry_out(reference, todo), strict=True
+    ):
         assert model_ran_out == reference_ran_out
         assert statistics(model) == statistics(reference)
         model_ranges = [
-            (segment.address, segment.is_large, [(b.size_bytes, b.block_id) for b in segment.blocks]) for segment in model.snapshot()
+            (
+                segment.address,
+                segment.is_large,
+                [(b.size_bytes, b.block_id) for b in segment.blocks],
+            )
+            for segment in model.snapshot()
         ]
         assert model_ranges == reference.ranges()
         assert model.num_segments == len(model_ranges)
@@ -118,9 +138,14 @@ def test_blocks_tile_their_segments_and_reserved_stays_within_capacity(
                 address += block.size_bytes
             assert address == segment.address + segment.size_bytes
             end_of_last = address
-            assert not any(a.block_id is None and b.block_id is None for a, b in zip(segment.blocks, segment.blocks[1:], strict=False))
+            assert not any(
+                a.block_id is None and b.block_id is None
+                for a, b in zip(segment.blocks, segment.blocks[1:], strict=False)
+            )
         assert sum(segment.size_bytes for segment in segments) == allocator.reserved_bytes
-        in_use = [block for segment in segments for block in segment.blocks if block.block_id is not None]
+        in_use = [
+            block for segment in segments for block in segment.blocks if block.block_id is not None
+        ]
         assert sum(block.size_bytes for block in in_use) == allocator.allocated_bytes
         assert capacity_bytes is None or allocator.reserved_bytes <= capacity_bytes
 
@@ -137,4 +162,8 @@ def test_nothing_is_left_reserved_once_all_is_freed_and_the_cache_emptied(
         if block.block_id is not None:
             allocator.free(block.block_id)
     allocator.empty_cache()
-    assert (allocator.allocated_bytes, allocator.reserved_bytes, allocator.num_segments) == (0, 0, 0)
+    assert (allocator.allocated_bytes, allocator.reserved_bytes, allocator.num_segments) == (
+        0,
+        0,
+        0,
+    )

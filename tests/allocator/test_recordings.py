@@ -13,6 +13,7 @@ from vramcast.allocator import Replay, replay
 RECORDINGS = Path(__file__).parent / "recordings"
 MEASURED = json.loads((RECORDINGS / "measured.json").read_text())
 
+
 def replay_recording(name: str) -> Replay:
     with gzip.open(RECORDINGS / f"{name}.json.gz", "rt") as file:
         recording = json.load(file)

@@ -12,7 +12,9 @@ EVENTS = [1, 2, 0, -1, 3, -3, 0, EMPTY_CACHE, -2]
 SIZES = [30 * MIB, 40 * MIB, 60 * MIB]
 
 
-def test_a_replay_reports_both_peaks_and_where_that_of_the_allocated_bytes_was_first_reached() -> None:
+def test_a_replay_reports_both_peaks_and_where_that_of_the_allocated_bytes_was_first_reached() -> (
+    None
+):
     result = replay(EVENTS, SIZES)
     assert (result.peak_allocated_bytes, result.allocated_peak_event) == (100 * MIB, 4)
     assert result.peak_reserved_bytes == 130 * MIB
@@ -27,7 +29,11 @@ def test_peaks_so_far_are_noted_at_every_mark_and_at_the_end() -> None:
 
 def test_a_capacity_can_cost_a_retry_and_still_fit() -> None:
     result = replay(EVENTS, SIZES, capacity_bytes=110 * MIB)
-    assert (result.fits, result.num_alloc_retries, result.peak_reserved_bytes) == (True, 1, 100 * MIB)
+    assert (result.fits, result.num_alloc_retries, result.peak_reserved_bytes) == (
+        True,
+        1,
+        100 * MIB,
+    )
 
 
 def test_a_replay_that_does_not_fit_says_at_which_event() -> None:
@@ -39,7 +45,10 @@ def test_a_replay_that_does_not_fit_says_at_which_event() -> None:
 
 
 def test_settings_reach_the_allocator() -> None:
-    assert replay([1], [33 * MIB], AllocatorSettings(expandable_segments=True)).peak_reserved_bytes == 40 * MIB
+    assert (
+        replay([1], [33 * MIB], AllocatorSettings(expandable_segments=True)).peak_reserved_bytes
+        == 40 * MIB
+    )
 
 
 def test_an_empty_replay_has_no_peak_events() -> None:
@@ -47,8 +56,12 @@ def test_an_empty_replay_has_no_peak_events() -> None:
     assert (result.peak_reserved_bytes, result.allocated_peak_event) == (0, -1)
 
 
-@pytest.mark.parametrize(("event_index", "live"), [(0, [1]), (2, [1, 2]), (3, [2]), (4, [2, 3]), (8, [])])
-def test_live_at_lists_what_is_allocated_just_after_an_event(event_index: int, live: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("event_index", "live"), [(0, [1]), (2, [1, 2]), (3, [2]), (4, [2, 3]), (8, [])]
+)
+def test_live_at_lists_what_is_allocated_just_after_an_event(
+    event_index: int, live: list[int]
+) -> None:
     assert live_at(EVENTS, event_index) == live
 
 
@@ -61,7 +74,9 @@ def test_a_short_timeline_has_every_event() -> None:
 
 def test_a_thinned_timeline_keeps_both_maxima() -> None:
     sizes = [((index * 7919) % 50 + 1) * MIB for index in range(1000)]
-    events = [event for index in range(1, 1001) for event in ((index, -index) if index % 3 else (index,))]
+    events = [
+        event for index in range(1, 1001) for event in ((index, -index) if index % 3 else (index,))
+    ]
     events += [-index for index in range(3, 1001, 3)]
     points, whole = timeline(events, sizes, points=50), replay(events, sizes)
     assert len(points) <= 50
@@ -71,7 +86,11 @@ def test_a_thinned_timeline_keeps_both_maxima() -> None:
 
 def test_a_hundred_thousand_events_take_about_half_a_second_at_most() -> None:
     sizes = [((index * 7919) % 4000 + 1) * 4096 for index in range(50_000)]
-    events = [event for index in range(1, 50_001) for event in ((index, 200 - index) if index > 200 else (index,))]
+    events = [
+        event
+        for index in range(1, 50_001)
+        for event in ((index, 200 - index) if index > 200 else (index,))
+    ]
     began = time.perf_counter()
     replay(events, sizes)
     # Generous, for busy machines: a linear scan would take minutes.

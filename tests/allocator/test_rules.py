@@ -9,7 +9,9 @@ from vramcast.allocator import AllocatorSettings, CachingAllocator, OutOfMemory
 MIB = 2**20
 
 
-def allocator_with(*sizes: int, conf: str = "", capacity_bytes: int | None = None) -> CachingAllocator:
+def allocator_with(
+    *sizes: int, conf: str = "", capacity_bytes: int | None = None
+) -> CachingAllocator:
     """Serves `sizes` as blocks 1, 2, ..."""
     allocator = CachingAllocator(AllocatorSettings.parse(conf), capacity_bytes)
     for block_id, size in enumerate(sizes, start=1):
@@ -21,16 +23,28 @@ def block_sizes(allocator: CachingAllocator) -> list[list[int]]:
     return [[block.size_bytes for block in segment.blocks] for segment in allocator.snapshot()]
 
 
-@pytest.mark.parametrize(("requested", "allocated"), [(1, 512), (512, 512), (513, 1024), (MIB, MIB)])
+@pytest.mark.parametrize(
+    ("requested", "allocated"), [(1, 512), (512, 512), (513, 1024), (MIB, MIB)]
+)
 def test_sizes_are_rounded_up_to_512_bytes(requested: int, allocated: int) -> None:
     assert allocator_with(requested).allocated_bytes == allocated
 
 
 @pytest.mark.parametrize(
     ("requested", "reserved"),
-    [(1, 2), (MIB, 2), (MIB + 1, 20), (10 * MIB - 512, 20), (10 * MIB, 10), (10 * MIB + 1, 12), (33 * MIB, 34)],
+    [
+        (1, 2),
+        (MIB, 2),
+        (MIB + 1, 20),
+        (10 * MIB - 512, 20),
+        (10 * MIB, 10),
+        (10 * MIB + 1, 12),
+        (33 * MIB, 34),
+    ],
 )
-def test_a_segment_is_2_mib_or_20_mib_or_the_request_rounded_up_to_2_mib(requested: int, reserved: int) -> None:
+def test_a_segment_is_2_mib_or_20_mib_or_the_request_rounded_up_to_2_mib(
+    requested: int, reserved: int
+) -> None:
     assert allocator_with(requested).reserved_bytes == reserved * MIB
 
 
@@ -40,7 +54,13 @@ def test_large_segment_size_replaces_the_20_mib() -> None:
 
 def test_power_of_two_divisions_round_up_to_the_next_step() -> None:
     # between 1024 and 2048 KiB with 4 divisions the steps are 256 KiB apart
-    assert allocator_with(1200 * 1024, conf="roundup_power2_divisions:4").snapshot()[0].blocks[0].size_bytes == 1280 * 1024
+    assert (
+        allocator_with(1200 * 1024, conf="roundup_power2_divisions:4")
+        .snapshot()[0]
+        .blocks[0]
+        .size_bytes
+        == 1280 * 1024
+    )
 
 
 def test_sizes_up_to_512_bytes_per_division_are_rounded_plainly() -> None:
@@ -53,7 +73,9 @@ def test_small_blocks_are_split_down_to_512_bytes() -> None:
 
 
 def test_a_large_block_is_split_only_when_more_than_1_mib_remains() -> None:
-    assert allocator_with(11 * MIB).allocated_bytes == 12 * MIB  # 1 MiB remains: the block counts whole
+    assert (
+        allocator_with(11 * MIB).allocated_bytes == 12 * MIB
+    )  # 1 MiB remains: the block counts whole
     assert allocator_with(11 * MIB - 512).allocated_bytes == 11 * MIB - 512
 
 
@@ -63,7 +85,9 @@ def test_best_fit_takes_the_smallest_block_that_is_large_enough() -> None:
         allocator.free(block_id)
     allocator.malloc(4, 30 * MIB)
     assert sorted(map(sum, block_sizes(allocator))) == [30 * MIB, 40 * MIB, 50 * MIB]
-    assert [block.size_bytes for s in allocator.snapshot() for block in s.blocks if block.block_id == 4] == [30 * MIB]
+    assert [
+        block.size_bytes for s in allocator.snapshot() for block in s.blocks if block.block_id == 4
+    ] == [30 * MIB]
 
 
 def test_among_equal_blocks_the_lowest_address_wins() -> None:
@@ -72,7 +96,9 @@ def test_among_equal_blocks_the_lowest_address_wins() -> None:
     allocator.free(1)
     allocator.free(2)
     allocator.malloc(3, 30 * MIB)
-    assert [block.address for s in allocator.snapshot() for block in s.blocks if block.block_id == 3] == [lowest]
+    assert [
+        block.address for s in allocator.snapshot() for block in s.blocks if block.block_id == 3
+    ] == [lowest]
 
 
 def test_a_freed_block_merges_with_both_neighbours() -> None:
@@ -113,7 +139,9 @@ def test_an_oversized_block_is_not_used_for_a_smaller_request() -> None:
     assert allocator.reserved_bytes == 90 * MIB
 
 
-def test_an_oversized_request_takes_an_oversized_block_only_if_less_than_20_mib_are_wasted() -> None:
+def test_an_oversized_request_takes_an_oversized_block_only_if_less_than_20_mib_are_wasted() -> (
+    None
+):
     for requested_mib, reserved_mib in ((42, 60), (40, 100)):
         allocator = allocator_with(60 * MIB, conf="max_split_size_mb:40")
         allocator.free(1)
@@ -160,7 +188,9 @@ def test_the_allocator_goes_on_after_running_out() -> None:
 
 
 def test_garbage_collection_releases_the_older_cached_segments_above_the_threshold() -> None:
-    allocator = allocator_with(30 * MIB, 40 * MIB, capacity_bytes=200 * MIB, conf="garbage_collection_threshold:0.3")
+    allocator = allocator_with(
+        30 * MIB, 40 * MIB, capacity_bytes=200 * MIB, conf="garbage_collection_threshold:0.3"
+    )
     allocator.free(1)
     allocator.malloc(3, 60 * MIB)  # 70 MiB held, above 60: block 1 is released first
     assert (allocator.reserved_bytes, allocator.num_alloc_retries) == (100 * MIB, 0)
@@ -189,10 +219,14 @@ class TestExpandableSegments:
         assert (allocator.reserved_bytes, allocator.num_segments) == (60 * MIB, 1)
 
     def test_large_blocks_are_split_down_to_512_bytes(self) -> None:
-        assert block_sizes(allocator_with(20 * MIB - 512, conf=self.conf)) == [[20 * MIB - 512, 512]]
+        assert block_sizes(allocator_with(20 * MIB - 512, conf=self.conf)) == [
+            [20 * MIB - 512, 512]
+        ]
 
     def test_a_gap_is_preferred_over_the_end_that_could_still_grow(self) -> None:
-        allocator = allocator_with(10 * MIB, 2 * MIB, 3 * MIB, conf=self.conf)  # 5 MiB are left at the end
+        allocator = allocator_with(
+            10 * MIB, 2 * MIB, 3 * MIB, conf=self.conf
+        )  # 5 MiB are left at the end
         allocator.free(1)
         allocator.malloc(4, 4 * MIB)
         assert block_sizes(allocator) == [[4 * MIB, 6 * MIB, 2 * MIB, 3 * MIB, 5 * MIB]]

@@ -28,7 +28,9 @@ def test_every_supported_key_is_read() -> None:
 
 
 def test_non_split_rounding_follows_the_segment_size_unless_given() -> None:
-    assert AllocatorSettings.parse("large_segment_size_mb:64").max_non_split_rounding_bytes == 64 * MIB
+    assert (
+        AllocatorSettings.parse("large_segment_size_mb:64").max_non_split_rounding_bytes == 64 * MIB
+    )
 
 
 # The expected numbers were read out of torch 2.13 after it had parsed the same text.
@@ -44,13 +46,21 @@ def test_non_split_rounding_follows_the_segment_size_unless_given() -> None:
         ("8", (8,) * 16),
     ],
 )
-def test_roundup_divisions_fill_the_intervals_as_torch_does(text: str, expected: tuple[int, ...]) -> None:
-    assert AllocatorSettings.parse(f"roundup_power2_divisions:{text}").roundup_power2_divisions == expected
+def test_roundup_divisions_fill_the_intervals_as_torch_does(
+    text: str, expected: tuple[int, ...]
+) -> None:
+    assert (
+        AllocatorSettings.parse(f"roundup_power2_divisions:{text}").roundup_power2_divisions
+        == expected
+    )
 
 
 def test_divisions_are_looked_up_by_power_of_two_from_1_mib() -> None:
     settings = AllocatorSettings(roundup_power2_divisions=tuple(range(16)))
-    assert [settings.divisions_for(size) for size in (1, MIB, 2 * MIB - 1, 2 * MIB, 5 * MIB, 2**35, 2**50)] == [0, 0, 0, 1, 2, 15, 15]
+    assert [
+        settings.divisions_for(size)
+        for size in (1, MIB, 2 * MIB - 1, 2 * MIB, 5 * MIB, 2**35, 2**50)
+    ] == [0, 0, 0, 1, 2, 15, 15]
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,15 @@ def raising():
 """
 
 TINY = replace(
-    STANDARD_1, name="tiny-1", batch_size=4, seq_len=16, steps=30, last_steps=10, lr=0.01, optimizer="adamw", precision="fp32"
+    STANDARD_1,
+    name="tiny-1",
+    batch_size=4,
+    seq_len=16,
+    steps=30,
+    last_steps=10,
+    lr=0.01,
+    optimizer="adamw",
+    precision="fp32",
 ).checked()
 
 
@@ -103,7 +111,9 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make_trial(models: Path, data: Path) -> Callable[..., Trial]:
-    def make(function: str = "tiny", seed: int = 42, protocol: Protocol = TINY, **knobs: str) -> Trial:
+    def make(
+        function: str = "tiny", seed: int = 42, protocol: Protocol = TINY, **knobs: str
+    ) -> Trial:
         return Trial(
             model=f"{models}:{function}",
             knobs=knobs,

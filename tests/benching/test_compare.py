@@ -13,7 +13,16 @@ import pytest
 from vramcast.benching.compare import Comparison, compare_runs
 from vramcast.benching.protocol import Protocol
 from vramcast.benching.records import TrainedRun, Trial
-from vramcast.benching.significance import holm, incomplete_beta, mean_noise, paired, t_quantile, t_test, two_sided_p, welch
+from vramcast.benching.significance import (
+    holm,
+    incomplete_beta,
+    mean_noise,
+    paired,
+    t_quantile,
+    t_test,
+    two_sided_p,
+    welch,
+)
 from vramcast.errors import UsageError
 
 MakeTrial = Callable[..., Trial]
@@ -27,10 +36,21 @@ def noisy(mean: float, seed: int, noise: float = 0.01, count: int = 30) -> list[
 
 @pytest.fixture
 def run(make_trial: MakeTrial) -> Callable[..., TrainedRun]:
-    def make(model: str, losses: Sequence[float | None], seed: int = 1, **changes: object) -> TrainedRun:
-        trial = replace(make_trial(seed=seed), model=model, **{k: v for k, v in changes.items() if k in Trial.__dataclass_fields__})  # type: ignore[arg-type]
+    def make(
+        model: str, losses: Sequence[float | None], seed: int = 1, **changes: object
+    ) -> TrainedRun:
+        trial = replace(
+            make_trial(seed=seed),
+            model=model,
+            **{k: v for k, v in changes.items() if k in Trial.__dataclass_fields__},
+        )  # type: ignore[arg-type]
         others = {k: v for k, v in changes.items() if k not in Trial.__dataclass_fields__}
-        values = {"outcome": "ok", "environment": HERE, "step_seconds": [0.1] * len(losses), **others}
+        values = {
+            "outcome": "ok",
+            "environment": HERE,
+            "step_seconds": [0.1] * len(losses),
+            **others,
+        }
         return TrainedRun(trial=trial, losses=list(losses), **values)  # type: ignore[arg-type]
 
     return make
@@ -40,11 +60,20 @@ MakeRun = Callable[..., TrainedRun]
 
 
 def test_students_t_has_the_values_of_the_tables() -> None:
-    for degrees, t_975 in ((1, 12.7062), (2, 4.30265), (5, 2.57058), (10, 2.22814), (30, 2.04227), (1000, 1.96234)):
+    for degrees, t_975 in (
+        (1, 12.7062),
+        (2, 4.30265),
+        (5, 2.57058),
+        (10, 2.22814),
+        (30, 2.04227),
+        (1000, 1.96234),
+    ):
         assert t_quantile(0.975, degrees) == pytest.approx(t_975, rel=1e-5)
         assert two_sided_p(t_975, degrees) == pytest.approx(0.05, rel=1e-4)
     assert two_sided_p(0.0, 7) == 1.0
-    assert incomplete_beta(2, 3, 0.4) == pytest.approx(0.5248, abs=1e-10)  # by hand: 1 - 0.6^4 - 4·0.4·0.6^3
+    assert incomplete_beta(2, 3, 0.4) == pytest.approx(
+        0.5248, abs=1e-10
+    )  # by hand: 1 - 0.6^4 - 4·0.4·0.6^3
 
 
 def test_welchs_test_gives_what_is_computed_by_hand() -> None:
@@ -52,9 +81,14 @@ def test_welchs_test_gives_what_is_computed_by_hand() -> None:
     test = welch([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
     t, degrees = 2 / math.sqrt(5 / 3), 50 / 17
     assert test.difference / test.standard_error == pytest.approx(t)
-    constant = math.gamma((degrees + 1) / 2) / math.gamma(degrees / 2) / math.sqrt(degrees * math.pi)
+    constant = (
+        math.gamma((degrees + 1) / 2) / math.gamma(degrees / 2) / math.sqrt(degrees * math.pi)
+    )
     width = t / 10_000
-    inside = sum(constant * (1 + ((i + 0.5) * width) ** 2 / degrees) ** (-(degrees + 1) / 2) * width for i in range(10_000))
+    inside = sum(
+        constant * (1 + ((i + 0.5) * width) ** 2 / degrees) ** (-(degrees + 1) / 2) * width
+        for i in range(10_000)
+    )
     assert test.p_value == pytest.approx(1 - 2 * inside, abs=1e-7)
     assert test.interval[0] < 0 < test.interval[1]
 
@@ -98,14 +132,21 @@ def test_numbers_that_resemble_their_neighbours_raise_few_false_alarms() -> None
 
 def test_the_noise_test_raises_few_false_alarms(run: MakeRun) -> None:
     """The same mean, other noise: about 5 in 100 are called different."""
-    alarms = sum(compare_runs([run("a", noisy(1.5, i)), run("b", noisy(1.5, 1000 + i))]).decided for i in range(100))
+    alarms = sum(
+        compare_runs([run("a", noisy(1.5, i)), run("b", noisy(1.5, 1000 + i))]).decided
+        for i in range(100)
+    )
     assert alarms <= 14
 
 
 def test_a_clear_difference_over_seeds_is_real_and_a_small_one_is_not(run: MakeRun) -> None:
     def compared(gap: float) -> Comparison:
         means = (("b", 1.5 + gap), ("a", 1.5))
-        losses = [(name, seed, noisy(mean + 0.01 * seed, seed + ord(name), 0.001)) for name, mean in means for seed in (1, 2, 3)]
+        losses = [
+            (name, seed, noisy(mean + 0.01 * seed, seed + ord(name), 0.001))
+            for name, mean in means
+            for seed in (1, 2, 3)
+        ]
         return compare_runs([run(name, values, seed) for name, seed, values in losses])
 
     clear, small = compared(0.2), compared(0.0002)
@@ -122,7 +163,10 @@ def test_shared_seeds_are_compared_pair_by_pair_and_others_by_welchs_test(run: M
     """What a seed does to both models is twenty times the gap between them: seen in pairs, and lost among other seeds."""
 
     def runs(model: str, gap: float, seeds: Sequence[int], **changes: object) -> list[TrainedRun]:
-        return [run(model, [1.5 + 0.2 * (seed % 3) + gap + 0.001 * (seed % 2)] * 30, seed, **changes) for seed in seeds]
+        return [
+            run(model, [1.5 + 0.2 * (seed % 3) + gap + 0.001 * (seed % 2)] * 30, seed, **changes)
+            for seed in seeds
+        ]
 
     def found(*groups: list[TrainedRun]) -> Comparison:
         return compare_runs([each for group in groups for each in group])
@@ -130,7 +174,11 @@ def test_shared_seeds_are_compared_pair_by_pair_and_others_by_welchs_test(run: M
     shared = found(runs("a", 0.0, (1, 2, 3)), runs("b", 0.01, (1, 2, 3, 4)))
     assert shared.decided
     assert "paired t test over 3 seeds" in shared.differences[0].how
-    for others in ((4, 5, 6), (3, 4, 5), (2, 3, 4, 5, 6)):  # two pairs of five say less than all five
+    for others in (
+        (4, 5, 6),
+        (3, 4, 5),
+        (2, 3, 4, 5, 6),
+    ):  # two pairs of five say less than all five
         apart = found(runs("a", 0.0, (1, 2, 3)), runs("b", 0.01, others))
         assert not apart.decided
         assert apart.differences[0].how == "Welch's t test over seeds"
@@ -167,14 +215,26 @@ def test_with_one_seed_the_noise_is_the_runs_own_and_that_is_said(run: MakeRun) 
 def test_the_same_batches_are_compared_one_by_one(run: MakeRun) -> None:
     """The batches' own ups and downs are a hundred times the gap between the models, and the same for both."""
     shared = [value for value in noisy(1.5, 1, noise=0.5) if value is not None]
-    found = compare_runs([run("a", shared), run("b", [loss + 0.005 + 0.0001 * (i % 3) for i, loss in enumerate(shared)])])
+    found = compare_runs(
+        [
+            run("a", shared),
+            run("b", [loss + 0.005 + 0.0001 * (i % 3) for i, loss in enumerate(shared)]),
+        ]
+    )
     assert found.decided
-    other_batches = compare_runs([run("a", shared, seed=1), run("b", [loss + 0.005 for loss in shared], seed=2)])
+    other_batches = compare_runs(
+        [run("a", shared, seed=1), run("b", [loss + 0.005 for loss in shared], seed=2)]
+    )
     assert not other_batches.decided
 
 
 def test_three_models_are_tested_against_the_best_one(run: MakeRun) -> None:
-    found = compare_runs([run(name, noisy(mean, i)) for i, (name, mean) in enumerate((("c", 1.9), ("a", 1.5), ("b", 1.7)))])
+    found = compare_runs(
+        [
+            run(name, noisy(mean, i))
+            for i, (name, mean) in enumerate((("c", 1.9), ("a", 1.5), ("b", 1.7)))
+        ]
+    )
     assert [d.model for d in found.differences] == ["b", "c"]
     assert any("Holm" in note for note in found.notes)
 
@@ -184,11 +244,18 @@ def test_runs_that_saw_different_numbers_of_tokens_are_marked(run: MakeRun) -> N
     assert any("different numbers of tokens" in note for note in found.notes)
 
 
-def test_runs_under_different_conditions_are_refused_with_every_reason(run: MakeRun, protocol: Protocol) -> None:
+def test_runs_under_different_conditions_are_refused_with_every_reason(
+    run: MakeRun, protocol: Protocol
+) -> None:
     other = replace(protocol, lr=0.5)
     data = replace(run("a", []).trial.data, hash="sha256:ffff")
     strange = run(
-        "b", noisy(1.5, 2), protocol=other, protocol_hash=other.hash, data=data, environment={**HERE, "torch_version": "2.10.0"}
+        "b",
+        noisy(1.5, 2),
+        protocol=other,
+        protocol_hash=other.hash,
+        data=data,
+        environment={**HERE, "torch_version": "2.10.0"},
     )
     with pytest.raises(UsageError) as caught:
         compare_runs([run("a", noisy(1.5, 1)), strange])
@@ -213,14 +280,21 @@ def test_runs_whose_parts_do_not_fit_together_are_one_message(run: MakeRun) -> N
     a, b = run("a", noisy(1.5, 1)), run("b", noisy(1.6, 2))
     compare_runs([a, b])
     still = [replace(one, step_seconds=[0.0]) for one in (a, b)]
-    none_last = [replace(one, trial=replace(one.trial, protocol=replace(one.trial.protocol, last_steps=-1000))) for one in (a, b)]
+    none_last = [
+        replace(
+            one, trial=replace(one.trial, protocol=replace(one.trial.protocol, last_steps=-1000))
+        )
+        for one in (a, b)
+    ]
     for runs in (still, none_last):
         with pytest.raises(UsageError, match="do not fit together"):
             compare_runs(runs)
 
 
 @pytest.mark.parametrize("interval", [[1e30, 0.05], [0.0], [0.0, 0.1, 0.2]])
-def test_a_comparison_with_an_interval_that_is_none_is_refused(run: MakeRun, interval: list[float]) -> None:
+def test_a_comparison_with_an_interval_that_is_none_is_refused(
+    run: MakeRun, interval: list[float]
+) -> None:
     data = compare_runs([run("a", noisy(1.5, 1)), run("b", noisy(1.6, 2))]).to_dict()
     assert Comparison.from_dict(data).to_dict() == data
     data["differences"][0]["interval"] = interval

@@ -8,15 +8,23 @@ import pytest
 from rich.console import Console
 
 from vramcast.benching.records import TrainedRun, Trial
-from vramcast.report.bench import show_runs
-from vramcast.report.curves import curves, pieces
+from vramcast.reporting.bench import show_runs
+from vramcast.reporting.curves import curves, pieces
 
 
 @pytest.fixture
 def run(make_trial: Callable[..., Trial]) -> Callable[..., TrainedRun]:
-    def make(losses: list[float | None], seconds: float = 1.0, seed: int = 1, outcome: str = "ok") -> TrainedRun:
+    def make(
+        losses: list[float | None], seconds: float = 1.0, seed: int = 1, outcome: str = "ok"
+    ) -> TrainedRun:
         trial = make_trial(seed=seed)
-        return TrainedRun(trial=trial, outcome=outcome, environment={}, losses=losses, step_seconds=[seconds] * len(losses))
+        return TrainedRun(
+            trial=trial,
+            outcome=outcome,
+            environment={},
+            losses=losses,
+            step_seconds=[seconds] * len(losses),
+        )
 
     return make
 
@@ -34,7 +42,10 @@ def test_all_lines_are_on_one_scale_and_a_faster_model_ends_earlier(run: MakeRun
     losses = [8.0, 4.0, 2.0, 1.0]
     fast, slow = run(losses, 1.0), run(losses, 2.0)
     (by_step, _), scale = curves([fast, slow], "step", width=4)
-    assert (by_step, scale) == ("█▆▃▁", "8.00 or more to 1.00")  # by logarithm: every halving is the same
+    assert (by_step, scale) == (
+        "█▆▃▁",
+        "8.00 or more to 1.00",
+    )  # by logarithm: every halving is the same
     by_time, _ = curves([fast, slow], "time", width=8)
     assert by_time == ["█▆▃▁    ", "██▆▆▃▃▁▁"]
 
@@ -49,8 +60,14 @@ def test_runs_without_losses_have_no_line(run: MakeRun) -> None:
     assert curves([run([1.0, 1.0])], "step", width=2)[0] == ["▁▁"]
 
 
-def test_the_table_has_the_spread_over_seeds(run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = [run([1.0] * 30, seed=1), run([1.2] * 30, seed=2), run([None], seed=3, outcome="diverged")]
+def test_the_table_has_the_spread_over_seeds(
+    run: MakeRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [
+        run([1.0] * 30, seed=1),
+        run([1.2] * 30, seed=2),
+        run([None], seed=3, outcome="diverged"),
+    ]
     show_runs(runs, Console(width=200))
     text = capsys.readouterr().out
     assert "over 2 seeds" in text

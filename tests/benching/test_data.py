@@ -27,8 +27,12 @@ def test_the_same_seed_and_step_give_the_same_batch_and_others_another(tmp_path:
     first = Corpus(path).batch(seed=1, step=5, batch_size=8, window_bytes=17)
     assert first.shape == (8, 17)
     assert np.array_equal(first, Corpus(path).batch(seed=1, step=5, batch_size=8, window_bytes=17))
-    assert not np.array_equal(first, Corpus(path).batch(seed=1, step=6, batch_size=8, window_bytes=17))
-    assert not np.array_equal(first, Corpus(path).batch(seed=2, step=5, batch_size=8, window_bytes=17))
+    assert not np.array_equal(
+        first, Corpus(path).batch(seed=1, step=6, batch_size=8, window_bytes=17)
+    )
+    assert not np.array_equal(
+        first, Corpus(path).batch(seed=2, step=5, batch_size=8, window_bytes=17)
+    )
 
 
 def test_the_places_are_the_same_on_every_machine(tmp_path: Path) -> None:
@@ -46,7 +50,9 @@ def test_a_window_is_a_piece_of_the_file_and_every_place_can_be_drawn(tmp_path: 
 def test_windows_stay_within_documents_where_asked(tmp_path: Path) -> None:
     path = data_file(tmp_path, bytes([DELIMITER]).join([b"aaaaaaa", b"bb", b"ccccccccccc"]))
     free = Corpus(path).batch(seed=0, step=0, batch_size=200, window_bytes=5)
-    within = Corpus(path).batch(seed=0, step=0, batch_size=200, window_bytes=5, respect_documents=True)
+    within = Corpus(path).batch(
+        seed=0, step=0, batch_size=200, window_bytes=5, respect_documents=True
+    )
     assert (free == DELIMITER).any()
     assert {bytes(window) for window in within} == {b"aaaaa", b"ccccc"}
 
@@ -83,7 +89,11 @@ def test_the_hash_of_a_file_follows_its_content(tmp_path: Path) -> None:
 def test_files_that_cannot_be_used_are_named_with_the_reason(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.touch()
-    for path, reason in ((tmp_path / "none", "No such file"), (empty, "empty"), (tmp_path, "not a regular file")):
+    for path, reason in (
+        (tmp_path / "none", "No such file"),
+        (empty, "empty"),
+        (tmp_path, "not a regular file"),
+    ):
         with pytest.raises(UsageError, match=reason) as caught:
             Corpus(path)
         assert str(path) in caught.value.message
@@ -99,7 +109,9 @@ def test_a_file_that_may_not_be_read_is_said_so(tmp_path: Path) -> None:
 
 def test_a_file_shorter_than_a_window_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="less than one window of 11 bytes"):
-        Corpus(data_file(tmp_path, b"0123456789")).batch(seed=0, step=0, batch_size=1, window_bytes=11)
+        Corpus(data_file(tmp_path, b"0123456789")).batch(
+            seed=0, step=0, batch_size=1, window_bytes=11
+        )
 
 
 @pytest.mark.parametrize("change", ["grow", "cut", "replace", "delete"])
@@ -120,7 +132,9 @@ def test_a_file_that_changes_while_in_use_is_noticed(tmp_path: Path, change: str
         data.batch(seed=0, step=1, batch_size=1, window_bytes=4)
 
 
-def test_without_data_the_standard_library_is_made_into_a_corpus_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_data_the_standard_library_is_made_into_a_corpus_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     path = corpus.default_corpus()
     assert path.is_relative_to(tmp_path)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from vramcast.benching import on_ray
-from vramcast.benching.api import bench
+from vramcast.benching.bench import bench
 from vramcast.benching.data import Corpus
 from vramcast.benching.on_ray import Cluster, RayPlace
 from vramcast.benching.records import TrainedRun, Trial
@@ -68,14 +68,21 @@ def test_trials_are_tasks_of_a_cluster_and_one_that_is_lost_takes_no_other_with_
     news: list[tuple[str, int]] = []
 
     trained, lost = bench(
-        [f"{models}:tiny", f"{models}:lost"], out=tmp_path / "out", protocol=str(toml), data=data, device="cpu", ray=address,
+        [f"{models}:tiny", f"{models}:lost"],
+        out=tmp_path / "out",
+        protocol=str(toml),
+        data=data,
+        device="cpu",
+        ray=address,
         progress=lambda trial, told: news.append((trial.label, told["step"])),
-    )  # fmt: skip
+    )
     assert (trained.outcome, lost.outcome) == ("ok", "crashed")
     assert "Ray has lost the task" in (lost.error or "")
     assert news == [(trained.trial.label, 30)]
     (tmp_path / "whole").mkdir()
-    whole = Trainer(make_trial(), Corpus(data), TrialFolder(tmp_path / "whole"), 60.0, {}, lambda _: None).run()
+    whole = Trainer(
+        make_trial(), Corpus(data), TrialFolder(tmp_path / "whole"), 60.0, {}, lambda _: None
+    ).run()
     assert trained.losses == whole.losses
 
 
@@ -115,7 +122,9 @@ def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
             assert Corpus(Path(request["data_path"])).identity() == make_trial().data
             seen.append(Path(request["folder"]))
             trial = Trial.from_dict(request["trial"])
-            TrialFolder(seen[-1]).write_result(TrainedRun(trial=trial, outcome="ok", environment={}, losses=[1.0] * 30))
+            TrialFolder(seen[-1]).write_result(
+                TrainedRun(trial=trial, outcome="ok", environment={}, losses=[1.0] * 30)
+            )
             TrialFolder(seen[-1]).board.mkdir(exist_ok=True)
             (TrialFolder(seen[-1]).board / "events").write_bytes(bytes(range(256)))
             yield {"progress": {"step": 30}}
@@ -125,7 +134,11 @@ def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
     monkeypatch.setattr(on_ray, "Workers", PretendedWorkers)
     here = TrialFolder(tmp_path / "here")
     here.begin(make_trial())
-    request = {"trial": make_trial().to_dict(), "folder": str(tmp_path / "not there"), "data_path": f"/elsewhere/{data.name}"}
+    request = {
+        "trial": make_trial().to_dict(),
+        "folder": str(tmp_path / "not there"),
+        "data_path": f"/elsewhere/{data.name}",
+    }
     told = list(on_ray._train(request, data.read_bytes()))
     assert not seen[0].exists()  # nothing stays on the node
     assert told[-1] == {"ended": 0}
@@ -139,7 +152,9 @@ def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
     assert seen[1] == here.path  # a node that sees the folder writes its checkpoints there
 
 
-def test_a_lost_task_is_a_crash_and_a_cancelled_one_is_nothing(make_trial: MakeTrial, tmp_path: Path) -> None:
+def test_a_lost_task_is_a_crash_and_a_cancelled_one_is_nothing(
+    make_trial: MakeTrial, tmp_path: Path
+) -> None:
     folder = TrialFolder(tmp_path / "trial")
     folder.begin(make_trial())
     (end,) = place("lost")[0].news({})
@@ -155,14 +170,18 @@ def test_a_lost_task_is_a_crash_and_a_cancelled_one_is_nothing(make_trial: MakeT
         next(stopped.news({}))
 
 
-def test_without_ray_it_is_said_what_to_install(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_it_is_said_what_to_install(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(EnvironmentProblem, match="needs the package ray"):
         bench(["e1-50m"], out=tmp_path / "out", data=data, ray="auto")
     assert not os.path.exists(tmp_path / "out")
 
 
-def test_an_address_at_which_nobody_answers_is_said_at_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_at_which_nobody_answers_is_said_at_once(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(on_ray, "_import_ray", SimpleNamespace)
     for address in ("ray://head:10001", "head", ":6379", "head:port"):
         with pytest.raises(UsageError, match="no address"):
@@ -171,10 +190,14 @@ def test_an_address_at_which_nobody_answers_is_said_at_once(data: Path, monkeypa
         Cluster("127.0.0.1:1", "cpu", data)
 
 
-def test_the_clusters_gpu_is_known_by_its_type_if_there_is_one_type(monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
+def test_the_clusters_gpu_is_known_by_its_type_if_there_is_one_type(
+    monkeypatch: pytest.MonkeyPatch, data: Path
+) -> None:
     def gpu(*types: str) -> str | None:
         resources = {"GPU": 8.0, **{f"accelerator_type:{name}": 1.0 for name in types}}
-        ray = SimpleNamespace(cluster_resources=lambda: resources, put=lambda content: content, init=lambda **_: None)
+        ray = SimpleNamespace(
+            cluster_resources=lambda: resources, put=lambda content: content, init=lambda **_: None
+        )
         monkeypatch.setattr(on_ray, "_import_ray", lambda: ray)
         return Cluster("auto", "cuda", data).gpu
 
@@ -183,9 +206,15 @@ def test_the_clusters_gpu_is_known_by_its_type_if_there_is_one_type(monkeypatch:
     assert gpu("TPU-V4") is None
 
 
-def test_a_cluster_without_a_gpu_is_refused_and_left(monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
+def test_a_cluster_without_a_gpu_is_refused_and_left(
+    monkeypatch: pytest.MonkeyPatch, data: Path
+) -> None:
     left: list[bool] = []
-    ray = SimpleNamespace(cluster_resources=lambda: {"CPU": 8.0}, init=lambda **_: None, shutdown=lambda: left.append(True))
+    ray = SimpleNamespace(
+        cluster_resources=lambda: {"CPU": 8.0},
+        init=lambda **_: None,
+        shutdown=lambda: left.append(True),
+    )
     monkeypatch.setattr(on_ray, "_import_ray", lambda: ray)
     with pytest.raises(EnvironmentProblem, match="has no GPU"):
         Cluster("auto", "cuda", data)

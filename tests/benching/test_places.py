@@ -96,7 +96,9 @@ def test_a_stopped_place_starts_nothing() -> None:
         next(place.news({}))
 
 
-def test_the_gpus_are_those_that_are_visible_or_all_like_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpus_are_those_that_are_visible_or_all_like_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def states(*names: str) -> None:
         gpus = [SimpleNamespace(name=name, uuid=f"GPU-{index}") for index, name in enumerate(names)]
         monkeypatch.setattr(places.nvml, "gpu_states", lambda: gpus)

@@ -6,14 +6,29 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.benching.protocol import STANDARD_1, TIMEBOX_1, find_protocol, protocol_from, read_protocol
+from vramcast.benching.protocol import (
+    STANDARD_1,
+    TIMEBOX_1,
+    find_protocol,
+    protocol_from,
+    read_protocol,
+)
 from vramcast.errors import UsageError
 
 
 def test_standard_1_is_document_002s_protocol_and_never_changes() -> None:
     assert (STANDARD_1.batch_size, STANDARD_1.seq_len, STANDARD_1.steps) == (256, 512, 1000)
-    assert (STANDARD_1.optimizer, STANDARD_1.lr, STANDARD_1.weight_decay) == ("adamw-schedulefree", 3e-4, 0.1)
-    assert (STANDARD_1.precision, STANDARD_1.clip, STANDARD_1.seed, STANDARD_1.metric) == ("bf16", 1.0, 42, "Last100")
+    assert (STANDARD_1.optimizer, STANDARD_1.lr, STANDARD_1.weight_decay) == (
+        "adamw-schedulefree",
+        3e-4,
+        0.1,
+    )
+    assert (STANDARD_1.precision, STANDARD_1.clip, STANDARD_1.seed, STANDARD_1.metric) == (
+        "bf16",
+        1.0,
+        42,
+        "Last100",
+    )
     # a change of any of this is standard-2
     assert STANDARD_1.hash == "e7eab6600167d5d905f1af61bd9b1d60acfd66ae13a8bb6f65a97a4553120e33"
     assert TIMEBOX_1.hash == "ce34c6a1a3928b0b032816a37a409b03e06fde780c3d023abd696b9b0e2d0b13"
@@ -38,7 +53,12 @@ def test_a_file_changes_only_what_it_says(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('name = "mine-1"\nbatch_size = "largest"\nseconds = 30\n')
     protocol = read_protocol(file)
-    assert (protocol.batch_size, protocol.steps, protocol.seconds, protocol.lr) == (None, None, 30.0, 3e-4)
+    assert (protocol.batch_size, protocol.steps, protocol.seconds, protocol.lr) == (
+        None,
+        None,
+        30.0,
+        3e-4,
+    )
 
 
 def test_a_changed_number_of_steps_shows_in_the_name() -> None:
@@ -69,7 +89,9 @@ def test_a_changed_number_of_steps_shows_in_the_name() -> None:
         ("batchsize", 8, "Did you mean 'batch_size'"),
     ],
 )
-def test_a_wrong_field_is_named_with_its_value_and_what_to_do(field: str, value: object, word: str) -> None:
+def test_a_wrong_field_is_named_with_its_value_and_what_to_do(
+    field: str, value: object, word: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         protocol_from({"name": "mine-1", field: value})
     assert field in caught.value.message.replace("metric Last2000", "last_steps")
@@ -96,7 +118,12 @@ def test_a_file_that_is_missing_or_no_toml_or_nameless_is_refused(tmp_path: Path
     bad, nameless = tmp_path / "bad.toml", tmp_path / "nameless.toml"
     bad.write_text("steps = = 3")
     nameless.write_text("steps = 300")
-    for path, word in ((tmp_path / "none.toml", "cannot be read"), (bad, "not TOML"), (nameless, "no name"), (tmp_path, "cannot be read")):
+    for path, word in (
+        (tmp_path / "none.toml", "cannot be read"),
+        (bad, "not TOML"),
+        (nameless, "no name"),
+        (tmp_path, "cannot be read"),
+    ):
         with pytest.raises(UsageError, match=word):
             find_protocol(f"{path}/" if path == tmp_path else str(path))
 

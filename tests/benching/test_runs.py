@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from vramcast.benching.api import bench, compare, split_models
+from vramcast.benching.bench import bench, compare, split_models
 from vramcast.benching.data import Corpus
 from vramcast.benching.protocol import Protocol, read_protocol
 from vramcast.benching.records import TrainedRun, Trial
@@ -26,8 +26,8 @@ from vramcast.benching.workers import Workers
 from vramcast.cli import bench as cli_bench
 from vramcast.cli import compare as cli_compare
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
-from vramcast.processes import child_environment
-from vramcast.report.bench import show_runs
+from vramcast.processes.lifetime import child_environment
+from vramcast.reporting.bench import show_runs
 
 PROTOCOL = """\
 name = "tiny-1"
@@ -49,10 +49,14 @@ def toml(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run_bench(toml: Path, data: Path, models: Path, tmp_path: Path) -> Callable[..., list[TrainedRun]]:
+def run_bench(
+    toml: Path, data: Path, models: Path, tmp_path: Path
+) -> Callable[..., list[TrainedRun]]:
     def run(*words: str, out: str = "out", **options: object) -> list[TrainedRun]:
         named = [word if "=" in word else f"{models}:{word}" for word in words]
-        return bench(named, out=tmp_path / out, protocol=str(toml), data=data, device="cpu", **options)  # type: ignore[arg-type]
+        return bench(
+            named, out=tmp_path / out, protocol=str(toml), data=data, device="cpu", **options
+        )  # type: ignore[arg-type]
 
     return run
 
@@ -65,10 +69,17 @@ def test_the_file_says_what_the_fixture_says(toml: Path, protocol: Protocol) -> 
 
 
 def test_models_are_trained_and_compared_and_one_that_fails_takes_no_other_with_it(
-    toml: Path, data: Path, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    toml: Path,
+    data: Path,
+    models: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On two GPUs, as far as the processes know."""
-    monkeypatch.setattr("vramcast.benching.places.Here.places", lambda *_: [Workers("0"), Workers("1")])
+    monkeypatch.setattr(
+        "vramcast.benching.places.Here.places", lambda *_: [Workers("0"), Workers("1")]
+    )
     out = tmp_path / "out"
     words = [f"{models}:tiny", f"{models}:tiny", "width=16", f"{models}:dying", f"{models}:raising"]
     options = {"protocol": str(toml), "data": str(data), "device": "cpu"}
@@ -99,21 +110,43 @@ def test_models_are_trained_and_compared_and_one_that_fails_takes_no_other_with_
         bench(only_good, out=out, **options)  # type: ignore[arg-type]
 
 
-def _check_what_is_shown(runs: list[TrainedRun], out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def _check_what_is_shown(
+    runs: list[TrainedRun], out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     console = Console(width=200)
-    show_runs([*runs, replace(runs[0], outcome="diverged"), replace(runs[0], outcome="out_of_memory", losses=[])], console)
+    show_runs(
+        [
+            *runs,
+            replace(runs[0], outcome="diverged"),
+            replace(runs[0], outcome="out_of_memory", losses=[]),
+        ],
+        console,
+    )
     text = capsys.readouterr().out
-    for word in ("Last10", "tiny-1", "text.bin", "diverged at step 30", "out_of_memory", f"{runs[0].last_loss:.4f}"):
+    for word in (
+        "Last10",
+        "tiny-1",
+        "text.bin",
+        "diverged at step 30",
+        "out_of_memory",
+        f"{runs[0].last_loss:.4f}",
+    ):
         assert word in text
     code = cli_compare.run([str(out / folder_name(run.trial)) for run in runs], as_json=False)
     text = capsys.readouterr().out
-    assert ("is better than" in text, "not distinguishable" in text) == ((True, False) if code == 0 else (False, True))
+    assert ("is better than" in text, "not distinguishable" in text) == (
+        (True, False) if code == 0 else (False, True)
+    )
     assert "one seed" in text
 
 
 def _check_that_spoiled_results_are_refused(folder: Path) -> None:
     path = folder / "result.json"
-    for text in (path.read_text()[:100], json.dumps({"version": 1}), "[]"):  # cut, edited, or something else
+    for text in (
+        path.read_text()[:100],
+        json.dumps({"version": 1}),
+        "[]",
+    ):  # cut, edited, or something else
         path.write_text(text)
         with pytest.raises(UsageError):
             compare(folder)
@@ -125,12 +158,23 @@ def _check_that_spoiled_results_are_refused(folder: Path) -> None:
 
 
 def test_a_bench_that_is_killed_or_interrupted_goes_on_to_the_same_losses(
-    run_bench: RunBench, make_trial: Callable[..., Trial], toml: Path, data: Path, models: Path, tmp_path: Path
+    run_bench: RunBench,
+    make_trial: Callable[..., Trial],
+    toml: Path,
+    data: Path,
+    models: Path,
+    tmp_path: Path,
 ) -> None:
     """kill -9 of the bench itself: its worker ends with it. Then Ctrl-C. The next bench goes on from the checkpoint each time."""
     words = [f"{models}:tiny", "slow_seconds=0.05"]
-    options = {"out": str(tmp_path / "killed"), "protocol": str(toml), "data": str(data), "device": "cpu", "checkpoint_seconds": 0.1}
-    code = f"from vramcast.benching.api import bench; bench({words!r}, **{options!r})"
+    options = {
+        "out": str(tmp_path / "killed"),
+        "protocol": str(toml),
+        "data": str(data),
+        "device": "cpu",
+        "checkpoint_seconds": 0.1,
+    }
+    code = f"from vramcast.benching.bench import bench; bench({words!r}, **{options!r})"
     parent = subprocess.Popen([sys.executable, "-c", code], env=child_environment())
     try:
         _wait_for(lambda: list((tmp_path / "killed").glob("*/checkpoint.pt")))
@@ -149,18 +193,24 @@ def test_a_bench_that_is_killed_or_interrupted_goes_on_to_the_same_losses(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_bench("tiny", "slow_seconds=0.05", out="killed", progress=interrupt, checkpoint_seconds=0.1)
+        run_bench(
+            "tiny", "slow_seconds=0.05", out="killed", progress=interrupt, checkpoint_seconds=0.1
+        )
     assert workers
     _wait_for(lambda: not any(_alive(pid) for pid in workers))
     (tmp_path / "whole").mkdir()
     folder = TrialFolder(next((tmp_path / "killed").iterdir()))
     resumed = Trainer(folder.trial(), Corpus(data), folder, 60.0, {}, lambda _: None).run()
-    whole = Trainer(make_trial(), Corpus(data), TrialFolder(tmp_path / "whole"), 60.0, {}, lambda _: None).run()
+    whole = Trainer(
+        make_trial(), Corpus(data), TrialFolder(tmp_path / "whole"), 60.0, {}, lambda _: None
+    ).run()
     assert resumed.resumed_at_steps
     assert resumed.losses == whole.losses
 
 
-def test_wrong_usage_of_a_model_is_raised_and_leaves_no_trial_behind(make_trial: Callable[..., Trial], tmp_path: Path) -> None:
+def test_wrong_usage_of_a_model_is_raised_and_leaves_no_trial_behind(
+    make_trial: Callable[..., Trial], tmp_path: Path
+) -> None:
     problem = {"message": "no knob 'widht'", "advice": "Did you mean width?", "exit_code": 2}
     folder = TrialFolder(tmp_path / "trial")
     folder.begin(make_trial())
@@ -177,7 +227,7 @@ def test_wrong_usage_of_a_model_is_raised_and_leaves_no_trial_behind(make_trial:
 def test_wrong_requests_are_refused_before_anything_starts(
     run_bench: RunBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vramcast.nvml.gpu_states", list)
+    monkeypatch.setattr("vramcast.hardware.nvml.gpu_states", list)
     for options, reason in (
         ({"seeds": [1, 1]}, "different whole numbers"),
         ({"seeds": [-1]}, "different whole numbers"),
@@ -203,11 +253,23 @@ def test_seeds_that_are_no_numbers_are_refused_and_progress_is_one_line(tmp_path
         cli_bench.run(["e1-50m"], "1,x", str(tmp_path / "x"), options, as_json=False)
     with pytest.raises(UsageError, match="--out is ''"):
         cli_bench.run(["e1-50m"], None, "", options, as_json=False)
-    news = {"step": 7, "loss": None, "last_loss": 1.5, "tokens_per_second": 12345.6, "memory_bytes": 2**30, "seconds_left": 90.0}
-    assert cli_bench.progress_text("Last100", news) == "step 7  loss nan  Last100 1.5000  12,346 tok/s  1.00 GiB  1 min 30 s left"
+    news = {
+        "step": 7,
+        "loss": None,
+        "last_loss": 1.5,
+        "tokens_per_second": 12345.6,
+        "memory_bytes": 2**30,
+        "seconds_left": 90.0,
+    }
+    assert (
+        cli_bench.progress_text("Last100", news)
+        == "step 7  loss nan  Last100 1.5000  12,346 tok/s  1.00 GiB  1 min 30 s left"
+    )
 
 
-def test_two_benches_do_not_train_into_the_same_files(make_trial: Callable[..., Trial], tmp_path: Path) -> None:
+def test_two_benches_do_not_train_into_the_same_files(
+    make_trial: Callable[..., Trial], tmp_path: Path
+) -> None:
     folder = TrialFolder(tmp_path / "trial")
     folder.begin(make_trial())
     with folder.lock(), pytest.raises(UsageError, match="Another process trains"):
@@ -215,7 +277,9 @@ def test_two_benches_do_not_train_into_the_same_files(make_trial: Callable[..., 
     folder.lock().close()
 
 
-def test_a_trial_that_begins_again_has_no_result(make_trial: Callable[..., Trial], tmp_path: Path) -> None:
+def test_a_trial_that_begins_again_has_no_result(
+    make_trial: Callable[..., Trial], tmp_path: Path
+) -> None:
     """Else how an earlier attempt failed would be taken for how this one ended."""
     folder = TrialFolder(tmp_path / "trial")
     folder.begin(make_trial())
@@ -224,21 +288,28 @@ def test_a_trial_that_begins_again_has_no_result(make_trial: Callable[..., Trial
     assert folder.result() is None
 
 
-def test_steps_that_were_edited_are_refused_by_the_name_of_their_file(make_trial: Callable[..., Trial], tmp_path: Path) -> None:
+def test_steps_that_were_edited_are_refused_by_the_name_of_their_file(
+    make_trial: Callable[..., Trial], tmp_path: Path
+) -> None:
     folder = TrialFolder(tmp_path / "trial")
     folder.begin(make_trial())
     folder.add_steps(0, Steps([1.0], [0.1], [1]))
     steps = next(path for path in folder.path.iterdir() if path.suffix == ".jsonl")
     whole = steps.read_text()
     assert len(folder.steps()) == 1
-    for spoiled in (whole.replace('"losses": [1.0]', '"losses": []'), whole.replace('{"first', '{"foo": 1, "first')):
+    for spoiled in (
+        whole.replace('"losses": [1.0]', '"losses": []'),
+        whole.replace('{"first', '{"foo": 1, "first'),
+    ):
         assert spoiled != whole
         steps.write_text(spoiled)
         with pytest.raises(UsageError, match="steps.jsonl"):
             folder.steps()
 
 
-def test_a_file_where_the_folder_should_be_is_refused(make_trial: Callable[..., Trial], data: Path) -> None:
+def test_a_file_where_the_folder_should_be_is_refused(
+    make_trial: Callable[..., Trial], data: Path
+) -> None:
     with pytest.raises(UsageError, match="Not a directory"):
         TrialFolder(data / "trial").begin(make_trial())
     with pytest.raises(UsageError, match="Not a directory"):
@@ -247,7 +318,11 @@ def test_a_file_where_the_folder_should_be_is_refused(make_trial: Callable[..., 
 
 def test_knobs_belong_to_the_model_before_them() -> None:
     assert split_models(["a", "x=1", "y=2", "b"]) == [("a", {"x": "1", "y": "2"}), ("b", {})]
-    for words, reason in ((["x=1", "a"], "before any model"), ([], "No model"), (["a", "a"], "twice")):
+    for words, reason in (
+        (["x=1", "a"], "before any model"),
+        ([], "No model"),
+        (["a", "a"], "twice"),
+    ):
         with pytest.raises(UsageError, match=reason):
             split_models(words)
 
@@ -260,7 +335,11 @@ def _wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    children = [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
+    children = [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").glob("*/children")
+        for child in task.read_text().split()
+    ]
     return [found for child in children for found in (child, *_descendants(child))]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.benching.api import bench
+from vramcast.benching.bench import bench
 from vramcast.benching.records import TrainedRun, Trial, tokens_note
 from vramcast.benching.sweep import Sweep, parse_sweep, swept_models
 from vramcast.cli import bench as cli_bench
@@ -16,21 +16,36 @@ from vramcast_zoo.sizing import FAMILIES
 
 def test_the_dimensions_of_document_002_are_its_own_models() -> None:
     """Their rank is solved for at 50 M parameters."""
-    found = swept_models(("e5", {}), parse_sweep("dim=768,1024,1536,2048,3072,4096,6144", 50_000_000))
-    names = ["e5-d768-r539", "e5-d1024-r404", "e5-d1536-r270", "e5-d2048-r200", "e5-d3072-r133", "e5-d4096-r99", "e5-d6144-r65"]
+    found = swept_models(
+        ("e5", {}), parse_sweep("dim=768,1024,1536,2048,3072,4096,6144", 50_000_000)
+    )
+    names = [
+        "e5-d768-r539",
+        "e5-d1024-r404",
+        "e5-d1536-r270",
+        "e5-d2048-r200",
+        "e5-d3072-r133",
+        "e5-d4096-r99",
+        "e5-d6144-r65",
+    ]
     assert [name for name, _ in found] == names
 
 
 def test_depth_is_solved_for_where_width_is_swept_and_the_other_way_round() -> None:
     """The document's pair is 4.5 % apart in parameters; these are 0.4 %."""
     made = "vramcast_zoo.e1:make_model"
-    wide_and_deep = swept_models(("e1-d512", {"recurrence": "plain"}), Sweep("dim", [512, 1024], 27_000_000))
+    wide_and_deep = swept_models(
+        ("e1-d512", {"recurrence": "plain"}), Sweep("dim", [512, 1024], 27_000_000)
+    )
     assert wide_and_deep == [
         (made, {"dim": "512", "depth": "20", "expansion": "1.0", "recurrence": "plain"}),
         (made, {"dim": "1024", "depth": "5", "expansion": "1.0", "recurrence": "plain"}),
     ]
     by_depth = swept_models(("e1", {}), Sweep("depth", [5, 20], 27_000_000))
-    counts = [FAMILIES["e1"].count(dim=int(knobs["dim"]), depth=int(knobs["depth"]), expansion=1.0) for _, knobs in by_depth]
+    counts = [
+        FAMILIES["e1"].count(dim=int(knobs["dim"]), depth=int(knobs["depth"]), expansion=1.0)
+        for _, knobs in by_depth
+    ]
     assert all(abs(count / 27_000_000 - 1) < 0.02 for count in counts)
 
 
@@ -57,7 +72,9 @@ def test_without_a_budget_it_is_that_of_the_model() -> None:
         (("e5", {"rank": "10", "depth": "3"}), "dim=768,1024", "nothing is left to solve for"),
     ],
 )
-def test_a_sweep_that_cannot_be_is_refused(model: tuple[str, dict[str, str]], sweep: str, reason: str) -> None:
+def test_a_sweep_that_cannot_be_is_refused(
+    model: tuple[str, dict[str, str]], sweep: str, reason: str
+) -> None:
     with pytest.raises(UsageError, match=reason):
         swept_models(model, parse_sweep(sweep, 50_000_000))
 
@@ -66,7 +83,9 @@ def test_a_sweep_is_of_one_model_and_a_budget_is_of_a_sweep(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="one model"):
         bench(["e5", "e1"], out=tmp_path / "x", sweep=Sweep("dim", [768, 1024]))
     with pytest.raises(UsageError, match="--params is the budget"):
-        cli_bench.run(["e5"], None, str(tmp_path / "x"), {"protocol": "standard"}, False, params="50M")
+        cli_bench.run(
+            ["e5"], None, str(tmp_path / "x"), {"protocol": "standard"}, False, params="50M"
+        )
 
 
 def test_runs_that_saw_different_numbers_of_tokens_are_warned_of(make_trial: object) -> None:

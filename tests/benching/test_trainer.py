@@ -33,10 +33,17 @@ def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(
-    trial: Trial, data: Path, folder: Path, tell: Any = lambda _: None, checkpoint_seconds: float = 1e9, board: Board | None = None
+    trial: Trial,
+    data: Path,
+    folder: Path,
+    tell: Any = lambda _: None,
+    checkpoint_seconds: float = 1e9,
+    board: Board | None = None,
 ) -> TrainedRun:
     folder.mkdir(exist_ok=True)
-    return Trainer(trial, Corpus(data), TrialFolder(folder), checkpoint_seconds, {}, tell, board).run()
+    return Trainer(
+        trial, Corpus(data), TrialFolder(folder), checkpoint_seconds, {}, tell, board
+    ).run()
 
 
 def stop_at(step: int) -> Callable[[dict[str, Any]], None]:
@@ -47,7 +54,9 @@ def stop_at(step: int) -> Callable[[dict[str, Any]], None]:
     return tell
 
 
-def test_a_model_learns_and_every_step_is_recorded(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
+def test_a_model_learns_and_every_step_is_recorded(
+    make_trial: MakeTrial, data: Path, tmp_path: Path
+) -> None:
     run = train(make_trial(), data, tmp_path / "run")
     assert run.outcome == "ok"
     assert len(run.losses) == len(run.step_seconds) == len(run.step_memory_bytes) == 30
@@ -58,15 +67,28 @@ def test_a_model_learns_and_every_step_is_recorded(make_trial: MakeTrial, data: 
     assert 0 <= run.data_wait_fraction <= 1
 
 
-def test_the_same_trial_gives_the_same_losses_and_another_seed_others(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
-    first, again = train(make_trial(), data, tmp_path / "a"), train(make_trial(), data, tmp_path / "b")
+def test_the_same_trial_gives_the_same_losses_and_another_seed_others(
+    make_trial: MakeTrial, data: Path, tmp_path: Path
+) -> None:
+    first, again = (
+        train(make_trial(), data, tmp_path / "a"),
+        train(make_trial(), data, tmp_path / "b"),
+    )
     assert first.losses == again.losses
     assert train(make_trial(seed=7), data, tmp_path / "c").losses != first.losses
 
 
-@pytest.mark.parametrize(("optimizer", "precision"), [("adamw", "fp32"), ("adamw-schedulefree", "bf16"), ("adamw", "amp-bf16")])
+@pytest.mark.parametrize(
+    ("optimizer", "precision"),
+    [("adamw", "fp32"), ("adamw-schedulefree", "bf16"), ("adamw", "amp-bf16")],
+)
 def test_an_interrupted_run_goes_on_to_the_losses_of_an_uninterrupted_one(
-    make_trial: MakeTrial, data: Path, tmp_path: Path, protocol: Protocol, optimizer: str, precision: str
+    make_trial: MakeTrial,
+    data: Path,
+    tmp_path: Path,
+    protocol: Protocol,
+    optimizer: str,
+    precision: str,
 ) -> None:
     trial = make_trial(protocol=replace(protocol, optimizer=optimizer, precision=precision))
     whole = train(trial, data, tmp_path / "whole")
@@ -82,7 +104,11 @@ def test_an_interrupted_run_goes_on_to_the_losses_of_an_uninterrupted_one(
 
 
 def test_blocks_that_are_written_while_the_next_one_runs_are_the_same(
-    make_trial: MakeTrial, data: Path, tmp_path: Path, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+    make_trial: MakeTrial,
+    data: Path,
+    tmp_path: Path,
+    protocol: Protocol,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """That is how it is done on a GPU: resumed, diverged, and ended by the clock."""
     at_once = train(make_trial(), data, tmp_path / "at once")
@@ -93,17 +119,23 @@ def test_blocks_that_are_written_while_the_next_one_runs_are_the_same(
     assert behind.resumed_at_steps
     assert behind.losses == at_once.losses
     assert train(make_trial("diverging"), data, tmp_path / "diverging").losses == [None] * 4
-    timed = train(make_trial(protocol=replace(protocol, steps=None, seconds=0.2)), data, tmp_path / "timed")
+    timed = train(
+        make_trial(protocol=replace(protocol, steps=None, seconds=0.2)), data, tmp_path / "timed"
+    )
     assert 0.2 <= timed.training_seconds < 2
 
 
-def test_a_checkpoint_that_cannot_be_written_ends_the_run(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_written_ends_the_run(
+    make_trial: MakeTrial, data: Path, tmp_path: Path
+) -> None:
     (tmp_path / "run" / ".checkpoint.pt.new").mkdir(parents=True)
     with pytest.raises(EnvironmentProblem, match="checkpoint .* cannot be written"):
         train(make_trial(), data, tmp_path / "run", checkpoint_seconds=1e-9)
 
 
-def test_a_damaged_checkpoint_or_one_without_its_steps_begins_again(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_or_one_without_its_steps_begins_again(
+    make_trial: MakeTrial, data: Path, tmp_path: Path
+) -> None:
     whole = train(make_trial(), data, tmp_path / "whole")
     for damaged in ("checkpoint.pt", "steps.jsonl"):
         folder = tmp_path / damaged
@@ -115,7 +147,9 @@ def test_a_damaged_checkpoint_or_one_without_its_steps_begins_again(make_trial: 
         assert again.losses == whole.losses
 
 
-def test_tensorboard_gets_every_step_once_also_of_a_resumed_run(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
+def test_tensorboard_gets_every_step_once_also_of_a_resumed_run(
+    make_trial: MakeTrial, data: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("tensorboard", reason="the package tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -131,16 +165,24 @@ def test_tensorboard_gets_every_step_once_also_of_a_resumed_run(make_trial: Make
     assert [event.step for event in by_step] == list(range(1, 31))
     assert [event.value for event in by_step] == pytest.approx(run.losses)
     assert [event.step for event in by_tokens] == [4 * 16 * step for step in range(1, 31)]
-    assert by_step[-1].wall_time - by_step[0].wall_time == pytest.approx(sum(run.step_seconds[1:]), abs=1e-3)
+    assert by_step[-1].wall_time - by_step[0].wall_time == pytest.approx(
+        sum(run.step_seconds[1:]), abs=1e-3
+    )
 
 
-def test_a_time_boxed_run_ends_with_its_time(make_trial: MakeTrial, data: Path, tmp_path: Path, protocol: Protocol) -> None:
-    run = train(make_trial(protocol=replace(protocol, steps=None, seconds=0.3)), data, tmp_path / "run")
+def test_a_time_boxed_run_ends_with_its_time(
+    make_trial: MakeTrial, data: Path, tmp_path: Path, protocol: Protocol
+) -> None:
+    run = train(
+        make_trial(protocol=replace(protocol, steps=None, seconds=0.3)), data, tmp_path / "run"
+    )
     assert run.outcome == "ok"
     assert 0.3 <= run.training_seconds < 2
 
 
-def test_losses_that_are_not_finite_end_the_run_as_diverged(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
+def test_losses_that_are_not_finite_end_the_run_as_diverged(
+    make_trial: MakeTrial, data: Path, tmp_path: Path
+) -> None:
     run = train(make_trial("diverging"), data, tmp_path / "run")
     assert run.outcome == "diverged"
     assert run.losses == [None] * 4
@@ -152,10 +194,14 @@ def test_the_loss_is_taken_in_float32_whatever_the_models_precision() -> None:
         def forward(self, tokens: torch.Tensor) -> torch.Tensor:
             return torch.linspace(0, 3, 256).to(torch.bfloat16).expand(*tokens.shape, 256)
 
-    assert models.next_byte_loss(Fixed(), torch.zeros(2, 5, dtype=torch.long)).dtype is torch.float32
+    assert (
+        models.next_byte_loss(Fixed(), torch.zeros(2, 5, dtype=torch.long)).dtype is torch.float32
+    )
 
 
-@pytest.mark.parametrize(("function", "word"), [("narrow", "vocabulary=256"), ("no_model", "not a model")])
+@pytest.mark.parametrize(
+    ("function", "word"), [("narrow", "vocabulary=256"), ("no_model", "not a model")]
+)
 def test_a_model_of_another_form_is_told_what_is_expected(
     make_trial: MakeTrial, data: Path, tmp_path: Path, function: str, word: str
 ) -> None:
@@ -164,18 +210,24 @@ def test_a_model_of_another_form_is_told_what_is_expected(
     assert word in str(caught.value)
 
 
-def test_a_knob_that_the_model_does_not_have_is_answered_with_those_it_has(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
+def test_a_knob_that_the_model_does_not_have_is_answered_with_those_it_has(
+    make_trial: MakeTrial, data: Path, tmp_path: Path
+) -> None:
     with pytest.raises(WorkloadError, match="width"):
         train(make_trial(widht="16"), data, tmp_path / "run")
 
 
-def test_without_the_package_schedulefree_the_protocol_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_schedulefree_the_protocol_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, "schedulefree", None)
     with pytest.raises(WorkloadError, match="pip install schedulefree"):
         models.make_optimizer("adamw-schedulefree", [], 1e-3, 0.1)
 
 
-def test_data_that_change_during_the_run_end_it(make_trial: MakeTrial, data: Path, tmp_path: Path) -> None:
+def test_data_that_change_during_the_run_end_it(
+    make_trial: MakeTrial, data: Path, tmp_path: Path
+) -> None:
     def spoil(_: dict[str, Any]) -> None:
         data.write_bytes(b"something else entirely" * 100)
 
@@ -185,6 +237,12 @@ def test_data_that_change_during_the_run_end_it(make_trial: MakeTrial, data: Pat
 
 @pytest.mark.parametrize("name", ["e1-50m", "gpt2-124m"])
 def test_models_of_the_zoo_are_made_with_other_sizes(name: str) -> None:
-    knobs = {"dim": "16", "depth": "1"} if name == "e1-50m" else {"dim": "16", "depth": "1", "heads": "2", "vocabulary": "256"}
+    knobs = (
+        {"dim": "16", "depth": "1"}
+        if name == "e1-50m"
+        else {"dim": "16", "depth": "1", "heads": "2", "vocabulary": "256"}
+    )
     model = models.build_model(name, knobs)
-    assert models.next_byte_loss(model, torch.randint(256, (2, 9))).item() == pytest.approx(5.5, abs=1.0)
+    assert models.next_byte_loss(model, torch.randint(256, (2, 9))).item() == pytest.approx(
+        5.5, abs=1.0
+    )

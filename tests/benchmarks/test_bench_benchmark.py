@@ -19,7 +19,9 @@ from vramcast.benching.trial_folder import Steps, TrialFolder
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "bench"
 NAMES = ("rows", "row", "run", "table", "overhead")
-TINY = replace(STANDARD_1, name="tiny-1", batch_size=2, seq_len=8, steps=30, last_steps=10, precision="fp32")
+TINY = replace(
+    STANDARD_1, name="tiny-1", batch_size=2, seq_len=8, steps=30, last_steps=10, precision="fp32"
+)
 
 # row.py as a script without torch: what it is asked for is in the request
 PRETENDED_ROW = """
@@ -47,7 +49,9 @@ for line in sys.stdin:
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
     monkeypatch.syspath_prepend(str(FOLDER))
-    kept = {name: sys.modules.pop(name, None) for name in NAMES}  # other benchmarks have a run.py too
+    kept = {
+        name: sys.modules.pop(name, None) for name in NAMES
+    }  # other benchmarks have a run.py too
     yield importlib.import_module
     for name in NAMES:
         sys.modules.pop(name, None)
@@ -58,16 +62,38 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType
 Load = Callable[[str], ModuleType]
 
 
-def run_of(model: str, protocol: Protocol = STANDARD_1, steps: int = 1000, **changes: object) -> TrainedRun:
+def run_of(
+    model: str, protocol: Protocol = STANDARD_1, steps: int = 1000, **changes: object
+) -> TrainedRun:
     data = DataIdentity(name="some.bin", size_bytes=1000, hash="sha256:0123456789abcdef0123")
-    who = {"model": model, "knobs": {}, "model_hash": None, "seed": 42, "device": "cuda", "batch_size": 256}
+    who = {
+        "model": model,
+        "knobs": {},
+        "model_hash": None,
+        "seed": 42,
+        "device": "cuda",
+        "batch_size": 256,
+    }
     trial = Trial(protocol=protocol, protocol_hash=protocol.hash, data=data, **who)  # type: ignore[arg-type]
-    where = {"gpu": "NVIDIA H200", "torch_version": "2.11.0", "schedulefree_version": "1.4.1", "time_utc": "2026-11-15T00:00:00"}
-    values = {"outcome": "ok", "losses": [1.25] * steps, "step_seconds": [0.5] * steps, "step_memory_bytes": [2**30] * steps, **changes}
+    where = {
+        "gpu": "NVIDIA H200",
+        "torch_version": "2.11.0",
+        "schedulefree_version": "1.4.1",
+        "time_utc": "2026-11-15T00:00:00",
+    }
+    values = {
+        "outcome": "ok",
+        "losses": [1.25] * steps,
+        "step_seconds": [0.5] * steps,
+        "step_memory_bytes": [2**30] * steps,
+        **changes,
+    }
     return TrainedRun(trial=trial, environment=where, parameters=50_000_000, **values)  # type: ignore[arg-type]
 
 
-def test_a_model_gets_the_protocols_steps_or_as_many_tens_as_its_time_is_enough_for(load: Load) -> None:
+def test_a_model_gets_the_protocols_steps_or_as_many_tens_as_its_time_is_enough_for(
+    load: Load,
+) -> None:
     run = load("run")
     step = 0.1 * run.SLOWER_THAN_TIMED
     assert run.steps_within(0.1, run.START_SECONDS + 1001 * step, STANDARD_1) == 1000
@@ -85,13 +111,32 @@ def test_the_fastest_is_first_and_what_fails_or_hangs_costs_only_itself(
     monkeypatch.setattr(run, "START_SECONDS", 0.0)
     monkeypatch.setenv("PYTHONPATH", str(FOLDER.parents[1] / "src"))
     protocol, data = tmp_path / "tiny.toml", tmp_path / "data.bin"
-    protocol.write_text('name = "tiny-1"\nbatch_size = 2\nseq_len = 8\nsteps = 30\nlast_steps = 10\nprecision = "fp32"\n')
+    protocol.write_text(
+        'name = "tiny-1"\nbatch_size = 2\nseq_len = 8\nsteps = 30\nlast_steps = 10\nprecision = "fp32"\n'
+    )
     data.write_bytes(b"some text " * 50)
     models = ["e5-d768-r539", "mamba2-50m", "e1-50m", "e5-d1024-r404"]
-    options = ["--work", str(tmp_path / "work"), "--data", str(data), "--protocol", str(protocol), "--seconds", "3", "--models", *models]
+    options = [
+        "--work",
+        str(tmp_path / "work"),
+        "--data",
+        str(data),
+        "--protocol",
+        str(protocol),
+        "--seconds",
+        "3",
+        "--models",
+        *models,
+    ]
     assert run.main(["--out", str(tmp_path / "out"), *options]) == 1
-    lines = [json.loads(line) for line in (tmp_path / "out" / "session.jsonl").read_text().splitlines()]
-    assert [line["model"] for line in lines if line["what"] == "given"][:3] == ["e1-50m", "e5-d1024-r404", "e5-d768-r539"]
+    lines = [
+        json.loads(line) for line in (tmp_path / "out" / "session.jsonl").read_text().splitlines()
+    ]
+    assert [line["model"] for line in lines if line["what"] == "given"][:3] == [
+        "e1-50m",
+        "e5-d1024-r404",
+        "e5-d768-r539",
+    ]
     failed = {line["model"]: line["failed"] for line in lines if "failed" in line}
     assert "no such luck" in failed["mamba2-50m"]
     assert failed["e5-d1024-r404"] == "out of time"
@@ -104,10 +149,16 @@ def test_the_fastest_is_first_and_what_fails_or_hangs_costs_only_itself(
     assert json.loads(capsys.readouterr().out)["models"] == []  # it is not trained again
 
 
-def test_the_table_has_the_documents_figures_and_marks_what_had_fewer_steps(load: Load, tmp_path: Path) -> None:
+def test_the_table_has_the_documents_figures_and_marks_what_had_fewer_steps(
+    load: Load, tmp_path: Path
+) -> None:
     table = load("table")
     fewer = STANDARD_1.with_steps(400)
-    for run in (run_of("e1-50m"), run_of("mamba2-50m", losses=[1.1] * 1000), run_of("e5-d768-r539", fewer, 400, resumed_at_steps=[100])):
+    for run in (
+        run_of("e1-50m"),
+        run_of("mamba2-50m", losses=[1.1] * 1000),
+        run_of("e5-d768-r539", fewer, 400, resumed_at_steps=[100]),
+    ):
         TrialFolder(tmp_path / run.trial.model).begin(run.trial)
         TrialFolder(tmp_path / run.trial.model).write_result(run)
     lost = {"what": "ended", "model": "e5-d2048-r200", "failed": "out of time"}
@@ -117,12 +168,18 @@ def test_the_table_has_the_documents_figures_and_marks_what_had_fewer_steps(load
     left.begin(run_of("e5-d2048-r200").trial)
     left.add_steps(0, Steps([3.0, 2.0], [0.1, 0.1], [1, 1]))
     text = table.page(tmp_path)
-    assert "| e1-50m | 1.2500 | 1.4742 | 50.0 M | 262K | ~175K | 1.50 x | 1.00 GiB | 1000 | 8 min 20 s | 0.0% |" in text
+    assert (
+        "| e1-50m | 1.2500 | 1.4742 | 50.0 M | 262K | ~175K | 1.50 x | 1.00 GiB | 1000 | 8 min 20 s | 0.0% |"
+        in text
+    )
     assert "| e5-d768-r539 | 1.2500 \\* | 1.4815 |" in text
     assert "standard-1/400-steps" in text
     assert "resumed at step 100" in text
     assert "| e5-d1536-r270 | not run | 1.4463 |" in text
-    assert "e5-d2048-r200 has no result: out of time; after 2 steps the mean loss of the last 2 was 2.5000" in text
+    assert (
+        "e5-d2048-r200 has no result: out of time; after 2 steps the mean loss of the last 2 was 2.5000"
+        in text
+    )
     assert "under standard-1, best first: mamba2-50m, e1-50m;" in text
     assert "other data" in text
     assert "run.py --out" in text and " recurrence=auto --seconds 410\n" in text
@@ -139,7 +196,9 @@ def test_the_page_is_what_the_records_say(load: Load) -> None:
 def test_the_loop_by_hand_does_the_same_work(load: Load, tmp_path: Path) -> None:
     data = tmp_path / "data.bin"
     data.write_bytes(b"some text " * 50)
-    record = load("overhead").measure("e1-50m", {"dim": "8", "depth": "1", "rank": "2"}, TINY, 5, data, "cpu")
+    record = load("overhead").measure(
+        "e1-50m", {"dim": "8", "depth": "1", "rank": "2"}, TINY, 5, data, "cpu"
+    )
     assert record["model"] == "e1-50m dim=8 depth=1"  # it has no rank
     assert record["losses"]["bench"][0] == record["losses"]["by_hand"][0]
     assert len(record["bench_seconds"]) == len(record["by_hand_seconds"]) == 2

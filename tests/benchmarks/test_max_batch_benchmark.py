@@ -30,16 +30,29 @@ def bench() -> Iterator[SimpleNamespace]:
             sys.modules.pop(name, None)
 
 
-def record(answer: int | None, seconds: float, trials: list[list[Any]], at_once: int = 1) -> dict[str, Any]:
+def record(
+    answer: int | None, seconds: float, trials: list[list[Any]], at_once: int = 1
+) -> dict[str, Any]:
     ooms = sum(outcome == "out_of_memory" for _, outcome in trials)
     return {
-        "outcome": "ok" if answer else "timeout", "answer": answer, "trials": trials, "num_trials": len(trials),
-        "num_out_of_memory": ooms, "wall_seconds": seconds, "at_once": at_once,
-    }  # fmt: skip
+        "outcome": "ok" if answer else "timeout",
+        "answer": answer,
+        "trials": trials,
+        "num_trials": len(trials),
+        "num_out_of_memory": ooms,
+        "wall_seconds": seconds,
+        "at_once": at_once,
+    }
 
 
-def a_run(bench: SimpleNamespace, out: Path, do: Any, seconds: float = 100.0, at_once: int = 2) -> bool:
-    return bool(bench.run.run(bench.run.phases(bench.pairs.PAIRS[:3], at_once), out, do, bench.run.Deadline(seconds)))
+def a_run(
+    bench: SimpleNamespace, out: Path, do: Any, seconds: float = 100.0, at_once: int = 2
+) -> bool:
+    return bool(
+        bench.run.run(
+            bench.run.phases(bench.pairs.PAIRS[:3], at_once), out, do, bench.run.Deadline(seconds)
+        )
+    )
 
 
 def test_ten_pairs_with_different_workloads_and_valid_knobs(bench: SimpleNamespace) -> None:
@@ -47,23 +60,35 @@ def test_ten_pairs_with_different_workloads_and_valid_knobs(bench: SimpleNamespa
 
     assert len(bench.pairs.PAIRS) == 10 == len({pair.name for pair in bench.pairs.PAIRS})
     for pair in bench.pairs.PAIRS:
-        bind_knobs(load_function(parse_reference(pair.workload)), {}, {**pair.knobs, "batch_size": 1})
+        bind_knobs(
+            load_function(parse_reference(pair.workload)), {}, {**pair.knobs, "batch_size": 1}
+        )
     largest = sorted(pair.memory_gib for pair in bench.pairs.PAIRS)[-bench.run.AT_ONCE :]
     assert sum(largest) < 135, "those that run at once share one GPU"
 
 
-def test_ours_and_the_truth_come_first_then_the_peers_of_the_first_pair(bench: SimpleNamespace) -> None:
+def test_ours_and_the_truth_come_first_then_the_peers_of_the_first_pair(
+    bench: SimpleNamespace,
+) -> None:
     pairs = bench.pairs.PAIRS
-    order = [(pair.name, method, phase.at_once) for phase in bench.run.phases(pairs, 4) for pair, method in phase.jobs]
+    order = [
+        (pair.name, method, phase.at_once)
+        for phase in bench.run.phases(pairs, 4)
+        for pair, method in phase.jobs
+    ]
     assert [method for _, method, _ in order[:20]] == ["ours"] * 10 + ["truth"] * 10
     assert {name for name, _, _ in order[20:24]} == {pairs[0].name}
     assert all(
-        at_once == 1 for name, method, at_once in order if method.startswith("ours") or (name == pairs[0].name and method != "truth")
+        at_once == 1
+        for name, method, at_once in order
+        if method.startswith("ours") or (name == pairs[0].name and method != "truth")
     )
     assert len(order) == len(set(order)) == 10 * 6
 
 
-def test_what_is_recorded_is_not_done_again_and_what_breaks_costs_one_record(bench: SimpleNamespace, tmp_path: Path) -> None:
+def test_what_is_recorded_is_not_done_again_and_what_breaks_costs_one_record(
+    bench: SimpleNamespace, tmp_path: Path
+) -> None:
     done: list[tuple[str, str]] = []
 
     def do(pair: Any, method: str, known: Any) -> dict[str, Any]:
@@ -79,11 +104,18 @@ def test_what_is_recorded_is_not_done_again_and_what_breaks_costs_one_record(ben
     with open(out, "a") as file:
         file.write('{"pair": {"name": "gpt124')  # a crash in the middle of a line
     assert a_run(bench, out, do)
-    assert {method for _, method in done[first:]} == {"accelerate"}, "only what had failed is tried again"
-    assert bench.run.read(out)[bench.pairs.PAIRS[0].name, "accelerate"]["error"] == "RuntimeError: the child died"
+    assert {method for _, method in done[first:]} == {"accelerate"}, (
+        "only what had failed is tried again"
+    )
+    assert (
+        bench.run.read(out)[bench.pairs.PAIRS[0].name, "accelerate"]["error"]
+        == "RuntimeError: the child died"
+    )
 
 
-def test_when_time_is_over_nothing_half_done_is_recorded(bench: SimpleNamespace, tmp_path: Path) -> None:
+def test_when_time_is_over_nothing_half_done_is_recorded(
+    bench: SimpleNamespace, tmp_path: Path
+) -> None:
     def do(pair: Any, method: str, known: Any) -> dict[str, Any]:
         time.sleep(0.06)
         return record(7, 1.0, [])
@@ -99,12 +131,19 @@ def test_a_child_that_hangs_is_stopped_and_what_it_had_said_is_kept(bench: Simpl
     script = 'import time; print(\'{"trial": 128, "outcome": "out_of_memory"}\', flush=True); time.sleep(60)'
     out, err, seconds, stopped = bench.run.child([sys.executable, "-c", script], "", 1.0)
     found = bench.run.from_peer(out, err, seconds, stopped)
-    assert (found["outcome"], found["answer"], found["num_trials"], found["num_out_of_memory"]) == ("timeout", None, 1, 1)
+    assert (found["outcome"], found["answer"], found["num_trials"], found["num_out_of_memory"]) == (
+        "timeout",
+        None,
+        1,
+        1,
+    )
     assert seconds < 10
 
 
 def test_a_child_that_dies_is_a_failure_with_its_last_words(bench: SimpleNamespace) -> None:
-    found = bench.run.from_peer(*bench.run.child([sys.executable, "-c", "raise SystemExit('no such thing')"], "", 20.0))
+    found = bench.run.from_peer(
+        *bench.run.child([sys.executable, "-c", "raise SystemExit('no such thing')"], "", 20.0)
+    )
     assert (found["outcome"], found["error"].strip()) == ("failed", "no such thing")
 
 
@@ -122,34 +161,53 @@ class FakeProber:
         size = trial.knobs["batch_size"]
         self.sizes.append(size)
         outcome = "ok" if self._fits(size) else "out_of_memory"
-        return SimpleNamespace(outcome=outcome, error=None, times=None, peak_reserved_bytes=1, num_alloc_retries=0)
+        return SimpleNamespace(
+            outcome=outcome, error=None, times=None, peak_reserved_bytes=1, num_alloc_retries=0
+        )
 
 
 @pytest.mark.parametrize(("start", "true"), [(23, 23), (23, 21), (23, 26)])
-def test_the_truth_is_found_from_our_answer_whatever_that_was(bench: SimpleNamespace, start: int, true: int) -> None:
+def test_the_truth_is_found_from_our_answer_whatever_that_was(
+    bench: SimpleNamespace, start: int, true: int
+) -> None:
     prober = FakeProber(lambda size: size <= true or size == true + 3)
     found = bench.run.find_truth(bench.pairs.PAIRS[0], start, bench.run.Deadline(60), prober)
-    assert (found["answer"], found["first_failing"], found["fit_again_beyond"]) == (true, true + 1, [true + 3])
+    assert (found["answer"], found["first_failing"], found["fit_again_beyond"]) == (
+        true,
+        true + 1,
+        [true + 3],
+    )
     assert {true, true + 1} <= set(prober.sizes)
 
 
-def written(bench: SimpleNamespace, out: Path, records: dict[tuple[str, str], dict[str, Any]]) -> Any:
+def written(
+    bench: SimpleNamespace, out: Path, records: dict[tuple[str, str], dict[str, Any]]
+) -> Any:
     pairs = {pair.name: pair.to_dict() for pair in bench.pairs.PAIRS}
-    lines = [{"pair": pairs[name], "method": method, "record": found} for (name, method), found in records.items()]
+    lines = [
+        {"pair": pairs[name], "method": method, "record": found}
+        for (name, method), found in records.items()
+    ]
     out.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return bench.table.read(out)
 
 
-def test_the_page_shows_answers_shares_costs_and_goals(bench: SimpleNamespace, tmp_path: Path) -> None:
+def test_the_page_shows_answers_shares_costs_and_goals(
+    bench: SimpleNamespace, tmp_path: Path
+) -> None:
     one, two = (pair.name for pair in bench.pairs.PAIRS[:2])
-    results = written(bench, tmp_path / "r.jsonl", {
-        (one, "ours"): record(23, 8.0, [[23, "ok"], [24, "out_of_memory"]]),
-        (one, "truth"): {"outcome": "ok", "answer": 23, "fit_again_beyond": []},
-        (one, "accelerate"): record(19, 8.8, [[128, "out_of_memory"], [19, "ok"]]),
-        (two, "ours"): record(24, 9.0, [[24, "ok"], [25, "out_of_memory"]]),
-        (two, "truth"): {"outcome": "ok", "answer": 23, "fit_again_beyond": [26]},
-        (two, "accelerate"): record(None, 60.0, [[128, "out_of_memory"]], at_once=4),
-    })  # fmt: skip
+    results = written(
+        bench,
+        tmp_path / "r.jsonl",
+        {
+            (one, "ours"): record(23, 8.0, [[23, "ok"], [24, "out_of_memory"]]),
+            (one, "truth"): {"outcome": "ok", "answer": 23, "fit_again_beyond": []},
+            (one, "accelerate"): record(19, 8.8, [[128, "out_of_memory"], [19, "ok"]]),
+            (two, "ours"): record(24, 9.0, [[24, "ok"], [25, "out_of_memory"]]),
+            (two, "truth"): {"outcome": "ok", "answer": 23, "fit_again_beyond": [26]},
+            (two, "accelerate"): record(None, 60.0, [[128, "out_of_memory"]], at_once=4),
+        },
+    )
     text = bench.table.page(results, "r.jsonl")
     assert f"| {one} | 24 GiB | 23 | **23** | not run | not run | 19 (83 %) |" in text
     assert f"| {two} | 32 GiB | 23 (and 26) | 24 (104 %) | not run | not run | timeout |" in text
@@ -159,10 +217,14 @@ def test_the_page_shows_answers_shares_costs_and_goals(bench: SimpleNamespace, t
     assert "vramcast: right in 1 of 2, above the true answer in 1" in text
 
 
-def test_a_page_of_a_run_that_was_stopped_early_is_made_too(bench: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_page_of_a_run_that_was_stopped_early_is_made_too(
+    bench: SimpleNamespace, tmp_path: Path
+) -> None:
     name = bench.pairs.PAIRS[0].name
     failed = {"outcome": "failed", "error": "Error: no GPU\n", "wall_seconds": 1.0, "at_once": 1}
-    text = bench.table.page(written(bench, tmp_path / "r.jsonl", {(name, "ours"): failed}), "r.jsonl")
+    text = bench.table.page(
+        written(bench, tmp_path / "r.jsonl", {(name, "ours"): failed}), "r.jsonl"
+    )
     assert f"{name}, vramcast: Error: no GPU" in text
     assert "| unknown |" in text
 
@@ -200,9 +262,13 @@ def test_accelerate_is_asked_as_documented(bench: SimpleNamespace) -> None:
     assert [news["outcome"] for news in said] == ["out_of_memory"] * 3 + ["ok"]
 
 
-@pytest.mark.parametrize(("mode", "answer", "trials", "ooms"), [("power", 16, 5, 1), ("binsearch", 21, 9, 2)])
+@pytest.mark.parametrize(
+    ("mode", "answer", "trials", "ooms"), [("power", 16, 5, 1), ("binsearch", 21, 9, 2)]
+)
 @pytest.mark.filterwarnings("ignore")
-def test_lightning_is_asked_with_the_same_step(bench: SimpleNamespace, mode: str, answer: int, trials: int, ooms: int) -> None:
+def test_lightning_is_asked_with_the_same_step(
+    bench: SimpleNamespace, mode: str, answer: int, trials: int, ooms: int
+) -> None:
     """The numbers that issue 4 measured for a true 23."""
     pytest.importorskip("lightning")
     said: list[dict[str, Any]] = []

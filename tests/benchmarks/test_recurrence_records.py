@@ -21,7 +21,11 @@ def test_the_page_is_the_one_made_of_the_records(tmp_path: Path) -> None:
     records = tmp_path / "h200-torch-2.11.jsonl"
     records.write_text((FOLDER / records.name).read_text())
     subprocess.run([sys.executable, str(FOLDER / "table.py"), str(records)], check=True)
-    made = (tmp_path / "README.md").read_text().replace(str(records), f"benchmarks/recurrence/{records.name}")
+    made = (
+        (tmp_path / "README.md")
+        .read_text()
+        .replace(str(records), f"benchmarks/recurrence/{records.name}")
+    )
     assert made == page
 
 
@@ -38,4 +42,7 @@ def test_the_goals_are_met_by_results_that_are_right_and_repeatable() -> None:
 def test_what_a_fused_model_reserved_was_predicted_to_the_byte(model: str) -> None:
     """Batch 256 and length 512, where a wrong byte a token would be 131,072."""
     measured = NEWEST[f"model-{model}"]
-    assert predict(model, gpu="h200", batch_size=256, seq_len=512).peak_reserved_bytes == measured["peak_reserved_bytes"]
+    assert (
+        predict(model, gpu="h200", batch_size=256, seq_len=512).peak_reserved_bytes
+        == measured["peak_reserved_bytes"]
+    )

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from vramcast.configuration import load_configuration
+from vramcast.workload.configuration import load_configuration
 from vramcast.records import Measurement
-from vramcast.report.tune_log import markdown
+from vramcast.reporting.tune_log import markdown
 from vramcast.tuning.judging import compare
 from vramcast.tuning.results import TuneResult
 
@@ -46,7 +46,9 @@ def test_the_end_is_at_least_four_times_as_fast_as_the_naive_form(model: str) ->
 def test_the_total_is_that_of_the_recorded_runs_of_start_and_end(model: str) -> None:
     result, (runs, _) = result_of(model), records_of(model)
     start, end = (key_of(side.configuration) for side in (result.before, result.after))
-    assert compare(runs[start], runs[end]).ratio == pytest.approx(result.total.ratio, rel=0.02)  # runs of other calls may be among them
+    assert compare(runs[start], runs[end]).ratio == pytest.approx(
+        result.total.ratio, rel=0.02
+    )  # runs of other calls may be among them
     assert len(runs[end]) >= result.after.num_runs >= 3
 
 
@@ -55,7 +57,11 @@ def test_what_was_measured_on_top_of_each_other_multiplies_to_the_total(model: s
     """Document 003's speed-ups multiply to 686 where the total is 4.1."""
     result = result_of(model)
     rows = {row.name: row for row in result.rows}
-    ratios = [judged.speedup.ratio for name in result.step_order if (judged := rows[name].on_top) and judged.speedup]
+    ratios = [
+        judged.speedup.ratio
+        for name in result.step_order
+        if (judged := rows[name].on_top) and judged.speedup
+    ]
     assert len(ratios) == len(result.step_order)
     assert math.prod(ratios) == pytest.approx(result.total.ratio, rel=0.02)
 
@@ -64,7 +70,11 @@ def test_what_was_measured_on_top_of_each_other_multiplies_to_the_total(model: s
 def test_the_log_and_the_configuration_are_the_results(model: str) -> None:
     result = result_of(model)
     assert (FOLDER / model / "log.md").read_text() == markdown(result)
-    assert load_configuration(FOLDER / model / "final.json").to_dict() == result.configuration == result.after.configuration
+    assert (
+        load_configuration(FOLDER / model / "final.json").to_dict()
+        == result.configuration
+        == result.after.configuration
+    )
 
 
 def test_what_was_predicted_was_reserved_to_the_byte() -> None:
@@ -83,7 +93,9 @@ def test_what_was_predicted_was_reserved_to_the_byte() -> None:
 
 
 def key_of(data: dict[str, Any]) -> str:
-    from vramcast.configuration import Configuration
-    from vramcast.switches import Switches
+    from vramcast.workload.configuration import Configuration
+    from vramcast.workload.switches import Switches
 
-    return Configuration(knobs=data["knobs"], switches=Switches(**data["switches"]), allocator=data["allocator"]).key
+    return Configuration(
+        knobs=data["knobs"], switches=Switches(**data["switches"]), allocator=data["allocator"]
+    ).key

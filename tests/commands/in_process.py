@@ -14,7 +14,9 @@ from pathlib import Path
 from unittest import mock
 
 
-def vramcast(*arguments: str, folder: Path | None = None, columns: int = 80) -> subprocess.CompletedProcess[str]:
+def vramcast(
+    *arguments: str, folder: Path | None = None, columns: int = 80
+) -> subprocess.CompletedProcess[str]:
     from vramcast.cli.main import main
 
     out, err, code = io.StringIO(), io.StringIO(), 0
@@ -28,7 +30,9 @@ def vramcast(*arguments: str, folder: Path | None = None, columns: int = 80) -> 
             contextlib.redirect_stderr(err),
         ):
             main()
-    except SystemExit as error:  # any other exception is a traceback of vramcast's own, and fails the test
+    except (
+        SystemExit
+    ) as error:  # any other exception is a traceback of vramcast's own, and fails the test
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     finally:
         os.chdir(before)

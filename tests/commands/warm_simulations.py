@@ -21,8 +21,18 @@ from typing import IO, Any
 MOST_BYTES = 1 << 17
 NUMBER = struct.Struct("q")
 WHAT_WORKERS_IMPORT = (
-    *("vramcast.simulate.worker", "vramcast.simulate.session", "vramcast.simulate.kernels", "vramcast.simulate.ownership"),
-    *("vramcast.simulate.patches", "vramcast.forecast", "vramcast.simulate.largest", "vramcast.simulate.planned"),
+    *(
+        "vramcast.simulate.worker",
+        "vramcast.simulate.session",
+        "vramcast.simulate.kernels",
+        "vramcast.simulate.ownership",
+    ),
+    *(
+        "vramcast.simulate.patches",
+        "vramcast.forecast.forecast",
+        "vramcast.forecast.largest",
+        "vramcast.simulate.planned",
+    ),
 )
 
 
@@ -77,7 +87,12 @@ class WarmSimulations:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-P", __file__, str(theirs.fileno())]
         with theirs:
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=runner._environment(), start_new_session=True)
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=[theirs.fileno()],
+                env=runner._environment(),
+                start_new_session=True,
+            )
         return ours
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from sessions import Sandbox, comparable, not_printed
 import vramcast
 from vramcast.cli.lessons import LESSONS
 from vramcast.cli.main import app
-from vramcast.gpus import find_gpu
+from vramcast.hardware.gpus import find_gpu
 from vramcast.workload import bind_knobs, load_function, parse_reference, split_assignments
 
 PAGES = pages()
@@ -33,7 +33,11 @@ TAKES_A_WORKLOAD = {"predict", "probe", "max-batch", "plan", "tune", "calibrate"
 
 
 def chosen(*languages: str, run: bool) -> list[Any]:
-    blocks = [block for block in BLOCKS if block.language in languages and block.file is None and (block.not_run is None) == run]
+    blocks = [
+        block
+        for block in BLOCKS
+        if block.language in languages and block.file is None and (block.not_run is None) == run
+    ]
     return [pytest.param(block, id=block.name) for block in blocks]
 
 
@@ -42,16 +46,27 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory, warm_simulations: None) ->
     return Sandbox(tmp_path_factory.mktemp("docs"))
 
 
-@pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS if block.language in SHELL and block.not_run is None}))
+@pytest.mark.parametrize(
+    "page",
+    sorted({block.page for block in BLOCKS if block.language in SHELL and block.not_run is None}),
+)
 def test_commands_print_what_their_page_shows(page: str, sandbox: Sandbox) -> None:
     """In the order of the page: a command may need what the one before it wrote."""
-    for block in (block for block in BLOCKS if block.page == page and block.language in SHELL and block.not_run is None):
+    for block in (
+        block
+        for block in BLOCKS
+        if block.page == page and block.language in SHELL and block.not_run is None
+    ):
         for command in commands_of(block):
             printed = sandbox.run(command.text)
             if block.varies:
-                assert printed and sandbox.code in (0, 1), f"{block.name}: {command.text} ended with {sandbox.code}:\n{printed}"
+                assert printed and sandbox.code in (0, 1), (
+                    f"{block.name}: {command.text} ended with {sandbox.code}:\n{printed}"
+                )
                 continue
-            assert not_printed(command, printed) == [], f"{block.name}: {command.text} printed:\n{printed}"
+            assert not_printed(command, printed) == [], (
+                f"{block.name}: {command.text} printed:\n{printed}"
+            )
 
 
 @pytest.mark.parametrize("block", chosen("python", run=True))
@@ -61,7 +76,9 @@ def test_python_prints_what_the_comments_say(block: Block, sandbox: Sandbox) -> 
 
 
 @pytest.mark.parametrize("block", chosen(*SHELL, run=False))
-def test_commands_that_are_not_run_exist_with_their_options_knobs_and_gpus(block: Block, sandbox: Sandbox, monkeypatch: Any) -> None:
+def test_commands_that_are_not_run_exist_with_their_options_knobs_and_gpus(
+    block: Block, sandbox: Sandbox, monkeypatch: Any
+) -> None:
     monkeypatch.chdir(sandbox.folder)
     assert block.not_run, "the reason"
     for command in commands_of(block):
@@ -69,12 +86,16 @@ def test_commands_that_are_not_run_exist_with_their_options_knobs_and_gpus(block
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_within_sentences_exist_too(page: Path, sandbox: Sandbox, monkeypatch: Any) -> None:
+def test_commands_within_sentences_exist_too(
+    page: Path, sandbox: Sandbox, monkeypatch: Any
+) -> None:
     monkeypatch.chdir(sandbox.folder)
     prose = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     for text in re.findall(r"`(vramcast [^`]+)`", prose):
         words = " ".join(text.split())
-        if re.search(r"\.\.\.|\b[A-Z]{3,}\b| --(out|help)$", words):  # with something left out, or a name that stands for yours
+        if re.search(
+            r"\.\.\.|\b[A-Z]{3,}\b| --(out|help)$", words
+        ):  # with something left out, or a name that stands for yours
             assert words.split()[1] in ("COMMAND", *command_names()), words
         elif words.split()[1:] not in ([name] for name in command_names()):
             check(words)
@@ -89,7 +110,11 @@ def check(text: str) -> None:
         return
     name, given = parsed(words[1:])
     if name in TAKES_A_WORKLOAD and given["workload"] is not None:
-        bind_knobs(load_function(parse_reference(given["workload"])), split_assignments(given["knobs"] or []), {})
+        bind_knobs(
+            load_function(parse_reference(given["workload"])),
+            split_assignments(given["knobs"] or []),
+            {},
+        )
     for gpu in (given.get("gpu") or "").split(","):
         assert not gpu or find_gpu(gpu)
     for model in (word for word in given.get("models", []) if "=" not in word):
@@ -109,7 +134,11 @@ def vramcast_names() -> list[str]:
     return [entry.name for entry in ENTRIES]
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language not in SHELL], ids=lambda block: block.name)
+@pytest.mark.parametrize(
+    "block",
+    [block for block in BLOCKS if block.language not in SHELL],
+    ids=lambda block: block.name,
+)
 def test_other_blocks_are_what_they_say_they_are(block: Block) -> None:
     readers: dict[str, Any] = {"python": ast.parse, "toml": tomllib.loads, "yaml": yaml.safe_load}
     assert readers.get(block.language, str)(block.text) is not None
@@ -119,11 +148,18 @@ def test_every_block_says_its_language_and_every_fence_was_found() -> None:
     assert {block.language for block in BLOCKS} <= LANGUAGES
     fences = sum(len(re.findall(r"^ *```", page.read_text(), re.MULTILINE)) for page in PAGES)
     assert fences == 2 * len(BLOCKS) > 100
-    marks = sum(len(re.findall(r"^ *<!-- (?:not run|varies|file):", page.read_text(), re.MULTILINE)) for page in PAGES)
+    marks = sum(
+        len(re.findall(r"^ *<!-- (?:not run|varies|file):", page.read_text(), re.MULTILINE))
+        for page in PAGES
+    )
     assert marks == sum(any((block.not_run, block.varies, block.file)) for block in BLOCKS)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "files.md"], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.name != "files.md"],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_the_generated_part_of_a_page_is_what_the_code_says(page: Path) -> None:
     assert page.read_text() == generated(page), "run python docs/generate.py"
 
@@ -138,7 +174,10 @@ def test_every_command_has_a_page_with_its_options_and_help_that_teaches(name: s
     assert f"docs/commands/{name}.md" in (ROOT / "README.md").read_text()
     lesson = LESSONS[name]
     assert len(lesson.question) <= 65  # one line in the list of commands
-    assert all(f"vramcast {name}" in lesson.epilog and parsed(_words(example)) for example in lesson.examples)
+    assert all(
+        f"vramcast {name}" in lesson.epilog and parsed(_words(example))
+        for example in lesson.examples
+    )
 
 
 def _words(example: str) -> list[str]:
@@ -160,7 +199,9 @@ def test_every_public_name_is_in_the_reference_with_a_docstring() -> None:
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", page.read_text()):
-            if target.startswith("http") or anchor.startswith("vramcast."):  # of the reference, which the site makes
+            if target.startswith("http") or anchor.startswith(
+                "vramcast."
+            ):  # of the reference, which the site makes
                 continue
             file = page.parent / target if target else page
             assert file.exists(), f"{page}: {target}"
@@ -169,20 +210,43 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings
+    }
 
 
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("mkdocs", reason="the documentation's generator is not installed (extra docs)")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True)
+    pytest.importorskip(
+        "mkdocs", reason="the documentation's generator is not installed (extra docs)"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert "max_batch" in (tmp_path / "api.html").read_text()
 
 
 def test_what_is_not_printed_is_found() -> None:
-    command = commands_of(Block("page", 1, "console", "$ vramcast zoo\none  line\n...\nanother\n"))[0]
+    command = commands_of(Block("page", 1, "console", "$ vramcast zoo\none  line\n...\nanother\n"))[
+        0
+    ]
     assert command.text == "vramcast zoo"
     assert not_printed(command, "one line\nand another") == []
     assert not_printed(command, "another\none line") == ["another"]
-    assert comparable("torch 2.13.0+cpu, no GPU used, 1.9 s)") == comparable("torch 2.10.1, no GPU used, 12.3 s)")
+    assert comparable("torch 2.13.0+cpu, no GPU used, 1.9 s)") == comparable(
+        "torch 2.10.1, no GPU used, 12.3 s)"
+    )

@@ -29,7 +29,9 @@ def training(net, x, optimizer, loss_of=lambda net, x: net(x).square().mean()):
 
 def plain():
     net = model().to(DEVICE)
-    return training(net, torch.randn(4, 8, device=DEVICE), torch.optim.SGD(net.parameters(), lr=0.1))
+    return training(
+        net, torch.randn(4, 8, device=DEVICE), torch.optim.SGD(net.parameters(), lr=0.1)
+    )
 
 
 def method_cuda():
@@ -44,7 +46,9 @@ def to_in_all_its_forms():
     net = model().to(device=torch.device(DEVICE))
     x = torch.randn(4, 8)
     x = x.to(DEVICE, torch.float64).to(device="cuda:0" if DEVICE == "cuda" else DEVICE)
-    x = x.to(torch.device(DEVICE), torch.float32, non_blocking=True).to(torch.zeros(1, device=DEVICE))
+    x = x.to(torch.device(DEVICE), torch.float32, non_blocking=True).to(
+        torch.zeros(1, device=DEVICE)
+    )
     if DEVICE == "cuda":
         net, x = net.to(0).to(device=0).cuda(0), x.to(0).cuda(0).to(torch.float32)
     x = x.to(device=DEVICE, dtype=torch.float32, copy=True)
@@ -54,10 +58,22 @@ def to_in_all_its_forms():
 def factories():
     d = torch.device(DEVICE)
     net = model().to(d)
-    parts = [torch.randn(1, 8, device=d), torch.zeros(1, 8, device=DEVICE), torch.arange(8.0, device=d)[None]]
+    parts = [
+        torch.randn(1, 8, device=d),
+        torch.zeros(1, 8, device=DEVICE),
+        torch.arange(8.0, device=d)[None],
+    ]
     parts += [torch.ones(1, 8).new_full((1, 8), 2.0, device=d)]
-    parts += [torch.tensor([[0.5] * 8], device=DEVICE), torch.empty(1, 8, device=d).fill_(3), torch.rand_like(parts[0], device=d)]
-    parts += [torch.as_tensor([[1.0] * 8], device=DEVICE), torch.linspace(0, 1, 8, device=d)[None], torch.eye(8, device=DEVICE)[:1]]
+    parts += [
+        torch.tensor([[0.5] * 8], device=DEVICE),
+        torch.empty(1, 8, device=d).fill_(3),
+        torch.rand_like(parts[0], device=d),
+    ]
+    parts += [
+        torch.as_tensor([[1.0] * 8], device=DEVICE),
+        torch.linspace(0, 1, 8, device=d)[None],
+        torch.eye(8, device=DEVICE)[:1],
+    ]
     return training(net, torch.cat(parts), torch.optim.SGD(net.parameters(), lr=0.1))
 
 
@@ -84,7 +100,9 @@ def autocast(dtype):
             assert out.dtype == dtype
         return out.float().square().mean()
 
-    return training(net, torch.randn(4, 8, device=DEVICE), torch.optim.SGD(net.parameters(), lr=0.1), loss_of)
+    return training(
+        net, torch.randn(4, 8, device=DEVICE), torch.optim.SGD(net.parameters(), lr=0.1), loss_of
+    )
 
 
 autocast_bf16 = functools.partial(autocast, torch.bfloat16)
@@ -111,7 +129,10 @@ def scaled(scaler, context):
 
 
 def scaler():
-    return scaled(torch.amp.GradScaler(DEVICE), lambda: torch.amp.autocast(device_type=DEVICE, dtype=torch.float16))
+    return scaled(
+        torch.amp.GradScaler(DEVICE),
+        lambda: torch.amp.autocast(device_type=DEVICE, dtype=torch.float16),
+    )
 
 
 def old_scaler():
@@ -127,7 +148,12 @@ def checkpointed(use_reentrant, dtype=torch.bfloat16):
         with torch.autocast(DEVICE, dtype=dtype):
             return checkpoint(net, x, use_reentrant=use_reentrant).float().square().mean()
 
-    return training(net, torch.randn(4, 8, device=DEVICE, requires_grad=True), torch.optim.SGD(net.parameters(), lr=0.1), loss_of)
+    return training(
+        net,
+        torch.randn(4, 8, device=DEVICE, requires_grad=True),
+        torch.optim.SGD(net.parameters(), lr=0.1),
+        loss_of,
+    )
 
 
 checkpoint_old = functools.partial(checkpointed, True)
@@ -138,7 +164,9 @@ def dropout_under_checkpoint():
     net = nn.Sequential(model(), nn.Dropout(0.5)).to(DEVICE)
     x = torch.randn(4, 8, device=DEVICE)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    return training(net, x, optimizer, lambda net, x: checkpoint(net, x, use_reentrant=False).square().mean())
+    return training(
+        net, x, optimizer, lambda net, x: checkpoint(net, x, use_reentrant=False).square().mean()
+    )
 
 
 def generator():
@@ -154,7 +182,13 @@ def generator():
 def loader():
     net = model().to(DEVICE)
     order = torch.Generator().manual_seed(1)
-    data = DataLoader(TensorDataset(torch.randn(16, 8)), batch_size=4, pin_memory=True, shuffle=True, generator=order)
+    data = DataLoader(
+        TensorDataset(torch.randn(16, 8)),
+        batch_size=4,
+        pin_memory=True,
+        shuffle=True,
+        generator=order,
+    )
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     batches = iter([b for _ in range(20) for b in data])
     return lambda: training(net, next(batches)[0].to(DEVICE, non_blocking=True), optimizer)()
@@ -170,7 +204,9 @@ def pinned():
 
 def fused():
     net = model().to(DEVICE)
-    return training(net, torch.randn(4, 8, device=DEVICE), torch.optim.AdamW(net.parameters(), fused=True))
+    return training(
+        net, torch.randn(4, 8, device=DEVICE), torch.optim.AdamW(net.parameters(), fused=True)
+    )
 
 
 def schedule_free():
@@ -197,7 +233,11 @@ class WithBuffers(nn.Module):
 
 def buffers():
     net = WithBuffers()
-    return training(net, torch.linspace(0, 1, 32, device=DEVICE).view(4, 8), torch.optim.SGD(net.parameters(), lr=0.1))
+    return training(
+        net,
+        torch.linspace(0, 1, 32, device=DEVICE).view(4, 8),
+        torch.optim.SGD(net.parameters(), lr=0.1),
+    )
 
 
 def questions():
@@ -212,7 +252,11 @@ def questions():
         assert torch.cuda.get_device_properties(0).total_memory > 0
         assert torch.cuda.mem_get_info()[1] > 0
         torch.cuda.reset_peak_memory_stats()
-        assert {"allocated_bytes.all.current", "reserved_bytes.all.peak", "num_ooms"} <= torch.cuda.memory_stats().keys()
+        assert {
+            "allocated_bytes.all.current",
+            "reserved_bytes.all.peak",
+            "num_ooms",
+        } <= torch.cuda.memory_stats().keys()
         assert torch.cuda.current_stream() is not None
         with torch.cuda.device(0), torch.cuda.stream(torch.cuda.Stream()):
             event = torch.cuda.Event(enable_timing=True)

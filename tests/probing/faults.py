@@ -127,7 +127,10 @@ def out_of_memory(*, how: str):
         with open("/proc/self/statm") as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), space[1]))
-        return {"python": lambda: len(bytearray(1 << 30)), "torch": lambda: torch.empty(1 << 30, device="cuda").numel()}[how]()
+        return {
+            "python": lambda: len(bytearray(1 << 30)),
+            "torch": lambda: torch.empty(1 << 30, device="cuda").numel(),
+        }[how]()
 
     return step
 

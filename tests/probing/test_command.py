@@ -43,7 +43,15 @@ main()
 TINY = {
     "gpt": ["seq_len=8", "width=16", "depth=1", "heads=2", "vocabulary=32"],
     "recurrent": ["seq_len=6", "width=8", "depth=1"],
-    "huggingface": ["seq_len=8", "hidden_size=16", "intermediate_size=16", "layers=1", "heads=2", "key_value_heads=2", "vocab_size=32"],
+    "huggingface": [
+        "seq_len=8",
+        "hidden_size=16",
+        "intermediate_size=16",
+        "layers=1",
+        "heads=2",
+        "key_value_heads=2",
+        "vocab_size=32",
+    ],
 }
 
 
@@ -69,17 +77,37 @@ def probe(workload: Path | str, *arguments: str) -> list[str]:
 
 
 def waiting(phase: str) -> list[str]:
-    return probe(f"{FAULTS}:waits", f"phase={'build' if phase == 'start' else phase}", "started=started", "--steps", "5")
+    return probe(
+        f"{FAULTS}:waits",
+        f"phase={'build' if phase == 'start' else phase}",
+        "started=started",
+        "--steps",
+        "5",
+    )
 
 
 CASES: dict[str, list[str]] = {
     **{f"interrupt in {phase}": [VRAMCAST, *waiting(phase)] for phase in PHASES},
     "kill the parent": [VRAMCAST, *waiting("measure")],
-    "disk full after": [sys.executable, "-c", FULL_DISK, *probe(f"{FAULTS}:fills_the_disk", "full=full", "--steps", "3"), "--json"],
+    "disk full after": [
+        sys.executable,
+        "-c",
+        FULL_DISK,
+        *probe(f"{FAULTS}:fills_the_disk", "full=full", "--steps", "3"),
+        "--json",
+    ],
     "disk full before": [VRAMCAST, *probe(f"{FAULTS}:good")],
     "gpt": [VRAMCAST, *probe(EXAMPLES / "gpt.py", "batch_size=2", *TINY["gpt"], "--steps", "3")],
-    "recurrent": [VRAMCAST, *probe(EXAMPLES / "recurrent.py", "batch_size=2", *TINY["recurrent"], "--steps", "20"), "--json"],
-    "huggingface": [VRAMCAST, *probe(EXAMPLES / "huggingface.py", "batch_size=2", *TINY["huggingface"], "--steps", "3"), "--json"],
+    "recurrent": [
+        VRAMCAST,
+        *probe(EXAMPLES / "recurrent.py", "batch_size=2", *TINY["recurrent"], "--steps", "20"),
+        "--json",
+    ],
+    "huggingface": [
+        VRAMCAST,
+        *probe(EXAMPLES / "huggingface.py", "batch_size=2", *TINY["huggingface"], "--steps", "3"),
+        "--json",
+    ],
 }
 
 
@@ -114,17 +142,24 @@ def run_case(name: str, folder: Path, mark: Any) -> Ended:
 
 
 @pytest.fixture(scope="module")
-def command(tmp_path_factory: pytest.TempPathFactory, new_mark: Callable[[], Any]) -> Iterator[Command]:
+def command(
+    tmp_path_factory: pytest.TempPathFactory, new_mark: Callable[[], Any]
+) -> Iterator[Command]:
     pool = ThreadPoolExecutor(2)
     running: dict[str, Future[Ended]] = {
-        name: pool.submit(run_case, name, tmp_path_factory.mktemp(name.replace(" ", "_")), new_mark()) for name in CASES
+        name: pool.submit(
+            run_case, name, tmp_path_factory.mktemp(name.replace(" ", "_")), new_mark()
+        )
+        for name in CASES
     }
     yield lambda name: running[name].result()
     pool.shutdown(cancel_futures=True)
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_ctrl_c_ends_everything_and_keeps_the_steps_that_were_measured(command: Command, phase: str) -> None:
+def test_ctrl_c_ends_everything_and_keeps_the_steps_that_were_measured(
+    command: Command, phase: str
+) -> None:
     done = command(f"interrupt in {phase}")
     # not even for a moment; a process that was just being started ends when the kernel sees its parent gone
     assert done.left == [] or (phase == "start" and done.mark.none_left())
@@ -133,23 +168,33 @@ def test_ctrl_c_ends_everything_and_keeps_the_steps_that_were_measured(command: 
     record = read_measurement(done.run)
     assert (record.outcome, record.verdict.stable) == ("unfinished", False)
     assert record.losses == {"measure": [1.0] * 3}.get(phase, [])
-    assert (record.steps_done, len(record.warmup_seconds)) == ((1, 2) if phase == "measure" else (0, 0))
+    assert (record.steps_done, len(record.warmup_seconds)) == (
+        (1, 2) if phase == "measure" else (0, 0)
+    )
     assert not [name for name in os.listdir(done.run) if name.startswith(".")]
 
 
-def test_killing_the_parent_leaves_nothing_running_and_a_record_that_says_unfinished(command: Command) -> None:
+def test_killing_the_parent_leaves_nothing_running_and_a_record_that_says_unfinished(
+    command: Command,
+) -> None:
     done = command("kill the parent")
     assert done.code == -signal.SIGKILL
     assert done.mark.none_left(), "nor what the workload has started in another session"
     assert read_measurement(done.run).outcome == "unfinished"
 
 
-def test_a_disk_that_fills_up_while_it_runs_costs_the_folder_and_not_the_measurement(command: Command) -> None:
+def test_a_disk_that_fills_up_while_it_runs_costs_the_folder_and_not_the_measurement(
+    command: Command,
+) -> None:
     done = command("disk full after")
     assert done.code == 1
     record = json.loads(done.out)
     assert (record["outcome"], record["steps_done"]) == ("ok", 3)
-    assert "No space left" in done.err and done.err.count("vramcast: ") == 1 and "Traceback" not in done.err
+    assert (
+        "No space left" in done.err
+        and done.err.count("vramcast: ") == 1
+        and "Traceback" not in done.err
+    )
     assert not [name for name in os.listdir(done.run) if name.startswith(".")]
     assert read_measurement(done.run).outcome == "unfinished"
 
@@ -157,7 +202,11 @@ def test_a_disk_that_fills_up_while_it_runs_costs_the_folder_and_not_the_measure
 def test_a_disk_that_takes_nothing_is_told_before_anything_runs(command: Command) -> None:
     done = command("disk full before")
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("vramcast: ") and "cannot be written" in done.err and "Traceback" not in done.err
+    assert (
+        done.err.startswith("vramcast: ")
+        and "cannot be written" in done.err
+        and "Traceback" not in done.err
+    )
     assert not done.run.exists()
 
 
@@ -170,11 +219,16 @@ def test_json_is_exactly_one_object_and_nothing_else_is_said(command: Command, n
     assert (record["outcome"], record["verdict"]["stable"], record["folder"]) == ("ok", True, "run")
     assert record["peak_allocated_bytes"] > 4 * record["num_parameters"]
     assert len(record["losses"]) == 2 + record["measure_steps"]
-    assert {**record, "folder": None} == {**json.loads((done.run / "metrics.json").read_text()), "folder": None}
+    assert {**record, "folder": None} == {
+        **json.loads((done.run / "metrics.json").read_text()),
+        "folder": None,
+    }
     assert ("step_time_explosion" in record["verdict"]["not_judged"]) is (name == "huggingface")
 
 
-def test_the_view_for_people_fits_a_narrow_terminal_and_has_no_colours_in_a_pipe(command: Command) -> None:
+def test_the_view_for_people_fits_a_narrow_terminal_and_has_no_colours_in_a_pipe(
+    command: Command,
+) -> None:
     done = command("gpt")
     assert done.code == 0, done.err
     assert max(map(len, done.out.splitlines())) <= 60

@@ -43,7 +43,9 @@ def slow_steps(ratio: float, *, steps: int = 20, slow: int = 2) -> list[float]:
     return [1.0] * (steps - slow) + [ratio] * slow
 
 
-CASES: dict[str, tuple[Evidence, list[str], list[str]]] = {  # what happened; what failed; what was not judged
+CASES: dict[
+    str, tuple[Evidence, list[str], list[str]]
+] = {  # what happened; what failed; what was not judged
     "a sound run": (evidence(), [], []),
     "out of memory": (evidence(outcome="out_of_memory"), ["oom"], []),
     "crashed": (evidence(outcome="crashed"), ["runtime_exception"], []),
@@ -54,20 +56,36 @@ CASES: dict[str, tuple[Evidence, list[str], list[str]]] = {  # what happened; wh
     "some steps without a loss": (evidence(losses=[None, 1.0]), [], []),
     "no step with a loss": (evidence(losses=[None, None]), [], ["nan_or_inf"]),
     "p95 at 2.5 x the median": (evidence(step_seconds=slow_steps(EXPLOSION_RATIO)), [], []),
-    "p95 above it": (evidence(step_seconds=slow_steps(EXPLOSION_RATIO + 0.01)), ["step_time_explosion"], []),
+    "p95 above it": (
+        evidence(step_seconds=slow_steps(EXPLOSION_RATIO + 0.01)),
+        ["step_time_explosion"],
+        [],
+    ),
     "one outlier in twenty": (evidence(step_seconds=slow_steps(100.0, slow=1)), [], []),
     "19 steps": (evidence(step_seconds=slow_steps(100.0, steps=19)), [], ["step_time_explosion"]),
-    "the document's 3 steps": (evidence(step_seconds=[1.0, 1.0, 100.0]), [], ["step_time_explosion"]),
+    "the document's 3 steps": (
+        evidence(step_seconds=[1.0, 1.0, 100.0]),
+        [],
+        ["step_time_explosion"],
+    ),
     "one step": (evidence(step_seconds=[1.0]), [], ["step_time_explosion"]),
     "no step timed": (evidence(step_seconds=[]), ["timing_missing"], []),
     "stalled": (evidence(outcome="timeout", stalled=True), ["heartbeat_stall"], []),
     "reserved at 0.92": (evidence(peak_reserved_bytes=92, available_bytes=100), [], []),
-    "reserved above 0.92": (evidence(peak_reserved_bytes=93, available_bytes=100), ["vram_guard"], []),
+    "reserved above 0.92": (
+        evidence(peak_reserved_bytes=93, available_bytes=100),
+        ["vram_guard"],
+        [],
+    ),
     "paging": (evidence(outcome="paging"), ["vram_guard"], []),
     "capacity not known": (evidence(available_bytes=None), [], ["vram_guard"]),
     "reserved not known": (evidence(peak_reserved_bytes=None), [], ["vram_guard"]),
     "on the CPU": (evidence(device="cpu", peak_reserved_bytes=None), [], ["vram_guard"]),
-    "several at once": (evidence(outcome="out_of_memory", losses=[math.nan], step_seconds=[]), ["oom", "nan_or_inf", "timing_missing"], []),
+    "several at once": (
+        evidence(outcome="out_of_memory", losses=[math.nan], step_seconds=[]),
+        ["oom", "nan_or_inf", "timing_missing"],
+        [],
+    ),
 }
 
 
@@ -83,12 +101,17 @@ def test_each_gate_fails_passes_or_says_that_it_did_not_judge(case: str) -> None
 
 @pytest.mark.parametrize("steps", range(1, JUDGEABLE_STEPS))
 def test_the_p95_gate_never_passes_in_silence_on_few_steps(steps: int) -> None:
-    assert str(steps) in judge(evidence(step_seconds=[1.0] * steps)).not_judged["step_time_explosion"]
+    assert (
+        str(steps) in judge(evidence(step_seconds=[1.0] * steps)).not_judged["step_time_explosion"]
+    )
     assert judge(evidence(step_seconds=[1.0] * JUDGEABLE_STEPS)).not_judged == {}
 
 
 def test_a_run_whose_steps_never_ended_is_not_told_that_they_returned_no_loss() -> None:
-    assert judge(evidence(losses=[], step_seconds=[])).not_judged["nan_or_inf"] == "no step came to its end"
+    assert (
+        judge(evidence(losses=[], step_seconds=[])).not_judged["nan_or_inf"]
+        == "no step came to its end"
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,7 +131,15 @@ def test_a_run_whose_steps_never_ended_is_not_told_that_they_returned_no_loss() 
 def test_more_memory_than_there_is_or_a_stall_near_it_under_wddm_is_paging(
     model: str | None, reserved: int | None, physical: int | None, stalled: bool, paging: bool
 ) -> None:
-    assert is_paging(driver_model=model, peak_reserved_bytes=reserved, physical_bytes=physical, stalled=stalled) is paging
+    assert (
+        is_paging(
+            driver_model=model,
+            peak_reserved_bytes=reserved,
+            physical_bytes=physical,
+            stalled=stalled,
+        )
+        is paging
+    )
 
 
 def test_a_stall_is_ten_medians_and_never_less_than_a_minute() -> None:
@@ -169,4 +200,6 @@ def test_stable_means_ok_with_nothing_failed_and_nothing_is_both_failed_and_not_
     assert set(verdict.fail_reasons) <= set(REASONS)
     assert not set(verdict.fail_reasons) & set(verdict.not_judged)
     if verdict.stable and "vram_guard" not in verdict.not_judged:
-        assert reserved is not None and available is not None and reserved <= GUARD_RATIO * available
+        assert (
+            reserved is not None and available is not None and reserved <= GUARD_RATIO * available
+        )

@@ -41,8 +41,18 @@ def prober(mark: Any) -> Iterator[Prober]:
 
 
 def trial(workload: str, **changes: Any) -> Trial:
-    settings = {name: changes.pop(name) for name in ("timeout_seconds", "stall_floor_seconds", "warmup_steps") if name in changes}
-    return Trial(workload=f"{FAULTS}:{workload}", knobs=changes, device="cpu", measure_steps=STEPS, **{"timeout_seconds": 60.0, **settings})
+    settings = {
+        name: changes.pop(name)
+        for name in ("timeout_seconds", "stall_floor_seconds", "warmup_steps")
+        if name in changes
+    }
+    return Trial(
+        workload=f"{FAULTS}:{workload}",
+        knobs=changes,
+        device="cpu",
+        measure_steps=STEPS,
+        **{"timeout_seconds": 60.0, **settings},
+    )
 
 
 def only_the_zygote(mark: Any) -> bool:
@@ -55,7 +65,9 @@ STEPS_DONE = {"build": 0, "warm-up": 0, "measure": 1}
 
 @pytest.mark.parametrize("phase", ["build", "measure"])
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGABRT, 40])
-def test_a_worker_ended_by_a_signal_is_a_crash_with_its_name(prober: Prober, phase: str, number: int) -> None:
+def test_a_worker_ended_by_a_signal_is_a_crash_with_its_name(
+    prober: Prober, phase: str, number: int
+) -> None:
     record = prober.run(trial("signalled", phase=phase, number=number))
     name = signal.Signals(number).name if number != 40 else "signal 40"
     assert (record.outcome, record.signal) == ("crashed", name)
@@ -72,7 +84,9 @@ def test_a_real_segmentation_fault_leaves_the_line_in_the_log(prober: Prober) ->
 
 
 @pytest.mark.parametrize(("workload", "phase"), [("hangs", "build"), ("hangs_deaf", "warm-up")])
-def test_a_worker_that_hangs_is_ended_at_the_time_limit_with_its_phase(prober: Prober, mark: Any, workload: str, phase: str) -> None:
+def test_a_worker_that_hangs_is_ended_at_the_time_limit_with_its_phase(
+    prober: Prober, mark: Any, workload: str, phase: str
+) -> None:
     record = prober.run(trial(workload, phase=phase, timeout_seconds=1.0))
     assert (record.outcome, record.signal) == ("timeout", None)
     assert f"1 s (last phase: {phase})" in str(record.error)
@@ -87,7 +101,9 @@ def test_a_measured_step_that_stalls_is_ended_long_before_the_time_limit(prober:
     assert record.seconds < 30
 
 
-def test_a_time_limit_shorter_than_any_start_still_ends_the_worker(prober: Prober, mark: Any) -> None:
+def test_a_time_limit_shorter_than_any_start_still_ends_the_worker(
+    prober: Prober, mark: Any
+) -> None:
     assert prober.run(trial("hangs", phase="build", timeout_seconds=1e-6)).outcome == "timeout"
     assert only_the_zygote(mark)
 
@@ -100,7 +116,9 @@ def test_rubbish_into_every_descriptor_loses_no_step(prober: Prober, tmp_path: P
 
 @pytest.mark.parametrize("how", ["os", "sys"])
 @pytest.mark.parametrize("phase", ["build", "measure"])
-def test_a_worker_that_leaves_with_exit_code_0_has_not_done_its_work(prober: Prober, phase: str, how: str) -> None:
+def test_a_worker_that_leaves_with_exit_code_0_has_not_done_its_work(
+    prober: Prober, phase: str, how: str
+) -> None:
     record = prober.run(trial("exits", phase=phase, how=how))
     assert record.outcome == "crashed"
     assert record.verdict.stable is False
@@ -140,14 +158,20 @@ def test_a_workload_that_closes_its_output_is_measured_all_the_same(prober: Prob
     assert prober.run(trial("closes_output")).outcome == "ok"
 
 
-def test_what_a_worker_has_started_ends_with_it_in_whatever_session(prober: Prober, mark: Any) -> None:
+def test_what_a_worker_has_started_ends_with_it_in_whatever_session(
+    prober: Prober, mark: Any
+) -> None:
     assert prober.run(trial("leaves_children")).outcome == "ok"
     assert only_the_zygote(mark)
-    assert prober.run(trial("leaves_children", ends=False, timeout_seconds=1.0)).outcome == "timeout"
+    assert (
+        prober.run(trial("leaves_children", ends=False, timeout_seconds=1.0)).outcome == "timeout"
+    )
     assert only_the_zygote(mark)
 
 
-def test_programs_the_workload_starts_have_no_descriptor_of_ours(prober: Prober, tmp_path: Path) -> None:
+def test_programs_the_workload_starts_have_no_descriptor_of_ours(
+    prober: Prober, tmp_path: Path
+) -> None:
     prober.run(trial("inherits"), log=tmp_path / "log")
     opened = (tmp_path / "log").read_text().partition("open in a child:")[2].split()
     assert opened == ["0", "1", "2", "3"]  # 3 is ls's own
@@ -162,7 +186,12 @@ def test_losses_that_are_no_numbers_fail_their_gate(prober: Prober) -> None:
 
 def test_wrong_requests_are_raised_as_what_they_are(prober: Prober) -> None:
     no_module = Trial(workload="no_such_module:build", device="cpu")
-    for request in (trial("absent"), trial("good", batch_size=0), trial("good", unknown=1), no_module):
+    for request in (
+        trial("absent"),
+        trial("good", batch_size=0),
+        trial("good", unknown=1),
+        no_module,
+    ):
         with pytest.raises(WorkloadError):
             prober.run(request)
     for knob in (object(), "x" * (1 << 20), {1, 2}):
@@ -175,7 +204,9 @@ def test_a_log_that_cannot_be_opened_is_a_clear_error(prober: Prober, tmp_path: 
         prober.run(trial("good"), log=tmp_path / "absent" / "log")
 
 
-def test_a_zygote_that_died_between_trials_is_replaced_without_a_word(prober: Prober, mark: Any) -> None:
+def test_a_zygote_that_died_between_trials_is_replaced_without_a_word(
+    prober: Prober, mark: Any
+) -> None:
     prober.run(trial("good"))
     (zygote,) = mark.running()
     os.kill(zygote, signal.SIGKILL)
@@ -184,7 +215,9 @@ def test_a_zygote_that_died_between_trials_is_replaced_without_a_word(prober: Pr
     assert only_the_zygote(mark)
 
 
-def test_a_zygote_killed_by_its_worker_is_a_crash_and_the_next_trial_works(prober: Prober, mark: Any) -> None:
+def test_a_zygote_killed_by_its_worker_is_a_crash_and_the_next_trial_works(
+    prober: Prober, mark: Any
+) -> None:
     record = prober.run(trial("ends_the_zygote", number=signal.SIGKILL))
     assert record.outcome == "crashed"
     assert mark.none_left(), "the worker ended with it"
@@ -195,7 +228,9 @@ def test_a_zygote_killed_by_its_worker_is_a_crash_and_the_next_trial_works(probe
     assert again < with_start / 2, "a trial costs little beside the start of the first"
 
 
-def test_a_zygote_that_no_longer_answers_is_given_up(prober: Prober, mark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zygote_that_no_longer_answers_is_given_up(
+    prober: Prober, mark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(manager, "GIVE_UP_SECONDS", 0.5)
     monkeypatch.setattr(manager, "STOP_SECONDS", 0.5)
     record = prober.run(trial("ends_the_zygote", number=signal.SIGSTOP, timeout_seconds=1.0))
@@ -203,7 +238,9 @@ def test_a_zygote_that_no_longer_answers_is_given_up(prober: Prober, mark: Any, 
     assert mark.none_left()
 
 
-def test_a_prober_outlives_the_thread_that_started_it_and_ends_all_when_interrupted(prober: Prober, mark: Any) -> None:
+def test_a_prober_outlives_the_thread_that_started_it_and_ends_all_when_interrupted(
+    prober: Prober, mark: Any
+) -> None:
     thread = threading.Thread(target=prober.run, args=[trial("good")])
     thread.start()
     thread.join()
@@ -220,45 +257,68 @@ def test_a_prober_outlives_the_thread_that_started_it_and_ends_all_when_interrup
     assert mark.running() == [], "when run() has returned, not some time later"
 
 
-COMPUTES = (
-    "import torch\ndef build():\n    a = torch.randn(1000, 1000, device='cuda')\n    return lambda: float((a @ a).sum())\nbuild()()\n"
-)
+COMPUTES = "import torch\ndef build():\n    a = torch.randn(1000, 1000, device='cuda')\n    return lambda: float((a @ a).sum())\nbuild()()\n"
 
 
 def test_modules_imported_beforehand_may_compute_and_a_folder_may_hold_a_file_named_like_pythons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "busy.py").write_text(COMPUTES.replace("cuda", "cpu"))  # with as many threads as there are
+    (tmp_path / "modules" / "busy.py").write_text(
+        COMPUTES.replace("cuda", "cpu")
+    )  # with as many threads as there are
     (tmp_path / "work.py").write_text(COMPUTES)
     (tmp_path / "random.py").write_text("raise RuntimeError('not the one you want')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
     with Prober(preload=["busy"]) as busy:
-        record = busy.run(Trial(workload="work.py:build", device="cpu", measure_steps=2, timeout_seconds=30))
+        record = busy.run(
+            Trial(workload="work.py:build", device="cpu", measure_steps=2, timeout_seconds=30)
+        )
     assert (record.outcome, record.steps_done) == ("ok", 2), record.error
 
 
 def test_a_module_that_cannot_be_imported_is_a_problem_of_the_machine() -> None:
-    with Prober(preload=["no_such_module"]) as broken, pytest.raises(EnvironmentProblem, match="no_such_module"):
+    with (
+        Prober(preload=["no_such_module"]) as broken,
+        pytest.raises(EnvironmentProblem, match="no_such_module"),
+    ):
         broken.run(trial("good"))
 
 
 @pytest.mark.parametrize(
     ("name", "message", "expected"),
     [
-        ("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2 GiB", ("out_of_memory", "gpu")),
+        (
+            "OutOfMemoryError",
+            "CUDA out of memory. Tried to allocate 2 GiB",
+            ("out_of_memory", "gpu"),
+        ),
         ("RuntimeError", "CUDA error: out of memory", ("out_of_memory", "gpu")),
         ("RuntimeError", "CUDA driver error: out of memory", ("out_of_memory", "gpu")),
-        ("RuntimeError", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", ("out_of_memory", "gpu")),
+        (
+            "RuntimeError",
+            "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+            ("out_of_memory", "gpu"),
+        ),
         ("RuntimeError", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED", ("out_of_memory", "gpu")),
-        ("RuntimeError", "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried", ("out_of_memory", "host")),
-        ("RuntimeError", "DefaultCPUAllocator: not enough memory: you tried to allocate 1", ("out_of_memory", "host")),
+        (
+            "RuntimeError",
+            "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried",
+            ("out_of_memory", "host"),
+        ),
+        (
+            "RuntimeError",
+            "DefaultCPUAllocator: not enough memory: you tried to allocate 1",
+            ("out_of_memory", "host"),
+        ),
         ("RuntimeError", "CUDA error: an illegal memory access was encountered", ("crashed", None)),
         ("NotImplementedError", "anything", ("unsupported", None)),
         ("RuntimeError", "\"addmm\" not implemented for 'Float8'", ("unsupported", None)),
         ("ValueError", "out of memory of what I meant", ("crashed", None)),
     ],
 )
-def test_errors_are_told_apart_by_what_they_say(name: str, message: str, expected: tuple[str, str | None]) -> None:
+def test_errors_are_told_apart_by_what_they_say(
+    name: str, message: str, expected: tuple[str, str | None]
+) -> None:
     assert classify(name, message) == expected

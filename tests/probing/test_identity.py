@@ -13,11 +13,23 @@ Spec = tuple[dict[str, Any], dict[str, Any]]
 # the presets od1_canon_* of document 004: (ant, colony)
 SMALL: Spec = (
     {"ring_len": 2048, "slot_dim": 256, "ptr_dtype": "fp64", "precision": "fp32"},
-    {"seq_len": 128, "synth_len": 128, "batch_size": 4, "ptr_update_every": 1, "state_loop_samples": 0},
+    {
+        "seq_len": 128,
+        "synth_len": 128,
+        "batch_size": 4,
+        "ptr_update_every": 1,
+        "state_loop_samples": 0,
+    },
 )
 REAL: Spec = (
     {"ring_len": 8192, "slot_dim": 576, "ptr_dtype": "fp64", "precision": "fp32"},
-    {"seq_len": 256, "synth_len": 256, "batch_size": 16, "ptr_update_every": 1, "state_loop_samples": 0},
+    {
+        "seq_len": 256,
+        "synth_len": 256,
+        "batch_size": 16,
+        "ptr_update_every": 1,
+        "state_loop_samples": 0,
+    },
 )
 STRESS: Spec = ({**REAL[0], "ring_len": 16384, "slot_dim": 768}, REAL[1])
 
@@ -59,20 +71,37 @@ def test_combination_keys_are_those_the_document_committed_and_know_no_batch_siz
     assert set(map(_short_hash, canonical)) == COMBOS
 
 
-@pytest.mark.parametrize(("precision", "expected"), [("fp32", "a87a40941a4c"), ("amp-fp16", None), ("amp-bf16", None)])
-def test_the_zoos_od1_has_the_documents_id_though_its_knobs_are_fewer(precision: str, expected: str | None) -> None:
-    knobs = {"ring_len": 8192, "slot_dim": 576, "precision": precision, "seq_len": 256, "batch_size": 16, "lr": 1e-3}
+@pytest.mark.parametrize(
+    ("precision", "expected"), [("fp32", "a87a40941a4c"), ("amp-fp16", None), ("amp-bf16", None)]
+)
+def test_the_zoos_od1_has_the_documents_id_though_its_knobs_are_fewer(
+    precision: str, expected: str | None
+) -> None:
+    knobs = {
+        "ring_len": 8192,
+        "slot_dim": 576,
+        "precision": precision,
+        "seq_len": 256,
+        "batch_size": 16,
+        "lr": 1e-3,
+    }
     schema = {**REAL[0], "precision": precision.removeprefix("amp-")}
     assert workload_id("od1-real", knobs) == schema_id(schema, REAL[1])
     assert expected is None or workload_id("od1-real", knobs) == f"wl_v1_{expected}"
     assert workload_id("od1-real", {**knobs, "precision": "bf16"}).startswith("wl_") is True
-    assert "v1" not in workload_id("od1-real", {**knobs, "precision": "bf16"}), "weights in bf16 are not the document's bf16"
+    assert "v1" not in workload_id("od1-real", {**knobs, "precision": "bf16"}), (
+        "weights in bf16 are not the document's bf16"
+    )
 
 
 def test_names_and_notes_are_no_part_of_an_id_nor_is_the_order() -> None:
     ant, colony = SMALL
-    assert schema_id({**ant, "name": "x", "notes": "y"}, {**colony, "notes": 3}) == schema_id(*SMALL)
-    assert schema_id(dict(reversed(ant.items())), dict(reversed(colony.items()))) == schema_id(*SMALL)
+    assert schema_id({**ant, "name": "x", "notes": "y"}, {**colony, "notes": 3}) == schema_id(
+        *SMALL
+    )
+    assert schema_id(dict(reversed(ant.items())), dict(reversed(colony.items()))) == schema_id(
+        *SMALL
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,7 +118,9 @@ def test_names_and_notes_are_no_part_of_an_id_nor_is_the_order() -> None:
 def test_a_description_with_a_wrong_field_has_no_id_of_the_schema(field: str, value: Any) -> None:
     ant, colony = SMALL
     part = "colony" if field in colony else "ant"
-    ant, colony = ({**ant, field: value}, colony) if part == "ant" else (ant, {**colony, field: value})
+    ant, colony = (
+        ({**ant, field: value}, colony) if part == "ant" else (ant, {**colony, field: value})
+    )
     with pytest.raises(UsageError, match=field):
         schema_id(ant, colony)
     if field not in ("unknown", "precision"):  # knobs may be more, and have precisions of their own
@@ -106,7 +137,11 @@ def test_a_description_that_lacks_a_field_has_no_id(field: str) -> None:
 def test_other_workloads_ids_tell_name_knobs_and_types_apart_and_not_the_order() -> None:
     knobs = {"batch_size": 8, "precision": "bf16"}
     others = ({}, {**knobs, "batch_size": "8"}, {**knobs, "batch_size": 8.5})
-    ids = [workload_id("a", knobs), workload_id("b", knobs), *(workload_id("a", other) for other in others)]
+    ids = [
+        workload_id("a", knobs),
+        workload_id("b", knobs),
+        *(workload_id("a", other) for other in others),
+    ]
     assert len(set(ids)) == len(ids)
     assert workload_id("a", dict(reversed(knobs.items()))) == ids[0] == "wl_c4d72ea21b95"
     assert workload_id("a", {"x": object}) == workload_id("a", {"x": object}), "whatever a knob is"

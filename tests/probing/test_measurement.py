@@ -28,7 +28,13 @@ NOTHING: dict[str, Any] = {"step_seconds": [], "warmup_step_seconds": [], "losse
 # what a worker has told, phase after phase
 TOLD: dict[str, dict[str, Any]] = {
     "start": NOTHING,
-    "loading": {"gpu": "H200", "capacity_bytes": 140 * GIB, "context_bytes": 500, "torch_version": "2.13", "driver_model": "Linux"},
+    "loading": {
+        "gpu": "H200",
+        "capacity_bytes": 140 * GIB,
+        "context_bytes": 500,
+        "torch_version": "2.13",
+        "driver_model": "Linux",
+    },
     "build": {"knobs": {"batch_size": 4, "seq_len": 16}},
     "warm-up": {"build_seconds": 1.5, "num_parameters": 7, "build": memory(1)},
     "warming up": {"first_step": memory(3), "warmup_step_seconds": [9.0], "losses": [5.0]},
@@ -55,7 +61,9 @@ def facts_until(phase: str, **end: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("phase", PHASES)
-def test_whenever_and_however_a_worker_dies_what_it_had_measured_is_in_the_record(phase: str, end: str) -> None:
+def test_whenever_and_however_a_worker_dies_what_it_had_measured_is_in_the_record(
+    phase: str, end: str
+) -> None:
     facts = facts_until(phase, **ENDS[end])
     record = measurement_from(TRIAL, facts, "last words")
     assert record.outcome == ("timeout" if end in ("too long", "stalled") else "crashed")
@@ -80,7 +88,13 @@ def test_whenever_and_however_a_worker_dies_what_it_had_measured_is_in_the_recor
 
 
 def test_a_sound_run_has_rates_by_the_wall_clock_and_process_memory_from_peak_and_outside() -> None:
-    facts = {**facts_until("done"), "outcome": "ok", "outside_bytes": 900, "num_alloc_retries": 0, "last": memory(1)}
+    facts = {
+        **facts_until("done"),
+        "outcome": "ok",
+        "outside_bytes": 900,
+        "num_alloc_retries": 0,
+        "last": memory(1),
+    }
     record = measurement_from(TRIAL, facts, seconds=12.0)
     assert (record.outcome, record.verdict.stable, record.seconds) == ("ok", True, 12.0)
     assert record.samples_per_second == 4 * 2 / 5.0
@@ -92,20 +106,28 @@ def test_a_sound_run_has_rates_by_the_wall_clock_and_process_memory_from_peak_an
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_a_broken_off_run_names_the_clock_of_its_device(device: str) -> None:
-    times = measurement_from(Trial(workload="w", device=device), facts_until("measuring", **ENDS["killed"])).times
+    times = measurement_from(
+        Trial(workload="w", device=device), facts_until("measuring", **ENDS["killed"])
+    ).times
     assert times is not None
     assert times.clock == {"cuda": "cuda_events", "cpu": "perf_counter"}[device]
     assert times.wall_seconds == 4.0
 
 
 def test_on_the_cpu_nothing_is_reserved() -> None:
-    record = measurement_from(Trial(workload="w", device="cpu"), {**facts_until("done"), "outcome": "ok"})
+    record = measurement_from(
+        Trial(workload="w", device="cpu"), {**facts_until("done"), "outcome": "ok"}
+    )
     assert record.peak_reserved_bytes is None
     assert record.peak_allocated_bytes == 4 * GIB
 
 
-@pytest.mark.parametrize(("cap_gib", "guarded"), [(None, False), (6, False), (5, True), (1000, False)])
-def test_a_cap_counts_as_the_card_and_never_as_a_larger_one(cap_gib: int | None, guarded: bool) -> None:
+@pytest.mark.parametrize(
+    ("cap_gib", "guarded"), [(None, False), (6, False), (5, True), (1000, False)]
+)
+def test_a_cap_counts_as_the_card_and_never_as_a_larger_one(
+    cap_gib: int | None, guarded: bool
+) -> None:
     trial = Trial(workload="w", memory_cap_bytes=None if cap_gib is None else cap_gib * GIB)
     facts = {**facts_until("done"), "outcome": "ok"}  # 5 GiB at the most
     assert ("vram_guard" in measurement_from(trial, facts).verdict.fail_reasons) is guarded
@@ -114,15 +136,25 @@ def test_a_cap_counts_as_the_card_and_never_as_a_larger_one(cap_gib: int | None,
 
 
 def test_more_than_the_card_has_is_paging_whatever_the_worker_says() -> None:
-    record = measurement_from(TRIAL, {**facts_until("done"), "outcome": "ok", "capacity_bytes": 4 * GIB})
+    record = measurement_from(
+        TRIAL, {**facts_until("done"), "outcome": "ok", "capacity_bytes": 4 * GIB}
+    )
     assert (record.outcome, record.verdict.stable) == ("paging", False)
     assert record.verdict.fail_reasons == ["vram_guard"]
 
 
 def test_a_stall_near_the_limit_under_wddm_is_paging_and_so_is_no_other() -> None:
     near = {"capacity_bytes": 5 * GIB + GIB // 10, "driver_model": "WDDM"}
-    assert measurement_from(TRIAL, {**facts_until("measuring", **ENDS["stalled"]), **near}).outcome == "paging"
-    assert measurement_from(TRIAL, {**facts_until("measuring", **ENDS["stalled"]), **near, "driver_model": "TCC"}).outcome == "timeout"
+    assert (
+        measurement_from(TRIAL, {**facts_until("measuring", **ENDS["stalled"]), **near}).outcome
+        == "paging"
+    )
+    assert (
+        measurement_from(
+            TRIAL, {**facts_until("measuring", **ENDS["stalled"]), **near, "driver_model": "TCC"}
+        ).outcome
+        == "timeout"
+    )
     out = {**facts_until("measuring"), **near, "outcome": "out_of_memory"}
     assert measurement_from(TRIAL, out).outcome == "out_of_memory"
 
@@ -134,7 +166,9 @@ def test_signals_without_a_name_are_told_by_their_number() -> None:
 
 def test_an_unfinished_record_says_so_and_keeps_the_steps_heard_of() -> None:
     assert unfinished(TRIAL).outcome == "unfinished"
-    record = unfinished(TRIAL, {k: v for k, v in facts_until("measuring").items() if k != "outcome"})
+    record = unfinished(
+        TRIAL, {k: v for k, v in facts_until("measuring").items() if k != "outcome"}
+    )
     assert (record.outcome, record.steps_done, record.verdict.stable) == ("unfinished", 2, False)
 
 
@@ -151,7 +185,11 @@ def test_a_record_comes_back_from_json_as_it_was_and_its_json_is_everyones() -> 
 
     json.loads(record.to_json(), parse_constant=refuse)
     assert Measurement.from_json(record.to_json()) == record
-    nan = Measurement.from_json(measurement_from(TRIAL, {**facts_until("done"), "outcome": "ok", "losses": [math.nan]}).to_json())
+    nan = Measurement.from_json(
+        measurement_from(
+            TRIAL, {**facts_until("done"), "outcome": "ok", "losses": [math.nan]}
+        ).to_json()
+    )
     assert math.isnan(nan.losses[0] or 0.0)
 
 
@@ -213,10 +251,22 @@ class Trap:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\xff\xfe", b"null", b"[]", b"3", b'"text"', b"[" * 100_000, pickle.dumps(Trap()), b"!!python/object/apply:os.system [id]"],
+    [
+        b"",
+        b"\xff\xfe",
+        b"null",
+        b"[]",
+        b"3",
+        b'"text"',
+        b"[" * 100_000,
+        pickle.dumps(Trap()),
+        b"!!python/object/apply:os.system [id]",
+    ],
     ids=["empty", "no UTF-8", "null", "list", "number", "text", "deep", "pickle", "yaml"],
 )
-def test_whatever_else_is_in_a_file_is_refused_and_never_run(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_else_is_in_a_file_is_refused_and_never_run(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "metrics.json").write_bytes(content)
     for place in (tmp_path, tmp_path / "metrics.json"):

@@ -29,7 +29,9 @@ PARTS = ("model", "training", "autocast", "scaled", "checkpointed", "WithBuffers
 WORKLOADS = [
     name
     for name, value in vars(FOR_CUDA).items()
-    if callable(value) and name not in PARTS and (getattr(value, "__module__", "").startswith("devices") or hasattr(value, "func"))
+    if callable(value)
+    and name not in PARTS
+    and (getattr(value, "__module__", "").startswith("devices") or hasattr(value, "func"))
 ]
 
 
@@ -46,7 +48,9 @@ def losses(workload: Any) -> list[float]:
 
 def test_the_workloads_are_found() -> None:
     assert len(WORKLOADS) >= 20
-    assert {"plain", "autocast_bf16", "checkpoint_old", "questions", "schedule_free"} <= set(WORKLOADS)
+    assert {"plain", "autocast_bf16", "checkpoint_old", "questions", "schedule_free"} <= set(
+        WORKLOADS
+    )
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -59,19 +63,28 @@ def test_losses_are_those_of_the_same_code_for_the_cpu(name: str) -> None:
 
 def test_everything_is_as_it_was_afterwards() -> None:
     names = [(torch.cuda, name) for name in ("is_available", "synchronize", "Event", "Stream")]
-    names += [(torch, "Generator"), (torch, "set_default_device"), (torch.amp.GradScaler, "__init__"), (torch.autocast, "__init__")]
+    names += [
+        (torch, "Generator"),
+        (torch, "set_default_device"),
+        (torch.amp.GradScaler, "__init__"),
+        (torch.autocast, "__init__"),
+    ]
     before = [getattr(*name) for name in names]
     with pytest.raises(KeyError), cuda_means_cpu():
         raise KeyError
     assert [getattr(*name) for name in names] == before
 
 
-@pytest.mark.parametrize("device", ["cuda", "cuda:1", torch.device("cuda"), torch.device("cuda", 3), 0])
+@pytest.mark.parametrize(
+    "device", ["cuda", "cuda:1", torch.device("cuda"), torch.device("cuda", 3), 0]
+)
 def test_whatever_names_a_gpu_becomes_the_cpu(device: Any) -> None:
     assert on_cpu(device) == torch.device("cpu")
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta", torch.device("meta"), None, torch.float32, "cudalike", True])
+@pytest.mark.parametrize(
+    "device", ["cpu", "meta", torch.device("meta"), None, torch.float32, "cudalike", True]
+)
 def test_everything_else_stays(device: Any) -> None:
     assert on_cpu(device) is device
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
-from vramcast.probing import api
-from vramcast.probing.api import NotSaved, run_trial
+from vramcast.probing import probe as api
+from vramcast.probing.probe import NotSaved, run_trial
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.run_folder import RunFolder, read_measurement, steps_csv, summary
 from vramcast.probing.trial import Trial
@@ -22,7 +22,11 @@ from vramcast.records import Measurement
 
 BEFORE = {"run_cmd.txt", "env.json", "metrics.json"}
 AFTER = BEFORE | {"metrics.csv", "summary.md", "worker.log"}
-STEPS = {"step_seconds": [0.5, 0.25], "warmup_step_seconds": [2.0], "losses": [3.0, None, float("nan")]}
+STEPS = {
+    "step_seconds": [0.5, 0.25],
+    "warmup_step_seconds": [2.0],
+    "losses": [3.0, None, float("nan")],
+}
 
 
 @pytest.fixture
@@ -65,7 +69,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeProber]:
     return FakeProber
 
 
-def test_what_was_asked_is_there_before_the_run_and_what_came_of_it_after(tmp_path: Path, trial: Trial, fake: type[FakeProber]) -> None:
+def test_what_was_asked_is_there_before_the_run_and_what_came_of_it_after(
+    tmp_path: Path, trial: Trial, fake: type[FakeProber]
+) -> None:
     folder = tmp_path / "run"
     measurement = run_trial(trial, RunFolder(folder), command="vramcast probe it")
     assert fake.seen == BEFORE
@@ -86,12 +92,16 @@ def test_a_folder_with_a_run_is_only_used_again_with_force_and_keeps_nothing_of_
     with pytest.raises(UsageError, match="--force|already"):
         RunFolder(folder)
     run_trial(trial, RunFolder(folder, force=True), command="second")
-    assert fake.seen - {".previous"} == BEFORE | {"mine.txt"}, "a summary of the first would be taken for the second's"
+    assert fake.seen - {".previous"} == BEFORE | {"mine.txt"}, (
+        "a summary of the first would be taken for the second's"
+    )
     assert set(os.listdir(folder)) == AFTER | {"mine.txt"}
     assert (folder / "run_cmd.txt").read_text() == "second\n"
 
 
-def test_a_wrong_request_leaves_no_folder_and_with_force_the_old_run(tmp_path: Path, trial: Trial, fake: type[FakeProber]) -> None:
+def test_a_wrong_request_leaves_no_folder_and_with_force_the_old_run(
+    tmp_path: Path, trial: Trial, fake: type[FakeProber]
+) -> None:
     folder = tmp_path / "run"
     fake.end = WorkloadError("no such knob", "correct it")
     with pytest.raises(WorkloadError):
@@ -106,7 +116,9 @@ def test_a_wrong_request_leaves_no_folder_and_with_force_the_old_run(tmp_path: P
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_an_interrupted_run_keeps_its_steps_and_says_unfinished(tmp_path: Path, trial: Trial, fake: type[FakeProber]) -> None:
+def test_an_interrupted_run_keeps_its_steps_and_says_unfinished(
+    tmp_path: Path, trial: Trial, fake: type[FakeProber]
+) -> None:
     fake.end = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         run_trial(trial, RunFolder(tmp_path / "run"), command="it")
@@ -161,17 +173,29 @@ def test_every_step_has_its_line(trial: Trial) -> None:
 
 
 @pytest.mark.parametrize(
-    "facts", [{}, {"step_seconds": [], "losses": [3.0]}, {"step_seconds": [], "warmup_step_seconds": [], "losses": []}]
+    "facts",
+    [
+        {},
+        {"step_seconds": [], "losses": [3.0]},
+        {"step_seconds": [], "warmup_step_seconds": [], "losses": []},
+    ],
 )
-def test_a_run_that_broke_off_has_the_lines_of_its_steps(trial: Trial, facts: dict[str, Any]) -> None:
-    assert len(steps_csv(measured(trial, **facts)).splitlines()) == 1 + len({**STEPS, **facts}["losses"])
+def test_a_run_that_broke_off_has_the_lines_of_its_steps(
+    trial: Trial, facts: dict[str, Any]
+) -> None:
+    assert len(steps_csv(measured(trial, **facts)).splitlines()) == 1 + len(
+        {**STEPS, **facts}["losses"]
+    )
 
 
 HOSTILE = "w|x`y`<script>alert(1)</script>[l](http://e.vil)\\|*b*\n# heading\r\n| a | b |\x1b[31m.py:build"
 
 
 def test_a_hostile_name_is_text_in_the_summary_and_nothing_else(trial: Trial) -> None:
-    record = measured(Trial(workload=HOSTILE, device="cpu", knobs={"a|b": "```\n</table>"}), error="```\nout of the block\n````\n# heading")
+    record = measured(
+        Trial(workload=HOSTILE, device="cpu", knobs={"a|b": "```\n</table>"}),
+        error="```\nout of the block\n````\n# heading",
+    )
     text = summary(record)
     table, _, rest = text.partition("\n\n`````\n")
     assert table.count("\n# ") == 0 and text.startswith("# Probe of ")

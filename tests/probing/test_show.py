@@ -13,15 +13,22 @@ from rich.console import Console
 from vramcast.probing.measurement import measurement_from, unfinished
 from vramcast.probing.trial import Trial
 from vramcast.records import OUTCOMES
-from vramcast.report.measured import show_measurement, sparkline
+from vramcast.reporting.measured import show_measurement, sparkline
 from vramcast.text import printable
 
-FACTS: dict[str, Any] = {"step_seconds": [0.1, 0.2], "warmup_step_seconds": [0.3], "losses": [1.0, float("nan"), None]}
+FACTS: dict[str, Any] = {
+    "step_seconds": [0.1, 0.2],
+    "warmup_step_seconds": [0.3],
+    "losses": [1.0, float("nan"), None],
+}
 
 
 def shown(facts: dict[str, Any], trial: Trial | None = None, width: int = 60) -> str:
     file = io.StringIO()
-    show_measurement(measurement_from(trial or Trial(workload="w"), {**FACTS, **facts}), Console(file=file, width=width))
+    show_measurement(
+        measurement_from(trial or Trial(workload="w"), {**FACTS, **facts}),
+        Console(file=file, width=width),
+    )
     return file.getvalue()
 
 
@@ -43,7 +50,11 @@ def test_a_run_stopped_by_the_clock_alone_has_no_empty_list_of_reasons() -> None
 
 
 def test_hostile_names_and_knobs_cannot_steer_the_terminal() -> None:
-    text = shown({"outcome": "ok"}, Trial(workload="\x1b[31mred\r\n[bold]w", knobs={"k": "\x1b]0;title\x07\nx\udcff"}), width=120)
+    text = shown(
+        {"outcome": "ok"},
+        Trial(workload="\x1b[31mred\r\n[bold]w", knobs={"k": "\x1b]0;title\x07\nx\udcff"}),
+        width=120,
+    )
     assert not any(c in text for c in "\x1b\x07\r\udcff")
     assert "[bold]w" in text, "not markup"
 

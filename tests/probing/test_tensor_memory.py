@@ -25,7 +25,9 @@ def run() -> Iterator[Run]:
 
     def facts(workload: Callable[..., Any], *, warmup: int = 2, steps: int = 3) -> dict[str, Any]:
         reporter = Reporter(descriptor)
-        one = CpuRun(Trial(workload="here", device="cpu", warmup_steps=warmup, measure_steps=steps), reporter)
+        one = CpuRun(
+            Trial(workload="here", device="cpu", warmup_steps=warmup, measure_steps=steps), reporter
+        )
         with one.around():
             one.go(workload, {})
         return dict(json.loads(json.dumps(reporter.facts)))
@@ -50,8 +52,15 @@ def plain() -> Callable[[], Any]:
 
 def test_a_small_case_is_what_it_counts_by_hand(run: Run) -> None:
     facts = run(plain)
-    sizes = {phase: facts[phase]["allocated_bytes"] for phase in ("build", "first_step", "cold", "warm")}
-    assert sizes == {"build": KIB, "first_step": 4 * KIB + 8, "cold": 4 * KIB + 8, "warm": 4 * KIB + 8}
+    sizes = {
+        phase: facts[phase]["allocated_bytes"] for phase in ("build", "first_step", "cold", "warm")
+    }
+    assert sizes == {
+        "build": KIB,
+        "first_step": 4 * KIB + 8,
+        "cold": 4 * KIB + 8,
+        "warm": 4 * KIB + 8,
+    }
 
 
 def learning() -> Callable[[], Any]:

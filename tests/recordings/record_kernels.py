@@ -17,7 +17,9 @@ from kernel_cases import CASES
 
 
 def events_of(run: object) -> list[int]:
-    torch.cuda.memory._record_memory_history(enabled="all", context=None, stacks="python", max_entries=1_000_000, clear_history=True)
+    torch.cuda.memory._record_memory_history(
+        enabled="all", context=None, stacks="python", max_entries=1_000_000, clear_history=True
+    )
     run()  # type: ignore[operator]
     trace = torch.cuda.memory._snapshot()["device_traces"][0]
     torch.cuda.memory._record_memory_history(enabled=None)
@@ -52,7 +54,11 @@ def main() -> None:
     torch.nn.functional.linear(x, x, x[0]).sum().backward()
     (x @ x).sum().backward()
     with gzip.open(sys.argv[1], "wt") as file:
-        header = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
+        header = {
+            "gpu": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "cudnn": torch.backends.cudnn.version(),
+        }
         file.write(json.dumps(header) + "\n")
         for name in CASES:
             file.write(json.dumps(record(name)) + "\n")

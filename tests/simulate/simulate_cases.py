@@ -34,7 +34,14 @@ def events_of(run: object) -> list[int]:
     events = DEVICE.events()[before:]
     allocations = DEVICE.allocations()
     mine = {event for event in events if event > 0}
-    return [allocations[e - 1].num_bytes if e > 0 else -allocations[-e - 1].num_bytes if -e in mine else 0 for e in events]
+    return [
+        allocations[e - 1].num_bytes
+        if e > 0
+        else -allocations[-e - 1].num_bytes
+        if -e in mine
+        else 0
+        for e in events
+    ]
 
 
 def simulate(name: str) -> dict[str, object]:
@@ -49,7 +56,11 @@ def simulate(name: str) -> dict[str, object]:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    DEVICE.set_gpu(H200.num_multiprocessors, H200.max_threads_per_multiprocessor, *gemm_workspaces(H200.capability))
+    DEVICE.set_gpu(
+        H200.num_multiprocessors,
+        H200.max_threads_per_multiprocessor,
+        *gemm_workspaces(H200.capability),
+    )
     kernels.install(DEVICE.library, H200.capability, H200.num_multiprocessors)
     with patches.installed(H200), DEVICE.on(), gzip.open(sys.argv[1], "wt") as file:
         from kernel_cases import CASES

@@ -32,17 +32,23 @@ EXPECTED = {
 @pytest.fixture(scope="module")
 def predictions() -> dict[str, vramcast.Prediction]:
     with ThreadPoolExecutor(2) as pool:
-        results = pool.map(lambda name: vramcast.predict(f"{WORKLOADS}:{name}", gpu="h200", timeout=60), EXPECTED)
+        results = pool.map(
+            lambda name: vramcast.predict(f"{WORKLOADS}:{name}", gpu="h200", timeout=60), EXPECTED
+        )
         return dict(zip(EXPECTED, results, strict=True))
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_it_is_simulated_and_what_is_not_modelled_is_said(name: str, predictions: dict[str, vramcast.Prediction]) -> None:
+def test_it_is_simulated_and_what_is_not_modelled_is_said(
+    name: str, predictions: dict[str, vramcast.Prediction]
+) -> None:
     limits = predictions[name].limits
     assert any(EXPECTED[name] in limit for limit in limits) if EXPECTED[name] else limits == []
 
 
-def test_a_model_moved_from_the_host_takes_its_parameters_and_optimizer_state_on_the_gpu(predictions: dict[str, vramcast.Prediction]) -> None:
+def test_a_model_moved_from_the_host_takes_its_parameters_and_optimizer_state_on_the_gpu(
+    predictions: dict[str, vramcast.Prediction],
+) -> None:
     prediction = predictions["built_on_the_host"]
     assert prediction.num_parameters == 64 * 4096 + 4096 + 4096 * 64 + 64
     rounded = 2 * (64 * 4096 + 4096 + 4096 * 64) + 512  # bfloat16, blocks of 512 bytes
@@ -50,13 +56,24 @@ def test_a_model_moved_from_the_host_takes_its_parameters_and_optimizer_state_on
     assert prediction.breakdown_bytes["optimizer_state"] == 2 * rounded
 
 
-def test_the_optimizer_steps_under_a_loss_scaler(predictions: dict[str, vramcast.Prediction]) -> None:
-    assert predictions["accumulates_with_a_scaler"].breakdown_bytes["optimizer_state"] == 4 * 64 * 64 + 512
+def test_the_optimizer_steps_under_a_loss_scaler(
+    predictions: dict[str, vramcast.Prediction],
+) -> None:
+    assert (
+        predictions["accumulates_with_a_scaler"].breakdown_bytes["optimizer_state"]
+        == 4 * 64 * 64 + 512
+    )
 
 
-def test_parameters_of_copied_modules_and_of_no_module_are_parameters(predictions: dict[str, vramcast.Prediction]) -> None:
+def test_parameters_of_copied_modules_and_of_no_module_are_parameters(
+    predictions: dict[str, vramcast.Prediction],
+) -> None:
     """Two encoders of two layers: 64 x 192 + 192 and 64 x 64 + 64 of attention, two products with 128, four norms of 64; and 64 alone."""
     prediction = predictions["copies_its_layers"]
     layer = 64 * 192 + 192 + 64 * 64 + 64 + 2 * 64 * 128 + 128 + 64 + 4 * 64
     assert prediction.num_parameters == 4 * layer + 64
-    assert 4 * prediction.num_parameters <= prediction.breakdown_bytes["parameters"] <= 4 * prediction.num_parameters + 50 * 512
+    assert (
+        4 * prediction.num_parameters
+        <= prediction.breakdown_bytes["parameters"]
+        <= 4 * prediction.num_parameters + 50 * 512
+    )

@@ -18,7 +18,11 @@ from torch.utils.data import DataLoader, TensorDataset
 WIDTH = 64
 
 
-def steps(model: nn.Module, make_loss: Callable[[torch.Tensor], torch.Tensor], shape: tuple[int, ...] = (32, WIDTH)) -> Callable[[], torch.Tensor]:
+def steps(
+    model: nn.Module,
+    make_loss: Callable[[torch.Tensor], torch.Tensor],
+    shape: tuple[int, ...] = (32, WIDTH),
+) -> Callable[[], torch.Tensor]:
     optimizer = torch.optim.AdamW(model.parameters())
 
     def step() -> torch.Tensor:
@@ -32,7 +36,11 @@ def steps(model: nn.Module, make_loss: Callable[[torch.Tensor], torch.Tensor], s
 
 
 def built_on_the_host() -> Callable[[], Any]:
-    model = nn.Sequential(nn.Linear(WIDTH, 4096), nn.GELU(), nn.Linear(4096, WIDTH)).to(torch.bfloat16).cuda()
+    model = (
+        nn.Sequential(nn.Linear(WIDTH, 4096), nn.GELU(), nn.Linear(4096, WIDTH))
+        .to(torch.bfloat16)
+        .cuda()
+    )
     return steps(model, lambda x: model(x.bfloat16()).float().mean())
 
 
@@ -72,7 +80,9 @@ def custom_operator_with_a_fake_kernel() -> Callable[[], Any]:
 
 
 def triton_kernel_launched_directly() -> Callable[[], Any]:
-    sys.path.insert(0, str(Path(__file__).parent / "stand_in"))  # a stand-in for triton: the real one needs a GPU build
+    sys.path.insert(
+        0, str(Path(__file__).parent / "stand_in")
+    )  # a stand-in for triton: the real one needs a GPU build
     from triton.runtime.jit import JITFunction
 
     def double(x: Any, out: Any) -> None: ...
@@ -121,18 +131,26 @@ def recurrent_by_cudnn() -> Callable[[], Any]:
 
 
 def convolution() -> Callable[[], Any]:
-    model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 8, 3)).cuda()
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 8, 3)
+    ).cuda()
     return steps(model, lambda x: model(x).mean(), (4, 3, 32, 32))
 
 
 def accumulates_with_a_scaler() -> Callable[[], Any]:
     model = nn.Linear(WIDTH, WIDTH).cuda()
-    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), torch.amp.GradScaler("cuda")
+    optimizer, scaler = (
+        torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        torch.amp.GradScaler("cuda"),
+    )
 
     def step() -> torch.Tensor:
         for _ in range(3):
             with torch.autocast("cuda", dtype=torch.float16), nullcontext():
-                loss = F.mse_loss(model(torch.randn(16, WIDTH, device="cuda")), torch.zeros(16, WIDTH, device="cuda"))
+                loss = F.mse_loss(
+                    model(torch.randn(16, WIDTH, device="cuda")),
+                    torch.zeros(16, WIDTH, device="cuda"),
+                )
             scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
@@ -144,7 +162,9 @@ def accumulates_with_a_scaler() -> Callable[[], Any]:
 
 def copies_its_layers() -> Callable[[], Any]:
     """As torch's own encoder does; the average is a copy of the whole, and one parameter is in no module."""
-    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, 2, 128, batch_first=True), 2).cuda()
+    model = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(WIDTH, 2, 128, batch_first=True), 2
+    ).cuda()
     average = copy.deepcopy(model).requires_grad_(False)
     scale = nn.Parameter(torch.ones(WIDTH, device="cuda"))
     optimizer = torch.optim.AdamW([*model.parameters(), scale])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import vramcast.suites.workloads
-from vramcast.api import predict
+from vramcast.predicting.predict import predict
 from vramcast.tracing.diff import diff_traces
 from vramcast.tracing.files import Allocation, MemoryTrace, read_trace
 
@@ -32,10 +32,14 @@ def test_every_allocation_of_three_steps_is_that_of_the_gpu(tmp_path: Path) -> N
     predict(f"{GPT}:gpt", gpu="h200", autocast="bf16", trace=tmp_path)
     simulated = read_trace(tmp_path)
     begins_step_4 = [index for index, event in enumerate(simulated.events) if event == 0][3]
-    simulated = replace(simulated, events=[event for event in simulated.events[:begins_step_4] if event], steps=[])
+    simulated = replace(
+        simulated, events=[event for event in simulated.events[:begins_step_4] if event], steps=[]
+    )
     num_allocs = max(simulated.events)
     measured = recorded(simulated)
-    measured = replace(measured, events=list(takewhile(lambda event: event <= num_allocs, measured.events)))
+    measured = replace(
+        measured, events=list(takewhile(lambda event: event <= num_allocs, measured.events))
+    )
     result = diff_traces(simulated, measured)
     assert result.same, result.first
     assert result.a.num_allocations == result.b.num_allocations == num_allocs > 3000

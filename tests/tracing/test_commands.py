@@ -14,7 +14,7 @@ from trace_examples import of, trace
 
 from vramcast import UsageError
 from vramcast.allocator import replay
-from vramcast.api import make_request, predict
+from vramcast.predicting.predict import make_request, predict
 from vramcast.simulate import build
 from vramcast.tracing.files import read_trace, write_files
 
@@ -67,37 +67,69 @@ def test_the_trace_replays_to_the_prediction(folder: Path, prediction: dict[str,
     result = replay(written.events, written.sizes)
     assert result.peak_reserved_bytes == prediction["peak_reserved_bytes"]
     assert result.peak_allocated_bytes == prediction["peak_allocated_bytes"]
-    assert (written.source, written.gpu, written.workload, written.knobs) == ("predicted", "h200", "work.py", prediction["knobs"])
+    assert (written.source, written.gpu, written.workload, written.knobs) == (
+        "predicted",
+        "h200",
+        "work.py",
+        prediction["knobs"],
+    )
     assert list(written.steps) == [1, 2, 3, 4]
 
 
-def test_allocations_know_operator_line_module_and_category(folder: Path, prediction: dict[str, Any]) -> None:
-    line = next(number for number, text in enumerate(WORKLOAD.splitlines(), 1) if text.endswith("# here"))
+def test_allocations_know_operator_line_module_and_category(
+    folder: Path, prediction: dict[str, Any]
+) -> None:
+    line = next(
+        number for number, text in enumerate(WORKLOAD.splitlines(), 1) if text.endswith("# here")
+    )
     allocations = read_trace(folder / "runs" / "one").allocations
-    made_here = [allocation for allocation in allocations if f"work.py:{line} in step" in allocation.facts.get("source", "")]
-    assert {"aten::randn", "aten::addmm", "cublas_workspace"} <= {allocation.op for allocation in made_here}
+    made_here = [
+        allocation
+        for allocation in allocations
+        if f"work.py:{line} in step" in allocation.facts.get("source", "")
+    ]
+    assert {"aten::randn", "aten::addmm", "cublas_workspace"} <= {
+        allocation.op for allocation in made_here
+    }
     hidden = next(allocation for allocation in made_here if allocation.op == "aten::addmm")
     assert hidden.num_bytes == 4096 * 256 * 4
     assert hidden.facts["category"] == "activations"
-    assert any(allocation.facts.get("node", "").startswith("AddmmBackward") for allocation in allocations)
+    assert any(
+        allocation.facts.get("node", "").startswith("AddmmBackward") for allocation in allocations
+    )
     assert not any("." in allocation.op for allocation in allocations)
 
 
-def test_the_snapshot_beside_it_is_the_run_at_its_end(folder: Path, prediction: dict[str, Any]) -> None:
+def test_the_snapshot_beside_it_is_the_run_at_its_end(
+    folder: Path, prediction: dict[str, Any]
+) -> None:
     snapshot = pickle.loads((folder / "runs" / "one" / "snapshot.pickle").read_bytes())
-    assert {"segments", "device_traces", "allocator_settings", "external_annotations"} <= set(snapshot)
-    assert sum(segment["total_size"] for segment in snapshot["segments"]) <= prediction["peak_reserved_bytes"]
-    assert any("work.py" in frame["filename"] for entry in snapshot["device_traces"][0] for frame in entry["frames"])
+    assert {"segments", "device_traces", "allocator_settings", "external_annotations"} <= set(
+        snapshot
+    )
+    assert (
+        sum(segment["total_size"] for segment in snapshot["segments"])
+        <= prediction["peak_reserved_bytes"]
+    )
+    assert any(
+        "work.py" in frame["filename"]
+        for entry in snapshot["device_traces"][0]
+        for frame in entry["frames"]
+    )
 
 
-def test_files_that_are_there_are_kept_and_the_simulation_is_not_even_begun(folder: Path, prediction: dict[str, Any]) -> None:
+def test_files_that_are_there_are_kept_and_the_simulation_is_not_even_begun(
+    folder: Path, prediction: dict[str, Any]
+) -> None:
     before = (folder / "runs" / "one" / "trace.json").read_bytes()
     done = run(folder, "predict", "no_such_file.py", "--trace", "runs/one")
     assert done.returncode == 2
     assert (folder / "runs" / "one" / "trace.json").read_bytes() == before
 
 
-def test_python_writes_the_same_trace_and_over_an_old_one_only_by_force(folder: Path, prediction: dict[str, Any]) -> None:
+def test_python_writes_the_same_trace_and_over_an_old_one_only_by_force(
+    folder: Path, prediction: dict[str, Any]
+) -> None:
     workload = f"{folder / 'work.py'}:build"
     with pytest.raises(UsageError, match="already has trace.json and snapshot.pickle"):
         predict(workload, gpu="h200", trace=folder / "runs" / "one")
@@ -106,7 +138,13 @@ def test_python_writes_the_same_trace_and_over_an_old_one_only_by_force(folder: 
 
 
 def test_a_trace_of_many_batch_sizes_is_refused(folder: Path) -> None:
-    knobs: dict[str, Any] = {"gpu": None, "memory": None, "allocator": None, "knobs": {}, "knobs_text": {}}
+    knobs: dict[str, Any] = {
+        "gpu": None,
+        "memory": None,
+        "allocator": None,
+        "knobs": {},
+        "knobs_text": {},
+    }
     with pytest.raises(UsageError, match="A trace is of one run"):
         make_request(str(folder / "work.py"), batch_sizes=[1, 2], trace="runs", **knobs)
 

@@ -32,7 +32,10 @@ def first_numbers(result: TraceDiff) -> tuple[int | None, int | None]:
     ("a", "b"),
     [
         ("mm:100 add:20 -1 mm:5", "mm:100 add:20 -1 mm:5"),
-        ("mm:1 mm:2 mm:3 -1 -2 mm:4", "mm:1 mm:2 mm:3 -2 -1 mm:4"),  # frees in one burst, in any order
+        (
+            "mm:1 mm:2 mm:3 -1 -2 mm:4",
+            "mm:1 mm:2 mm:3 -2 -1 mm:4",
+        ),  # frees in one burst, in any order
         ("mm:1 -1 | mm:2", "mm:1 | -1 mm:2"),  # and on either side of a step's beginning
         ("mm:1 mm:2 -1", "mm:1 mm:2"),  # behind the last allocation nothing sees it
         ("cublas_workspace:64 mm:1", "addmm:64 mm:1"),
@@ -45,7 +48,12 @@ def first_numbers(result: TraceDiff) -> tuple[int | None, int | None]:
 def test_these_are_the_same(a: str, b: str) -> None:
     result = diff_traces(of(a), of(b))
     assert result.same
-    assert (result.first, result.first_in_memory, result.ops, counts(result)) == (None, None, [], {})
+    assert (result.first, result.first_in_memory, result.ops, counts(result)) == (
+        None,
+        None,
+        [],
+        {},
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +68,12 @@ def test_these_are_the_same(a: str, b: str) -> None:
         ("", "mm:1", {"only_b": 1}, (None, 1)),
         ("mm:1 -1 mm:2 mm:3", "mm:1 mm:2 -1 mm:3", {"alive": 1}, (2, 2)),
         ("mm:1 mm:2 -1 mm:3", "mm:1 mm:2 mm:3", {"alive": 1}, (3, 3)),
-        ("mm:1 -1 ! mm:2", "mm:1 ! -1 mm:2", {"alive": 1}, (0, 0)),  # emptying the cache sees what is alive
+        (
+            "mm:1 -1 ! mm:2",
+            "mm:1 ! -1 mm:2",
+            {"alive": 1},
+            (0, 0),
+        ),  # emptying the cache sees what is alive
         ("mm:1 -1 ! mm:2", "mm:1 -1 mm:2", {"only_a": 1}, (0, None)),
         ("mm:1 | mm:2 mm:3", "mm:1 mm:2 | mm:3", {"step": 1}, (2, 2)),
         ("cublas_workspace:64 mm:1", "addmm:32 mm:1", {"only_a": 1, "only_b": 1}, (1, None)),
@@ -68,7 +81,9 @@ def test_these_are_the_same(a: str, b: str) -> None:
         ("mm:1 ! mm:2", "mm:1 ?:0 mm:2", {"only_a": 1, "only_b": 1}, (0, None)),
     ],
 )
-def test_these_differ_here(a: str, b: str, expected: dict[str, int], first: tuple[Any, Any]) -> None:
+def test_these_differ_here(
+    a: str, b: str, expected: dict[str, int], first: tuple[Any, Any]
+) -> None:
     result = diff_traces(of(a), of(b))
     assert not result.same
     assert counts(result) == expected
@@ -76,12 +91,20 @@ def test_these_differ_here(a: str, b: str, expected: dict[str, int], first: tupl
 
 
 def test_the_place_shows_context_on_both_sides_with_running_bytes() -> None:
-    place = diff_traces(of("mm:1 mm:600 -1 | mm:3 mm:4 mm:5"), of("mm:1 mm:600 -1 | mm:3 mm:700 mm:5")).first
+    place = diff_traces(
+        of("mm:1 mm:600 -1 | mm:3 mm:4 mm:5"), of("mm:1 mm:600 -1 | mm:3 mm:700 mm:5")
+    ).first
     assert place is not None
     assert place.step == 1
     assert place.position == 3
     assert [(a and a.allocated_bytes, b and b.allocated_bytes) for a, b in place.lines] == [
-        *((512, 512), (512 + 1024, 512 + 1024), (1024 + 512, 1024 + 512), (1024 + 1024, 1024 + 512 + 1024), (2560, 3072)),
+        *(
+            (512, 512),
+            (512 + 1024, 512 + 1024),
+            (1024 + 512, 1024 + 512),
+            (1024 + 1024, 1024 + 512 + 1024),
+            (2560, 3072),
+        ),
     ]
     a, b = place.lines[place.position]
     assert a is not None
@@ -107,7 +130,9 @@ def test_a_name_that_differs_does_not_hide_the_first_difference_in_memory() -> N
 
 
 def test_operators_are_listed_by_the_bytes_they_differ_in_and_equal_ones_are_not() -> None:
-    result = diff_traces(of("cublas_workspace:64 mm:10 add:5 add:5 gelu:7"), of("addmm:64 mm:900 add:5 gelu:7"))
+    result = diff_traces(
+        of("cublas_workspace:64 mm:10 add:5 add:5 gelu:7"), of("addmm:64 mm:900 add:5 gelu:7")
+    )
     assert [(op.op, op.count_a, op.count_b, op.bytes_a, op.bytes_b) for op in result.ops] == [
         ("aten::mm", 1, 1, 10, 900),
         ("aten::add", 2, 1, 10, 5),
@@ -116,7 +141,11 @@ def test_operators_are_listed_by_the_bytes_they_differ_in_and_equal_ones_are_not
 
 def test_the_summary_counts_each_side_over_the_steps_compared() -> None:
     result = diff_traces(of("mm:600 | mm:1 | mm:5000"), of("mm:600 | mm:1", source="measured"))
-    assert (result.a.num_allocations, result.a.peak_allocated_bytes, result.a.num_steps) == (2, 1536, 2)
+    assert (result.a.num_allocations, result.a.peak_allocated_bytes, result.a.num_steps) == (
+        2,
+        1536,
+        2,
+    )
     assert (result.b.num_allocations, result.b.num_steps, result.b.source) == (2, 1, "measured")
     assert result.num_steps_compared == 1
 
@@ -124,7 +153,10 @@ def test_the_summary_counts_each_side_over_the_steps_compared() -> None:
 def test_a_change_of_every_size_is_that_and_nothing_else() -> None:
     """As another batch size: operators line up though no size does, and though some sizes of one are found in the other."""
     layer = [("addmm", 3), ("gelu", 2), ("addmm", 1), ("add", 1), ("native_layer_norm", 1)]
-    a, b = (of(" ".join(f"{op}:{size * scale}" for _ in range(50) for op, size in layer)) for scale in (1, 2))
+    a, b = (
+        of(" ".join(f"{op}:{size * scale}" for _ in range(50) for op, size in layer))
+        for scale in (1, 2)
+    )
     assert counts(diff_traces(a, b)) == {"bytes": 250}
 
 
@@ -151,8 +183,15 @@ def test_any_two_traces_can_be_compared_and_sides_exchanged(a: MemoryTrace, b: M
 
 
 def without(example: MemoryTrace, number: int) -> MemoryTrace:
-    rows = [row for row in to_rows(example) if not (row[0] in ("alloc", "free") and row[1] == number)]
-    return trace([[row[0], row[1] - (row[1] > number), *row[2:]] if row[0] in ("alloc", "free") else row for row in rows])
+    rows = [
+        row for row in to_rows(example) if not (row[0] in ("alloc", "free") and row[1] == number)
+    ]
+    return trace(
+        [
+            [row[0], row[1] - (row[1] > number), *row[2:]] if row[0] in ("alloc", "free") else row
+            for row in rows
+        ]
+    )
 
 
 @settings(deadline=None)
@@ -167,19 +206,28 @@ def test_one_allocation_taken_out_is_found_at_its_place(example: MemoryTrace, ch
     # not before it, and behind it only as long as what follows could be it
     position = next(event for event, number in enumerate(example.events) if number == index + 1)
     assert found is None or found == 0 or found > index
-    between = [number for number in example.events[position + 1 :] if number > 0 and found and number <= found]
+    between = [
+        number
+        for number in example.events[position + 1 :]
+        if number > 0 and found and number <= found
+    ]
     taken = example.allocations[index]
     alike = [example.allocations[number - 1].num_bytes == taken.num_bytes for number in between]
     assert all(alike)
 
 
-def long_trace(length: int, *, scale: int = 1, leave_out: frozenset[int] = frozenset(), seed: int = 0) -> MemoryTrace:
+def long_trace(
+    length: int, *, scale: int = 1, leave_out: frozenset[int] = frozenset(), seed: int = 0
+) -> MemoryTrace:
     """So many allocations and nearly as many frees: each is freed 200 later."""
     choose = random.Random(seed)
     rows: list[Any] = []
     number_of: dict[int, int] = {}
     for index in range(length):
-        op, size = choose.choice(("mm", "add", "gelu", "_to_copy")), choose.randrange(1, 60) * 4096 * scale
+        op, size = (
+            choose.choice(("mm", "add", "gelu", "_to_copy")),
+            choose.randrange(1, 60) * 4096 * scale,
+        )
         if index not in leave_out:
             number_of[index] = len(number_of) + 1
             rows.append(["alloc", number_of[index], size, f"aten::{op}"])
@@ -203,7 +251,9 @@ def test_many_small_differences_are_found_one_by_one() -> None:
     assert counts(result) == {"only_a": 10}
 
 
-@pytest.mark.parametrize("other", [{"scale": 3}, {"seed": 1}], ids=["all sizes changed", "nothing in common"])
+@pytest.mark.parametrize(
+    "other", [{"scale": 3}, {"seed": 1}], ids=["all sizes changed", "nothing in common"]
+)
 def test_traces_that_differ_everywhere_take_not_much_longer(other: dict[str, Any]) -> None:
     a, b = long_trace(10_000), long_trace(10_000, **other)
     began = time.perf_counter()

@@ -41,7 +41,9 @@ def test_one_event_stands_on_one_line() -> None:
 
 
 def test_facts_that_a_later_vramcast_adds_are_passed_over() -> None:
-    read = from_json(file_of(events=[["alloc", 1, 4, "aten::mm", {"node": "MmBackward0", "colour": ["red"]}]]))
+    read = from_json(
+        file_of(events=[["alloc", 1, 4, "aten::mm", {"node": "MmBackward0", "colour": ["red"]}]])
+    )
     assert to_rows(read) == [["alloc", 1, 4, "aten::mm", {"node": "MmBackward0"}]]
 
 
@@ -72,9 +74,32 @@ def test_what_is_not_a_trace_is_refused_with_the_reason(text: str, reason: str) 
 @pytest.mark.parametrize(
     "row",
     [
-        *(["alloc", 2, 4, ""], ["alloc", 1, -4, ""], ["alloc", 1, 4.0, ""], ["alloc", True, 4, ""], ["alloc", 1, True, ""]),
-        *(["alloc", 1, 4], ["alloc", 1, 4, None], ["alloc", 1, 4, "", []], ["alloc", 1, 4, "", {"node": 5}], ["alloc", 1, 4, "", {}, {}]),
-        *(["free", 1], ["free"], ["step"], ["step", "1"], ["empty_cache", 1], ["boom"], [], "alloc", None, {"alloc": 1}),
+        *(
+            ["alloc", 2, 4, ""],
+            ["alloc", 1, -4, ""],
+            ["alloc", 1, 4.0, ""],
+            ["alloc", True, 4, ""],
+            ["alloc", 1, True, ""],
+        ),
+        *(
+            ["alloc", 1, 4],
+            ["alloc", 1, 4, None],
+            ["alloc", 1, 4, "", []],
+            ["alloc", 1, 4, "", {"node": 5}],
+            ["alloc", 1, 4, "", {}, {}],
+        ),
+        *(
+            ["free", 1],
+            ["free"],
+            ["step"],
+            ["step", "1"],
+            ["empty_cache", 1],
+            ["boom"],
+            [],
+            "alloc",
+            None,
+            {"alloc": 1},
+        ),
     ],
 )
 def test_a_row_that_cannot_be_is_refused_by_its_number(row: Any) -> None:
@@ -89,11 +114,21 @@ def test_nothing_is_freed_twice() -> None:
 
 def test_a_folder_stands_for_the_trace_in_it(tmp_path: Path) -> None:
     write_files(tmp_path / "new" / "run", trace(), {"segments": []})
-    assert read_trace(tmp_path / "new" / "run") == read_trace(tmp_path / "new" / "run" / "trace.json") == trace()
-    assert sorted(path.name for path in (tmp_path / "new" / "run").iterdir()) == ["snapshot.pickle", "trace.json"]
+    assert (
+        read_trace(tmp_path / "new" / "run")
+        == read_trace(tmp_path / "new" / "run" / "trace.json")
+        == trace()
+    )
+    assert sorted(path.name for path in (tmp_path / "new" / "run").iterdir()) == [
+        "snapshot.pickle",
+        "trace.json",
+    ]
 
 
-@pytest.mark.parametrize(("name", "reason"), [("", "There is no"), ("none.json", "There is no"), ("snapshot.pickle", "is not text")])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("", "There is no"), ("none.json", "There is no"), ("snapshot.pickle", "is not text")],
+)
 def test_a_path_without_a_trace_is_refused(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "snapshot.pickle").write_bytes(b"\x80\x04\x95\xff")
     with pytest.raises(UsageError, match=reason):
@@ -118,7 +153,9 @@ def test_a_folder_that_is_or_lies_in_a_file_is_refused_before_any_work(tmp_path:
             check_free(folder, force=True)
 
 
-def test_a_disk_that_is_full_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(_handle: int) -> None:
         raise OSError(28, "No space left on device")
 

@@ -10,36 +10,76 @@ import torch
 
 from vramcast.errors import EnvironmentProblem
 from vramcast.probing import history as subject
-from vramcast.probing.history import History, Maker, Mark, is_composite, makers_by_address, rows_of, source_of
+from vramcast.probing.history import (
+    History,
+    Maker,
+    Mark,
+    is_composite,
+    makers_by_address,
+    rows_of,
+    source_of,
+)
 from vramcast.tracing.files import from_rows
 
 CUDA = torch.device("cuda", 0)
 
 
 def entry(action: str, addr: int, size: int = 100, frames: Any = ()) -> dict[str, Any]:
-    return {"action": action, "addr": addr, "size": size, "frames": list(frames), "stream": 0, "time_us": 0}
+    return {
+        "action": action,
+        "addr": addr,
+        "size": size,
+        "frames": list(frames),
+        "stream": 0,
+        "time_us": 0,
+    }
 
 
 def event(name: str, *children: Any, overload: str = "") -> Any:
-    return SimpleNamespace(name=name, children=list(children), overload_name=overload, extra_fields=None, start_time_ns=0)
+    return SimpleNamespace(
+        name=name,
+        children=list(children),
+        overload_name=overload,
+        extra_fields=None,
+        start_time_ns=0,
+    )
 
 
 def memory(ptr: int, size: int, time: int = 0, device: torch.device = CUDA) -> Any:
     return SimpleNamespace(
-        name="[memory]", children=[], start_time_ns=time, extra_fields=SimpleNamespace(ptr=ptr, alloc_size=size, device=device)
+        name="[memory]",
+        children=[],
+        start_time_ns=time,
+        extra_fields=SimpleNamespace(ptr=ptr, alloc_size=size, device=device),
     )
 
 
-def rows(entries: list[Any], marks: list[Mark] | None = None, makers: dict[int, list[Maker]] | None = None) -> list[Any]:
+def rows(
+    entries: list[Any],
+    marks: list[Mark] | None = None,
+    makers: dict[int, list[Maker]] | None = None,
+) -> list[Any]:
     return rows_of(entries, marks or [], makers or {}, lambda frames: "")
 
 
 def test_allocations_are_numbered_and_frees_name_them_though_an_address_is_used_again() -> None:
     entries = [
         *(entry("segment_alloc", 0, 2**21), entry("alloc", 8, 5), entry("alloc", 16, 6)),
-        *(entry("free_requested", 8), entry("free_completed", 8), entry("alloc", 8, 7), entry("free_completed", 8), entry("snapshot", 0)),
+        *(
+            entry("free_requested", 8),
+            entry("free_completed", 8),
+            entry("alloc", 8, 7),
+            entry("free_completed", 8),
+            entry("snapshot", 0),
+        ),
     ]
-    assert rows(entries) == [["alloc", 1, 5, ""], ["alloc", 2, 6, ""], ["free", 1], ["alloc", 3, 7, ""], ["free", 3]]
+    assert rows(entries) == [
+        ["alloc", 1, 5, ""],
+        ["alloc", 2, 6, ""],
+        ["free", 1],
+        ["alloc", 3, 7, ""],
+        ["free", 3],
+    ]
 
 
 def test_a_free_of_something_older_than_the_history_is_left_out() -> None:
@@ -47,22 +87,51 @@ def test_a_free_of_something_older_than_the_history_is_left_out() -> None:
 
 
 def test_a_mark_stands_where_it_was_made_also_between_two_frees() -> None:
-    entries = [entry("alloc", 8), entry("alloc", 16), entry("free_completed", 8), entry("free_completed", 16), entry("alloc", 8)]
-    marks = [Mark(0, 0, ["step", 1]), Mark(2, 1, ["step", 2]), Mark(2, 1, ["empty_cache"]), Mark(3, 2, ["step", 3])]
+    entries = [
+        entry("alloc", 8),
+        entry("alloc", 16),
+        entry("free_completed", 8),
+        entry("free_completed", 16),
+        entry("alloc", 8),
+    ]
+    marks = [
+        Mark(0, 0, ["step", 1]),
+        Mark(2, 1, ["step", 2]),
+        Mark(2, 1, ["empty_cache"]),
+        Mark(3, 2, ["step", 3]),
+    ]
     assert [row[:2] for row in rows(entries, marks)] == [
-        *(["step", 1], ["alloc", 1], ["alloc", 2], ["free", 1], ["step", 2], ["empty_cache"], ["free", 2], ["alloc", 3], ["step", 3])
+        *(
+            ["step", 1],
+            ["alloc", 1],
+            ["alloc", 2],
+            ["free", 1],
+            ["step", 2],
+            ["empty_cache"],
+            ["free", 2],
+            ["alloc", 3],
+            ["step", 3],
+        )
     ]
 
 
 def test_a_mark_never_moves_behind_an_allocation_that_came_after_it() -> None:
     """The free was counted when it was asked for, but is done only later: another stream still used the tensor."""
     entries = [entry("alloc", 8), entry("alloc", 16), entry("free_completed", 8)]
-    assert [row[0] for row in rows(entries, [Mark(1, 1, ["step", 1])])] == ["alloc", "step", "alloc", "free"]
+    assert [row[0] for row in rows(entries, [Mark(1, 1, ["step", 1])])] == [
+        "alloc",
+        "step",
+        "alloc",
+        "free",
+    ]
 
 
 def test_operators_are_joined_by_address_and_left_out_where_the_counts_disagree() -> None:
     entries = [entry("alloc", 8), entry("free_completed", 8), entry("alloc", 8), entry("alloc", 16)]
-    makers = {8: [Maker("aten::mm"), Maker("aten::add", "AddBackward0")], 16: [Maker("aten::a"), Maker("aten::b")]}
+    makers = {
+        8: [Maker("aten::mm"), Maker("aten::add", "AddBackward0")],
+        16: [Maker("aten::a"), Maker("aten::b")],
+    }
     found = [row[3:] for row in rows(entries, makers=makers) if row[0] == "alloc"]
     assert found == [["aten::mm"], ["aten::add", {"node": "AddBackward0"}], [""]]
 
@@ -71,7 +140,10 @@ def test_the_outermost_operator_with_a_kernel_names_the_allocation() -> None:
     tree = [
         event("aten::reshape", event("aten::clone", event("aten::empty_strided", memory(8, 512)))),
         event("user's range", event("aten::linear", event("aten::addmm", memory(16, 512)))),
-        event(f"{subject.ENGINE}MmBackward0", event("MmBackward0", event("aten::mm", memory(24, 512), memory(24, -512)))),
+        event(
+            f"{subject.ENGINE}MmBackward0",
+            event("MmBackward0", event("aten::mm", memory(24, 512), memory(24, -512))),
+        ),
         memory(32, 512),
     ]
     composite = lambda name, overload: name in ("aten::reshape", "aten::linear")
@@ -83,21 +155,47 @@ def test_the_outermost_operator_with_a_kernel_names_the_allocation() -> None:
     }
 
 
-def test_allocations_at_one_address_are_taken_in_order_of_time_and_other_devices_not_at_all() -> None:
-    elsewhere = [memory(8, 512, device=torch.device("cpu")), memory(8, 512, device=torch.device("cuda", 1))]
-    tree = [event("aten::b", memory(8, 512, time=20)), event("aten::a", memory(8, 512, time=10), *elsewhere)]
-    assert makers_by_address(tree, CUDA, lambda name, overload: False) == {8: [Maker("aten::a"), Maker("aten::b")]}
+def test_allocations_at_one_address_are_taken_in_order_of_time_and_other_devices_not_at_all() -> (
+    None
+):
+    elsewhere = [
+        memory(8, 512, device=torch.device("cpu")),
+        memory(8, 512, device=torch.device("cuda", 1)),
+    ]
+    tree = [
+        event("aten::b", memory(8, 512, time=20)),
+        event("aten::a", memory(8, 512, time=10), *elsewhere),
+    ]
+    assert makers_by_address(tree, CUDA, lambda name, overload: False) == {
+        8: [Maker("aten::a"), Maker("aten::b")]
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "overload", "answer"),
     [
-        *(("aten::linear", "", True), ("aten::reshape", "", True), ("aten::to", "dtype", True), ("aten::max", "other", True)),
-        *(("aten::max", "", False), ("aten::addmm", "", False), ("aten::zeros_like", "", False), ("nobody::knows", "", True)),
-        *(("aten::empty", "memory_format", False), ("aten::empty", "", False), ("aten::to", "", True)),  # "": the profiler did not say
+        *(
+            ("aten::linear", "", True),
+            ("aten::reshape", "", True),
+            ("aten::to", "dtype", True),
+            ("aten::max", "other", True),
+        ),
+        *(
+            ("aten::max", "", False),
+            ("aten::addmm", "", False),
+            ("aten::zeros_like", "", False),
+            ("nobody::knows", "", True),
+        ),
+        *(
+            ("aten::empty", "memory_format", False),
+            ("aten::empty", "", False),
+            ("aten::to", "", True),
+        ),  # "": the profiler did not say
     ],
 )
-def test_whether_an_operator_is_only_made_of_others_depends_on_its_overload(name: str, overload: str, answer: bool) -> None:
+def test_whether_an_operator_is_only_made_of_others_depends_on_its_overload(
+    name: str, overload: str, answer: bool
+) -> None:
     assert is_composite(name, overload) is answer
 
 
@@ -111,7 +209,11 @@ def test_a_real_profile_of_the_cpu_names_what_a_simulation_names() -> None:
     best.sum().backward()
     profiler.stop()
     tree = profiler.profiler.kineto_results.experimental_event_tree()
-    made = [maker for makers in makers_by_address(tree, torch.device("cpu"), is_composite).values() for maker in makers]
+    made = [
+        maker
+        for makers in makers_by_address(tree, torch.device("cpu"), is_composite).values()
+        for maker in makers
+    ]
     operators = {maker.op for maker in made}
     assert {"aten::randn", "aten::maximum", "aten::clone", "aten::sum"} <= operators
     assert operators & {"aten::mm", "aten::addmm"}
@@ -148,7 +250,10 @@ class Machine:
         self.entries.append(entry("segment_free", 0))
 
     def memory_stats(self) -> dict[str, int]:
-        return {"allocation.all.allocated": 41 + sum(e["action"] == "alloc" for e in self.entries), "allocation.all.freed": 7}
+        return {
+            "allocation.all.allocated": 41 + sum(e["action"] == "alloc" for e in self.entries),
+            "allocation.all.freed": 7,
+        }
 
     def empty(self, *size: int, device: str) -> None:
         self.entries.append(entry("alloc", 8 * len(self.entries), 4 * size[0]))
@@ -177,10 +282,28 @@ def test_a_history_is_a_trace_with_its_steps_and_emptied_caches(machine: Machine
     torch.empty(25, device="cuda")
     torch.cuda.empty_cache()
     found, snapshot = history.finish()
-    assert found == [["alloc", 1, 4, "aten::empty"], ["step", 1], ["alloc", 2, 100, "aten::empty"], ["empty_cache"]]
-    assert from_rows(found, source="measured", workload="", knobs={}, gpu=None, torch_version="", allocator_settings="").steps == [1]
+    assert found == [
+        ["alloc", 1, 4, "aten::empty"],
+        ["step", 1],
+        ["alloc", 2, 100, "aten::empty"],
+        ["empty_cache"],
+    ]
+    assert from_rows(
+        found,
+        source="measured",
+        workload="",
+        knobs={},
+        gpu=None,
+        torch_version="",
+        allocator_settings="",
+    ).steps == [1]
     assert snapshot["device_traces"] == [machine.entries]
-    assert machine.recording[0] == {"max_entries": 4_000_000, "stacks": "python", "context": "all", "clear_history": True}
+    assert machine.recording[0] == {
+        "max_entries": 4_000_000,
+        "stacks": "python",
+        "context": "all",
+        "clear_history": True,
+    }
     assert machine.recording[1] == {"enabled": None}
     assert torch.cuda.empty_cache == machine.empty_cache
 

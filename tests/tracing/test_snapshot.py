@@ -18,7 +18,19 @@ from vramcast.tracing.snapshot import FIRST_ADDRESS, make_snapshot
 
 # What the unpickler of MemoryViz.js knows.
 KNOWN_OPCODES = {
-    *("APPEND", "APPENDS", "BINFLOAT", "BINGET", "BININT", "BININT1", "BININT2", "BINPUT", "BINUNICODE", "DICT", "EMPTY_DICT"),
+    *(
+        "APPEND",
+        "APPENDS",
+        "BINFLOAT",
+        "BINGET",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "BINPUT",
+        "BINUNICODE",
+        "DICT",
+        "EMPTY_DICT",
+    ),
     *("EMPTY_LIST", "EMPTY_TUPLE", "FRAME", "LIST", "LONG1", "LONG_BINGET"),
     *("LONG_BINPUT", "MARK", "MEMOIZE", "NEWFALSE", "NEWTRUE", "NONE", "PROTO"),
     *("SETITEM", "SETITEMS", "SHORT_BINUNICODE", "STOP", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
@@ -38,14 +50,25 @@ def actions(snapshot: dict[str, Any]) -> list[str]:
 def test_each_event_is_noted_as_torch_notes_it() -> None:
     assert actions(make_snapshot(trace())) == [
         *("segment_alloc", "alloc", "free_requested", "free_completed"),
-        *("segment_alloc", "alloc", "segment_alloc", "alloc", "segment_alloc", "alloc", "free_requested", "free_completed"),
+        *(
+            "segment_alloc",
+            "alloc",
+            "segment_alloc",
+            "alloc",
+            "segment_alloc",
+            "alloc",
+            "free_requested",
+            "free_completed",
+        ),
         *("segment_free", "segment_free"),
         *("segment_alloc", "alloc", "snapshot"),
     ]
 
 
 def test_an_expandable_segment_is_mapped_and_unmapped() -> None:
-    snapshot = make_snapshot(of("mm:30000000 -1 ! mm:100", allocator_settings="expandable_segments:True"))
+    snapshot = make_snapshot(
+        of("mm:30000000 -1 ! mm:100", allocator_settings="expandable_segments:True")
+    )
     freed = ("free_requested", "free_completed", "segment_unmap")
     assert actions(snapshot) == ["segment_map", "alloc", *freed, "segment_map", "alloc", "snapshot"]
     assert [segment["is_expandable"] for segment in snapshot["segments"]] == [True]
@@ -53,7 +76,9 @@ def test_an_expandable_segment_is_mapped_and_unmapped() -> None:
 
 
 def test_a_frame_names_operator_node_module_and_line_innermost_first() -> None:
-    entries = [entry for entry in make_snapshot(trace())["device_traces"][0] if entry["action"] == "alloc"]
+    entries = [
+        entry for entry in make_snapshot(trace())["device_traces"][0] if entry["action"] == "alloc"
+    ]
     assert entries[2]["frames"] == [
         {"filename": "<operator>", "line": 0, "name": "aten::addmm"},
         {"filename": "<module>", "line": 0, "name": "mlp.up"},
@@ -97,7 +122,9 @@ def replayed(example: MemoryTrace) -> CachingAllocator:
 
 @settings(deadline=None)
 @given(traces(), st.sampled_from(SETTINGS))
-def test_blocks_tile_their_segment_and_the_sums_are_those_of_the_replay(example: MemoryTrace, setting: str) -> None:
+def test_blocks_tile_their_segment_and_the_sums_are_those_of_the_replay(
+    example: MemoryTrace, setting: str
+) -> None:
     example = trace(to_rows(example), allocator_settings=setting)
     snapshot, allocator = make_snapshot(example), replayed(example)
     for segment in snapshot["segments"]:
@@ -107,13 +134,20 @@ def test_blocks_tile_their_segment_and_the_sums_are_those_of_the_replay(example:
             address += block["size"]
         assert address == segment["address"] + segment["total_size"]
         assert segment["active_size"] == viz.calc_active(segment) == segment["allocated_size"]
-    assert sum(segment["total_size"] for segment in snapshot["segments"]) == allocator.reserved_bytes
-    assert sum(segment["allocated_size"] for segment in snapshot["segments"]) == allocator.allocated_bytes
+    assert (
+        sum(segment["total_size"] for segment in snapshot["segments"]) == allocator.reserved_bytes
+    )
+    assert (
+        sum(segment["allocated_size"] for segment in snapshot["segments"])
+        == allocator.allocated_bytes
+    )
 
 
 @settings(deadline=None)
 @given(traces(), st.sampled_from(SETTINGS))
-def test_the_history_adds_up_to_the_segments_at_the_end_and_to_the_peak(example: MemoryTrace, setting: str) -> None:
+def test_the_history_adds_up_to_the_segments_at_the_end_and_to_the_peak(
+    example: MemoryTrace, setting: str
+) -> None:
     example = trace(to_rows(example), allocator_settings=setting)
     snapshot = make_snapshot(example)
     reserved = peak = 0
@@ -129,27 +163,48 @@ def test_the_history_adds_up_to_the_segments_at_the_end_and_to_the_peak(example:
         elif entry["action"] == "free_completed":
             alive.remove(entry["addr"])
         peak = max(peak, reserved)
-    active = {block["address"] for segment in snapshot["segments"] for block in segment["blocks"] if block["state"] == "active_allocated"}
+    active = {
+        block["address"]
+        for segment in snapshot["segments"]
+        for block in segment["blocks"]
+        if block["state"] == "active_allocated"
+    }
     assert reserved == sum(segment["total_size"] for segment in snapshot["segments"])
     assert alive == active
-    assert peak == replay(example.events, example.sizes, AllocatorSettings.parse(setting)).peak_reserved_bytes
+    assert (
+        peak
+        == replay(
+            example.events, example.sizes, AllocatorSettings.parse(setting)
+        ).peak_reserved_bytes
+    )
 
 
 @settings(deadline=None, max_examples=30)
 @given(traces(), st.sampled_from(SETTINGS))
 def test_torchs_own_readers_accept_it(example: MemoryTrace, setting: str) -> None:
     snapshot = make_snapshot(trace(to_rows(example), allocator_settings=setting))
-    assert f"segments: {len(snapshot['segments'])}" in viz.segsum(snapshot)  # raises where sums do not agree
+    assert f"segments: {len(snapshot['segments'])}" in viz.segsum(
+        snapshot
+    )  # raises where sums do not agree
     viz.trace(snapshot)
     viz.memory(snapshot, format_flamegraph=lines)
     viz.segments(snapshot, format_flamegraph=lines)
-    for plot in (viz.trace_plot(snapshot), viz.trace_plot(snapshot, plot_segments=True), viz.segment_plot(snapshot)):
+    for plot in (
+        viz.trace_plot(snapshot),
+        viz.trace_plot(snapshot, plot_segments=True),
+        viz.segment_plot(snapshot),
+    ):
         assert "snapshot.pickle" in plot
 
 
-def test_torchs_flame_graph_and_comparison_show_our_frames(capsys: pytest.CaptureFixture[str]) -> None:
+def test_torchs_flame_graph_and_comparison_show_our_frames(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     before, after = make_snapshot(trace(ROWS[:3])), make_snapshot(trace())
-    assert f"stream_0;active_allocated;train.py:7:build;<operator>:0:aten::empty {30 * MIB}" in viz.memory(after, format_flamegraph=lines)
+    assert (
+        f"stream_0;active_allocated;train.py:7:build;<operator>:0:aten::empty {30 * MIB}"
+        in viz.memory(after, format_flamegraph=lines)
+    )
     compared = viz.compare(before["segments"], after["segments"], format_flamegraph=lines)
     assert "only_after" in compared
     assert "cublas_workspace" in compared
@@ -158,14 +213,16 @@ def test_torchs_flame_graph_and_comparison_show_our_frames(capsys: pytest.Captur
 
 
 def test_the_pickle_has_nothing_the_pages_own_unpickler_lacks_and_nothing_but_plain_data() -> None:
-    example = of(" ".join(f"mm:{size}" for size in range(1, 3000)), allocator_settings="expandable_segments:True")
+    example = of(
+        " ".join(f"mm:{size}" for size in range(1, 3000)),
+        allocator_settings="expandable_segments:True",
+    )
     data = pickle.dumps(make_snapshot(example), protocol=PICKLE_PROTOCOL)
-    found = {(opcode.name, argument if opcode.name == "PROTO" else None) for opcode, argument, _ in pickletools.genops(data)}
+    found = {
+        (opcode.name, argument if opcode.name == "PROTO" else None)
+        for opcode, argument, _ in pickletools.genops(data)
+    }
     assert {name for name, _ in found} <= KNOWN_OPCODES
     assert ("PROTO", 4) in found
     numbers = [argument for _, argument, _ in pickletools.genops(data) if isinstance(argument, int)]
     assert FIRST_ADDRESS < max(numbers) < LARGEST_EXACT_IN_A_BROWSER
-
-
-
-

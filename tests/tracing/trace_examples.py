@@ -20,9 +20,21 @@ MIB = 2**20
 ROWS: list[list[Any]] = [
     ["alloc", 1, 4, "aten::empty"],
     ["free", 1],
-    ["alloc", 2, 30 * MIB, "aten::empty", {"category": "parameters", "name": "weight", "source": "train.py:7 in build"}],
+    [
+        "alloc",
+        2,
+        30 * MIB,
+        "aten::empty",
+        {"category": "parameters", "name": "weight", "source": "train.py:7 in build"},
+    ],
     ["step", 1],
-    ["alloc", 3, 5 * MIB, "aten::addmm", {"category": "activations", "module": "mlp.up", "source": "train.py:12 in step"}],
+    [
+        "alloc",
+        3,
+        5 * MIB,
+        "aten::addmm",
+        {"category": "activations", "module": "mlp.up", "source": "train.py:12 in step"},
+    ],
     ["alloc", 4, 32 * MIB, "cublas_workspace", {"category": "workspaces"}],
     ["free", 3],
     ["empty_cache"],
@@ -50,7 +62,14 @@ def of(text: str, **head: Any) -> MemoryTrace:
         else:
             op, _, num_bytes = word.partition(":")
             num_allocs += 1
-            rows.append(["alloc", num_allocs, int(num_bytes), "" if op == "?" else op if op == "cublas_workspace" else f"aten::{op}"])
+            rows.append(
+                [
+                    "alloc",
+                    num_allocs,
+                    int(num_bytes),
+                    "" if op == "?" else op if op == "cublas_workspace" else f"aten::{op}",
+                ]
+            )
     return trace(rows, **head)
 
 
@@ -64,8 +83,17 @@ def traces(draw: st.DrawFn, *, most: int = 60) -> MemoryTrace:
         if choice <= 5:
             num_allocs += 1
             alive.append(num_allocs)
-            op = draw(st.sampled_from(["aten::mm", "aten::add", "aten::_to_copy", "cublas_workspace", ""]))
-            rows.append(["alloc", num_allocs, draw(st.sampled_from([1, 512, 600, 4096, 3 * MIB, 12 * MIB])), op])
+            op = draw(
+                st.sampled_from(["aten::mm", "aten::add", "aten::_to_copy", "cublas_workspace", ""])
+            )
+            rows.append(
+                [
+                    "alloc",
+                    num_allocs,
+                    draw(st.sampled_from([1, 512, 600, 4096, 3 * MIB, 12 * MIB])),
+                    op,
+                ]
+            )
         elif choice <= 7 and alive:
             rows.append(["free", alive.pop(draw(st.integers(0, len(alive) - 1)))])
         elif choice == 8:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vramcast.configuration import Configuration
-from vramcast.machine import Machine
-from vramcast.nvml import GpuState
+from vramcast.workload.configuration import Configuration
+from vramcast.hardware.machine import Machine
+from vramcast.hardware.nvml import GpuState
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
 from vramcast.records import Measurement, Prediction
@@ -18,7 +18,13 @@ from vramcast.units import GiB
 
 H200 = GpuState("NVIDIA H200", "GPU-1", 141 * GiB, 0, "580.1", "13.0", "Linux", True)
 MACHINE = Machine(
-    gpus=[H200], capability=(9, 0), torch_version="2.11.0", torch_cuda="13.0", cuda_available=True, triton="3.6", compiler="/usr/bin/cc"
+    gpus=[H200],
+    capability=(9, 0),
+    torch_version="2.11.0",
+    torch_cuda="13.0",
+    cuda_available=True,
+    triton="3.6",
+    compiler="/usr/bin/cc",
 )
 
 
@@ -35,27 +41,69 @@ def run(
     **facts: Any,
 ) -> Measurement:
     """A measurement as a worker's facts would make it."""
-    trial = Trial(workload="w", knobs=knobs or {}, memory_cap_bytes=cap, warmup_steps=1, measure_steps=3)
+    trial = Trial(
+        workload="w", knobs=knobs or {}, memory_cap_bytes=cap, warmup_steps=1, measure_steps=3
+    )
     steps = [seconds] * 3 if outcome == "ok" else []
     known = {
-        "outcome": outcome, "error": error, "knobs": knobs or {}, "step_seconds": steps, "warmup_step_seconds": steps[:1],
-        "losses": list(losses) if steps else [], "gpu": "NVIDIA H200", "capacity_bytes": 141 * GiB, "torch_version": "2.11.0",
-        "warm": {"allocated_bytes": reserved, "reserved_bytes": reserved}, "num_parameters": 124_439_808,
-        "switches": {"tf32": False, "cudnn_benchmark": False, "detect_anomaly": False, "sdpa": None}, **facts,
-    }  # fmt: skip
+        "outcome": outcome,
+        "error": error,
+        "knobs": knobs or {},
+        "step_seconds": steps,
+        "warmup_step_seconds": steps[:1],
+        "losses": list(losses) if steps else [],
+        "gpu": "NVIDIA H200",
+        "capacity_bytes": 141 * GiB,
+        "torch_version": "2.11.0",
+        "warm": {"allocated_bytes": reserved, "reserved_bytes": reserved},
+        "num_parameters": 124_439_808,
+        "switches": {
+            "tf32": False,
+            "cudnn_benchmark": False,
+            "detect_anomaly": False,
+            "sdpa": None,
+        },
+        **facts,
+    }
     return replace(measurement_from(trial, known), seconds=took)
 
 
-def prediction(reserved: int, *, capacity: int = 140 * GiB, seconds: float | None = 0.1, knobs: dict[str, Any] | None = None) -> Prediction:
+def prediction(
+    reserved: int,
+    *,
+    capacity: int = 140 * GiB,
+    seconds: float | None = 0.1,
+    knobs: dict[str, Any] | None = None,
+) -> Prediction:
     shown = knobs or {}
     tokens = shown.get("batch_size", 1) * shown.get("seq_len", 1)
     return Prediction(
-        workload="w", knobs=shown, gpu="h200", capacity_bytes=capacity, peak_allocated_bytes=reserved, peak_reserved_bytes=reserved,
-        process_bytes=None, first_step_allocated_bytes=reserved, first_step_reserved_bytes=reserved, fits=reserved <= capacity,
-        headroom_bytes=capacity - reserved, num_alloc_retries=0, failed_allocation_bytes=None, num_parameters=1, breakdown_bytes={},
-        largest_tensors=[], timeline=[], peak_phase="step 1", step_seconds=seconds, tokens_per_second=tokens / seconds if seconds else None,
-        step_seconds_reason="", limits=[], allocator_settings="", torch_version="2.11.0", seconds=1.0,
-    )  # fmt: skip
+        workload="w",
+        knobs=shown,
+        gpu="h200",
+        capacity_bytes=capacity,
+        peak_allocated_bytes=reserved,
+        peak_reserved_bytes=reserved,
+        process_bytes=None,
+        first_step_allocated_bytes=reserved,
+        first_step_reserved_bytes=reserved,
+        fits=reserved <= capacity,
+        headroom_bytes=capacity - reserved,
+        num_alloc_retries=0,
+        failed_allocation_bytes=None,
+        num_parameters=1,
+        breakdown_bytes={},
+        largest_tensors=[],
+        timeline=[],
+        peak_phase="step 1",
+        step_seconds=seconds,
+        tokens_per_second=tokens / seconds if seconds else None,
+        step_seconds_reason="",
+        limits=[],
+        allocator_settings="",
+        torch_version="2.11.0",
+        seconds=1.0,
+    )
 
 
 class InventedLaboratory:
@@ -82,7 +130,12 @@ class InventedLaboratory:
         return self._left
 
     def measure(
-        self, configuration: Configuration, *, start_seconds: float = 0.0, more_warmup: int = 0, reserve_seconds: float = 0.0
+        self,
+        configuration: Configuration,
+        *,
+        start_seconds: float = 0.0,
+        more_warmup: int = 0,
+        reserve_seconds: float = 0.0,
     ) -> Measurement:
         found = self._step(configuration)
         if configuration.key not in self.run_earlier:
@@ -93,12 +146,16 @@ class InventedLaboratory:
         if found.times is None:
             return found
         factor = self._random.gauss(1.0, self._noise)
-        return replace(found, times=replace(found.times, median_seconds=found.times.median_seconds * factor))
+        return replace(
+            found, times=replace(found.times, median_seconds=found.times.median_seconds * factor)
+        )
 
     def has_run(self, configuration: Configuration) -> bool:
         return configuration.key in self.run_earlier
 
-    def predict(self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()) -> list[Prediction | str]:
+    def predict(
+        self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()
+    ) -> list[Prediction | str]:
         self.predicted += configurations
         self._left -= self.seconds_to_predict
         return [self._predicted(configuration) for configuration in configurations]

@@ -10,11 +10,11 @@ import pytest
 from invented import MACHINE
 
 from vramcast import load_configuration
-from vramcast.configuration import Configuration
+from vramcast.workload.configuration import Configuration
 from vramcast.errors import UsageError
-from vramcast.fastest import given
-from vramcast.machine import Machine
-from vramcast.switches import Switches
+from vramcast.tuning.tune import given
+from vramcast.hardware.machine import Machine
+from vramcast.workload.switches import Switches
 from vramcast.tuning.catalogue import BY_NAME, CATALOGUE, chosen
 from vramcast.tuning.entry import unmet
 from vramcast.tuning.inspection import Offer
@@ -26,29 +26,52 @@ def test_every_entry_says_what_it_changes_and_names_are_unique() -> None:
     for entry in CATALOGUE:
         assert entry.what and (entry.changes or entry.size)
         assert entry.loss_tolerance is None or 0 < entry.loss_tolerance <= 0.05
-        assert entry.loss_tolerance is not None or entry.size, f"{entry.name}: why are its losses not compared?"
+        assert entry.loss_tolerance is not None or entry.size, (
+            f"{entry.name}: why are its losses not compared?"
+        )
 
 
 def test_what_takes_long_to_start_comes_after_the_rest() -> None:
-    slow = [entry.start_seconds >= 30 for entry in CATALOGUE if entry.name.startswith("compile") or entry.start_seconds == 0]
+    slow = [
+        entry.start_seconds >= 30
+        for entry in CATALOGUE
+        if entry.name.startswith("compile") or entry.start_seconds == 0
+    ]
     assert not slow[0] and slow[-1]
 
 
 @pytest.mark.parametrize(
     ("name", "machine", "device", "words"),
     [
-        ("amp-fp8", replace(MACHINE, capability=(8, 6)), "cuda", "needs compute capability 8.9, and the GPU has 8.6"),
-        ("compile", replace(MACHINE, triton=None, triton_error="No module named 'triton'"), "cuda", "Triton is not there: No module"),
+        (
+            "amp-fp8",
+            replace(MACHINE, capability=(8, 6)),
+            "cuda",
+            "needs compute capability 8.9, and the GPU has 8.6",
+        ),
+        (
+            "compile",
+            replace(MACHINE, triton=None, triton_error="No module named 'triton'"),
+            "cuda",
+            "Triton is not there: No module",
+        ),
         ("compile", replace(MACHINE, compiler=None), "cuda", "no C compiler"),
         ("optimizer-8bit-bitsandbytes", MACHINE, "cuda", "pip install bitsandbytes"),
         ("cuda-graphs", Machine(), "cpu", "this run is on the CPU"),
         ("tf32", Machine(), "cpu", "this run is on the CPU"),
         ("tf32", MACHINE, "cuda", None),
         ("amp-fp8", MACHINE, "cuda", None),
-        ("optimizer-8bit-bitsandbytes", replace(MACHINE, packages={"bitsandbytes": "0.50"}), "cuda", None),
+        (
+            "optimizer-8bit-bitsandbytes",
+            replace(MACHINE, packages={"bitsandbytes": "0.50"}),
+            "cuda",
+            None,
+        ),
     ],
 )
-def test_what_an_entry_asks_of_the_machine(name: str, machine: Machine, device: str, words: str | None) -> None:
+def test_what_an_entry_asks_of_the_machine(
+    name: str, machine: Machine, device: str, words: str | None
+) -> None:
     found = unmet(BY_NAME[name], machine, device)
     assert found is None if words is None else words in (found or "")
 
@@ -62,7 +85,10 @@ def test_entries_are_chosen_by_name() -> None:
         assert "cuda-graphs" in caught.value.advice
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("20min", 1200), ("90s", 90), ("1.5h", 5400), ("170", 170), ("2 d", 172_800), ("3m", 180)])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("20min", 1200), ("90s", 90), ("1.5h", 5400), ("170", 170), ("2 d", 172_800), ("3m", 180)],
+)
 def test_times_are_read(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
@@ -75,9 +101,11 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------------- configuration
 FINAL = Configuration(
-    knobs={"batch_size": 32, "precision": "amp-bf16"}, knobs_text={"dtype": "bfloat16"}, switches=Switches(tf32=True, sdpa="flash"),
+    knobs={"batch_size": 32, "precision": "amp-bf16"},
+    knobs_text={"dtype": "bfloat16"},
+    switches=Switches(tf32=True, sdpa="flash"),
     allocator="expandable_segments:True",
-)  # fmt: skip
+)
 
 
 def test_a_configuration_is_the_same_after_it_was_written_and_read(tmp_path: Path) -> None:
@@ -95,11 +123,16 @@ def test_a_change_leaves_what_it_does_not_name() -> None:
 
 def test_a_knob_that_only_text_can_carry_stays_in_the_configuration() -> None:
     """A dtype comes back from the workload as its text: it must be given as text again, in every run and in the file."""
-    offer = Offer(baseline={"batch_size": 2, "dtype": "torch.bfloat16", "width": 8}, changes={}, refusals={})
+    offer = Offer(
+        baseline={"batch_size": 2, "dtype": "torch.bfloat16", "width": 8}, changes={}, refusals={}
+    )
     baseline = given(offer, {}, {"batch_size": "2", "dtype": "bfloat16"})
     assert baseline == Configuration(knobs={"batch_size": 2}, knobs_text={"dtype": "bfloat16"})
     changed = baseline.with_({"dtype": "other"}, Switches(), None)
-    assert (changed.knobs["dtype"], changed.knobs_text) == ("other", {})  # a change takes the place of the text
+    assert (changed.knobs["dtype"], changed.knobs_text) == (
+        "other",
+        {},
+    )  # a change takes the place of the text
 
 
 def test_a_file_that_cannot_be_imported_by_its_name_is_a_comment(tmp_path: Path) -> None:
@@ -114,9 +147,18 @@ def test_the_lines_to_paste_are_python_and_name_everything() -> None:
     lines = FINAL.python_lines("gpt2-124m")
     compile("\n".join(lines), "pasted", "exec")
     assert lines.index("import torch") < lines.index("from vramcast_zoo.names import gpt2_124m")
-    assert Configuration(knobs={"a": 1}).python_lines(f"{__file__}:build") == ["from test_catalogue import build", "step = build(a=1)"]
+    assert Configuration(knobs={"a": 1}).python_lines(f"{__file__}:build") == [
+        "from test_catalogue import build",
+        "step = build(a=1)",
+    ]
     text = "\n".join(lines)
-    words_of_it = ("allow_tf32 = True", "enable_flash_sdp(True)", "enable_math_sdp(False)", "expandable_segments", "batch_size=32")
+    words_of_it = (
+        "allow_tf32 = True",
+        "enable_flash_sdp(True)",
+        "enable_math_sdp(False)",
+        "expandable_segments",
+        "batch_size=32",
+    )
     for words in (*words_of_it, "# dtype: as text"):
         assert words in text
 
@@ -136,7 +178,9 @@ def test_the_lines_to_paste_are_python_and_name_everything() -> None:
         ({"allocator": 3}, "allocator is text or null"),
     ],
 )
-def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, content: object, words: str) -> None:
+def test_a_file_that_is_no_configuration_is_refused(
+    tmp_path: Path, content: object, words: str
+) -> None:
     path = tmp_path / "c.json"
     head = {"kind": "vramcast configuration", "version": 1}
     path.write_text(content if isinstance(content, str) else json.dumps({**head, **content}))  # type: ignore[dict-item]

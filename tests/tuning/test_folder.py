@@ -12,7 +12,7 @@ import invented
 import pytest
 
 from vramcast.records import Measurement
-from vramcast.store import append_line
+from vramcast.records.store import append_line
 from vramcast.tuning.folder import TuneFolder, is_sound
 
 GOOD = invented.run()
@@ -34,10 +34,15 @@ assert GOOD_TIMES is not None
         {"knobs": {"batch_size": 10**400}},
     ],
 )
-def test_a_recorded_run_that_cannot_have_been_is_made_again(tmp_path: Path, edit: dict[str, Any]) -> None:
+def test_a_recorded_run_that_cannot_have_been_is_made_again(
+    tmp_path: Path, edit: dict[str, Any]
+) -> None:
     path = tmp_path / "run"
     with contextlib.closing(TuneFolder(path, {}, force=False)) as folder:
-        append_line(path / "records.jsonl", {"kind": "run", "key": "k", "measurement": {**GOOD.to_dict(), **edit}})
+        append_line(
+            path / "records.jsonl",
+            {"kind": "run", "key": "k", "measurement": {**GOOD.to_dict(), **edit}},
+        )
         folder.add_run("k", GOOD)
     with contextlib.closing(TuneFolder(path, {}, force=False)) as folder:
         assert folder.num_resumed == 1
@@ -46,7 +51,10 @@ def test_a_recorded_run_that_cannot_have_been_is_made_again(tmp_path: Path, edit
 
 
 def test_runs_that_failed_or_diverged_are_taken_over() -> None:
-    for measurement in (invented.run(outcome="crashed", error="no"), invented.run(losses=[math.inf, None])):
+    for measurement in (
+        invented.run(outcome="crashed", error="no"),
+        invented.run(losses=[math.inf, None]),
+    ):
         assert is_sound(Measurement.from_dict(measurement.to_dict()))
 
 
@@ -59,4 +67,7 @@ def test_a_prediction_of_another_version_is_asked_for_again(tmp_path: Path) -> N
         append_line(path / "records.jsonl", {"kind": "prediction", "key": "empty", "answer": {}})
     with contextlib.closing(TuneFolder(path, {}, force=False)) as folder:
         assert folder.recorded_prediction("good") is not None
-        assert folder.recorded_prediction("old") is None and folder.recorded_prediction("empty") is None
+        assert (
+            folder.recorded_prediction("old") is None
+            and folder.recorded_prediction("empty") is None
+        )

@@ -16,7 +16,9 @@ from vramcast.errors import WorkloadError
 from vramcast.tuning.inspection import Offer, inspect_workload
 
 BUILD = "\ndef build(*, width: int = 3): ...\n"
-STARTS_ANOTHER = "import subprocess\nopen('pid', 'w').write(str(subprocess.Popen(['sleep', '100']).pid))\n"
+STARTS_ANOTHER = (
+    "import subprocess\nopen('pid', 'w').write(str(subprocess.Popen(['sleep', '100']).pid))\n"
+)
 FORKS = "import os, time\nif os.fork() == 0:\n    time.sleep(100)\n    os._exit(0)\n"
 WAITS = "import os, time\nopen('new', 'w').write(str(os.getpid()))\nos.rename('new', 'pid')\ntime.sleep(100)\n"
 PRINTS_BYTES = "import os\nos.write(1, b'\\xff\\n')\n"
@@ -25,7 +27,9 @@ PRINTS_BYTES = "import os\nos.write(1, b'\\xff\\n')\n"
 def inspect(folder: Path, code: str, timeout_seconds: float | None = None) -> Offer:
     file = folder / "work.py"
     file.write_text(code + BUILD)
-    return inspect_workload(f"{file}:build", [], device="cuda", knobs={}, knobs_text={}, timeout_seconds=timeout_seconds)
+    return inspect_workload(
+        f"{file}:build", [], device="cuda", knobs={}, knobs_text={}, timeout_seconds=timeout_seconds
+    )
 
 
 def is_running(pid: int) -> bool:
@@ -47,7 +51,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_what_a_workload_starts_prints_and_forks_at_import_neither_outlives_nor_delays_nor_spoils_the_answer(tmp_path: Path) -> None:
+def test_what_a_workload_starts_prints_and_forks_at_import_neither_outlives_nor_delays_nor_spoils_the_answer(
+    tmp_path: Path,
+) -> None:
     started = time.monotonic()
     offer = inspect(tmp_path, STARTS_ANOTHER + FORKS + PRINTS_BYTES, 60.0)
     assert offer.baseline == {"width": 3}
@@ -68,13 +74,17 @@ def test_a_file_that_waits_is_given_what_there_is_of_the_budget_and_ended(tmp_pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_the_process_ends_when_whoever_asked_is_killed(tmp_path: Path, number: signal.Signals) -> None:
+def test_the_process_ends_when_whoever_asked_is_killed(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     (tmp_path / "work.py").write_text(WAITS + BUILD)
     code = (
         "from vramcast.tuning.inspection import inspect_workload\n"
         "inspect_workload('work.py:build', [], device='cuda', knobs={}, knobs_text={})\n"
     )
-    asking = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    asking = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
     try:
         assert comes_true((tmp_path / "pid").exists, 30.0), "the test would pass for nothing"
         inspecting = int((tmp_path / "pid").read_text())

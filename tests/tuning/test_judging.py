@@ -34,19 +34,64 @@ BASELINE = runs(0.1, 0.1005, 0.0998)
         (runs(0.099, 0.0992), ENTRY, "rejected", "too little gain"),
         (runs(0.12, 0.121), ENTRY, "rejected", "slower: 0.83"),
         (runs(0.06, 0.09), ENTRY, "rejected", "not distinguishable from noise"),
-        (runs(0.05, 0.05, losses=(5.0, 4.9, 4.8, 4.6)), ENTRY, "rejected", "other losses: they differ by 2.1 %, and 0.1 % is allowed"),
+        (
+            runs(0.05, 0.05, losses=(5.0, 4.9, 4.8, 4.6)),
+            ENTRY,
+            "rejected",
+            "other losses: they differ by 2.1 %, and 0.1 % is allowed",
+        ),
         (runs(0.05, 0.05, losses=(5.0, 4.9, 4.8, 4.69)), ENTRY, "rejected", "other losses"),
-        (runs(0.05, 0.05, losses=(5.0, 4.9, 4.8, 4.69)), Entry(name="x", what="", loss_tolerance=ROUNDED), "applied", "2.0"),
+        (
+            runs(0.05, 0.05, losses=(5.0, 4.9, 4.8, 4.69)),
+            Entry(name="x", what="", loss_tolerance=ROUNDED),
+            "applied",
+            "2.0",
+        ),
         (runs(0.05, 0.05, losses=(5.0, 4.9, math.nan, 4.7)), ENTRY, "rejected", "not finite"),
-        (runs(0.05, 0.05, losses=(5.0, 4.9, math.inf, 4.7)), Entry(name="x", what="", loss_tolerance=None), "rejected", "not finite"),
+        (
+            runs(0.05, 0.05, losses=(5.0, 4.9, math.inf, 4.7)),
+            Entry(name="x", what="", loss_tolerance=None),
+            "rejected",
+            "not finite",
+        ),
         (runs(0.05, 0.05, losses=()), ENTRY, "rejected", "no losses that could be compared"),
-        (runs(0.05, 0.05, losses=(None, None)), ENTRY, "rejected", "no losses that could be compared"),
-        (runs(0.05, 0.05, losses=()), Entry(name="x", what="", loss_tolerance=None), "applied", "2.0"),
+        (
+            runs(0.05, 0.05, losses=(None, None)),
+            ENTRY,
+            "rejected",
+            "no losses that could be compared",
+        ),
+        (
+            runs(0.05, 0.05, losses=()),
+            Entry(name="x", what="", loss_tolerance=None),
+            "applied",
+            "2.0",
+        ),
         (runs(0.05, 0.05, reserved=135 * GiB), ENTRY, "rejected", "leaves too little"),
-        ([run(outcome="crashed", error="RuntimeError: boom")], ENTRY, "failed", "crashed: RuntimeError: boom"),
-        ([run(outcome="timeout", error="It did not end within 300 s")], ENTRY, "failed", "did not end within 300 s"),
-        ([run(0.05), run(outcome="crashed", error="x\nValueError: late")], ENTRY, "failed", "ValueError: late"),
-        (runs(0.05, 0.05), Entry(name="other", what="", changes_training=True), "rejected", "--only other"),
+        (
+            [run(outcome="crashed", error="RuntimeError: boom")],
+            ENTRY,
+            "failed",
+            "crashed: RuntimeError: boom",
+        ),
+        (
+            [run(outcome="timeout", error="It did not end within 300 s")],
+            ENTRY,
+            "failed",
+            "did not end within 300 s",
+        ),
+        (
+            [run(0.05), run(outcome="crashed", error="x\nValueError: late")],
+            ENTRY,
+            "failed",
+            "ValueError: late",
+        ),
+        (
+            runs(0.05, 0.05),
+            Entry(name="other", what="", changes_training=True),
+            "rejected",
+            "--only other",
+        ),
     ],
 )
 def test_verdicts(candidate: list[Any], entry: Entry, expected: str, words: str) -> None:
@@ -56,7 +101,10 @@ def test_verdicts(candidate: list[Any], entry: Entry, expected: str, words: str)
 
 
 def test_without_losses_on_either_side_there_is_nothing_to_compare() -> None:
-    assert verdict(runs(0.1, 0.1, losses=()), runs(0.05, 0.05, losses=()), ENTRY, LIMITS).verdict == "applied"
+    assert (
+        verdict(runs(0.1, 0.1, losses=()), runs(0.05, 0.05, losses=()), ENTRY, LIMITS).verdict
+        == "applied"
+    )
 
 
 def test_a_difference_is_of_finite_losses_only() -> None:
@@ -64,14 +112,22 @@ def test_a_difference_is_of_finite_losses_only() -> None:
     assert loss_difference(runs(0.1, losses=(math.nan,)), runs(0.1, losses=(1.0,))) is None
 
 
-@pytest.mark.parametrize(("batch_size", "seq_len", "work"), [(4, 16, (64, "tokens")), (4, 0, (4, "samples")), (0, 16, (1, "steps"))])
-def test_a_size_that_is_nothing_is_not_known(batch_size: int, seq_len: int, work: tuple[float, str]) -> None:
+@pytest.mark.parametrize(
+    ("batch_size", "seq_len", "work"),
+    [(4, 16, (64, "tokens")), (4, 0, (4, "samples")), (0, 16, (1, "steps"))],
+)
+def test_a_size_that_is_nothing_is_not_known(
+    batch_size: int, seq_len: int, work: tuple[float, str]
+) -> None:
     assert work_of_step(run(knobs={"batch_size": batch_size, "seq_len": seq_len})) == work
 
 
 def test_what_changes_the_model_is_applied_where_it_was_asked_for_by_name() -> None:
     entry = Entry(name="other", what="", changes_training=True)
-    assert verdict(BASELINE, runs(0.05, 0.05), entry, Limits(may_change_training=True)).verdict == "applied"
+    assert (
+        verdict(BASELINE, runs(0.05, 0.05), entry, Limits(may_change_training=True)).verdict
+        == "applied"
+    )
 
 
 def test_out_of_memory_is_rejected_with_the_missing_bytes() -> None:
@@ -80,7 +136,9 @@ def test_out_of_memory_is_rejected_with_the_missing_bytes() -> None:
     judged = verdict(BASELINE, [broken], ENTRY, LIMITS)
     assert (judged.verdict, judged.missing_bytes) == ("rejected", GiB)
     assert "1.00 GiB are missing" in judged.reason
-    without_words = verdict(BASELINE, [run(outcome="out_of_memory", error="CUDA error: out of memory")], ENTRY, LIMITS)
+    without_words = verdict(
+        BASELINE, [run(outcome="out_of_memory", error="CUDA error: out of memory")], ENTRY, LIMITS
+    )
     assert (without_words.verdict, without_words.missing_bytes) == ("rejected", None)
 
 
@@ -92,7 +150,9 @@ def test_noise_alone_is_not_applied() -> None:
         return runs(*(0.1 * math.exp(source.gauss(0, spread)) for _ in range(count)))
 
     def applied(spread: float, count: int) -> int:
-        return sum(verdict(noisy(spread, 3), noisy(spread, 2), ENTRY, LIMITS).is_gain for _ in range(count))
+        return sum(
+            verdict(noisy(spread, 3), noisy(spread, 2), ENTRY, LIMITS).is_gain for _ in range(count)
+        )
 
     assert applied(0.1, 400) <= 8  # one side of a test at the level of 1 % would let 2 through
     assert applied(0.003, 100) == 0
@@ -100,7 +160,9 @@ def test_noise_alone_is_not_applied() -> None:
 
 def test_a_baseline_whose_own_losses_differ_does_not_reject_others_for_that() -> None:
     baseline = [run(0.1, losses=(5.0, 4.9)), run(0.1, losses=(5.0, 4.8))]
-    assert verdict(baseline, runs(0.05, 0.05, losses=(5.0, 4.82)), ENTRY, LIMITS).verdict == "applied"
+    assert (
+        verdict(baseline, runs(0.05, 0.05, losses=(5.0, 4.82)), ENTRY, LIMITS).verdict == "applied"
+    )
     judged = verdict(baseline, runs(0.05, 0.05, losses=(5.0, 4.0)), ENTRY, LIMITS)
     assert judged.verdict == "rejected" and "differ by 2.0e-02 themselves" in judged.reason
 
@@ -117,7 +179,11 @@ def test_steps_of_another_size_are_compared_by_throughput() -> None:
 def test_the_interval_holds_the_ratio_and_is_wider_with_more_noise() -> None:
     calm, wild = compare(BASELINE, runs(0.05, 0.0501)), compare(BASELINE, runs(0.045, 0.055))
     for found in (calm, wild):
-        assert found.low is not None and found.high is not None and found.low < found.ratio < found.high
+        assert (
+            found.low is not None
+            and found.high is not None
+            and found.low < found.ratio < found.high
+        )
     assert wild.high - wild.low > 10 * (calm.high - calm.low)  # type: ignore[operator]
     assert compare(BASELINE[:1], runs(0.05)).low is None
 
@@ -133,19 +199,40 @@ def test_losses_that_are_missing_are_not_compared() -> None:
     [
         ("PermissionError: [Errno 13] Permission denied: '/mnt/c/CUDA/bin/nvcc'", "WSL"),
         ("RuntimeError: Windows not yet supported for torch.compile: Triton on Windows", "Windows"),
-        ("torch._inductor.exc.TritonMissing: Cannot find a working triton installation", "pip install triton"),
+        (
+            "torch._inductor.exc.TritonMissing: Cannot find a working triton installation",
+            "pip install triton",
+        ),
         ("ModuleNotFoundError: No module named 'triton'", "pip install triton"),
-        ("RuntimeError: Failed to find C compiler. Please specify via CC environment variable", "set CC"),
+        (
+            "RuntimeError: Failed to find C compiler. Please specify via CC environment variable",
+            "set CC",
+        ),
         ("fatal error: Python.h: No such file or directory", "python3-dev"),
-        ("RuntimeError: CUDA error: operation not permitted when stream is capturing", "waits for the GPU"),
-        ("RuntimeError: Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture", "random numbers"),
+        (
+            "RuntimeError: CUDA error: operation not permitted when stream is capturing",
+            "waits for the GPU",
+        ),
+        (
+            "RuntimeError: Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture",
+            "random numbers",
+        ),
         ("RuntimeError: No available kernel. Aborting execution.", "16-bit floats only"),
-        ("ValueError: recurrence='fused' computes in bfloat16 or float16, not in float32", "16-bit floats"),
-        ("torch._dynamo.exc.Unsupported: call_function BuiltinVariable(print)", "does not understand"),
+        (
+            "ValueError: recurrence='fused' computes in bfloat16 or float16, not in float32",
+            "16-bit floats",
+        ),
+        (
+            "torch._dynamo.exc.Unsupported: call_function BuiltinVariable(print)",
+            "does not understand",
+        ),
         ("RuntimeError: mat1 and mat2 shapes cannot be multiplied", "shapes"),
         ("It did not end within 300 s (last phase: warm-up).", "hangs"),
         ("The worker was ended by SIGSEGV.", "native code crashed"),
-        ("RuntimeError: CUDA error: no kernel image is available for execution on the device", "this GPU"),
+        (
+            "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+            "this GPU",
+        ),
     ],
 )
 def test_likely_causes(error: str, words: str) -> None:
@@ -170,8 +257,14 @@ IN_USE = (
     [
         ("Tried to allocate 20.00 MiB. GPU", 20 * 2**20),
         ("tried to allocate 512 bytes", 512),
-        (f"Tried to allocate 1024.00 MiB. GPU 0 has 139.80 GiB of which 685.00 MiB is free. Including {IN_USE}", 339 * 2**20),
-        (f"Tried to allocate 2.00 GiB. GPU 0 has 139.80 GiB of which 99.00 GiB is free. 12.00 GiB allowed; Including {IN_USE}", 3 * 2**29),
+        (
+            f"Tried to allocate 1024.00 MiB. GPU 0 has 139.80 GiB of which 685.00 MiB is free. Including {IN_USE}",
+            339 * 2**20,
+        ),
+        (
+            f"Tried to allocate 2.00 GiB. GPU 0 has 139.80 GiB of which 99.00 GiB is free. 12.00 GiB allowed; Including {IN_USE}",
+            3 * 2**29,
+        ),
         ("out of memory", None),
         (None, None),
     ],
@@ -181,7 +274,9 @@ def test_what_is_missing_is_read_from_the_error(error: str | None, expected: int
 
 
 # ------------------------------------------------------------------------------------------------------------------ how many steps
-@pytest.mark.parametrize(("seconds", "steps"), [(0.001, 20), (0.1, 10), (0.2, 5), (0.5, 3), (10.0, 3)])
+@pytest.mark.parametrize(
+    ("seconds", "steps"), [(0.001, 20), (0.1, 10), (0.2, 5), (0.5, 3), (10.0, 3)]
+)
 def test_about_a_second_is_measured(seconds: float, steps: int) -> None:
     assert steps_for(run(seconds)) == steps
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from invented import run
 
-from vramcast.configuration import Configuration
+from vramcast.workload.configuration import Configuration
 from vramcast.errors import UsageError
-from vramcast.fastest import _request
+from vramcast.tuning.tune import _request
 from vramcast.records import Measurement
 from vramcast.simulate import build
 from vramcast.tuning.folder import TuneFolder
@@ -27,7 +27,9 @@ class Simulated(RealLaboratory):
         super().__init__(question, None, folder, None)  # type: ignore[arg-type]
         self.asked: list[str] = []
 
-    def _simulate_one(self, configuration: Configuration, target: Target, stop: Any) -> dict[str, Any]:
+    def _simulate_one(
+        self, configuration: Configuration, target: Target, stop: Any
+    ) -> dict[str, Any]:
         answer = f"{configuration.knobs} on {target[0]}"
         self.asked.append(answer)
         return {"error": answer}
@@ -53,7 +55,10 @@ def test_equal_configurations_are_simulated_once_and_answered_each_time(folder: 
 def test_one_configuration_has_an_answer_for_each_gpu(folder: TuneFolder) -> None:
     laboratory = Simulated(folder, gpu=None)
     one = Configuration(knobs={"batch_size": 1})
-    assert laboratory.predict([one, one], ["h200", "rtx-4090"]) == [f"{one.knobs} on h200", f"{one.knobs} on rtx-4090"]
+    assert laboratory.predict([one, one], ["h200", "rtx-4090"]) == [
+        f"{one.knobs} on h200",
+        f"{one.knobs} on rtx-4090",
+    ]
     assert laboratory.predict([one, one]) == ["no GPU was named to predict for"] * 2
 
 
@@ -65,9 +70,13 @@ class Ended:
 
 
 @pytest.mark.parametrize("stalled", [True, False])
-def test_a_run_that_stalls_is_its_own_fault_and_one_that_needs_longer_is_not(folder: TuneFolder, stalled: bool) -> None:
+def test_a_run_that_stalls_is_its_own_fault_and_one_that_needs_longer_is_not(
+    folder: TuneFolder, stalled: bool
+) -> None:
     question = Question(workload="w", device="cuda", gpu=None, memory_bytes=None)
-    found = run(outcome="timeout", error="It did not end.", killed_for="stall" if stalled else "timeout")
+    found = run(
+        outcome="timeout", error="It did not end.", killed_for="stall" if stalled else "timeout"
+    )
     laboratory = RealLaboratory(question, Ended(found), folder, budget_seconds=60.0)  # type: ignore[arg-type]
     with contextlib.nullcontext() if stalled else pytest.raises(BudgetSpent):
         assert laboratory.measure(Configuration()).outcome == "timeout"

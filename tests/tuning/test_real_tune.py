@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 import vramcast
-from vramcast import machine as machines
+from vramcast.hardware import machine as machines
 from vramcast.cli.main import app
 from vramcast.errors import UsageError
-from vramcast.fastest import tune
-from vramcast.machine import Machine
+from vramcast.tuning.tune import tune
+from vramcast.hardware.machine import Machine
 from vramcast.probing.manager import Prober
-from vramcast.store import read_lines
+from vramcast.records.store import read_lines
 from vramcast.tuning import inspection, laboratory
 from vramcast.tuning.procedure import Progress
 from vramcast.tuning.results import TuneResult
@@ -25,7 +25,13 @@ from vramcast.tuning.results import TuneResult
 ASK = inspection._ask
 WORKLOAD = f"{Path(__file__).with_name('sleepy.py')}:build"
 ONLY = "sdpa,checkpointing-off,chunked-loss,anomaly-off,compile,amp-bf16"
-OPTIONS = {"only": ONLY, "device": "cpu", "outlook": False, "knobs_text": {"batch_size": "2", "dtype": "float32"}, "target_steps": 1000}
+OPTIONS = {
+    "only": ONLY,
+    "device": "cpu",
+    "outlook": False,
+    "knobs_text": {"batch_size": "2", "dtype": "float32"},
+    "target_steps": 1000,
+}
 
 
 @dataclass
@@ -41,7 +47,9 @@ def quick() -> Iterator[None]:
         patch.setattr(machines, "look", Machine)
         for name, value in (("MEASURED_SECONDS", 0.1), ("FIRST_STEPS", 3), ("WARMUP_STEPS", 1)):
             patch.setattr(laboratory, name, value)
-        patch.setattr(inspection, "_ask", lambda request, _: inspection.answer(request))  # the test of a wrong knob starts a process
+        patch.setattr(
+            inspection, "_ask", lambda request, _: inspection.answer(request)
+        )  # the test of a wrong knob starts a process
         yield
 
 
@@ -92,12 +100,20 @@ def test_the_total_is_that_of_the_sleeping(ended: Ended) -> None:
     assert ended.result.configuration["switches"] == {"detect_anomaly": False}
 
 
-def test_the_files_are_there_and_the_configuration_can_be_probed(ended: Ended, tmp_path: Path) -> None:
+def test_the_files_are_there_and_the_configuration_can_be_probed(
+    ended: Ended, tmp_path: Path
+) -> None:
     assert TuneResult.from_json((ended.folder / "result.json").read_text()) == ended.result
     assert (ended.folder / "log.md").read_text().startswith("# Optimisation log of ")
     config = vramcast.load_configuration(ended.folder / "final.json")
-    measured = vramcast.probe(WORKLOAD, device="cpu", steps=3, config=config, optimizer="adamw-fused")
-    assert measured.outcome == "ok" and measured.knobs["attention"] == "auto" and measured.knobs["optimizer"] == "adamw-fused"
+    measured = vramcast.probe(
+        WORKLOAD, device="cpu", steps=3, config=config, optimizer="adamw-fused"
+    )
+    assert (
+        measured.outcome == "ok"
+        and measured.knobs["attention"] == "auto"
+        and measured.knobs["optimizer"] == "adamw-fused"
+    )
     assert measured.switches["detect_anomaly"] is False  # though the workload sets it
 
 
@@ -117,23 +133,44 @@ def test_another_tune_is_refused_in_the_same_folder(ended: Ended) -> None:
         (["--memory", "much"], "not a memory size"),
     ],
 )
-def test_wrong_requests_are_one_message_and_leave_nothing(tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_wrong_requests_are_one_message_and_leave_nothing(
+    tmp_path: Path, arguments: list[str], words: str
+) -> None:
     out = [] if "--out" in arguments else ["--out", str(tmp_path / "new")]
     answer = CliRunner().invoke(app, ["tune", WORKLOAD, "--device", "cpu", *out, *arguments])
     assert isinstance(answer.exception, UsageError) and words in answer.exception.message
     assert not (tmp_path / "new").exists()
 
 
-def test_without_a_gpu_it_says_what_can_be_done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("vramcast.nvml.gpu_states", list)
+def test_without_a_gpu_it_says_what_can_be_done(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("vramcast.hardware.nvml.gpu_states", list)
     answer = CliRunner().invoke(app, ["tune", WORKLOAD, "--out", str(tmp_path / "x")])
     assert "no NVIDIA GPU here" in str(answer.exception) and "--device cpu" in str(answer.exception)
 
 
-def test_a_knob_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_knob_that_is_not_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(inspection, "_ask", ASK)
-    monkeypatch.setattr(Prober, "start", lambda _: None)  # it would import torch for runs that never come
-    answer = CliRunner().invoke(app, ["tune", WORKLOAD, "width=3", "--device", "cpu", "--out", str(tmp_path / "y"), "--only", "sdpa"])
+    monkeypatch.setattr(
+        Prober, "start", lambda _: None
+    )  # it would import torch for runs that never come
+    answer = CliRunner().invoke(
+        app,
+        [
+            "tune",
+            WORKLOAD,
+            "width=3",
+            "--device",
+            "cpu",
+            "--out",
+            str(tmp_path / "y"),
+            "--only",
+            "sdpa",
+        ],
+    )
     assert "no knob 'width'" in str(answer.exception)
     assert not (tmp_path / "y").exists()  # the corrected command may have it
 

@@ -14,11 +14,11 @@ from invented import MACHINE, InventedLaboratory, prediction, run
 from typer.testing import CliRunner
 
 from vramcast.cli.main import app
-from vramcast.configuration import Configuration
+from vramcast.workload.configuration import Configuration
 from vramcast.errors import UsageError, VramcastError
-from vramcast.fastest import tune_with
+from vramcast.tuning.tune import tune_with
 from vramcast.records import Measurement, Prediction
-from vramcast.report.tune_log import markdown
+from vramcast.reporting.tune_log import markdown
 from vramcast.tuning import sizes
 from vramcast.tuning.entry import ROUNDED, Change, Entry, knobs, switch
 from vramcast.tuning.inspection import Offer
@@ -30,8 +30,19 @@ from vramcast.units import GiB
 
 ENTRIES = (
     Entry(name="attention", what="a better attention", changes=(knobs(attention="auto"),)),
-    Entry(name="amp", what="fewer bits", changes=(knobs(precision="amp"),), loss_tolerance=ROUNDED, caution="mind the range"),
-    Entry(name="tf32", what="fewer bits in products", changes=(switch(tf32=True),), loss_tolerance=ROUNDED),
+    Entry(
+        name="amp",
+        what="fewer bits",
+        changes=(knobs(precision="amp"),),
+        loss_tolerance=ROUNDED,
+        caution="mind the range",
+    ),
+    Entry(
+        name="tf32",
+        what="fewer bits in products",
+        changes=(switch(tf32=True),),
+        loss_tolerance=ROUNDED,
+    ),
     Entry(name="half", what="far fewer bits", changes=(knobs(precision="half"),)),
     Entry(name="diverges", what="faster and wrong", changes=(knobs(wrong=True),)),
     Entry(name="too-large", what="keeps everything", changes=(knobs(keep=True),)),
@@ -41,12 +52,22 @@ ENTRIES = (
     Entry(name="nothing", what="does nothing", changes=(knobs(idle=True),)),
     Entry(name="slower", what="does more", changes=(knobs(slow=True),)),
     Entry(name="missing", what="has no knob", changes=(knobs(absent=1),)),
-    Entry(name="package", what="needs a package", changes=(knobs(idle=2),), needs=("bitsandbytes",)),
+    Entry(
+        name="package", what="needs a package", changes=(knobs(idle=2),), needs=("bitsandbytes",)
+    ),
     Entry(name="other-gpu", what="needs another GPU", changes=(knobs(idle=3),), capability=(10, 0)),
     Entry(name="anomaly-off", what="is so already", changes=(switch(detect_anomaly=False),)),
-    Entry(name="shallow", what="another model", changes=(knobs(shallow=True),), changes_training=True),
+    Entry(
+        name="shallow", what="another model", changes=(knobs(shallow=True),), changes_training=True
+    ),
     Entry(name="graph", what="needs fewer bits", changes=(knobs(graph=True),)),
-    Entry(name="compile", what="compiles", changes=(knobs(compile=True),), start_seconds=40.0, loss_tolerance=ROUNDED),
+    Entry(
+        name="compile",
+        what="compiles",
+        changes=(knobs(compile=True),),
+        start_seconds=40.0,
+        loss_tolerance=ROUNDED,
+    ),
 )
 
 
@@ -66,28 +87,60 @@ def step(c: Configuration) -> Measurement:
         error = "OutOfMemoryError: Tried to allocate 3.00 GiB. GPU 0 has 141.00 GiB of which 1.00 GiB is free."
         return run(outcome="out_of_memory", error=error, took=2.0)
     if k.get("hang"):
-        return run(outcome="timeout", error="It did not end within 300 s (last phase: measure).", took=60.0)
+        return run(
+            outcome="timeout", error="It did not end within 300 s (last phase: measure).", took=60.0
+        )
     if k.get("crash"):
-        return run(outcome="crashed", error="RuntimeError: CUDA error: operation not permitted when stream is capturing", took=2.0)
+        return run(
+            outcome="crashed",
+            error="RuntimeError: CUDA error: operation not permitted when stream is capturing",
+            took=2.0,
+        )
     if k.get("graph") and k.get("precision") != "amp":
-        return run(outcome="crashed", error="RuntimeError: No available kernel. Aborting execution.")
-    losses = (5.0, 4.9, 9.0, 12.0) if k.get("wrong") else (5.0, 4.9, 4.8, 4.71) if k.get("precision") else (5.0, 4.9, 4.8, 4.7)
-    return run(seconds_of(c), losses=losses, knobs={"batch_size": 4, "seq_len": 16, **k}, took=3.0 + (20.0 if k.get("compile") else 0.0))
+        return run(
+            outcome="crashed", error="RuntimeError: No available kernel. Aborting execution."
+        )
+    losses = (
+        (5.0, 4.9, 9.0, 12.0)
+        if k.get("wrong")
+        else (5.0, 4.9, 4.8, 4.71)
+        if k.get("precision")
+        else (5.0, 4.9, 4.8, 4.7)
+    )
+    return run(
+        seconds_of(c),
+        losses=losses,
+        knobs={"batch_size": 4, "seq_len": 16, **k},
+        took=3.0 + (20.0 if k.get("compile") else 0.0),
+    )
 
 
 def predicted(c: Configuration) -> Prediction | str:
-    return prediction(200 * GiB if c.knobs.get("keep") else 10 * GiB, seconds=seconds_of(c), knobs=dict(c.knobs))
+    return prediction(
+        200 * GiB if c.knobs.get("keep") else 10 * GiB, seconds=seconds_of(c), knobs=dict(c.knobs)
+    )
 
 
 def offer(entries: tuple[Entry, ...]) -> Offer:
-    changes = {e.name: e.changes[0] if e.changes else Change() for e in entries if e.name != "missing"}
-    return Offer({"batch_size": 4, "seq_len": 16}, changes, {"missing": "the workload has no knob absent"})
+    changes = {
+        e.name: e.changes[0] if e.changes else Change() for e in entries if e.name != "missing"
+    }
+    return Offer(
+        {"batch_size": 4, "seq_len": 16}, changes, {"missing": "the workload has no knob absent"}
+    )
 
 
-def whole(laboratory: InventedLaboratory, entries: tuple[Entry, ...] = ENTRIES, gpu: str | None = "h200", **more: Any) -> TuneResult:
+def whole(
+    laboratory: InventedLaboratory,
+    entries: tuple[Entry, ...] = ENTRIES,
+    gpu: str | None = "h200",
+    **more: Any,
+) -> TuneResult:
     question = Question(workload="gpt2-124m", device="cuda", gpu=gpu, memory_bytes=None)
     options = {"limits": Limits(), "target_steps": 86_400, **more}
-    return tune_with(laboratory, question, entries, offer(entries), Configuration(), MACHINE, **options)
+    return tune_with(
+        laboratory, question, entries, offer(entries), Configuration(), MACHINE, **options
+    )
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +158,10 @@ VERDICTS = {
     "half": ("rejected", "other losses"),
     "diverges": ("rejected", "other losses"),
     "too-large": ("rejected", "2.00 GiB are missing"),
-    "unfit": ("rejected", "predicted not to fit: it needs 200.00 GiB, 60.00 GiB more than there is (no GPU time was spent)"),
+    "unfit": (
+        "rejected",
+        "predicted not to fit: it needs 200.00 GiB, 60.00 GiB more than there is (no GPU time was spent)",
+    ),
     "hangs": ("failed", "did not end within 300 s"),
     "crashes": ("failed", "stream is capturing"),
     "nothing": ("rejected", "too little gain"),
@@ -123,7 +179,9 @@ def test_every_row_is_there_once() -> None:
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_a_candidate_of_every_verdict(tuned: tuple[TuneResult, InventedLaboratory], name: str) -> None:
+def test_a_candidate_of_every_verdict(
+    tuned: tuple[TuneResult, InventedLaboratory], name: str
+) -> None:
     verdict, words = VERDICTS[name]
     [row] = [row for row in tuned[0].rows if row.name == name]
     assert row.verdict == verdict
@@ -136,41 +194,86 @@ def test_the_total_is_measured_not_multiplied(tuned: tuple[TuneResult, InventedL
     assert result.total.ratio == pytest.approx(expected, rel=0.02)
     assert result.total.low is not None and result.total.low < expected < result.total.high  # type: ignore[operator]
     assert result.before.step_seconds == pytest.approx(0.1, rel=0.02)
-    assert (result.seconds_before, result.seconds_after) == (pytest.approx(8640, rel=0.02), pytest.approx(8640 / expected, rel=0.02))
-    assert result.configuration["knobs"] == {"attention": "auto", "precision": "amp", "graph": True, "compile": True}
+    assert (result.seconds_before, result.seconds_after) == (
+        pytest.approx(8640, rel=0.02),
+        pytest.approx(8640 / expected, rel=0.02),
+    )
+    assert result.configuration["knobs"] == {
+        "attention": "auto",
+        "precision": "amp",
+        "graph": True,
+        "compile": True,
+    }
     assert result.loss_difference == pytest.approx(0.01 / 4.7)
     assert result.applied_order == ["attention", "amp", "graph", "compile"]
 
 
-def test_what_helps_alone_is_measured_again_on_top_and_both_are_told(tuned: tuple[TuneResult, InventedLaboratory]) -> None:
+def test_what_helps_alone_is_measured_again_on_top_and_both_are_told(
+    tuned: tuple[TuneResult, InventedLaboratory],
+) -> None:
     rows = {row.name: row for row in tuned[0].rows}
     amp, tf32 = rows["amp"], rows["tf32"]
     assert amp.alone and amp.alone.speedup and amp.on_top and amp.on_top.speedup
     assert amp.alone.speedup.ratio == pytest.approx(0.1 / 0.065, rel=0.02)
     assert amp.on_top.speedup.ratio == pytest.approx(0.06 / 0.025, rel=0.02)
-    assert tf32.alone and tf32.alone.verdict == "applied" and tf32.on_top and tf32.on_top.verdict == "rejected"
+    assert (
+        tf32.alone
+        and tf32.alone.verdict == "applied"
+        and tf32.on_top
+        and tf32.on_top.verdict == "rejected"
+    )
 
 
-def test_runs_are_interleaved_and_one_that_hangs_or_crashes_costs_few(tuned: tuple[TuneResult, InventedLaboratory]) -> None:
+def test_runs_are_interleaved_and_one_that_hangs_or_crashes_costs_few(
+    tuned: tuple[TuneResult, InventedLaboratory],
+) -> None:
     laboratory = tuned[1]
     first = [c.knobs | c.switches.given() for c in laboratory.measured[:5]]
     assert first == [{}, {}, {"attention": "auto"}, {"attention": "auto"}, {}]
-    times = {name: sum(bool(c.knobs.get(name)) for c in laboratory.measured) for name in ("hang", "crash", "slow", "wrong", "keep")}
-    assert times == {"hang": 1, "crash": 2, "slow": 1, "wrong": 1, "keep": 1}  # a crash may have had to do with the rest: once more on top
-    assert laboratory.measured[-2:] == [Configuration(), Configuration(knobs=tuned[0].configuration["knobs"])]
+    times = {
+        name: sum(bool(c.knobs.get(name)) for c in laboratory.measured)
+        for name in ("hang", "crash", "slow", "wrong", "keep")
+    }
+    assert times == {
+        "hang": 1,
+        "crash": 2,
+        "slow": 1,
+        "wrong": 1,
+        "keep": 1,
+    }  # a crash may have had to do with the rest: once more on top
+    assert laboratory.measured[-2:] == [
+        Configuration(),
+        Configuration(knobs=tuned[0].configuration["knobs"]),
+    ]
 
 
-def test_what_failed_alone_is_tried_again_on_top(tuned: tuple[TuneResult, InventedLaboratory]) -> None:
+def test_what_failed_alone_is_tried_again_on_top(
+    tuned: tuple[TuneResult, InventedLaboratory],
+) -> None:
     [graph] = [row for row in tuned[0].rows if row.name == "graph"]
-    assert graph.alone and graph.alone.verdict == "failed" and "16-bit floats" in graph.alone.likely_cause
+    assert (
+        graph.alone
+        and graph.alone.verdict == "failed"
+        and "16-bit floats" in graph.alone.likely_cause
+    )
     assert graph.on_top and graph.on_top.verdict == "applied"
 
 
-def test_the_log_has_every_row_and_the_numbers(tuned: tuple[TuneResult, InventedLaboratory]) -> None:
+def test_the_log_has_every_row_and_the_numbers(
+    tuned: tuple[TuneResult, InventedLaboratory],
+) -> None:
     text = markdown(tuned[0])
     for name in VERDICTS:
         assert f"| {name} |" in text
-    for words in ("## Applied", "## Tested and rejected", "## Failed", "## Not applicable", "times as fast", "mind the range", "0.10 days"):
+    for words in (
+        "## Applied",
+        "## Tested and rejected",
+        "## Failed",
+        "## Not applicable",
+        "times as fast",
+        "mind the range",
+        "0.10 days",
+    ):
         assert words in text
     assert "step = gpt2_124m(" in text
     assert TuneResult.from_json(tuned[0].to_json()) == tuned[0]
@@ -184,9 +287,18 @@ def test_the_command_shows_it_and_its_exit_code_says_whether_something_helped(
         return tuned[0] if workload == "w" else replace(tuned[0], rows=[])
 
     monkeypatch.setattr("vramcast.cli.tune.tune", invented)
-    shown = CliRunner().invoke(app, ["tune", "w", "--out", str(tmp_path / "x")], env={"COLUMNS": "200"})
+    shown = CliRunner().invoke(
+        app, ["tune", "w", "--out", str(tmp_path / "x")], env={"COLUMNS": "200"}
+    )
     assert shown.exit_code == 0
-    for words in ("times as fast by step time", "Tested and rejected", "likely cause", "What would help next", "step = gpt2_124m(", "days"):
+    for words in (
+        "times as fast by step time",
+        "Tested and rejected",
+        "likely cause",
+        "What would help next",
+        "step = gpt2_124m(",
+        "days",
+    ):
         assert words in shown.stdout
     assert "amp" in shown.stderr and "applied: 2x" in shown.stderr and "final.json" in shown.stderr
     as_json = CliRunner().invoke(app, ["tune", "other", "--out", str(tmp_path / "x"), "--json"])
@@ -195,7 +307,11 @@ def test_the_command_shows_it_and_its_exit_code_says_whether_something_helped(
 
 def test_noise_alone_applies_nothing() -> None:
     result = whole(
-        InventedLaboratory(lambda c: run(0.1, knobs={"batch_size": 4, "seq_len": 16, **c.knobs}), noise=0.05), ENTRIES[:5], gpu=None
+        InventedLaboratory(
+            lambda c: run(0.1, knobs={"batch_size": 4, "seq_len": 16, **c.knobs}), noise=0.05
+        ),
+        ENTRIES[:5],
+        gpu=None,
     )
     assert result.rows_with("applied") == []
     assert result.total.ratio == 1.0
@@ -203,7 +319,9 @@ def test_noise_alone_applies_nothing() -> None:
 
 def test_a_baseline_that_does_not_run_ends_the_tune() -> None:
     with pytest.raises(VramcastError, match="did not run: out_of_memory") as caught:
-        whole(InventedLaboratory(lambda _: run(outcome="out_of_memory", error="CUDA out of memory")))
+        whole(
+            InventedLaboratory(lambda _: run(outcome="out_of_memory", error="CUDA out of memory"))
+        )
     assert caught.value.exit_code == 3
 
 
@@ -215,16 +333,23 @@ def test_the_budget_is_honoured_and_what_was_not_begun_is_listed(budget: float) 
     assert {row.name for row in result.rows} == set(VERDICTS)
     assert any("time for the tune was spent" in row.reason for row in result.rows_with("not tried"))
     if result.rows_with("applied"):  # start and end were still measured side by side
-        assert laboratory.measured[-2:] == [Configuration(), Configuration(knobs=result.configuration["knobs"])]
+        assert laboratory.measured[-2:] == [
+            Configuration(),
+            Configuration(knobs=result.configuration["knobs"]),
+        ]
     if budget == 200.0:
         assert {"attention", "amp"} <= {row.name for row in result.rows_with("applied")}
 
 
 # --------------------------------------------------------------------------------------------------------------------------- sizes
-BATCH = Entry(name="batch-size", what="larger", size="batch_size", loss_tolerance=None, more_memory=True)
+BATCH = Entry(
+    name="batch-size", what="larger", size="batch_size", loss_tolerance=None, more_memory=True
+)
 
 
-def by_batch(fixed: float, each: float, memory: Callable[[int], int]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def by_batch(
+    fixed: float, each: float, memory: Callable[[int], int]
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def of(c: Configuration) -> tuple[int, float]:
         batch = c.knobs.get("batch_size", 4)
         return batch, fixed + each * batch
@@ -235,7 +360,9 @@ def by_batch(fixed: float, each: float, memory: Callable[[int], int]) -> tuple[C
 
     def foretold(c: Configuration) -> Prediction:
         batch, seconds = of(c)
-        return prediction(memory(batch), seconds=seconds, knobs={"batch_size": batch, "seq_len": 16})
+        return prediction(
+            memory(batch), seconds=seconds, knobs={"batch_size": batch, "seq_len": 16}
+        )
 
     return measured, foretold
 
@@ -281,13 +408,19 @@ def test_what_was_slower_in_a_small_step_is_tried_again_in_a_larger_one() -> Non
     result = whole(InventedLaboratory(measured, foretold), (amp, BATCH), gpu=None)
     [row] = [row for row in result.rows if row.name == "amp"]
     assert row.alone and row.alone.verdict == "rejected" and "slower" in row.alone.reason
-    assert row.verdict == "applied" and result.total.ratio == pytest.approx(0.1 / 4 / 0.001, rel=0.05)
+    assert row.verdict == "applied" and result.total.ratio == pytest.approx(
+        0.1 / 4 / 0.001, rel=0.05
+    )
 
 
 def test_a_change_of_which_a_part_was_replaced_stays_with_the_rest() -> None:
     """Two knobs in one entry, of which a later one sets the first to something still faster."""
-    both = Entry(name="both", what="", changes=(knobs(precision="amp", fused=True),), loss_tolerance=ROUNDED)
-    better = Entry(name="better", what="", changes=(knobs(precision="half"),), loss_tolerance=ROUNDED)
+    both = Entry(
+        name="both", what="", changes=(knobs(precision="amp", fused=True),), loss_tolerance=ROUNDED
+    )
+    better = Entry(
+        name="better", what="", changes=(knobs(precision="half"),), loss_tolerance=ROUNDED
+    )
     worse = Entry(name="worse", what="", changes=(knobs(precision="tf"),), loss_tolerance=ROUNDED)
 
     def measured(c: Configuration) -> Measurement:
@@ -304,7 +437,10 @@ def test_a_change_of_which_a_part_was_replaced_stays_with_the_rest() -> None:
 def test_where_no_larger_batch_fits_that_is_said() -> None:
     laboratory = InventedLaboratory(*by_batch(0.05, 0.01, lambda b: (100 + 8 * b) * GiB))
     [row] = whole(laboratory, (BATCH,)).rows
-    assert (row.verdict, row.reason) == ("not applicable", "no other batch_size is worth trying, by prediction")
+    assert (row.verdict, row.reason) == (
+        "not applicable",
+        "no other batch_size is worth trying, by prediction",
+    )
 
 
 def test_a_size_that_had_no_time_alone_is_one_row_on_top() -> None:
@@ -322,21 +458,35 @@ def test_a_size_that_had_no_time_alone_is_one_row_on_top() -> None:
     ("here", "further", "expected"),
     [
         ("no GPU was named", "no GPU was named", [8, 16, 32]),
-        (prediction(10 * GiB, seconds=0.1), prediction(80 * GiB, seconds=0.8), [14, 48]),  # no fixed part
+        (
+            prediction(10 * GiB, seconds=0.1),
+            prediction(80 * GiB, seconds=0.8),
+            [14, 48],
+        ),  # no fixed part
         (prediction(10 * GiB, seconds=0.1), prediction(24 * GiB, seconds=0.45), [72, 128, 224]),
-        (prediction(10 * GiB, seconds=0.1), prediction(11 * GiB, seconds=0.45), [72, 128, 256]),  # at most 64 times
+        (
+            prediction(10 * GiB, seconds=0.1),
+            prediction(11 * GiB, seconds=0.45),
+            [72, 128, 256],
+        ),  # at most 64 times
         (prediction(130 * GiB, seconds=0.1), prediction(200 * GiB, seconds=0.8), []),
         (prediction(10 * GiB, seconds=None), prediction(80 * GiB, seconds=None), [14, 48]),
         (prediction(10 * GiB, seconds=0.1), prediction(10 * GiB, seconds=0.1), [32, 256]),
     ],
 )
-def test_sizes_worth_a_run(here: Prediction | str, further: Prediction | str, expected: list[int]) -> None:
+def test_sizes_worth_a_run(
+    here: Prediction | str, further: Prediction | str, expected: list[int]
+) -> None:
     assert sizes.batch_sizes(4, here, further) == expected
 
 
 @pytest.mark.parametrize(("most_seconds", "expected"), [(0.5, [32]), (0.2, [12]), (0.105, [])])
-def test_a_batch_whose_step_would_take_too_long_for_the_budget_is_not_tried(most_seconds: float, expected: list[int]) -> None:
-    found = sizes.batch_sizes(4, prediction(10 * GiB, seconds=0.1), prediction(17 * GiB, seconds=0.45), most_seconds)
+def test_a_batch_whose_step_would_take_too_long_for_the_budget_is_not_tried(
+    most_seconds: float, expected: list[int]
+) -> None:
+    found = sizes.batch_sizes(
+        4, prediction(10 * GiB, seconds=0.1), prediction(17 * GiB, seconds=0.45), most_seconds
+    )
     assert found == expected and all(0.05 + 0.0125 * size <= most_seconds for size in found)
 
 
@@ -345,7 +495,9 @@ def test_prospects_are_predicted_against_the_same_prediction_for_here() -> None:
         return replace(predicted(c), step_seconds=0.05)  # type: ignore[type-var]
 
     result = whole(InventedLaboratory(step, foretold), ENTRIES[:1])
-    assert {prospect.speedup for prospect in result.prospects if prospect.what.startswith("on ")} == {1.0}
+    assert {
+        prospect.speedup for prospect in result.prospects if prospect.what.startswith("on ")
+    } == {1.0}
     assert "on b200" in {prospect.what for prospect in result.prospects}
     assert not any(prospect.what == "on h200" for prospect in result.prospects)
 
@@ -361,7 +513,9 @@ def test_where_predicting_takes_long_and_time_is_short_things_are_just_tried() -
     chosen = (ENTRIES[0], BATCH, ENTRIES[6])  # attention, batch-size, unfit
     result = whole(laboratory, chosen, gpu=None)
     [unfit] = [row for row in result.rows if row.name == "unfit"]
-    assert unfit.verdict == "rejected" and unfit.alone and unfit.alone.missing_bytes == 2 * GiB  # by running out of memory
+    assert (
+        unfit.verdict == "rejected" and unfit.alone and unfit.alone.missing_bytes == 2 * GiB
+    )  # by running out of memory
     assert len(laboratory.predicted) <= 6
 
 
@@ -370,19 +524,33 @@ def test_little_memory_left_is_a_reason_to_predict_before_trying() -> None:
     entries = (Entry(name="other", what="fewer bits elsewhere", changes=(knobs(other=True),)),)
 
     def full(c: Configuration) -> Measurement:
-        return replace(step(Configuration()), peak_reserved_bytes=100 * GiB, knobs={"batch_size": 4, **c.knobs})
+        return replace(
+            step(Configuration()), peak_reserved_bytes=100 * GiB, knobs={"batch_size": 4, **c.knobs}
+        )
 
-    laboratory = InventedLaboratory(full, lambda c: prediction(150 * GiB if c.knobs.get("other") else 100 * GiB))
+    laboratory = InventedLaboratory(
+        full, lambda c: prediction(150 * GiB if c.knobs.get("other") else 100 * GiB)
+    )
     [row] = whole(laboratory, entries).rows
-    assert row.verdict == "rejected" and "predicted not to fit" in row.reason and "10.00 GiB more than there is" in row.reason
+    assert (
+        row.verdict == "rejected"
+        and "predicted not to fit" in row.reason
+        and "10.00 GiB more than there is" in row.reason
+    )
     assert not any(c.knobs.get("other") for c in laboratory.measured)
 
 
-def test_the_steps_from_start_to_end_multiply_to_the_total(tuned: tuple[TuneResult, InventedLaboratory]) -> None:
+def test_the_steps_from_start_to_end_multiply_to_the_total(
+    tuned: tuple[TuneResult, InventedLaboratory],
+) -> None:
     """They are measured on top of each other, so that they must; what each did alone need not."""
     result = tuned[0]
     rows = {row.name: row for row in result.rows}
-    ratios = [found.on_top.speedup.ratio for name in result.step_order if (found := rows[name]).on_top and found.on_top.speedup]  # type: ignore[union-attr]
+    ratios = [
+        found.on_top.speedup.ratio
+        for name in result.step_order
+        if (found := rows[name]).on_top and found.on_top.speedup
+    ]  # type: ignore[union-attr]
     assert len(ratios) == len(result.step_order) >= len(result.applied_order)
     assert math.prod(ratios) == pytest.approx(result.total.ratio, rel=0.03)
 
@@ -393,10 +561,14 @@ def test_what_an_earlier_call_has_run_is_judged_however_little_time_is_left() ->
     again = InventedLaboratory(step, predicted, budget=1.0)
     again.run_earlier = {configuration.key for configuration in first.measured}
     resumed = whole(again)
-    assert {row.name: row.verdict for row in resumed.rows} == {row.name: row.verdict for row in complete.rows}
+    assert {row.name: row.verdict for row in resumed.rows} == {
+        row.name: row.verdict for row in complete.rows
+    }
     assert again.seconds_left() == 1.0
 
 
 def test_a_start_whose_losses_are_not_finite_is_no_start() -> None:
     with pytest.raises(VramcastError, match="losses of the baseline are not finite"):
-        whole(InventedLaboratory(lambda _: run(0.1, losses=(1.0, math.nan)), predicted), ENTRIES[:1])
+        whole(
+            InventedLaboratory(lambda _: run(0.1, losses=(1.0, math.nan)), predicted), ENTRIES[:1]
+        )

@@ -49,7 +49,9 @@ def test_text_becomes_the_annotated_type(text: str, annotation: object, value: o
     assert converted == value and type(converted) is type(value)
 
 
-@pytest.mark.parametrize(("words", "value"), [("true yes 1 on TRUE Yes", True), ("false no 0 off False OFF", False)])
+@pytest.mark.parametrize(
+    ("words", "value"), [("true yes 1 on TRUE Yes", True), ("false no 0 off False OFF", False)]
+)
 def test_a_yes_or_no_has_many_spellings(words: str, value: bool) -> None:
     assert all(convert_text(word, bool) is value for word in words.split())
 
@@ -90,7 +92,10 @@ def test_torch_data_types_go_by_their_names() -> None:
         convert_text("Tensor", torch.dtype)
 
 
-@pytest.mark.parametrize(("text", "value"), [("8", 8), ("0.5", 0.5), ("true", True), ("off", False), ("amp", "amp"), ("1", 1)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("8", 8), ("0.5", 0.5), ("true", True), ("off", False), ("amp", "amp"), ("1", 1)],
+)
 def test_looking_takes_the_plainest_reading(text: str, value: object) -> None:
     assert look(text) == value and type(look(text)) is type(value)
 
@@ -116,7 +121,18 @@ def test_a_value_of_the_type_fits(value: object, annotation: object) -> None:
 
 @pytest.mark.parametrize(
     ("value", "annotation"),
-    [(True, int), (True, float), (1, bool), (1.0, int), ("8", int), (8, str), (None, int), (True, Literal[1]), ("FAST", Mode), (1, None)],
+    [
+        (True, int),
+        (True, float),
+        (1, bool),
+        (1.0, int),
+        ("8", int),
+        (8, str),
+        (None, int),
+        (True, Literal[1]),
+        ("FAST", Mode),
+        (1, None),
+    ],
 )
 def test_a_value_of_another_type_does_not_fit(value: object, annotation: object) -> None:
     assert not fits(value, annotation)

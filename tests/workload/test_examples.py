@@ -14,7 +14,14 @@ torch = pytest.importorskip("torch")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY: dict[str, dict[str, str]] = {
-    "gpt": {"batch_size": "2", "seq_len": "8", "width": "16", "depth": "2", "heads": "2", "vocabulary": "32"},
+    "gpt": {
+        "batch_size": "2",
+        "seq_len": "8",
+        "width": "16",
+        "depth": "2",
+        "heads": "2",
+        "vocabulary": "32",
+    },
     "huggingface": {
         "batch_size": "2",
         "seq_len": "8",
@@ -45,7 +52,10 @@ def run(name: str, monkeypatch: pytest.MonkeyPatch, **more: str) -> Any:
 
 def trains(model: Any, *arguments: Any) -> bool:
     model(*arguments).backward()
-    return all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+    return all(
+        parameter.grad is not None and parameter.grad.isfinite().all()
+        for parameter in model.parameters()
+    )
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
@@ -70,7 +80,9 @@ def test_the_gpt_model_goes_forward_and_backward(checkpointing: bool) -> None:
 def test_the_gpt_of_the_defaults_has_the_size_of_gpt_2() -> None:
     with torch.device("meta"):
         model = load("gpt").__globals__["GPT"](50304, 1024, 768, 12, 12)
-    assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(124e6, rel=0.01)
+    assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(
+        124e6, rel=0.01
+    )
 
 
 def test_the_recurrent_model_goes_forward_and_backward() -> None:
@@ -81,13 +93,23 @@ def test_the_recurrent_model_goes_forward_and_backward() -> None:
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_the_llama_uses_the_attention_that_was_asked_for(attention: str) -> None:
     make_model = load("huggingface").__globals__["make_model"]
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "layers": 1, "heads": 2, "key_value_heads": 1, "vocab_size": 32, "seq_len": 8}
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "layers": 1,
+        "heads": 2,
+        "key_value_heads": 1,
+        "vocab_size": 32,
+        "seq_len": 8,
+    }
     model = make_model(**sizes, attention=attention)
     assert model.config._attn_implementation == attention and model.training
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
-@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a CPU without bfloat16 says so at length
+@pytest.mark.filterwarnings(
+    "ignore:mkldnn_matmul failed"
+)  # a CPU without bfloat16 says so at length
 @pytest.mark.parametrize(
     ("name", "more"),
     [
@@ -100,7 +122,9 @@ def test_the_llama_uses_the_attention_that_was_asked_for(attention: str) -> None
         ("recurrent", {}),
     ],
 )
-def test_a_step_of_an_example_returns_a_finite_loss(name: str, more: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_an_example_returns_a_finite_loss(
+    name: str, more: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     loss = run(name, monkeypatch, **more)
     assert loss.shape == () and not loss.requires_grad and loss.isfinite()
 

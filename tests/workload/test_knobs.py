@@ -12,10 +12,18 @@ if TYPE_CHECKING:
     from nowhere import Unknown  # type: ignore[import-not-found]
 
 
-def build(*, batch_size: int = 8, seq_len: int = 1024, rate: float = 1e-3, precision: Literal["fp32", "amp"] = "amp") -> None: ...
+def build(
+    *,
+    batch_size: int = 8,
+    seq_len: int = 1024,
+    rate: float = 1e-3,
+    precision: Literal["fp32", "amp"] = "amp",
+) -> None: ...
 
 
-def failure(function: Any, text: dict[str, str] | None = None, /, **values: object) -> WorkloadError:
+def failure(
+    function: Any, text: dict[str, str] | None = None, /, **values: object
+) -> WorkloadError:
     with pytest.raises(WorkloadError) as caught:
         bind_knobs(function, text or {}, values)
     return caught.value
@@ -88,13 +96,23 @@ def test_a_knob_given_as_text_and_from_python_is_refused() -> None:
         ({"precision": "fp8"}, "one of fp32, amp"),
     ],
 )
-def test_text_that_does_not_fit_names_the_knob_the_value_and_the_type(text: dict[str, str], expected: str) -> None:
+def test_text_that_does_not_fit_names_the_knob_the_value_and_the_type(
+    text: dict[str, str], expected: str
+) -> None:
     ((name, value),) = text.items()
     assert failure(build, text).message == f"The knob {name!r} is {value!r}, expected {expected}."
 
 
 @pytest.mark.parametrize(
-    "values", [{"batch_size": True}, {"batch_size": "8"}, {"batch_size": 8.0}, {"rate": True}, {"precision": "fp8"}, {"seq_len": None}]
+    "values",
+    [
+        {"batch_size": True},
+        {"batch_size": "8"},
+        {"batch_size": 8.0},
+        {"rate": True},
+        {"precision": "fp8"},
+        {"seq_len": None},
+    ],
 )
 def test_python_values_are_checked_too(values: dict[str, object]) -> None:
     ((name, value),) = values.items()
@@ -105,19 +123,38 @@ def test_a_whole_number_is_a_good_float() -> None:
     assert bind_knobs(build, {}, {"rate": 1})["rate"] == 1
 
 
-@pytest.mark.parametrize("name", ["batch_size", "hidden_size", "seq_len", "max_length", "num_layers", "depth", "width", "heads", "layers"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "batch_size",
+        "hidden_size",
+        "seq_len",
+        "max_length",
+        "num_layers",
+        "depth",
+        "width",
+        "heads",
+        "layers",
+    ],
+)
 @pytest.mark.parametrize("value", ["0", "-3"])
 def test_a_size_that_is_not_positive_is_refused(name: str, value: str) -> None:
     def anything(**knobs: int) -> None: ...
 
-    assert failure(anything, {name: value}).message == f"The knob {name!r} is {value}, expected 1 or more."
+    assert (
+        failure(anything, {name: value}).message
+        == f"The knob {name!r} is {value}, expected 1 or more."
+    )
     assert "expected 1 or more" in failure(anything, {}, **{name: int(value)}).message
 
 
 def test_a_size_whose_own_default_is_zero_may_be_zero() -> None:
     def loader(*, num_workers: int = 0, seed: int = 1) -> None: ...
 
-    assert bind_knobs(loader, {"num_workers": "0", "seed": "0"}, {}) == {"num_workers": 0, "seed": 0}
+    assert bind_knobs(loader, {"num_workers": "0", "seed": "0"}, {}) == {
+        "num_workers": 0,
+        "seed": 0,
+    }
 
 
 def test_a_function_with_keyword_arguments_of_any_name_accepts_them() -> None:
@@ -152,7 +189,14 @@ def test_without_annotation_the_default_says_the_type() -> None:
         ...
 
     text = {"count": "2", "rate": "2", "flag": "no", "name": "7", "nothing": "none", "unknown": "3"}
-    assert bind_knobs(guess, text, {}) == {"count": 2, "rate": 2.0, "flag": False, "name": "7", "nothing": None, "unknown": 3}
+    assert bind_knobs(guess, text, {}) == {
+        "count": 2,
+        "rate": 2.0,
+        "flag": False,
+        "name": "7",
+        "nothing": None,
+        "unknown": 3,
+    }
     error = failure(guess, {"count": "0.5"})
     assert "expected int" in error.message and "default count=1" in error.advice
 
@@ -175,7 +219,11 @@ def test_a_default_of_none_allows_none() -> None:
 def test_an_annotation_that_cannot_be_evaluated_does_not_spoil_the_others() -> None:
     def partly(*, size: Unknown, count: Optional[int] = 3, thing: Unknown = 2) -> Unknown: ...  # noqa: UP045
 
-    assert bind_knobs(partly, {"size": "5", "count": "none", "thing": "9"}, {}) == {"size": 5, "count": None, "thing": 9}
+    assert bind_knobs(partly, {"size": "5", "count": "none", "thing": "9"}, {}) == {
+        "size": 5,
+        "count": None,
+        "thing": 9,
+    }
     assert "int | none" in failure(partly, {"size": "5", "count": "x"}).message
 
 
@@ -212,7 +260,13 @@ def test_a_callable_without_a_readable_signature_is_refused() -> None:
 
 def test_describe_gives_one_line_a_knob() -> None:
     def shown(
-        *, size: str, batch_size: int = 8, precision: Literal["a", "b"] = "a", note: str = "", window: int | None = None, **rest: int
+        *,
+        size: str,
+        batch_size: int = 8,
+        precision: Literal["a", "b"] = "a",
+        note: str = "",
+        window: int | None = None,
+        **rest: int,
     ) -> None: ...
 
     assert describe(shown).splitlines() == [

@@ -75,7 +75,10 @@ def test_a_module_is_found_from_the_current_folder() -> None:
 def test_a_syntax_error_is_shown_with_file_line_and_text() -> None:
     write("work.py", "import os\ndef build(:\n    pass\n")
     error = failure("work.py")
-    assert error.message.startswith("work.py:2 is not valid Python: ") and "def build(:" in error.message
+    assert (
+        error.message.startswith("work.py:2 is not valid Python: ")
+        and "def build(:" in error.message
+    )
 
 
 def test_a_syntax_error_in_a_neighbour_is_shown_there() -> None:
@@ -104,13 +107,19 @@ def test_a_missing_dependency_says_what_to_install() -> None:
 
 def test_a_missing_dependency_of_a_module_is_not_taken_for_the_module() -> None:
     write("module_with_need.py", "import surely_not_there\n")
-    assert "the module module_with_need cannot be imported" in failure("module_with_need:build").message
+    assert (
+        "the module module_with_need cannot be imported"
+        in failure("module_with_need:build").message
+    )
 
 
 @pytest.mark.parametrize("text", ["no_such_module:build", "no_such_package.part:build"])
 def test_a_missing_module_is_said_with_the_folder_that_was_searched(text: str, here: Path) -> None:
     error = failure(text)
-    assert error.message.startswith(f"There is no module {text.partition(':')[0]!r}") and str(here) in error.advice
+    assert (
+        error.message.startswith(f"There is no module {text.partition(':')[0]!r}")
+        and str(here) in error.advice
+    )
 
 
 def test_a_file_with_relative_imports_is_sent_to_its_module_name() -> None:
@@ -122,11 +131,17 @@ def test_a_file_with_relative_imports_is_sent_to_its_module_name() -> None:
 def test_a_script_that_exits_at_import_is_told_about_main() -> None:
     write("work.py", "import sys\nsys.exit(2)\n")
     error = failure("work.py")
-    assert "ended the program" in error.message and "exit code 2" in error.message and "__main__" in error.advice
+    assert (
+        "ended the program" in error.message
+        and "exit code 2" in error.message
+        and "__main__" in error.advice
+    )
 
 
 def test_running_out_of_memory_at_import_is_no_mistake_of_the_file() -> None:
-    write("work.py", "class OutOfMemoryError(RuntimeError): ...\nraise OutOfMemoryError('no room')\n")
+    write(
+        "work.py", "class OutOfMemoryError(RuntimeError): ...\nraise OutOfMemoryError('no room')\n"
+    )
     with pytest.raises(RuntimeError, match="no room"):
         load_function(parse_reference("work.py"))
 
@@ -139,7 +154,10 @@ def test_a_file_that_failed_leaves_no_half_made_module_behind() -> None:
 
 
 def test_a_missing_function_lists_the_public_ones_defined_there() -> None:
-    write("work.py", "from os.path import join\ndef build_gpt(): ...\ndef train(): ...\ndef _hidden(): ...\nclass Model: ...\nSIZE = 3\n")
+    write(
+        "work.py",
+        "from os.path import join\ndef build_gpt(): ...\ndef train(): ...\ndef _hidden(): ...\nclass Model: ...\nSIZE = 3\n",
+    )
     error = failure("work.py")
     assert error.message == "There is no function 'build' in work.py."
     assert error.advice == "Did you mean 'build_gpt'? Functions there: build_gpt, train."
@@ -153,7 +171,10 @@ def test_a_file_without_functions_says_what_to_write() -> None:
 def test_a_name_that_is_no_function_is_refused() -> None:
     write("work.py", "build = 3\ndef make(): ...\n")
     error = failure("work.py")
-    assert "'build' in work.py is not a function but a value of type int" in error.message and "make" in error.advice
+    assert (
+        "'build' in work.py is not a function but a value of type int" in error.message
+        and "make" in error.advice
+    )
 
 
 def test_a_step_is_returned_as_it_is() -> None:
@@ -172,10 +193,16 @@ def test_a_step_is_returned_as_it_is() -> None:
         ("step", "a value of type str", "without arguments"),
     ],
 )
-def test_a_build_that_returns_no_step_says_what_it_returned(value: object, said: str, advice: str) -> None:
+def test_a_build_that_returns_no_step_says_what_it_returned(
+    value: object, said: str, advice: str
+) -> None:
     with pytest.raises(WorkloadError) as caught:
         check_step(value)
-    assert said in caught.value.message and advice in caught.value.advice and "one training step" in caught.value.advice
+    assert (
+        said in caught.value.message
+        and advice in caught.value.advice
+        and "one training step" in caught.value.advice
+    )
 
 
 def test_a_model_is_no_step_although_it_can_be_called() -> None:
@@ -193,6 +220,10 @@ def test_a_step_that_needs_arguments_is_refused() -> None:
 def test_the_package_does_not_import_torch() -> None:
     code = "import sys, vramcast.workload; sys.exit('torch' in sys.modules)"
     assert (
-        subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(Path(__file__).parents[2] / "src")}, check=False).returncode
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONPATH": str(Path(__file__).parents[2] / "src")},
+            check=False,
+        ).returncode
         == 0
     )

@@ -36,7 +36,11 @@ def failure(text: str) -> WorkloadError:
 
 def test_a_file_and_a_function_are_told_apart_at_the_colon(here: Path) -> None:
     reference = parse_reference("train.py:make")
-    assert (reference.kind, reference.path, reference.function) == ("file", here / "train.py", "make")
+    assert (reference.kind, reference.path, reference.function) == (
+        "file",
+        here / "train.py",
+        "make",
+    )
 
 
 def test_a_file_alone_means_its_function_build(here: Path) -> None:
@@ -56,7 +60,11 @@ def test_a_linked_file_is_taken_where_it_really_is(here: Path) -> None:
 
 def test_a_module_and_its_function_need_no_file() -> None:
     reference = parse_reference("package.module:make")
-    assert (reference.kind, reference.module, reference.function) == ("module", "package.module", "make")
+    assert (reference.kind, reference.module, reference.function) == (
+        "module",
+        "package.module",
+        "make",
+    )
 
 
 def test_a_package_is_a_module_even_if_a_folder_has_its_name(here: Path) -> None:
@@ -67,7 +75,11 @@ def test_a_package_is_a_module_even_if_a_folder_has_its_name(here: Path) -> None
 def test_a_registered_name_says_where_its_function_is() -> None:
     register("tiny", "zoo.tiny:make", "a small one")
     reference = parse_reference("tiny")
-    assert (reference.kind, reference.module, reference.function) == ("registered", "zoo.tiny", "make")
+    assert (reference.kind, reference.module, reference.function) == (
+        "registered",
+        "zoo.tiny",
+        "make",
+    )
 
 
 def test_a_registered_name_may_have_a_slash_and_wins_over_a_file(here: Path) -> None:
@@ -160,14 +172,18 @@ def test_registering_the_same_twice_is_harmless_but_something_else_is_refused() 
         register("tiny", "zoo:other")
 
 
-@pytest.mark.parametrize(("name", "target"), [("", "a:b"), ("a:b", "a:b"), ("x", "a"), ("x", "a.py:"), ("x", "a b:c")])
+@pytest.mark.parametrize(
+    ("name", "target"), [("", "a:b"), ("a:b", "a:b"), ("x", "a"), ("x", "a.py:"), ("x", "a b:c")]
+)
 def test_a_registration_is_checked_at_once(name: str, target: str) -> None:
     with pytest.raises(WorkloadError):
         register(name, target)
 
 
 def test_installed_packages_add_names_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = [metadata.EntryPoint("theirs", "their.module:make [extra]", registry.ENTRY_POINT_GROUP)]
+    entries = [
+        metadata.EntryPoint("theirs", "their.module:make [extra]", registry.ENTRY_POINT_GROUP)
+    ]
     entries += [metadata.EntryPoint("broken", "not a module", registry.ENTRY_POINT_GROUP)]
     monkeypatch.setattr(metadata, "entry_points", lambda group: entries)
     register("ours", "our.module:make")
@@ -176,7 +192,9 @@ def test_installed_packages_add_names_by_entry_points(monkeypatch: pytest.Monkey
     assert (reference.module, reference.function) == ("their.module", "make")
 
 
-def test_entry_points_are_read_only_when_a_name_needs_them(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_points_are_read_only_when_a_name_needs_them(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(metadata, "entry_points", lambda group: pytest.fail("read without need"))
     register("ours", "our.module:make")
     for text in ("train.py:build", "package.module:build", "ours"):

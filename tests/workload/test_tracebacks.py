@@ -41,7 +41,9 @@ def library(here: Path) -> Any:
 
 
 def test_the_users_frames_are_shown_oldest_first(here: Path) -> None:
-    build = define(here / "work.py", "def build():\n    helper()\ndef helper():\n    return 1 / 0\n")["build"]
+    build = define(
+        here / "work.py", "def build():\n    helper()\ndef helper():\n    return 1 / 0\n"
+    )["build"]
     assert user_traceback(caught(build)).splitlines() == [
         "work.py:2 in build: helper()",
         "work.py:4 in helper: return 1 / 0",
@@ -59,13 +61,23 @@ def test_of_a_library_only_the_frame_that_raised_is_shown(here: Path) -> None:
 
 
 def test_an_error_entirely_in_a_library_shows_where_it_was_raised(here: Path) -> None:
-    assert user_traceback(caught(library(here))).splitlines()[0].startswith("lib/core.py:4 in inner")
+    assert (
+        user_traceback(caught(library(here))).splitlines()[0].startswith("lib/core.py:4 in inner")
+    )
 
 
 def test_a_library_that_calls_the_user_back_is_left_out(here: Path) -> None:
     call = define(here / "venv/site-packages/lib/core.py", "def call(f):\n    f()\n")["call"]
-    build = define(here / "work.py", "def build():\n    call(forward)\ndef forward():\n    raise KeyError('x')\n", call=call)["build"]
-    assert [line.partition(":")[0] for line in user_traceback(caught(build)).splitlines()] == ["work.py", "work.py", "KeyError"]
+    build = define(
+        here / "work.py",
+        "def build():\n    call(forward)\ndef forward():\n    raise KeyError('x')\n",
+        call=call,
+    )["build"]
+    assert [line.partition(":")[0] for line in user_traceback(caught(build)).splitlines()] == [
+        "work.py",
+        "work.py",
+        "KeyError",
+    ]
 
 
 def test_hidden_roots_are_never_shown(here: Path) -> None:
@@ -82,15 +94,27 @@ def test_frames_of_vramcast_and_of_python_are_left_out(here: Path) -> None:
     from vramcast.workload import bind_knobs
 
     names = {"bind_knobs": bind_knobs, "json": __import__("json")}
-    build = define(here / "work.py", "def a():\n    bind_knobs(a, {'x': '1'}, {})\ndef b():\n    json.loads('{')\n", **names)
+    build = define(
+        here / "work.py",
+        "def a():\n    bind_knobs(a, {'x': '1'}, {})\ndef b():\n    json.loads('{')\n",
+        **names,
+    )
     for name in "ab":
         lines = user_traceback(caught(build[name])).splitlines()
-        assert [line.startswith("work.py") for line in lines[:2]] == [True, False] and "vramcast/" not in lines[1]
+        assert [line.startswith("work.py") for line in lines[:2]] == [
+            True,
+            False,
+        ] and "vramcast/" not in lines[1]
 
 
 def test_causes_are_named(here: Path) -> None:
-    build = define(here / "work.py", "def build():\n    raise RuntimeError('failed') from ValueError('why')\n")["build"]
-    assert user_traceback(caught(build)).splitlines()[-2:] == ["RuntimeError: failed", "caused by ValueError: why"]
+    build = define(
+        here / "work.py", "def build():\n    raise RuntimeError('failed') from ValueError('why')\n"
+    )["build"]
+    assert user_traceback(caught(build)).splitlines()[-2:] == [
+        "RuntimeError: failed",
+        "caused by ValueError: why",
+    ]
 
 
 def test_an_error_without_a_message_or_a_traceback_is_its_type() -> None:

@@ -74,7 +74,9 @@ def test_a_name_has_exactly_its_parameters_by_formula_and_in_the_modules(name: s
 def test_a_familys_formula_knows_the_modules_own_defaults(family: str) -> None:
     make_model = __import__(f"vramcast_zoo.{family}", fromlist=["make_model"]).make_model
     sizes = inspect.signature(make_model).parameters
-    assert {name: sizes[name].default for name in FAMILIES[family].defaults} == FAMILIES[family].defaults
+    assert {name: sizes[name].default for name in FAMILIES[family].defaults} == FAMILIES[
+        family
+    ].defaults
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -83,7 +85,9 @@ def test_a_name_is_a_workload_without_being_installed(name: str) -> None:
     assert (reference.kind, reference.module) == ("registered", "vramcast_zoo.names")
     build = getattr(names, reference.function)
     knobs = inspect.signature(build).parameters
-    assert {"batch_size", "seq_len", "precision", "optimizer", "lr", "seed", "compile"} <= set(knobs)
+    assert {"batch_size", "seq_len", "precision", "optimizer", "lr", "seed", "compile"} <= set(
+        knobs
+    )
     assert {size: knobs[size].default for size in BY_NAME[name].sizes} == dict(BY_NAME[name].sizes)
 
 
@@ -97,7 +101,10 @@ def test_names_and_sizes_need_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-@pytest.mark.parametrize("dim, rank", [(768, 539), (1024, 404), (1536, 270), (2048, 200), (3072, 133), (4096, 99), (6144, 65)])
+@pytest.mark.parametrize(
+    "dim, rank",
+    [(768, 539), (1024, 404), (1536, 270), (2048, 200), (3072, 133), (4096, 99), (6144, 65)],
+)
 def test_the_ranks_of_document_002_are_found_by_budget(dim: int, rank: int) -> None:
     named = find_named("e5", 50_000_000, {"dim": dim})
     assert named is not None and named.sizes["rank"] == rank
@@ -116,7 +123,10 @@ def test_solving_for_a_models_own_count_gives_its_size_back(name: str) -> None:
 def test_the_nearest_size_wins_on_both_sides() -> None:
     counts = [FAMILIES["e5"].count(dim=64, depth=1, rank=rank) for rank in (7, 8)]
     middle = sum(counts) // 2
-    assert [solve(FAMILIES["e5"], wanted, {"dim": 64, "depth": 1}).sizes["rank"] for wanted in (middle - 1, middle + 1)] == [7, 8]
+    assert [
+        solve(FAMILIES["e5"], wanted, {"dim": 64, "depth": 1}).sizes["rank"]
+        for wanted in (middle - 1, middle + 1)
+    ] == [7, 8]
 
 
 def test_the_command_lists_every_name_for_people_and_as_json() -> None:
@@ -129,9 +139,15 @@ def test_the_command_lists_every_name_for_people_and_as_json() -> None:
 
 def test_the_command_finds_the_rank_of_document_002() -> None:
     found = json.loads(run("e5", "--params", "50M", "--dim", "1536", "--json").stdout)
-    assert (found["rank"], found["name"], found["num_parameters"]) == (270, "e5-d1536-r270", 50_254_848)
+    assert (found["rank"], found["name"], found["num_parameters"]) == (
+        270,
+        "e5-d1536-r270",
+        50_254_848,
+    )
     assert found["nearest"] == {"rank": 269, "num_parameters": 50_070_528}
-    assert run("e5", "--params", "50M", "--dim", "1536").stdout.startswith("rank 270: 50,254,848 parameters")
+    assert run("e5", "--params", "50M", "--dim", "1536").stdout.startswith(
+        "rank 270: 50,254,848 parameters"
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,7 +171,9 @@ def test_the_command_finds_the_rank_of_document_002() -> None:
         (("e5", "--params", "50M", "dim=99999999999999999999999"), "must be a number up to"),
     ],
 )
-def test_a_wrong_request_is_answered_with_one_message(arguments: tuple[str, ...], message: str) -> None:
+def test_a_wrong_request_is_answered_with_one_message(
+    arguments: tuple[str, ...], message: str
+) -> None:
     result = CliRunner().invoke(app, ["zoo", *arguments])
     assert isinstance(result.exception, UsageError) and message in str(result.exception)
     assert result.stdout == ""
@@ -166,13 +184,29 @@ def test_a_wrong_request_ends_with_exit_code_2_and_no_traceback() -> None:
     assert (done.returncode, done.stdout) == (2, "") and "Traceback" not in done.stderr
 
 
-def document_id(ant: str, colony: str | None = None, *, precision: str = "fp32", batch_size: int | None = None) -> str:
+def document_id(
+    ant: str, colony: str | None = None, *, precision: str = "fp32", batch_size: int | None = None
+) -> str:
     """The id of a zoo's model in the run of the same or another preset, from the knobs the zoo has for it."""
     run_sizes = BY_NAME[f"od1-{colony or ant}"].knobs
     sizes = {name: BY_NAME[f"od1-{ant}"].all_sizes[name] for name in ("ring_len", "slot_dim")}
     length = run_sizes["seq_len"]
-    fixed = {"ptr_dtype": "fp64", "ptr_update_every": 1, "state_loop_samples": 0, "synth_len": length, "seq_len": length}
-    return workload_id(f"od1-{ant}", {**sizes, **fixed, "precision": precision, "batch_size": batch_size or run_sizes["batch_size"]})
+    fixed = {
+        "ptr_dtype": "fp64",
+        "ptr_update_every": 1,
+        "state_loop_samples": 0,
+        "synth_len": length,
+        "seq_len": length,
+    }
+    return workload_id(
+        f"od1-{ant}",
+        {
+            **sizes,
+            **fixed,
+            "precision": precision,
+            "batch_size": batch_size or run_sizes["batch_size"],
+        },
+    )
 
 
 def test_workload_ids_are_those_of_document_004() -> None:
@@ -190,18 +224,33 @@ def test_workload_ids_are_those_of_document_004() -> None:
         ("real", "real", 3),
     ]
     rows += [("real", "small", 4), ("stress", "real", 1)]
-    ids = [document_id(ant, colony, precision="fp16", batch_size=batch) for ant, colony, batch in rows]
+    ids = [
+        document_id(ant, colony, precision="fp16", batch_size=batch) for ant, colony, batch in rows
+    ]
     assert [name.removeprefix("wl_v1_") for name in ids] == (
-        ["831069834653", "524892c72f9c", "7f2bd54d8f30", "24b4fa884f63", "bbad724bc96c", "afc28bd12268", "088f2d0358f1", "7fd1b9fb8e53"]
+        [
+            "831069834653",
+            "524892c72f9c",
+            "7f2bd54d8f30",
+            "24b4fa884f63",
+            "bbad724bc96c",
+            "afc28bd12268",
+            "088f2d0358f1",
+            "7fd1b9fb8e53",
+        ]
     )
 
 
 def test_a_name_is_predicted_with_its_knobs() -> None:
     prediction = predict("e10-391m", dim=64, depth=1, batch_size=2, seq_len=16, gpu="h200")
-    assert prediction.num_parameters == FAMILIES["e10"].count(dim=64, depth=1, expansion=1.0, banks=4)
+    assert prediction.num_parameters == FAMILIES["e10"].count(
+        dim=64, depth=1, expansion=1.0, banks=4
+    )
     assert prediction.fits
 
 
 def test_a_budget_that_no_size_comes_near_is_said_to_be_missed() -> None:
     assert "The budget is missed" in in_process.vramcast("zoo", "e5", "--params", "1").stdout
-    assert "missed" not in in_process.vramcast("zoo", "e5", "--params", "50M", "--dim", "1536").stdout
+    assert (
+        "missed" not in in_process.vramcast("zoo", "e5", "--params", "50M", "--dim", "1536").stdout
+    )

@@ -7,7 +7,14 @@ import torch
 import zoo_reference as reference
 from torch import Tensor
 
-from vramcast_zoo.elleci import BitLinear, Elleci, LatentAttention, Mamba, quantise_activations, quantise_weights
+from vramcast_zoo.elleci import (
+    BitLinear,
+    Elleci,
+    LatentAttention,
+    Mamba,
+    quantise_activations,
+    quantise_weights,
+)
 from vramcast_zoo.language_model import shifted
 from vramcast_zoo.selective import selective_scan
 
@@ -31,7 +38,9 @@ def test_every_parameter_of_elleci_is_trained() -> None:
     torch.manual_seed(0)
     model = Elleci(**TINY, depth=2)
     model.loss(*batch(16)).backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
+    assert [
+        name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0
+    ] == []
 
 
 # ---------------------------------------------------------------------------------------------------------------- BitLinear
@@ -48,7 +57,10 @@ def test_a_bit_linear_layer_computes_with_three_weights_and_256_activations() ->
 def test_a_bit_linear_layer_is_quantised_forward_and_the_identity_backward() -> None:
     """The original had it the other way round: full precision forward, and a gradient through the scale alone."""
     torch.manual_seed(0)
-    layer, x = BitLinear(16, 8).double(), torch.randn(5, 16, dtype=torch.float64, requires_grad=True)
+    layer, x = (
+        BitLinear(16, 8).double(),
+        torch.randn(5, 16, dtype=torch.float64, requires_grad=True),
+    )
     normal = reference.rms_norm(x, layer.norm.weight).detach()
     out = layer(x)
     torch.testing.assert_close(out, quantise_activations(normal) @ quantise_weights(layer.weight).T)
@@ -80,7 +92,9 @@ def test_an_old_input_fades() -> None:
     x = torch.zeros(1, 200, 1, dtype=torch.float64)
     x[0, 0] = 1
     ones = torch.ones(1, 200, 1, dtype=torch.float64)
-    y = selective_scan(x, 0.1 * ones, torch.tensor([-1.0], dtype=torch.float64), ones, ones).flatten()
+    y = selective_scan(
+        x, 0.1 * ones, torch.tensor([-1.0], dtype=torch.float64), ones, ones
+    ).flatten()
     torch.testing.assert_close(y, 0.1 * torch.exp(-0.1 * torch.arange(200, dtype=torch.float64)))
 
 
@@ -125,5 +139,8 @@ def test_the_routers_share_of_slow_tokens_is_part_of_the_loss() -> None:
     model = Elleci(**TINY, depth=2, router=True)
     tokens, targets = batch(8)
     logits, share = model.logits_and_slow_share(tokens)
-    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()) + 0.01 * (share - 0.3) ** 2
+    expected = (
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        + 0.01 * (share - 0.3) ** 2
+    )
     torch.testing.assert_close(model.loss(tokens, targets), expected)

@@ -39,7 +39,11 @@ def arguments(name: str, steps: int) -> tuple[Tensor, ...]:
     }[name]
 
 
-FUNCTIONS: dict[str, Callable[..., Tensor]] = {"elman": elman, "low_rank_elman": low_rank_elman, "ema_banks": ema_banks}
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    "elman": elman,
+    "low_rank_elman": low_rank_elman,
+    "ema_banks": ema_banks,
+}
 
 
 @pytest.mark.parametrize("steps", [1, 2, 9])
@@ -58,7 +62,10 @@ def test_an_operator_and_its_gradients_are_those_of_the_loop(name: str, steps: i
 def test_a_gradient_that_is_no_dense_tensor_is_taken() -> None:
     """The gradient of a sum is one number seen from every place."""
     drive, weight = arguments("elman", 4)
-    grads = [torch.autograd.grad(elman(drive, weight, kind).sum(), (drive, weight)) for kind in ("fused", "plain")]  # type: ignore[arg-type]
+    grads = [
+        torch.autograd.grad(elman(drive, weight, kind).sum(), (drive, weight))
+        for kind in ("fused", "plain")
+    ]  # type: ignore[arg-type]
     torch.testing.assert_close(grads[0], grads[1])
 
 
@@ -71,8 +78,14 @@ def test_fake_kernels_say_what_the_operators_return(steps: int) -> None:
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
     torch.library.opcheck(fused.elman, (drive.clone().requires_grad_(), weight), test_utils=checks)
     torch.library.opcheck(fused.elman_backward, (drive, drive.tanh(), weight), test_utils=checks)
-    torch.library.opcheck(fused.ema_banks, (states.clone().requires_grad_(), decay), test_utils=checks)
-    torch.library.opcheck(fused.ema_banks_backward, (torch.randn_like(memory), states, decay, memory), test_utils=checks)
+    torch.library.opcheck(
+        fused.ema_banks, (states.clone().requires_grad_(), decay), test_utils=checks
+    )
+    torch.library.opcheck(
+        fused.ema_banks_backward,
+        (torch.randn_like(memory), states, decay, memory),
+        test_utils=checks,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------------------- Mamba-2
@@ -93,7 +106,9 @@ def scan_by_autograd(mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor) -> Tens
 
 
 def convolved_by_torch(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    padded = torch.nn.functional.conv1d(u.transpose(1, 2), weight, bias, padding=scan.TAPS - 1, groups=len(bias))
+    padded = torch.nn.functional.conv1d(
+        u.transpose(1, 2), weight, bias, padding=scan.TAPS - 1, groups=len(bias)
+    )
     return torch.nn.functional.silu(padded[..., : u.shape[1]]).transpose(1, 2)
 
 
@@ -103,12 +118,16 @@ def selective_arguments(steps: int) -> tuple[Tensor, ...]:
     return leaf(2, steps, 6), dt, a, leaf(2, steps, STATE), leaf(2, steps, STATE), leaf(6)
 
 
-def selective_by_autograd(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor) -> Tensor:
+def selective_by_autograd(
+    x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor
+) -> Tensor:
     return selective.selective_scan(x, dt, a, b, c) + x * skip
 
 
 @pytest.mark.parametrize("steps", [1, 5, scan.CHUNK + 6])
-def test_the_scans_and_the_convolution_and_their_gradients_are_what_autograd_makes_of_the_plain_ones(steps: int) -> None:
+def test_the_scans_and_the_convolution_and_their_gradients_are_what_autograd_makes_of_the_plain_ones(
+    steps: int,
+) -> None:
     arguments = scan_arguments(steps)
     channels = (leaf(2, steps, 7), leaf(7, 1, scan.TAPS), leaf(7))
     for operator, plain, inputs in (
@@ -119,7 +138,9 @@ def test_the_scans_and_the_convolution_and_their_gradients_are_what_autograd_mak
         result, wanted = operator(*inputs), plain(*inputs)
         torch.testing.assert_close(result, wanted)
         grad = torch.randn_like(wanted)
-        torch.testing.assert_close(torch.autograd.grad(result, inputs, grad), torch.autograd.grad(wanted, inputs, grad))
+        torch.testing.assert_close(
+            torch.autograd.grad(result, inputs, grad), torch.autograd.grad(wanted, inputs, grad)
+        )
 
 
 def test_fake_kernels_of_the_scan_say_what_the_operators_return() -> None:
@@ -127,12 +148,18 @@ def test_fake_kernels_of_the_scan_say_what_the_operators_return() -> None:
     u, weight, bias = torch.randn(2, 9, 7), torch.randn(7, 1, scan.TAPS), torch.randn(7)
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
     torch.library.opcheck(scan.ssd, (mixed, dt, a, skip, STATE), test_utils=checks)
-    torch.library.opcheck(scan.ssd_backward, (mixed[..., : HEADS * HEAD_DIM].contiguous(), mixed, dt, a, skip, STATE), test_utils=checks)
+    torch.library.opcheck(
+        scan.ssd_backward,
+        (mixed[..., : HEADS * HEAD_DIM].contiguous(), mixed, dt, a, skip, STATE),
+        test_utils=checks,
+    )
     torch.library.opcheck(scan.causal_conv, (u, weight, bias), test_utils=checks)
     x, *rest = (tensor.detach() for tensor in selective_arguments(9))
     torch.library.opcheck(selective.scan, (x, *rest), test_utils=checks)
     torch.library.opcheck(selective.scan_backward, (x, x, *rest), test_utils=checks)
-    torch.library.opcheck(scan.causal_conv_backward, (torch.randn_like(u), u, weight, bias), test_utils=checks)
+    torch.library.opcheck(
+        scan.causal_conv_backward, (torch.randn_like(u), u, weight, bias), test_utils=checks
+    )
 
 
 def test_what_an_operator_of_the_scan_returns_is_allocated_in_that_order() -> None:
@@ -140,7 +167,9 @@ def test_what_an_operator_of_the_scan_returns_is_allocated_in_that_order() -> No
     made: list[tuple[int, ...]] = []
 
     class Recorder(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             result = func(*args, **(kwargs or {}))
             if func is Tensor.new_empty:
                 made.append(tuple(result.shape))
@@ -149,7 +178,10 @@ def test_what_an_operator_of_the_scan_returns_is_allocated_in_that_order() -> No
     mixed, *others = (tensor.detach() for tensor in scan_arguments(9))
     x, *rest = (tensor.detach() for tensor in selective_arguments(9))
     with Recorder():
-        results = (*scan._ssd_gradients_like(mixed, mixed, *others, STATE), *selective._gradients_like(x, x, *rest))
+        results = (
+            *scan._ssd_gradients_like(mixed, mixed, *others, STATE),
+            *selective._gradients_like(x, x, *rest),
+        )
     assert made == [tuple(result.shape) for result in results]
 
 
@@ -169,7 +201,12 @@ class OnGpu:
 
 
 def test_by_itself_the_operator_is_used_for_halves_on_a_gpu_only() -> None:
-    for dtype, used in ((torch.bfloat16, True), (torch.float16, True), (torch.float32, False), (torch.float64, False)):
+    for dtype, used in (
+        (torch.bfloat16, True),
+        (torch.float16, True),
+        (torch.float32, False),
+        (torch.float64, False),
+    ):
         assert fused.wanted("auto", OnGpu(dtype)) is used  # type: ignore[arg-type]
         assert not fused.wanted("auto", torch.zeros(1, dtype=dtype))
     assert not fused.wanted("plain", OnGpu(torch.bfloat16))  # type: ignore[arg-type]
@@ -199,18 +236,29 @@ def test_the_knob_reaches_every_layer(make: Callable[..., torch.nn.Module]) -> N
 SMALL = {"dim": 64, "depth": 2, "batch_size": 4, "seq_len": 16}
 
 
-@pytest.mark.parametrize("name, operators", [
-    ("e10-50m", {"elman", "elman_backward", "ema_banks", "ema_banks_backward"}),
-    ("mamba2-50m", {"causal_conv", "causal_conv_backward", "ssd", "ssd_backward"}),
-])  # fmt: skip
-def test_a_prediction_sees_the_operators_and_never_what_is_inside(name: str, operators: set[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name, operators",
+    [
+        ("e10-50m", {"elman", "elman_backward", "ema_banks", "ema_banks_backward"}),
+        ("mamba2-50m", {"causal_conv", "causal_conv_backward", "ssd", "ssd_backward"}),
+    ],
+)
+def test_a_prediction_sees_the_operators_and_never_what_is_inside(
+    name: str, operators: set[str], tmp_path: Path
+) -> None:
     """No loop over the steps: that would be as many allocations as there are steps, in every layer."""
     prediction = predict(name, gpu="h200", trace=str(tmp_path), **SMALL)
     assert [limit.startswith("the time of ") for limit in prediction.limits] == [True]
     allocations = read_trace(tmp_path).allocations
-    assert {f"vramcast_zoo::{operator}" for operator in operators} <= {allocation.op for allocation in allocations}
+    assert {f"vramcast_zoo::{operator}" for operator in operators} <= {
+        allocation.op for allocation in allocations
+    }
     passes = 2 * STEPS * SMALL["depth"]
-    inside = [allocation for allocation in allocations if allocation.op in ("aten::tanh", "aten::addmm", "aten::lerp", "aten::einsum")]
+    inside = [
+        allocation
+        for allocation in allocations
+        if allocation.op in ("aten::tanh", "aten::addmm", "aten::lerp", "aten::einsum")
+    ]
     assert len(inside) < passes * 4 < passes * SMALL["seq_len"]
 
 
@@ -241,14 +289,18 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Kernels:
     kernels = Kernels()
     for name in ("elman", "ema", "conv", "ssd", "selective"):
         monkeypatch.setitem(sys.modules, f"vramcast_zoo.kernels_{name}", kernels)
-    monkeypatch.setitem(sys.modules, "triton.runtime.errors", SimpleNamespace(OutOfResources=MemoryError))
+    monkeypatch.setitem(
+        sys.modules, "triton.runtime.errors", SimpleNamespace(OutOfResources=MemoryError)
+    )
     monkeypatch.setattr(torch.cuda, "device", kernels.device)
     return kernels
 
 
 def launch_all(device: str) -> list[str]:
     """The names of what was called, each with tensors of this device."""
-    states, weight, decay = (torch.empty(shape, device=device) for shape in ((4, 2, 64), (64, 64), (3, 64)))
+    states, weight, decay = (
+        torch.empty(shape, device=device) for shape in ((4, 2, 64), (64, 64), (3, 64))
+    )
     results = tuple(torch.empty(1, 2, 1, 16, 16, device=device) for _ in range(7))
     plan = launch.Plan("rows", 16, 64, 64)
     calls: dict[str, tuple[Any, ...]] = {
@@ -273,8 +325,14 @@ def test_kernels_are_launched_on_the_gpu_of_their_tensors(kernels: Kernels) -> N
         called = launch_all("cuda:1")
     assert set(kernels.launched_on) == {"cuda:1"} and len(kernels.launched_on) >= len(called)
     assert kernels.current == "cuda:0"
-    public = {name: value for name, value in vars(launch).items() if isinstance(value, FunctionType) and not name.startswith("_")}
-    assert {name for name, value in public.items() if value.__annotations__.get("return") == "None"} == set(called)  # what only launches
+    public = {
+        name: value
+        for name, value in vars(launch).items()
+        if isinstance(value, FunctionType) and not name.startswith("_")
+    }
+    assert {
+        name for name, value in public.items() if value.__annotations__.get("return") == "None"
+    } == set(called)  # what only launches
 
 
 def test_tensors_of_the_cpu_make_no_gpu_the_current_one(kernels: Kernels) -> None:
@@ -285,17 +343,25 @@ def test_tensors_of_the_cpu_make_no_gpu_the_current_one(kernels: Kernels) -> Non
 
 # ------------------------------------------------------------------------------------------------------------------------ the plan
 def test_768_channels_of_256_samples_are_96_programs() -> None:
-    assert launch.plan_for(256, 768, **H200) == launch.Plan("slices", rows=32, columns=64, chunk=128, warps=4, stages=4)
+    assert launch.plan_for(256, 768, **H200) == launch.Plan(
+        "slices", rows=32, columns=64, chunk=128, warps=4, stages=4
+    )
 
 
 WIDTHS = sorted(
-    {int(entry.all_sizes["dim"] * entry.all_sizes.get("expansion", 1)) for entry in ENTRIES if entry.family in ("e1", "e5", "e10")}
+    {
+        int(entry.all_sizes["dim"] * entry.all_sizes.get("expansion", 1))
+        for entry in ENTRIES
+        if entry.family in ("e1", "e5", "e10")
+    }
 )
 
 
 @pytest.mark.parametrize("batch", [1, 17, 114, 256, 1000])
 @pytest.mark.parametrize("width", [1, 77, *WIDTHS])
-def test_what_waits_for_each_other_runs_at_once_and_fits_into_shared_memory(width: int, batch: int) -> None:
+def test_what_waits_for_each_other_runs_at_once_and_fits_into_shared_memory(
+    width: int, batch: int
+) -> None:
     plan = launch.plan_for(batch, width, **H200)
     assert plan.variant == "slices" and plan.columns == 64
     slices = -(-width // plan.columns)

@@ -19,7 +19,11 @@ def batch(length: int = 7) -> tuple[Tensor, Tensor]:
 
 def power_vectors(model: nn.Module) -> dict[str, Tensor]:
     """The vectors that the next step's power iteration starts from, by layer."""
-    return {name.removesuffix(".recurrent.u"): buffer.clone() for name, buffer in model.named_buffers() if name.endswith(".u")}
+    return {
+        name.removesuffix(".recurrent.u"): buffer.clone()
+        for name, buffer in model.named_buffers()
+        if name.endswith(".u")
+    }
 
 
 @pytest.mark.parametrize("expansion", [1.0, 1.5])
@@ -37,7 +41,9 @@ def test_e5_is_its_equations(checkpointing: bool) -> None:
     torch.manual_seed(0)
     model = e5.make_model(dim=8, depth=2, rank=3, checkpointing=checkpointing).double()
     tokens, targets = batch()
-    reference.compare(model, lambda p: reference.ladder(p, tokens, 2, reference.e5_layer), tokens, targets)
+    reference.compare(
+        model, lambda p: reference.ladder(p, tokens, 2, reference.e5_layer), tokens, targets
+    )
 
 
 @pytest.mark.parametrize("banks", [1, 3])
@@ -56,7 +62,9 @@ def test_mamba2_is_its_equations(length: int) -> None:
     torch.manual_seed(0)
     model = mamba2.make_model(dim=32, depth=1, state=5).double()
     tokens, targets = batch(length)
-    reference.compare(model, lambda p: reference.ladder(p, tokens, 1, reference.mamba2_layer), tokens, targets)
+    reference.compare(
+        model, lambda p: reference.ladder(p, tokens, 1, reference.mamba2_layer), tokens, targets
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------- recurrences
@@ -77,21 +85,29 @@ def time_first(x: Tensor) -> Tensor:
 def test_the_elman_recurrence_and_its_gradients_are_those_of_the_plain_loop() -> None:
     torch.manual_seed(0)
     drive, weight = leaf(9, 3, 5), leaf(5, 5)
-    plain = gradients(lambda d, w: time_first(reference.elman_states(time_first(d), w)), drive, weight)
+    plain = gradients(
+        lambda d, w: time_first(reference.elman_states(time_first(d), w)), drive, weight
+    )
     torch.testing.assert_close(gradients(elman, drive, weight), plain)
 
 
 def test_the_low_rank_recurrence_and_its_gradients_are_those_of_the_plain_loop() -> None:
     torch.manual_seed(0)
     drive, up, down = leaf(9, 3, 5), leaf(5, 2), leaf(2, 5)
-    plain = gradients(lambda d, u, v: time_first(reference.elman_states(time_first(d), u @ v)), drive, up, down)
+    plain = gradients(
+        lambda d, u, v: time_first(reference.elman_states(time_first(d), u @ v)), drive, up, down
+    )
     torch.testing.assert_close(gradients(low_rank_elman, drive, up, down), plain)
 
 
 def test_ema_banks_and_their_gradients_are_those_of_the_plain_loop() -> None:
     torch.manual_seed(0)
     states, decay = leaf(9, 3, 5), torch.rand(4, 5, dtype=torch.float64).requires_grad_()
-    plain = gradients(lambda h, a: torch.stack([time_first(reference.ema(time_first(h), bank)) for bank in a], 2), states, decay)
+    plain = gradients(
+        lambda h, a: torch.stack([time_first(reference.ema(time_first(h), bank)) for bank in a], 2),
+        states,
+        decay,
+    )
     torch.testing.assert_close(gradients(ema_banks, states, decay), plain)
 
 
@@ -139,14 +155,18 @@ def test_the_gradient_goes_through_the_singular_value_too() -> None:
     torch.manual_seed(0)
     matrix = SpectrallyNormalised(6).double()
     matrix.iterate()
-    (grad,) = torch.autograd.grad((matrix() * torch.randn(6, 6, dtype=torch.float64)).sum(), matrix.weight)
+    (grad,) = torch.autograd.grad(
+        (matrix() * torch.randn(6, 6, dtype=torch.float64)).sum(), matrix.weight
+    )
     assert (grad * matrix.weight).sum().item() == pytest.approx(0, abs=1e-6)
     assert grad.abs().max() > 0.1
 
 
 def test_a_checkpointed_block_is_computed_again_with_the_same_power_vectors() -> None:
     torch.manual_seed(0)
-    plain, checked = (e1.make_model(dim=8, depth=2, checkpointing=flag).double() for flag in (False, True))
+    plain, checked = (
+        e1.make_model(dim=8, depth=2, checkpointing=flag).double() for flag in (False, True)
+    )
     checked.load_state_dict(plain.state_dict())
     tokens, targets = batch()
     for _ in range(3):
@@ -154,7 +174,9 @@ def test_a_checkpointed_block_is_computed_again_with_the_same_power_vectors() ->
             model.loss(tokens, targets).backward()
     for first, second in zip(plain.parameters(), checked.parameters()):
         torch.testing.assert_close(first.grad, second.grad)
-    assert all(torch.equal(first, second) for first, second in zip(plain.buffers(), checked.buffers()))
+    assert all(
+        torch.equal(first, second) for first, second in zip(plain.buffers(), checked.buffers())
+    )
 
 
 def test_two_forward_passes_before_one_backward_pass_are_allowed() -> None:
@@ -171,14 +193,19 @@ def scan_arguments(length: int) -> tuple[Tensor, ...]:
 
 
 def sequential(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    flat = reference.state_space(x.flatten(2), dt.repeat_interleave(4, -1), a.repeat_interleave(4), b, c)
+    flat = reference.state_space(
+        x.flatten(2), dt.repeat_interleave(4, -1), a.repeat_interleave(4), b, c
+    )
     return flat.unflatten(2, (3, 4))
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 16, 64])
 def test_the_chunked_scan_is_the_sequential_one(chunk: int) -> None:
     arguments = scan_arguments(37)
-    torch.testing.assert_close(gradients(lambda *a: mamba2.ssd(*a, chunk=chunk), *arguments), gradients(sequential, *arguments))
+    torch.testing.assert_close(
+        gradients(lambda *a: mamba2.ssd(*a, chunk=chunk), *arguments),
+        gradients(sequential, *arguments),
+    )
 
 
 def test_what_is_long_past_fades_across_chunks() -> None:
@@ -186,7 +213,9 @@ def test_what_is_long_past_fades_across_chunks() -> None:
     x = torch.zeros(1, 64, 1, 1, dtype=torch.float64)
     x[0, 0] = 1
     ones = torch.ones(1, 64, 1, dtype=torch.float64)
-    y = mamba2.ssd(x, 0.1 * ones, torch.tensor([-1.0], dtype=torch.float64), ones, ones, chunk=8).flatten()
+    y = mamba2.ssd(
+        x, 0.1 * ones, torch.tensor([-1.0], dtype=torch.float64), ones, ones, chunk=8
+    ).flatten()
     torch.testing.assert_close(y, 0.1 * torch.exp(-0.1 * torch.arange(64, dtype=torch.float64)))
 
 
@@ -218,8 +247,12 @@ def test_no_output_depends_on_a_later_token(make: type[LadderLM]) -> None:
 @pytest.mark.parametrize("make", [e1.make_model, e5.make_model, e10.make_model, mamba2.make_model])
 def test_in_pure_bfloat16_loss_and_gradients_are_bfloat16(make: type[LadderLM]) -> None:
     with torch.device("meta"):  # types without arithmetic: not every CPU multiplies bfloat16
-        model = make(dim=32, depth=1, **({"rank": 4} if make is e5.make_model else {})).to(torch.bfloat16)  # type: ignore[arg-type]
-        loss = model.loss(torch.zeros(2, 70, dtype=torch.long), torch.zeros(2, 70, dtype=torch.long))
+        model = make(dim=32, depth=1, **({"rank": 4} if make is e5.make_model else {})).to(
+            torch.bfloat16
+        )  # type: ignore[arg-type]
+        loss = model.loss(
+            torch.zeros(2, 70, dtype=torch.long), torch.zeros(2, 70, dtype=torch.long)
+        )
         loss.backward()
     assert loss.dtype is torch.bfloat16
     assert {p.grad.dtype for p in model.parameters() if p.grad is not None} == {torch.bfloat16}

@@ -17,7 +17,9 @@ from vramcast_zoo.ring import DenseRing, SparseRing
 def make(ring: str = "sparse", **options: object) -> OD1:
     torch.manual_seed(0)
     model = OD1(ring_len=9, slot_dim=6, ring=ring, **options).double()  # type: ignore[arg-type]
-    with torch.no_grad():  # large enough for the pointer to walk, jump and pass the seam of the ring
+    with (
+        torch.no_grad()
+    ):  # large enough for the pointer to walk, jump and pass the seam of the ring
         model.steer.weight.mul_(3)
         model.gate_logit.normal_()
     return model
@@ -25,7 +27,11 @@ def make(ring: str = "sparse", **options: object) -> OD1:
 
 def batch(length: int = 12) -> tuple[Tensor, Tensor, Tensor]:
     torch.manual_seed(1)
-    return torch.randn(3, length, 1).double(), torch.randint(256, (3,)), torch.tensor([0.25, 4.0, 8.9], dtype=torch.float64)
+    return (
+        torch.randn(3, length, 1).double(),
+        torch.randint(256, (3,)),
+        torch.tensor([0.25, 4.0, 8.9], dtype=torch.float64),
+    )
 
 
 def loss_from(model: OD1, x: Tensor, targets: Tensor, start: Tensor) -> Tensor:
@@ -141,7 +147,9 @@ def test_the_pointer_stays_on_the_ring() -> None:
 
 def test_the_rounded_target_passes_its_gradient_on() -> None:
     model = make()
-    moved = model.move(torch.tensor([4.0], dtype=torch.float64), torch.ones(1, 6, dtype=torch.float64))
+    moved = model.move(
+        torch.tensor([4.0], dtype=torch.float64), torch.ones(1, 6, dtype=torch.float64)
+    )
     moved.sum().backward()
     assert model.target_logit.grad[4] != 0 and model.target_logit.grad.count_nonzero() == 1
 
@@ -151,7 +159,9 @@ def test_every_parameter_is_trained_but_the_input_that_serves_without_the_sensor
     for sensory, idle in ((True, {"input"}), (False, {"sense", "sense_cell", "bridge"})):
         model = make(sensory=sensory)
         loss_from(model, x, targets, start).backward()
-        assert {name.partition(".")[0] for name, p in model.named_parameters() if p.grad is None} == idle
+        assert {
+            name.partition(".")[0] for name, p in model.named_parameters() if p.grad is None
+        } == idle
 
 
 def test_the_head_is_the_one_of_the_pointers_part_of_the_ring() -> None:

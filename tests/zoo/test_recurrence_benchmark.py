@@ -19,7 +19,9 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "recurrence"
 def benchmark(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(str(FOLDER))
     names = ("run", "cases")
-    kept = {name: sys.modules.pop(name, None) for name in names}  # other benchmarks have a run.py too
+    kept = {
+        name: sys.modules.pop(name, None) for name in names
+    }  # other benchmarks have a run.py too
     yield __import__("run")
     for name in names:
         sys.modules.pop(name, None)
@@ -27,13 +29,20 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
             sys.modules[name] = kept[name]  # type: ignore[assignment]
 
 
-def pretend(benchmark: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    (folder / "measure.py").write_text(f"import sys, time\nsys.stdin.readline()\nname = sys.argv[1]\n{script}\n")
+def pretend(
+    benchmark: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    (folder / "measure.py").write_text(
+        f"import sys, time\nsys.stdin.readline()\nname = sys.argv[1]\n{script}\n"
+    )
     monkeypatch.setattr(benchmark, "__file__", str(folder / "run.py"))
 
 
 def test_a_hang_and_an_error_are_records_and_the_rest_is_measured(
-    benchmark: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    benchmark: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     script = """
 if name == "elman-fused": time.sleep(60)
@@ -45,12 +54,18 @@ print('{"forward_ms": 1.5}')
     cases = [benchmark.ALL[name] for name in ("elman-fused", "elman-plain", "elman-cudnn")]
     benchmark.run(cases, tmp_path / "out.jsonl", 60.0)
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [(r["case"], r["outcome"]) for r in records] == [("elman-fused", "timeout"), ("elman-plain", "error"), ("elman-cudnn", "ok")]
+    assert [(r["case"], r["outcome"]) for r in records] == [
+        ("elman-fused", "timeout"),
+        ("elman-plain", "error"),
+        ("elman-cudnn", "ok"),
+    ]
     assert "no such thing" in records[1]["error"]
     assert "RuntimeError: no such thing" in capsys.readouterr().out
 
 
-def test_when_the_time_is_over_nothing_more_is_begun(benchmark: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_the_time_is_over_nothing_more_is_begun(
+    benchmark: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pretend(benchmark, tmp_path, monkeypatch, "print('{}')")
     benchmark.run(benchmark.RECURRENCES[:2], tmp_path / "out.jsonl", 0.0)
     assert not (tmp_path / "out.jsonl").exists()

@@ -18,7 +18,9 @@ ANGLES = 1e-6  # rotary angles are float32 on purpose: that is how far a float64
 
 
 def batch(vocabulary: int, length: int = 6) -> tuple[Tensor, Tensor]:
-    return shifted(torch.randint(vocabulary, (2, length + 1), generator=torch.Generator().manual_seed(1)))
+    return shifted(
+        torch.randint(vocabulary, (2, length + 1), generator=torch.Generator().manual_seed(1))
+    )
 
 
 @pytest.mark.parametrize("attention", ["auto", "plain", "math"])
@@ -42,15 +44,28 @@ def test_the_llama_style_model_is_its_equations(attention: str, checkpointing: b
 @pytest.mark.parametrize("tied", [True, False])
 def test_yxanul_is_its_equations(tied: bool) -> None:
     torch.manual_seed(0)
-    model = Yxanul(dim=128, depth=2, kv_heads=1, hidden=16, vocabulary=19, embedding_rank=8, tied=tied).double()
+    model = Yxanul(
+        dim=128, depth=2, kv_heads=1, hidden=16, vocabulary=19, embedding_rank=8, tied=tied
+    ).double()
     tokens, targets = batch(19)
-    reference.compare(model, lambda p: reference.yxanul(p, tokens, 2, 2, 1), tokens, targets, ANGLES)
+    reference.compare(
+        model, lambda p: reference.yxanul(p, tokens, 2, 2, 1), tokens, targets, ANGLES
+    )
 
 
 def test_the_tied_head_of_yxanul_is_its_embedding_and_the_untied_one_is_not() -> None:
     """The project's FP8 model ignored the flag: its document counts 197M parameters, it had 350M."""
-    sizes = {"dim": 64, "depth": 1, "kv_heads": 1, "hidden": 16, "vocabulary": 1000, "embedding_rank": 8}
-    tied, untied = (sum(p.numel() for p in Yxanul(**sizes, tied=flag).parameters()) for flag in (True, False))
+    sizes = {
+        "dim": 64,
+        "depth": 1,
+        "kv_heads": 1,
+        "hidden": 16,
+        "vocabulary": 1000,
+        "embedding_rank": 8,
+    }
+    tied, untied = (
+        sum(p.numel() for p in Yxanul(**sizes, tied=flag).parameters()) for flag in (True, False)
+    )
     assert untied - tied == 1000 * 64
 
 
@@ -68,7 +83,9 @@ def test_rotary_scores_depend_on_the_distance_alone() -> None:
 def test_heads_of_keys_and_values_serve_neighbouring_query_heads(attention: str) -> None:
     torch.manual_seed(0)
     q, k, v = torch.randn(2, 6, 5, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
-    torch.testing.assert_close(causal_attention(q, k, v, attention), reference.attention(q, k, v), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        causal_attention(q, k, v, attention), reference.attention(q, k, v), atol=1e-5, rtol=1e-5
+    )
 
 
 def test_rounding_to_8_bits_is_off_by_half_a_unit_of_its_fraction_at_most() -> None:

@@ -21,7 +21,9 @@ from vramcast_zoo.training import training_step
 MODELS: dict[str, Callable[..., LanguageModel]] = {
     "gpt2": lambda **options: GPT2(dim=16, depth=3, heads=2, vocabulary=37, positions=8, **options),
     "e10": lambda **options: e10.make_model(dim=8, depth=3, banks=2, **options),
-    "elleci": lambda **options: Elleci(dim=64, depth=2, heads=2, vocabulary=37, positions=8, **options),
+    "elleci": lambda **options: Elleci(
+        dim=64, depth=2, heads=2, vocabulary=37, positions=8, **options
+    ),
 }
 PLAIN = {"precision": "fp32", "optimizer": "adamw", "lr": 1e-2, "clip": 0.0, "device": "cpu"}
 
@@ -33,12 +35,18 @@ def gradients(name: str, **options: Any) -> list[Tensor]:
     return [p.grad for p in model.parameters() if p.grad is not None]
 
 
-@pytest.mark.parametrize("options", [{"loss_chunks": 3}, {"checkpointing": True, "checkpoint_every": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"loss_chunks": 3}, {"checkpointing": True, "checkpoint_every": 2}], ids=str
+)
 @pytest.mark.parametrize("name", MODELS)
-def test_a_loss_in_chunks_and_every_second_block_checkpointed_give_the_same_gradients(name: str, options: dict[str, Any]) -> None:
+def test_a_loss_in_chunks_and_every_second_block_checkpointed_give_the_same_gradients(
+    name: str, options: dict[str, Any]
+) -> None:
     expected, found = gradients(name), gradients(name, **options)
     assert len(expected) == len(found) > 5
-    assert all(torch.allclose(a, b, rtol=1e-6, atol=1e-9) for a, b in zip(expected, found, strict=True))
+    assert all(
+        torch.allclose(a, b, rtol=1e-6, atol=1e-9) for a, b in zip(expected, found, strict=True)
+    )
 
 
 def test_every_second_block_is_computed_twice_where_every_second_is_checkpointed() -> None:
@@ -74,7 +82,10 @@ def test_stochastic_depth_leaves_blocks_out_keeps_the_mean_and_rests_outside_tra
     assert model.through_blocks([Adds(), Adds()], torch.zeros(1)).item() == 2.0
 
 
-@pytest.mark.parametrize(("options", "words"), [({"stochastic_depth": 1.0}, "no probability"), ({"checkpoint_every": 0}, "above zero")])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"stochastic_depth": 1.0}, "no probability"), ({"checkpoint_every": 0}, "above zero")],
+)
 def test_options_without_a_meaning_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         MODELS["gpt2"](**options)
@@ -89,7 +100,11 @@ def trained(**options: Any) -> tuple[list[float], list[Tensor]]:
     return [step().item() for _ in range(4)], [p.detach().clone() for p in model.parameters()]
 
 
-@pytest.mark.parametrize("options", [{"optimizer_in_backward": True}, {"optimizer": "adamw-loop"}, {"optimizer": "adamw-fused"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"optimizer_in_backward": True}, {"optimizer": "adamw-loop"}, {"optimizer": "adamw-fused"}],
+    ids=str,
+)
 def test_other_ways_to_update_the_weights_give_the_same_weights(options: dict[str, Any]) -> None:
     losses, weights = trained()
     found_losses, found = trained(**options)
@@ -101,7 +116,9 @@ def test_other_ways_to_update_the_weights_give_the_same_weights(options: dict[st
 def test_an_optimizer_in_the_backward_pass_lets_every_gradient_go() -> None:
     model = nn.Linear(4, 4)
     model.loss = lambda x, y: model(x).square().mean()  # type: ignore[assignment]
-    training_step(model, lambda: (torch.ones(2, 4), torch.ones(2, 4)), **PLAIN, optimizer_in_backward=True)()  # type: ignore[arg-type]
+    training_step(
+        model, lambda: (torch.ones(2, 4), torch.ones(2, 4)), **PLAIN, optimizer_in_backward=True
+    )()  # type: ignore[arg-type]
     assert model.weight.grad is None and model.bias.grad is None
 
 
@@ -114,7 +131,9 @@ def test_an_optimizer_in_the_backward_pass_lets_every_gradient_go() -> None:
         ({"cuda_graphs": True, "optimizer": "schedulefree"}, "counts steps on the host"),
     ],
 )
-def test_knobs_that_cannot_go_together_say_which_to_change(options: dict[str, Any], words: str) -> None:
+def test_knobs_that_cannot_go_together_say_which_to_change(
+    options: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
         trained(**options)
 
@@ -126,7 +145,9 @@ def test_a_captured_step_with_stochastic_depth_is_refused() -> None:
 
 
 @pytest.mark.parametrize("package", ["bitsandbytes", "torchao"])
-def test_a_missing_package_for_8_bit_states_is_named(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+def test_a_missing_package_for_8_bit_states_is_named(
+    monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, package, None)
     with pytest.raises(ValueError, match=f"pip install {package}"):
         make_optimizer(f"adamw-8bit-{package}", [nn.Parameter(torch.zeros(1))], 1e-3)  # type: ignore[arg-type]
@@ -148,7 +169,9 @@ def test_products_in_8_bits_are_those_inside_the_blocks_and_close_to_the_others(
         multiply_in_fp8(nn.Linear(16, 16))
 
 
-def test_what_a_captured_step_puts_in_the_place_of_a_buffer_is_where_the_next_replay_reads_it() -> None:
+def test_what_a_captured_step_puts_in_the_place_of_a_buffer_is_where_the_next_replay_reads_it() -> (
+    None
+):
     model = nn.Sequential(nn.BatchNorm1d(2))
     place = model[0].running_mean
     before = dict(model.named_buffers())
@@ -160,5 +183,9 @@ def test_what_a_captured_step_puts_in_the_place_of_a_buffer_is_where_the_next_re
 @pytest.mark.parametrize("name", ["e10", "elleci"])
 def test_a_fused_recurrence_in_a_checkpointed_block_gives_the_same_gradients(name: str) -> None:
     """Backward asks for what was kept once: a checkpointed block computes it again, and refuses a second time."""
-    plain, fused = (gradients(name, recurrence=kind, checkpointing=True) for kind in ("plain", "fused"))
-    assert all(torch.allclose(a, b, rtol=1e-5, atol=1e-7) for a, b in zip(plain, fused, strict=True))
+    plain, fused = (
+        gradients(name, recurrence=kind, checkpointing=True) for kind in ("plain", "fused")
+    )
+    assert all(
+        torch.allclose(a, b, rtol=1e-5, atol=1e-7) for a, b in zip(plain, fused, strict=True)
+    )

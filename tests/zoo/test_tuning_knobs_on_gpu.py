@@ -6,16 +6,24 @@ from typing import Any
 
 import pytest
 
-from vramcast import nvml
+from vramcast.hardware import nvml
 from vramcast_zoo import e10, gpt2
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not any("H200" in gpu.name for gpu in nvml.gpu_states()), reason="needs an NVIDIA H200"),
+    pytest.mark.skipif(
+        not any("H200" in gpu.name for gpu in nvml.gpu_states()), reason="needs an NVIDIA H200"
+    ),
 ]
 BUILDS = {
-    "gpt2": (gpt2.build, {"dim": 128, "depth": 2, "heads": 2, "vocabulary": 512, "batch_size": 4, "seq_len": 128}),
-    "e10": (e10.build, {"dim": 128, "depth": 2, "batch_size": 8, "seq_len": 64, "recurrence": "plain"}),
+    "gpt2": (
+        gpt2.build,
+        {"dim": 128, "depth": 2, "heads": 2, "vocabulary": 512, "batch_size": 4, "seq_len": 128},
+    ),
+    "e10": (
+        e10.build,
+        {"dim": 128, "depth": 2, "batch_size": 8, "seq_len": 64, "recurrence": "plain"},
+    ),
 }
 
 
@@ -28,12 +36,17 @@ def losses(name: str, **knobs: Any) -> list[float]:
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw-fused"])
 @pytest.mark.parametrize("name", BUILDS)
 def test_a_graph_repeats_the_step_with_new_data_and_new_weights(name: str, optimizer: str) -> None:
-    plain, graph = losses(name, optimizer=optimizer), losses(name, optimizer=optimizer, cuda_graphs=True)
+    plain, graph = (
+        losses(name, optimizer=optimizer),
+        losses(name, optimizer=optimizer, cuda_graphs=True),
+    )
     assert len(set(graph)) == len(graph)
     assert graph == pytest.approx(plain, rel=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # torch.compile's own imports
+@pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.script_method:DeprecationWarning"
+)  # torch.compile's own imports
 @pytest.mark.parametrize(
     ("knobs", "tolerance"),
     [
@@ -46,5 +59,7 @@ def test_a_graph_repeats_the_step_with_new_data_and_new_weights(name: str, optim
     ],
     ids=str,
 )
-def test_other_ways_to_compute_the_step_give_about_the_same_losses(knobs: dict[str, Any], tolerance: float) -> None:
+def test_other_ways_to_compute_the_step_give_about_the_same_losses(
+    knobs: dict[str, Any], tolerance: float
+) -> None:
     assert losses("gpt2", **knobs) == pytest.approx(losses("gpt2"), rel=tolerance)

@@ -15,9 +15,18 @@ from torch import Tensor, nn
 Parameters = dict[str, Tensor]
 
 
-def compare(model: nn.Module, reference: Callable[[Parameters], Tensor], inputs: Tensor, targets: Tensor, tolerance: float = 1e-9) -> None:
+def compare(
+    model: nn.Module,
+    reference: Callable[[Parameters], Tensor],
+    inputs: Tensor,
+    targets: Tensor,
+    tolerance: float = 1e-9,
+) -> None:
     """Outputs and the gradient of every parameter; `reference` turns parameters into logits [..., classes] for these inputs."""
-    leaves = {name: parameter.detach().clone().requires_grad_() for name, parameter in model.named_parameters()}
+    leaves = {
+        name: parameter.detach().clone().requires_grad_()
+        for name, parameter in model.named_parameters()
+    }
     expected = reference(leaves)
     expected_loss = cross_entropy(expected, targets)
     expected_grads = torch.autograd.grad(expected_loss, list(leaves.values()), allow_unused=True)
@@ -28,7 +37,13 @@ def compare(model: nn.Module, reference: Callable[[Parameters], Tensor], inputs:
         assert (parameter.grad is None) == (grad is None), name
         if grad is not None:
             scale = float(grad.abs().max()) or 1.0
-            torch.testing.assert_close(parameter.grad / scale, grad / scale, rtol=0, atol=10 * tolerance, msg=lambda m, n=name: f"{n}: {m}")
+            torch.testing.assert_close(
+                parameter.grad / scale,
+                grad / scale,
+                rtol=0,
+                atol=10 * tolerance,
+                msg=lambda m, n=name: f"{n}: {m}",
+            )
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -80,7 +95,9 @@ def causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     taps = weight.shape[-1]
     moments = []
     for t in range(x.shape[1]):
-        past = [x[:, t - taps + 1 + i] * weight[:, 0, i] for i in range(taps) if t - taps + 1 + i >= 0]
+        past = [
+            x[:, t - taps + 1 + i] * weight[:, 0, i] for i in range(taps) if t - taps + 1 + i >= 0
+        ]
         moments.append(sum(past) + bias)
     return torch.stack(moments, 1)
 
@@ -89,7 +106,9 @@ def rotated(x: Tensor, theta: float = 10_000.0) -> Tensor:
     """Channels c and c + half of [..., time, channel] as complex numbers, turned by t · theta^(-2c / channels)."""
     half = x.shape[-1] // 2
     points = torch.complex(x[..., :half], x[..., half:])
-    angle = torch.arange(x.shape[-2], dtype=torch.float64)[:, None] * theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.arange(x.shape[-2], dtype=torch.float64)[:, None] * theta ** (
+        -torch.arange(half, dtype=torch.float64) / half
+    )
     turned = points * torch.polar(torch.ones_like(angle), angle)
     return torch.cat((turned.real, turned.imag), -1)
 
@@ -115,7 +134,9 @@ def joined(x: Tensor) -> Tensor:
 
 
 # --------------------------------------------------------------------------------------------------------- the byte ladder
-def ladder(p: Parameters, tokens: Tensor, depth: int, layer: Callable[[Tensor, Parameters, str], Tensor]) -> Tensor:
+def ladder(
+    p: Parameters, tokens: Tensor, depth: int, layer: Callable[[Tensor, Parameters, str], Tensor]
+) -> Tensor:
     x = p["embedding.weight"][tokens]
     for number in range(depth):
         name = f"blocks.{number}"
@@ -152,14 +173,20 @@ def ema(states: Tensor, decay: Tensor) -> Tensor:
 def e1_layer(u: dict[str, Tensor]) -> Callable[[Tensor, Parameters, str], Tensor]:
     def layer(x: Tensor, p: Parameters, name: str) -> Tensor:
         x, z = linear(x, p, f"{name}.project_in").chunk(2, -1)
-        states = elman_states(linear(silu(x), p, f"{name}.drive"), spectrally_normalised(p[f"{name}.recurrent.weight"], u[name]))
+        states = elman_states(
+            linear(silu(x), p, f"{name}.drive"),
+            spectrally_normalised(p[f"{name}.recurrent.weight"], u[name]),
+        )
         return linear(states * silu(z), p, f"{name}.project_out")
 
     return layer
 
 
 def e5_layer(x: Tensor, p: Parameters, name: str) -> Tensor:
-    full = {part: p[f"{name}.{part}.up"] @ p[f"{name}.{part}.down"] for part in ("recurrent", "input", "gate")}
+    full = {
+        part: p[f"{name}.{part}.up"] @ p[f"{name}.{part}.down"]
+        for part in ("recurrent", "input", "gate")
+    }
     states = elman_states(x @ full["input"].T + p[f"{name}.bias"], full["recurrent"])
     return states * silu(x @ full["gate"].T)
 
@@ -167,10 +194,15 @@ def e5_layer(x: Tensor, p: Parameters, name: str) -> Tensor:
 def e10_layer(u: dict[str, Tensor], banks: int) -> Callable[[Tensor, Parameters, str], Tensor]:
     def layer(x: Tensor, p: Parameters, name: str) -> Tensor:
         x, gate, *bank_gates = linear(x, p, f"{name}.project_in").chunk(2 + banks, -1)
-        states = elman_states(linear(silu(x), p, f"{name}.drive"), spectrally_normalised(p[f"{name}.recurrent.weight"], u[name]))
+        states = elman_states(
+            linear(silu(x), p, f"{name}.drive"),
+            spectrally_normalised(p[f"{name}.recurrent.weight"], u[name]),
+        )
         out = states * silu(gate)
         for bank in range(banks):
-            out = out + ema(states, sigmoid(p[f"{name}.decay_logit"][bank])) * silu(bank_gates[bank])
+            out = out + ema(states, sigmoid(p[f"{name}.decay_logit"][bank])) * silu(
+                bank_gates[bank]
+            )
         return linear(out, p, f"{name}.project_out")
 
     return layer
@@ -181,7 +213,10 @@ def state_space(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tenso
     state = torch.zeros(x.shape[0], x.shape[2], b.shape[2], dtype=x.dtype)
     outputs = []
     for t in range(x.shape[1]):
-        state = torch.exp(dt[:, t] * a)[..., None] * state + (dt[:, t] * x[:, t])[..., None] * b[:, t, None, :]
+        state = (
+            torch.exp(dt[:, t] * a)[..., None] * state
+            + (dt[:, t] * x[:, t])[..., None] * b[:, t, None, :]
+        )
         outputs.append((state * c[:, t, None, :]).sum(-1))
     return torch.stack(outputs, 1)
 
@@ -204,10 +239,16 @@ def mamba2_layer(x: Tensor, p: Parameters, name: str) -> Tensor:
 def decoder_block(x: Tensor, p: Parameters, name: str, heads: int, kv_heads: int) -> Tensor:
     n = rms_norm(x, p[f"{name}.norm_1.weight"])
     k, v = linear(n, p, f"{name}.mixer.key_value").chunk(2, -1)
-    q, k, v = heads_of(linear(n, p, f"{name}.mixer.query"), heads), heads_of(k, kv_heads), heads_of(v, kv_heads)
+    q, k, v = (
+        heads_of(linear(n, p, f"{name}.mixer.query"), heads),
+        heads_of(k, kv_heads),
+        heads_of(v, kv_heads),
+    )
     x = x + linear(joined(attention(rotated(q), rotated(k), v)), p, f"{name}.mixer.out")
     n = rms_norm(x, p[f"{name}.norm_2.weight"])
-    gated = silu(linear(n, p, f"{name}.feed_forward.gate")) * linear(n, p, f"{name}.feed_forward.up")
+    gated = silu(linear(n, p, f"{name}.feed_forward.gate")) * linear(
+        n, p, f"{name}.feed_forward.up"
+    )
     return x + linear(gated, p, f"{name}.feed_forward.down")
 
 
@@ -223,16 +264,27 @@ def yxanul(p: Parameters, tokens: Tensor, depth: int, heads: int, kv_heads: int)
     for number in range(depth):
         x = decoder_block(x, p, f"blocks.{number}", heads, kv_heads)
     x = rms_norm(x, p["norm.weight"])
-    return linear(x, p, "head") if "head.weight" in p else x @ p["widen.weight"] @ p["embedding.weight"].T
+    return (
+        linear(x, p, "head")
+        if "head.weight" in p
+        else x @ p["widen.weight"] @ p["embedding.weight"].T
+    )
 
 
 def gpt2(p: Parameters, tokens: Tensor, depth: int, heads: int) -> Tensor:
     x = p["embedding.weight"][tokens] + p["position.weight"][: tokens.shape[1]]
     for number in range(depth):
         name = f"blocks.{number}"
-        q, k, v = (heads_of(t, heads) for t in linear(layer_norm(x, p, f"{name}.norm_1"), p, f"{name}.qkv").chunk(3, -1))
+        q, k, v = (
+            heads_of(t, heads)
+            for t in linear(layer_norm(x, p, f"{name}.norm_1"), p, f"{name}.qkv").chunk(3, -1)
+        )
         x = x + linear(joined(attention(q, k, v)), p, f"{name}.out")
-        x = x + linear(gelu_tanh(linear(layer_norm(x, p, f"{name}.norm_2"), p, f"{name}.up")), p, f"{name}.down")
+        x = x + linear(
+            gelu_tanh(linear(layer_norm(x, p, f"{name}.norm_2"), p, f"{name}.up")),
+            p,
+            f"{name}.down",
+        )
     return layer_norm(x, p, "norm") @ p["embedding.weight"].T
 
 
@@ -274,7 +326,9 @@ def elleci_mamba(x: Tensor, p: Parameters, name: str) -> Tensor:
     step, b, c = linear(u, p, f"{name}.select").split((8, 16, 16), -1)
     dt = softplus(linear(step, p, f"{name}.step"))
     width = u.shape[-1] // 8
-    y = state_space(u, dt, -p[f"{name}.a_log"].exp().repeat_interleave(width), b, c) + u * p[f"{name}.skip"].repeat_interleave(width)
+    y = state_space(u, dt, -p[f"{name}.a_log"].exp().repeat_interleave(width), b, c) + u * p[
+        f"{name}.skip"
+    ].repeat_interleave(width)
     return linear(layer_norm(y * silu(z), p, f"{name}.norm"), p, f"{name}.project_out")
 
 
@@ -283,9 +337,15 @@ def elleci(p: Parameters, tokens: Tensor, depth: int, heads: int) -> Tensor:
     for number in range(depth):
         name = f"blocks.{number}"
         n = layer_norm(x, p, f"{name}.norm_1")
-        x = x + (latent_attention(n, p, f"{name}.mixer", heads) if number % 2 else elleci_mamba(n, p, f"{name}.mixer"))
+        x = x + (
+            latent_attention(n, p, f"{name}.mixer", heads)
+            if number % 2
+            else elleci_mamba(n, p, f"{name}.mixer")
+        )
         n = layer_norm(x, p, f"{name}.norm_2")
-        x = x + bit_linear(gelu(bit_linear(n, p, f"{name}.feed_forward.0")), p, f"{name}.feed_forward.2")
+        x = x + bit_linear(
+            gelu(bit_linear(n, p, f"{name}.feed_forward.0")), p, f"{name}.feed_forward.2"
+        )
     return linear(layer_norm(x, p, "norm"), p, "head")
 
 
@@ -303,7 +363,9 @@ def on_ring(delta: Tensor, length: int) -> Tensor:
 
 
 def od1(p: Parameters, x: Tensor, starts: Tensor, length: int, num_heads: int) -> Tensor:
-    return torch.stack([_od1_sample(p, sample[:, 0], start, length, num_heads) for sample, start in zip(x, starts)])
+    return torch.stack(
+        [_od1_sample(p, sample[:, 0], start, length, num_heads) for sample, start in zip(x, starts)]
+    )
 
 
 def _od1_sample(p: Parameters, x: Tensor, pointer: Tensor, length: int, num_heads: int) -> Tensor:
@@ -313,7 +375,12 @@ def _od1_sample(p: Parameters, x: Tensor, pointer: Tensor, length: int, num_head
     g, h = torch.zeros_like(p["sense.bias"]), torch.zeros(width, dtype=x.dtype)
     for t, value in enumerate(x):
         place = t % (length // 2)
-        g = gru(torch.tanh(p["sense.weight"][:, 0] * value + p["sense.bias"]) + senses[place], g, p, "sense_cell")
+        g = gru(
+            torch.tanh(p["sense.weight"][:, 0] * value + p["sense.bias"]) + senses[place],
+            g,
+            p,
+            "sense_cell",
+        )
         senses[place] = g
         driven = torch.tanh(p["bridge.weight"] @ g + p["bridge.bias"])
         below = math.floor(pointer.item())

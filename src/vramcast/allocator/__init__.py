@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from vramcast.allocator.blocks import Block, Segment
 from vramcast.allocator.model import CachingAllocator, OutOfMemory
-from vramcast.allocator.replay import EMPTY_CACHE, OutOfMemoryDetails, Replay, live_at, replay, timeline
+from vramcast.allocator.replay import (
+    EMPTY_CACHE,
+    OutOfMemoryDetails,
+    Replay,
+    live_at,
+    replay,
+    timeline,
+)
 from vramcast.allocator.settings import AllocatorSettings
 
 __all__ = [

@@ -20,7 +20,10 @@ class AddressSpace:
     """Addresses for segments; gaps are kept sorted by address."""
 
     def __init__(self) -> None:
-        self._gaps: list[tuple[int, int]] = [(ORIGIN - UNITS_BELOW_ARENA, UNITS_BELOW_ARENA), (ORIGIN, ARENA_UNITS)]
+        self._gaps: list[tuple[int, int]] = [
+            (ORIGIN - UNITS_BELOW_ARENA, UNITS_BELOW_ARENA),
+            (ORIGIN, ARENA_UNITS),
+        ]
         self._lowest = ORIGIN - RANGE_UNITS
 
     def take(self, num_bytes: int) -> int:
@@ -30,7 +33,12 @@ class AddressSpace:
             first = -(-start // alignment) * alignment
             if first + units <= start + length:
                 self._gaps[index : index + 1] = [
-                    gap for gap in ((start, first - start), (first + units, start + length - first - units)) if gap[1]
+                    gap
+                    for gap in (
+                        (start, first - start),
+                        (first + units, start + length - first - units),
+                    )
+                    if gap[1]
                 ]
                 return first * UNIT_BYTES
         whole = -(-units // RANGE_UNITS) * RANGE_UNITS

@@ -39,10 +39,26 @@ class Segment:
 
 
 class Span:
-    __slots__ = ("address", "after", "before", "block_id", "cached_at_search", "pool", "requested_bytes", "size_bytes", "state")
+    __slots__ = (
+        "address",
+        "after",
+        "before",
+        "block_id",
+        "cached_at_search",
+        "pool",
+        "requested_bytes",
+        "size_bytes",
+        "state",
+    )
 
     def __init__(
-        self, address: int, size_bytes: int, pool: Pool, state: int, before: Span | None = None, after: Span | None = None
+        self,
+        address: int,
+        size_bytes: int,
+        pool: Pool,
+        state: int,
+        before: Span | None = None,
+        after: Span | None = None,
     ) -> None:
         self.address = address
         self.size_bytes = size_bytes
@@ -56,7 +72,14 @@ class Span:
 
     def cut(self, size_bytes: int) -> Span:
         """Shortens this span to `size_bytes` and returns the rest, linked in behind it with the same state."""
-        rest = Span(self.address + size_bytes, self.size_bytes - size_bytes, self.pool, self.state, self, self.after)
+        rest = Span(
+            self.address + size_bytes,
+            self.size_bytes - size_bytes,
+            self.pool,
+            self.state,
+            self,
+            self.after,
+        )
         if rest.after is not None:
             rest.after.before = rest
         self.after = rest
@@ -164,4 +187,6 @@ def _segment(spans: list[Span]) -> Segment:
         else Block(span.address, span.size_bytes, 0, None)
         for span in spans
     )
-    return Segment(spans[0].address, sum(span.size_bytes for span in spans), spans[0].pool.is_large, blocks)
+    return Segment(
+        spans[0].address, sum(span.size_bytes for span in spans), spans[0].pool.is_large, blocks
+    )

@@ -16,7 +16,9 @@ NUM_GRANULES = 2**24
 
 
 class ExpandableSegment:
-    def __init__(self, pool: Pool, memory: DeviceMemory, *, base_address: int, granule_bytes: int) -> None:
+    def __init__(
+        self, pool: Pool, memory: DeviceMemory, *, base_address: int, granule_bytes: int
+    ) -> None:
         self._pool = pool
         self._memory = memory
         self._base_address = base_address
@@ -43,7 +45,9 @@ class ExpandableSegment:
 
     def release_free_granules(self) -> None:
         for _, _, span in list(self._pool.free):
-            begin = self._base_address + round_up(span.address - self._base_address, self._granule_bytes)
+            begin = self._base_address + round_up(
+                span.address - self._base_address, self._granule_bytes
+            )
             end_offset = span.address + span.size_bytes - self._base_address
             end = self._base_address + end_offset // self._granule_bytes * self._granule_bytes
             if begin < end:
@@ -72,7 +76,9 @@ class ExpandableSegment:
         self._pool.remove_free(span)
         hole = span.cut(begin - span.address) if begin > span.address else span
         tail = hole.cut(end - hole.address) if end < hole.address + hole.size_bytes else None
-        hole.state = UNMAPPED  # before its sides are put back: free neighbours would merge across it
+        hole.state = (
+            UNMAPPED  # before its sides are put back: free neighbours would merge across it
+        )
         if hole is not span:
             self._pool.add_free(span)
         if tail is not None:
@@ -121,4 +127,6 @@ def index_of_least_growable(free: list[tuple[int, int, Span]], index: int) -> in
 
 def _growable_bytes(span: Span) -> int:
     after = span.after
-    return span.size_bytes + (after.size_bytes if after is not None and after.state == UNMAPPED else 0)
+    return span.size_bytes + (
+        after.size_bytes if after is not None and after.state == UNMAPPED else 0
+    )

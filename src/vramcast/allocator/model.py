@@ -37,7 +37,9 @@ LARGE_POOL_BASE_ADDRESS = 2**50
 class OutOfMemory(Exception):
     """The device could not serve a request even with the cache emptied."""
 
-    def __init__(self, *, requested_bytes: int, segment_bytes: int, allocated_bytes: int, reserved_bytes: int) -> None:
+    def __init__(
+        self, *, requested_bytes: int, segment_bytes: int, allocated_bytes: int, reserved_bytes: int
+    ) -> None:
         super().__init__(
             f"out of memory: {requested_bytes} B need a segment of {segment_bytes} B, "
             f"with {allocated_bytes} B allocated and {reserved_bytes} B reserved"
@@ -49,7 +51,12 @@ class OutOfMemory(Exception):
 
 
 class CachingAllocator:
-    def __init__(self, settings: AllocatorSettings, capacity_bytes: int | None = None, observer: Observer = no_observer) -> None:
+    def __init__(
+        self,
+        settings: AllocatorSettings,
+        capacity_bytes: int | None = None,
+        observer: Observer = no_observer,
+    ) -> None:
         self.settings = settings
         self.allocated_bytes = 0
         self.peak_allocated_bytes = 0
@@ -57,9 +64,17 @@ class CachingAllocator:
         self._memory = DeviceMemory(capacity_bytes, observer)
         self._rounds_plainly = not settings.roundup_power2_divisions
         self._limits_splits = settings.max_split_size_bytes is not None
-        self._max_split_bytes = UNLIMITED_BYTES if settings.max_split_size_bytes is None else settings.max_split_size_bytes
-        self._collects_garbage = settings.garbage_collection_threshold > 0.0 and capacity_bytes is not None
-        self._small = Pool(is_large=False, min_rest_bytes=MIN_BLOCK_BYTES, split_below_bytes=UNLIMITED_BYTES)
+        self._max_split_bytes = (
+            UNLIMITED_BYTES
+            if settings.max_split_size_bytes is None
+            else settings.max_split_size_bytes
+        )
+        self._collects_garbage = (
+            settings.garbage_collection_threshold > 0.0 and capacity_bytes is not None
+        )
+        self._small = Pool(
+            is_large=False, min_rest_bytes=MIN_BLOCK_BYTES, split_below_bytes=UNLIMITED_BYTES
+        )
         self._large = self._large_pool()
         self._blocks_in_use: dict[int, Span] = {}
         self._segment_heads: dict[int, Span] = {}
@@ -91,7 +106,10 @@ class CachingAllocator:
         if span is None:
             span = self._span_from_device(pool, size_bytes, num_bytes)
         span.state = IN_USE
-        if span.size_bytes - size_bytes >= pool.min_rest_bytes and size_bytes < pool.split_below_bytes:
+        if (
+            span.size_bytes - size_bytes >= pool.min_rest_bytes
+            and size_bytes < pool.split_below_bytes
+        ):
             pool.add_free(span.cut(size_bytes))
         span.block_id = block_id
         span.requested_bytes = num_bytes
@@ -119,18 +137,36 @@ class CachingAllocator:
                     self._release_segment(span)
 
     def snapshot(self) -> list[Segment]:
-        heads = [segment.head for segment in self._expandable.values()] or list(self._segment_heads.values())
-        return sorted((segment for head in heads for segment in snapshot_of(head)), key=lambda segment: segment.address)
+        heads = [segment.head for segment in self._expandable.values()] or list(
+            self._segment_heads.values()
+        )
+        return sorted(
+            (segment for head in heads for segment in snapshot_of(head)),
+            key=lambda segment: segment.address,
+        )
 
     def _large_pool(self) -> Pool:
         if self.settings.expandable_segments:
-            return Pool(is_large=True, min_rest_bytes=MIN_BLOCK_BYTES, split_below_bytes=UNLIMITED_BYTES)
-        return Pool(is_large=True, min_rest_bytes=SMALL_REQUEST_BYTES + 1, split_below_bytes=self._max_split_bytes)
+            return Pool(
+                is_large=True, min_rest_bytes=MIN_BLOCK_BYTES, split_below_bytes=UNLIMITED_BYTES
+            )
+        return Pool(
+            is_large=True,
+            min_rest_bytes=SMALL_REQUEST_BYTES + 1,
+            split_below_bytes=self._max_split_bytes,
+        )
 
     def _expandable_segments(self) -> dict[bool, ExpandableSegment]:
-        small = ExpandableSegment(self._small, self._memory, base_address=0, granule_bytes=SMALL_SEGMENT_BYTES)
+        small = ExpandableSegment(
+            self._small, self._memory, base_address=0, granule_bytes=SMALL_SEGMENT_BYTES
+        )
         large_granule_bytes = self.settings.large_segment_bytes
-        large = ExpandableSegment(self._large, self._memory, base_address=LARGE_POOL_BASE_ADDRESS, granule_bytes=large_granule_bytes)
+        large = ExpandableSegment(
+            self._large,
+            self._memory,
+            base_address=LARGE_POOL_BASE_ADDRESS,
+            granule_bytes=large_granule_bytes,
+        )
         return {False: small, True: large}
 
     def _rounded(self, num_bytes: int) -> int:
@@ -190,7 +226,11 @@ class CachingAllocator:
     def _new_span(self, pool: Pool, size_bytes: int, segment_bytes: int) -> Span | None:
         if self._expandable:
             # torch asks for room for a whole segment first, though growing may map less than that.
-            return self._expandable[pool.is_large].grow(size_bytes) if self._memory.has_room_for(segment_bytes) else None
+            return (
+                self._expandable[pool.is_large].grow(size_bytes)
+                if self._memory.has_room_for(segment_bytes)
+                else None
+            )
         if not self._memory.take(segment_bytes):
             return None
         span = Span(self._addresses.take(segment_bytes), segment_bytes, pool, IN_USE)
@@ -215,7 +255,11 @@ class CachingAllocator:
             self._release_segment(pool.free[index][2])
             return True
         released_bytes = 0
-        while pool.free and released_bytes < wanted_bytes and pool.free[-1][0] >= self._max_split_bytes:
+        while (
+            pool.free
+            and released_bytes < wanted_bytes
+            and pool.free[-1][0] >= self._max_split_bytes
+        ):
             released_bytes += pool.free[-1][0]
             self._release_segment(pool.free[-1][2])
         return released_bytes >= wanted_bytes
@@ -223,7 +267,9 @@ class CachingAllocator:
     def _collect_garbage(self) -> None:
         """Above the threshold, releases cached large segments of at least average age until below it."""
         assert self._memory.capacity_bytes is not None
-        threshold_bytes = int(self.settings.garbage_collection_threshold * self._memory.capacity_bytes)
+        threshold_bytes = int(
+            self.settings.garbage_collection_threshold * self._memory.capacity_bytes
+        )
         excess_bytes = self.reserved_bytes - threshold_bytes
         candidates = [span for _, _, span in self._large.free if span.is_whole_segment()]
         while excess_bytes > 0 and candidates:

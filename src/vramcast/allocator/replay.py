@@ -51,12 +51,18 @@ def replay(
     peaks = _Peaks(allocator)
     out_of_memory = None
     event_index = 0
-    malloc, free = allocator.malloc, allocator.free  # bound once: this loop runs for every event of a trace
+    malloc, free = (
+        allocator.malloc,
+        allocator.free,
+    )  # bound once: this loop runs for every event of a trace
     try:
         for event_index, event in enumerate(events):
             if event > 0:
                 malloc(event, sizes[event - 1])
-                if allocator.peak_allocated_bytes > peaks.allocated_bytes or allocator.peak_reserved_bytes > peaks.reserved_bytes:
+                if (
+                    allocator.peak_allocated_bytes > peaks.allocated_bytes
+                    or allocator.peak_reserved_bytes > peaks.reserved_bytes
+                ):
                     peaks.note(event_index)
             elif event == 0:
                 peaks.mark_step()
@@ -92,7 +98,10 @@ class _Peaks:
 
     def note(self, event_index: int) -> None:
         if self._allocator.peak_allocated_bytes > self.allocated_bytes:
-            self.allocated_bytes, self.allocated_event = self._allocator.peak_allocated_bytes, event_index
+            self.allocated_bytes, self.allocated_event = (
+                self._allocator.peak_allocated_bytes,
+                event_index,
+            )
         if self._allocator.peak_reserved_bytes > self.reserved_bytes:
             self.reserved_bytes = self._allocator.peak_reserved_bytes
 
@@ -123,17 +132,25 @@ def live_at(events: Sequence[int], event_index: int) -> list[int]:
 
 
 def timeline(
-    events: Sequence[int], sizes: Sequence[int], settings: AllocatorSettings | None = None, points: int = 200
+    events: Sequence[int],
+    sizes: Sequence[int],
+    settings: AllocatorSettings | None = None,
+    points: int = 200,
 ) -> list[tuple[int, int, int]]:
     """At most `points` of (event index, allocated bytes, reserved bytes), among them the first maximum of each."""
     return thinned(history(events, sizes, settings), points)
 
 
 def history(
-    events: Sequence[int], sizes: Sequence[int], settings: AllocatorSettings | None = None, capacity_bytes: int | None = None
+    events: Sequence[int],
+    sizes: Sequence[int],
+    settings: AllocatorSettings | None = None,
+    capacity_bytes: int | None = None,
 ) -> list[tuple[int, int, int]]:
     """(event index, allocated bytes, reserved bytes) after every event; `capacity_bytes` must be enough for all of them."""
-    return list(_history(events, sizes, CachingAllocator(settings or AllocatorSettings(), capacity_bytes)))
+    return list(
+        _history(events, sizes, CachingAllocator(settings or AllocatorSettings(), capacity_bytes))
+    )
 
 
 def thinned(whole: list[tuple[int, int, int]], points: int = 200) -> list[tuple[int, int, int]]:
@@ -150,7 +167,9 @@ def thinned(whole: list[tuple[int, int, int]], points: int = 200) -> list[tuple[
     return sorted(kept)
 
 
-def _history(events: Sequence[int], sizes: Sequence[int], allocator: CachingAllocator) -> Iterator[tuple[int, int, int]]:
+def _history(
+    events: Sequence[int], sizes: Sequence[int], allocator: CachingAllocator
+) -> Iterator[tuple[int, int, int]]:
     for event_index, event in enumerate(events):
         if event > 0:
             allocator.malloc(event, sizes[event - 1])

@@ -40,16 +40,27 @@ class AllocatorSettings:
 
     def __post_init__(self) -> None:
         if len(self.roundup_power2_divisions) not in (0, NUM_ROUNDUP_INTERVALS):
-            _refuse(f"roundup_power2_divisions needs {NUM_ROUNDUP_INTERVALS} numbers, got {len(self.roundup_power2_divisions)}")
+            _refuse(
+                f"roundup_power2_divisions needs {NUM_ROUNDUP_INTERVALS} numbers, got {len(self.roundup_power2_divisions)}"
+            )
         if self.large_segment_bytes <= MIN_LARGE_SEGMENT_MB * MIB:
-            _refuse(f"large_segment_size_mb must be above {MIN_LARGE_SEGMENT_MB}, got {self.large_segment_bytes // MIB}")
+            _refuse(
+                f"large_segment_size_mb must be above {MIN_LARGE_SEGMENT_MB}, got {self.large_segment_bytes // MIB}"
+            )
         # Below one segment a piece of a split segment could count as oversized and be released while its neighbour is in use.
         segment_mb = self.large_segment_bytes // MIB
-        if self.max_split_size_bytes is not None and self.max_split_size_bytes < self.large_segment_bytes:
-            _refuse(f"max_split_size_mb must be at least {segment_mb} (one large segment), got {self.max_split_size_bytes // MIB}")
+        if (
+            self.max_split_size_bytes is not None
+            and self.max_split_size_bytes < self.large_segment_bytes
+        ):
+            _refuse(
+                f"max_split_size_mb must be at least {segment_mb} (one large segment), got {self.max_split_size_bytes // MIB}"
+            )
         if self.max_non_split_rounding_bytes < self.large_segment_bytes:
             given_mb = self.max_non_split_rounding_bytes // MIB
-            _refuse(f"max_non_split_rounding_mb must be at least {segment_mb} (one large segment), got {given_mb}")
+            _refuse(
+                f"max_non_split_rounding_mb must be at least {segment_mb} (one large segment), got {given_mb}"
+            )
 
     @property
     def depends_on_capacity(self) -> bool:
@@ -80,7 +91,10 @@ class AllocatorSettings:
             else:
                 _refuse(f"allocator setting {key!r} is not modelled (got {key}:{value})")
         # torch ties the two: unless both are given, the rounding follows the segment size.
-        fields.setdefault("max_non_split_rounding_bytes", fields.get("large_segment_bytes", cls.large_segment_bytes))
+        fields.setdefault(
+            "max_non_split_rounding_bytes",
+            fields.get("large_segment_bytes", cls.large_segment_bytes),
+        )
         return cls(**fields)  # type: ignore[arg-type]
 
     def divisions_for(self, num_bytes: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vramcast.benching.records import Trial
-from vramcast.capacity import max_batch
+from vramcast.predicting.max_batch import max_batch
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 
 WORKLOAD = "vramcast.benching.step_workload:build"
@@ -28,10 +28,17 @@ def with_batch_size(trial: Trial, gpu: str | None) -> Trial:
 
 
 def largest_batch(
-    trial: Trial, *, gpu: str | None = None, memory: str | None = None, maximum: int | None = None, safety: float = 0.0
+    trial: Trial,
+    *,
+    gpu: str | None = None,
+    memory: str | None = None,
+    maximum: int | None = None,
+    safety: float = 0.0,
 ) -> int:
     """Predicted; an error that says how much is missing where not even one sample fits."""
-    found = max_batch(WORKLOAD, gpu=gpu, memory=memory, maximum=maximum, safety=safety, trial=trial.to_json())
+    found = max_batch(
+        WORKLOAD, gpu=gpu, memory=memory, maximum=maximum, safety=safety, trial=trial.to_json()
+    )
     if found.largest_batch is None:
         raise EnvironmentProblem(
             f"{trial.label} does not fit on {gpu or memory} with even one sample of {trial.protocol.seq_len} tokens (predicted).",

@@ -66,6 +66,11 @@ def _write(path: Path, state: State) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except (OSError, RuntimeError) as problem:  # torch says it in its own words when the disk is full
+    except (
+        OSError,
+        RuntimeError,
+    ) as problem:  # torch says it in its own words when the disk is full
         what = f"The checkpoint {path} cannot be written: {getattr(problem, 'strerror', None) or problem}."
-        raise EnvironmentProblem(what, "Make room and start the same bench again: it goes on from its last checkpoint.") from None
+        raise EnvironmentProblem(
+            what, "Make room and start the same bench again: it goes on from its last checkpoint."
+        ) from None

@@ -10,7 +10,16 @@ from itertools import combinations
 from typing import Any
 
 from vramcast.benching.records import DECISIVE, TrainedRun, tokens_note
-from vramcast.benching.significance import LEVEL, Noise, Test, holm, mean_noise, paired, t_test, welch
+from vramcast.benching.significance import (
+    LEVEL,
+    Noise,
+    Test,
+    holm,
+    mean_noise,
+    paired,
+    t_test,
+    welch,
+)
 from vramcast.errors import UsageError
 from vramcast.records import VERSION, JsonRecord
 
@@ -80,11 +89,18 @@ def compare_runs(runs: Sequence[TrainedRun]) -> Comparison:
         return _compared(runs)
     except OverflowError:
         raise UsageError(
-            "The losses of these runs are too large to be compared.", "The records were edited: train the models again."
+            "The losses of these runs are too large to be compared.",
+            "The records were edited: train the models again.",
         ) from None
-    except (ArithmeticError, LookupError, ValueError) as problem:  # every field is of its type, and still they need not fit together
+    except (
+        ArithmeticError,
+        LookupError,
+        ValueError,
+    ) as problem:  # every field is of its type, and still they need not fit together
         what = f"These runs cannot be compared: their parts do not fit together ({type(problem).__name__}: {problem})."
-        raise UsageError(what, "The records were edited or made by another program: train the models again.") from None
+        raise UsageError(
+            what, "The records were edited or made by another program: train the models again."
+        ) from None
 
 
 def _compared(runs: Sequence[TrainedRun]) -> Comparison:
@@ -103,7 +119,8 @@ def _compared(runs: Sequence[TrainedRun]) -> Comparison:
         environment={name: first.environment.get(name) for name in DECISIVE},
         models=[summary_of(group) for group in ordered],
         differences=[
-            _difference(group, test, p, how) for group, (test, how), p in zip(ordered[1:], tests, corrected, strict=False)
+            _difference(group, test, p, how)
+            for group, (test, how), p in zip(ordered[1:], tests, corrected, strict=False)
         ],
         notes=_notes(ordered, len(corrected)),
     )
@@ -137,7 +154,10 @@ def summary_of(group: Sequence[TrainedRun]) -> ModelResult:
         noise=noise if len(losses) == 1 and math.isfinite(noise) else None,
         tokens=group[0].tokens,
         tokens_per_second=statistics.median(speeds) if speeds else None,
-        peak_memory_bytes=max((run.peak_memory_bytes for run in group if run.peak_memory_bytes is not None), default=None),
+        peak_memory_bytes=max(
+            (run.peak_memory_bytes for run in group if run.peak_memory_bytes is not None),
+            default=None,
+        ),
         training_seconds=statistics.fmean(run.training_seconds for run in group),
     )
 
@@ -149,17 +169,25 @@ def _test(best: list[TrainedRun], other: list[TrainedRun]) -> tuple[Test, str]:
         losses = [[run.last_loss for run in side] for side in zip(*pairs, strict=True)]
         return paired(*losses), f"paired t test over {len(pairs)} seeds; {PAIRED_SEEDS}"
     if len(best) > 1 and len(other) > 1:
-        return welch([run.last_loss for run in best], [run.last_loss for run in other]), "Welch's t test over seeds"
+        return welch(
+            [run.last_loss for run in best], [run.last_loss for run in other]
+        ), "Welch's t test over seeds"
     if pairs:
-        gaps = [b - a for a, b in zip(pairs[0][0].last_losses, pairs[0][1].last_losses, strict=True)]
+        gaps = [
+            b - a for a, b in zip(pairs[0][0].last_losses, pairs[0][1].last_losses, strict=True)
+        ]
         return t_test(statistics.fmean(gaps), mean_noise(gaps)), f"one seed; {PAIRED}"
     noises = [mean_noise(group[0].last_losses) for group in (best, other)]
     error = math.hypot(*(noise.standard_error for noise in noises))
     both = Noise(error, min(noise.degrees for noise in noises))
-    return t_test(other[0].last_loss - best[0].last_loss, both), "one seed; noise of each run's own last losses"
+    return t_test(
+        other[0].last_loss - best[0].last_loss, both
+    ), "one seed; noise of each run's own last losses"
 
 
-def _same_batches(best: list[TrainedRun], other: list[TrainedRun]) -> list[tuple[TrainedRun, TrainedRun]]:
+def _same_batches(
+    best: list[TrainedRun], other: list[TrainedRun]
+) -> list[tuple[TrainedRun, TrainedRun]]:
     """Pairs of runs that saw the same batches: those of the same seed, as many steps and the same batch size."""
     seeds = {run.trial.seed: run for run in best}
     pairs = [(seeds[run.trial.seed], run) for run in other if run.trial.seed in seeds]
@@ -173,7 +201,8 @@ def _difference(group: list[TrainedRun], test: Test, p_value: float, how: str) -
         standard_error=test.standard_error,
         interval=list(test.interval),
         p_value=p_value,
-        distinguishable=p_value < LEVEL and test.difference > 0,  # over shared seeds alone, the other one may be ahead
+        distinguishable=p_value < LEVEL
+        and test.difference > 0,  # over shared seeds alone, the other one may be ahead
         how=how,
     )
 
@@ -184,11 +213,18 @@ def _notes(groups: list[list[TrainedRun]], num_tests: int) -> list[str]:
     if any(len(group) == 1 for group in groups):
         notes.append(ONE_SEED.format(metric=protocol.metric))
     if num_tests > 1:
-        notes.append(f"p is corrected for the {num_tests} tests of all pairs (Holm); an interval is that of its own difference alone")
+        notes.append(
+            f"p is corrected for the {num_tests} tests of all pairs (Holm); an interval is that of its own difference alone"
+        )
     different_tokens = tokens_note([run for group in groups for run in group])
     if different_tokens:
         notes.append(different_tokens)
-    short = [run.trial.label for group in groups for run in group if len(run.losses) < protocol.last_steps]
+    short = [
+        run.trial.label
+        for group in groups
+        for run in group
+        if len(run.losses) < protocol.last_steps
+    ]
     if short:
         notes.append(f"fewer steps than {protocol.metric} asks for: {', '.join(short)}")
     return notes
@@ -207,7 +243,10 @@ def _refuse_incomparable(runs: Sequence[TrainedRun]) -> None:
         if len(examples) > 1:
             reasons.append(f"different {name}: {'; '.join(examples.values())}")
     if reasons:
-        raise UsageError("These runs cannot be compared.\n" + "\n".join(reasons), "Train them again under the same conditions.")
+        raise UsageError(
+            "These runs cannot be compared.\n" + "\n".join(reasons),
+            "Train them again under the same conditions.",
+        )
 
 
 def _conditions(run: TrainedRun) -> dict[str, tuple[str, str]]:
@@ -226,9 +265,15 @@ def _refuse_groups(groups: list[list[TrainedRun]]) -> None:
         label = group[0].trial.label
         seeds = [run.trial.seed for run in group]
         if len(set(seeds)) < len(seeds):
-            raise UsageError(f"{label} is there twice with the same seed.", "Give every run once: the same seed is no second opinion.")
+            raise UsageError(
+                f"{label} is there twice with the same seed.",
+                "Give every run once: the same seed is no second opinion.",
+            )
         if len({run.trial.model_hash for run in group}) > 1:
-            raise UsageError(f"The file of {label} was changed between its runs.", "Train it again with all seeds.")
+            raise UsageError(
+                f"The file of {label} was changed between its runs.",
+                "Train it again with all seeds.",
+            )
         diverged = next((run.trial.seed for run in group if run.outcome == "diverged"), None)
         if diverged is not None:
             raise UsageError(
@@ -236,4 +281,7 @@ def _refuse_groups(groups: list[list[TrainedRun]]) -> None:
                 "Leave it out, or train it again under a protocol with a smaller lr.",
             )
     if len(groups) < 2:
-        raise UsageError(f"There is only one model: {groups[0][0].trial.label}.", "Give the runs of at least two.")
+        raise UsageError(
+            f"There is only one model: {groups[0][0].trial.label}.",
+            "Give the runs of at least two.",
+        )

@@ -11,12 +11,23 @@ from pathlib import Path
 
 from vramcast.benching.data import DELIMITER
 from vramcast.errors import EnvironmentProblem
-from vramcast.store import cache_folder, write_atomically
+from vramcast.records.store import cache_folder, write_atomically
 from vramcast.units import MiB
 
 # not the language's own, tables, or packed separately by some distributions
 LEFT_OUT = {
-    *("site-packages", "dist-packages", "test", "tests", "idlelib", "encodings", "pydoc_data", "lib2to3", "distutils", "turtledemo"),
+    *(
+        "site-packages",
+        "dist-packages",
+        "test",
+        "tests",
+        "idlelib",
+        "encodings",
+        "pydoc_data",
+        "lib2to3",
+        "distutils",
+        "turtledemo",
+    ),
     *("ensurepip", "tkinter", "__pycache__"),
 }
 FEWEST_BYTES = MiB
@@ -31,8 +42,14 @@ def default_corpus() -> Path:
 
 def standard_library_text(folder: Path) -> bytes:
     """The sources one after another, in the order of their names, delimited as documents."""
-    files = sorted(path.relative_to(folder) for path in folder.rglob("*.py") if not LEFT_OUT & set(path.relative_to(folder).parts[:-1]))
-    text = bytes([DELIMITER]).join((folder / file).read_bytes().replace(bytes([DELIMITER]), b"") for file in files)
+    files = sorted(
+        path.relative_to(folder)
+        for path in folder.rglob("*.py")
+        if not LEFT_OUT & set(path.relative_to(folder).parts[:-1])
+    )
+    text = bytes([DELIMITER]).join(
+        (folder / file).read_bytes().replace(bytes([DELIMITER]), b"") for file in files
+    )
     if len(text) < FEWEST_BYTES:
         raise EnvironmentProblem(
             f"Python's standard library in {folder} has only {len(text):,} bytes of sources: too few to train on.",

@@ -36,7 +36,9 @@ class CpuMeter:
         self._bytes.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
     def finish(self) -> tuple[list[float], list[int]]:
-        return [after - before for before, after in zip(self._times, self._times[1:], strict=False)], self._bytes
+        return [
+            after - before for before, after in zip(self._times, self._times[1:], strict=False)
+        ], self._bytes
 
 
 class GpuMeter:
@@ -50,7 +52,9 @@ class GpuMeter:
     def after_step(self) -> None:
         self._events.append(self._event())
         # max_memory_allocated() sorts all statistics first, which takes several times as long
-        self._bytes.append(torch.cuda.memory_stats_as_nested_dict(self._device)["allocated_bytes"]["all"]["peak"])
+        self._bytes.append(
+            torch.cuda.memory_stats_as_nested_dict(self._device)["allocated_bytes"]["all"]["peak"]
+        )
         torch.cuda.reset_peak_memory_stats(self._device)
 
     def finish(self) -> tuple[list[float], list[int]]:

@@ -45,12 +45,18 @@ def next_byte_loss(model: nn.Module, tokens: Tensor) -> Tensor:
     logits = model(tokens[:, :-1])
     expected = (tokens.shape[0], tokens.shape[1] - 1, VOCABULARY)
     if not isinstance(logits, Tensor) or logits.shape != expected:
-        found = list(logits.shape) if isinstance(logits, Tensor) else f"a value of type {type(logits).__name__}"
+        found = (
+            list(logits.shape)
+            if isinstance(logits, Tensor)
+            else f"a value of type {type(logits).__name__}"
+        )
         # the baselines of the zoo come with vocabularies of their own
         wide = isinstance(logits, Tensor) and logits.shape[:2] == expected[:2]
         raise WorkloadError(
             f"The model returned {found} where the logits {list(expected)} are expected.",
-            f"Add the knob vocabulary={VOCABULARY}, if it has one. {EXPECTED}" if wide else EXPECTED,
+            f"Add the knob vocabulary={VOCABULARY}, if it has one. {EXPECTED}"
+            if wide
+            else EXPECTED,
         )
     return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
 
@@ -59,7 +65,9 @@ def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def make_optimizer(name: str, parameters: list[nn.Parameter], lr: float, weight_decay: float) -> torch.optim.Optimizer:
+def make_optimizer(
+    name: str, parameters: list[nn.Parameter], lr: float, weight_decay: float
+) -> torch.optim.Optimizer:
     if name == "adamw":
         return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)
     try:
@@ -69,6 +77,8 @@ def make_optimizer(name: str, parameters: list[nn.Parameter], lr: float, weight_
             "The protocol's optimizer AdamWScheduleFree needs the package schedulefree, which is not installed.",
             'Install it with: pip install schedulefree. Or train under a protocol of your own with optimizer = "adamw".',
         ) from None
-    optimizer: torch.optim.Optimizer = schedulefree.AdamWScheduleFree(parameters, lr=lr, weight_decay=weight_decay)
+    optimizer: torch.optim.Optimizer = schedulefree.AdamWScheduleFree(
+        parameters, lr=lr, weight_decay=weight_decay
+    )
     optimizer.train()  # type: ignore[attr-defined]  # it has a mode, as models have
     return optimizer

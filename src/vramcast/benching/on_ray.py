@@ -21,8 +21,8 @@ from vramcast.benching.records import Trial
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.benching.workers import Stopped, Workers
 from vramcast.errors import EnvironmentProblem, UsageError
-from vramcast.gpus import find_gpu
-from vramcast.store import write_atomically
+from vramcast.hardware.gpus import find_gpu
+from vramcast.records.store import write_atomically
 
 SENT_BACK = ("worker.log", "steps.jsonl", "tensorboard/*", "result.json")
 MOST_LOG_BYTES = 100_000
@@ -40,9 +40,15 @@ class Cluster:
         self._connect(address)
         if device == "cuda" and self._ray.cluster_resources().get("GPU", 0) < 1:
             self.__exit__()
-            raise EnvironmentProblem(f"The Ray cluster at {address} has no GPU.", "Add a node with one, or --device cpu.")
+            raise EnvironmentProblem(
+                f"The Ray cluster at {address} has no GPU.", "Add a node with one, or --device cpu."
+            )
         # a large file is not sent: the nodes have to see it where it is
-        self._data = self._ray.put(data_path.read_bytes()) if data_path.stat().st_size <= WHOLE_UP_TO_BYTES else None
+        self._data = (
+            self._ray.put(data_path.read_bytes())
+            if data_path.stat().st_size <= WHOLE_UP_TO_BYTES
+            else None
+        )
 
     def __enter__(self) -> Cluster:
         return self
@@ -54,7 +60,11 @@ class Cluster:
     def gpu(self) -> str | None:
         """The GPU that all of its nodes have, if they have the same and vramcast knows it by name."""
         prefix = "accelerator_type:"
-        found = [name.removeprefix(prefix) for name in self._ray.cluster_resources() if name.startswith(prefix)]
+        found = [
+            name.removeprefix(prefix)
+            for name in self._ray.cluster_resources()
+            if name.startswith(prefix)
+        ]
         try:
             return find_gpu(found[0]).name if self._device == "cuda" and len(found) == 1 else None
         except UsageError:
@@ -63,7 +73,10 @@ class Cluster:
     def places(self, num_trials: int) -> list[Place]:
         """One a trial: which of them runs when is for Ray to say."""
         task = self._ray.remote(_train).options(
-            num_gpus=1 if self._device == "cuda" else 0, num_cpus=1, max_retries=0, num_returns="streaming"
+            num_gpus=1 if self._device == "cuda" else 0,
+            num_cpus=1,
+            max_retries=0,
+            num_returns="streaming",
         )
         return [RayPlace(self._ray, task, self._data) for _ in range(num_trials)]
 
@@ -72,12 +85,23 @@ class Cluster:
         import vramcast_zoo
 
         modules = [str(Path(module.__path__[0])) for module in (vramcast, vramcast_zoo)]
-        options = {"runtime_env": {"py_modules": modules}, "log_to_driver": False, "logging_level": logging.ERROR}
+        options = {
+            "runtime_env": {"py_modules": modules},
+            "log_to_driver": False,
+            "logging_level": logging.ERROR,
+        }
         try:
             self._ray.init(address=address, **options)
-        except (ConnectionError, OSError, RuntimeError, ValueError) as problem:  # what Ray raises here depends on what is wrong
+        except (
+            ConnectionError,
+            OSError,
+            RuntimeError,
+            ValueError,
+        ) as problem:  # what Ray raises here depends on what is wrong
             first_line = str(problem).strip().partition("\n")[0]
-            raise EnvironmentProblem(f"The Ray cluster at {address!r} cannot be used: {first_line}", ADVICE) from None
+            raise EnvironmentProblem(
+                f"The Ray cluster at {address!r} cannot be used: {first_line}", ADVICE
+            ) from None
 
 
 def _check_address(address: str) -> None:
@@ -86,11 +110,15 @@ def _check_address(address: str) -> None:
         return
     host, _, port = address.rpartition(":")
     if not host or "/" in address or not port.isdecimal():
-        raise UsageError(f"--ray {address!r} is no address of a cluster.", f"Write host:port. {ADVICE}")
+        raise UsageError(
+            f"--ray {address!r} is no address of a cluster.", f"Write host:port. {ADVICE}"
+        )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
     except (OSError, OverflowError) as problem:
-        raise EnvironmentProblem(f"No Ray cluster answers at {address!r}: {problem}.", ADVICE) from None
+        raise EnvironmentProblem(
+            f"No Ray cluster answers at {address!r}: {problem}.", ADVICE
+        ) from None
 
 
 class RayPlace:
@@ -124,7 +152,10 @@ class RayPlace:
         except self._ray.exceptions.RayError as problem:
             if self._is_stopped:
                 raise Stopped from None
-            yield {"ended": 1, "lost": f"Ray has lost the task ({type(problem).__name__}): {problem}"}
+            yield {
+                "ended": 1,
+                "lost": f"Ray has lost the task ({type(problem).__name__}): {problem}",
+            }
 
 
 def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, Any]]:
@@ -139,7 +170,9 @@ def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, An
             data_path.write_bytes(data)
         end: dict[str, Any] = {}
         with Workers() as workers:
-            for news in workers.news({**request, "folder": str(folder), "data_path": str(data_path)}):
+            for news in workers.news(
+                {**request, "folder": str(folder), "data_path": str(data_path)}
+            ):
                 if "ended" in news:
                     end = news
                 else:
@@ -157,7 +190,12 @@ def _is_seen_here(folder: Path, request: dict[str, Any]) -> bool:
 def _contents(folder: Path) -> dict[str, bytes]:
     """What the bench keeps of a trial; the result last, for where it is, everything is."""
     paths = [path for name in SENT_BACK for path in sorted(folder.glob(name))]
-    return {str(path.relative_to(folder)): path.read_bytes()[-MOST_LOG_BYTES if path.suffix == ".log" else 0 :] for path in paths}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()[
+            -MOST_LOG_BYTES if path.suffix == ".log" else 0 :
+        ]
+        for path in paths
+    }
 
 
 def _keep(files: dict[str, bytes], folder: Path) -> None:
@@ -172,5 +210,8 @@ def _import_ray() -> Any:
         import ray
         import ray.exceptions
     except ModuleNotFoundError:
-        raise EnvironmentProblem("--ray needs the package ray, which is not installed.", "Install it with: pip install ray.") from None
+        raise EnvironmentProblem(
+            "--ray needs the package ray, which is not installed.",
+            "Install it with: pip install ray.",
+        ) from None
     return ray

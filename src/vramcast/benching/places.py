@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from vramcast import nvml
+from vramcast.hardware import nvml
 from vramcast.benching.workers import Stopped, Workers
 
 Job = TypeVar("Job")
@@ -42,20 +42,28 @@ class Here:
         return nvml.gpu_here() if self._device == "cuda" else None
 
     def places(self, num_trials: int) -> list[Place]:
-        return [Workers(gpu) for gpu in (gpus_here()[:num_trials] if self._device == "cuda" else [None])]
+        return [
+            Workers(gpu) for gpu in (gpus_here()[:num_trials] if self._device == "cuda" else [None])
+        ]
 
 
 def gpus_here() -> list[str | None]:
     """As CUDA_VISIBLE_DEVICES names them: those it shows already, or all that are like the first one, for results on others are not
     comparable. [None] where there is one: nothing has to be said."""
-    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    visible = [
+        name.strip()
+        for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        if name.strip()
+    ]
     if not visible:
         states = nvml.gpu_states()
         visible = [state.uuid for state in states if state.name == states[0].name]
     return [*visible] if len(visible) > 1 else [None]
 
 
-def run_everywhere(jobs: Sequence[Job], places: Sequence[Place], do: Callable[[Job, Place], None]) -> None:
+def run_everywhere(
+    jobs: Sequence[Job], places: Sequence[Place], do: Callable[[Job, Place], None]
+) -> None:
     """Every job in one of the places. What one raises ends all of them, and is raised here; nothing is left running."""
     waiting: SimpleQueue[Job] = SimpleQueue()
     for job in jobs:
@@ -68,7 +76,9 @@ def run_everywhere(jobs: Sequence[Job], places: Sequence[Place], do: Callable[[J
 
     with ThreadPoolExecutor(len(places)) as threads:
         try:
-            for served in as_completed([threads.submit(serve, place) for place in places[: len(jobs)]]):
+            for served in as_completed(
+                [threads.submit(serve, place) for place in places[: len(jobs)]]
+            ):
                 served.result()
         except BaseException:  # of one of them, or an interruption of this thread
             for place in places:

@@ -31,7 +31,12 @@ class Batches:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._stopped.set()
         with contextlib.suppress(queue.Empty):
             while True:  # room for what the thread may be waiting to put

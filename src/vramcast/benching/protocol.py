@@ -41,7 +41,9 @@ class Protocol:
     optimizer: str
     lr: float
     weight_decay: float
-    precision: str  # "bf16": weights, gradients and optimizer state too; "amp-bf16": the weights stay fp32
+    precision: (
+        str  # "bf16": weights, gradients and optimizer state too; "amp-bf16": the weights stay fp32
+    )
     clip: float  # of the gradients' norm; 0 clips nothing
     seed: int  # where a trial is given none of its own
     last_steps: int  # the metric is the mean loss of these
@@ -55,11 +57,18 @@ class Protocol:
     def hash(self) -> str:
         values = {**asdict(self), "format": FORMAT}
         del values["name"]
-        return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+        ).hexdigest()
 
     def with_steps(self, steps: int) -> Protocol:
         """The same with fewer or more steps: another protocol, and its name says so."""
-        return replace(self, name=f"{self.name}/{steps}-steps", steps=_whole("steps", steps, 1, MOST_STEPS), seconds=None).checked()
+        return replace(
+            self,
+            name=f"{self.name}/{steps}-steps",
+            steps=_whole("steps", steps, 1, MOST_STEPS),
+            seconds=None,
+        ).checked()
 
     def within_documents(self) -> Protocol:
         if self.respect_documents:
@@ -108,7 +117,10 @@ def find_protocol(text: str) -> Protocol:
         return known[text]
     if text.endswith(".toml") or "/" in text:
         return read_protocol(Path(text))
-    raise UsageError(f"There is no protocol {text!r}.", f"Known: {', '.join(known)}; or give a file, for example --protocol mine.toml.")
+    raise UsageError(
+        f"There is no protocol {text!r}.",
+        f"Known: {', '.join(known)}; or give a file, for example --protocol mine.toml.",
+    )
 
 
 def read_protocol(path: Path) -> Protocol:
@@ -117,9 +129,15 @@ def read_protocol(path: Path) -> Protocol:
         with open(path, "rb") as file:
             values = tomllib.load(file)
     except OSError as problem:
-        raise UsageError(f"The protocol {path} cannot be read: {problem.strerror}.", "Check the path given to --protocol.") from None
+        raise UsageError(
+            f"The protocol {path} cannot be read: {problem.strerror}.",
+            "Check the path given to --protocol.",
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise UsageError(f"The protocol {path} is not TOML: {problem}.", 'Write lines such as name = "mine-1" and steps = 200.') from None
+        raise UsageError(
+            f"The protocol {path} is not TOML: {problem}.",
+            'Write lines such as name = "mine-1" and steps = 200.',
+        ) from None
     try:
         return protocol_from(values)
     except UsageError as problem:
@@ -132,15 +150,27 @@ def protocol_from(values: Mapping[str, Any]) -> Protocol:
     if unknown is not None:
         close = get_close_matches(unknown, names, n=1)
         hint = f"Did you mean {close[0]!r}? " if close else ""
-        raise UsageError(f"A protocol has no field {unknown!r}.", f"{hint}Fields: {', '.join(names)}.")
+        raise UsageError(
+            f"A protocol has no field {unknown!r}.", f"{hint}Fields: {', '.join(names)}."
+        )
     if "name" not in values:
-        raise UsageError("The protocol has no name.", 'Give it one that says its version too, for example name = "mine-1".')
+        raise UsageError(
+            "The protocol has no name.",
+            'Give it one that says its version too, for example name = "mine-1".',
+        )
     base = asdict(STANDARD_1)
     if "seconds" in values:
         base["steps"] = None
-    protocol = Protocol(**{name: _field(name, values[name]) if name in values else base[name] for name in names}).checked()
+    protocol = Protocol(
+        **{name: _field(name, values[name]) if name in values else base[name] for name in names}
+    ).checked()
     if protocol.name in NEWEST or PROTOCOLS.get(protocol.name, protocol) != protocol:
-        raise _wrong("name", protocol.name, "is taken", 'Choose one that says its version too, for example "mine-1".')
+        raise _wrong(
+            "name",
+            protocol.name,
+            "is taken",
+            'Choose one that says its version too, for example "mine-1".',
+        )
     return protocol
 
 
@@ -157,12 +187,24 @@ def _field(name: str, value: Any) -> Any:
         return value
     if name in ("lr", "weight_decay", "clip", "seconds"):
         return _number(name, value, above_zero=name in ("lr", "seconds"))
-    return _whole(name, value, 0 if name == "seed" else 1, 2**63 - 1 if name == "seed" else MOST_STEPS)
+    return _whole(
+        name, value, 0 if name == "seed" else 1, 2**63 - 1 if name == "seed" else MOST_STEPS
+    )
 
 
 def _name(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > 80:
-        raise _wrong("name", value, "is no name", 'Choose one that says its version too, for example "mine-1".')
+    if (
+        not isinstance(value, str)
+        or not value.strip()
+        or not value.isprintable()
+        or len(value) > 80
+    ):
+        raise _wrong(
+            "name",
+            value,
+            "is no name",
+            'Choose one that says its version too, for example "mine-1".',
+        )
     return value
 
 
@@ -173,10 +215,17 @@ def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
 
 
 def _number(name: str, value: Any, *, above_zero: bool) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = (
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    )
     if not is_number or value < 0 or (above_zero and value == 0):
         least = "above zero" if above_zero else "of zero or more"
-        raise _wrong(name, value, f"is not a number {least}", f"For example {name} = {getattr(STANDARD_1, name) or TIMEBOX_1.seconds}.")
+        raise _wrong(
+            name,
+            value,
+            f"is not a number {least}",
+            f"For example {name} = {getattr(STANDARD_1, name) or TIMEBOX_1.seconds}.",
+        )
     return float(value)
 
 

@@ -76,7 +76,11 @@ class TrainedRun(JsonRecord):
     @property
     def tokens_per_second(self) -> float | None:
         """Of the median step: the first ones compile kernels and fill caches."""
-        return self.trial.tokens_per_step / statistics.median(self.step_seconds) if self.step_seconds else None
+        return (
+            self.trial.tokens_per_step / statistics.median(self.step_seconds)
+            if self.step_seconds
+            else None
+        )
 
     @property
     def peak_memory_bytes(self) -> int | None:

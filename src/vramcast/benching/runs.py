@@ -34,7 +34,9 @@ def run_trials(
 ) -> list[TrainedRun]:
     """What has ended in an earlier run of the same bench is read, not trained again."""
     folders = [TrialFolder(out / folder_name(trial)) for trial in trials]
-    for trial, folder in zip(trials, folders, strict=True):  # all of them first: a refusal comes before hours of training
+    for trial, folder in zip(
+        trials, folders, strict=True
+    ):  # all of them first: a refusal comes before hours of training
         folder.check(trial, force=force)
     runs = [folder.result() for folder in folders]
     one_at_a_time = threading.Lock()
@@ -58,7 +60,9 @@ def run_trials(
                 end |= news
         runs[index] = ended(trial, folder, end)
 
-    run_everywhere([index for index, run in enumerate(runs) if run is None or not run.finished], places, train)
+    run_everywhere(
+        [index for index, run in enumerate(runs) if run is None or not run.finished], places, train
+    )
     return [run for run in runs if run is not None]
 
 
@@ -76,10 +80,17 @@ def ended(trial: Trial, folder: TrialFolder, end: dict[str, Any]) -> TrainedRun:
         if problem["exit_code"] == USAGE:
             folder.forget()
         kinds: dict[int, type[VramcastError]] = {USAGE: WorkloadError, 1: EnvironmentProblem}
-        raise kinds.get(problem["exit_code"], VramcastError)(f"{trial.label}: {problem['message']}", problem["advice"])
+        raise kinds.get(problem["exit_code"], VramcastError)(
+            f"{trial.label}: {problem['message']}", problem["advice"]
+        )
     run = folder.result() if "outcome" in end else None
     if run is None:
-        run = TrainedRun(trial=trial, outcome="crashed", environment={}, error=end.get("lost") or _last_words(end["ended"], folder.log))
+        run = TrainedRun(
+            trial=trial,
+            outcome="crashed",
+            environment={},
+            error=end.get("lost") or _last_words(end["ended"], folder.log),
+        )
         folder.write_result(run)
     return run
 

@@ -35,15 +35,22 @@ def welch(first: Sequence[float], second: Sequence[float]) -> Test:
     parts = [statistics.variance(group) / len(group) for group in (first, second)]
     total = sum(parts)
     # without any spread every difference is beyond doubt, and the degrees do not matter
-    weights = sum(part**2 / (len(group) - 1) for part, group in zip(parts, (first, second), strict=True))
+    weights = sum(
+        part**2 / (len(group) - 1) for part, group in zip(parts, (first, second), strict=True)
+    )
     degrees = total**2 / weights if weights else len(first) + len(second) - 2.0
-    return t_test(statistics.fmean(second) - statistics.fmean(first), Noise(math.sqrt(total), degrees))
+    return t_test(
+        statistics.fmean(second) - statistics.fmean(first), Noise(math.sqrt(total), degrees)
+    )
 
 
 def paired(first: Sequence[float], second: Sequence[float]) -> Test:
     """Pairs of numbers, at least two, of which both have what is common to them: what varies from pair to pair cancels."""
     gaps = [b - a for a, b in zip(first, second, strict=True)]
-    return t_test(statistics.fmean(gaps), Noise(statistics.stdev(gaps) / math.sqrt(len(gaps)), len(gaps) - 1.0))
+    return t_test(
+        statistics.fmean(gaps),
+        Noise(statistics.stdev(gaps) / math.sqrt(len(gaps)), len(gaps) - 1.0),
+    )
 
 
 def t_test(difference: float, noise: Noise) -> Test:
@@ -51,7 +58,12 @@ def t_test(difference: float, noise: Noise) -> Test:
     if error == 0:
         return Test(difference, 0.0, 1.0 if difference == 0 else 0.0, (difference, difference))
     reach = t_quantile(1 - LEVEL / 2, noise.degrees) * error
-    return Test(difference, error, two_sided_p(difference / error, noise.degrees), (difference - reach, difference + reach))
+    return Test(
+        difference,
+        error,
+        two_sided_p(difference / error, noise.degrees),
+        (difference - reach, difference + reach),
+    )
 
 
 def mean_noise(values: Sequence[float]) -> Noise:
@@ -98,7 +110,16 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):
         return 1 - incomplete_beta(b, a, 1 - x)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
+    front = (
+        math.exp(
+            math.lgamma(a + b)
+            - math.lgamma(a)
+            - math.lgamma(b)
+            + a * math.log(x)
+            + b * math.log1p(-x)
+        )
+        / a
+    )
     return front * _continued_fraction(a, b, x)
 
 

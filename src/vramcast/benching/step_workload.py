@@ -19,7 +19,9 @@ def build(*, trial: str, batch_size: int = 1) -> Callable[[], Tensor]:
     training = Training(asked)
 
     def step() -> Tensor:
-        windows = torch.randint(VOCABULARY, (batch_size, asked.protocol.seq_len + 1), dtype=torch.uint8, device="cuda")
+        windows = torch.randint(
+            VOCABULARY, (batch_size, asked.protocol.seq_len + 1), dtype=torch.uint8, device="cuda"
+        )
         return training.step(windows.long())
 
     return step

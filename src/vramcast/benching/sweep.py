@@ -29,16 +29,31 @@ def swept_models(model: Model, sweep: Sweep) -> list[Model]:
     name, knobs = model
     family, base = _family_and_sizes(name)
     if len(sweep.values) < 2 or len(set(sweep.values)) < len(sweep.values):
-        raise UsageError(f"--sweep {sweep.size} needs two or more different values.", "For example --sweep dim=512,768,1024.")
-    given = {key: parse_model_size(key, text) for key, text in knobs.items() if key in family.defaults}
+        raise UsageError(
+            f"--sweep {sweep.size} needs two or more different values.",
+            "For example --sweep dim=512,768,1024.",
+        )
+    given = {
+        key: parse_model_size(key, text) for key, text in knobs.items() if key in family.defaults
+    }
     others = {key: text for key, text in knobs.items() if key not in family.defaults}
     if sweep.size in given:
-        raise UsageError(f"{sweep.size!r} is swept and given as a knob too.", "Leave one of them out.")
+        raise UsageError(
+            f"{sweep.size!r} is swept and given as a knob too.", "Leave one of them out."
+        )
     wanted = sweep.parameters or family.count(**{**base, **given})
-    return [_at(family, base, {**given, sweep.size: value}, wanted, others) for value in sweep.values]
+    return [
+        _at(family, base, {**given, sweep.size: value}, wanted, others) for value in sweep.values
+    ]
 
 
-def _at(family: Family, base: Mapping[str, Size], chosen: Mapping[str, Size], wanted: int, others: dict[str, str]) -> Model:
+def _at(
+    family: Family,
+    base: Mapping[str, Size],
+    chosen: Mapping[str, Size],
+    wanted: int,
+    others: dict[str, str],
+) -> Model:
     free = next((size for size in family.free if size not in chosen), None)
     given = {size: value for size, value in {**base, **chosen}.items() if size != free}
     try:
@@ -47,8 +62,13 @@ def _at(family: Family, base: Mapping[str, Size], chosen: Mapping[str, Size], wa
             return named.name, others
         sizes = solve(family, wanted, given).sizes
     except ValueError as problem:
-        raise UsageError(f"--sweep: {problem}.", "Choose other values, or another budget with --params.") from None
-    return f"vramcast_zoo.{family.name}:make_model", {**{size: str(value) for size, value in sizes.items()}, **others}
+        raise UsageError(
+            f"--sweep: {problem}.", "Choose other values, or another budget with --params."
+        ) from None
+    return f"vramcast_zoo.{family.name}:make_model", {
+        **{size: str(value) for size, value in sizes.items()},
+        **others,
+    }
 
 
 def _family_and_sizes(name: str) -> tuple[Family, Mapping[str, Size]]:
@@ -57,7 +77,8 @@ def _family_and_sizes(name: str) -> tuple[Family, Mapping[str, Size]]:
     if name in FAMILIES:
         return FAMILIES[name], FAMILIES[name].defaults
     raise UsageError(
-        f"--sweep does not know the sizes of {name!r}.", f"Sweep a model of the zoo (see vramcast zoo), or a family: {', '.join(FAMILIES)}."
+        f"--sweep does not know the sizes of {name!r}.",
+        f"Sweep a model of the zoo (see vramcast zoo), or a family: {', '.join(FAMILIES)}.",
     )
 
 
@@ -65,5 +86,7 @@ def parse_sweep(text: str, parameters: int | None) -> Sweep:
     """As in "dim=512,768,1024"."""
     size, equals, values = text.partition("=")
     if not equals or not size or not values:
-        raise UsageError(f"--sweep {text!r} names no size and values.", "For example --sweep dim=512,768,1024.")
+        raise UsageError(
+            f"--sweep {text!r} names no size and values.", "For example --sweep dim=512,768,1024."
+        )
     return Sweep(size, [parse_model_size(size, value) for value in values.split(",")], parameters)

@@ -21,7 +21,11 @@ class Board:
         except ImportError:
             missing = "--tensorboard needs the package tensorboard, which is not installed."
             raise EnvironmentProblem(missing, "Install it with: pip install tensorboard.") from None
-        self._writer_class, self._folder, self._tokens_per_step = SummaryWriter, folder, tokens_per_step
+        self._writer_class, self._folder, self._tokens_per_step = (
+            SummaryWriter,
+            folder,
+            tokens_per_step,
+        )
 
     def begin(self, done: Steps) -> Board:
         """With these steps. Files of an interrupted run may have some beyond them, which are done again: they are written anew."""
@@ -34,14 +38,24 @@ class Board:
     def __enter__(self) -> Board:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._writer.close()  # type: ignore[no-untyped-call]
 
     def add(self, first_step: int, seconds_before: float, steps: Steps) -> None:
         trained = seconds_before
-        for index, (loss, seconds, memory) in enumerate(zip(steps.losses, steps.step_seconds, steps.step_memory_bytes, strict=True)):
+        for index, (loss, seconds, memory) in enumerate(
+            zip(steps.losses, steps.step_seconds, steps.step_memory_bytes, strict=True)
+        ):
             step, trained = first_step + index + 1, trained + seconds
-            values = {"tokens per second": self._tokens_per_step / seconds, "memory (GiB)": memory / GiB}
+            values = {
+                "tokens per second": self._tokens_per_step / seconds,
+                "memory (GiB)": memory / GiB,
+            }
             if loss is not None:
                 values["loss"] = loss
                 self._add("loss by tokens", loss, step * self._tokens_per_step, trained)

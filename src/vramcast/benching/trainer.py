@@ -30,7 +30,10 @@ from vramcast.benching.trial_folder import Steps, TrialFolder
 
 BLOCK_SECONDS = 1.0  # between two fetches of losses
 MOST_BLOCK_STEPS = 100
-BLOCKS_BEHIND = {"cuda": 1, "cpu": 0}  # a GPU works on one while this process writes down the one before
+BLOCKS_BEHIND = {
+    "cuda": 1,
+    "cpu": 0,
+}  # a GPU works on one while this process writes down the one before
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -45,9 +48,15 @@ class Training:
         torch.manual_seed(trial.seed)
         with self.device:
             self.model = build_model(trial.model, trial.knobs)
-        self.model.to(self.device, torch.bfloat16 if trial.protocol.precision == "bf16" else None).train()
-        self._trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self._optimizer = make_optimizer(trial.protocol.optimizer, self._trained, trial.protocol.lr, trial.protocol.weight_decay)
+        self.model.to(
+            self.device, torch.bfloat16 if trial.protocol.precision == "bf16" else None
+        ).train()
+        self._trained = [
+            parameter for parameter in self.model.parameters() if parameter.requires_grad
+        ]
+        self._optimizer = make_optimizer(
+            trial.protocol.optimizer, self._trained, trial.protocol.lr, trial.protocol.weight_decay
+        )
 
     def step(self, tokens: Tensor) -> Tensor:
         self._optimizer.zero_grad(set_to_none=True)
@@ -69,7 +78,9 @@ class Training:
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "random": torch.get_rng_state(),
-            "gpu_random": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+            "gpu_random": torch.cuda.get_rng_state(self.device)
+            if self.device.type == "cuda"
+            else None,
         }
 
     def restore(self, state: State) -> None:
@@ -83,13 +94,17 @@ class Training:
 class Block:
     """Steps that have been started. Their losses are on their way to the host, and nothing waits for them until `finish`."""
 
-    def __init__(self, losses: list[Tensor], meter: Meter, began: float, data_wait_seconds: float) -> None:
+    def __init__(
+        self, losses: list[Tensor], meter: Meter, began: float, data_wait_seconds: float
+    ) -> None:
         self.began = began  # by this process's clock
         self._meter, self._data_wait_seconds = meter, data_wait_seconds
         values = torch.stack(losses).float()
         self._values = torch.empty_like(values, device="cpu", pin_memory=values.is_cuda)
         self._values.copy_(values, non_blocking=True)
-        self._arrived = torch.cuda.current_stream(values.device).record_event() if values.is_cuda else None
+        self._arrived = (
+            torch.cuda.current_stream(values.device).record_event() if values.is_cuda else None
+        )
 
     def __len__(self) -> int:
         return len(self._values)
@@ -131,7 +146,9 @@ class Trainer:
         training = Training(self.trial)
         state = load(self.folder.checkpoint)
         done = self.folder.steps(most=state["step"]) if state else Steps()
-        if state is None or len(done) != state["step"]:  # a checkpoint without its steps is of no use
+        if (
+            state is None or len(done) != state["step"]
+        ):  # a checkpoint without its steps is of no use
             self.folder.keep_steps(Steps())
             return training, Steps(), []
         training.restore(state)
@@ -143,15 +160,23 @@ class Trainer:
         blocks: deque[Block] = deque()  # started and not yet looked at
         saved = time.monotonic()
         board = self.board.begin(done) if self.board else contextlib.nullcontext()
-        with board, Checkpoints(self.folder.checkpoint) as checkpoints, Batches(self._batch, len(done), training.device) as batches:
+        with (
+            board,
+            Checkpoints(self.folder.checkpoint) as checkpoints,
+            Batches(self._batch, len(done), training.device) as batches,
+        ):
             while not self._ended(done):
                 blocks.append(self._block(training, batches, *_reached(done, blocks)))
                 is_due = time.monotonic() - saved >= self.checkpoint_seconds
                 is_last = is_due or self._reaches_end(*_reached(done, blocks))
-                while len(blocks) > (0 if is_last else BLOCKS_BEHIND[training.device.type]) and not self._ended(done):
+                while len(blocks) > (
+                    0 if is_last else BLOCKS_BEHIND[training.device.type]
+                ) and not self._ended(done):
                     self._take(blocks.popleft(), done)
                 if is_due and not self._ended(done):
-                    checkpoints.save({"step": len(done), "resumed_at_steps": resumed, **training.state()})
+                    checkpoints.save(
+                        {"step": len(done), "resumed_at_steps": resumed, **training.state()}
+                    )
                     saved = time.monotonic()
 
     @property
@@ -167,24 +192,34 @@ class Trainer:
             respect_documents=self.trial.protocol.respect_documents,
         )
 
-    def _block(self, training: Training, batches: Batches, steps_before: int, seconds_before: float) -> Block:
+    def _block(
+        self, training: Training, batches: Batches, steps_before: int, seconds_before: float
+    ) -> Block:
         """Steps until it is time to look at them: nothing in here waits for the GPU."""
         began, waited = time.perf_counter(), batches.wait_seconds
         losses: list[Tensor] = []
         meter = meter_for(training.device)
-        while not losses or not self._is_full(len(losses), time.perf_counter() - began, steps_before, seconds_before):
+        while not losses or not self._is_full(
+            len(losses), time.perf_counter() - began, steps_before, seconds_before
+        ):
             losses.append(training.step(batches.next()))
             meter.after_step()
         return Block(losses, meter, began, batches.wait_seconds - waited)
 
-    def _is_full(self, steps: int, seconds: float, steps_before: int, seconds_before: float) -> bool:
+    def _is_full(
+        self, steps: int, seconds: float, steps_before: int, seconds_before: float
+    ) -> bool:
         if self._reaches_end(steps_before + steps, seconds_before + seconds):
             return True
         return steps >= MOST_BLOCK_STEPS or seconds >= min(BLOCK_SECONDS, self.checkpoint_seconds)
 
     def _reaches_end(self, steps: int, seconds: float) -> bool:
         protocol = self.trial.protocol
-        return steps >= protocol.steps if protocol.steps is not None else seconds >= (protocol.seconds or 0.0)
+        return (
+            steps >= protocol.steps
+            if protocol.steps is not None
+            else seconds >= (protocol.seconds or 0.0)
+        )
 
     def _take(self, block: Block, done: Steps) -> None:
         steps = block.finish()
@@ -200,7 +235,11 @@ class Trainer:
     def _report(self, done: Steps, block: Steps) -> None:
         protocol = self.trial.protocol
         a_step = block.seconds / len(block)
-        left = (protocol.steps - len(done)) * a_step if protocol.steps is not None else (protocol.seconds or 0.0) - done.seconds
+        left = (
+            (protocol.steps - len(done)) * a_step
+            if protocol.steps is not None
+            else (protocol.seconds or 0.0) - done.seconds
+        )
         last = last_mean(done.losses, protocol)
         self.tell(
             {

@@ -1,11 +1,11 @@
 """A trial's folder: whole files at every moment, and enough in them to go on after any interruption.
 
-    trial.json      what is trained: model, protocol and its hash, data and their hash, seed
-    steps.jsonl     loss, time and memory of every step, some steps a line
-    checkpoint.pt   model, optimizer and random state after some step that steps.jsonl has; gone once the run has ended
-    result.json     the TrainedRun, written last: where it is, everything is
-    worker.log      what the model's code printed
-    tensorboard/    the steps for TensorBoard, where asked for
+trial.json      what is trained: model, protocol and its hash, data and their hash, seed
+steps.jsonl     loss, time and memory of every step, some steps a line
+checkpoint.pt   model, optimizer and random state after some step that steps.jsonl has; gone once the run has ended
+result.json     the TrainedRun, written last: where it is, everything is
+worker.log      what the model's code printed
+tensorboard/    the steps for TensorBoard, where asked for
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from vramcast.benching.records import TrainedRun, Trial
 from vramcast.errors import UsageError
-from vramcast.store import append_line, read_lines, write_atomically, write_json
+from vramcast.records.store import append_line, read_lines, write_atomically, write_json
 
 FILES = ("trial.json", "steps.jsonl", "checkpoint.pt", "result.json", "worker.log")
 
@@ -52,13 +52,23 @@ class Steps:
 class TrialFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.checkpoint, self.log, self.board = path / "checkpoint.pt", path / "worker.log", path / "tensorboard"
-        self._trial, self._steps, self._result = path / "trial.json", path / "steps.jsonl", path / "result.json"
+        self.checkpoint, self.log, self.board = (
+            path / "checkpoint.pt",
+            path / "worker.log",
+            path / "tensorboard",
+        )
+        self._trial, self._steps, self._result = (
+            path / "trial.json",
+            path / "steps.jsonl",
+            path / "result.json",
+        )
 
     def check(self, trial: Trial, *, force: bool) -> None:
         """Whether this trial may begin here; emptied where it is forced to begin again."""
         with self._usable():
-            for name in reversed(FILES) if force else ():  # the result goes early: what is half removed must not look whole
+            for name in (
+                reversed(FILES) if force else ()
+            ):  # the result goes early: what is half removed must not look whole
                 (self.path / name).unlink(missing_ok=True)
         if force:
             shutil.rmtree(self.board, ignore_errors=True)
@@ -105,7 +115,10 @@ class TrialFolder:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.close()
-            raise UsageError(f"Another process trains in {self.path}.", "Wait for it, or choose another folder with --out.") from None
+            raise UsageError(
+                f"Another process trains in {self.path}.",
+                "Wait for it, or choose another folder with --out.",
+            ) from None
         return file
 
     def trial(self) -> Trial:
@@ -126,13 +139,18 @@ class TrialFolder:
             if first != len(found) or (most is not None and first >= most):
                 break
             if not _is_whole(line):
-                raise UsageError(f"{self._steps} has lines that are none of a training.", "It was edited: begin again with --force.")
+                raise UsageError(
+                    f"{self._steps} has lines that are none of a training.",
+                    "It was edited: begin again with --force.",
+                )
             found.add(Steps(**line))
         return found
 
     def keep_steps(self, steps: Steps) -> None:
         """Only these: what came after a checkpoint is done again, and must not be there twice."""
-        write_atomically(self._steps, json.dumps({"first_step": 0, **vars(steps)}) + "\n" if len(steps) else "")
+        write_atomically(
+            self._steps, json.dumps({"first_step": 0, **vars(steps)}) + "\n" if len(steps) else ""
+        )
 
     def write_result(self, run: TrainedRun) -> None:
         write_json(self._result, run.to_dict())
@@ -144,21 +162,33 @@ class TrialFolder:
 def _is_whole(line: dict[str, Any]) -> bool:
     """Whether a line has what one of `Steps` has, as many of each."""
     lists = [value for value in line.values() if isinstance(value, list)]
-    return line.keys() <= vars(Steps()).keys() and len(lists) == 3 and len({len(values) for values in lists}) == 1
+    return (
+        line.keys() <= vars(Steps()).keys()
+        and len(lists) == 3
+        and len({len(values) for values in lists}) == 1
+    )
 
 
 def _read(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(f"{path} cannot be read: {problem}.", "Give a folder that vramcast bench wrote.") from None
+        raise UsageError(
+            f"{path} cannot be read: {problem}.", "Give a folder that vramcast bench wrote."
+        ) from None
 
 
 def find_runs(path: Path) -> list[TrainedRun]:
     """Every run of a bench's folder, or the one of a trial's folder; an unfinished one is an error that names it."""
-    folders = [path] if (path / "trial.json").exists() else sorted(p.parent for p in path.glob("*/trial.json"))
+    folders = (
+        [path]
+        if (path / "trial.json").exists()
+        else sorted(p.parent for p in path.glob("*/trial.json"))
+    )
     if not folders:
-        raise UsageError(f"{path} holds no run of vramcast bench.", "Give a folder that vramcast bench wrote.")
+        raise UsageError(
+            f"{path} holds no run of vramcast bench.", "Give a folder that vramcast bench wrote."
+        )
     return [_ended(folder) for folder in folders]
 
 
@@ -170,6 +200,9 @@ def _ended(path: Path) -> TrainedRun:
         raise UsageError(f"{path}: {problem.message}", problem.advice) from None
     if result is None or not result.finished:
         how = "has not ended" if result is None else f"ended as {result.outcome}"
-        raise UsageError(f"The run in {path} {how}.", "Start the same bench again with the same --out: it goes on where it stopped.")
+        raise UsageError(
+            f"The run in {path} {how}.",
+            "Start the same bench again with the same --out: it goes on where it stopped.",
+        )
     run: TrainedRun = result
     return run

@@ -17,13 +17,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from vramcast import environment
+from vramcast.hardware import environment
 from vramcast.benching.data import Corpus
 from vramcast.benching.records import TrainedRun, Trial
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.errors import EnvironmentProblem, VramcastError
 from vramcast.probing.worker import Pipe, failure
-from vramcast.processes import adopt_orphans, end_all_children, end_with_the_parent
+from vramcast.processes.lifetime import adopt_orphans, end_all_children, end_with_the_parent
 
 
 def work(request: dict[str, Any], answer: Pipe) -> None:
@@ -33,22 +33,39 @@ def work(request: dict[str, Any], answer: Pipe) -> None:
         with folder.lock():
             run = _train(trial, folder, request, where, answer)
     except VramcastError as problem:
-        answer.send({"error": {"message": problem.message, "advice": problem.advice, "exit_code": problem.exit_code}})
+        answer.send(
+            {
+                "error": {
+                    "message": problem.message,
+                    "advice": problem.advice,
+                    "exit_code": problem.exit_code,
+                }
+            }
+        )
         return
-    except BaseException as problem:  # also SystemExit: a model that ends the program has not done its work
+    except (
+        BaseException
+    ) as problem:  # also SystemExit: a model that ends the program has not done its work
         found = failure(problem)
-        run = TrainedRun(trial=trial, outcome=found["outcome"], environment=where, error=found["error"])
+        run = TrainedRun(
+            trial=trial, outcome=found["outcome"], environment=where, error=found["error"]
+        )
     folder.write_result(run)
     answer.send({"outcome": run.outcome})
 
 
-def _train(trial: Trial, folder: TrialFolder, request: dict[str, Any], where: dict[str, Any], answer: Pipe) -> TrainedRun:
+def _train(
+    trial: Trial, folder: TrialFolder, request: dict[str, Any], where: dict[str, Any], answer: Pipe
+) -> TrainedRun:
     from vramcast.benching.tensorboard import Board
     from vramcast.benching.trainer import Trainer
 
     corpus = Corpus(Path(request["data_path"]))
     if corpus.identity() != trial.data:
-        raise EnvironmentProblem(f"The data file {corpus.path} is not the one that was given.", "Leave it as it is while it is in use.")
+        raise EnvironmentProblem(
+            f"The data file {corpus.path} is not the one that was given.",
+            "Leave it as it is while it is in use.",
+        )
     trainer = Trainer(
         trial=trial,
         corpus=corpus,
@@ -85,7 +102,9 @@ def _fork(request: dict[str, Any], descriptor: int, threads: int) -> int:
         return pid
     try:
         end_with_the_parent(own_pid)
-        log = os.open(TrialFolder(Path(request["folder"])).log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        log = os.open(
+            TrialFolder(Path(request["folder"])).log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644
+        )
         os.dup2(log, 1)
         os.dup2(log, 2)
         faulthandler.enable(all_threads=False)  # where it was, when it dies of a signal
@@ -107,7 +126,10 @@ def _import_all() -> int:
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    for module in ("vramcast.benching.trainer", "torch._dynamo"):  # the first optimizer would import the second: seconds
+    for module in (
+        "vramcast.benching.trainer",
+        "torch._dynamo",
+    ):  # the first optimizer would import the second: seconds
         importlib.import_module(module)
     return threads
 

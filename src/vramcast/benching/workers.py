@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from vramcast.processes import child_environment
+from vramcast.processes.lifetime import child_environment
 
 
 class Stopped(Exception):
@@ -59,7 +59,9 @@ class Workers:
         """Of one trial: {"progress"} lines, {"outcome"} or {"error"}, and at the end {"ended"}, the exit code of its process."""
         process = self._running()
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has died: there will be nothing to read, and its exit code says so
+        with contextlib.suppress(
+            BrokenPipeError
+        ):  # it has died: there will be nothing to read, and its exit code says so
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
         for news in _lines(self._reader, process):
@@ -86,7 +88,9 @@ class Workers:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             pass_fds=[writer],
-            env=child_environment(**({} if self._gpu is None else {"CUDA_VISIBLE_DEVICES": self._gpu})),
+            env=child_environment(
+                **({} if self._gpu is None else {"CUDA_VISIBLE_DEVICES": self._gpu})
+            ),
             start_new_session=True,
         )
         os.close(writer)
@@ -107,7 +111,9 @@ def _lines(reader: int, process: subprocess.Popen[bytes]) -> Iterator[dict[str, 
             return
         *lines, rest = (rest + chunk).split(b"\n")
         for line in filter(None, lines):
-            with contextlib.suppress(ValueError, RecursionError):  # user code may write rubbish into any descriptor
+            with contextlib.suppress(
+                ValueError, RecursionError
+            ):  # user code may write rubbish into any descriptor
                 news = json.loads(line)
                 if isinstance(news, dict):
                     yield news

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from vramcast import nvml
-from vramcast.api import DEFAULT_TIMEOUT_SECONDS, make_request
-from vramcast.calibration.api import calibrate
-from vramcast.calibration.table import Calibration
+from vramcast.hardware import nvml
+from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, make_request
+from vramcast.hardware.calibration.calibrate import calibrate
+from vramcast.hardware.calibration.table import Calibration
 from vramcast.cli.progress import total_display
 from vramcast.errors import EnvironmentProblem
-from vramcast.gpus import find_gpu
+from vramcast.hardware.gpus import find_gpu
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
 from vramcast.units import format_bytes
@@ -40,7 +40,9 @@ def run(workload: str | None, assignments: list[str], out: str | None, as_json: 
 
 def _uncalibrated(workload: str, assignments: list[str], gpu: str) -> list[str]:
     knobs = split_assignments(assignments)
-    request = make_request(workload, gpu=gpu, memory=None, allocator=None, knobs={}, knobs_text=knobs, batch_sizes=None)
+    request = make_request(
+        workload, gpu=gpu, memory=None, allocator=None, knobs={}, knobs_text=knobs, batch_sizes=None
+    )
     build.build()
     return list(simulate(request, DEFAULT_TIMEOUT_SECONDS)["uncalibrated_kernels"])
 
@@ -49,7 +51,12 @@ def _show(table: Calibration, num_asked: int | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title=f"Measured on {table.gpu} under torch {table.torch_version}", title_justify="left", box=None, pad_edge=False)
+    shown = Table(
+        title=f"Measured on {table.gpu} under torch {table.torch_version}",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+    )
     shown.add_column("")
     shown.add_column("", justify="right")
     for name, num_bytes in (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramcast.benching.api import compare
+from vramcast.benching.bench import compare
 
 NOT_DISTINGUISHABLE = 3
 
@@ -14,7 +14,7 @@ def run(runs: list[str], as_json: bool) -> int:
     else:
         from rich.console import Console
 
-        from vramcast.report.bench import show_comparison
+        from vramcast.reporting.bench import show_comparison
 
         show_comparison(found, Console())
     return 0 if found.decided else NOT_DISTINGUISHABLE

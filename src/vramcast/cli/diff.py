@@ -19,7 +19,7 @@ def run(a: str, b: str, as_json: bool) -> int:
     else:
         from rich.console import Console
 
-        from vramcast.report.differences import show_differences
+        from vramcast.reporting.differences import show_differences
 
         show_differences(result, a, b, Console())
     return 0 if result.same else DIFFERENT

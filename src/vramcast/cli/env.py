@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from vramcast.cli.progress import sign_of_life
-from vramcast.machine import look
-from vramcast.machine_checks import GOOD, NOTICE, PROBLEM, Check, checks
+from vramcast.hardware.machine import look
+from vramcast.hardware.machine_checks import GOOD, NOTICE, PROBLEM, Check, checks
 
 SOMETHING_IN_THE_WAY = 3
 MARKS = {GOOD: ("✓", "green"), NOTICE: ("!", "yellow"), PROBLEM: ("✗", "red")}
@@ -17,7 +17,9 @@ def run(as_json: bool) -> int:
         machine = look()
     found = checks(machine)
     if as_json:
-        print(json.dumps({"facts": machine.to_dict(), "checks": [check.to_dict() for check in found]}))
+        print(
+            json.dumps({"facts": machine.to_dict(), "checks": [check.to_dict() for check in found]})
+        )
     else:
         _show(found)
     return SOMETHING_IN_THE_WAY if any(check.status == PROBLEM for check in found) else 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError
-from vramcast.fitting import TERMS, MemoryFit, Point, fit
+from vramcast.forecast.laws import TERMS, MemoryFit, Point, fit
 from vramcast.probing.run_folder import read_measurement
 from vramcast.units import GiB, MiB
 from vramcast.workload import split_assignments
@@ -19,7 +19,14 @@ UNITS = {"_bytes": 1, "_mib": MiB, "_gib": GiB}
 QUANTITIES = ("allocated", "reserved", "overhead", "capacity")
 
 
-def run(runs: list[str], term_names: str | None, own_terms: list[str], by: str | None, at: list[str], as_json: bool) -> int:
+def run(
+    runs: list[str],
+    term_names: str | None,
+    own_terms: list[str],
+    by: str | None,
+    at: list[str],
+    as_json: bool,
+) -> int:
     points = [point for path in _paths(runs) for point in read_points(path, by)]
     if by is not None and not any(by in point.knobs for point in points):
         known = ", ".join(sorted({name for point in points for name in point.knobs})) or "none"
@@ -33,7 +40,7 @@ def run(runs: list[str], term_names: str | None, own_terms: list[str], by: str |
         return 0
     from rich.console import Console
 
-    from vramcast.report.fits import show_fit
+    from vramcast.reporting.fits import show_fit
 
     for found in fits:
         show_fit(found, Console())
@@ -52,15 +59,23 @@ def _paths(runs: list[str]) -> list[Path]:
 
 def _answer(fits: Sequence[MemoryFit], at: list[str]) -> None:
     if len(fits) != 1:
-        raise UsageError(f"--at asks one law, and there are {len(fits)}.", "Give the runs of one group.")
+        raise UsageError(
+            f"--at asks one law, and there are {len(fits)}.", "Give the runs of one group."
+        )
     try:
         knobs = {name: float(value) for name, value in split_assignments(at).items()}
     except ValueError:
-        raise UsageError(f"--at {' '.join(at)!r} holds something that is no number.", "For example --at batch_size=24.") from None
+        raise UsageError(
+            f"--at {' '.join(at)!r} holds something that is no number.",
+            "For example --at batch_size=24.",
+        ) from None
     names = [knob.name for knob in fits[0].knobs]
     strange = next((name for name in knobs if name not in names), None)
     if strange is not None:
-        raise UsageError(f"--at {strange}: the law does not depend on {strange!r}.", f"It depends on: {', '.join(names) or 'nothing'}.")
+        raise UsageError(
+            f"--at {strange}: the law does not depend on {strange!r}.",
+            f"It depends on: {', '.join(names) or 'nothing'}.",
+        )
     print(fits[0].at(knobs))
 
 
@@ -72,20 +87,29 @@ def _terms(names: str | None, own: list[str]) -> dict[str, str] | None:
     _check_terms(wanted, mine)
     unknown = [name for name in wanted if name not in {**TERMS, **mine}]
     if unknown:
-        raise UsageError(f"There is no term {unknown[0]!r}.", f"Terms: {', '.join(TERMS)}, or your own with --term name=expression.")
+        raise UsageError(
+            f"There is no term {unknown[0]!r}.",
+            f"Terms: {', '.join(TERMS)}, or your own with --term name=expression.",
+        )
     return {name: {**TERMS, **mine}[name] for name in wanted}
 
 
 def _check_terms(wanted: list[str], mine: dict[str, str]) -> None:
     taken = next((name for name in mine if name in TERMS), None)
     if taken is not None:
-        raise UsageError(f"--term {taken}: there is a term of that name already, {TERMS[taken]!r}.", "Give yours another name.")
+        raise UsageError(
+            f"--term {taken}: there is a term of that name already, {TERMS[taken]!r}.",
+            "Give yours another name.",
+        )
     twice = next((name for i, name in enumerate(wanted) if name in wanted[:i]), None)
     if twice is not None:
         raise UsageError(f"The term {twice!r} is named twice.", "Name every term once.")
     unused = next((name for name in mine if name not in wanted), None)
     if unused is not None:
-        raise UsageError(f"--term {unused} is given, but --terms does not name it.", f"Add it: --terms {','.join([*wanted, unused])}.")
+        raise UsageError(
+            f"--term {unused} is given, but --terms does not name it.",
+            f"Add it: --terms {','.join([*wanted, unused])}.",
+        )
 
 
 def read_points(path: Path, by: str | None) -> list[Point]:
@@ -93,7 +117,10 @@ def read_points(path: Path, by: str | None) -> list[Point]:
         return _from_table(path, by)
     m = read_measurement(path)
     if m.outcome == "ok" and (m.peak_allocated_bytes is None or m.peak_reserved_bytes is None):
-        raise UsageError(f"{path} measured no GPU memory (it ran on the {m.device}).", "Fit runs that were made on a GPU.")
+        raise UsageError(
+            f"{path} measured no GPU memory (it ran on the {m.device}).",
+            "Fit runs that were made on a GPU.",
+        )
     point = Point(
         name=path.name,
         knobs=m.knobs,
@@ -111,19 +138,30 @@ def _from_table(path: Path, by: str | None) -> list[Point]:
     try:
         rows = list(csv.DictReader(path.read_text().splitlines()))
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise UsageError(f"{path} cannot be read: {problem}.", "Give a CSV file with a header line.") from None
+        raise UsageError(
+            f"{path} cannot be read: {problem}.", "Give a CSV file with a header line."
+        ) from None
     if not rows:
-        raise UsageError(f"{path} holds no rows.", "Give a CSV file with a header line and a line for every run.")
+        raise UsageError(
+            f"{path} holds no rows.", "Give a CSV file with a header line and a line for every run."
+        )
     return [_point(path, number, row, by) for number, row in enumerate(rows, 2)]
 
 
 def _point(path: Path, line: int, row: dict[str, Any], by: str | None) -> Point:
     try:
         given = {key: value for key, value in row.items() if value not in (None, "")}
-        sizes = {q: _number(q + u, given[q + u]) * scale for q in QUANTITIES for u, scale in UNITS.items() if q + u in given}
+        sizes = {
+            q: _number(q + u, given[q + u]) * scale
+            for q in QUANTITIES
+            for u, scale in UNITS.items()
+            if q + u in given
+        }
         taken = {"name", "group", "outcome", *(q + u for q in QUANTITIES for u in UNITS)}
         knobs = {key: _number(key, value) for key, value in given.items() if key not in taken}
-        allocated = sizes["allocated"] if "allocated" in sizes else sizes["reserved"] - sizes["overhead"]
+        allocated = (
+            sizes["allocated"] if "allocated" in sizes else sizes["reserved"] - sizes["overhead"]
+        )
         return Point(
             name=row.get("name") or f"line {line}",
             knobs=knobs,

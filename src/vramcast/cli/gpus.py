@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from vramcast.capacity import capacity_of
-from vramcast.gpus import GPUS, Gpu
+from vramcast.predicting.max_batch import capacity_of
+from vramcast.hardware.gpus import GPUS, Gpu
 from vramcast.units import format_bytes
 
 
@@ -16,10 +16,13 @@ def run(as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from vramcast.report.tables import Heading, fitted
+    from vramcast.reporting.tables import Heading, fitted
 
     console = Console()
-    headings = [Heading(name) for name in ("name", "architecture", "memory", "usable", "bandwidth", "bf16 TFLOP/s")]
+    headings = [
+        Heading(name)
+        for name in ("name", "architecture", "memory", "usable", "bandwidth", "bf16 TFLOP/s")
+    ]
     console.print(fitted(headings, [_cells(gpu) for gpu in GPUS], console.width))
 
 

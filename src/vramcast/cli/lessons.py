@@ -28,7 +28,10 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a valid no (it does not fit, noth
 LESSONS = {
     "predict": Lesson(
         "Will it fit, what takes the memory, how fast? No GPU needed.",
-        ("vramcast predict train.py:build batch_size=8 --gpu rtx-4090", "vramcast predict gpt2-124m --batch-sizes 4-32:4 --memory 24GiB"),
+        (
+            "vramcast predict train.py:build batch_size=8 --gpu rtx-4090",
+            "vramcast predict gpt2-124m --batch-sizes 4-32:4 --memory 24GiB",
+        ),
         "vramcast max-batch finds the largest batch; --json > fits.json and vramcast report fits.json draw it; vramcast probe measures it.",
     ),
     "max-batch": Lesson(
@@ -43,13 +46,19 @@ LESSONS = {
     ),
     "probe": Lesson(
         "What does it really take here, and was the run sound?",
-        ("vramcast probe train.py:build batch_size=8", "vramcast probe train.py:build batch_size=8 --device cpu --steps 3"),
+        (
+            "vramcast probe train.py:build batch_size=8",
+            "vramcast probe train.py:build batch_size=8 --device cpu --steps 3",
+        ),
         "vramcast report RUN shows the folder; vramcast fit RUN... makes a law of several; --trace and vramcast diff compare it with a "
         "prediction, allocation by allocation.",
     ),
     "fit": Lesson(
         "Which law do measured runs follow, and how wrong is it?",
-        ('vramcast fit runs.csv --term "ring=batch_size*seq_len*width*2"', "vramcast fit runs/probe-a runs/probe-b runs/probe-c"),
+        (
+            'vramcast fit runs.csv --term "ring=batch_size*seq_len*width*2"',
+            "vramcast fit runs/probe-a runs/probe-b runs/probe-c",
+        ),
         "--at batch_size=24 asks the law; --json > law.json and vramcast report law.json draw it.",
     ),
     "diff": Lesson(

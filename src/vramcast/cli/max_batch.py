@@ -6,19 +6,22 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from vramcast import nvml
-from vramcast.batch_records import MaxBatch
-from vramcast.capacity import Measure, budget_bytes, max_batch
+from vramcast.hardware import nvml
+from vramcast.records.max_batch import MaxBatch
+from vramcast.predicting.max_batch import Measure, budget_bytes, max_batch
 from vramcast.cli.progress import sign_of_life
 from vramcast.errors import UsageError
-from vramcast.gpus import find_gpu
+from vramcast.hardware.gpus import find_gpu
 from vramcast.probing.manager import Prober
 from vramcast.probing.preload import preload_for
 from vramcast.probing.trial import Trial
 from vramcast.workload import split_assignments
 
 DOES_NOT_FIT = 3
-WARMUP_STEPS, MEASURE_STEPS = 2, 3  # memory is all there after the second step; three times make a median
+WARMUP_STEPS, MEASURE_STEPS = (
+    2,
+    3,
+)  # memory is all there after the second step; three times make a median
 
 
 def run(
@@ -38,9 +41,23 @@ def run(
         if confirm and can_confirm(gpu):
             prober = stack.enter_context(Prober(preload_for(workload)))
             prober.start()  # torch is imported for the real runs while the search is simulated
-            measure = _measure(prober, workload, knobs, lambda: budget_bytes(gpu, memory, options["safety"]), allocator)
+            measure = _measure(
+                prober,
+                workload,
+                knobs,
+                lambda: budget_bytes(gpu, memory, options["safety"]),
+                allocator,
+            )
         with sign_of_life("Searching"):
-            result = max_batch(workload, gpu=gpu, memory=memory, allocator=allocator, measure=measure, knobs_text=knobs, **options)
+            result = max_batch(
+                workload,
+                gpu=gpu,
+                memory=memory,
+                allocator=allocator,
+                measure=measure,
+                knobs_text=knobs,
+                **options,
+            )
     _show(result, as_json)
     return DOES_NOT_FIT if result.largest_batch is None else 0
 
@@ -55,7 +72,13 @@ def can_confirm(gpu: str | None) -> bool:
         return False
 
 
-def _measure(prober: Prober, workload: str, knobs: dict[str, str], cap: Callable[[], int | None], allocator: str | None) -> Measure:
+def _measure(
+    prober: Prober,
+    workload: str,
+    knobs: dict[str, str],
+    cap: Callable[[], int | None],
+    allocator: str | None,
+) -> Measure:
     """How one size is run for real, under the same budget as the search: `cap` is asked when the request is known to be sound."""
 
     def measure(batch_size: int) -> Any:
@@ -79,6 +102,6 @@ def _show(result: MaxBatch, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from vramcast.report.largest import show_max_batch
+    from vramcast.reporting.largest import show_max_batch
 
     show_max_batch(result, Console())

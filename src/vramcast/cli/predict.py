@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from vramcast.api import curve_from, make_request
+from vramcast.predicting.predict import curve_from, make_request
 from vramcast.cli.progress import sign_of_life
 from vramcast.errors import UsageError
 from vramcast.records import Prediction
@@ -41,13 +41,19 @@ def run(
         force=force,
     )
     if build.needs_building():
-        print("Compiling the simulated GPU for this version of torch, once (about 30 s).", file=sys.stderr)
+        print(
+            "Compiling the simulated GPU for this version of torch, once (about 30 s).",
+            file=sys.stderr,
+        )
         with sign_of_life("Compiling"):
             build.build()
     with sign_of_life("Simulating"):
         answer = simulate(request, timeout)
     if trace is not None:
-        print(f"Wrote {trace}/trace.json and snapshot.pickle; https://pytorch.org/memory_viz opens the latter.", file=sys.stderr)
+        print(
+            f"Wrote {trace}/trace.json and snapshot.pickle; https://pytorch.org/memory_viz opens the latter.",
+            file=sys.stderr,
+        )
     if request["batch_sizes"] is not None:
         return _show_curve(answer, as_json)
     return _show_prediction(answer, as_json)
@@ -64,7 +70,10 @@ def parse_batch_sizes(text: str) -> list[int]:
     except ValueError:
         sizes = []
     if not sizes or min(sizes) < 1:
-        raise UsageError(f"--batch-sizes {text!r} is not a list of positive sizes.", "For example --batch-sizes 1-64 or 8,16,32.")
+        raise UsageError(
+            f"--batch-sizes {text!r} is not a list of positive sizes.",
+            "For example --batch-sizes 1-64 or 8,16,32.",
+        )
     return sorted(set(sizes))
 
 
@@ -75,7 +84,7 @@ def _show_prediction(answer: dict[str, Any], as_json: bool) -> int:
     else:
         from rich.console import Console
 
-        from vramcast.report.terminal import show_prediction
+        from vramcast.reporting.terminal import show_prediction
 
         show_prediction(prediction, Console())
     return 0 if prediction.fits else DOES_NOT_FIT
@@ -88,7 +97,7 @@ def _show_curve(answer: dict[str, Any], as_json: bool) -> int:
     else:
         from rich.console import Console
 
-        from vramcast.report.terminal import show_curve
+        from vramcast.reporting.terminal import show_curve
 
         show_curve(curve, Console())
     return 0 if any(point.fits for point in curve.points) else DOES_NOT_FIT

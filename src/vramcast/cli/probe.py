@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vramcast import environment, nvml
+from vramcast.hardware import environment
+from vramcast.hardware import nvml
 from vramcast.cli.progress import step_display
 from vramcast.errors import EnvironmentProblem, UsageError
-from vramcast.probing.api import NotSaved, make_trial, run_trial
+from vramcast.probing.probe import NotSaved, make_trial, run_trial
 from vramcast.probing.run_folder import RunFolder
 from vramcast.records import Measurement
 from vramcast.workload import split_assignments
@@ -37,7 +38,10 @@ def run(
     as_json: bool,
 ) -> int:
     if out == "":
-        raise UsageError("--out is '', which names no folder.", "Give a folder, or leave --out out for a new one under runs/.")
+        raise UsageError(
+            "--out is '', which names no folder.",
+            "Give a folder, or leave --out out for a new one under runs/.",
+        )
     path = Path(out) if out else default_folder("probe", workload)
     trial = make_trial(
         workload,
@@ -60,7 +64,9 @@ def run(
     folder = RunFolder(path, force=force)
     with step_display(trial.warmup_steps, trial.measure_steps) as display:
         try:
-            measurement = run_trial(trial, folder, command=environment.command_line(), progress=display)
+            measurement = run_trial(
+                trial, folder, command=environment.command_line(), progress=display
+            )
         except NotSaved as problem:
             _show(problem.measurement, None, as_json)
             raise
@@ -81,7 +87,7 @@ def _show(measurement: Measurement, folder: Path | None, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from vramcast.report.measured import show_measurement
+    from vramcast.reporting.measured import show_measurement
 
     show_measurement(measurement, Console())
     if folder is not None:

@@ -19,7 +19,9 @@ PATIENCE_SECONDS = 2.0
 
 def prepare_output() -> None:
     """Python has no stdout or stderr (None) where the descriptor is closed, and raises where an encoding has no ✓."""
-    if sys.stdout is None:  # what is written to it fails, and is told as on a full disk; a command that writes nothing there does not
+    if (
+        sys.stdout is None
+    ):  # what is written to it fails, and is told as on a full disk; a command that writes nothing there does not
         sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w")  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
@@ -49,7 +51,12 @@ def sign_of_life(text: str) -> Iterator[None]:
         marks = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
         while not done.wait(0.1):
             seconds = time.monotonic() - started
-            print(f"\r{marks[int(seconds * 10) % len(marks)]} {text} {seconds:.0f} s", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r{marks[int(seconds * 10) % len(marks)]} {text} {seconds:.0f} s",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
         print("\r" + " " * (len(text) + 12) + "\r", end="", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=tick, daemon=True)
@@ -62,13 +69,21 @@ def sign_of_life(text: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def step_display(warmup_steps: int, measure_steps: int) -> Iterator[Callable[[str, dict[str, Any]], None]]:
+def step_display(
+    warmup_steps: int, measure_steps: int
+) -> Iterator[Callable[[str, dict[str, Any]], None]]:
     """A bar over the steps of a real run, on a terminal; called with the phase and what is known so far."""
     if not sys.stderr.isatty():
         yield lambda *_: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     texts = TextColumn("{task.description:<10}"), TextColumn("{task.fields[loss]}")
     columns = (texts[0], BarColumn(), texts[1], TimeElapsedColumn(), TimeRemainingColumn())
@@ -90,9 +105,20 @@ def count_display(total: int) -> Iterator[Callable[[str, str], None]]:
         yield lambda *_: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description:<60}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description:<60}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("starting", total=total)
         yield lambda kind, name: progress.update(task, advance=1, description=f"{kind} {name}"[:60])

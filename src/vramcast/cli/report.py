@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramcast.errors import UsageError
-from vramcast.store import write_atomically
+from vramcast.records.store import write_atomically
 
 if TYPE_CHECKING:
-    from vramcast.report.page.sections import Report
+    from vramcast.reporting.page.sections import Report
 
 FORMATS = ("html", "md", "terminal")
 SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}
@@ -23,24 +23,30 @@ MARK = "vramcast report"  # in the first line of every report
 def run(runs: list[str], form: str | None, out: str | None, show: bool, figures: str | None) -> int:
     form = _format(form, out, show)
     target = _target(runs, form, out)
-    from vramcast.report.page.html import as_html
-    from vramcast.report.page.making import make_report
-    from vramcast.report.page.markdown import as_markdown
+    from vramcast.reporting.page.html import as_html
+    from vramcast.reporting.page.making import make_report
+    from vramcast.reporting.page.markdown import as_markdown
 
     report = make_report([Path(path) for path in runs])
     if figures is not None:
-        from vramcast.report.page.figures import write_figures
+        from vramcast.reporting.page.figures import write_figures
 
         written = write_figures(report, _folder(figures))
         print(f"Wrote {len(written)} figures into {figures}.", file=sys.stderr)
     if form == "terminal" and target is None:
         from rich.console import Console
 
-        from vramcast.report.page.terminal import show_report
+        from vramcast.reporting.page.terminal import show_report
 
         show_report(report, Console())
         return 0
-    text = as_html(report) if form == "html" else as_markdown(report) if form == "md" else _as_text(report)
+    text = (
+        as_html(report)
+        if form == "html"
+        else as_markdown(report)
+        if form == "md"
+        else _as_text(report)
+    )
     if target is None:
         print(text, end="")
         return 0
@@ -80,7 +86,9 @@ def _check_free(target: Path) -> None:
     if target.is_dir():
         raise UsageError(f"{target} is a folder.", f"Give a file: -o {target / PAGE}.")
     if target.exists() and not (target.is_file() and MARK in _beginning(target)):
-        raise UsageError(f"{target} is there and is no report of vramcast.", "Choose another file with -o.")
+        raise UsageError(
+            f"{target} is there and is no report of vramcast.", "Choose another file with -o."
+        )
 
 
 def _beginning(path: Path) -> str:
@@ -93,7 +101,7 @@ def _as_text(report: Report) -> str:
 
     from rich.console import Console
 
-    from vramcast.report.page.terminal import show_report
+    from vramcast.reporting.page.terminal import show_report
 
     file = StringIO()
     show_report(report, Console(file=file, width=FILE_WIDTH, no_color=True))
@@ -103,7 +111,9 @@ def _as_text(report: Report) -> str:
 def _folder(text: str) -> Path:
     path = Path(text)
     if not text or path.exists() and not path.is_dir():
-        raise UsageError(f"--figures {text!r} is no folder.", "Give a folder; it is made where it is not there.")
+        raise UsageError(
+            f"--figures {text!r} is no folder.", "Give a folder; it is made where it is not there."
+        )
     return path
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.cli.probe import default_folder
-from vramcast.environment import command_line
+from vramcast.hardware.environment import command_line
 from vramcast.errors import UsageError
-from vramcast.fastest import tune
+from vramcast.tuning.tune import tune
 from vramcast.tuning.procedure import Progress
 from vramcast.tuning.results import TuneResult
 from vramcast.workload import split_assignments
@@ -20,16 +20,31 @@ from vramcast.workload import split_assignments
 NOTHING_HELPED = 3
 
 
-def run(workload: str, assignments: list[str], out: str | None, options: dict[str, Any], as_json: bool) -> int:
+def run(
+    workload: str, assignments: list[str], out: str | None, options: dict[str, Any], as_json: bool
+) -> int:
     if out == "":
-        raise UsageError("--out is '', which names no folder.", "Give a folder, or leave --out out for a new one under runs/.")
+        raise UsageError(
+            "--out is '', which names no folder.",
+            "Give a folder, or leave --out out for a new one under runs/.",
+        )
     folder = Path(out) if out else default_folder("tune", workload)
     try:
         with _display() as show:
-            result = tune(workload, out=folder, knobs_text=split_assignments(assignments), show=show, command=command_line(), **options)
+            result = tune(
+                workload,
+                out=folder,
+                knobs_text=split_assignments(assignments),
+                show=show,
+                command=command_line(),
+                **options,
+            )
     except KeyboardInterrupt:
         if folder.exists():
-            print(f"What was measured is kept: give --out {folder} to the same command to go on from there.", file=sys.stderr)
+            print(
+                f"What was measured is kept: give --out {folder} to the same command to go on from there.",
+                file=sys.stderr,
+            )
         raise
     _show(result, folder, as_json)
     return 0 if result.rows_with("applied") else NOTHING_HELPED
@@ -41,13 +56,16 @@ def _show(result: TuneResult, folder: Path, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from vramcast.report.page.sections import Report
-    from vramcast.report.page.terminal import show_report
-    from vramcast.report.page.tune import of_tune
-    from vramcast.report.tune_log import probe_command
+    from vramcast.reporting.page.sections import Report
+    from vramcast.reporting.page.terminal import show_report
+    from vramcast.reporting.page.tune import of_tune
+    from vramcast.reporting.tune_log import probe_command
 
     show_report(Report(title=result.workload, sections=of_tune(result)), Console())
-    print(f"Written to {folder}: log.md, final.json ({probe_command(result, f'{folder}/final.json')})", file=sys.stderr)
+    print(
+        f"Written to {folder}: log.md, final.json ({probe_command(result, f'{folder}/final.json')})",
+        file=sys.stderr,
+    )
 
 
 @contextlib.contextmanager
@@ -65,7 +83,9 @@ def _display() -> Iterator[Any]:
             if progress.said:
                 console.print(_text(progress), markup=False, highlight=False)
             left = f", {progress.left} left" if progress.left else ""
-            status.update(f"{progress.stage}: {progress.trying}{left}, best so far {progress.best:.2f}x")
+            status.update(
+                f"{progress.stage}: {progress.trying}{left}, best so far {progress.best:.2f}x"
+            )
 
         yield show
 

@@ -24,7 +24,15 @@ JUDGEABLE_STEPS = 20  # p95 of fewer is their largest or nearly so: the gate wou
 STALL_FLOOR_SECONDS = 60.0
 STALL_RATIO = 10.0
 GUARD_RATIO = 0.92
-REASONS = ("oom", "nan_or_inf", "step_time_explosion", "heartbeat_stall", "vram_guard", "timing_missing", "runtime_exception")
+REASONS = (
+    "oom",
+    "nan_or_inf",
+    "step_time_explosion",
+    "heartbeat_stall",
+    "vram_guard",
+    "timing_missing",
+    "runtime_exception",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +58,15 @@ def judge(evidence: Evidence) -> Verdict:
     if any(loss is not None and not math.isfinite(loss) for loss in evidence.losses):
         failed.append("nan_or_inf")
     elif not any(loss is not None for loss in evidence.losses):
-        not_judged["nan_or_inf"] = "the step returned no loss" if evidence.losses else "no step came to its end"
+        not_judged["nan_or_inf"] = (
+            "the step returned no loss" if evidence.losses else "no step came to its end"
+        )
     _judge_times(evidence, failed, not_judged)
     _judge_memory(evidence, failed, not_judged)
     stable = evidence.outcome == "ok" and not failed
-    return Verdict(stable=stable, fail_reasons=sorted(failed, key=REASONS.index), not_judged=not_judged)
+    return Verdict(
+        stable=stable, fail_reasons=sorted(failed, key=REASONS.index), not_judged=not_judged
+    )
 
 
 def _judge_times(evidence: Evidence, failed: list[str], not_judged: dict[str, str]) -> None:
@@ -62,7 +74,9 @@ def _judge_times(evidence: Evidence, failed: list[str], not_judged: dict[str, st
     if not steps:
         failed.append("timing_missing")
     elif steps < JUDGEABLE_STEPS:
-        not_judged["step_time_explosion"] = f"{steps} measured steps; p95 means something from {JUDGEABLE_STEPS} on"
+        not_judged["step_time_explosion"] = (
+            f"{steps} measured steps; p95 means something from {JUDGEABLE_STEPS} on"
+        )
     elif p95(evidence.step_seconds) > EXPLOSION_RATIO * median(evidence.step_seconds):
         failed.append("step_time_explosion")
 
@@ -72,7 +86,10 @@ def _judge_memory(evidence: Evidence, failed: list[str], not_judged: dict[str, s
         not_judged["vram_guard"] = "the run was on the CPU"
     elif evidence.peak_reserved_bytes is None or evidence.available_bytes is None:
         not_judged["vram_guard"] = "the memory of the card or of the run is not known"
-    elif evidence.outcome == "paging" or evidence.peak_reserved_bytes > GUARD_RATIO * evidence.available_bytes:
+    elif (
+        evidence.outcome == "paging"
+        or evidence.peak_reserved_bytes > GUARD_RATIO * evidence.available_bytes
+    ):
         failed.append("vram_guard")
 
 
@@ -85,7 +102,9 @@ def p95(values: Sequence[float]) -> float:
     return sorted(values)[max(int(0.95 * (len(values) - 1)), len(values) // 2)]
 
 
-def stall_threshold_seconds(step_seconds: Sequence[float], floor_seconds: float = STALL_FLOOR_SECONDS) -> float:
+def stall_threshold_seconds(
+    step_seconds: Sequence[float], floor_seconds: float = STALL_FLOOR_SECONDS
+) -> float:
     return max(floor_seconds, STALL_RATIO * median(step_seconds)) if step_seconds else floor_seconds
 
 
@@ -95,11 +114,22 @@ def step_times(seconds: Sequence[float], wall_seconds: float, clock: str) -> Ste
     middle = median(seconds)
     spread = (max(seconds) - min(seconds)) / middle if middle > 0 else 0.0
     return StepTimes(
-        seconds=list(seconds), median_seconds=middle, p95_seconds=p95(seconds), spread=spread, wall_seconds=wall_seconds, clock=clock
+        seconds=list(seconds),
+        median_seconds=middle,
+        p95_seconds=p95(seconds),
+        spread=spread,
+        wall_seconds=wall_seconds,
+        clock=clock,
     )
 
 
-def is_paging(*, driver_model: str | None, peak_reserved_bytes: int | None, physical_bytes: int | None, stalled: bool) -> bool:
+def is_paging(
+    *,
+    driver_model: str | None,
+    peak_reserved_bytes: int | None,
+    physical_bytes: int | None,
+    stalled: bool,
+) -> bool:
     """Windows' WDDM lets a process have more GPU memory than there is and pages it: numbers from such a run are of the paging.
 
     Reserving more than the card has is proof under any driver; a stall is a sign of it only where the driver pages at all.

@@ -19,7 +19,11 @@ import torch
 from vramcast.errors import EnvironmentProblem
 
 MAX_ENTRIES = 4_000_000
-HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, "<frozen ")
+HIDDEN = (
+    os.path.dirname(torch.__file__) + os.sep,
+    os.path.dirname(os.path.dirname(__file__)) + os.sep,
+    "<frozen ",
+)
 OPERATOR = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*")
 ENGINE = "autograd::engine::evaluate_function: "
 Row = list[Any]
@@ -52,7 +56,9 @@ class History:
         self._empty_cache: Callable[[], None] = torch.cuda.empty_cache
 
     def start(self) -> None:
-        self._memory._record_memory_history(max_entries=MAX_ENTRIES, stacks="python", context="all", clear_history=True)
+        self._memory._record_memory_history(
+            max_entries=MAX_ENTRIES, stacks="python", context="all", clear_history=True
+        )
         self._base = self._counts()
         self._profiler = _profiler()
         self._profiler.start()
@@ -126,7 +132,11 @@ def rows_of(
             _place(waiting, rows, num_allocs, None)
             num_allocs += 1
             alive[entry["addr"]] = num_allocs
-            rows.append(_alloc_row(num_allocs, entry["size"], next(maker_of), source(entry.get("frames", ()))))
+            rows.append(
+                _alloc_row(
+                    num_allocs, entry["size"], next(maker_of), source(entry.get("frames", ()))
+                )
+            )
         elif entry["action"] == "free_completed":
             _place(waiting, rows, num_allocs, num_frees)
             num_frees += 1
@@ -139,7 +149,11 @@ def rows_of(
 
 def _place(waiting: list[Mark], rows: list[Row], num_allocs: int, num_frees: int | None) -> None:
     """Moves the marks that are due into the rows; with no number of frees, all that wait for none but the allocations so far."""
-    while waiting and waiting[-1].num_allocs <= num_allocs and (num_frees is None or waiting[-1].num_frees <= num_frees):
+    while (
+        waiting
+        and waiting[-1].num_allocs <= num_allocs
+        and (num_frees is None or waiting[-1].num_frees <= num_frees)
+    ):
         rows.append(waiting.pop().row)
 
 
@@ -148,7 +162,9 @@ def _alloc_row(number: int, num_bytes: int, maker: Maker, source: str) -> Row:
     return ["alloc", number, num_bytes, maker.op, *([facts] if facts else [])]
 
 
-def _in_turn(entries: Iterable[Mapping[str, Any]], makers: Mapping[int, Sequence[Maker]]) -> Iterator[Maker]:
+def _in_turn(
+    entries: Iterable[Mapping[str, Any]], makers: Mapping[int, Sequence[Maker]]
+) -> Iterator[Maker]:
     """The maker of each allocation of the history."""
     addresses = [entry["addr"] for entry in entries if entry["action"] == "alloc"]
     num_at: dict[int, int] = defaultdict(int)
@@ -161,7 +177,9 @@ def _in_turn(entries: Iterable[Mapping[str, Any]], makers: Mapping[int, Sequence
         next_at[address] += 1
 
 
-def makers_by_address(roots: Iterable[Any], device: torch.device, composite: IsComposite) -> dict[int, list[Maker]]:
+def makers_by_address(
+    roots: Iterable[Any], device: torch.device, composite: IsComposite
+) -> dict[int, list[Maker]]:
     """Who made each allocation at each address, in order, from the profiler's tree of events.
 
     An allocation is named by the outermost operator around it that has a kernel of its own, as a simulation names it: aten::clone, neither
@@ -178,13 +196,20 @@ def makers_by_address(roots: Iterable[Any], device: torch.device, composite: IsC
             continue
         inner = _inside(event, maker, composite)
         todo += [(child, inner) for child in event.children]
-    return {address: [maker for _, maker in sorted(made, key=lambda item: item[0])] for address, made in found.items()}
+    return {
+        address: [maker for _, maker in sorted(made, key=lambda item: item[0])]
+        for address, made in found.items()
+    }
 
 
 def _inside(event: Any, maker: Maker, composite: IsComposite) -> Maker:
     if event.name.startswith(ENGINE):
         return maker._replace(node=event.name.removeprefix(ENGINE))
-    if not maker.op and OPERATOR.fullmatch(event.name) and not composite(event.name, getattr(event, "overload_name", "")):
+    if (
+        not maker.op
+        and OPERATOR.fullmatch(event.name)
+        and not composite(event.name, getattr(event, "overload_name", ""))
+    ):
         return maker._replace(op=event.name)
     return maker
 
@@ -196,14 +221,19 @@ def is_composite(name: str, overload: str) -> bool:
     A range named by the user counts as such. Where a profiler does not tell the overload, all of them have to be composite.
     """
     overloads = {schema.overload_name for schema in torch._C._jit_get_schemas_for_operator(name)}
-    return all(_overload_is_composite(name, each) for each in ({overload} if overload in overloads else overloads))
+    return all(
+        _overload_is_composite(name, each)
+        for each in ({overload} if overload in overloads else overloads)
+    )
 
 
 def _overload_is_composite(name: str, overload: str) -> bool:
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     full_name = f"{name}.{overload}" if overload else name
     try:
-        return has_kernel(full_name, "CompositeImplicitAutograd") and not has_kernel(full_name, "CUDA")
+        return has_kernel(full_name, "CompositeImplicitAutograd") and not has_kernel(
+            full_name, "CUDA"
+        )
     except RuntimeError:  # known to TorchScript only
         return True
 

@@ -16,14 +16,23 @@ from vramcast.errors import UsageError
 SCHEMA = "workload_schema_v1"
 DTYPES = ("fp64", "fp32", "fp16", "bf16")
 # what a field may be: one of these names, or a whole number from this on
-ANT_FIELDS: dict[str, tuple[str, ...] | int] = {"ring_len": 1, "slot_dim": 1, "ptr_dtype": DTYPES, "precision": (*DTYPES, "amp")}
+ANT_FIELDS: dict[str, tuple[str, ...] | int] = {
+    "ring_len": 1,
+    "slot_dim": 1,
+    "ptr_dtype": DTYPES,
+    "precision": (*DTYPES, "amp"),
+}
 COLONY_FIELDS: dict[str, tuple[str, ...] | int] = {
     **dict.fromkeys(("seq_len", "synth_len", "batch_size", "ptr_update_every"), 1),
     "state_loop_samples": 0,
 }
 COMMENTS = ("name", "notes")  # allowed, and no part of the id
 OD1_KNOBS = ("ring_len", "slot_dim", "precision", "seq_len", "batch_size")
-OD1_PRECISIONS = {"fp32": "fp32", "amp-fp16": "fp16", "amp-bf16": "bf16"}  # the schema's fp16 and bf16 are autocast over fp32 weights
+OD1_PRECISIONS = {
+    "fp32": "fp32",
+    "amp-fp16": "fp16",
+    "amp-bf16": "bf16",
+}  # the schema's fp16 and bf16 are autocast over fp32 weights
 
 
 def workload_id(workload: str, knobs: Mapping[str, Any]) -> str:
@@ -31,7 +40,9 @@ def workload_id(workload: str, knobs: Mapping[str, Any]) -> str:
     specification = _schema_knobs(knobs)
     if specification is not None:
         return schema_id(*specification)
-    return "wl_" + _short_hash({"workload": workload, "knobs": {key: _plain(value) for key, value in knobs.items()}})
+    return "wl_" + _short_hash(
+        {"workload": workload, "knobs": {key: _plain(value) for key, value in knobs.items()}}
+    )
 
 
 def schema_id(ant: Mapping[str, Any], colony: Mapping[str, Any]) -> str:
@@ -42,7 +53,12 @@ def _schema_knobs(knobs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
     """(ant, colony) where the knobs are the schema's, or those of the zoo's od1, which leaves out what it has only one of."""
     described = dict(knobs)
     if all(name in knobs for name in OD1_KNOBS) and str(knobs["precision"]) in OD1_PRECISIONS:
-        fixed = {"ptr_dtype": "fp64", "synth_len": knobs["seq_len"], "ptr_update_every": 1, "state_loop_samples": 0}
+        fixed = {
+            "ptr_dtype": "fp64",
+            "synth_len": knobs["seq_len"],
+            "ptr_update_every": 1,
+            "state_loop_samples": 0,
+        }
         described = {**fixed, **knobs, "precision": OD1_PRECISIONS[knobs["precision"]]}
     ant = {name: described[name] for name in ANT_FIELDS if name in described}
     colony = {name: described[name] for name in COLONY_FIELDS if name in described}
@@ -61,17 +77,30 @@ def _canonical(ant: Mapping[str, Any], colony: Mapping[str, Any]) -> dict[str, A
     }
 
 
-def _checked(where: str, given: Mapping[str, Any], fields: Mapping[str, tuple[str, ...] | int]) -> dict[str, Any]:
+def _checked(
+    where: str, given: Mapping[str, Any], fields: Mapping[str, tuple[str, ...] | int]
+) -> dict[str, Any]:
     """Strict: an id for a description with a typing error in it would name something nobody ran."""
     described = {name: value for name, value in given.items() if name not in COMMENTS}
     if set(described) != set(fields):
         odd = ", ".join(sorted(set(described) ^ set(fields)))
-        raise UsageError(f"{where} of {SCHEMA} has other fields than these: {odd}.", f"Give exactly {', '.join(fields)}.")
+        raise UsageError(
+            f"{where} of {SCHEMA} has other fields than these: {odd}.",
+            f"Give exactly {', '.join(fields)}.",
+        )
     for name, allowed in fields.items():
         value = described[name]
-        fits = value in allowed if isinstance(allowed, tuple) else type(value) is int and value >= allowed
+        fits = (
+            value in allowed
+            if isinstance(allowed, tuple)
+            else type(value) is int and value >= allowed
+        )
         if not fits:
-            wanted = f"one of {', '.join(allowed)}" if isinstance(allowed, tuple) else f"a whole number from {allowed} on"
+            wanted = (
+                f"one of {', '.join(allowed)}"
+                if isinstance(allowed, tuple)
+                else f"a whole number from {allowed} on"
+            )
             raise UsageError(f"{name} in {where} is {value!r}.", f"Give {wanted}.")
     return described
 

@@ -24,17 +24,23 @@ from vramcast.probing.contract import stall_threshold_seconds
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
 from vramcast.probing.zygote import MAX_MESSAGE_BYTES
-from vramcast.processes import child_environment
+from vramcast.processes.lifetime import child_environment
 from vramcast.records import Measurement
 from vramcast.text import printable
 
 START_SECONDS = 120.0
 STOP_SECONDS = 10.0
-GIVE_UP_SECONDS = 60.0  # a killed worker's GPU memory is given back within seconds, or the driver hangs
+GIVE_UP_SECONDS = (
+    60.0  # a killed worker's GPU memory is given back within seconds, or the driver hangs
+)
 MOST_RUBBISH_BYTES = 1 << 20
 MOST_LINE_CHARACTERS = 400
 # what Python's report of a fatal signal says beside the user's lines
-MACHINERY = ("Extension modules:", 'File "<frozen runpy>"', f'File "{Path(__file__).parent}{os.sep}')
+MACHINERY = (
+    "Extension modules:",
+    'File "<frozen runpy>"',
+    f'File "{Path(__file__).parent}{os.sep}',
+)
 Progress = Callable[[str, dict[str, Any]], None]
 
 
@@ -59,20 +65,26 @@ class Prober:
         if self._link is None:
             self._launch()
 
-    def run(self, trial: Trial, log: Path | None = None, progress: Progress = lambda *_: None) -> Measurement:
+    def run(
+        self, trial: Trial, log: Path | None = None, progress: Progress = lambda *_: None
+    ) -> Measurement:
         """Run it. Wrong requests (no such file, knob, ...) are raised; everything else is a value."""
         started = time.monotonic()
         message = _message(trial)
         with _open_log(log) as worker_log:
             watch = self._watched(message, _Watch(trial, progress), worker_log.fileno())
-            if watch.zygote_died and not watch.pid:  # it had died since the last trial, and this one has not begun
+            if (
+                watch.zygote_died and not watch.pid
+            ):  # it had died since the last trial, and this one has not begun
                 watch = self._watched(message, _Watch(trial, progress), worker_log.fileno())
             tail = _tail(worker_log)
         facts = watch.facts()
         if "usage_error" in facts:
             problem = facts["usage_error"]
             kinds: dict[int, type[VramcastError]] = {2: WorkloadError, 1: EnvironmentProblem}
-            raise kinds.get(problem["exit_code"], VramcastError)(problem["message"], problem["advice"])
+            raise kinds.get(problem["exit_code"], VramcastError)(
+                problem["message"], problem["advice"]
+            )
         return measurement_from(trial, facts, tail, seconds=time.monotonic() - started)
 
     def close(self) -> None:
@@ -97,7 +109,15 @@ class Prober:
         with theirs:
             self._zygote = subprocess.Popen(
                 # -P: a random.py in the user's folder is not Python's
-                [sys.executable, "-P", "-m", "vramcast.probing.zygote", str(theirs.fileno()), json.dumps(self._preload), str(os.getpid())],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "vramcast.probing.zygote",
+                    str(theirs.fileno()),
+                    json.dumps(self._preload),
+                    str(os.getpid()),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=self._first_words,
                 stderr=self._first_words,
@@ -128,7 +148,9 @@ class Prober:
             self._until_ready()
             assert self._link is not None
             self._busy = True
-            watch.zygote_died = not _send(self._link, message, [watch.result_writer, watch.progress_writer, log])
+            watch.zygote_died = not _send(
+                self._link, message, [watch.result_writer, watch.progress_writer, log]
+            )
             watch.start()
             watch.until_ended(self._link)
             finished = not watch.zygote_died
@@ -152,7 +174,11 @@ class _Watch:
         self.zygote_died = False
         self._killed_for: str | None = None
         self._result, self._rest = bytearray(), b""
-        self._partial: dict[str, Any] = {"step_seconds": [], "losses": [], "warmup_step_seconds": []}
+        self._partial: dict[str, Any] = {
+            "step_seconds": [],
+            "losses": [],
+            "warmup_step_seconds": [],
+        }
         self._phase = "start"
         self._started = self._last_progress = self._killed = time.monotonic()
 
@@ -220,7 +246,9 @@ class _Watch:
             self._killed_for = "timeout"
         elif self._phase == "measure":
             known = self._partial["step_seconds"] or self._partial["warmup_step_seconds"]
-            if now - self._last_progress > stall_threshold_seconds(known, self.trial.stall_floor_seconds):
+            if now - self._last_progress > stall_threshold_seconds(
+                known, self.trial.stall_floor_seconds
+            ):
                 self._killed_for = "stall"
         if self._killed_for is not None:
             self._killed = now
@@ -235,12 +263,24 @@ class _Watch:
 
     def facts(self) -> dict[str, Any]:
         """The worker's own account if it gave one, else what was heard until it ended."""
-        for line in reversed(bytes(self._result).splitlines()):  # one document; user code may have written rubbish beside it
+        for line in reversed(
+            bytes(self._result).splitlines()
+        ):  # one document; user code may have written rubbish beside it
             with contextlib.suppress(ValueError, RecursionError):
                 answer = json.loads(line)
-                if isinstance(answer, dict) and answer.keys() >= self._partial.keys() and ("outcome" in answer or "usage_error" in answer):
+                if (
+                    isinstance(answer, dict)
+                    and answer.keys() >= self._partial.keys()
+                    and ("outcome" in answer or "usage_error" in answer)
+                ):
                     return answer
-        return {**self._partial, "phase": self._phase, "killed_for": self._killed_for, "exit_status": self.status, "outcome": None}
+        return {
+            **self._partial,
+            "phase": self._phase,
+            "killed_for": self._killed_for,
+            "exit_status": self.status,
+            "outcome": None,
+        }
 
     def close_writers(self) -> None:
         for descriptor in (self.result_writer, self.progress_writer):
@@ -291,12 +331,16 @@ def _open_log(path: Path | None) -> Any:
         return open(path, "w+b") if path is not None else tempfile.TemporaryFile()  # noqa: SIM115  closed by the caller's with
     except OSError as problem:
         what = f"{path or 'A temporary file'} cannot be written: {problem.strerror}."
-        raise EnvironmentProblem(what, "Make room or choose another folder with --out, then run it again.") from None
+        raise EnvironmentProblem(
+            what, "Make room or choose another folder with --out, then run it again."
+        ) from None
 
 
 def _tail(log: Any) -> str:
     log.seek(0, os.SEEK_END)
     log.seek(max(0, log.tell() - 8000))
     lines = printable(log.read().decode(errors="replace")).strip().splitlines()
-    shown = [line[:MOST_LINE_CHARACTERS] for line in lines if not line.strip().startswith(MACHINERY)]
+    shown = [
+        line[:MOST_LINE_CHARACTERS] for line in lines if not line.strip().startswith(MACHINERY)
+    ]
     return "\n".join(shown[-8:])

@@ -17,7 +17,7 @@ from vramcast.probing.redirect import cuda_means_cpu
 from vramcast.probing.trial import Trial
 from vramcast.probing.worker import Reporter
 from vramcast.simulate.ownership import Ownership
-from vramcast.switches import apply_switches, switches_in_force
+from vramcast.workload.switches import apply_switches, switches_in_force
 from vramcast.workload import check_step
 
 
@@ -74,7 +74,11 @@ class CpuRun:
             ownership.close()
         apply_switches(self.trial.switches)
         self.report.tell(switches=switches_in_force())
-        self.report.tell(build_seconds=time.perf_counter() - started, num_parameters=ownership.num_parameters(), build=self._memory.peaks())
+        self.report.tell(
+            build_seconds=time.perf_counter() - started,
+            num_parameters=ownership.num_parameters(),
+            build=self._memory.peaks(),
+        )
         return step
 
     def _time(self, step: Callable[[], Any], *, warm: bool, tracked: bool) -> None:
@@ -106,7 +110,11 @@ class TensorMemory(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves((args, kwargs, result)):
-            if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.device.type == "cpu":
+            if (
+                isinstance(leaf, torch.Tensor)
+                and leaf.layout is torch.strided
+                and leaf.device.type == "cpu"
+            ):
                 self._saw(leaf.untyped_storage())
         return result
 

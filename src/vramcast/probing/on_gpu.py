@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from vramcast import nvml
+from vramcast.hardware import nvml
 from vramcast.allocator.settings import from_environment
 from vramcast.probing.trial import Trial
 from vramcast.probing.worker import Reporter
 from vramcast.simulate.ownership import Ownership
-from vramcast.switches import apply_allocator, apply_switches, switches_in_force
+from vramcast.workload.switches import apply_allocator, apply_switches, switches_in_force
 from vramcast.workload import check_step
 
 MOST_LOSSES = 1 << 20
@@ -50,7 +50,9 @@ class GpuRun:
         total = torch.cuda.mem_get_info()[1]  # starts the context
         properties = torch.cuda.get_device_properties(0)
         if self.trial.memory_cap_bytes is not None:
-            torch.cuda.set_per_process_memory_fraction(fraction_for(self.trial.memory_cap_bytes, properties.total_memory))
+            torch.cuda.set_per_process_memory_fraction(
+                fraction_for(self.trial.memory_cap_bytes, properties.total_memory)
+            )
         torch.empty(1, device="cuda")
         self._used.find(f"GPU-{properties.uuid}")
         self.report.tell(
@@ -91,7 +93,11 @@ class GpuRun:
         apply_switches(self.trial.switches)
         self.report.tell(switches=switches_in_force())
         torch.cuda.synchronize()
-        self.report.tell(build_seconds=time.perf_counter() - started, num_parameters=ownership.num_parameters(), build=_peaks())
+        self.report.tell(
+            build_seconds=time.perf_counter() - started,
+            num_parameters=ownership.num_parameters(),
+            build=_peaks(),
+        )
         return step
 
     def _steps(self, step: Callable[[], Any]) -> None:
@@ -99,7 +105,9 @@ class GpuRun:
         try:
             self._timed_steps(step, clock)
         finally:
-            with contextlib.suppress(RuntimeError):  # steps that ended before one that failed are kept; a broken context answers nothing
+            with contextlib.suppress(
+                RuntimeError
+            ):  # steps that ended before one that failed are kept; a broken context answers nothing
                 clock.drain()
 
     def _timed_steps(self, step: Callable[[], Any], clock: _Clock) -> None:
@@ -120,7 +128,9 @@ class GpuRun:
             if index == 0 and not self.trial.warmup_steps:
                 self.report.tell(first_step=_peaks())
         clock.drain()
-        self.report.tell(wall_seconds=time.perf_counter() - started, clock="cuda_events", warm=_peaks())
+        self.report.tell(
+            wall_seconds=time.perf_counter() - started, clock="cuda_events", warm=_peaks()
+        )
 
     def _mark(self, index: int) -> None:
         if self.history is not None:
@@ -163,7 +173,10 @@ class _Clock:
         if loss.numel() != 1 or loss.is_complex():
             return lambda: None
         if self._losses is None or self._losses.dtype != loss.dtype:
-            self._losses, self._count = torch.empty(min(self._num_steps, MOST_LOSSES), dtype=loss.dtype, pin_memory=True), 0
+            self._losses, self._count = (
+                torch.empty(min(self._num_steps, MOST_LOSSES), dtype=loss.dtype, pin_memory=True),
+                0,
+            )
         place = self._losses[self._count % len(self._losses)]
         self._count += 1
         place.copy_(loss.detach().reshape(()), non_blocking=True)
@@ -187,7 +200,11 @@ class _UsedMemory:
 
     def driver(self) -> dict[str, str]:
         states = [state for state in nvml.gpu_states() if state.uuid == self._uuid]
-        return {"driver_version": states[0].driver_version, "driver_model": states[0].driver_model} if states else {}
+        return (
+            {"driver_version": states[0].driver_version, "driver_model": states[0].driver_model}
+            if states
+            else {}
+        )
 
     def __call__(self) -> int:
         if self.source != "mem_get_info":
@@ -207,12 +224,17 @@ def fraction_for(cap_bytes: int, total_bytes: int) -> float:
 
 
 def _peaks() -> dict[str, int]:
-    return {"allocated_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved()}
+    return {
+        "allocated_bytes": torch.cuda.max_memory_allocated(),
+        "reserved_bytes": torch.cuda.max_memory_reserved(),
+    }
 
 
 def _final_memory(used: _UsedMemory) -> dict[str, Any]:
     """At the end, or where it broke off: an out-of-memory error leaves the allocator and these numbers intact."""
-    with contextlib.suppress(Exception):  # a broken context answers nothing, and must not hide why it broke
+    with contextlib.suppress(
+        Exception
+    ):  # a broken context answers nothing, and must not hide why it broke
         stats = torch.cuda.memory_stats()
         return {
             "last": _peaks(),
@@ -223,7 +245,9 @@ def _final_memory(used: _UsedMemory) -> dict[str, Any]:
     return {}
 
 
-def write_trace(trial: Trial, facts: dict[str, Any], events: list[Any], snapshot: dict[str, Any]) -> None:
+def write_trace(
+    trial: Trial, facts: dict[str, Any], events: list[Any], snapshot: dict[str, Any]
+) -> None:
     from vramcast.tracing.files import from_rows, write_files
 
     assert trial.trace_folder is not None
@@ -236,4 +260,6 @@ def write_trace(trial: Trial, facts: dict[str, Any], events: list[Any], snapshot
         torch_version=torch.__version__,
         allocator_settings=facts["allocator_settings"],
     )
-    write_files(Path(trial.trace_folder), trace, snapshot, force=True)  # the run's folder was checked before the run
+    write_files(
+        Path(trial.trace_folder), trace, snapshot, force=True
+    )  # the run's folder was checked before the run

@@ -10,13 +10,19 @@ from pathlib import Path
 from vramcast.workload import parse_reference
 
 # a package -> what most of an import of it is
-SLOW: dict[str, tuple[str, ...]] = {"transformers": ("transformers.modeling_utils", "transformers.generation")}
+SLOW: dict[str, tuple[str, ...]] = {
+    "transformers": ("transformers.modeling_utils", "transformers.generation")
+}
 MOST_BYTES = 1 << 20
 
 
 def preload_for(workload: str) -> list[str]:
     source = _source(workload)
-    wanted = [package for package in SLOW if package.encode() in source and importlib.util.find_spec(package) is not None]
+    wanted = [
+        package
+        for package in SLOW
+        if package.encode() in source and importlib.util.find_spec(package) is not None
+    ]
     return [module for package in wanted for module in SLOW[package]]
 
 
@@ -24,9 +30,13 @@ def _source(workload: str) -> bytes:
     """The text of the workload's file; empty where it is not plainly there. A wrong name is answered by whoever loads it."""
     reference = parse_reference(workload)
     places = [reference.path] if reference.path is not None else []
-    if reference.module is not None:  # by hand: Python's own search would run the packages on the way
+    if (
+        reference.module is not None
+    ):  # by hand: Python's own search would run the packages on the way
         parts = reference.module.split(".")
-        places = [Path(folder or os.curdir, *parts).with_suffix(".py") for folder in ("", *sys.path)]
+        places = [
+            Path(folder or os.curdir, *parts).with_suffix(".py") for folder in ("", *sys.path)
+        ]
     for place in places:
         try:
             with open(place, "rb") as file:

@@ -21,7 +21,9 @@ MOVES = (torch.Tensor.to,)  # the only call that takes a device's name without i
 
 
 class OnCpu(TorchFunctionMode):
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = dict(kwargs or {})
         if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
@@ -87,7 +89,13 @@ class CpuGenerator(torch._C.Generator, metaclass=_GeneratorKind):
 
 
 _HOST_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-_PROPERTIES = SimpleNamespace(name="the CPU", major=8, minor=0, total_memory=_HOST_BYTES, multi_processor_count=os.cpu_count() or 1)
+_PROPERTIES = SimpleNamespace(
+    name="the CPU",
+    major=8,
+    minor=0,
+    total_memory=_HOST_BYTES,
+    multi_processor_count=os.cpu_count() or 1,
+)
 
 
 def _answering(value: Any) -> Callable[..., Any]:
@@ -96,7 +104,15 @@ def _answering(value: Any) -> Callable[..., Any]:
 
 
 # what a training step may ask of torch.cuda, answered for a machine whose only device is the CPU
-_NOTHING = ("synchronize", "empty_cache", "reset_peak_memory_stats", "reset_accumulated_memory_stats", "set_device", "set_stream", "init")
+_NOTHING = (
+    "synchronize",
+    "empty_cache",
+    "reset_peak_memory_stats",
+    "reset_accumulated_memory_stats",
+    "set_device",
+    "set_stream",
+    "init",
+)
 _NO_BYTES = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
 _CUDA_ANSWERS: dict[str, Any] = {
     **{name: _answering(None) for name in _NOTHING},
@@ -112,7 +128,10 @@ _CUDA_ANSWERS: dict[str, Any] = {
     "current_device": lambda: 0,
     "device_count": lambda: 1,
     "memory_stats_as_nested_dict": lambda *_, **__: {
-        **{name: {"all": dict.fromkeys(("current", "peak", "allocated", "freed"), 0)} for name in ("allocated_bytes", "reserved_bytes")},
+        **{
+            name: {"all": dict.fromkeys(("current", "peak", "allocated", "freed"), 0)}
+            for name in ("allocated_bytes", "reserved_bytes")
+        },
         "num_alloc_retries": 0,
         "num_ooms": 0,
     },
@@ -130,13 +149,19 @@ def cuda_means_cpu() -> Iterator[None]:
         for name, answer in _CUDA_ANSWERS.items():
             stack.enter_context(patch.object(torch.cuda, name, answer))
         nested_stats = _CUDA_ANSWERS["memory_stats_as_nested_dict"]
-        stack.enter_context(patch.object(torch.cuda.memory, "memory_stats_as_nested_dict", nested_stats))  # memory_stats is made of it
+        stack.enter_context(
+            patch.object(torch.cuda.memory, "memory_stats_as_nested_dict", nested_stats)
+        )  # memory_stats is made of it
         for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
             stack.enter_context(patch.object(torch.cuda.nvtx, name, _answering(None)))
         stack.enter_context(patch.object(torch.Tensor, "record_stream", _answering(None)))
-        stack.enter_context(patch.object(torch._C._nn, "_parse_to", _onto_the_cpu(torch._C._nn._parse_to)))
+        stack.enter_context(
+            patch.object(torch._C._nn, "_parse_to", _onto_the_cpu(torch._C._nn._parse_to))
+        )
         default_device = torch.set_default_device
-        stack.enter_context(patch.object(torch, "set_default_device", lambda device: default_device(on_cpu(device))))
+        stack.enter_context(
+            patch.object(torch, "set_default_device", lambda device: default_device(on_cpu(device)))
+        )
         stack.enter_context(patch.object(torch, "Generator", CpuGenerator))
         stack.enter_context(_first_argument_on_cpu(torch.amp.autocast_mode.autocast, "device_type"))
         stack.enter_context(_first_argument_on_cpu(torch.amp.grad_scaler.GradScaler, "device"))

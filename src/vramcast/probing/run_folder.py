@@ -1,12 +1,12 @@
 """A probe's folder: what was asked and where before the run, what came of it after, whole files at every moment.
 
-    run_cmd.txt     the command
-    env.json        machine, driver, versions, settings, commit
-    metrics.json    the Measurement; its outcome is "unfinished" until the run has ended
-    metrics.csv     one line a step
-    summary.md      for people
-    worker.log      what the workload printed
-    trace.json, snapshot.pickle    with --trace
+run_cmd.txt     the command
+env.json        machine, driver, versions, settings, commit
+metrics.json    the Measurement; its outcome is "unfinished" until the run has ended
+metrics.csv     one line a step
+summary.md      for people
+worker.log      what the workload printed
+trace.json, snapshot.pickle    with --trace
 """
 
 from __future__ import annotations
@@ -20,16 +20,25 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from vramcast import environment
+from vramcast.hardware import environment
 from vramcast.errors import UsageError
 from vramcast.probing.measurement import unfinished
 from vramcast.probing.trial import Trial
 from vramcast.records import Measurement
-from vramcast.store import new_folder, write_atomically, write_json
+from vramcast.records.store import new_folder, write_atomically, write_json
 from vramcast.text import markdown_cell
 from vramcast.units import format_bytes, format_seconds
 
-FILES = ("run_cmd.txt", "env.json", "metrics.json", "metrics.csv", "summary.md", "worker.log", "trace.json", "snapshot.pickle")
+FILES = (
+    "run_cmd.txt",
+    "env.json",
+    "metrics.json",
+    "metrics.csv",
+    "summary.md",
+    "worker.log",
+    "trace.json",
+    "snapshot.pickle",
+)
 PREVIOUS = ".previous"
 
 
@@ -52,7 +61,14 @@ class RunFolder:
 
     def after(self, measurement: Measurement) -> None:
         """metrics.json last: where it is finished, everything else is."""
-        names = ("gpu", "torch_version", "cuda_version", "driver_version", "driver_model", "allocator_settings")
+        names = (
+            "gpu",
+            "torch_version",
+            "cuda_version",
+            "driver_version",
+            "driver_model",
+            "allocator_settings",
+        )
         seen = {name: getattr(measurement, name) for name in names}
         write_json(self.path / "env.json", {**self._environment, "measured_with": seen})
         write_atomically(self.path / "metrics.csv", steps_csv(measurement))
@@ -84,7 +100,10 @@ def read_measurement(folder: Path) -> Measurement:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(f"{folder} holds no probe's record: {problem}.", "Give a folder that vramcast probe wrote.") from None
+        raise UsageError(
+            f"{folder} holds no probe's record: {problem}.",
+            "Give a folder that vramcast probe wrote.",
+        ) from None
     try:
         return Measurement.from_json(text)
     except UsageError as problem:  # of many folders: which
@@ -96,7 +115,9 @@ def steps_csv(measurement: Measurement) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["step", "phase", "seconds", "loss"])
     warm_up = [("warm-up", seconds) for seconds in measurement.warmup_seconds]
-    steps = warm_up + [("measure", seconds) for seconds in (measurement.times.seconds if measurement.times else [])]
+    steps = warm_up + [
+        ("measure", seconds) for seconds in (measurement.times.seconds if measurement.times else [])
+    ]
     for index, ((phase, seconds), loss) in enumerate(zip(steps, measurement.losses, strict=True)):
         writer.writerow([index + 1, phase, seconds, "" if loss is None else loss])
     return file.getvalue()
@@ -108,7 +129,10 @@ def summary(m: Measurement) -> str:
     allocated = "" if m.peak_allocated_bytes is None else format_bytes(m.peak_allocated_bytes)
     rows = [
         ("outcome", m.outcome),
-        ("stable", "yes" if m.verdict.stable else f"no: {', '.join(m.verdict.fail_reasons) or m.outcome}"),
+        (
+            "stable",
+            "yes" if m.verdict.stable else f"no: {', '.join(m.verdict.fail_reasons) or m.outcome}",
+        ),
         *((f"not judged: {name}", reason) for name, reason in m.verdict.not_judged.items()),
         ("workload", f"{m.workload} {json.dumps(m.knobs)}"),
         ("workload id", m.workload_id),
@@ -119,14 +143,32 @@ def summary(m: Measurement) -> str:
         ("allocator retries", m.num_alloc_retries),
         ("median step", "" if m.times is None else format_seconds(m.times.median_seconds)),
         ("p95 step", "" if m.times is None else format_seconds(m.times.p95_seconds)),
-        ("samples per second", "" if m.samples_per_second is None else f"{m.samples_per_second:.4g}"),
+        (
+            "samples per second",
+            "" if m.samples_per_second is None else f"{m.samples_per_second:.4g}",
+        ),
         ("tokens per second", "" if m.tokens_per_second is None else f"{m.tokens_per_second:.4g}"),
         ("steps", f"{m.warmup_steps} to warm up, {m.steps_done} of {m.measure_steps} measured"),
     ]
-    lines = [f"| {name} | {'' if value is None else markdown_cell(value)} |" for name, value in rows]
+    lines = [
+        f"| {name} | {'' if value is None else markdown_cell(value)} |" for name, value in rows
+    ]
     error = f"\n{_block(m.error)}\n" if m.error else ""
     notes = "".join(f"\n- {note}" for note in m.notes)
-    return "\n".join([f"# Probe of {markdown_cell(m.workload)}", "", "Measured.", "", "| | |", "|---|---|", *lines]) + f"\n{error}{notes}\n"
+    return (
+        "\n".join(
+            [
+                f"# Probe of {markdown_cell(m.workload)}",
+                "",
+                "Measured.",
+                "",
+                "| | |",
+                "|---|---|",
+                *lines,
+            ]
+        )
+        + f"\n{error}{notes}\n"
+    )
 
 
 def _block(text: str) -> str:

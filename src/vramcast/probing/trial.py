@@ -7,7 +7,7 @@ from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.probing.contract import STALL_FLOOR_SECONDS
-from vramcast.switches import Switches
+from vramcast.workload.switches import Switches
 
 DEVICES = ("cuda", "cpu")
 
@@ -16,7 +16,9 @@ DEVICES = ("cuda", "cpu")
 class Trial:
     workload: str
     knobs: dict[str, Any] = field(default_factory=dict)
-    knobs_text: dict[str, str] = field(default_factory=dict)  # from the command line, converted by the worker
+    knobs_text: dict[str, str] = field(
+        default_factory=dict
+    )  # from the command line, converted by the worker
     device: str = "cuda"
     memory_cap_bytes: int | None = None
     allocator: str | None = None  # None leaves the environment's
@@ -30,17 +32,35 @@ class Trial:
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
-            raise UsageError(f"A probe runs on one of {', '.join(DEVICES)}, not {self.device!r}.", "For example --device cpu.")
+            raise UsageError(
+                f"A probe runs on one of {', '.join(DEVICES)}, not {self.device!r}.",
+                "For example --device cpu.",
+            )
         if type(self.measure_steps) is not int or self.measure_steps < 1:
-            raise UsageError(f"--steps must be a whole number from 1 on, not {self.measure_steps}.", "For example --steps 20.")
+            raise UsageError(
+                f"--steps must be a whole number from 1 on, not {self.measure_steps}.",
+                "For example --steps 20.",
+            )
         if type(self.warmup_steps) is not int or self.warmup_steps < 0:
-            raise UsageError(f"--warmup must be a whole number from 0 on, not {self.warmup_steps}.", "For example --warmup 2.")
+            raise UsageError(
+                f"--warmup must be a whole number from 0 on, not {self.warmup_steps}.",
+                "For example --warmup 2.",
+            )
         if not self.timeout_seconds > 0:  # nan is not
-            raise UsageError(f"The time limit --timeout must be positive, not {self.timeout_seconds:g} s.", "For example --timeout 600.")
+            raise UsageError(
+                f"The time limit --timeout must be positive, not {self.timeout_seconds:g} s.",
+                "For example --timeout 600.",
+            )
         if self.device == "cpu" and self.memory_cap_bytes is not None:
-            raise UsageError("--memory caps a GPU's allocator; with --device cpu there is none.", "Leave out one of the two.")
+            raise UsageError(
+                "--memory caps a GPU's allocator; with --device cpu there is none.",
+                "Leave out one of the two.",
+            )
         if self.device == "cpu" and self.trace_folder is not None:
-            raise UsageError("--trace is the history of a GPU's allocator; with --device cpu there is none.", "Leave out one of the two.")
+            raise UsageError(
+                "--trace is the history of a GPU's allocator; with --device cpu there is none.",
+                "Leave out one of the two.",
+            )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -15,12 +15,26 @@ from vramcast.text import printable
 
 # texts by which kernels and libraries say that this machine or build cannot do it, whatever the memory
 UNSUPPORTED = (
-    *("no kernel image is available", "not implemented for", "is not supported on", "not compiled with"),
+    *(
+        "no kernel image is available",
+        "not implemented for",
+        "is not supported on",
+        "not compiled with",
+    ),
     *("requires a gpu with", "requires compute capability"),
 )
 # "driver error" is how expandable segments say it; libraries that allocate for themselves have their own words
-GPU_MEMORY = ("cuda error: out of memory", "cuda driver error: out of memory", "_status_alloc_failed", "cufft_alloc_failed")
-HOST_MEMORY = ("defaultcpuallocator: can't allocate memory", "defaultcpuallocator: not enough memory", "unable to mmap")
+GPU_MEMORY = (
+    "cuda error: out of memory",
+    "cuda driver error: out of memory",
+    "_status_alloc_failed",
+    "cufft_alloc_failed",
+)
+HOST_MEMORY = (
+    "defaultcpuallocator: can't allocate memory",
+    "defaultcpuallocator: not enough memory",
+    "unable to mmap",
+)
 
 
 MOST_ERROR_CHARACTERS = 8000
@@ -43,7 +57,9 @@ class Pipe:
     def send(self, value: dict[str, Any]) -> None:
         if self._identity() != self._made:
             raise OSError("the workload has closed the pipe to vramcast")
-        line = f"\n{json.dumps(value)}\n".encode()  # a line of its own: others may have written into the pipe
+        line = (
+            f"\n{json.dumps(value)}\n".encode()
+        )  # a line of its own: others may have written into the pipe
         while line:
             line = line[os.write(self._descriptor, line) :]
 
@@ -79,8 +95,14 @@ def work(request: dict[str, Any], result: int, progress: int) -> None:
         _run(Trial.from_dict(request), report)
         report.facts.setdefault("outcome", "ok")
     except VramcastError as error:
-        report.facts["usage_error"] = {"message": error.message, "advice": error.advice, "exit_code": error.exit_code}
-    except BaseException as error:  # also SystemExit: a step that ends the program has not done its work
+        report.facts["usage_error"] = {
+            "message": error.message,
+            "advice": error.advice,
+            "exit_code": error.exit_code,
+        }
+    except (
+        BaseException
+    ) as error:  # also SystemExit: a step that ends the program has not done its work
         report.facts.update(failure(error))
     answer.send(report.facts)
 
@@ -94,7 +116,10 @@ def _run(trial: Trial, report: Reporter) -> None:
     with run.around():
         function = load_function(parse_reference(trial.workload))
         knobs = bind_knobs(function, trial.knobs_text, trial.knobs)
-        report.tell(knobs={key: _plain(value) for key, value in knobs.items()}, import_seconds=time.perf_counter() - started)
+        report.tell(
+            knobs={key: _plain(value) for key, value in knobs.items()},
+            import_seconds=time.perf_counter() - started,
+        )
         run.go(function, knobs)
 
 
@@ -114,12 +139,22 @@ def failure(error: BaseException) -> dict[str, Any]:
 
     try:
         text = str(error)
-        where = user_traceback(error) if isinstance(error, Exception) else f"{type(error).__name__}: {text}"
+        where = (
+            user_traceback(error)
+            if isinstance(error, Exception)
+            else f"{type(error).__name__}: {text}"
+        )
     except Exception:  # a user's __str__ may itself raise
         text, where = "", type(error).__name__
-    host = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    host = isinstance(error, MemoryError) or (
+        isinstance(error, OSError) and error.errno == errno.ENOMEM
+    )
     kind, memory = classify(type(error).__name__, text, host)
-    return {"outcome": kind, "error": printable(where, MOST_ERROR_CHARACTERS), "out_of_memory_on": memory}
+    return {
+        "outcome": kind,
+        "error": printable(where, MOST_ERROR_CHARACTERS),
+        "out_of_memory_on": memory,
+    }
 
 
 def classify(name: str, message: str, is_host_memory: bool = False) -> tuple[str, str | None]:
@@ -129,7 +164,9 @@ def classify(name: str, message: str, is_host_memory: bool = False) -> tuple[str
         return "out_of_memory", "gpu"
     if is_host_memory or any(text in lower for text in HOST_MEMORY):
         return "out_of_memory", "host"
-    if name in ("NotImplementedError", "ModuleNotFoundError") or any(text in lower for text in UNSUPPORTED):
+    if name in ("NotImplementedError", "ModuleNotFoundError") or any(
+        text in lower for text in UNSUPPORTED
+    ):
         return "unsupported", None
     return "crashed", None
 

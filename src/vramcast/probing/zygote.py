@@ -18,11 +18,21 @@ import socket
 import sys
 from typing import Any
 
-from vramcast.processes import adopt_orphans, end_all_children, end_with_the_parent, outlive_the_parent
+from vramcast.processes.lifetime import (
+    adopt_orphans,
+    end_all_children,
+    end_with_the_parent,
+    outlive_the_parent,
+)
 
 MAX_MESSAGE_BYTES = 1 << 17
 # torch's optimizers import torch._dynamo when first made: a second and more, better once than in every trial
-RUNNERS = ("vramcast.probing.on_gpu", "vramcast.probing.on_cpu", "vramcast.probing.worker", "torch._dynamo")
+RUNNERS = (
+    "vramcast.probing.on_gpu",
+    "vramcast.probing.on_cpu",
+    "vramcast.probing.worker",
+    "torch._dynamo",
+)
 
 
 def serve(link: socket.socket, threads: int) -> None:
@@ -55,7 +65,9 @@ def _wait(pid: int, link: socket.socket) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def _become_worker(zygote: int, threads: int, trial: dict[str, Any], result: int, progress: int, log: int) -> None:
+def _become_worker(
+    zygote: int, threads: int, trial: dict[str, Any], result: int, progress: int, log: int
+) -> None:
     code = 1
     try:
         os.setsid()

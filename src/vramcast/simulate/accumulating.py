@@ -46,7 +46,9 @@ def accumulating(function: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 _gate.open = _gate.used = True
 
-        return passes if callable(step) else step  # what is no step is refused where all workloads are
+        return (
+            passes if callable(step) else step
+        )  # what is no step is refused where all workloads are
 
     return build
 

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from vramcast.errors import EnvironmentProblem
-from vramcast.store import cache_folder
+from vramcast.records.store import cache_folder
 
 SOURCES = Path(__file__).parent / "native"
 
@@ -22,7 +22,9 @@ def torch_folder() -> Path:
     """Where torch is installed, found without importing it."""
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
-        raise EnvironmentProblem("PyTorch is not installed in this Python.", "Install it with: pip install torch")
+        raise EnvironmentProblem(
+            "PyTorch is not installed in this Python.", "Install it with: pip install torch"
+        )
     return Path(spec.submodule_search_locations[0])
 
 
@@ -62,18 +64,34 @@ def build() -> Path:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             fresh = Path(folder) / path.name
             command = [
-                *(compiler(), "-O2", "-shared", "-fPIC", "-std=c++20", "-w", str(SOURCES / "device.cpp")),
+                *(
+                    compiler(),
+                    "-O2",
+                    "-shared",
+                    "-fPIC",
+                    "-std=c++20",
+                    "-w",
+                    str(SOURCES / "device.cpp"),
+                ),
                 *(f"-I{torch / 'include'}", f"-I{torch / 'include/torch/csrc/api/include'}"),
                 *(f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu", "-o", str(fresh)),
             ]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
-                errors = [line for line in done.stderr.splitlines() if "error" in line][:5] or done.stderr.splitlines()[-5:]
+                errors = [line for line in done.stderr.splitlines() if "error" in line][
+                    :5
+                ] or done.stderr.splitlines()[-5:]
                 raise EnvironmentProblem(
-                    f"The simulated GPU does not compile against torch {importlib.metadata.version('torch')}:\n" + "\n".join(errors),
+                    f"The simulated GPU does not compile against torch {importlib.metadata.version('torch')}:\n"
+                    + "\n".join(errors),
                     "Supported are torch 2.10 to 2.13; please report the lines above.",
                 )
-            os.replace(fresh, path)  # a process that is building the same file at the same time ends with the same result
+            os.replace(
+                fresh, path
+            )  # a process that is building the same file at the same time ends with the same result
     except OSError as problem:
-        raise EnvironmentProblem(f"The compiled device cannot be kept in {path.parent}: {problem}.", "Set VRAMCAST_CACHE to a folder you can write to.") from problem
+        raise EnvironmentProblem(
+            f"The compiled device cannot be kept in {path.parent}: {problem}.",
+            "Set VRAMCAST_CACHE to a folder you can write to.",
+        ) from problem
     return path

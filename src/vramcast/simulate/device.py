@@ -68,7 +68,14 @@ _ARGUMENT_TYPES = {
     "vramcast_set_gpu": [ctypes.c_int32, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64],
     "vramcast_name": [ctypes.c_int64],
     "vramcast_mark": [ctypes.c_int64],
-    "vramcast_add_work": [ctypes.c_char_p, ctypes.c_int32, ctypes.c_double, ctypes.c_double, ctypes.c_int64 * 4, ctypes.c_int32],
+    "vramcast_add_work": [
+        ctypes.c_char_p,
+        ctypes.c_int32,
+        ctypes.c_double,
+        ctypes.c_double,
+        ctypes.c_int64 * 4,
+        ctypes.c_int32,
+    ],
     "vramcast_begin_kernel": [ctypes.c_char_p],
     "vramcast_end_kernel": [ctypes.c_int32],
     "vramcast_block_id": [ctypes.c_int64],
@@ -82,7 +89,13 @@ def load() -> ctypes.CDLL:
     if "torch" in sys.modules:
         raise RuntimeError("the simulated device must be loaded before torch is imported")
     folder = torch_folder() / "lib"
-    for name in ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so", "libc10_cuda.so", "libtorch_cuda.so"):
+    for name in (
+        "libtorch_global_deps.so",
+        "libc10.so",
+        "libtorch_cpu.so",
+        "libc10_cuda.so",
+        "libtorch_cuda.so",
+    ):
         if os.path.exists(folder / name):
             ctypes.CDLL(str(folder / name), ctypes.RTLD_GLOBAL)
     library = ctypes.CDLL(str(build()))
@@ -100,12 +113,25 @@ class Device:
         self.library = library
         self._callback: object = None
         meta_kernels.import_torch_without_them()
-        self._loader = META_LOADER(lambda: int(meta_kernels.load()))  # kept alive: C++ holds the bare pointer
+        self._loader = META_LOADER(
+            lambda: int(meta_kernels.load())
+        )  # kept alive: C++ holds the bare pointer
         library.vramcast_set_meta_loader(self._loader)
         library.vramcast_install()
 
-    def set_gpu(self, num_multiprocessors: int, max_threads_per_multiprocessor: int, gemm_workspace_bytes: int, gemm_lt_workspace_bytes: int) -> None:
-        self.library.vramcast_set_gpu(num_multiprocessors, max_threads_per_multiprocessor, gemm_workspace_bytes, gemm_lt_workspace_bytes)
+    def set_gpu(
+        self,
+        num_multiprocessors: int,
+        max_threads_per_multiprocessor: int,
+        gemm_workspace_bytes: int,
+        gemm_lt_workspace_bytes: int,
+    ) -> None:
+        self.library.vramcast_set_gpu(
+            num_multiprocessors,
+            max_threads_per_multiprocessor,
+            gemm_workspace_bytes,
+            gemm_lt_workspace_bytes,
+        )
 
     @contextmanager
     def on(self) -> Iterator[None]:
@@ -143,12 +169,16 @@ class Device:
     def allocations(self) -> Sequence[Allocation]:
         """A copy: it stays as it is when the device goes on."""
         count = self.library.vramcast_num_allocations()
-        return (Allocation * count).from_buffer_copy(ctypes.string_at(self.library.vramcast_allocations(), count * ctypes.sizeof(Allocation)))
+        return (Allocation * count).from_buffer_copy(
+            ctypes.string_at(self.library.vramcast_allocations(), count * ctypes.sizeof(Allocation))
+        )
 
     def works(self) -> Sequence[Work]:
         """What was computed and moved, operator by operator. A copy."""
         count = self.library.vramcast_num_works()
-        return (Work * count).from_buffer_copy(ctypes.string_at(self.library.vramcast_works(), count * ctypes.sizeof(Work)))
+        return (Work * count).from_buffer_copy(
+            ctypes.string_at(self.library.vramcast_works(), count * ctypes.sizeof(Work))
+        )
 
     def shapes(self) -> Sequence[int]:
         """All dimensions of all allocations; an Allocation knows where its own are."""

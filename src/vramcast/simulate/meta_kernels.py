@@ -22,7 +22,9 @@ CIRCLE = (NAME, "torch._decomp", "torch._refs", "torch._prims")
 class _EnterAtTheRightPlace(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Whoever imports one of the circle first gets it by way of load()."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if name not in CIRCLE:
             return None
         load()
@@ -67,12 +69,16 @@ def load() -> bool:
     """Register them for the operators that have no C++ Meta kernel; False if that was done before."""
     if NAME in sys.modules:
         return False
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _EnterAtTheRightPlace)]
+    sys.meta_path[:] = [
+        finder for finder in sys.meta_path if not isinstance(finder, _EnterAtTheRightPlace)
+    ]
     import torch
 
     register = torch.library.Library.impl
 
-    def register_if_missing(self: Any, op_name: Any, function: Any, dispatch_key: str = "", **options: Any) -> Any:
+    def register_if_missing(
+        self: Any, op_name: Any, function: Any, dispatch_key: str = "", **options: Any
+    ) -> Any:
         name = op_name if isinstance(op_name, str) else op_name.name()
         if (dispatch_key or self.dispatch_key) == "Meta" and self.ns == "aten":
             name = name if "::" in name else f"aten::{name}"

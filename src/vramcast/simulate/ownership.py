@@ -90,7 +90,11 @@ class Ownership:
 
     def module_names(self) -> dict[int, str]:
         """Dotted names from the outermost modules down."""
-        alive = {key: module for key, reference in self._modules.items() if (module := reference()) is not None}
+        alive = {
+            key: module
+            for key, reference in self._modules.items()
+            if (module := reference()) is not None
+        }
         names: dict[int, str] = {}
         for module in self.outermost(list(alive.values())):
             for name, child in module.named_modules():
@@ -110,7 +114,11 @@ class Ownership:
     def _note_state(self) -> None:
         for optimizer in self._optimizers.values():
             for parameter, state in optimizer.state.items():
-                owner = self.name_of.get(self._id(parameter), "") if isinstance(parameter, torch.Tensor) else ""
+                owner = (
+                    self.name_of.get(self._id(parameter), "")
+                    if isinstance(parameter, torch.Tensor)
+                    else ""
+                )
                 for key, value in state.items() if isinstance(state, dict) else ():
                     for tensor in value if isinstance(value, list | tuple) else (value,):
                         if isinstance(tensor, torch.Tensor):

@@ -121,17 +121,41 @@ def _answers(gpu: SimulatedGpu) -> dict[str, Any]:
 
 
 _NOTHING = (
-    "_lazy_init", "init", "synchronize", "set_device", "set_stream", "manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state",
-    "set_rng_state_all", "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached", "reset_accumulated_memory_stats",
-    "ipc_collect", "set_per_process_memory_fraction", "_lazy_call",
-)  # fmt: skip
+    "_lazy_init",
+    "init",
+    "synchronize",
+    "set_device",
+    "set_stream",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "set_rng_state",
+    "set_rng_state_all",
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_accumulated_memory_stats",
+    "ipc_collect",
+    "set_per_process_memory_fraction",
+    "_lazy_call",
+)
 
 
 def _memory_stats(gpu: SimulatedGpu) -> dict[str, Any]:
     """What torch.cuda.memory_stats makes its answer of. What is reserved comes out of the replay, after the steps: here it is what is in use."""
-    in_use = {"current": gpu.allocated_bytes(), "peak": gpu.peak_allocated_bytes(), "allocated": gpu.peak_allocated_bytes(), "freed": 0}
+    in_use = {
+        "current": gpu.allocated_bytes(),
+        "peak": gpu.peak_allocated_bytes(),
+        "allocated": gpu.peak_allocated_bytes(),
+        "freed": 0,
+    }
     names = ("allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes")
-    return {**{name: {"all": dict(in_use)} for name in names}, "num_alloc_retries": 0, "num_ooms": 0}
+    return {
+        **{name: {"all": dict(in_use)} for name in names},
+        "num_alloc_retries": 0,
+        "num_ooms": 0,
+    }
 
 
 def _host_rng_state() -> Any:
@@ -151,7 +175,9 @@ def _patch_cuda(gpu: SimulatedGpu, put: Callable[[Any, str, Any], None]) -> None
         put(torch.cuda, name, _function(answer))
     for name in _NOTHING:
         put(torch.cuda, name, lambda *_, **__: None)
-    put(torch.cuda, "_initialized", True)  # checkpointing asks whether there is a random state to save
+    put(
+        torch.cuda, "_initialized", True
+    )  # checkpointing asks whether there is a random state to save
     put(torch.cuda, "empty_cache", lambda: gpu.empty_cache())
     for module in (torch.cuda.memory, torch.cuda.random):
         for name in (*_answers(gpu), *_NOTHING):
@@ -159,9 +185,17 @@ def _patch_cuda(gpu: SimulatedGpu, put: Callable[[Any, str, Any], None]) -> None
                 put(module, name, getattr(torch.cuda, name))
     # checks that read torch's build instead of asking the device
     put(torch.backends.cudnn, "is_available", lambda: True)
-    put(torch.backends.cudnn, "is_acceptable", lambda tensor: tensor.is_cuda and tensor.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES)
+    put(
+        torch.backends.cudnn,
+        "is_acceptable",
+        lambda tensor: tensor.is_cuda and tensor.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES,
+    )
     modes = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}
-    put(importlib.import_module("torch.backends.cudnn.rnn"), "get_cudnn_mode", lambda mode: modes[mode])
+    put(
+        importlib.import_module("torch.backends.cudnn.rnn"),
+        "get_cudnn_mode",
+        lambda mode: modes[mode],
+    )
     put(torch.backends.cudnn, "version", lambda: 91900)
     put(torch.version, "cuda", torch.version.cuda or "13.0")
     put(torch._C, "_cuda_getCurrentRawStream", lambda *_: 0)
@@ -180,7 +214,9 @@ def _patch_compile(gpu: SimulatedGpu, put: Callable[[Any, str, Any], None]) -> N
     import torch
 
     def compile(model: Any = None, **_: Any) -> Any:
-        gpu.note("torch.compile is not modelled: the step was simulated as eager code, which usually takes more memory")
+        gpu.note(
+            "torch.compile is not modelled: the step was simulated as eager code, which usually takes more memory"
+        )
         return model if model is not None else (lambda function: function)
 
     put(torch, "compile", compile)
@@ -210,9 +246,13 @@ def _patch_graphs(gpu: SimulatedGpu, put: Callable[[Any, str, Any], None]) -> No
     import torch
 
     def note() -> None:
-        gpu.note("CUDA graphs are not modelled: the step was simulated as eager code; a graph keeps memory of its own and takes more")
+        gpu.note(
+            "CUDA graphs are not modelled: the step was simulated as eager code; a graph keeps memory of its own and takes more"
+        )
 
-    class Graph(_Graph):  # a class, as in torch: transformers has `torch.cuda.CUDAGraph | None` in a signature
+    class Graph(
+        _Graph
+    ):  # a class, as in torch: transformers has `torch.cuda.CUDAGraph | None` in a signature
         def __init__(self, *_: Any, **__: Any) -> None:
             note()
 
@@ -260,10 +300,18 @@ class _LazyDynamo(types.ModuleType):
         """Run the real module in this object, so that whoever holds it holds the real one."""
         meta_kernels.load()  # first, or the imports below meet a half-initialised torch
         folder = self.__dict__.pop("_folder")
-        spec = importlib.util.spec_from_file_location("torch._dynamo", f"{folder}/__init__.py", submodule_search_locations=[folder])
+        spec = importlib.util.spec_from_file_location(
+            "torch._dynamo", f"{folder}/__init__.py", submodule_search_locations=[folder]
+        )
         assert spec is not None and spec.loader is not None
         self.__class__ = types.ModuleType  # type: ignore[assignment]
-        self.__spec__, self.__loader__, self.__path__, self.__package__, self.__file__ = spec, spec.loader, [folder], "torch._dynamo", spec.origin
+        self.__spec__, self.__loader__, self.__path__, self.__package__, self.__file__ = (
+            spec,
+            spec.loader,
+            [folder],
+            "torch._dynamo",
+            spec.origin,
+        )
         spec.loader.exec_module(self)
 
 
@@ -282,7 +330,9 @@ def patch_triton(note: Callable[[str], None]) -> None:
 
     def launch(self: Any, *_: Any, **__: Any) -> None:
         name = getattr(getattr(self, "fn", None), "__name__", "?")
-        note(f"the Triton kernel {name} was launched directly: what it computes and allocates is not modelled; register it as a torch custom op with a fake kernel")
+        note(
+            f"the Triton kernel {name} was launched directly: what it computes and allocates is not modelled; register it as a torch custom op with a fake kernel"
+        )
 
     jit.JITFunction.run = launch
     autotuner = sys.modules.get("triton.runtime.autotuner")

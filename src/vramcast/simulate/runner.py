@@ -20,7 +20,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import IO, Any
 
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
-from vramcast.processes import child_environment
+from vramcast.processes.lifetime import child_environment
 from vramcast.text import printable
 
 FAREWELL_SECONDS = 5.0
@@ -28,12 +28,16 @@ MOST_PRINTED_LINES, MOST_PRINTED_CHARACTERS = 8, 2000
 Tell = Callable[[dict[str, Any], Any], None]
 
 
-def simulate_all(requests: Sequence[dict[str, Any]], timeout_seconds: float, tell: Tell | None = None) -> list[dict[str, Any]]:
+def simulate_all(
+    requests: Sequence[dict[str, Any]], timeout_seconds: float, tell: Tell | None = None
+) -> list[dict[str, Any]]:
     """The answers in the order of the requests, as many at a time as there are cores; `tell` is given a request and how far it is."""
     stop = threading.Event()
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         try:
-            waiting = [pool.submit(simulate, request, timeout_seconds, tell, stop) for request in requests]
+            waiting = [
+                pool.submit(simulate, request, timeout_seconds, tell, stop) for request in requests
+            ]
             done, _ = wait(waiting, return_when=FIRST_EXCEPTION)
             for failed in (job for job in done if job.exception() is not None):
                 failed.result()
@@ -45,15 +49,27 @@ def simulate_all(requests: Sequence[dict[str, Any]], timeout_seconds: float, tel
 
 
 def simulate(
-    request: dict[str, Any], timeout_seconds: float, tell: Tell | None = None, stop: threading.Event | None = None
+    request: dict[str, Any],
+    timeout_seconds: float,
+    tell: Tell | None = None,
+    stop: threading.Event | None = None,
 ) -> dict[str, Any]:
     """The worker's answer; its errors are raised here."""
     if not timeout_seconds > 0:  # nan is not
-        raise UsageError(f"The time limit --timeout must be positive, not {timeout_seconds:g} s.", "For example --timeout 300.")
+        raise UsageError(
+            f"The time limit --timeout must be positive, not {timeout_seconds:g} s.",
+            "For example --timeout 300.",
+        )
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         reader, process = _start(request, log)
         try:
-            text = _read_answer(reader, process, timeout_seconds, lambda far: tell(request, far) if tell else None, stop)
+            text = _read_answer(
+                reader,
+                process,
+                timeout_seconds,
+                lambda far: tell(request, far) if tell else None,
+                stop,
+            )
         except BaseException:
             _stop(process, 0.0)
             raise
@@ -76,7 +92,13 @@ def simulate(
 def _start(request: dict[str, Any], log: IO[str]) -> tuple[int, subprocess.Popen[str]]:
     reader, writer = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "vramcast.simulate.worker", str(writer)],  # -P: no module of the user's folder shadows Python's
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "vramcast.simulate.worker",
+            str(writer),
+        ],  # -P: no module of the user's folder shadows Python's
         stdin=subprocess.PIPE,
         stdout=log,  # what the user's code prints must not mix with the answer
         stderr=log,
@@ -101,14 +123,20 @@ def _environment() -> dict[str, str]:
 
 
 def _read_answer(
-    reader: int, process: subprocess.Popen[str], timeout_seconds: float, tell: Callable[[Any], None], stop: threading.Event | None
+    reader: int,
+    process: subprocess.Popen[str],
+    timeout_seconds: float,
+    tell: Callable[[Any], None],
+    stop: threading.Event | None,
 ) -> str:
     """What comes after the last line that tells how far it is."""
     deadline = time.monotonic() + timeout_seconds
     text = b""
     while True:
         _check_time(deadline, timeout_seconds, stop)
-        ready, _, _ = select.select([reader], [], [], min(max(0.0, deadline - time.monotonic()), 0.5))
+        ready, _, _ = select.select(
+            [reader], [], [], min(max(0.0, deadline - time.monotonic()), 0.5)
+        )
         if ready:
             chunk = os.read(reader, 1 << 20)
             if not chunk:
@@ -142,7 +170,9 @@ def _stop(process: subprocess.Popen[str], patience_seconds: float) -> None:
 def _printed(log: IO[str]) -> str:
     """The end of what the workload printed; a little is enough to see how far it came."""
     log.seek(0)
-    return printable("\n".join(log.read().strip().splitlines()[-MOST_PRINTED_LINES:]), MOST_PRINTED_CHARACTERS)
+    return printable(
+        "\n".join(log.read().strip().splitlines()[-MOST_PRINTED_LINES:]), MOST_PRINTED_CHARACTERS
+    )
 
 
 def _crash(code: int, log: IO[str]) -> VramcastError:

@@ -17,7 +17,9 @@ def patch(gpu: SimulatedGpu, put: Callable[[Any, str, Any], None]) -> None:
     def cpu(self: torch.UntypedStorage) -> torch.UntypedStorage:
         if self.device.type != "cuda":
             return original(self)
-        gpu.note("torch.save wrote tensors of the simulated GPU without values: the file cannot be loaded")
+        gpu.note(
+            "torch.save wrote tensors of the simulated GPU without values: the file cannot be loaded"
+        )
         return torch.UntypedStorage(0)
 
     put(torch.UntypedStorage, "cpu", cpu)

@@ -13,7 +13,7 @@ from typing import Any
 from vramcast.errors import WorkloadError
 from vramcast.simulate.device import Allocation, Device
 from vramcast.simulate.target import SimulatedGpu
-from vramcast.timing.works import Work
+from vramcast.tracing.work import Work
 from vramcast.tracing.simulated import AllocationDetail, Trace, in_canonical_order
 from vramcast.workload import bind_knobs, check_step, user_traceback
 
@@ -23,7 +23,16 @@ FORWARD, BACKWARD, UPDATE = range(3)
 CATEGORY_OF_PHASE = {FORWARD: "activations", BACKWARD: "temporaries", UPDATE: "temporaries"}
 
 SOLVER_OPERATORS = frozenset(
-    ("linalg_qr", "geqrf", "linalg_householder_product", "linalg_cholesky_ex", "linalg_eigh", "linalg_svd", "linalg_lu_factor_ex", "linalg_inv_ex")
+    (
+        "linalg_qr",
+        "geqrf",
+        "linalg_householder_product",
+        "linalg_cholesky_ex",
+        "linalg_eigh",
+        "linalg_svd",
+        "linalg_lu_factor_ex",
+        "linalg_inv_ex",
+    )
 )
 
 
@@ -31,19 +40,35 @@ class Session:
     """The simulated device with everything that has to be in place around it."""
 
     def __init__(
-        self, device: Device, gpu: SimulatedGpu, workspaces: tuple[int, int], convolutions: Mapping[str, Sequence[int]] | None = None
+        self,
+        device: Device,
+        gpu: SimulatedGpu,
+        workspaces: tuple[int, int],
+        convolutions: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         from vramcast.simulate import kernels
 
         self.device, self.gpu = device, gpu
-        gpu.allocated_bytes, gpu.peak_allocated_bytes, gpu.empty_cache = device.allocated_bytes, device.peak_allocated_bytes, device.empty_cache
+        gpu.allocated_bytes, gpu.peak_allocated_bytes, gpu.empty_cache = (
+            device.allocated_bytes,
+            device.peak_allocated_bytes,
+            device.empty_cache,
+        )
         device.set_gpu(gpu.num_multiprocessors, gpu.max_threads_per_multiprocessor, *workspaces)
         kernels.install(device.library, gpu.capability, gpu.num_multiprocessors, convolutions)
         kernels.Target.notes = gpu.notes
         _interpret_scripted_functions()
         gc.freeze()  # what the imports made stays: later collections look only at the workload's objects
 
-    def run(self, function: Callable[..., Any], knobs: dict[str, Any], steps: int = STEPS, *, locate: bool = True, locate_all: bool = False) -> Trace:
+    def run(
+        self,
+        function: Callable[..., Any],
+        knobs: dict[str, Any],
+        steps: int = STEPS,
+        *,
+        locate: bool = True,
+        locate_all: bool = False,
+    ) -> Trace:
         """Build with these knobs, step, and give the trace; `locate` notes where in the source large tensors are made, or all of them."""
         import torch
 
@@ -58,7 +83,9 @@ class Session:
         values = bind_knobs(function, {}, knobs)
         torch.manual_seed(0)
         with installed(self.gpu), sites.watching() if locate else nullcontext(), self.device.on():
-            torch.empty(1, device="cuda")  # the first allocation of a process makes the context and a small segment
+            torch.empty(
+                1, device="cuda"
+            )  # the first allocation of a process makes the context and a small segment
             if locate:
                 self.device.on_large_allocation(sites.here, 0 if locate_all else SITE_MINIMUM_BYTES)
             try:
@@ -72,7 +99,9 @@ class Session:
                 self.device.reset()
         return trace
 
-    def _steps(self, function: Callable[..., Any], knobs: dict[str, Any], steps: int, ownership: Any) -> None:
+    def _steps(
+        self, function: Callable[..., Any], knobs: dict[str, Any], steps: int, ownership: Any
+    ) -> None:
         from vramcast.simulate.patches import patch_triton
 
         patch_triton(self.gpu.note)
@@ -111,10 +140,18 @@ class Session:
         names = ownership.module_names()
         operators = {self.device.name(index) for index in {a.operator_name for a in allocations}}
         site_of_sequence = {a.sequence_number: a.site for a in allocations if a.site >= 0}
-        workspace = {index for index in {a.operator_name for a in allocations} if self.device.name(index) == "cublas_workspace"}
+        workspace = {
+            index
+            for index in {a.operator_name for a in allocations}
+            if self.device.name(index) == "cublas_workspace"
+        }
 
         def category(number: int, allocation: Allocation) -> str:
-            fallback = "workspaces" if allocation.operator_name in workspace else CATEGORY_OF_PHASE[allocation.phase]
+            fallback = (
+                "workspaces"
+                if allocation.operator_name in workspace
+                else CATEGORY_OF_PHASE[allocation.phase]
+            )
             return str(ownership.category_of.get(number, fallback))
 
         categories = [category(number, a) for number, a in enumerate(allocations, 1)]
@@ -122,7 +159,11 @@ class Session:
         def detail_of(number: int) -> AllocationDetail:
             a = allocations[number - 1]
             # a tensor made in the backward pass is shown where its forward pass was
-            site = site_of_sequence.get(a.sequence_number, -1) if a.site < 0 and a.phase == BACKWARD else a.site
+            site = (
+                site_of_sequence.get(a.sequence_number, -1)
+                if a.site < 0 and a.phase == BACKWARD
+                else a.site
+            )
             source, module = _place(sites.places[site], names) if site >= 0 else ("", "")
             return AllocationDetail(
                 num_bytes=a.num_bytes,
@@ -145,16 +186,36 @@ class Session:
             torch_version=torch.__version__,
             detail_of=detail_of,
             uses_libraries=any(map(_is_of_library, operators)),
-            uses_solver=any(name.removeprefix("aten::").removeprefix("_") in SOLVER_OPERATORS for name in operators),
+            uses_solver=any(
+                name.removeprefix("aten::").removeprefix("_") in SOLVER_OPERATORS
+                for name in operators
+            ),
             works=self._works_of_last_step(),
             uncalibrated_kernels=tuple(sorted(Target.uncalibrated)),
         )
 
     def _works_of_last_step(self) -> list[Work]:
         works = self.device.works()
-        begin = max((index for index, work in enumerate(works) if work.operator_name < 0), default=-1) + 1
-        names = {index: self.device.name(index).partition(".")[0] for index in {work.operator_name for work in works[begin:]}}
-        return [Work(names[w.operator_name], w.dtype, w.flops, w.num_bytes, tuple(w.sizes), w.phase, w.access) for w in works[begin:]]
+        begin = (
+            max((index for index, work in enumerate(works) if work.operator_name < 0), default=-1)
+            + 1
+        )
+        names = {
+            index: self.device.name(index).partition(".")[0]
+            for index in {work.operator_name for work in works[begin:]}
+        }
+        return [
+            Work(
+                names[w.operator_name],
+                w.dtype,
+                w.flops,
+                w.num_bytes,
+                tuple(w.sizes),
+                w.phase,
+                w.access,
+            )
+            for w in works[begin:]
+        ]
 
 
 def _interpret_scripted_functions() -> None:
@@ -167,7 +228,11 @@ def _interpret_scripted_functions() -> None:
 
 def _is_of_library(operator: str) -> bool:
     """Flash attention and cuDNN bring kernels of their own, loaded when first used."""
-    return "flash_attention" in operator or "cudnn" in operator or operator == "aten::convolution_backward"
+    return (
+        "flash_attention" in operator
+        or "cudnn" in operator
+        or operator == "aten::convolution_backward"
+    )
 
 
 def _place(place: tuple[str, int, str, Any], module_names: dict[int, str]) -> tuple[str, str]:
@@ -180,14 +245,35 @@ def _place(place: tuple[str, int, str, Any], module_names: dict[int, str]) -> tu
 def _short(path: str) -> str:
     """Of an installed package from its own name on: where it is installed is long, and known."""
     relative = os.path.relpath(path)
-    return path.rpartition("site-packages/")[2] if "site-packages/" in path else relative if not relative.startswith("..") else path
+    return (
+        path.rpartition("site-packages/")[2]
+        if "site-packages/" in path
+        else relative
+        if not relative.startswith("..")
+        else path
+    )
 
 
-_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64", "complex128", "bool")
+_DTYPES = (
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+    "complex32",
+    "complex64",
+    "complex128",
+    "bool",
+)
 
 
 def _dtype_name(number: int) -> str:
     """torch's own numbering of types; the rare ones beyond are shown by number."""
     if number < 0:
         return "bytes"
-    return {15: "bfloat16", 23: "float8_e5m2", 24: "float8_e4m3fn"}.get(number) or (_DTYPES[number] if number < len(_DTYPES) else f"type {number}")
+    return {15: "bfloat16", 23: "float8_e5m2", 24: "float8_e4m3fn"}.get(number) or (
+        _DTYPES[number] if number < len(_DTYPES) else f"type {number}"
+    )

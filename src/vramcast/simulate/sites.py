@@ -11,7 +11,11 @@ from typing import Any
 
 import torch
 
-HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, "<frozen ")
+HIDDEN = (
+    os.path.dirname(torch.__file__) + os.sep,
+    os.path.dirname(os.path.dirname(__file__)) + os.sep,
+    "<frozen ",
+)
 
 
 class Sites:
@@ -66,5 +70,7 @@ class Sites:
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.places)
-            self.places.append((place.f_code.co_filename, place.f_lineno, place.f_code.co_name, module))
+            self.places.append(
+                (place.f_code.co_filename, place.f_lineno, place.f_code.co_name, module)
+            )
         return number

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import VramcastError, WorkloadError
-from vramcast.processes import end_with_the_parent
+from vramcast.processes.lifetime import end_with_the_parent
 
 
 def _budget(request: dict[str, Any]) -> Any:
     from importlib.metadata import version
 
     from vramcast.allocator.settings import AllocatorSettings
-    from vramcast.calibration.table import find as find_calibration
-    from vramcast.forecast import Budget
-    from vramcast.gpus import find_gpu
+    from vramcast.hardware.calibration.table import find as find_calibration
+    from vramcast.forecast.forecast import Budget
+    from vramcast.hardware.gpus import find_gpu
 
     gpu = find_gpu(request["gpu"]) if request["gpu"] else None
     calibration, limits = find_calibration(gpu or find_gpu("h200"), version("torch"))
@@ -40,7 +40,7 @@ def _budget(request: dict[str, Any]) -> Any:
 
 
 def _session(budget: Any) -> Any:
-    from vramcast.gpus import find_gpu
+    from vramcast.hardware.gpus import find_gpu
     from vramcast.simulate import device
     from vramcast.simulate.session import Session
     from vramcast.simulate.target import SimulatedGpu
@@ -48,9 +48,20 @@ def _session(budget: Any) -> Any:
 
     gpu = budget.gpu or find_gpu("h200")
     table = budget.calibration
-    simulated = SimulatedGpu(gpu.full_name, gpu.capability, gpu.total_bytes, gpu.num_multiprocessors, gpu.max_threads_per_multiprocessor)
+    simulated = SimulatedGpu(
+        gpu.full_name,
+        gpu.capability,
+        gpu.total_bytes,
+        gpu.num_multiprocessors,
+        gpu.max_threads_per_multiprocessor,
+    )
     measured = (table.gemm_workspace_bytes, table.gemm_lt_workspace_bytes) if table else None
-    return Session(device.Device(device.load()), simulated, gemm_workspaces(gpu.capability, measured), table.convolutions if table else None)
+    return Session(
+        device.Device(device.load()),
+        simulated,
+        gemm_workspaces(gpu.capability, measured),
+        table.convolutions if table else None,
+    )
 
 
 def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
@@ -70,55 +81,101 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
         return _search(request, session, function, knobs, budget, started)
     if request.get("plan") is not None:
         return _plan(request, session, function, knobs, budget, started, tell)
-    from vramcast.forecast import forecast
+    from vramcast.forecast.forecast import forecast
 
     trace = session.run(function, knobs, locate_all=request["trace"] is not None)
     shown = _shown(knobs)
-    prediction = forecast(trace, budget, workload=request["workload"], knobs=shown, seconds=time.perf_counter() - started)
+    prediction = forecast(
+        trace,
+        budget,
+        workload=request["workload"],
+        knobs=shown,
+        seconds=time.perf_counter() - started,
+    )
     if request["trace"] is not None:
         _write_trace(request, trace, budget, shown)
     return prediction.to_json()
 
 
-def _write_trace(request: dict[str, Any], simulated: Any, budget: Any, knobs: dict[str, Any]) -> None:
+def _write_trace(
+    request: dict[str, Any], simulated: Any, budget: Any, knobs: dict[str, Any]
+) -> None:
     from vramcast.tracing.files import write_files
     from vramcast.tracing.simulated import trace_of
     from vramcast.tracing.snapshot import make_snapshot
 
-    trace = trace_of(simulated, workload=request["workload"], knobs=knobs, gpu=request["gpu"], allocator_settings=request["allocator"])
-    write_files(Path(request["trace"]), trace, make_snapshot(trace, budget.capacity_bytes), force=request["force"])
+    trace = trace_of(
+        simulated,
+        workload=request["workload"],
+        knobs=knobs,
+        gpu=request["gpu"],
+        allocator_settings=request["allocator"],
+    )
+    write_files(
+        Path(request["trace"]),
+        trace,
+        make_snapshot(trace, budget.capacity_bytes),
+        force=request["force"],
+    )
 
 
-def _trace_maker(request: dict[str, Any], session: Any, function: Any, knobs: dict[str, Any], limits: set[str]) -> Any:
+def _trace_maker(
+    request: dict[str, Any], session: Any, function: Any, knobs: dict[str, Any], limits: set[str]
+) -> Any:
     """How to simulate one batch size; what is not modelled is added to `limits`."""
     if "batch_size" not in knobs:
-        raise WorkloadError(f"{request['workload']} has no knob batch_size.", "Give the function a keyword argument batch_size.")
+        raise WorkloadError(
+            f"{request['workload']} has no knob batch_size.",
+            "Give the function a keyword argument batch_size.",
+        )
     if "batch_size" in {**request["knobs"], **request["knobs_text"]}:
-        raise WorkloadError("batch_size was given, but it is what is searched or listed.", "Leave it out.")
+        raise WorkloadError(
+            "batch_size was given, but it is what is searched or listed.", "Leave it out."
+        )
 
     def trace_at(batch_size: int) -> Any:
         try:
-            trace = session.run(function, {**knobs, "batch_size": batch_size}, steps=3, locate=False)
+            trace = session.run(
+                function, {**knobs, "batch_size": batch_size}, steps=3, locate=False
+            )
         except WorkloadError as error:  # the size is ours, not the user's: say which, and how to keep to those that work
-            bound = " --max and --multiple-of keep the search to sizes that work." if request.get("search") else ""
-            raise WorkloadError(error.message, f"{error.advice} This was batch_size={batch_size}.{bound}".strip()) from None
+            bound = (
+                " --max and --multiple-of keep the search to sizes that work."
+                if request.get("search")
+                else ""
+            )
+            raise WorkloadError(
+                error.message, f"{error.advice} This was batch_size={batch_size}.{bound}".strip()
+            ) from None
         limits.update(trace.notes)
         return trace
 
     return trace_at
 
 
-def _curve(request: dict[str, Any], session: Any, function: Any, knobs: dict[str, Any], budget: Any, started: float) -> str:
+def _curve(
+    request: dict[str, Any],
+    session: Any,
+    function: Any,
+    knobs: dict[str, Any],
+    budget: Any,
+    started: float,
+) -> str:
     import torch
 
-    from vramcast.forecast import batch_size_point
-    from vramcast.interpolate import over_sizes
-    from vramcast.parallel import in_parallel
+    from vramcast.forecast.forecast import batch_size_point
+    from vramcast.forecast.interpolate import over_sizes
+    from vramcast.processes.parallel import in_parallel
     from vramcast.records import BatchSizeCurve
 
     limits: set[str] = set(budget.limits())
-    sizes_and_traces = list(over_sizes(request["batch_sizes"], _trace_maker(request, session, function, knobs, limits)))
-    points = in_parallel(lambda item: batch_size_point(item[0], item[1], item[2], budget, simulated=item[3]), sizes_and_traces)
+    sizes_and_traces = list(
+        over_sizes(request["batch_sizes"], _trace_maker(request, session, function, knobs, limits))
+    )
+    points = in_parallel(
+        lambda item: batch_size_point(item[0], item[1], item[2], budget, simulated=item[3]),
+        sizes_and_traces,
+    )
     return BatchSizeCurve(
         workload=request["workload"],
         gpu=request["gpu"],
@@ -130,11 +187,18 @@ def _curve(request: dict[str, Any], session: Any, function: Any, knobs: dict[str
     ).to_json()
 
 
-def _search(request: dict[str, Any], session: Any, function: Any, knobs: dict[str, Any], budget: Any, started: float) -> str:
+def _search(
+    request: dict[str, Any],
+    session: Any,
+    function: Any,
+    knobs: dict[str, Any],
+    budget: Any,
+    started: float,
+) -> str:
     import torch
 
-    from vramcast.forecast import forecast
-    from vramcast.simulate.largest import Search
+    from vramcast.forecast.forecast import forecast
+    from vramcast.forecast.largest import Search
 
     limits: set[str] = set(budget.limits())
     trace_at = _trace_maker(request, session, function, knobs, limits)
@@ -143,7 +207,9 @@ def _search(request: dict[str, Any], session: Any, function: Any, knobs: dict[st
     if found["largest"] is None:
         size = request["search"]["step"]
         trace = session.run(function, {**knobs, "batch_size": size})
-        smallest = forecast(trace, budget, workload=request["workload"], knobs={}, seconds=0.0).to_dict()
+        smallest = forecast(
+            trace, budget, workload=request["workload"], knobs={}, seconds=0.0
+        ).to_dict()
     return json.dumps(
         {
             **found,
@@ -158,7 +224,13 @@ def _search(request: dict[str, Any], session: Any, function: Any, knobs: dict[st
 
 
 def _plan(
-    request: dict[str, Any], session: Any, function: Any, knobs: dict[str, Any], budget: Any, started: float, tell: Callable[[Any], None]
+    request: dict[str, Any],
+    session: Any,
+    function: Any,
+    knobs: dict[str, Any],
+    budget: Any,
+    started: float,
+    tell: Callable[[Any], None],
 ) -> str:
     import torch
 
@@ -179,7 +251,10 @@ def _plan(
 
 def _shown(knobs: dict[str, Any]) -> dict[str, Any]:
     """As a record can hold them."""
-    return {key: value if isinstance(value, int | float | str | bool | None) else str(value) for key, value in knobs.items()}
+    return {
+        key: value if isinstance(value, int | float | str | bool | None) else str(value)
+        for key, value in knobs.items()
+    }
 
 
 def main() -> None:
@@ -194,7 +269,13 @@ def main() -> None:
     try:
         result = {"ok": json.loads(answer(request, tell))}
     except VramcastError as error:
-        result = {"error": {"message": error.message, "advice": error.advice, "exit_code": error.exit_code}}
+        result = {
+            "error": {
+                "message": error.message,
+                "advice": error.advice,
+                "exit_code": error.exit_code,
+            }
+        }
     json.dump(result, out)
     out.close()
     # the simulated device's threads and tensors need no orderly farewell

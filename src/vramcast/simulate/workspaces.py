@@ -11,7 +11,9 @@ HOPPER_BYTES = 32 << 20
 LT_BYTES = 1 << 20
 
 
-def gemm_workspaces(capability: tuple[int, int], measured: tuple[int, int] | None = None) -> tuple[int, int]:
+def gemm_workspaces(
+    capability: tuple[int, int], measured: tuple[int, int] | None = None
+) -> tuple[int, int]:
     """(cuBLAS, cuBLASLt) bytes per thread that multiplies matrices: by the environment variables torch reads, as calibrated, or the default."""
     default = HOPPER_BYTES if capability[0] in (9, 10, 12) else DEFAULT_BYTES
     plain, lt = measured or (default, LT_BYTES)
@@ -26,7 +28,10 @@ def _from_config(config: str | None, default: int) -> int:
         pairs = zip(numbers[::2], numbers[1::2], strict=True)
         return sum(kib * 1024 * count for kib, count in pairs)
     except ValueError:
-        raise UsageError(f"CUBLAS_WORKSPACE_CONFIG is {config!r}, not pairs of numbers.", "Write it as :4096:2:16:8 or unset it.") from None
+        raise UsageError(
+            f"CUBLAS_WORKSPACE_CONFIG is {config!r}, not pairs of numbers.",
+            "Write it as :4096:2:16:8 or unset it.",
+        ) from None
 
 
 def _lt_from_environment(default: int) -> int:

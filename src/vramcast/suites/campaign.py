@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError, VramcastError
-from vramcast.processes import child_environment
+from vramcast.processes.lifetime import child_environment
 from vramcast.records import Measurement, Prediction, read_fields
-from vramcast.store import append_line, read_lines
+from vramcast.records.store import append_line, read_lines
 from vramcast.suites.catalogue import Row
 from vramcast.suites.results import METHODS, AccuracyRow, row_from
 from vramcast.text import printable
@@ -27,10 +27,33 @@ RECORDS_NAME = "rows.jsonl"
 PEER_SECONDS = 120.0
 # of a prediction's record what the comparison needs; timeline and tensors are for people
 PREDICTION_FIELDS = (
-    *("workload", "knobs", "gpu", "peak_allocated_bytes", "peak_reserved_bytes", "process_bytes", "num_parameters", "num_alloc_retries"),
-    *("step_seconds", "step", "limits", "allocator_settings", "torch_version", "seconds", "source", "version"),
+    *(
+        "workload",
+        "knobs",
+        "gpu",
+        "peak_allocated_bytes",
+        "peak_reserved_bytes",
+        "process_bytes",
+        "num_parameters",
+        "num_alloc_retries",
+    ),
+    *(
+        "step_seconds",
+        "step",
+        "limits",
+        "allocator_settings",
+        "torch_version",
+        "seconds",
+        "source",
+        "version",
+    ),
 )
-NUMBER_FIELDS = ("peak_allocated_bytes", "peak_reserved_bytes", "process_bytes", "num_alloc_retries")
+NUMBER_FIELDS = (
+    "peak_allocated_bytes",
+    "peak_reserved_bytes",
+    "process_bytes",
+    "num_alloc_retries",
+)
 MEASURE_AGAIN = "It was edited or made by another program: measure it again."
 TEXT_FIELDS = ("gpu", "torch_version", "outcome", "error")
 Records = dict[str, dict[str, dict[str, Any]]]  # row -> kind -> record
@@ -39,11 +62,19 @@ Records = dict[str, dict[str, dict[str, Any]]]  # row -> kind -> record
 @dataclass(frozen=True)
 class Seams:
     predict: Callable[[Row], Prediction]
-    measure: Callable[[Row, int | None], Measurement] | None  # with the allocator capped at so many bytes; None without a GPU
+    measure: (
+        Callable[[Row, int | None], Measurement] | None
+    )  # with the allocator capped at so many bytes; None without a GPU
     ask_peers: Callable[[Row], dict[str, Any]] | None
 
 
-def run(rows: Sequence[Row], folder: Path, seams: Seams, known: Records, progress: Callable[[str, str], None] = lambda *_: None) -> Records:
+def run(
+    rows: Sequence[Row],
+    folder: Path,
+    seams: Seams,
+    known: Records,
+    progress: Callable[[str, str], None] = lambda *_: None,
+) -> Records:
     """Do what is not in `known` yet; every record is on disk before the next is made."""
     records: Records = {row.name: dict(known.get(row.name, {})) for row in rows}
 
@@ -56,7 +87,9 @@ def run(rows: Sequence[Row], folder: Path, seams: Seams, known: Records, progres
     for row, record in _on_all_cores(missing, lambda row: _prediction(seams, row)):
         keep(row, "prediction", record)
     if seams.ask_peers is not None:
-        for row, record in _on_all_cores([row for row in rows if "peers" not in records[row.name]], seams.ask_peers):
+        for row, record in _on_all_cores(
+            [row for row in rows if "peers" not in records[row.name]], seams.ask_peers
+        ):
             keep(row, "peers", record)
     if seams.measure is not None:
         for row in rows:
@@ -64,7 +97,11 @@ def run(rows: Sequence[Row], folder: Path, seams: Seams, known: Records, progres
             if "measurement" not in have:
                 keep(row, "measurement", _measurement(seams, row, None))
             predicted = have["prediction"].get("peak_reserved_bytes")
-            if "capped" not in have and predicted is not None and have["measurement"]["outcome"] == "ok":
+            if (
+                "capped" not in have
+                and predicted is not None
+                and have["measurement"]["outcome"] == "ok"
+            ):
                 keep(row, "capped", _measurement(seams, row, predicted))
     return records
 
@@ -85,7 +122,9 @@ def _measurement(seams: Seams, row: Row, cap: int | None) -> dict[str, Any]:
         return {"outcome": "unsupported", "error": str(error)}
 
 
-def _on_all_cores(rows: Sequence[Row], work: Callable[[Row], dict[str, Any]]) -> Iterable[tuple[Row, dict[str, Any]]]:
+def _on_all_cores(
+    rows: Sequence[Row], work: Callable[[Row], dict[str, Any]]
+) -> Iterable[tuple[Row, dict[str, Any]]]:
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         futures = {pool.submit(work, row): row for row in rows}
         try:
@@ -102,11 +141,18 @@ def read_records(path: Path) -> Records:
         raise UsageError(f"{file} does not exist.", "Give a folder that vramcast accuracy wrote.")
     records: Records = {}
     for line in read_lines(file):
-        if isinstance(line.get("row"), str) and isinstance(line.get("kind"), str) and isinstance(line.get("record"), dict):
+        if (
+            isinstance(line.get("row"), str)
+            and isinstance(line.get("kind"), str)
+            and isinstance(line.get("record"), dict)
+        ):
             _check_record(file, line["row"], line["record"])
             records.setdefault(line["row"], {})[line["kind"]] = line["record"]
     if not records:
-        raise UsageError(f"{file} holds no records of an accuracy run.", "Give a folder that vramcast accuracy wrote.")
+        raise UsageError(
+            f"{file} holds no records of an accuracy run.",
+            "Give a folder that vramcast accuracy wrote.",
+        )
     for row, kinds in records.items():
         _check_row(file, row, kinds)
     return records
@@ -149,4 +195,8 @@ def ask_peers(row: Row) -> dict[str, Any]:
         assert isinstance(answer, dict)
         return answer
     except (subprocess.TimeoutExpired, ValueError, AssertionError) as problem:
-        return {method: {"bytes": None, "error": type(problem).__name__} for method in METHODS if method != "vramcast"}
+        return {
+            method: {"bytes": None, "error": type(problem).__name__}
+            for method in METHODS
+            if method != "vramcast"
+        }

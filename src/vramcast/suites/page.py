@@ -38,8 +38,13 @@ def _methods(result: AccuracyResult) -> list[str]:
         "|---|---:|---:|---:|---:|---:|",
     ]
     for method, errors in result.reserved.items():
-        numbers = [("" if value is None else f"{value:.3f} %") for value in (errors.median, errors.p95, errors.worst)]
-        lines.append(f"| {METHODS[method]} | {errors.num_rows} | {errors.num_failed} | {' | '.join(numbers)} |")
+        numbers = [
+            ("" if value is None else f"{value:.3f} %")
+            for value in (errors.median, errors.p95, errors.worst)
+        ]
+        lines.append(
+            f"| {METHODS[method]} | {errors.num_rows} | {errors.num_failed} | {' | '.join(numbers)} |"
+        )
     return [*lines, ""]
 
 
@@ -53,9 +58,16 @@ def _step_times(result: AccuracyResult) -> list[str]:
         "| rows | number | median | 95 % within | worst |",
         "|---|---:|---:|---:|---:|",
     ]
-    kinds = {"all": result.step_time, "the GPU is busy": result.busy_step_time, "the GPU waits for the host": result.launch_step_time}
+    kinds = {
+        "all": result.step_time,
+        "the GPU is busy": result.busy_step_time,
+        "the GPU waits for the host": result.launch_step_time,
+    }
     for name, errors in kinds.items():
-        numbers = [("" if value is None else f"{value:.1f} %") for value in (errors.median, errors.p95, errors.worst)]
+        numbers = [
+            ("" if value is None else f"{value:.1f} %")
+            for value in (errors.median, errors.p95, errors.worst)
+        ]
         lines.append(f"| {name} | {errors.num_rows} | {' | '.join(numbers)} |")
     return [*lines, ""]
 
@@ -70,7 +82,11 @@ def _rows(result: AccuracyResult) -> list[str]:
         "| row | measured reserved | reserved | allocated | process | capped | step | step time | prediction took | not modelled |",
         "|---|---:|---:|---:|---:|---|---:|---:|---:|---|",
     ]
-    return [*lines, *(_row(row) for row in result.rows if row.measured_reserved_bytes is not None), ""]
+    return [
+        *lines,
+        *(_row(row) for row in result.rows if row.measured_reserved_bytes is not None),
+        "",
+    ]
 
 
 def _row(row: AccuracyRow) -> str:
@@ -86,7 +102,9 @@ def _row(row: AccuracyRow) -> str:
         _percent(row.process_error),
         capped,
         "" if row.median_step_seconds is None else f"{1000 * row.median_step_seconds:.1f} ms",
-        "" if row.step_error is None else f"{row.step_error:+.0f} %{' (calibrated on)' if row.calibrated_on else ''}",
+        ""
+        if row.step_error is None
+        else f"{row.step_error:+.0f} %{' (calibrated on)' if row.calibrated_on else ''}",
         "" if row.prediction_seconds is None else f"{row.prediction_seconds:.1f} s",
         "; ".join(row.limits),
     ]
@@ -94,10 +112,19 @@ def _row(row: AccuracyRow) -> str:
 
 
 def _problems(result: AccuracyResult) -> list[str]:
-    missing = [row for row in result.rows if row.measured_reserved_bytes is None or row.predicted_reserved_bytes is None]
+    missing = [
+        row
+        for row in result.rows
+        if row.measured_reserved_bytes is None or row.predicted_reserved_bytes is None
+    ]
     if not missing:
         return []
-    return ["## Rows without a comparison", "", *(f"- {row.name}: {row.problem or 'not measured yet'}" for row in missing), ""]
+    return [
+        "## Rows without a comparison",
+        "",
+        *(f"- {row.name}: {row.problem or 'not measured yet'}" for row in missing),
+        "",
+    ]
 
 
 def _percent(value: float | None) -> str:

@@ -47,13 +47,20 @@ def _attempt(estimate: Callable[[], int]) -> dict[str, Any]:
 def _found() -> tuple[list[torch.nn.Module], list[torch.optim.Optimizer]]:
     """The outermost models and the optimizers that are alive; a workload hands out only its step."""
     alive = [o for o in gc.get_objects() if isinstance(o, torch.nn.Module | torch.optim.Optimizer)]
-    modules = [o for o in alive if isinstance(o, torch.nn.Module) and any(True for _ in o.parameters())]
+    modules = [
+        o for o in alive if isinstance(o, torch.nn.Module) and any(True for _ in o.parameters())
+    ]
     children = {id(child) for module in modules for child in module.children()}
-    return [m for m in modules if id(m) not in children], [o for o in alive if isinstance(o, torch.optim.Optimizer)]
+    return [m for m in modules if id(m) not in children], [
+        o for o in alive if isinstance(o, torch.optim.Optimizer)
+    ]
 
 
 def _parameter_bytes(models: list[torch.nn.Module]) -> int:
-    return sum(p.numel() * p.element_size() for p in {id(p): p for m in models for p in m.parameters()}.values())
+    return sum(
+        p.numel() * p.element_size()
+        for p in {id(p): p for m in models for p in m.parameters()}.values()
+    )
 
 
 def _accelerate(models: list[torch.nn.Module], knobs: dict[str, Any]) -> int:
@@ -66,7 +73,9 @@ def _accelerate(models: list[torch.nn.Module], knobs: dict[str, Any]) -> int:
     return int(max(estimate_training_usage(total, precision).values()))
 
 
-def _memtracker(step: Callable[[], Any], models: list[torch.nn.Module], optimizers: list[torch.optim.Optimizer]) -> int:
+def _memtracker(
+    step: Callable[[], Any], models: list[torch.nn.Module], optimizers: list[torch.optim.Optimizer]
+) -> int:
     from torch.distributed._tools.mem_tracker import MemTracker
 
     tracker = MemTracker()

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from vramcast.records import VERSION, JsonRecord
-from vramcast.timing.rates import shipped
+from vramcast.forecast.timing.rates import shipped
 
 METHODS = {
     "vramcast": "vramcast",
@@ -59,11 +59,16 @@ class AccuracyRow:
 
     @property
     def exact(self) -> bool:
-        return self.measured_reserved_bytes is not None and self.predicted_reserved_bytes == self.measured_reserved_bytes
+        return (
+            self.measured_reserved_bytes is not None
+            and self.predicted_reserved_bytes == self.measured_reserved_bytes
+        )
 
     def error_of(self, method: str) -> float | None:
         """Of the memory reserved, whatever the method calls its number: reserved is what has to fit."""
-        predicted = self.predicted_reserved_bytes if method == "vramcast" else self.peers_bytes.get(method)
+        predicted = (
+            self.predicted_reserved_bytes if method == "vramcast" else self.peers_bytes.get(method)
+        )
         return percent(predicted, self.measured_reserved_bytes)
 
 
@@ -99,7 +104,13 @@ class AccuracyResult(JsonRecord):
 
     def to_dict(self) -> dict[str, Any]:
         extra = ("allocated_error", "reserved_error", "process_error", "step_error", "exact")
-        return {**asdict(self), "rows": [{**asdict(row), "errors_percent": {key: getattr(row, key) for key in extra}} for row in self.rows]}
+        return {
+            **asdict(self),
+            "rows": [
+                {**asdict(row), "errors_percent": {key: getattr(row, key) for key in extra}}
+                for row in self.rows
+            ],
+        }
 
 
 def percent(predicted: float | None, measured: float | None) -> float | None:
@@ -145,7 +156,13 @@ def row_from(name: str, records: Mapping[str, Mapping[str, Any]]) -> AccuracyRow
         predicted_step_seconds=prediction.get("step_seconds"),
         bound_by=(prediction.get("step") or {}).get("bound_by", ""),
         calibrated_on=name in shipped().calibrated_on,
-        peers_bytes={method: (peers.get(method) or {}).get("bytes") for method in METHODS if method != "vramcast"} if peers else {},
+        peers_bytes={
+            method: (peers.get(method) or {}).get("bytes")
+            for method in METHODS
+            if method != "vramcast"
+        }
+        if peers
+        else {},
         limits=list(prediction.get("limits", [])),
         problem=_problem(prediction, measurement),
     )
@@ -161,7 +178,9 @@ def _problem(prediction: Mapping[str, Any], measurement: Mapping[str, Any]) -> s
     return None
 
 
-def summarise(rows: list[AccuracyRow], *, gpu: str | None, torch_version: str, measured_torch_version: str) -> AccuracyResult:
+def summarise(
+    rows: list[AccuracyRow], *, gpu: str | None, torch_version: str, measured_torch_version: str
+) -> AccuracyResult:
     compared = [row for row in rows if row.measured_reserved_bytes is not None]
     methods = [m for m in METHODS if m == "vramcast" or any(row.peers_bytes for row in rows)]
     process = errors_over(row.process_error for row in compared)
@@ -173,10 +192,14 @@ def summarise(rows: list[AccuracyRow], *, gpu: str | None, torch_version: str, m
         measured_torch_version=measured_torch_version,
         rows=rows,
         num_exact=sum(row.exact for row in compared),
-        reserved={method: errors_over(row.error_of(method) for row in compared) for method in methods},
+        reserved={
+            method: errors_over(row.error_of(method) for row in compared) for method in methods
+        },
         worst_process_error=process.worst,
         step_time=errors_over(row.step_error for row in unseen),
-        busy_step_time=errors_over(row.step_error for row in unseen if row.bound_by in ("compute", "bandwidth")),
+        busy_step_time=errors_over(
+            row.step_error for row in unseen if row.bound_by in ("compute", "bandwidth")
+        ),
         launch_step_time=errors_over(row.step_error for row in unseen if row.bound_by == "launch"),
         num_capped=len(capped),
         num_capped_failed=sum(row.capped_outcome != "ok" for row in capped),
@@ -193,19 +216,39 @@ def goals(result: AccuracyResult) -> list[tuple[str, bool | None]]:
     failures = None if not result.num_capped else result.num_capped_failed / result.num_capped
     predicted = ours.num_rows + ours.num_failed
     # Of times, records from before there were any have none: a few rows say nothing of all.
-    median, worst = (times.median, times.worst) if times.num_rows > times.num_failed else (None, None)
+    median, worst = (
+        (times.median, times.worst) if times.num_rows > times.num_failed else (None, None)
+    )
     return [
-        (f"every workload is predicted: {ours.num_rows} of {predicted}", None if not predicted else not ours.num_failed),
-        (f"median |reserved error| at most {GOAL_MEDIAN} %: {_shown(ours.median)}", within(ours.median, GOAL_MEDIAN)),
-        (f"95 % of the workloads within {GOAL_P95} %: {_shown(ours.p95)}", within(ours.p95, GOAL_P95)),
+        (
+            f"every workload is predicted: {ours.num_rows} of {predicted}",
+            None if not predicted else not ours.num_failed,
+        ),
+        (
+            f"median |reserved error| at most {GOAL_MEDIAN} %: {_shown(ours.median)}",
+            within(ours.median, GOAL_MEDIAN),
+        ),
+        (
+            f"95 % of the workloads within {GOAL_P95} %: {_shown(ours.p95)}",
+            within(ours.p95, GOAL_P95),
+        ),
         (f"worst at most {GOAL_WORST} %: {_shown(ours.worst)}", within(ours.worst, GOAL_WORST)),
-        (f"process memory within {GOAL_PROCESS} %: {_shown(result.worst_process_error)}", within(result.worst_process_error, GOAL_PROCESS)),
+        (
+            f"process memory within {GOAL_PROCESS} %: {_shown(result.worst_process_error)}",
+            within(result.worst_process_error, GOAL_PROCESS),
+        ),
         (
             f"at most {100 * GOAL_CAPPED_FAILURES:.0f} % fail capped at the prediction: {result.num_capped_failed} of {result.num_capped}",
             within(failures, GOAL_CAPPED_FAILURES),
         ),
-        (f"median |step time error| at most {GOAL_STEP_MEDIAN:g} %: {_shown(median)}", within(median, GOAL_STEP_MEDIAN)),
-        (f"worst step time within {GOAL_STEP_WORST:g} %: {_shown(worst)}", within(worst, GOAL_STEP_WORST)),
+        (
+            f"median |step time error| at most {GOAL_STEP_MEDIAN:g} %: {_shown(median)}",
+            within(median, GOAL_STEP_MEDIAN),
+        ),
+        (
+            f"worst step time within {GOAL_STEP_WORST:g} %: {_shown(worst)}",
+            within(worst, GOAL_STEP_WORST),
+        ),
     ]
 
 

@@ -76,7 +76,9 @@ def align(a: Sequence[Item], b: Sequence[Item]) -> list[Row]:
     return rows
 
 
-def _stretch(a: Sequence[Item], b: Sequence[Item], i: int, j: int, length_a: int, length_b: int) -> Iterator[Row]:
+def _stretch(
+    a: Sequence[Item], b: Sequence[Item], i: int, j: int, length_a: int, length_b: int
+) -> Iterator[Row]:
     """What lies between two meeting points: equally long stretches are side by side where alike, others where the same."""
     if length_a == length_b:
         for x, y in zip(range(i, i + length_a), range(j, j + length_b)):
@@ -122,7 +124,9 @@ class _Search:
             score = self._score(i + skip_a, j + skip_b) - log2(1 + skip_a + skip_b)
             if score > best:
                 best, choice = score, (skip_a, skip_b)
-        if choice is None:  # nothing in reach: go on behind a stretch that is different on both sides
+        if (
+            choice is None
+        ):  # nothing in reach: go on behind a stretch that is different on both sides
             return min(NEAR, len(self._a) - i), min(NEAR, len(self._b) - j)
         if choice == (0, 0) and here >= HORIZON:
             # sizes changed and operators did not: so it goes on, and searching again at once would find the same

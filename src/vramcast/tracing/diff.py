@@ -17,7 +17,14 @@ from vramcast.tracing.files import Allocation, MemoryTrace
 NEVER = 2**62
 CONTEXT_ROWS = 4
 MOST_TENSORS = 8  # shown of those alive on one side only
-BYTES, NAME, ONLY_A, ONLY_B, ALIVE, STEP = KINDS = ("bytes", "name", "only_a", "only_b", "alive", "step")
+BYTES, NAME, ONLY_A, ONLY_B, ALIVE, STEP = KINDS = (
+    "bytes",
+    "name",
+    "only_a",
+    "only_b",
+    "alive",
+    "step",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +102,9 @@ def diff_traces(a: MemoryTrace, b: MemoryTrace) -> TraceDiff:
         num_steps_compared=num_steps,
         num_differences={kind: counts[kind] for kind in KINDS},
         first=comparison.place(min(kinds_at), kinds_at[min(kinds_at)]) if kinds_at else None,
-        first_in_memory=comparison.place(min(in_memory), kinds_at[min(in_memory)]) if in_memory else None,
+        first_in_memory=comparison.place(min(in_memory), kinds_at[min(in_memory)])
+        if in_memory
+        else None,
         ops=_ops(one.items, other.items, rows),
     )
 
@@ -153,7 +162,13 @@ class _Events:
             return None
         item, number = self.items[index], self.numbers[index]
         facts = dict(self.allocations[number - 1].facts) if number else {}
-        return Line(number=number, op=item.op, num_bytes=item.num_bytes, allocated_bytes=self.allocated_bytes[index], facts=facts)
+        return Line(
+            number=number,
+            op=item.op,
+            num_bytes=item.num_bytes,
+            allocated_bytes=self.allocated_bytes[index],
+            facts=facts,
+        )
 
 
 class _Comparison:
@@ -162,11 +177,18 @@ class _Comparison:
     def __init__(self, a: _Events, b: _Events, rows: Sequence[Row]) -> None:
         self._a, self._b, self._rows = a, b, rows
         self._row_of_pair = [index for index, row in enumerate(rows) if ABSENT not in row]
-        self._pairs_before_a = _pairs_before(len(a.items), [rows[index].a for index in self._row_of_pair])
-        self._pairs_before_b = _pairs_before(len(b.items), [rows[index].b for index in self._row_of_pair])
+        self._pairs_before_a = _pairs_before(
+            len(a.items), [rows[index].a for index in self._row_of_pair]
+        )
+        self._pairs_before_b = _pairs_before(
+            len(b.items), [rows[index].b for index in self._row_of_pair]
+        )
         # per pair: the first later pair before which each side has freed it
         self._deaths = [
-            (self._time(self._pairs_before_a, a.freed_after[rows[index].a]), self._time(self._pairs_before_b, b.freed_after[rows[index].b]))
+            (
+                self._time(self._pairs_before_a, a.freed_after[rows[index].a]),
+                self._time(self._pairs_before_b, b.freed_after[rows[index].b]),
+            )
             for index in self._row_of_pair
         ]
 
@@ -181,7 +203,10 @@ class _Comparison:
             if death_a != death_b:
                 found.setdefault(self._row_of_pair[min(death_a, death_b)], []).append(ALIVE)
         for after_a, after_b in zip(self._a.steps_after, self._b.steps_after):
-            time_a, time_b = self._time(self._pairs_before_a, after_a), self._time(self._pairs_before_b, after_b)
+            time_a, time_b = (
+                self._time(self._pairs_before_a, after_a),
+                self._time(self._pairs_before_b, after_b),
+            )
             if time_a != time_b:
                 found.setdefault(self._row_of_pair[min(time_a, time_b)], []).append(STEP)
         return found
@@ -216,7 +241,9 @@ class _Comparison:
         only_a: list[Line] = []
         only_b: list[Line] = []
         for own_row, deaths in zip(self._row_of_pair, self._deaths):
-            freed_a, freed_b = (death != NEVER and self._row_of_pair[death] <= index for death in deaths)
+            freed_a, freed_b = (
+                death != NEVER and self._row_of_pair[death] <= index for death in deaths
+            )
             if own_row >= index or freed_a == freed_b:
                 continue
             row = self._rows[own_row]
@@ -233,7 +260,9 @@ class _Comparison:
         """In pairs; what happens behind the last pair is as good as never."""
         if num_items == NEVER:
             return NEVER
-        return pairs_before[num_items] if pairs_before[num_items] < len(self._row_of_pair) else NEVER
+        return (
+            pairs_before[num_items] if pairs_before[num_items] < len(self._row_of_pair) else NEVER
+        )
 
 
 def _pairs_before(num_items: int, paired: Sequence[int]) -> list[int]:
@@ -249,7 +278,12 @@ def _pairs_before(num_items: int, paired: Sequence[int]) -> list[int]:
 
 def _ops(a: Sequence[Item], b: Sequence[Item], rows: Sequence[Row]) -> list[OpDifference]:
     """Operators whose number of allocations or bytes differ, largest difference first. Pairs that are the same count under one name."""
-    counts_a, counts_b, bytes_a, bytes_b = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    counts_a, counts_b, bytes_a, bytes_b = (
+        Counter[str](),
+        Counter[str](),
+        Counter[str](),
+        Counter[str](),
+    )
     for row in rows:
         x = a[row.a] if row.a != ABSENT else None
         y = b[row.b] if row.b != ABSENT else None
@@ -263,11 +297,19 @@ def _ops(a: Sequence[Item], b: Sequence[Item], rows: Sequence[Row]) -> list[OpDi
             counts_b[y.op] += 1
             bytes_b[y.op] += y.num_bytes
     ops = [
-        OpDifference(op=op, count_a=counts_a[op], count_b=counts_b[op], bytes_a=bytes_a[op], bytes_b=bytes_b[op])
+        OpDifference(
+            op=op,
+            count_a=counts_a[op],
+            count_b=counts_b[op],
+            bytes_a=bytes_a[op],
+            bytes_b=bytes_b[op],
+        )
         for op in {*counts_a, *counts_b}
         if (counts_a[op], bytes_a[op]) != (counts_b[op], bytes_b[op])
     ]
-    return sorted(ops, key=lambda o: (-abs(o.bytes_a - o.bytes_b), -abs(o.count_a - o.count_b), o.op))
+    return sorted(
+        ops, key=lambda o: (-abs(o.bytes_a - o.bytes_b), -abs(o.count_a - o.count_b), o.op)
+    )
 
 
 def _largest(lines: list[Line]) -> list[Line]:

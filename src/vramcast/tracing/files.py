@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.errors import UsageError
-from vramcast.store import write_atomically
+from vramcast.records.store import write_atomically
 
 VERSION = 1
 TRACE_NAME = "trace.json"
@@ -125,20 +125,31 @@ def from_json(text: str, what: str = "This text") -> MemoryTrace:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as problem:
-        raise UsageError(f"{what} is not whole JSON ({problem}): it was cut off, or is something else.", MAKE_AGAIN) from None
+        raise UsageError(
+            f"{what} is not whole JSON ({problem}): it was cut off, or is something else.",
+            MAKE_AGAIN,
+        ) from None
     if not isinstance(data, dict) or data.get("kind") != "trace":
         raise UsageError(f"{what} is not a memory trace of vramcast.", GIVE_TRACE)
     if data.get("version") != VERSION:
-        raise UsageError(f"{what} has version {data.get('version')!r}; this vramcast reads version {VERSION}.", MAKE_AGAIN)
+        raise UsageError(
+            f"{what} has version {data.get('version')!r}; this vramcast reads version {VERSION}.",
+            MAKE_AGAIN,
+        )
     if data.get("source") not in SOURCES:
-        raise UsageError(f"{what} has the source {data.get('source')!r}; known are {' and '.join(SOURCES)}.", MAKE_AGAIN)
+        raise UsageError(
+            f"{what} has the source {data.get('source')!r}; known are {' and '.join(SOURCES)}.",
+            MAKE_AGAIN,
+        )
     for field, types in _TYPES.items():
         if field not in data or not isinstance(data[field], types):
             raise UsageError(f"{what} has no valid {field}.", MAKE_AGAIN)
     if not isinstance(data.get("events"), list):
         raise UsageError(f"{what} has no list of events.", MAKE_AGAIN)
     try:
-        return from_rows(data["events"], source=data["source"], **{field: data[field] for field in _TYPES})
+        return from_rows(
+            data["events"], source=data["source"], **{field: data[field] for field in _TYPES}
+        )
     except UsageError as error:
         raise UsageError(f"{what}: {error.message}", error.advice) from None
 
@@ -153,7 +164,9 @@ def read_trace(path: Path) -> MemoryTrace:
     except UnicodeDecodeError:
         raise UsageError(f"{file} is not text, so it is no memory trace.", GIVE_TRACE) from None
     except OSError as problem:
-        raise UsageError(f"{file} cannot be read: {problem.strerror}.", "Check its permissions.") from None
+        raise UsageError(
+            f"{file} cannot be read: {problem.strerror}.", "Check its permissions."
+        ) from None
     return from_json(text, str(file))
 
 
@@ -161,13 +174,21 @@ def check_free(folder: Path, *, force: bool) -> None:
     """Raises where writing would destroy something: asked before the work begins, and again before it is kept."""
     for above in (folder, *folder.parents):
         if above.exists() and not above.is_dir():
-            raise UsageError(f"{above} is a file, not a folder.", "Give --trace a folder; it is made if it does not exist.")
+            raise UsageError(
+                f"{above} is a file, not a folder.",
+                "Give --trace a folder; it is made if it does not exist.",
+            )
     there = [name for name in (TRACE_NAME, SNAPSHOT_NAME) if (folder / name).exists()]
     if there and not force:
-        raise UsageError(f"{folder} already has {' and '.join(there)}.", "Choose another folder for --trace, or --force to write over it.")
+        raise UsageError(
+            f"{folder} already has {' and '.join(there)}.",
+            "Choose another folder for --trace, or --force to write over it.",
+        )
 
 
-def write_files(folder: Path, trace: MemoryTrace, snapshot: Mapping[str, Any], *, force: bool = False) -> None:
+def write_files(
+    folder: Path, trace: MemoryTrace, snapshot: Mapping[str, Any], *, force: bool = False
+) -> None:
     """Both files, each whole or not there; the trace last, so that where it is the snapshot is too."""
     check_free(folder, force=force)
     write_atomically(folder / SNAPSHOT_NAME, pickle.dumps(snapshot, protocol=PICKLE_PROTOCOL))
@@ -177,7 +198,11 @@ def write_files(folder: Path, trace: MemoryTrace, snapshot: Mapping[str, Any], *
 def _row(event: int, allocations: Sequence[Allocation], steps: Any) -> list[Any]:
     if event > 0:
         num_bytes, op, facts = allocations[event - 1]
-        return ["alloc", event, num_bytes, op, dict(facts)] if facts else ["alloc", event, num_bytes, op]
+        return (
+            ["alloc", event, num_bytes, op, dict(facts)]
+            if facts
+            else ["alloc", event, num_bytes, op]
+        )
     if event == 0:
         return ["step", next(steps)]
     return ["empty_cache"] if event == EMPTY_CACHE else ["free", -event]
@@ -190,7 +215,9 @@ def _read_rows(rows: Sequence[Any]) -> tuple[list[int], list[Allocation], list[i
     alive: set[int] = set()
     for number, row in enumerate(rows, 1):
         match row:
-            case ["alloc", int(identity), int(num_bytes), str(op), *rest] if identity == len(allocations) + 1 and num_bytes >= 0:
+            case ["alloc", int(identity), int(num_bytes), str(op), *rest] if (
+                identity == len(allocations) + 1 and num_bytes >= 0
+            ):
                 _whole(identity, num_bytes, number=number, row=row)
                 allocations.append(Allocation(num_bytes, op, _facts(rest, number, row)))
                 alive.add(identity)
@@ -230,4 +257,7 @@ def _facts(rest: list[Any], number: int, row: Any) -> Mapping[str, str]:
 
 def _refuse(number: int, row: Any) -> NoReturn:
     shown = repr(row)
-    raise UsageError(f"event {number} cannot be: {shown if len(shown) <= 120 else shown[:117] + '...'}.", MAKE_AGAIN)
+    raise UsageError(
+        f"event {number} cannot be: {shown if len(shown) <= 120 else shown[:117] + '...'}.",
+        MAKE_AGAIN,
+    )

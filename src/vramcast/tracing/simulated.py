@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vramcast.allocator.replay import EMPTY_CACHE
-from vramcast.timing.works import Work
+from vramcast.tracing.work import Work
 from vramcast.tracing.files import FACTS, Allocation, MemoryTrace
 
 
@@ -61,7 +61,14 @@ def in_canonical_order(events: Iterable[int]) -> list[int]:
     return ordered + sorted(frees, reverse=True)
 
 
-def trace_of(simulated: Trace, *, workload: str, knobs: Mapping[str, Any], gpu: str | None, allocator_settings: str) -> MemoryTrace:
+def trace_of(
+    simulated: Trace,
+    *,
+    workload: str,
+    knobs: Mapping[str, Any],
+    gpu: str | None,
+    allocator_settings: str,
+) -> MemoryTrace:
     return MemoryTrace(
         source="predicted",
         workload=workload,
@@ -70,7 +77,10 @@ def trace_of(simulated: Trace, *, workload: str, knobs: Mapping[str, Any], gpu: 
         torch_version=simulated.torch_version,
         allocator_settings=allocator_settings,
         events=simulated.events,
-        allocations=[_allocation(simulated.detail_of(number)) for number in range(1, len(simulated.sizes) + 1)],
+        allocations=[
+            _allocation(simulated.detail_of(number))
+            for number in range(1, len(simulated.sizes) + 1)
+        ],
         steps=range(1, simulated.events.count(0) + 1),
     )
 

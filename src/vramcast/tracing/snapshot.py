@@ -10,7 +10,13 @@ import re
 from functools import cache
 from typing import Any
 
-from vramcast.allocator import EMPTY_CACHE, AllocatorSettings, CachingAllocator, OutOfMemory, Segment
+from vramcast.allocator import (
+    EMPTY_CACHE,
+    AllocatorSettings,
+    CachingAllocator,
+    OutOfMemory,
+    Segment,
+)
 from vramcast.tracing.files import Allocation, MemoryTrace
 
 Frames = list[dict[str, Any]]
@@ -71,7 +77,9 @@ class _History:
         self._note("snapshot", self.allocator.allocated_bytes, addr=0)
 
     def segment(self, segment: Segment) -> dict[str, Any]:
-        active_bytes = sum(block.size_bytes for block in segment.blocks if block.block_id is not None)
+        active_bytes = sum(
+            block.size_bytes for block in segment.blocks if block.block_id is not None
+        )
         return {
             "device": 0,
             "address": FIRST_ADDRESS + segment.address,
@@ -84,10 +92,15 @@ class _History:
             "segment_pool_id": ALL_SEGMENTS,
             "is_expandable": self.settings.expandable_segments,
             "frames": self._frames_of_segment.get(segment.address, []),
-            "blocks": [self._block(block.address, block.size_bytes, block.requested_bytes, block.block_id) for block in segment.blocks],
+            "blocks": [
+                self._block(block.address, block.size_bytes, block.requested_bytes, block.block_id)
+                for block in segment.blocks
+            ],
         }
 
-    def _block(self, address: int, size_bytes: int, requested_bytes: int, block_id: int | None) -> dict[str, Any]:
+    def _block(
+        self, address: int, size_bytes: int, requested_bytes: int, block_id: int | None
+    ) -> dict[str, Any]:
         return {
             "address": FIRST_ADDRESS + address,
             "size": size_bytes,
@@ -100,16 +113,30 @@ class _History:
         self._frames = frames_of(allocation)
         self.allocator.malloc(number, allocation.num_bytes)
         address = self._address_of[number] = FIRST_ADDRESS + self.allocator.address_of(number)
-        self._note("alloc", allocation.num_bytes, addr=address, category=allocation.facts.get("category", UNKNOWN))
+        self._note(
+            "alloc",
+            allocation.num_bytes,
+            addr=address,
+            category=allocation.facts.get("category", UNKNOWN),
+        )
 
     def _free(self, number: int) -> None:
         self.allocator.free(number)
-        address, num_bytes = self._address_of.pop(number), self.trace.allocations[number - 1].num_bytes
+        address, num_bytes = (
+            self._address_of.pop(number),
+            self.trace.allocations[number - 1].num_bytes,
+        )
         self._note("free_requested", num_bytes, addr=address)
         self._note("free_completed", num_bytes, addr=address)
 
     def _note(self, action: str, num_bytes: int, **more: Any) -> None:
-        entry = {"action": action, "size": num_bytes, "stream": 0, "time_us": self._time_us, "frames": self._frames}
+        entry = {
+            "action": action,
+            "size": num_bytes,
+            "stream": 0,
+            "time_us": self._time_us,
+            "frames": self._frames,
+        }
         self.entries.append({**entry, **more})
 
     def _note_segment(self, action: str, address: int, num_bytes: int) -> None:
@@ -118,27 +145,37 @@ class _History:
 
     def _note_out_of_memory(self, error: OutOfMemory) -> None:
         assert self.capacity_bytes is not None
-        self._note("oom", error.requested_bytes, device_free=self.capacity_bytes - error.reserved_bytes)
+        self._note(
+            "oom", error.requested_bytes, device_free=self.capacity_bytes - error.reserved_bytes
+        )
 
     def _begin_step(self, number: int) -> None:
         self._end_step()
-        self.annotations.append({"device": 0, "time_us": self._time_us, "name": f"step {number}", "stage": "START"})
+        self.annotations.append(
+            {"device": 0, "time_us": self._time_us, "name": f"step {number}", "stage": "START"}
+        )
 
     def _end_step(self) -> None:
         if self.annotations:
-            self.annotations.append({**self.annotations[-1], "time_us": self._time_us, "stage": "END"})
+            self.annotations.append(
+                {**self.annotations[-1], "time_us": self._time_us, "stage": "END"}
+            )
 
 
 def frames_of(allocation: Allocation) -> Frames:
     """Innermost first, as in torch: the operator, the autograd node, the module, the user's line. One list for all that are alike."""
     facts = allocation.facts
-    return _frames(allocation.op, facts.get("node", ""), facts.get("module", ""), facts.get("source", ""))
+    return _frames(
+        allocation.op, facts.get("node", ""), facts.get("module", ""), facts.get("source", "")
+    )
 
 
 @cache
 def _frames(op: str, node: str, module: str, source: str) -> Frames:
     made_by = {"operator": op, "autograd": node, "module": module}
-    frames: Frames = [{"filename": f"<{what}>", "line": 0, "name": name} for what, name in made_by.items() if name]
+    frames: Frames = [
+        {"filename": f"<{what}>", "line": 0, "name": name} for what, name in made_by.items() if name
+    ]
     place = SOURCE.fullmatch(source)
     if place:
         frames.append({"filename": place[1], "line": int(place[2]), "name": place[3]})
@@ -149,8 +186,12 @@ def _settings(settings: AllocatorSettings, text: str) -> dict[str, Any]:
     """As torch writes them; -1 is its word for no limit."""
     return {
         "PYTORCH_CUDA_ALLOC_CONF": text,
-        "max_split_size": -1 if settings.max_split_size_bytes is None else settings.max_split_size_bytes,
+        "max_split_size": -1
+        if settings.max_split_size_bytes is None
+        else settings.max_split_size_bytes,
         "garbage_collection_threshold": settings.garbage_collection_threshold,
         "expandable_segments": settings.expandable_segments,
-        "roundup_power2_divisions": {str(2**index): number for index, number in enumerate(settings.roundup_power2_divisions)},
+        "roundup_power2_divisions": {
+            str(2**index): number for index, number in enumerate(settings.roundup_power2_divisions)
+        },
     }

@@ -8,13 +8,26 @@ from vramcast.tuning.entry import COARSE, ROUNDED, SAME, Change, Entry, knobs, s
 AMPERE, ADA = (8, 0), (8, 9)
 FEW_STEPS = "a few steps cannot show what it does to a long run: compare with vramcast bench"
 COMPILE_SECONDS = 40.0
-FROM_ADAMW = {"optimizer": ("adamw", "adamw-loop", "adamw-foreach", "adamw-fused", "adamw-8bit-bitsandbytes", "adamw-8bit-torchao")}
+FROM_ADAMW = {
+    "optimizer": (
+        "adamw",
+        "adamw-loop",
+        "adamw-foreach",
+        "adamw-fused",
+        "adamw-8bit-bitsandbytes",
+        "adamw-8bit-torchao",
+    )
+}
 
 
 def _attention(kernel: str, what: str) -> Entry:
     """Through the workload's knob where it has one, else for the whole process."""
     return Entry(
-        name=f"sdpa-{kernel}", what=what, changes=(knobs(attention=kernel), switch(sdpa=kernel)), loss_tolerance=ROUNDED, needs=("cuda",)
+        name=f"sdpa-{kernel}",
+        what=what,
+        changes=(knobs(attention=kernel), switch(sdpa=kernel)),
+        loss_tolerance=ROUNDED,
+        needs=("cuda",),
     )
 
 
@@ -26,7 +39,12 @@ CATALOGUE: tuple[Entry, ...] = (
         what="autocast in bfloat16, weights stay float32",
         capability=AMPERE,
         loss_tolerance=ROUNDED,
-        changes=(knobs(precision="amp-bf16"), knobs(precision="amp"), knobs(autocast="bf16"), knobs(amp=True)),
+        changes=(
+            knobs(precision="amp-bf16"),
+            knobs(precision="amp"),
+            knobs(autocast="bf16"),
+            knobs(amp=True),
+        ),
     ),
     Entry(
         name="tf32",
@@ -147,7 +165,11 @@ CATALOGUE: tuple[Entry, ...] = (
         changes=(switch(cudnn_benchmark=True),),
         loss_tolerance=ROUNDED,
     ),
-    Entry(name="anomaly-off", what="autograd's anomaly detection off", changes=(switch(detect_anomaly=False),)),
+    Entry(
+        name="anomaly-off",
+        what="autograd's anomaly detection off",
+        changes=(switch(detect_anomaly=False),),
+    ),
     Entry(
         name="expandable-segments",
         what="the allocator's expandable_segments:True",
@@ -204,9 +226,18 @@ CATALOGUE: tuple[Entry, ...] = (
         changes=(knobs(channels_last=True), knobs(memory_format="channels_last")),
         loss_tolerance=ROUNDED,
     ),
-    Entry(name="contiguous", what="tensors made contiguous before use", changes=(knobs(contiguous=True),)),
+    Entry(
+        name="contiguous",
+        what="tensors made contiguous before use",
+        changes=(knobs(contiguous=True),),
+    ),
     Entry(name="loader-workers", what="four processes load data", changes=(knobs(num_workers=4),)),
-    Entry(name="pin-memory", what="batches in pinned memory", changes=(knobs(pin_memory=True),), needs=("cuda",)),
+    Entry(
+        name="pin-memory",
+        what="batches in pinned memory",
+        changes=(knobs(pin_memory=True),),
+        needs=("cuda",),
+    ),
     # ---------------------------------------------------------------------------------------------------- another model, other inputs
     Entry(
         name="seq-len",
@@ -263,6 +294,10 @@ def chosen(only: str | None) -> tuple[Entry, ...]:
     names = [name.strip() for name in only.split(",") if name.strip()]
     unknown = [name for name in names if name not in BY_NAME]
     if unknown or not names:
-        what = f"There is no optimisation {unknown[0]!r}." if unknown else "--only names no optimisation."
+        what = (
+            f"There is no optimisation {unknown[0]!r}."
+            if unknown
+            else "--only names no optimisation."
+        )
         raise UsageError(what, f"They are: {', '.join(BY_NAME)}.")
     return tuple(entry for entry in CATALOGUE if entry.name in names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from vramcast.configuration import Configuration
+from vramcast.workload.configuration import Configuration
 from vramcast.errors import EnvironmentProblem, VramcastError
 from vramcast.records import Measurement
 from vramcast.tuning import sizes
@@ -34,7 +34,9 @@ class Stack:
 
     def accept(self, row: Row, before: Configuration) -> None:
         """`before` is what it is told against. A row of which nothing is left in force is no longer part of the stack."""
-        self._accepted = [(key, one) for key, one in self._accepted if key != before.key] + [(before.key, row)]
+        self._accepted = [(key, one) for key, one in self._accepted if key != before.key] + [
+            (before.key, row)
+        ]
         self.configuration = row.on(self.configuration)
         self.rows.append(row)
         for other in self.rows:
@@ -78,7 +80,9 @@ class Contests:
                 return Judgement(verdict="not tried", reason=NOT_TRIED)
             self._runs_of_both(without, candidate, row)
         except BudgetSpent:
-            return Judgement(verdict="not tried", reason="the time for the tune was spent while it ran")
+            return Judgement(
+                verdict="not tried", reason="the time for the tune was spent while it ran"
+            )
         except EnvironmentProblem:
             raise
         except VramcastError as problem:  # a knob that this workload does not take after all
@@ -93,21 +97,33 @@ class Contests:
         while len(runs) < 2:
             self.run(candidate, row)
             judged = self.judge(without, candidate, row)
-            if judged.speedup is None or judged.speedup.ratio < 1 + self._limits.floor or "losses" in judged.reason:
+            if (
+                judged.speedup is None
+                or judged.speedup.ratio < 1 + self._limits.floor
+                or "losses" in judged.reason
+            ):
                 return
         if self._laboratory.seconds_left() - self.reserve() > self.seconds_of(without):
             self.run(without)
 
     def _predicted_unfit(self, without: Configuration, row: Row) -> Judgement | None:
         candidate = row.on(without)
-        if not self._may_need_too_much(without, row) or self._runs[candidate.key] or self.is_slow_to_predict():
+        if (
+            not self._may_need_too_much(without, row)
+            or self._runs[candidate.key]
+            or self.is_slow_to_predict()
+        ):
             return None
         prediction = self._laboratory.predict([candidate])[0]
         if isinstance(prediction, str) or prediction.fits is not False:
             return None
         missing = sizes.missing_bytes(prediction)
         needs = f"it needs {format_bytes(prediction.peak_reserved_bytes)}, {format_bytes(missing)} more than there is"
-        return Judgement(verdict="rejected", reason=f"predicted not to fit: {needs} (no GPU time was spent)", missing_bytes=missing)
+        return Judgement(
+            verdict="rejected",
+            reason=f"predicted not to fit: {needs} (no GPU time was spent)",
+            missing_bytes=missing,
+        )
 
     def _may_need_too_much(self, without: Configuration, row: Row) -> bool:
         """By what it is, or because little memory is left: what saves memory in one place (autocast, after float32) takes more in another
@@ -115,12 +131,17 @@ class Contests:
         if row.entry.more_memory:
             return True
         changes_tensors = row.change is not None and bool(row.change.knobs)
-        return changes_tensors and any(_share_taken(run) > ROOMY for run in self.good_runs(without)[-1:])
+        return changes_tensors and any(
+            _share_taken(run) > ROOMY for run in self.good_runs(without)[-1:]
+        )
 
     # --------------------------------------------------------------------------------------------------------------------------- time
     def is_slow_to_predict(self) -> bool:
         """Where time is short, and a prediction takes more of it than an attempt that fails would."""
-        return self._laboratory.prediction_seconds() > SLOW_TO_PREDICT * self._laboratory.seconds_left()
+        return (
+            self._laboratory.prediction_seconds()
+            > SLOW_TO_PREDICT * self._laboratory.seconds_left()
+        )
 
     def is_begun(self, without: Configuration, row: Row) -> bool:
         """By an earlier call of this tune: its runs cost nothing now."""
@@ -135,12 +156,18 @@ class Contests:
 
     def is_tight(self, num_others: int, row: Row) -> bool:
         """Whether so many others would leave no time for what takes long to start, and often helps most."""
-        needed = (2 * num_others + 3) * self.seconds_of(self._stack.configuration) + START_FACTOR * row.entry.start_seconds
+        needed = (2 * num_others + 3) * self.seconds_of(
+            self._stack.configuration
+        ) + START_FACTOR * row.entry.start_seconds
         return self._laboratory.seconds_left() - self.reserve() < needed
 
     def reserve(self) -> float:
         """Seconds that belong to what comes later, start and end side by side among it."""
-        return self.seconds_for_later + self.seconds_of(self._stack.baseline) + self.seconds_of(self._stack.configuration)
+        return (
+            self.seconds_for_later
+            + self.seconds_of(self._stack.baseline)
+            + self.seconds_of(self._stack.configuration)
+        )
 
     def seconds_of(self, configuration: Configuration) -> float:
         """Of the last run: the first one also waits for torch, or compiles what is in a cache afterwards."""

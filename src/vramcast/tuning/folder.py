@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from vramcast.errors import UsageError
 from vramcast.records import LARGEST_NUMBER, Measurement, Prediction
-from vramcast.store import append_line, new_folder, read_lines, write_json
+from vramcast.records.store import append_line, new_folder, read_lines, write_json
 
 FILES = ("request.json", "records.jsonl", "worker.log", "result.json", "log.md", "final.json")
 
@@ -38,7 +38,11 @@ class TuneFolder:
         self._predictions: dict[str, Any] = {}
         for record in read_lines(self._records):
             key, answer = record.get("key"), record.get("answer")
-            if record.get("kind") == "run" and isinstance(key, str) and (run := _run_of(record.get("measurement"))) is not None:
+            if (
+                record.get("kind") == "run"
+                and isinstance(key, str)
+                and (run := _run_of(record.get("measurement"))) is not None
+            ):
                 self._runs[key].append(run)
             elif record.get("kind") == "prediction" and isinstance(key, str) and _is_answer(answer):
                 self._predictions[key] = answer
@@ -66,9 +70,18 @@ class TuneFolder:
         try:
             there = json.loads(file.read_text())
         except (OSError, ValueError, RecursionError) as problem:
-            raise UsageError(f"{file} cannot be read: {problem}.", "Choose another folder with --out, or --force to begin again.") from None
-        different = [name for name in request if not isinstance(there, dict) or there.get(name) != request[name]]
-        if different and not self._records.exists():  # it was killed before its first run: nothing is lost
+            raise UsageError(
+                f"{file} cannot be read: {problem}.",
+                "Choose another folder with --out, or --force to begin again.",
+            ) from None
+        different = [
+            name
+            for name in request
+            if not isinstance(there, dict) or there.get(name) != request[name]
+        ]
+        if (
+            different and not self._records.exists()
+        ):  # it was killed before its first run: nothing is lost
             self._locked().close()
             write_json(file, request)
         elif different:
@@ -84,7 +97,10 @@ class TuneFolder:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.close()
-            raise UsageError(f"Another process tunes in {self.path}.", "Wait for it, or choose another folder with --out.") from None
+            raise UsageError(
+                f"Another process tunes in {self.path}.",
+                "Wait for it, or choose another folder with --out.",
+            ) from None
         return file
 
     def recorded_run(self, key: str) -> Measurement | None:
@@ -95,7 +111,9 @@ class TuneFolder:
         return bool(self._runs[key])
 
     def add_run(self, key: str, measurement: Measurement) -> None:
-        append_line(self._records, {"kind": "run", "key": key, "measurement": measurement.to_dict()})
+        append_line(
+            self._records, {"kind": "run", "key": key, "measurement": measurement.to_dict()}
+        )
 
     def recorded_prediction(self, key: str) -> Any:
         return self._predictions.get(key)
@@ -117,7 +135,10 @@ def _run_of(data: Any) -> Measurement | None:
 
 def is_sound(measurement: Measurement) -> bool:
     """Whether a run can have been like this: what is computed with later on is there, and positive."""
-    times, sizes = measurement.times, [measurement.knobs.get(name, 1) for name in ("batch_size", "seq_len")]
+    times, sizes = (
+        measurement.times,
+        [measurement.knobs.get(name, 1) for name in ("batch_size", "seq_len")],
+    )
     if any(isinstance(size, int) and not 1 <= size <= LARGEST_NUMBER for size in sizes):
         return False
     if times is None:
@@ -139,7 +160,15 @@ def without_pictures(answer: dict[str, Any]) -> dict[str, Any]:
     """A tune asks dozens of predictions for their sizes and times; memory over time is nine tenths of each."""
     if "prediction" not in answer:
         return answer
-    return {**answer, "prediction": {**answer["prediction"], "timeline": [], "step_memory": None, "alive_at_peak": []}}
+    return {
+        **answer,
+        "prediction": {
+            **answer["prediction"],
+            "timeline": [],
+            "step_memory": None,
+            "alive_at_peak": [],
+        },
+    }
 
 
 def _remove(path: Path) -> None:
@@ -147,4 +176,7 @@ def _remove(path: Path) -> None:
         for name in FILES:
             (path / name).unlink(missing_ok=True)
     except OSError as problem:
-        raise UsageError(f"The folder {path} cannot be used: {problem.strerror}.", "Choose another folder with --out.") from None
+        raise UsageError(
+            f"The folder {path} cannot be used: {problem.strerror}.",
+            "Choose another folder with --out.",
+        ) from None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem, VramcastError, WorkloadError
-from vramcast.processes import child_environment, end_with_the_parent
+from vramcast.processes.lifetime import child_environment, end_with_the_parent
 from vramcast.tuning.entry import Change, Entry
 
 SECONDS = 300.0
@@ -42,14 +42,28 @@ def inspect_workload(
     timeout_seconds: float | None = None,
 ) -> Offer:
     """`timeout_seconds` is what the caller has; more than SECONDS is never taken."""
-    questions = {entry.name: [dict(change.knobs) for change in entry.changes] for entry in entries if entry.changes}
-    request = {"workload": workload, "device": device, "knobs": dict(knobs), "knobs_text": dict(knobs_text), "questions": questions}
+    questions = {
+        entry.name: [dict(change.knobs) for change in entry.changes]
+        for entry in entries
+        if entry.changes
+    }
+    request = {
+        "workload": workload,
+        "device": device,
+        "knobs": dict(knobs),
+        "knobs_text": dict(knobs_text),
+        "questions": questions,
+    }
     answer = _ask(request, SECONDS if timeout_seconds is None else min(SECONDS, timeout_seconds))
     baseline: dict[str, Any] = answer["baseline"]
     changes: dict[str, Change] = {}
     refusals: dict[str, str] = {}
     for entry in entries:
-        found = _size_offer(entry, baseline) if entry.size else _offer(entry, answer["answers"][entry.name], baseline)
+        found = (
+            _size_offer(entry, baseline)
+            if entry.size
+            else _offer(entry, answer["answers"][entry.name], baseline)
+        )
         if isinstance(found, str):
             refusals[entry.name] = found
         else:
@@ -68,7 +82,14 @@ def _size_offer(entry: Entry, baseline: Mapping[str, Any]) -> Change | str:
 def _offer(entry: Entry, answer: Mapping[str, Any], baseline: Mapping[str, Any]) -> Change | str:
     if "refused" in answer:
         return str(answer["refused"])
-    other = next((name for name, values in entry.only_from.items() if name in baseline and baseline[name] not in values), None)
+    other = next(
+        (
+            name
+            for name, values in entry.only_from.items()
+            if name in baseline and baseline[name] not in values
+        ),
+        None,
+    )
     if other is not None:
         return f"the baseline has {other}={baseline[other]}: with it this would be something else, not the same made faster"
     return entry.changes[int(answer["taken"])]
@@ -78,16 +99,30 @@ def _ask(request: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryFile("w+", errors="replace") as log, tempfile.TemporaryFile("w+") as out:
         # the answer is a file, not a pipe: the end of a pipe comes only when nobody holds it, and what the workload forks does
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "vramcast.tuning.inspection", str(out.fileno()), str(os.getpid())],
-            stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[out.fileno()], env=child_environment(), text=True,
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "vramcast.tuning.inspection",
+                str(out.fileno()),
+                str(os.getpid()),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            pass_fds=[out.fileno()],
+            env=child_environment(),
+            text=True,
             start_new_session=True,
-        )  # fmt: skip
+        )
         try:
             process.communicate(json.dumps(request), timeout=timeout_seconds)
         except subprocess.TimeoutExpired:
             raise WorkloadError(
                 f"{request['workload']} could not be imported within {timeout_seconds:.3g} s.",
-                "Does its file wait?" if timeout_seconds >= SECONDS else "Give more time with --budget, for example 20min.",
+                "Does its file wait?"
+                if timeout_seconds >= SECONDS
+                else "Give more time with --budget, for example 20min.",
             ) from None
         finally:  # an interruption too: neither it nor what the workload started is left running
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -98,7 +133,10 @@ def _ask(request: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
         log.seek(0)
         tail = "\n".join(log.read().strip().splitlines()[-8:])
     if not text:
-        raise WorkloadError(f"{request['workload']} could not be imported.\n{tail}".rstrip(), "Import it in Python first.")
+        raise WorkloadError(
+            f"{request['workload']} could not be imported.\n{tail}".rstrip(),
+            "Import it in Python first.",
+        )
     result: dict[str, Any] = json.loads(text)
     if "error" in result:
         told = result["error"]
@@ -119,12 +157,16 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         text = {name: value for name, value in request["knobs_text"].items() if name not in change}
         return bind_knobs(function, text, {**request["knobs"], **change})
 
-    answers = {name: _answer_one(changes, bound, bind) for name, changes in request["questions"].items()}
+    answers = {
+        name: _answer_one(changes, bound, bind) for name, changes in request["questions"].items()
+    }
     return {"baseline": {name: _plain(value) for name, value in bound.items()}, "answers": answers}
 
 
 def _answer_one(
-    changes: Sequence[Mapping[str, Any]], bound: Mapping[str, Any], bind: Callable[[Mapping[str, Any]], dict[str, Any]]
+    changes: Sequence[Mapping[str, Any]],
+    bound: Mapping[str, Any],
+    bind: Callable[[Mapping[str, Any]], dict[str, Any]],
 ) -> dict[str, Any]:
     """The first change that the workload takes and does not have already, or why there is none."""
     refusals = []
@@ -142,7 +184,9 @@ def _answer_one(
             shown = ", ".join(f"{name}={value}" for name, value in change.items())
             return {"refused": f"the baseline has it already ({shown})"}
         return {"taken": index}
-    has_knob = [text for text in refusals if "does not take" in text]  # the knob is there: that says more than one that is not
+    has_knob = [
+        text for text in refusals if "does not take" in text
+    ]  # the knob is there: that says more than one that is not
     return {"refused": (has_knob or refusals)[0]}
 
 
@@ -164,7 +208,13 @@ def main() -> None:
         try:
             found: dict[str, Any] = answer(json.load(sys.stdin))
         except VramcastError as error:
-            found = {"error": {"message": error.message, "advice": error.advice, "exit_code": error.exit_code}}
+            found = {
+                "error": {
+                    "message": error.message,
+                    "advice": error.advice,
+                    "exit_code": error.exit_code,
+                }
+            }
         out.write(json.dumps(found))
     os._exit(0)  # threads and processes that the workload's file started are not waited for
 

@@ -21,13 +21,17 @@ from vramcast.units import format_bytes, format_percent
 
 LARGEST_LOGARITHM = 50.0  # of an interval's end: of two wild runs it may be beyond all numbers
 LEAST_RUNS = 2  # of the candidate, before it is applied
-NOTHING_KNOWN = 1.5  # times as fast: where that is within the noise, a run that was slower says nothing
+NOTHING_KNOWN = (
+    1.5  # times as fast: where that is within the noise, a run that was slower says nothing
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     floor: float = 0.02  # a gain below this is not worth another setting
-    level: float = 0.01  # many are tried: with 0.05, chance alone would have something applied in many tunes
+    level: float = (
+        0.01  # many are tried: with 0.05, chance alone would have something applied in many tunes
+    )
     may_change_training: bool = False  # what makes another model of it was asked for by name
 
 
@@ -42,7 +46,9 @@ class Speedup:
     by: str = "step time"  # or "tokens a second", "samples a second"
 
     def __str__(self) -> str:
-        interval = "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
+        interval = (
+            "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
+        )
         return f"{self.ratio:.3f}x{interval}"
 
 
@@ -52,7 +58,9 @@ class Judgement:
     reason: str
     likely_cause: str = ""
     speedup: Speedup | None = None
-    loss_difference: float | None = None  # the largest, relative to the baseline's loss at the same step
+    loss_difference: float | None = (
+        None  # the largest, relative to the baseline's loss at the same step
+    )
     memory_before_bytes: int | None = None
     memory_after_bytes: int | None = None
     missing_bytes: int | None = None
@@ -63,7 +71,9 @@ class Judgement:
         return self.verdict == "applied"
 
 
-def verdict(baseline: Sequence[Measurement], candidate: Sequence[Measurement], entry: Entry, limits: Limits) -> Judgement:
+def verdict(
+    baseline: Sequence[Measurement], candidate: Sequence[Measurement], entry: Entry, limits: Limits
+) -> Judgement:
     """`baseline` ran; of the candidate, whatever came of it."""
     broken = next((run for run in candidate if run.outcome != "ok"), None)
     if broken is not None:
@@ -86,29 +96,56 @@ def verdict(baseline: Sequence[Measurement], candidate: Sequence[Measurement], e
 
 
 # ------------------------------------------------------------------------------------------------------------------- it did not run
-def _broken(run: Measurement, baseline: Sequence[Measurement], candidate: Sequence[Measurement]) -> Judgement:
+def _broken(
+    run: Measurement, baseline: Sequence[Measurement], candidate: Sequence[Measurement]
+) -> Judgement:
     evidence = _evidence(baseline, candidate)
     if run.outcome in ("out_of_memory", "paging"):
         missing = missing_bytes_of(run.error)
         much = "" if missing is None else f": {format_bytes(missing)} are missing"
         where = " of the host" if run.out_of_memory_on == "host" else ""
-        return Judgement(verdict="rejected", reason=f"it needs more memory{where} than there is{much}", missing_bytes=missing, **evidence)
+        return Judgement(
+            verdict="rejected",
+            reason=f"it needs more memory{where} than there is{much}",
+            missing_bytes=missing,
+            **evidence,
+        )
     error = " ".join((run.error or "no word why").strip().splitlines()[-1:])
-    return Judgement(verdict="failed", reason=f"{run.outcome}: {error}", likely_cause=likely_cause(run.error), **evidence)
+    return Judgement(
+        verdict="failed",
+        reason=f"{run.outcome}: {error}",
+        likely_cause=likely_cause(run.error),
+        **evidence,
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------------------- the gates
-def _other_losses(baseline: Sequence[Measurement], candidate: Sequence[Measurement], entry: Entry, difference: float | None) -> str | None:
+def _other_losses(
+    baseline: Sequence[Measurement],
+    candidate: Sequence[Measurement],
+    entry: Entry,
+    difference: float | None,
+) -> str | None:
     if not all(has_finite_losses(run) for run in candidate):
         return "its losses are not finite"
     if entry.loss_tolerance is None:
         return None
     if difference is None:
-        return "it gives no losses that could be compared" if any(_known_losses(run) for run in baseline) else None
-    own = loss_difference(baseline[:1], baseline[1:]) or 0.0  # a workload whose runs differ among themselves cannot be judged finer
+        return (
+            "it gives no losses that could be compared"
+            if any(_known_losses(run) for run in baseline)
+            else None
+        )
+    own = (
+        loss_difference(baseline[:1], baseline[1:]) or 0.0
+    )  # a workload whose runs differ among themselves cannot be judged finer
     if difference <= entry.loss_tolerance + own:
         return None
-    spread = f" (two runs of the baseline differ by {own:.1e} themselves)" if own > entry.loss_tolerance / 10 else ""
+    spread = (
+        f" (two runs of the baseline differ by {own:.1e} themselves)"
+        if own > entry.loss_tolerance / 10
+        else ""
+    )
     return f"other losses: they differ by {format_percent(difference)}, and {format_percent(entry.loss_tolerance)} is allowed{spread}"
 
 
@@ -121,7 +158,9 @@ def _known_losses(run: Measurement) -> list[float]:
     return [loss for loss in run.losses if loss is not None]
 
 
-def loss_difference(baseline: Sequence[Measurement], candidate: Sequence[Measurement]) -> float | None:
+def loss_difference(
+    baseline: Sequence[Measurement], candidate: Sequence[Measurement]
+) -> float | None:
     """The largest of any step of which both have a number; None where there is none."""
     found = [
         abs(ours - theirs) / max(abs(theirs), 1e-12)
@@ -143,7 +182,11 @@ def _too_much_memory(candidate: Sequence[Measurement]) -> str | None:
 def _too_little(speedup: Speedup, num_runs: int, limits: Limits) -> str | None:
     if speedup.ratio < 1.0 - limits.floor and (speedup.high is None or speedup.high < 1):
         return f"slower: {speedup}"
-    if speedup.ratio < 1.0 + limits.floor and speedup.high is not None and speedup.high > NOTHING_KNOWN:
+    if (
+        speedup.ratio < 1.0 + limits.floor
+        and speedup.high is not None
+        and speedup.high > NOTHING_KNOWN
+    ):
         return f"no gain seen, but so much noise that nothing can be told: {speedup}"
     if speedup.ratio < 1.0 - limits.floor:
         return f"no gain: {speedup}"
@@ -192,7 +235,11 @@ def work_of_step(run: Measurement) -> tuple[float, str]:
     batch, length = run.knobs.get("batch_size"), run.knobs.get("seq_len")
     if type(batch) is not int or batch < 1:
         return 1.0, "steps"
-    return (float(batch * length), "tokens") if type(length) is int and length > 0 else (float(batch), "samples")
+    return (
+        (float(batch * length), "tokens")
+        if type(length) is int and length > 0
+        else (float(batch), "samples")
+    )
 
 
 def _median(run: Measurement) -> float:
@@ -210,5 +257,13 @@ def _evidence(baseline: Sequence[Measurement], candidate: Sequence[Measurement])
 
 def peak_memory_bytes(runs: Sequence[Measurement]) -> int | None:
     """Reserved; on the CPU, where nothing is, allocated."""
-    known = [m for run in runs if (m := run.peak_reserved_bytes if run.peak_reserved_bytes is not None else run.peak_allocated_bytes)]
+    known = [
+        m
+        for run in runs
+        if (
+            m := run.peak_reserved_bytes
+            if run.peak_reserved_bytes is not None
+            else run.peak_allocated_bytes
+        )
+    ]
     return max(known, default=None)

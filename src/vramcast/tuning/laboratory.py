@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from vramcast.api import make_request
-from vramcast.configuration import Configuration
+from vramcast.predicting.predict import make_request
+from vramcast.workload.configuration import Configuration
 from vramcast.errors import VramcastError
 from vramcast.probing.manager import Prober
 from vramcast.probing.trial import Trial
@@ -38,7 +38,12 @@ class BudgetSpent(Exception):
 
 class Laboratory(Protocol):
     def measure(
-        self, configuration: Configuration, *, start_seconds: float = 0.0, more_warmup: int = 0, reserve_seconds: float = 0.0
+        self,
+        configuration: Configuration,
+        *,
+        start_seconds: float = 0.0,
+        more_warmup: int = 0,
+        reserve_seconds: float = 0.0,
     ) -> Measurement:
         """A fresh run. BudgetSpent where it did not end while there was more time left than the reserve."""
         ...
@@ -47,7 +52,9 @@ class Laboratory(Protocol):
         """Whether an earlier call has run it, so that measuring it costs no time."""
         ...
 
-    def predict(self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()) -> list[Prediction | str]:
+    def predict(
+        self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()
+    ) -> list[Prediction | str]:
         """For the GPU here, or each for its own. A text says why there is no prediction."""
         ...
 
@@ -69,7 +76,9 @@ class Question:
 
 
 class RealLaboratory:
-    def __init__(self, question: Question, prober: Prober, folder: TuneFolder, budget_seconds: float | None) -> None:
+    def __init__(
+        self, question: Question, prober: Prober, folder: TuneFolder, budget_seconds: float | None
+    ) -> None:
         self._question, self._prober, self._folder = question, prober, folder
         self._deadline = math.inf if budget_seconds is None else time.monotonic() + budget_seconds
         self._num_steps: dict[str, int] = {}  # by configuration, from its first run
@@ -84,20 +93,31 @@ class RealLaboratory:
 
     # ------------------------------------------------------------------------------------------------------------------------ runs
     def measure(
-        self, configuration: Configuration, *, start_seconds: float = 0.0, more_warmup: int = 0, reserve_seconds: float = 0.0
+        self,
+        configuration: Configuration,
+        *,
+        start_seconds: float = 0.0,
+        more_warmup: int = 0,
+        reserve_seconds: float = 0.0,
     ) -> Measurement:
         found = self._folder.recorded_run(configuration.key)
         if found is None:
-            found = self._run(configuration, start_seconds, more_warmup, self.seconds_left() - reserve_seconds)
+            found = self._run(
+                configuration, start_seconds, more_warmup, self.seconds_left() - reserve_seconds
+            )
             self._folder.add_run(configuration.key, found)
         self._num_steps.setdefault(configuration.key, steps_for(found))
-        self._is_slow = self._is_slow or (found.times is not None and found.times.median_seconds >= SLOW_STEP_SECONDS)
+        self._is_slow = self._is_slow or (
+            found.times is not None and found.times.median_seconds >= SLOW_STEP_SECONDS
+        )
         return found
 
     def has_run(self, configuration: Configuration) -> bool:
         return self._folder.has_run(configuration.key)
 
-    def _run(self, configuration: Configuration, start_seconds: float, more_warmup: int, left: float) -> Measurement:
+    def _run(
+        self, configuration: Configuration, start_seconds: float, more_warmup: int, left: float
+    ) -> Measurement:
         if left < LEAST_SECONDS:
             raise BudgetSpent
         allowed = RUN_SECONDS + 3 * start_seconds
@@ -111,27 +131,44 @@ class RealLaboratory:
                 allocator=configuration.allocator,
                 switches=configuration.switches,
                 warmup_steps=(1 if self._is_slow else WARMUP_STEPS) + more_warmup,
-                measure_steps=self._num_steps.get(configuration.key, FEWEST_STEPS if self._is_slow else FIRST_STEPS),
+                measure_steps=self._num_steps.get(
+                    configuration.key, FEWEST_STEPS if self._is_slow else FIRST_STEPS
+                ),
                 timeout_seconds=min(allowed, left),
             ),
             self._folder.log,
         )
-        is_stalled = "heartbeat_stall" in measurement.verdict.fail_reasons  # its own fault: more time would not have helped
+        is_stalled = (
+            "heartbeat_stall" in measurement.verdict.fail_reasons
+        )  # its own fault: more time would not have helped
         if measurement.outcome == "timeout" and left < allowed and not is_stalled:
             raise BudgetSpent
         return measurement
 
     # ----------------------------------------------------------------------------------------------------------------- predictions
-    def predict(self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()) -> list[Prediction | str]:
+    def predict(
+        self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()
+    ) -> list[Prediction | str]:
         here: Target = (self._question.gpu, self._question.memory_bytes)
-        targets: list[Target] = [(gpu, None) for gpu in gpus] if gpus else [here] * len(configurations)
+        targets: list[Target] = (
+            [(gpu, None) for gpu in gpus] if gpus else [here] * len(configurations)
+        )
         if not gpus and here == (None, None):
             return ["no GPU was named to predict for"] * len(configurations)
-        keys = [json.dumps([one.key, *target]) for one, target in zip(configurations, targets, strict=True)]
-        wanted = dict(zip(keys, zip(configurations, targets, strict=True), strict=True))  # the same is asked once, and answered each time
+        keys = [
+            json.dumps([one.key, *target])
+            for one, target in zip(configurations, targets, strict=True)
+        ]
+        wanted = dict(
+            zip(keys, zip(configurations, targets, strict=True), strict=True)
+        )  # the same is asked once, and answered each time
         missing = [key for key in wanted if self._folder.recorded_prediction(key) is None]
-        for key, answer in zip(missing, self._simulate([wanted[key] for key in missing]), strict=True):
-            if answer.get("error") == OUT_OF_TIME:  # not a fact about the workload: asked again when the tune goes on
+        for key, answer in zip(
+            missing, self._simulate([wanted[key] for key in missing]), strict=True
+        ):
+            if (
+                answer.get("error") == OUT_OF_TIME
+            ):  # not a fact about the workload: asked again when the tune goes on
                 return [OUT_OF_TIME] * len(configurations)
             self._folder.add_prediction(key, answer)
         return [_read(self._folder.recorded_prediction(key)) for key in keys]
@@ -150,18 +187,27 @@ class RealLaboratory:
             finally:
                 self._prediction_seconds = time.monotonic() - started
 
-    def _simulate_one(self, configuration: Configuration, target: Target, stop: threading.Event) -> dict[str, Any]:
+    def _simulate_one(
+        self, configuration: Configuration, target: Target, stop: threading.Event
+    ) -> dict[str, Any]:
         left = min(PREDICTION_SECONDS, self.seconds_left())
         if left < LEAST_SECONDS:
             return {"error": OUT_OF_TIME}
         request = make_request(
-            self._question.workload, gpu=target[0], memory=target[1], allocator=configuration.allocator, knobs=configuration.knobs,
-            knobs_text=configuration.knobs_text, batch_sizes=None,
-        )  # fmt: skip
+            self._question.workload,
+            gpu=target[0],
+            memory=target[1],
+            allocator=configuration.allocator,
+            knobs=configuration.knobs,
+            knobs_text=configuration.knobs_text,
+            batch_sizes=None,
+        )
         try:
             return {"prediction": simulate(request, left, stop=stop)}
         except VramcastError as problem:
-            return {"error": OUT_OF_TIME if self.seconds_left() < LEAST_SECONDS else problem.message}
+            return {
+                "error": OUT_OF_TIME if self.seconds_left() < LEAST_SECONDS else problem.message
+            }
 
 
 OUT_OF_TIME = "there was no time left to predict it"
@@ -175,4 +221,6 @@ def steps_for(first: Measurement) -> int:
     """So many that about a second is measured: one run is short, and its median still robust."""
     if first.times is None or first.times.median_seconds <= 0:
         return FEWEST_STEPS
-    return min(MOST_STEPS, max(FEWEST_STEPS, math.ceil(MEASURED_SECONDS / first.times.median_seconds)))
+    return min(
+        MOST_STEPS, max(FEWEST_STEPS, math.ceil(MEASURED_SECONDS / first.times.median_seconds))
+    )

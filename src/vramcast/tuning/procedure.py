@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from vramcast.configuration import Configuration
+from vramcast.workload.configuration import Configuration
 from vramcast.errors import UsageError, VramcastError
-from vramcast.machine import Machine
+from vramcast.hardware.machine import Machine
 from vramcast.records import Measurement
-from vramcast.switches import Switches
+from vramcast.workload.switches import Switches
 from vramcast.tuning import sizes
 from vramcast.tuning.contests import Contests, Stack
 from vramcast.tuning.entry import Change, Entry, unmet
@@ -91,7 +91,17 @@ class Tuner:
         total = self._total()
         start, end = self._stack.baseline, self._stack.configuration
         runs = self._contests.good_runs
-        return Tuned(rows, self._stack.rows, self._stack.steps, start, end, runs(start), runs(end), total, self._notes)
+        return Tuned(
+            rows,
+            self._stack.rows,
+            self._stack.steps,
+            start,
+            end,
+            runs(start),
+            runs(end),
+            total,
+            self._notes,
+        )
 
     def _start(self) -> Measurement:
         try:
@@ -137,21 +147,33 @@ class Tuner:
         start = self._stack.baseline
         now = start.knobs.get("batch_size", self._offer.baseline["batch_size"])
         larger = start.with_({"batch_size": sizes.FURTHER * now}, Switches(), None)
-        return sizes.gain_of_larger(*self._laboratory.predict([start, larger])) >= NEARLY_FOR_NOTHING
+        return (
+            sizes.gain_of_larger(*self._laboratory.predict([start, larger])) >= NEARLY_FOR_NOTHING
+        )
 
     # ------------------------------------------------------------------------------------------------------------------------- alone
     def _alone(self, rows: Sequence[Row], batch_first: bool) -> None:
         budget = self._laboratory.seconds_left()
         self._contests.seconds_for_later = (1 - ALONE_SHARE) * budget if budget != math.inf else 0.0
         usable = [row for row in rows if not row.refusal]
-        waiting = sorted(usable, key=lambda row: -1 if batch_first and row.entry.size == "batch_size" else row.is_slow_to_start)
+        waiting = sorted(
+            usable,
+            key=lambda row: (
+                -1 if batch_first and row.entry.size == "batch_size" else row.is_slow_to_start
+            ),
+        )
         for index, row in enumerate(waiting):
-            if self._laboratory.seconds_left() < self._contests.reserve() and not self._contests.is_begun(self._stack.baseline, row):
+            if (
+                self._laboratory.seconds_left() < self._contests.reserve()
+                and not self._contests.is_begun(self._stack.baseline, row)
+            ):
                 continue
             if row.entry.size and self._contests.is_slow_to_predict() and not batch_first:
                 continue  # a size is chosen by prediction, and on top of the others it must be anyway
             if row.entry.size:
-                row.change = next((sized.change for sized in self._sized(row, self._stack.baseline)), row.change)
+                row.change = next(
+                    (sized.change for sized in self._sized(row, self._stack.baseline)), row.change
+                )
             if not row.found_no_size:
                 self._say("alone", row, len(waiting) - index - 1)
                 row.alone = self._contests.contest(self._stack.baseline, row)
@@ -163,7 +185,9 @@ class Tuner:
         """What won alone; what often helps; a larger batch, after which runs take longer; then the rest. What is compiled comes last, and
         once, unless there would be no time for it. What was added may make useful what was not: others are tried again, in rounds."""
         usable = [row for row in rows if not row.refusal]
-        quick, slow = [[row for row in usable if row.is_slow_to_start is slow] for slow in (False, True)]
+        quick, slow = [
+            [row for row in usable if row.is_slow_to_start is slow] for slow in (False, True)
+        ]
         if batch_first:
             self._round(sized_rows(usable, at_the_end=False), usable)
         self._rounds(quick, usable, is_larger=batch_first)
@@ -178,14 +202,18 @@ class Tuner:
             self._round(slow[:1], usable)
         self._round(rest, usable)
         self._rounds(quick, usable)
-        self._round(sized_rows(usable, at_the_end=True), usable)  # what the others have saved of time and memory
+        self._round(
+            sized_rows(usable, at_the_end=True), usable
+        )  # what the others have saved of time and memory
         self._round(slow, usable)
         return [*rows, *(row for row in usable if row not in rows)]
 
     def _rounds(self, quick: Sequence[Row], usable: list[Row], *, is_larger: bool = False) -> None:
         for index in range(MOST_ROUNDS):
             before = self._stack.configuration
-            self._round(promising(quick, self._stack.rows, is_larger=is_larger and index == 0), usable)
+            self._round(
+                promising(quick, self._stack.rows, is_larger=is_larger and index == 0), usable
+            )
             if self._stack.configuration == before:
                 return
 
@@ -219,7 +247,9 @@ class Tuner:
     def _try_on_top(self, row: Row, before: Configuration) -> bool:
         """`before` is without any of its sizes: what they bring is told against that."""
         now = self._stack.configuration
-        if not self._stack.rows and row.alone is not None and row.alone.verdict != "not tried":  # on top of nothing: that was measured
+        if (
+            not self._stack.rows and row.alone is not None and row.alone.verdict != "not tried"
+        ):  # on top of nothing: that was measured
             judged = row.alone
         else:
             judged = self._contests.contest(now, row)
@@ -237,7 +267,10 @@ class Tuner:
 
     # -------------------------------------------------------------------------------------------------------------------------- total
     def _compared(self) -> Speedup:
-        return compare(self._contests.good_runs(self._stack.baseline), self._contests.good_runs(self._stack.configuration))
+        return compare(
+            self._contests.good_runs(self._stack.baseline),
+            self._contests.good_runs(self._stack.configuration),
+        )
 
     def _total(self) -> Speedup:
         """Measured against the start, not multiplied: over all runs of both, once more side by side among them."""
@@ -249,10 +282,14 @@ class Tuner:
             self._contests.run(self._stack.baseline)
             self._contests.run(self._stack.configuration)
         except BudgetSpent:
-            self._notes.append("there was no time to run start and end once more side by side: the total compares runs minutes apart")
+            self._notes.append(
+                "there was no time to run start and end once more side by side: the total compares runs minutes apart"
+            )
         total = self._compared()
         if total.p_value is None or total.p_value > self._limits.level:
-            self._notes.append("the total is not distinguishable from noise: something else may have used the machine meanwhile")
+            self._notes.append(
+                "the total is not distinguishable from noise: something else may have used the machine meanwhile"
+            )
         return total
 
     def _say(self, stage: str, row: Row, left: int) -> None:

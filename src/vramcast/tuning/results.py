@@ -7,9 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramcast.configuration import Configuration
+from vramcast.workload.configuration import Configuration
 from vramcast.records import VERSION, JsonRecord, Measurement
-from vramcast.tuning.judging import Judgement, Speedup, loss_difference, peak_memory_bytes, work_of_step
+from vramcast.tuning.judging import (
+    Judgement,
+    Speedup,
+    loss_difference,
+    peak_memory_bytes,
+    work_of_step,
+)
 from vramcast.tuning.procedure import Tuned
 from vramcast.tuning.rows import Row
 
@@ -71,15 +77,21 @@ class TuneResult(JsonRecord):
     after: Side
     total: Speedup
     product_of_alone: float | None  # what multiplying would have claimed
-    loss_difference: float | None  # of the end against the start; None where a step is of another size
+    loss_difference: (
+        float | None
+    )  # of the end against the start; None where a step is of another size
     target_steps: int
     seconds_before: float  # to the target
     seconds_after: float  # to as many tokens or samples
     rows: list[RowResult]
     configuration: dict[str, Any]
     python_lines: list[str]
-    applied_order: list[str] = field(default_factory=list)  # names of rows, as they were put on top of each other
-    step_order: list[str] = field(default_factory=list)  # the same with those that others took the place of later
+    applied_order: list[str] = field(
+        default_factory=list
+    )  # names of rows, as they were put on top of each other
+    step_order: list[str] = field(
+        default_factory=list
+    )  # the same with those that others took the place of later
     prospects: list[Prospect] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     budget_seconds: float | None = None
@@ -114,7 +126,9 @@ def result_of(tuned: Tuned, *, workload: str, target_steps: int, **rest: Any) ->
         after=after,
         total=tuned.total,
         product_of_alone=math.prod(applied) if len(applied) == len(tuned.stack) > 0 else None,
-        loss_difference=loss_difference(tuned.baseline_runs, tuned.final_runs) if is_same_size else None,
+        loss_difference=loss_difference(tuned.baseline_runs, tuned.final_runs)
+        if is_same_size
+        else None,
         target_steps=target_steps,
         seconds_before=target_steps * before.step_seconds,
         seconds_after=target_steps * before.work_per_step / after.per_second,
@@ -169,7 +183,11 @@ def settle(row: Row, stack: Sequence[Row]) -> tuple[str, str, str]:
     if any(row is one for one in stack):
         judged = row.on_top or row.alone
         return "applied", judged.reason if judged else "", ""
-    judged = row.on_top if row.on_top and (row.on_top.verdict != "not tried" or row.alone is None) else row.alone
+    judged = (
+        row.on_top
+        if row.on_top and (row.on_top.verdict != "not tried" or row.alone is None)
+        else row.alone
+    )
     chosen = next((one for one in stack if one.entry is row.entry), None)
     if chosen is not None and judged is not None and (judged.speedup is None or not judged.is_gain):
         return judged.verdict, f"{judged.reason}; {chosen.name} was chosen", judged.likely_cause
@@ -182,8 +200,16 @@ def settle(row: Row, stack: Sequence[Row]) -> tuple[str, str, str]:
     if judged is None:
         return "not tried", "the time for the tune was spent before it was begun", ""
     if row.alone and row.alone.is_gain:
-        how = "it was not tried on top of the others" if judged is row.alone else f"on top of the others {judged.reason}"
-        return ("not tried" if judged is row.alone else "rejected"), f"alone {row.alone.speedup}, but {how}", judged.likely_cause
+        how = (
+            "it was not tried on top of the others"
+            if judged is row.alone
+            else f"on top of the others {judged.reason}"
+        )
+        return (
+            ("not tried" if judged is row.alone else "rejected"),
+            f"alone {row.alone.speedup}, but {how}",
+            judged.likely_cause,
+        )
     return judged.verdict, judged.reason, judged.likely_cause
 
 

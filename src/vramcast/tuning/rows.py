@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vramcast.configuration import Configuration
+from vramcast.workload.configuration import Configuration
 from vramcast.records import Measurement
 from vramcast.tuning.entry import Change, Entry
 from vramcast.tuning.judging import Judgement
@@ -56,7 +56,11 @@ def already(change: Change, first: Measurement) -> str:
     given: dict[str, Any] = change.switches.given()
     if change.allocator is not None and change.allocator in first.allocator_settings:
         return f"the baseline has it already ({change.allocator})"
-    if given and not change.knobs and all(first.switches.get(name) == value for name, value in given.items()):
+    if (
+        given
+        and not change.knobs
+        and all(first.switches.get(name) == value for name, value in given.items())
+    ):
         return f"the baseline has it already ({change})"
     return ""
 
@@ -68,7 +72,11 @@ def promising(rows: Sequence[Row], stack: Sequence[Row], *, is_larger: bool) -> 
     be faster where it does not.
     """
     open_rows = [row for row in rows if row not in stack and not row.instead]
-    untested = [row for row in open_rows if row.on_top is None and row.alone and row.alone.is_gain and not row.entry.size]
+    untested = [
+        row
+        for row in open_rows
+        if row.on_top is None and row.alone and row.alone.is_gain and not row.entry.size
+    ]
     taken: set[str] = set()
     first: list[Row] = []
     alternatives: list[Row] = []
@@ -81,7 +89,11 @@ def promising(rows: Sequence[Row], stack: Sequence[Row], *, is_larger: bool) -> 
 
 def untried(rows: Sequence[Row]) -> list[Row]:
     """What had no time alone; what is hardly ever applied comes last."""
-    found = [row for row in rows if not row.entry.size and (row.last is None or row.last.verdict == "not tried")]
+    found = [
+        row
+        for row in rows
+        if not row.entry.size and (row.last is None or row.last.verdict == "not tried")
+    ]
     return sorted(found, key=lambda row: row.entry.changes_training)
 
 
@@ -90,20 +102,34 @@ def sized_rows(rows: Sequence[Row], *, at_the_end: bool) -> list[Row]:
     found = {row.entry.name: row for row in reversed(rows) if row.entry.size}
 
     def has_its_turn(row: Row) -> bool:
-        return not row.entry.changes_training or (at_the_end if row.alone is None else row.alone.is_gain)
+        return not row.entry.changes_training or (
+            at_the_end if row.alone is None else row.alone.is_gain
+        )
 
     return [row for row in found.values() if has_its_turn(row)]
 
 
 def _second_chances(rows: Sequence[Row], is_larger: bool) -> list[Row]:
     lost = [row for row in rows if not row.entry.size and _may_help_yet(row, is_larger)]
-    failed = [row for row in rows if not row.entry.size and not row.num_on_top and row.last and row.last.verdict == "failed"]
-    return [*sorted(lost, key=lambda row: -row.last_ratio), *(row for row in failed if row.last and "timeout" not in row.last.reason)]
+    failed = [
+        row
+        for row in rows
+        if not row.entry.size and not row.num_on_top and row.last and row.last.verdict == "failed"
+    ]
+    return [
+        *sorted(lost, key=lambda row: -row.last_ratio),
+        *(row for row in failed if row.last and "timeout" not in row.last.reason),
+    ]
 
 
 def _may_help_yet(row: Row, is_larger: bool) -> bool:
     judged = row.last
-    if judged is None or judged.verdict != "rejected" or row.entry.changes_training or "losses" in judged.reason:
+    if (
+        judged is None
+        or judged.verdict != "rejected"
+        or row.entry.changes_training
+        or "losses" in judged.reason
+    ):
         return False
     if is_larger and row.entry.likely:
         return row.num_on_top < 2 and row.last_ratio > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from vramcast.records import Prediction
-from vramcast.search import crossing
+from vramcast.forecast.search import crossing
 
 FURTHER = 8  # times the batch, to see how memory and time grow
 FURTHEST = 64  # times the batch: two points say nothing of what is beyond
@@ -15,7 +15,9 @@ APART = 1.2  # times the one before: nearer ones are not worth a run of their ow
 UNPREDICTED = (2, 4, 8)
 
 
-def batch_sizes(batch: int, here: Prediction | str, further: Prediction | str, most_seconds: float = math.inf) -> list[int]:
+def batch_sizes(
+    batch: int, here: Prediction | str, further: Prediction | str, most_seconds: float = math.inf
+) -> list[int]:
     """Rising, all above `batch`. `here` and `further` are predictions for `batch` and FURTHER times that; no step may take longer than
     `most_seconds`."""
     if isinstance(here, str) or isinstance(further, str):
@@ -34,7 +36,13 @@ def batch_sizes(batch: int, here: Prediction | str, further: Prediction | str, m
 
 def gain_of_larger(here: Prediction | str, further: Prediction | str) -> float:
     """How many times the throughput FURTHER times the batch has, where it fits; 1 where that is not known."""
-    if isinstance(here, str) or isinstance(further, str) or not here.step_seconds or not further.step_seconds or further.fits is False:
+    if (
+        isinstance(here, str)
+        or isinstance(further, str)
+        or not here.step_seconds
+        or not further.step_seconds
+        or further.fits is False
+    ):
         return 1.0
     return FURTHER * here.step_seconds / further.step_seconds
 
@@ -56,7 +64,9 @@ def knee_of(batch: int, seconds: float | None, seconds_further: float | None) ->
     return KNEE / (1 - KNEE) * fixed / slope
 
 
-def size_in_time(batch: int, seconds: float | None, seconds_further: float | None, most_seconds: float) -> float:
+def size_in_time(
+    batch: int, seconds: float | None, seconds_further: float | None, most_seconds: float
+) -> float:
     """The batch at which a step takes so long, by the same line."""
     if not seconds or not seconds_further or seconds_further <= seconds:
         return math.inf

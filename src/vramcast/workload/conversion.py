@@ -54,7 +54,9 @@ def fits(value: object, annotation: object) -> bool:
     if get_origin(annotation) in (Union, types.UnionType):
         return any(fits(value, member) for member in get_args(annotation))
     if get_origin(annotation) is Literal:
-        return any(value == member and type(value) is type(member) for member in get_args(annotation))
+        return any(
+            value == member and type(value) is type(member) for member in get_args(annotation)
+        )
     if annotation in (None, NoneType):
         return value is None
     if annotation is float:
@@ -78,7 +80,11 @@ def type_name(annotation: object) -> str:
         return "any"
     if _is_enum(annotation):
         return "one of " + ", ".join(annotation.__members__)  # type: ignore[attr-defined]
-    return annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation).replace("typing.", "")
+    return (
+        annotation.__name__
+        if isinstance(annotation, type) and not get_args(annotation)
+        else str(annotation).replace("typing.", "")
+    )
 
 
 def _convert_union(text: str, annotation: object) -> object:

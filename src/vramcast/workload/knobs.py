@@ -28,11 +28,19 @@ class Knob:
 
     def __str__(self) -> str:
         kind = "" if self.annotation is EMPTY else f": {type_name(self.annotation)}"
-        return f"{self.name}{kind} (required)" if self.default is EMPTY else f"{self.name}{kind} = {_shown(self.default)}"
+        return (
+            f"{self.name}{kind} (required)"
+            if self.default is EMPTY
+            else f"{self.name}{kind} = {_shown(self.default)}"
+        )
 
     @property
     def brief(self) -> str:
-        return f"{self.name} (required)" if self.default is EMPTY else f"{self.name}={_shown(self.default)}"
+        return (
+            f"{self.name} (required)"
+            if self.default is EMPTY
+            else f"{self.name}={_shown(self.default)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,11 @@ class Knobs:
     open: bool  # the function takes **kwargs
 
     def advice(self) -> str:
-        return f"Knobs of {self.of}: {', '.join(knob.brief for knob in self.known.values())}." if self.known else f"{self.of} has no knobs."
+        return (
+            f"Knobs of {self.of}: {', '.join(knob.brief for knob in self.known.values())}."
+            if self.known
+            else f"{self.of} has no knobs."
+        )
 
 
 def split_assignments(assignments: Iterable[str]) -> dict[str, str]:
@@ -52,16 +64,27 @@ def split_assignments(assignments: Iterable[str]) -> dict[str, str]:
         key, equals, value = assignment.partition("=")
         key = key.strip()
         if not equals:
-            raise WorkloadError(f"The knob {assignment!r} has no '='.", "Write knobs as key=value, for example batch_size=8.")
+            raise WorkloadError(
+                f"The knob {assignment!r} has no '='.",
+                "Write knobs as key=value, for example batch_size=8.",
+            )
         if not key:
-            raise WorkloadError(f"{assignment!r} has no knob's name before the '='.", "Write knobs as key=value, for example batch_size=8.")
+            raise WorkloadError(
+                f"{assignment!r} has no knob's name before the '='.",
+                "Write knobs as key=value, for example batch_size=8.",
+            )
         if key in values:
-            raise WorkloadError(f"The knob {key!r} is given twice: {values[key]!r} and {value.strip()!r}.", "Give it once.")
+            raise WorkloadError(
+                f"The knob {key!r} is given twice: {values[key]!r} and {value.strip()!r}.",
+                "Give it once.",
+            )
         values[key] = value.strip()
     return values
 
 
-def bind_knobs(function: Callable[..., object], text_values: Mapping[str, str], values: Mapping[str, object]) -> dict[str, object]:
+def bind_knobs(
+    function: Callable[..., object], text_values: Mapping[str, str], values: Mapping[str, object]
+) -> dict[str, object]:
     """The keyword arguments for `function`, defaults included, so that a record can say every value that was in force."""
     knobs = _knobs_of(function)
     _check_names(knobs, text_values, values)
@@ -95,7 +118,9 @@ def _knobs_of(function: Callable[..., object]) -> Knobs:
             )
         if parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
             known[parameter.name] = _knob_of(parameter, hints.get(parameter.name, EMPTY))
-    return Knobs(name, known, any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters))
+    return Knobs(
+        name, known, any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters)
+    )
 
 
 def _knob_of(parameter: Parameter, annotation: object) -> Knob:
@@ -104,7 +129,9 @@ def _knob_of(parameter: Parameter, annotation: object) -> Knob:
         annotation = EMPTY
     if annotation is EMPTY and isinstance(default, bool | int | float | str | Enum):
         return Knob(parameter.name, type(default), default, guessed=True)
-    if default is None:  # `x: int = None` is common and means `int | None`; an unknown x may be none too
+    if (
+        default is None
+    ):  # `x: int = None` is common and means `int | None`; an unknown x may be none too
         annotation = typing.Union[typing.Any if annotation is EMPTY else annotation, None]  # noqa: UP007 - made at run time
     return Knob(parameter.name, annotation, default, guessed=False)
 
@@ -116,14 +143,18 @@ def _is_type(annotation: object) -> bool:
 
 def _signature(function: Callable[..., object], name: str) -> inspect.Signature:
     try:
-        if sys.version_info >= (3, 14):  # there annotations are evaluated late, and one that cannot be must not stop the rest
+        if sys.version_info >= (
+            3,
+            14,
+        ):  # there annotations are evaluated late, and one that cannot be must not stop the rest
             import annotationlib
 
             return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
         return inspect.signature(function)
     except (TypeError, ValueError) as error:
         raise WorkloadError(
-            f"The parameters of {name} cannot be read: {error}.", "Write the workload as a plain Python function."
+            f"The parameters of {name} cannot be read: {error}.",
+            "Write the workload as a plain Python function.",
         ) from error
 
 
@@ -146,20 +177,30 @@ def _evaluated(annotation: object, names: dict[str, object]) -> object:
     return EMPTY if isinstance(annotation, typing.ForwardRef) else annotation
 
 
-def _check_names(knobs: Knobs, text_values: Mapping[str, str], values: Mapping[str, object]) -> None:
+def _check_names(
+    knobs: Knobs, text_values: Mapping[str, str], values: Mapping[str, object]
+) -> None:
     both = [name for name in text_values if name in values]
     if both:
-        raise WorkloadError(f"The knob {both[0]!r} is given twice: {text_values[both[0]]!r} and {values[both[0]]!r}.", "Give it once.")
+        raise WorkloadError(
+            f"The knob {both[0]!r} is given twice: {text_values[both[0]]!r} and {values[both[0]]!r}.",
+            "Give it once.",
+        )
     given = [*text_values, *values]
     unknown = [] if knobs.open else [name for name in given if name not in knobs.known]
     if unknown:
         close = get_close_matches(unknown[0], knobs.known, n=1)
         hint = f"Did you mean {close[0]!r}? " if close else ""
         raise WorkloadError(f"{knobs.of} has no knob {unknown[0]!r}.", hint + knobs.advice())
-    missing = [name for name, knob in knobs.known.items() if knob.default is EMPTY and name not in given]
+    missing = [
+        name for name, knob in knobs.known.items() if knob.default is EMPTY and name not in given
+    ]
     if missing:
         shown = " ".join(f"{name}=..." for name in missing)
-        raise WorkloadError(f"{knobs.of} needs {_listed(missing)}, which has no default.", f"Add {shown}. {knobs.advice()}")
+        raise WorkloadError(
+            f"{knobs.of} needs {_listed(missing)}, which has no default.",
+            f"Add {shown}. {knobs.advice()}",
+        )
 
 
 def _knob(knobs: Knobs, name: str) -> Knob:
@@ -193,11 +234,21 @@ def _misfit(knob: Knob, value: object) -> WorkloadError:
 
 
 def _check_size(knob: Knob, value: object) -> None:
-    if not _is_size(knob.name) or not isinstance(value, int) or isinstance(value, bool) or value > 0:
+    if (
+        not _is_size(knob.name)
+        or not isinstance(value, int)
+        or isinstance(value, bool)
+        or value > 0
+    ):
         return
-    if isinstance(knob.default, int) and knob.default <= 0:  # num_workers=0: the function itself gives zero a meaning
+    if (
+        isinstance(knob.default, int) and knob.default <= 0
+    ):  # num_workers=0: the function itself gives zero a meaning
         return
-    raise WorkloadError(f"The knob {knob.name!r} is {value}, expected 1 or more.", f"Give {knob.name} a positive whole number.")
+    raise WorkloadError(
+        f"The knob {knob.name!r} is {value}, expected 1 or more.",
+        f"Give {knob.name} a positive whole number.",
+    )
 
 
 def _is_size(name: str) -> bool:
@@ -211,4 +262,8 @@ def _shown(value: object) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    return "the knob " + repr(names[0]) if len(names) == 1 else "the knobs " + ", ".join(map(repr, names))
+    return (
+        "the knob " + repr(names[0])
+        if len(names) == 1
+        else "the knobs " + ", ".join(map(repr, names))
+    )

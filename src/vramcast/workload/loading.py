@@ -32,7 +32,8 @@ def load_function(reference: WorkloadReference) -> Callable[..., Any]:
         raise _no_such_function(module, reference)
     if not callable(function):
         raise WorkloadError(
-            f"{reference.function!r} in {_shown(reference)} is not a function but {_a(function)}.", _advice_functions(module, reference)
+            f"{reference.function!r} in {_shown(reference)} is not a function but {_a(function)}.",
+            _advice_functions(module, reference),
         )
     return function
 
@@ -40,8 +41,13 @@ def load_function(reference: WorkloadReference) -> Callable[..., Any]:
 def check_step(value: object) -> Callable[[], Any]:
     """What a workload's function returned, if it can be called as a step."""
     if not callable(value):
-        raise WorkloadError(f"The workload's function returned {_a(value)}, not a step to call.", f"{EXPECTED} {_hint(value)}".strip())
-    if hasattr(value, "forward") and hasattr(value, "parameters"):  # a torch module, told without importing torch
+        raise WorkloadError(
+            f"The workload's function returned {_a(value)}, not a step to call.",
+            f"{EXPECTED} {_hint(value)}".strip(),
+        )
+    if hasattr(value, "forward") and hasattr(
+        value, "parameters"
+    ):  # a torch module, told without importing torch
         raise WorkloadError(
             f"The workload's function returned a model ({type(value).__name__}), not a step to call.",
             f"{EXPECTED} Write `def step(): ...` with forward, backward and optimizer, and `return step`.",
@@ -66,7 +72,9 @@ def _import(reference: WorkloadReference) -> ModuleType:
             'Put what runs the script under `if __name__ == "__main__":`.',
         ) from error
     except Exception as error:
-        if type(error).__name__ == "OutOfMemoryError":  # memory that does not suffice is a result, not a mistake in the file
+        if (
+            type(error).__name__ == "OutOfMemoryError"
+        ):  # memory that does not suffice is a result, not a mistake in the file
             raise
         raise _import_failure(reference, error) from error
 
@@ -136,7 +144,8 @@ def _no_such_function(module: ModuleType, reference: WorkloadReference) -> Workl
     close = get_close_matches(reference.function, _public_functions(module), n=1)
     hint = f"Did you mean {close[0]!r}? " if close else ""
     return WorkloadError(
-        f"There is no function {reference.function!r} in {_shown(reference)}.", f"{hint}{_advice_functions(module, reference)}"
+        f"There is no function {reference.function!r} in {_shown(reference)}.",
+        f"{hint}{_advice_functions(module, reference)}",
     )
 
 
@@ -151,7 +160,9 @@ def _public_functions(module: ModuleType) -> list[str]:
     return [
         name
         for name, value in vars(module).items()
-        if inspect.isfunction(value) and not name.startswith("_") and value.__module__ == module.__name__
+        if inspect.isfunction(value)
+        and not name.startswith("_")
+        and value.__module__ == module.__name__
     ]
 
 
@@ -161,7 +172,11 @@ def _required_parameters(step: Callable[..., Any]) -> list[str]:
     except (TypeError, ValueError):  # a callable written in C says nothing about its arguments
         return []
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [parameter.name for parameter in parameters if parameter.default is inspect.Parameter.empty and parameter.kind not in optional]
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is inspect.Parameter.empty and parameter.kind not in optional
+    ]
 
 
 def _shown(reference: WorkloadReference) -> str:

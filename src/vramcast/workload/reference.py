@@ -14,11 +14,19 @@ from pathlib import Path
 from typing import Literal
 
 from vramcast.errors import WorkloadError
-from vramcast.workload.registry import DEFAULT_FUNCTION, RegisteredWorkload, find_registered, is_module_name, registered_workloads
+from vramcast.workload.registry import (
+    DEFAULT_FUNCTION,
+    RegisteredWorkload,
+    find_registered,
+    is_module_name,
+    registered_workloads,
+)
 
 __all__ = ["RegisteredWorkload", "WorkloadReference", "parse_reference"]
 
-FORMS = "Name a workload as path/to/file.py:function, package.module:function, or by a registered name."
+FORMS = (
+    "Name a workload as path/to/file.py:function, package.module:function, or by a registered name."
+)
 FEW_FILES = 12
 
 
@@ -47,12 +55,16 @@ def parse_reference(text: str) -> WorkloadReference:
     target, function = _split(text)
     if _looks_like_a_file(target):
         _check_function_name(text, function)
-        return WorkloadReference(text, "file", function or DEFAULT_FUNCTION, path=_existing_file(target))
+        return WorkloadReference(
+            text, "file", function or DEFAULT_FUNCTION, path=_existing_file(target)
+        )
     if function is None:
         return _registered(text)
     _check_function_name(text, function)
     if not is_module_name(target):
-        raise WorkloadError(f"{target!r} in {text!r} is neither a .py file nor a module's name.", FORMS)
+        raise WorkloadError(
+            f"{target!r} in {text!r} is neither a .py file nor a module's name.", FORMS
+        )
     return WorkloadReference(text, "module", function, module=target)
 
 
@@ -76,7 +88,10 @@ def _check_function_name(text: str, function: str | None) -> None:
     if function is None or function.isidentifier():
         return
     if not function:
-        raise WorkloadError(f"{text!r} names no function after the colon.", f"Write the function's name, for example {text}build.")
+        raise WorkloadError(
+            f"{text!r} names no function after the colon.",
+            f"Write the function's name, for example {text}build.",
+        )
     raise WorkloadError(f"{function!r} in {text!r} is not a function's name.", FORMS)
 
 
@@ -104,15 +119,23 @@ def _existing_file(target: str) -> Path:
     if os.path.isdir(shown):
         raise _is_a_folder(target)
     if not os.path.isfile(shown):
-        raise WorkloadError(f"There is no file {target!r} (looked for {os.path.abspath(shown)}).", _advice_for_missing(shown))
+        raise WorkloadError(
+            f"There is no file {target!r} (looked for {os.path.abspath(shown)}).",
+            _advice_for_missing(shown),
+        )
     if not shown.endswith(".py"):
-        raise WorkloadError(f"{target!r} is not a Python file: its name does not end in .py.", FORMS)
+        raise WorkloadError(
+            f"{target!r} is not a Python file: its name does not end in .py.", FORMS
+        )
     # Resolved as Python does for a script it starts: the neighbours of a linked file are those of the file itself.
     return Path(shown).resolve()
 
 
 def _is_a_folder(target: str) -> WorkloadError:
-    return WorkloadError(f"{target!r} is a folder, not a Python file.", _files_in(os.path.expanduser(target)) or FORMS)
+    return WorkloadError(
+        f"{target!r} is a folder, not a Python file.",
+        _files_in(os.path.expanduser(target)) or FORMS,
+    )
 
 
 def _advice_for_missing(path: str) -> str:
@@ -133,6 +156,8 @@ def _files_in(folder: str) -> str:
 
 def _python_files(folder: str) -> list[str]:
     try:
-        return sorted(name for name in os.listdir(folder) if name.endswith(".py") and name != "__init__.py")
+        return sorted(
+            name for name in os.listdir(folder) if name.endswith(".py") and name != "__init__.py"
+        )
     except OSError:  # a folder that may not be read: there is nothing to suggest
         return []

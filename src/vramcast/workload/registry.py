@@ -30,9 +30,14 @@ def register(name: str, target: str, description: str = "") -> RegisteredWorkloa
     """
     module, _, function = target.partition(":")
     if not name.strip() or ":" in name:
-        raise WorkloadError(f"A workload cannot be registered under the name {name!r}.", "Choose a name that is not empty and has no ':'.")
+        raise WorkloadError(
+            f"A workload cannot be registered under the name {name!r}.",
+            "Choose a name that is not empty and has no ':'.",
+        )
     if not is_module_name(module) or not function.isidentifier():
-        raise WorkloadError(f"The workload {name!r} is registered for {target!r}, which is not 'package.module:function'.")
+        raise WorkloadError(
+            f"The workload {name!r} is registered for {target!r}, which is not 'package.module:function'."
+        )
     workload = RegisteredWorkload(name, module, function, description)
     known = _registered.setdefault(name, workload)
     if (known.module, known.function) != (module, function):
@@ -63,7 +68,10 @@ def _from_zoo() -> dict[str, RegisteredWorkload]:
     from vramcast_zoo.catalogue import NAMES
 
     targets = {name: target.partition(":") for name, target in NAMES.items()}
-    return {name: RegisteredWorkload(name, module, function, "from the zoo") for name, (module, _, function) in targets.items()}
+    return {
+        name: RegisteredWorkload(name, module, function, "from the zoo")
+        for name, (module, _, function) in targets.items()
+    }
 
 
 @cache
@@ -71,9 +79,15 @@ def _from_entry_points() -> dict[str, RegisteredWorkload]:
     found = {}
     for entry in metadata.entry_points(group=ENTRY_POINT_GROUP):
         module, function = _target_of(entry)
-        origin = f"from the package {entry.dist.name}" if entry.dist else "from an installed package"
-        if is_module_name(module):  # one package's mistake must not take the names of all others with it
-            found[entry.name] = RegisteredWorkload(entry.name, module, function or DEFAULT_FUNCTION, origin)
+        origin = (
+            f"from the package {entry.dist.name}" if entry.dist else "from an installed package"
+        )
+        if is_module_name(
+            module
+        ):  # one package's mistake must not take the names of all others with it
+            found[entry.name] = RegisteredWorkload(
+                entry.name, module, function or DEFAULT_FUNCTION, origin
+            )
     return found
 
 

@@ -22,7 +22,11 @@ def user_traceback(error: BaseException, hide_roots: Sequence[str | Path] = ()) 
     shown, when the error was raised there: it says which part of the library refused.
     """
     hidden = [OWN_ROOT, *(str(root) for root in hide_roots)]
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_machinery(frame.filename, hidden)]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not _is_machinery(frame.filename, hidden)
+    ]
     shown = [frame for frame in frames if not _is_library(frame.filename)][-MOST_FRAMES:]
     if frames and _is_library(frames[-1].filename):
         shown.append(frames[-1])
@@ -65,9 +69,13 @@ def _is_library(filename: str) -> bool:
 def _is_machinery(filename: str, hidden: Sequence[str]) -> bool:
     if filename.startswith(("<frozen ", "<string>")) or _is_below(filename, hidden):
         return True
-    return not _is_library(filename) and _is_below(filename, [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")])
+    return not _is_library(filename) and _is_below(
+        filename, [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    )
 
 
 def _is_below(filename: str, roots: Sequence[str]) -> bool:
     # With the separator: vramcast_zoo does not lie below vramcast.
-    return any(filename.startswith(root.rstrip(os.sep) + os.sep) or filename == root for root in roots)
+    return any(
+        filename.startswith(root.rstrip(os.sep) + os.sep) or filename == root for root in roots
+    )

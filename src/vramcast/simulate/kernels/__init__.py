@@ -9,8 +9,18 @@ from typing import Any
 
 import torch
 
-from vramcast.calibration.convolutions import KnownConvolutions
-from vramcast.simulate.kernels import attention, cells, convolution, indexing, misc, normalisation, recurrent, sorting, values  # noqa: F401
+from vramcast.hardware.calibration.convolutions import KnownConvolutions
+from vramcast.simulate.kernels import (
+    attention,
+    cells,
+    convolution,
+    indexing,
+    misc,
+    normalisation,
+    recurrent,
+    sorting,
+    values,
+)  # noqa: F401
 from vramcast.simulate.kernels.registry import KERNELS, Kernel, Target, any_on_gpu
 from vramcast.simulate.kernels.work import WITHOUT_KERNEL, work_of
 
@@ -38,7 +48,9 @@ def _wrap(name: str, function: Kernel, device: ctypes.CDLL) -> Kernel:
             device.vramcast_end_kernel(before)
         if base_name not in WITHOUT_KERNEL:
             dtype, flops, num_bytes, sizes, access = work_of(base_name, arguments, options, result)
-            device.vramcast_add_work(outside_overload, dtype, flops, num_bytes, (ctypes.c_int64 * 4)(*sizes), access)
+            device.vramcast_add_work(
+                outside_overload, dtype, flops, num_bytes, (ctypes.c_int64 * 4)(*sizes), access
+            )
         return result
 
     return run
@@ -51,7 +63,11 @@ def install(
     convolutions: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
     global _library
-    Target.capability, Target.num_multiprocessors, Target.convolutions = capability, num_multiprocessors, KnownConvolutions(convolutions or {})
+    Target.capability, Target.num_multiprocessors, Target.convolutions = (
+        capability,
+        num_multiprocessors,
+        KnownConvolutions(convolutions or {}),
+    )
     if _library is not None:
         return
     _library = torch.library.Library("aten", "IMPL")

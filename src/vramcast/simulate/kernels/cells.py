@@ -12,7 +12,9 @@ GRU_ACTIVATIONS, GRU_GATES = 5, 3  # kept, and computed, per hidden unit
 
 
 @kernel("_thnn_fused_gru_cell")
-def gru_cell(input_gates: Any, hidden_gates: Any, hx: Any, input_bias: Any = None, hidden_bias: Any = None) -> Any:
+def gru_cell(
+    input_gates: Any, hidden_gates: Any, hx: Any, input_bias: Any = None, hidden_bias: Any = None
+) -> Any:
     workspace = new(hx.shape[0], hx.shape[1] * GRU_ACTIVATIONS, dtype=hx.dtype)
     return torch.empty_like(hx, memory_format=torch.contiguous_format), workspace
 
@@ -29,14 +31,18 @@ def gru_cell_backward(grad_hy: Any, workspace: Any, has_bias: bool) -> Any:
 
 
 @kernel("_thnn_fused_lstm_cell")
-def lstm_cell(input_gates: Any, hidden_gates: Any, cx: Any, input_bias: Any = None, hidden_bias: Any = None) -> Any:
+def lstm_cell(
+    input_gates: Any, hidden_gates: Any, cx: Any, input_bias: Any = None, hidden_bias: Any = None
+) -> Any:
     workspace = torch.empty_like(input_gates, memory_format=torch.contiguous_format)
     hy = torch.empty_like(cx, memory_format=torch.contiguous_format)
     return hy, torch.empty_like(cx, memory_format=torch.contiguous_format), workspace
 
 
 @kernel("_thnn_fused_lstm_cell_backward_impl")
-def lstm_cell_backward(grad_hy: Any, grad_cy: Any, cx: Any, cy: Any, workspace: Any, has_bias: bool) -> Any:
+def lstm_cell_backward(
+    grad_hy: Any, grad_cy: Any, cx: Any, cy: Any, workspace: Any, has_bias: bool
+) -> Any:
     grad_gates = torch.empty_like(workspace, memory_format=torch.contiguous_format)
     grad_cx = torch.empty_like(cx, memory_format=torch.contiguous_format)
     return grad_gates, grad_cx, grad_gates.sum(0) if has_bias else None

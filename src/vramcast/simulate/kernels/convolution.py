@@ -8,8 +8,14 @@ from typing import Any
 
 import torch
 
-from vramcast.calibration.table import convolution_key
-from vramcast.simulate.kernels.convolution_workspace import DATA_GRADIENT, FORWARD, WEIGHT_GRADIENT, Convolution, workspace_bytes
+from vramcast.hardware.calibration.table import convolution_key
+from vramcast.simulate.kernels.convolution_workspace import (
+    DATA_GRADIENT,
+    FORWARD,
+    WEIGHT_GRADIENT,
+    Convolution,
+    workspace_bytes,
+)
 from vramcast.simulate.kernels.registry import Target, kernel, like, meta_result, note, scratch
 
 aten = torch.ops.aten
@@ -26,13 +32,30 @@ class Geometry:
 
 
 def _channels_last(x: torch.Tensor) -> bool:
-    return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    return (
+        x.dim() == 4
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and not x.is_contiguous()
+    )
 
 
-def _workspace(which: int, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor, geometry: Geometry) -> int:
+def _workspace(
+    which: int, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor, geometry: Geometry
+) -> int:
     dtype, channels_last = DTYPES.get(x.dtype, "fp32"), _channels_last(x) or _channels_last(weight)
-    sizes = {"x": tuple(x.shape), "weight": tuple(weight.shape), "stride": geometry.stride, "padding": geometry.padding}
-    key = convolution_key(dtype=dtype, channels_last=channels_last, **sizes, dilation=geometry.dilation, groups=geometry.groups)
+    sizes = {
+        "x": tuple(x.shape),
+        "weight": tuple(weight.shape),
+        "stride": geometry.stride,
+        "padding": geometry.padding,
+    }
+    key = convolution_key(
+        dtype=dtype,
+        channels_last=channels_last,
+        **sizes,
+        dilation=geometry.dilation,
+        groups=geometry.groups,
+    )
     known = Target.convolutions.measured(key)
     if known is not None:
         return known[which]
@@ -54,8 +77,29 @@ def _is_depthwise(x: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
     return groups == x.shape[1] and groups > 1 and weight.shape[0] % groups == 0
 
 
-def _forward(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int) -> torch.Tensor:
-    meta = meta_result(aten.convolution.default, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+def _forward(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> torch.Tensor:
+    meta = meta_result(
+        aten.convolution.default,
+        x,
+        weight,
+        bias,
+        stride,
+        padding,
+        dilation,
+        transposed,
+        output_padding,
+        groups,
+    )
     channels_last = _channels_last(x) or _channels_last(weight)
     if channels_last and meta.dim() == 4:
         meta = meta.contiguous(memory_format=torch.channels_last)
@@ -69,22 +113,60 @@ def _forward(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, padd
 
 
 @kernel("cudnn_convolution")
-def cudnn_convolution(x: Any, weight: Any, padding: Any, stride: Any, dilation: Any, groups: int, *flags: Any) -> torch.Tensor:
+def cudnn_convolution(
+    x: Any, weight: Any, padding: Any, stride: Any, dilation: Any, groups: int, *flags: Any
+) -> torch.Tensor:
     return _forward(x, weight, None, stride, padding, dilation, False, [0] * len(stride), groups)
 
 
 @kernel("cudnn_convolution_transpose")
-def cudnn_convolution_transpose(x: Any, weight: Any, padding: Any, output_padding: Any, stride: Any, dilation: Any, groups: int, *flags: Any) -> torch.Tensor:
+def cudnn_convolution_transpose(
+    x: Any,
+    weight: Any,
+    padding: Any,
+    output_padding: Any,
+    stride: Any,
+    dilation: Any,
+    groups: int,
+    *flags: Any,
+) -> torch.Tensor:
     return _forward(x, weight, None, stride, padding, dilation, True, output_padding, groups)
 
 
 @kernel("_conv_depthwise2d", "conv_depthwise3d")
-def depthwise(x: Any, weight: Any, kernel_size: Any, bias: Any, stride: Any, padding: Any, dilation: Any) -> torch.Tensor:
-    return like(meta_result(aten.convolution.default, x, weight, bias, stride, padding, dilation, False, [0] * len(stride), x.shape[1]))
+def depthwise(
+    x: Any, weight: Any, kernel_size: Any, bias: Any, stride: Any, padding: Any, dilation: Any
+) -> torch.Tensor:
+    return like(
+        meta_result(
+            aten.convolution.default,
+            x,
+            weight,
+            bias,
+            stride,
+            padding,
+            dilation,
+            False,
+            [0] * len(stride),
+            x.shape[1],
+        )
+    )
 
 
 @kernel("convolution_backward")
-def backward(grad: Any, x: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int, mask: Any) -> Any:
+def backward(
+    grad: Any,
+    x: Any,
+    weight: Any,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    mask: Any,
+) -> Any:
     depthwise = _is_depthwise(x, weight, groups) and not transposed
     channels_last = _channels_last(x) or _channels_last(weight)
     layout = torch.channels_last if channels_last else torch.contiguous_format
@@ -99,7 +181,9 @@ def backward(grad: Any, x: Any, weight: Any, bias_sizes: Any, stride: Any, paddi
         return out
 
     def weight_gradient() -> torch.Tensor:
-        out = torch.empty_like(weight, memory_format=layout if weight.dim() == 4 else torch.contiguous_format)
+        out = torch.empty_like(
+            weight, memory_format=layout if weight.dim() == 4 else torch.contiguous_format
+        )
         if not depthwise:
             images = (grad, weight, x) if transposed else (x, weight, grad)
             _take_workspace(_workspace(WEIGHT_GRADIENT, *images, geometry))

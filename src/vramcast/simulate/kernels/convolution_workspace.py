@@ -47,7 +47,11 @@ class Convolution:
 
     def input_and_weight_bytes(self, multiple: int) -> int:
         channels = -(-self.x[1] // multiple) * multiple
-        return (_product(self.x) // self.x[1] + self.weight[0] * self.patch) * channels * self.item_bytes
+        return (
+            (_product(self.x) // self.x[1] + self.weight[0] * self.patch)
+            * channels
+            * self.item_bytes
+        )
 
     @property
     def result_bytes(self) -> int:
@@ -67,7 +71,11 @@ def workspace_bytes(which: int, c: Convolution) -> int:
         return split + (c.input_and_weight_bytes(multiple) + 16 if c.x[1] % multiple else 131)
     if narrow and not c.is_half and which == DATA_GRADIENT:
         return 0  # images have no gradient worth a fast kernel
-    if c.patch == 1 and c.x[1] <= 64 and (which == FORWARD or which == DATA_GRADIENT and not c.is_half):
+    if (
+        c.patch == 1
+        and c.x[1] <= 64
+        and (which == FORWARD or which == DATA_GRADIENT and not c.is_half)
+    ):
         return 256  # strided, few channels: on the data as they are
     if which == FORWARD and not c.is_half and c.x[1] < 128 and max(c.x[2:]) >= 56 and not narrow:
         return c.input_and_weight_bytes(multiple) + 16  # writes its result as it should be
@@ -79,7 +87,13 @@ def _pointwise_weight_gradient_bytes(c: Convolution) -> int:
     if not c.channels_last:
         return c.x[0] * out * into * 4  # one for each image, then a sum
     if c.is_half:
-        return min(MULTIPROCESSORS * min(out, 128) * min(into, 128), c.num_positions // 1320 * out * into) * 4
+        return (
+            min(
+                MULTIPROCESSORS * min(out, 128) * min(into, 128),
+                c.num_positions // 1320 * out * into,
+            )
+            * 4
+        )
     return MULTIPROCESSORS * 128 * (256 if into >= 512 else 128) * 4
 
 
@@ -108,7 +122,9 @@ def _split_bytes(c: Convolution) -> int:
         tiles %= blocks  # only those of the last, partly filled wave are split
         splits = blocks // tiles if tiles and depth >= (6000 if c.is_half else 1024) else 0
     elif c.is_half:
-        splits = min(blocks // tiles, depth // SHORTEST_HALF_PART) if depth >= SHORTEST_HALF_SUM else 0
+        splits = (
+            min(blocks // tiles, depth // SHORTEST_HALF_PART) if depth >= SHORTEST_HALF_SUM else 0
+        )
     else:
         splits = min(blocks // tiles, depth // (2000 if tiles >= 18 else 896 if tiles > 1 else 540))
     return tiles * splits * high * wide * 4 if splits > 1 else 0

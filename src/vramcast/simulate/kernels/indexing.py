@@ -6,7 +6,16 @@ from typing import Any
 
 import torch
 
-from vramcast.simulate.kernels.registry import kernel, known, like, meta_result, new, note, scratch, set_known
+from vramcast.simulate.kernels.registry import (
+    kernel,
+    known,
+    like,
+    meta_result,
+    new,
+    note,
+    scratch,
+    set_known,
+)
 from vramcast.simulate.kernels.sorting import radix_sort_bytes, scan_scratch
 
 aten = torch.ops.aten
@@ -14,7 +23,9 @@ ROWS_PER_PARTIAL = 10
 
 
 @kernel("embedding_dense_backward")
-def embedding_backward(grad: Any, indices: Any, num_weights: int, padding: int, by_frequency: bool) -> torch.Tensor:
+def embedding_backward(
+    grad: Any, indices: Any, num_weights: int, padding: int, by_frequency: bool
+) -> torch.Tensor:
     indices = indices.contiguous()
     n, width = indices.numel(), grad.shape[-1]
     grad = grad.contiguous()
@@ -31,7 +42,9 @@ def embedding_backward(grad: Any, indices: Any, num_weights: int, padding: int, 
     return result
 
 
-def _sum_segments(grad: torch.Tensor, n: int, width: int, num_weights: int, item_bytes: int) -> torch.Tensor:
+def _sum_segments(
+    grad: torch.Tensor, n: int, width: int, num_weights: int, item_bytes: int
+) -> torch.Tensor:
     """Rows with the same index are summed ten at a time, then the partial sums are added into the gradient."""
     out = torch.zeros(num_weights, width, dtype=grad.dtype, device="cuda")
     segments = scratch(n * item_bytes)
@@ -48,11 +61,19 @@ def _sum_segments(grad: torch.Tensor, n: int, width: int, num_weights: int, item
     starts = scratch(most_partials * item_bytes)
     sums = owners = wide = None
     if num_weights > n // ROWS_PER_PARTIAL:
-        sums = new(most_partials, -(-width // 32) * 32, dtype=torch.float32 if grad.dtype != torch.float64 else grad.dtype)
+        sums = new(
+            most_partials,
+            -(-width // 32) * 32,
+            dtype=torch.float32 if grad.dtype != torch.float64 else grad.dtype,
+        )
     else:
         # few distinct rows: the partial sums are added atomically, in single precision
         owners = scratch(most_partials * item_bytes)
-        wide = new(num_weights, width, dtype=torch.float32) if grad.dtype in (torch.float16, torch.bfloat16) else None
+        wide = (
+            new(num_weights, width, dtype=torch.float32)
+            if grad.dtype in (torch.float16, torch.bfloat16)
+            else None
+        )
     del wide, sums, owners, starts, num_partials, offsets, partials, count, segments
     return out
 
@@ -74,7 +95,9 @@ def index(x: Any, indices: Any) -> torch.Tensor:
     out = like(meta_result(aten.index.Tensor, x, positions))
     host = known(x)
     hosts = [None if p is None else known(p) for p in positions]
-    if host is not None and all((h is None) == (p is None) for h, p in zip(hosts, positions, strict=True)):
+    if host is not None and all(
+        (h is None) == (p is None) for h, p in zip(hosts, positions, strict=True)
+    ):
         set_known(out, aten.index.Tensor(host, hosts))
     return out
 
@@ -100,7 +123,9 @@ def _put_with_sort(x: torch.Tensor, positions: list[torch.Tensor | None]) -> Non
 
 
 @kernel("_index_put_impl_")
-def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False, unsafe: bool = False) -> torch.Tensor:
+def index_put(
+    x: Any, indices: Any, values: Any, accumulate: bool = False, unsafe: bool = False
+) -> torch.Tensor:
     positions = _as_positions(indices)
     if accumulate and any(p is not None and p.numel() for p in positions):
         _put_with_sort(x, positions)
@@ -108,7 +133,9 @@ def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False, unsaf
 
 
 @kernel("index_add", "index_reduce")
-def index_add(x: Any, dim: int, index: Any, source: Any, *rest: Any, **options: Any) -> torch.Tensor:
+def index_add(
+    x: Any, dim: int, index: Any, source: Any, *rest: Any, **options: Any
+) -> torch.Tensor:
     return x.clone()
 
 
@@ -120,4 +147,9 @@ def take(x: Any, index: Any) -> torch.Tensor:
 @kernel("_embedding_bag", "_embedding_bag_forward_only")
 def embedding_bag(weight: Any, indices: Any, offsets: Any, *rest: Any, **options: Any) -> Any:
     note("the scratch memory of embedding_bag is not modelled")
-    return tuple(like(m) for m in meta_result(aten._embedding_bag.default, weight, indices, offsets, *rest, **options))
+    return tuple(
+        like(m)
+        for m in meta_result(
+            aten._embedding_bag.default, weight, indices, offsets, *rest, **options
+        )
+    )

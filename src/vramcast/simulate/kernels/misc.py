@@ -20,13 +20,19 @@ def dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
 
 
 @kernel("mse_loss", "smooth_l1_loss")
-def pointwise_loss(x: Any, target: Any, reduction: int = 1, *rest: Any, **options: Any) -> torch.Tensor:
+def pointwise_loss(
+    x: Any, target: Any, reduction: int = 1, *rest: Any, **options: Any
+) -> torch.Tensor:
     """The scalar result sits in a buffer of the size of the input: it was made for the unreduced losses."""
     out = torch.empty_like(x)
     if reduction == 0:
         return out
     losses = torch.empty_like(x)
-    return torch.mean(losses, [], out=out.resize_(())) if reduction == 1 else torch.sum(losses, [], out=out.resize_(()))
+    return (
+        torch.mean(losses, [], out=out.resize_(()))
+        if reduction == 1
+        else torch.sum(losses, [], out=out.resize_(()))
+    )
 
 
 @kernel("huber_loss")
@@ -75,16 +81,30 @@ def log_sigmoid(x: torch.Tensor) -> Any:
     return torch.empty_like(x), new(0, dtype=x.dtype)
 
 
-@kernel("_use_miopen_ctc_loss", "_use_miopen_ctc_loss.Tensor", "_use_cudnn_ctc_loss", "_use_cudnn_ctc_loss.Tensor")
+@kernel(
+    "_use_miopen_ctc_loss",
+    "_use_miopen_ctc_loss.Tensor",
+    "_use_cudnn_ctc_loss",
+    "_use_cudnn_ctc_loss.Tensor",
+)
 def use_cudnn_ctc(*arguments: Any, **options: Any) -> bool:
     return False
 
 
 @kernel("_ctc_loss", "_ctc_loss.Tensor")
-def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *rest: Any, **options: Any) -> Any:
+def ctc_loss(
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    *rest: Any,
+    **options: Any,
+) -> Any:
     length, batch = log_probs.shape[0], log_probs.shape[1] if log_probs.dim() == 3 else 1
     longest = targets.shape[-1]
-    return new(batch, dtype=log_probs.dtype), new(batch, length, 2 * longest + 1, dtype=log_probs.dtype)
+    return new(batch, dtype=log_probs.dtype), new(
+        batch, length, 2 * longest + 1, dtype=log_probs.dtype
+    )
 
 
 @kernel("_ctc_loss_backward", "_ctc_loss_backward.Tensor")
@@ -97,7 +117,9 @@ def ctc_loss_backward(grad: Any, log_probs: Any, targets: Any, *rest: Any, **opt
 
 
 @kernel("_grouped_mm")
-def grouped_mm(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> torch.Tensor:
+def grouped_mm(
+    a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None
+) -> torch.Tensor:
     from vramcast.simulate.kernels.registry import like, meta_result
 
     out = like(meta_result(aten._grouped_mm.default, a, b, offs, bias, out_dtype))
@@ -108,7 +130,9 @@ def grouped_mm(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: An
 
 
 @kernel("_foreach_norm.Scalar")
-def foreach_norm(tensors: Any, ord: Any = 2, dtype: torch.dtype | None = None) -> list[torch.Tensor]:
+def foreach_norm(
+    tensors: Any, ord: Any = 2, dtype: torch.dtype | None = None
+) -> list[torch.Tensor]:
     """Partial norms per chunk of every tensor first, then one scalar each."""
     chunks = max(-(-t.numel() // 65536) for t in tensors)
     wide = torch.float64 if tensors[0].dtype == torch.float64 else torch.float32

@@ -29,11 +29,17 @@ def _rows_and_columns(x: torch.Tensor, shape: list[int]) -> tuple[int, int]:
 def layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     rows = list(x.shape[: x.dim() - len(shape)]) + [1] * len(shape)
     dense = x if x.is_contiguous() else x.contiguous()
-    return torch.empty_like(dense), new(*rows, dtype=_statistics(x)), new(*rows, dtype=_statistics(x))
+    return (
+        torch.empty_like(dense),
+        new(*rows, dtype=_statistics(x)),
+        new(*rows, dtype=_statistics(x)),
+    )
 
 
 @kernel("native_layer_norm_backward")
-def layer_norm_backward(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any) -> Any:
+def layer_norm_backward(
+    grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
+) -> Any:
     if not x.is_contiguous():
         x = x.contiguous()
     if not grad.is_contiguous():
@@ -45,7 +51,9 @@ def layer_norm_backward(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, wei
     blocks = _sums_in_two_passes(rows, columns) if grad_weight is not None else 0
     if blocks and grad_weight is not None:
         partial_weight = new(blocks, columns, dtype=grad_weight.dtype)
-        partial_bias = new(blocks, columns, dtype=grad_weight.dtype) if grad_bias is not None else None
+        partial_bias = (
+            new(blocks, columns, dtype=grad_weight.dtype) if grad_bias is not None else None
+        )
         grad_weight = partial_weight.sum(0).view(weight.shape)
         if partial_bias is not None:
             grad_bias = partial_bias.sum(0).view(weight.shape)
@@ -83,8 +91,15 @@ def _statistics(x: torch.Tensor) -> torch.dtype:
 
 
 @kernel("native_group_norm")
-def group_norm(x: Any, weight: Any, bias: Any, n: int, channels: int, pixels: int, groups: int, eps: float) -> Any:
-    results = [like(m) for m in meta_result(aten.native_group_norm.default, x, weight, bias, n, channels, pixels, groups, eps)]
+def group_norm(
+    x: Any, weight: Any, bias: Any, n: int, channels: int, pixels: int, groups: int, eps: float
+) -> Any:
+    results = [
+        like(m)
+        for m in meta_result(
+            aten.native_group_norm.default, x, weight, bias, n, channels, pixels, groups, eps
+        )
+    ]
     if pixels > 1:
         a, b = new(n, channels, dtype=_statistics(x)), new(n, channels, dtype=_statistics(x))
         del a, b
@@ -92,7 +107,18 @@ def group_norm(x: Any, weight: Any, bias: Any, n: int, channels: int, pixels: in
 
 
 @kernel("native_group_norm_backward")
-def group_norm_backward(grad: Any, x: Any, mean: Any, rstd: Any, weight: Any, n: int, channels: int, pixels: int, groups: int, mask: Any) -> Any:
+def group_norm_backward(
+    grad: Any,
+    x: Any,
+    mean: Any,
+    rstd: Any,
+    weight: Any,
+    n: int,
+    channels: int,
+    pixels: int,
+    groups: int,
+    mask: Any,
+) -> Any:
     grad_x = torch.empty_like(x) if mask[0] else None
     grad_weight = torch.empty_like(weight) if mask[1] else None
     grad_bias = torch.empty_like(weight) if mask[2] else None

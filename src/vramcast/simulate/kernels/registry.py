@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from vramcast.calibration.convolutions import KnownConvolutions
+from vramcast.hardware.calibration.convolutions import KnownConvolutions
 from vramcast.simulate import meta_kernels
 
 Kernel = Callable[..., Any]

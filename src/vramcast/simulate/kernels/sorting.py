@@ -6,7 +6,15 @@ from typing import Any
 
 import torch
 
-from vramcast.simulate.kernels.registry import kernel, known, like, meta_result, new, scratch, set_known
+from vramcast.simulate.kernels.registry import (
+    kernel,
+    known,
+    like,
+    meta_result,
+    new,
+    scratch,
+    set_known,
+)
 
 aten = torch.ops.aten
 SINGLE_TILE = 2048  # sorted by one thread block, without scratch memory
@@ -16,13 +24,17 @@ def _up(n: int) -> int:
     return -(-n // 256) * 256
 
 
-def radix_sort_bytes(n: int, key_bytes: int, value_bytes: int, bits: int | None = None, tile: int | None = None) -> int:
+def radix_sort_bytes(
+    n: int, key_bytes: int, value_bytes: int, bits: int | None = None, tile: int | None = None
+) -> int:
     """Scratch of a CUB radix sort of n pairs on the low `bits` of the key: a second copy of the pairs (if it takes more than one pass),
     a histogram a pass, a look-back table a tile, counters."""
     if n <= SINGLE_TILE:
         return 1
     passes = -(-(bits or 8 * key_bytes) // 8)
-    tile = tile or (4608 if key_bytes + value_bytes >= 16 else 5376 if key_bytes + value_bytes >= 12 else 5760)
+    tile = tile or (
+        4608 if key_bytes + value_bytes >= 16 else 5376 if key_bytes + value_bytes >= 12 else 5760
+    )
     copies = _up(n * key_bytes) + _up(n * value_bytes) if passes > 1 else 0
     return 255 + copies + passes * 2048 + -(-n // tile) * 1024 + 256
 
@@ -31,7 +43,9 @@ def scan_scratch(n: int) -> torch.Tensor:
     return scratch(1279 + 256 * max(0, -(-n // 120000) - 1))
 
 
-def _draw_order(values: torch.Tensor, indices: torch.Tensor, source: torch.Tensor, dim: int, descending: bool) -> None:
+def _draw_order(
+    values: torch.Tensor, indices: torch.Tensor, source: torch.Tensor, dim: int, descending: bool
+) -> None:
     host = known(source)
     if host is not None:
         ordered = host.sort(dim=dim, descending=descending, stable=True)
@@ -42,9 +56,19 @@ def _draw_order(values: torch.Tensor, indices: torch.Tensor, source: torch.Tenso
 
 
 @kernel("sort.stable", "sort")
-def sort(x: torch.Tensor, *arguments: Any, stable: bool | None = False, dim: int = -1, descending: bool = False) -> Any:
+def sort(
+    x: torch.Tensor,
+    *arguments: Any,
+    stable: bool | None = False,
+    dim: int = -1,
+    descending: bool = False,
+) -> Any:
     if arguments:
-        dim, descending = (arguments[0], arguments[1] if len(arguments) > 1 else descending) if not isinstance(arguments[0], bool | None) else (arguments[1], arguments[2])
+        dim, descending = (
+            (arguments[0], arguments[1] if len(arguments) > 1 else descending)
+            if not isinstance(arguments[0], bool | None)
+            else (arguments[1], arguments[2])
+        )
     shapes = meta_result(aten.sort.stable, x, stable=stable, dim=dim, descending=descending)
     length = x.shape[dim] if x.dim() else 1
     rows = x.numel() // max(length, 1)
@@ -90,7 +114,14 @@ def running_extreme(x: torch.Tensor, dim: int) -> Any:
 
 
 @kernel("randperm")
-def randperm(n: int, *, dtype: torch.dtype | None = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> torch.Tensor:
+def randperm(
+    n: int,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> torch.Tensor:
     out = new(n, dtype=dtype or torch.int64)
     seed = scratch(8)
     del seed

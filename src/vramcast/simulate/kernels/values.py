@@ -28,7 +28,9 @@ def item(tensor: torch.Tensor) -> Any:
     if values is not None:
         return values.item()
     value = _placeholder(tensor)
-    note(f"the program reads a {str(tensor.dtype).removeprefix('torch.')} value from the GPU that was not computed; {value} was assumed")
+    note(
+        f"the program reads a {str(tensor.dtype).removeprefix('torch.')} value from the GPU that was not computed; {value} was assumed"
+    )
     return value
 
 
@@ -53,7 +55,9 @@ def nonzero(tensor: torch.Tensor) -> torch.Tensor:
     count = new(dtype=torch.int32)
     _select_scratch(tensor.numel())
     if values is None:
-        note("the positions of nonzero elements were not computed; half of them were assumed to be nonzero")
+        note(
+            "the positions of nonzero elements were not computed; half of them were assumed to be nonzero"
+        )
         length = tensor.numel() // 2
         positions = None
     else:
@@ -91,16 +95,29 @@ def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) 
 
 
 @kernel("bincount")
-def bincount(tensor: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+def bincount(
+    tensor: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
+) -> torch.Tensor:
     values = known(tensor)
     lowest = tensor.min() if tensor.numel() else None
     del lowest
     highest = tensor.max() if tensor.numel() else None
     del highest
     if values is None:
-        note("bincount of values that were not computed: its minlength was assumed to be its length")
-    length = max(int(values.max()) + 1 if values is not None and values.numel() else 0, minlength, 1)
-    out = new(length, dtype=torch.int64 if weights is None else torch.float64 if weights.dtype == torch.float64 else torch.float32)
+        note(
+            "bincount of values that were not computed: its minlength was assumed to be its length"
+        )
+    length = max(
+        int(values.max()) + 1 if values is not None and values.numel() else 0, minlength, 1
+    )
+    out = new(
+        length,
+        dtype=torch.int64
+        if weights is None
+        else torch.float64
+        if weights.dtype == torch.float64
+        else torch.float32,
+    )
     if values is not None and weights is None:
         set_known(out, torch.bincount(values, minlength=minlength))
     return out
@@ -133,17 +150,33 @@ def _unique(tensor: torch.Tensor, inverse: bool, counts: bool) -> Any:
 
 
 @kernel("_unique2")
-def unique2(tensor: torch.Tensor, ordered: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+def unique2(
+    tensor: torch.Tensor,
+    ordered: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> Any:
     return _unique(tensor, return_inverse, return_counts)
 
 
 @kernel("unique_consecutive")
-def unique_consecutive(tensor: torch.Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
+def unique_consecutive(
+    tensor: torch.Tensor,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
     return _unique(tensor, return_inverse, return_counts)
 
 
 @kernel("unique_dim")
-def unique_dim(tensor: torch.Tensor, dim: int, ordered: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+def unique_dim(
+    tensor: torch.Tensor,
+    dim: int,
+    ordered: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> Any:
     note("the number of distinct slices was not computed; all were assumed to be distinct")
     n = tensor.shape[dim]
     return torch.empty_like(tensor), new(n, dtype=torch.int64), new(n, dtype=torch.int64)

@@ -14,7 +14,12 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 def make_optimizer(name: str, parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
     """`adamw`, `adamw-fused`, `adamw-loop`, `sgd`, `schedulefree`, ...: a family and how it is implemented."""
     family, _, implementation = name.partition("-")
-    options: dict[str, Any] = {"": {}, "foreach": {"foreach": True}, "fused": {"fused": True}, "loop": {"foreach": False}}[implementation]
+    options: dict[str, Any] = {
+        "": {},
+        "foreach": {"foreach": True},
+        "fused": {"fused": True},
+        "loop": {"foreach": False},
+    }[implementation]
     if family == "sgd":
         return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, **options)
     if family == "adafactor":
@@ -22,7 +27,9 @@ def make_optimizer(name: str, parameters: Iterable[torch.Tensor]) -> torch.optim
     if family == "schedulefree":
         import schedulefree
 
-        optimizer: torch.optim.Optimizer = schedulefree.AdamWScheduleFree(parameters, lr=3e-4, **options)
+        optimizer: torch.optim.Optimizer = schedulefree.AdamWScheduleFree(
+            parameters, lr=3e-4, **options
+        )
         optimizer.train()  # type: ignore[attr-defined]
         return optimizer
     return torch.optim.AdamW(parameters, lr=1e-4, **options)

@@ -1,0 +1,188 @@
+"""Train models under one protocol, and say which learned best: the Python face of `vramcast bench` and `vramcast compare`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vramcast.hardware import nvml
+from vramcast.benching.batch_size import with_batch_size
+from vramcast.benching.compare import Comparison, compare_runs
+from vramcast.benching.corpus import default_corpus
+from vramcast.benching.data import Corpus, DataIdentity
+from vramcast.benching.places import Here
+from vramcast.benching.protocol import Protocol, find_protocol
+from vramcast.benching.records import TrainedRun, Trial
+from vramcast.benching.runs import Progress, run_trials
+from vramcast.benching.sweep import Sweep, swept_models
+from vramcast.benching.trial_folder import find_runs
+from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.workload import parse_reference, split_assignments
+
+if TYPE_CHECKING:
+    from vramcast.benching.on_ray import Cluster
+
+CHECKPOINT_SECONDS = 60.0
+DEVICES = ("cuda", "cpu")
+MOST_SEED = 2**63 - 1
+Model = tuple[str, dict[str, str]]
+
+
+def bench(
+    models: Sequence[str],
+    *,
+    out: str | os.PathLike[str],
+    protocol: str | Protocol = "standard",
+    data: str | os.PathLike[str] | None = None,
+    steps: int | None = None,
+    seeds: Sequence[int] | None = None,
+    respect_documents: bool = False,
+    sweep: Sweep | None = None,
+    device: str = "cuda",
+    ray: str | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    tensorboard: bool = False,
+    force: bool = False,
+    progress: Progress = lambda *_: None,
+) -> list[TrainedRun]:
+    """Train every model with every seed, each in a process of its own; the results are kept in `out`.
+
+    `bench(["e1-50m", "e5-d1536-r270"], out="runs/first")`. A model is a name of the zoo or file.py:function, and knobs that follow it as
+    `key=value` are its own. `sweep` makes several out of one model: `Sweep("dim", [768, 1024])`. What `out` already holds is not trained
+    again, and what was interrupted goes on from its checkpoint. `ray` is the address of a Ray cluster to train on.
+    """
+    rules = _protocol(protocol, steps, respect_documents)
+    chosen = split_models(models)
+    if sweep is not None:
+        chosen = _swept(chosen, sweep)
+    for name, _ in chosen:
+        parse_reference(name)  # a name that is wrong is wrong on any machine: that comes first
+    _check_device(device, ray)
+    if not checkpoint_seconds > 0:  # nan is not
+        raise UsageError(
+            f"--checkpoint-seconds must be above zero, not {checkpoint_seconds:g}.",
+            "For example --checkpoint-seconds 60.",
+        )
+    if tensorboard and ray is None and find_spec("tensorboard") is None:
+        missing = "--tensorboard needs the package tensorboard, which is not installed."
+        raise EnvironmentProblem(missing, "Install it with: pip install tensorboard.")
+    path = default_corpus() if data is None else Path(data)
+    corpus = Corpus(path)
+    corpus.check_window(rules.seq_len + 1)
+    identity = corpus.identity()
+    numbers = _seeds(seeds, rules)
+    with Here(device) if ray is None else _cluster(ray, device, path) as where:
+        first_trials = [
+            with_batch_size(_trial(model, rules, numbers[0], identity, device), where.gpu)
+            for model in chosen
+        ]
+        trials = [replace(trial, seed=seed) for trial in first_trials for seed in numbers]
+        return run_trials(
+            trials,
+            Path(out),
+            path,
+            where.places(len(trials)),
+            checkpoint_seconds=checkpoint_seconds,
+            tensorboard=tensorboard,
+            force=force,
+            progress=progress,
+        )
+
+
+def compare(*runs: str | os.PathLike[str]) -> Comparison:
+    """Which model of these runs is better, and whether the difference is real. A run is a folder of bench, or of one of its trials."""
+    return compare_runs([run for path in runs for run in find_runs(Path(path))])
+
+
+def split_models(words: Sequence[str]) -> list[Model]:
+    """["e1-50m", "dim=64", "e5-d768-r539"] -> every model with the knobs that follow it."""
+    groups: list[list[str]] = []
+    for word in words:
+        if "=" not in word:
+            groups.append([word])
+        elif groups:
+            groups[-1].append(word)
+        else:
+            raise UsageError(
+                f"The knob {word!r} comes before any model.",
+                "Put it behind the model that it belongs to.",
+            )
+    if not groups:
+        raise UsageError(
+            "No model is given.", "Give names of the zoo (see vramcast zoo) or file.py:function."
+        )
+    models = [(group[0], split_assignments(group[1:])) for group in groups]
+    twice = next((model for i, model in enumerate(models) if model in models[:i]), None)
+    if twice is not None:
+        raise UsageError(
+            f"The model {twice[0]!r} is given twice.",
+            "Give it once; --seeds trains it more than once.",
+        )
+    return models
+
+
+def _swept(models: list[Model], sweep: Sweep) -> list[Model]:
+    if len(models) > 1:
+        raise UsageError(
+            "--sweep takes one model.",
+            f"Give only {models[0][0]!r}, or sweep the others into the same --out one by one.",
+        )
+    return swept_models(models[0], sweep)
+
+
+def _protocol(protocol: str | Protocol, steps: int | None, respect_documents: bool) -> Protocol:
+    rules = find_protocol(protocol) if isinstance(protocol, str) else protocol
+    if steps is not None and steps != rules.steps:
+        rules = rules.with_steps(steps)
+    return rules.within_documents() if respect_documents else rules
+
+
+def _cluster(address: str, device: str, data_path: Path) -> Cluster:
+    from vramcast.benching.on_ray import Cluster
+
+    return Cluster(address, device, data_path)
+
+
+def _check_device(device: str, ray: str | None) -> None:
+    if device not in DEVICES:
+        raise UsageError(
+            f"--device {device!r} is not known.", f"Choose one of: {', '.join(DEVICES)}."
+        )
+    if device == "cuda" and ray is None and not nvml.gpu_states():
+        raise EnvironmentProblem(
+            "There is no NVIDIA GPU here to train on.", "Add --device cpu to train on the CPU."
+        )
+
+
+def _seeds(seeds: Sequence[int] | None, protocol: Protocol) -> list[int]:
+    numbers = [protocol.seed] if seeds is None else list(seeds)
+    if (
+        not numbers
+        or len(set(numbers)) < len(numbers)
+        or any(type(seed) is not int or not 0 <= seed <= MOST_SEED for seed in numbers)
+    ):
+        raise UsageError(
+            f"Seeds are different whole numbers of zero or more, not {numbers}.",
+            "For example --seeds 1,2,3.",
+        )
+    return numbers
+
+
+def _trial(model: Model, protocol: Protocol, seed: int, data: DataIdentity, device: str) -> Trial:
+    name, knobs = model
+    return Trial(
+        model=name,
+        knobs=knobs,
+        model_hash=parse_reference(name).file_hash(),
+        protocol=protocol,
+        protocol_hash=protocol.hash,
+        seed=seed,
+        data=data,
+        device=device,
+        batch_size=protocol.batch_size
+        or 1,  # where it is to be the largest, with_batch_size finds it
+    )

@@ -1,0 +1,108 @@
+"""The largest size that fits, with few questions asked. Pure; no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+LOOK_BEYOND = 3  # sizes past the first that fails: fragmentation can let one of them fit
+
+
+@dataclass(frozen=True)
+class Found:
+    largest: int | None
+    first_failing: (
+        int | None
+    )  # the next size after `largest`; None where the search ended at its limit
+    fits_beyond: list[int] = field(default_factory=list)  # sizes above one that fails
+
+
+def crossing(known: Mapping[int, int], limit_bytes: int) -> float | None:
+    """The size at which memory reaches a limit, by the line through the two known sizes next to it. None where it does not grow."""
+    sizes = sorted(known)
+    above = next((i for i, size in enumerate(sizes) if known[size] > limit_bytes), len(sizes) - 1)
+    if len(sizes) < 2:
+        return None
+    low, high = sizes[max(0, above - 1)], sizes[max(1, above)]
+    slope = (known[high] - known[low]) / (high - low)
+    return low + (limit_bytes - known[low]) / slope if slope > 0 else None
+
+
+def settle(
+    fits: Callable[[int], bool], largest: int, failing: int | None, *, step: int, limit: int | None
+) -> tuple[int | None, int | None]:
+    """(largest, next that fails) from a guess of both: where it is wrong the edge moves by ever larger steps, then by bisection."""
+    asked: dict[int, bool] = {}
+
+    def ask(size: int) -> bool:
+        if size not in asked:
+            asked[size] = fits(size)
+        return asked[size]
+
+    good, bad, jump = largest, failing, step
+    while not ask(good):
+        if good <= step:
+            return None, good
+        good, bad, jump = max(step, good - jump), good, 2 * jump
+    jump = step
+    while bad is not None and ask(bad):
+        above = bad + jump if limit is None else min(bad + jump, limit)
+        good, bad, jump = bad, (above if above > bad else None), 2 * jump
+    while bad is not None and bad - good > step:
+        middle = good + (bad - good) // step // 2 * step
+        good, bad = (middle, bad) if ask(middle) else (good, middle)
+    return good, bad
+
+
+def ladder(largest: int, step: int) -> list[int]:
+    """step, twice that, four times that, ... below the largest."""
+    return [step << power for power in range(largest.bit_length()) if step << power < largest]
+
+
+def spread(candidates: Collection[int], known: Collection[int], count: int) -> list[int]:
+    """So many of the candidates, always the one that is farthest, as a factor, from every size known by then."""
+    chosen: list[int] = []
+    left = set(candidates) - set(known)
+    while left and len(chosen) < count:
+        farthest = max(
+            sorted(left),
+            key=lambda size: min(
+                (abs(math.log(size / other)) for other in (*known, *chosen)), default=0.0
+            ),
+        )
+        chosen.append(farthest)
+        left.remove(farthest)
+    return chosen
+
+
+def accumulation(global_batch: int, largest: int, step: int = 1) -> tuple[int, int] | None:
+    """(micro-batch, steps) that make up a global batch in as few steps as fit: its largest divisor up to `largest` that `step` divides."""
+    parts = [
+        size
+        for size in range(step, min(largest, global_batch) + 1, step)
+        if global_batch % size == 0
+    ]
+    return (parts[-1], global_batch // parts[-1]) if parts else None
+
+
+@dataclass(frozen=True)
+class Law:
+    """bytes = intercept + slope x batch, by least squares."""
+
+    intercept_bytes: float
+    bytes_per_sample: float
+    largest_residual: float  # relative
+
+
+def memory_law(points: list[tuple[int, int]]) -> Law | None:
+    if len({size for size, _ in points}) < 2:
+        return None
+    count = len(points)
+    mean_x, mean_y = sum(x for x, _ in points) / count, sum(y for _, y in points) / count
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum(
+        (x - mean_x) ** 2 for x, _ in points
+    )
+    intercept = mean_y - slope * mean_x
+    residual = max(abs(y - intercept - slope * x) / y for x, y in points)
+    return Law(intercept, slope, residual)

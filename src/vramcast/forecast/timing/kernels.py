@@ -1,0 +1,93 @@
+"""Seconds a kernel takes on a GPU: products by their tiles, attention and convolutions by their work, all others by their bytes."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from vramcast.hardware.gpus import Gpu
+from vramcast.forecast.timing.rates import Rates
+from vramcast.tracing.work import ACCESS_NAMES, PLAIN, Work
+
+TILE = 64
+SPLITS = (
+    1,
+    2,
+    4,
+    8,
+)  # into how many parts the inner dimension may be cut to occupy more multiprocessors
+SHORTEST_SPLIT = 256
+_PRODUCTS = (
+    *("mm", "addmm", "addmm_", "bmm", "baddbmm", "baddbmm_", "addbmm", "addmv", "addmv_"),
+    *("_addmm_activation", "_scaled_mm", "_grouped_mm"),
+)
+PRODUCTS = frozenset(f"aten::{name}" for name in _PRODUCTS)
+RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
+# where a GPU has no rate for a precision, the next best it would be computed in
+INSTEAD = {"fp8": "bf16", "bf16": "fp16", "fp16": "fp32", "tf32": "fp32"}
+
+
+class KernelTime(NamedTuple):
+    seconds: float
+    compute_seconds: float  # what the arithmetic alone would take; beyond half of the time, the kernel is bound by it
+
+
+def kernel_time(work: Work, gpu: Gpu, rates: Rates) -> KernelTime:
+    if not work.has_kernel:
+        return KernelTime(0.0, 0.0)
+    if work.operator in PRODUCTS and work.flops > 0 and work.sizes[1] > 0:
+        return product_time(work, gpu, rates.products[product_kind(work)])
+    known = rates.compute.get(f"{work.operator} {work.precision}") if work.flops > 0 else None
+    if known is None and work.flops > 0:
+        known = rates.compute["attention" if "attention" in work.operator else "other"]
+    if known is not None:
+        return _compute_time(work, gpu, known, rates.recurrent_step_seconds.get(work.operator, 0.0))
+    return _memory_time(work, gpu, rates)
+
+
+def product_kind(work: Work) -> str:
+    if work.precision == "fp32":
+        return "fp32"
+    return "tensor" if work.access == PLAIN else "tensor unaligned"
+
+
+def peak_flops(gpu: Gpu, precision: str) -> float:
+    rate = gpu.flops_per_second.get(precision)
+    while rate is None:
+        precision = INSTEAD[precision]
+        rate = gpu.flops_per_second.get(precision)
+    return rate
+
+
+def product_time(work: Work, gpu: Gpu, known: list[float]) -> KernelTime:
+    """Every multiprocessor takes tile after tile; the last round is as long as a full one. `prologue` is a tile's start, in inner steps."""
+    fixed, of_peak, of_bandwidth, split_seconds, prologue = known
+    batch, rows, columns, inner = work.sizes
+    tiles = batch * math.ceil(rows / TILE) * math.ceil(columns / TILE)
+    per_multiprocessor = peak_flops(gpu, work.precision) * of_peak / gpu.num_multiprocessors
+    best = math.inf
+    for parts in SPLITS:
+        if parts > 1 and inner / parts < SHORTEST_SPLIT:
+            break
+        rounds = math.ceil(tiles * parts / gpu.num_multiprocessors)
+        seconds = rounds * 2 * TILE * TILE * (inner / parts + prologue) / per_multiprocessor
+        best = min(best, seconds + (split_seconds if parts > 1 else 0.0))
+    memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
+    return KernelTime(fixed + max(best, memory), best if best > memory else 0.0)
+
+
+def _compute_time(work: Work, gpu: Gpu, known: list[float], step_seconds: float) -> KernelTime:
+    fixed, of_peak, of_bandwidth = known
+    compute = work.flops / (peak_flops(gpu, work.precision) * of_peak)
+    memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
+    steps = work.sizes[0] * work.sizes[2] * step_seconds if work.operator in RECURRENT else 0.0
+    return KernelTime(fixed + steps + compute + memory, compute if compute > memory else 0.0)
+
+
+def _memory_time(work: Work, gpu: Gpu, rates: Rates) -> KernelTime:
+    access = ACCESS_NAMES[work.access]
+    known = rates.kernels.get(f"{work.operator} {access} {work.precision}") or rates.kernels.get(
+        f"{work.operator} {access}"
+    )
+    fixed, of_bandwidth = known or rates.kernels[access]
+    return KernelTime(fixed + work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth), 0.0)

@@ -1,0 +1,173 @@
+"""Measures a calibration table on the GPU at hand. Run as `python -m vramcast.hardware.calibration.measure`: convolution keys as a JSON list on
+stdin; progress as lines {"done": n} and at the end {"table": ...} on stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from vramcast.hardware import nvml
+from vramcast.hardware.calibration.table import architecture_of, parse_convolution_key
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+REPORT_EVERY = 20
+
+
+class Outside:
+    """GPU memory outside the allocator: (of this process as NVML counts it, of the whole GPU since before CUDA started)."""
+
+    def __init__(self) -> None:
+        self._before = {state.uuid: state.used_bytes for state in nvml.gpu_states()}
+
+    def __call__(self) -> tuple[int, int]:
+        torch.cuda.synchronize()
+        uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+        reserved = torch.cuda.memory_reserved()
+        on_device = (
+            next(state.used_bytes for state in nvml.gpu_states() if state.uuid == uuid)
+            - self._before[uuid]
+            - reserved
+        )
+        seen = nvml.used_bytes(uuid, os.getpid())
+        of_process = seen[0] - reserved if seen is not None and seen[1] == "process" else on_device
+        return of_process, on_device
+
+
+def allocations_of(call: Callable[[], Any]) -> list[int]:
+    """Sizes in order: positive when taken, negative when given back within the call."""
+    torch.cuda.memory._record_memory_history(
+        enabled="all", context=None, stacks="python", max_entries=1_000_000, clear_history=True
+    )
+    result = call()
+    trace = torch.cuda.memory._snapshot()["device_traces"][0]
+    torch.cuda.memory._record_memory_history(enabled=None)
+    del result
+    sizes: dict[int, int] = {}
+    events = []
+    for entry in trace:
+        if entry["action"] == "alloc":
+            sizes[entry["addr"]] = entry["size"]
+            events.append(entry["size"])
+        elif entry["action"] == "free_completed" and entry["addr"] in sizes:
+            events.append(-sizes.pop(entry["addr"]))
+    return events
+
+
+def gemm_workspaces() -> tuple[int, int]:
+    """What the first product of a thread takes beyond its result: cuBLAS's workspace, then cuBLASLt's."""
+    x = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
+    bias = torch.randn(256, device="cuda", dtype=torch.bfloat16)
+    result_bytes = x.numel() * x.element_size()
+
+    def beyond(call: Callable[[], Any]) -> int:
+        return max(
+            (size for size in allocations_of(call) if size > 0 and size != result_bytes), default=0
+        )
+
+    return beyond(lambda: x @ x), beyond(lambda: F.linear(x, x, bias))
+
+
+def convolution_workspaces(key: str) -> list[int]:
+    """Of the forward pass, the data gradient and the weight gradient; each the second time, when cuDNN has chosen."""
+    c = parse_convolution_key(key)
+    layout = (
+        torch.channels_last if c["channels_last"] and len(c["x"]) == 4 else torch.contiguous_format
+    )
+    x = torch.randn(c["x"], device="cuda", dtype=DTYPES[c["dtype"]]).contiguous(
+        memory_format=layout
+    )
+    weight = torch.randn(c["w"], device="cuda", dtype=DTYPES[c["dtype"]]).contiguous(
+        memory_format=layout
+    )
+    geometry = (c["s"], c["p"], c["d"], False, [0] * len(c["s"]), c["groups"])
+    out = torch.ops.aten.convolution(x, weight, None, *geometry)
+    grad = torch.randn_like(out)
+
+    def backward(mask: list[bool]) -> Any:
+        return torch.ops.aten.convolution_backward(grad, x, weight, None, *geometry, mask)
+
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: torch.ops.aten.convolution(x, weight, None, *geometry),
+        lambda: backward([True, False, False]),
+        lambda: backward([False, True, False]),
+    )
+    found = []
+    for call in calls:
+        call()
+        found.append(max((-size for size in allocations_of(call) if size < 0), default=0))
+    return found
+
+
+def train_once() -> None:
+    """A step with the kernels every training has, without flash attention or cuDNN."""
+    model = torch.nn.Sequential(
+        torch.nn.Embedding(1000, 256), torch.nn.LayerNorm(256), torch.nn.Linear(256, 1000)
+    ).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    tokens = torch.randint(0, 1000, (4, 128), device="cuda")
+    for _ in range(2):
+        F.cross_entropy(F.gelu(model(tokens)).flatten(0, 1), tokens.flatten()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def use_libraries() -> None:
+    q = torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
+    convolution_workspaces("bf16 nchw x8,16,32,32 w32,16,3,3 s1,1 p1,1 d1,1 g1")
+
+
+def table(keys: list[str], tell: Callable[[int], None]) -> dict[str, Any]:
+    outside = Outside()
+    torch.zeros(1, device="cuda")
+    gemm, gemm_lt = gemm_workspaces()
+    train_once()
+    of_process, on_device = outside()
+    use_libraries()
+    with_libraries, _ = outside()
+    torch.linalg.qr(torch.randn(64, 64, device="cuda"))
+    with_solver, _ = outside()
+    convolutions: dict[str, list[int]] = {}
+    for number, key in enumerate(keys):
+        try:
+            convolutions[key] = convolution_workspaces(key)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()  # too large for this GPU: it needs no entry
+        if number % REPORT_EVERY == 0:
+            tell(number)
+            torch.cuda.empty_cache()
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "gpu": properties.name,
+        "architecture": architecture_of((properties.major, properties.minor)),
+        "torch_version": torch.__version__,
+        "cuda_version": torch.version.cuda,
+        "cudnn_version": torch.backends.cudnn.version() or 0,
+        "driver_version": nvml.gpu_states()[0].driver_version,
+        "process_bytes": of_process,
+        "device_bytes": on_device,
+        "libraries_bytes": with_libraries - of_process,
+        "solver_bytes": with_solver - with_libraries,
+        "gemm_workspace_bytes": gemm,
+        "gemm_lt_workspace_bytes": gemm_lt,
+        "convolutions": convolutions,
+    }
+
+
+def main() -> None:
+    keys = json.load(sys.stdin)
+    print(
+        json.dumps({"table": table(keys, lambda n: print(json.dumps({"done": n}), flush=True))}),
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

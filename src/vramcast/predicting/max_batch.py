@@ -1,0 +1,401 @@
+"""The largest batch: predicted without a GPU, confirmed with one. The Python face of `vramcast max-batch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vramcast.predicting.predict import (
+    DEFAULT_TIMEOUT_SECONDS,
+    Workload,
+    make_request,
+    memory_in_bytes,
+)
+from vramcast.records.max_batch import Attempt, Choice, MemoryLaw
+from vramcast.records.max_batch import (
+    MaxBatch as MaxBatch,
+)  # found here by those who call max_batch
+from vramcast.errors import UsageError, WorkloadError
+from vramcast.hardware.gpus import find_gpu
+from vramcast.records import Measurement, Prediction
+from vramcast.forecast.search import accumulation, memory_law, settle
+from vramcast.predicting.shortage import what_would_help
+from vramcast.simulate import build
+from vramcast.forecast.largest import COMFORTABLE_RATIOS
+from vramcast.simulate.runner import simulate
+from vramcast.predicting.throughput import fastest, knee, scaling_notes, speeds_of
+from vramcast.units import format_bytes
+
+LAW_FROM = (
+    0.2  # of the largest: below, the peak may lie in the optimizer step and not move with the batch
+)
+BEYOND_ITS_LABEL = (
+    1.1  # a 24 GiB card has a little less than that: --memory 24GiB is no contradiction, 200GiB is
+)
+JUDGED = ("out_of_memory", "paging")  # outcomes that say a size does not fit
+Measure = Callable[[int], Measurement]
+
+
+def max_batch(
+    workload: Workload,
+    *,
+    gpu: str | None = None,
+    memory: str | int | None = None,
+    allocator: str | None = None,
+    maximum: int | None = None,
+    multiple_of: int = 1,
+    safety: float = 0.0,
+    global_batch: int | None = None,
+    measure: Measure | None = None,
+    timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    knobs_text: Mapping[str, str] | None = None,
+    **knobs: Any,
+) -> MaxBatch:
+    """The largest batch size that fits. `measure` runs one batch size for real; without it the answer is a prediction and says so.
+
+    `max_batch("train.py:build", gpu="rtx-4090", global_batch=256)`. `maximum` and `multiple_of` bound the sizes, `safety` is the fraction
+    of the memory to leave free.
+    """
+    request = search_request(
+        workload,
+        gpu=gpu,
+        memory=memory,
+        allocator=allocator,
+        maximum=maximum,
+        multiple_of=multiple_of,
+        safety=safety,
+        knobs=knobs,
+        knobs_text=knobs_text or {},
+    )
+    _positive("--global-batch", global_batch)
+    build.build()
+    found = simulate(request, timeout)
+    attempts = [_predicted(point) for point in found["attempts"]]
+    largest, failing, confirmed, notes = (
+        found["largest"],
+        found["first_failing"],
+        False,
+        _notes(found, maximum),
+    )
+    if measure is not None and largest is not None:
+        limit = None if maximum is None else maximum // multiple_of * multiple_of
+        largest, failing, measured = confirm(
+            largest, failing, measure, step=multiple_of, limit=limit
+        )
+        attempts += measured
+        notes += [
+            f"{a.batch_size} did not run: {a.outcome}, not for lack of memory"
+            for a in measured
+            if a.outcome not in (*JUDGED, "ok")
+        ]
+        confirmed = largest is not None and any(
+            a.batch_size == largest and a.outcome == "ok" for a in measured
+        )
+    return _result(request, found, attempts, largest, failing, confirmed, notes, global_batch)
+
+
+def search_request(
+    workload: Workload,
+    *,
+    gpu: str | None,
+    memory: str | int | None,
+    allocator: str | None,
+    maximum: int | None,
+    multiple_of: int,
+    safety: float,
+    knobs: Mapping[str, Any],
+    knobs_text: Mapping[str, str],
+) -> dict[str, Any]:
+    _positive("--max", maximum)
+    _positive("--multiple-of", multiple_of)
+    if not 0 <= safety < 1:
+        raise UsageError(
+            f"--safety is a fraction of the memory, from 0 to below 1, not {safety:g}.",
+            "For example --safety 0.05.",
+        )
+    if gpu is None and memory is None:
+        raise UsageError(
+            "How much memory there is, is not known.", "Give --gpu NAME or --memory SIZE."
+        )
+    request = make_request(
+        workload,
+        gpu=gpu,
+        memory=memory,
+        allocator=allocator,
+        knobs=knobs,
+        knobs_text=knobs_text,
+        batch_sizes=None,
+    )
+    _check_it_has_as_much(gpu, memory)
+    return {
+        **request,
+        "memory_bytes": budget_bytes(gpu, memory, safety),
+        "search": {"step": multiple_of, "maximum": maximum},
+    }
+
+
+def _check_it_has_as_much(gpu: str | None, memory: str | int | None) -> None:
+    given = memory_in_bytes(memory)
+    if (
+        gpu is not None
+        and given is not None
+        and given > BEYOND_ITS_LABEL * find_gpu(gpu).total_bytes
+    ):
+        raise UsageError(
+            f"--memory {memory} is more than {gpu} has ({format_bytes(find_gpu(gpu).total_bytes)}).",
+            "Leave out --memory for all of it, or --gpu for a GPU that does not exist.",
+        )
+
+
+def budget_bytes(gpu: str | None, memory: str | int | None, safety: float) -> int | None:
+    """What the allocator may take, in the search and when its answer is run; None is all that the GPU has."""
+    given = memory_in_bytes(memory)
+    if not safety:
+        return given
+    left = int((1 - safety) * (given if given is not None else capacity_of(gpu)))
+    if left < 1:
+        raise UsageError(
+            f"--safety {safety} leaves no memory at all.", "For example --safety 0.05."
+        )
+    return left
+
+
+def capacity_of(gpu: str | None) -> int:
+    """What the allocator may take of this GPU."""
+    from importlib.metadata import version
+
+    from vramcast.allocator.settings import AllocatorSettings
+    from vramcast.hardware.calibration.table import find
+    from vramcast.forecast.forecast import Budget
+
+    assert gpu is not None
+    known = find_gpu(gpu)
+    budget = Budget(
+        gpu=known,
+        memory_bytes=None,
+        settings=AllocatorSettings.parse(""),
+        calibration=find(known, version("torch"))[0],
+    )
+    assert budget.capacity_bytes is not None
+    return budget.capacity_bytes
+
+
+def confirm(
+    predicted: int, failing: int | None, measure: Measure, *, step: int, limit: int | None
+) -> tuple[int | None, int | None, list[Attempt]]:
+    """(largest that ran, next that did not, attempts): the predicted one, then its neighbour; further only if reality disagrees."""
+    attempts: list[Attempt] = []
+
+    def runs(size: int) -> bool:
+        measured = measure(size)
+        attempts.append(_measured(measured))
+        if measured.outcome not in ("ok", *JUDGED) and not any(a.outcome == "ok" for a in attempts):
+            # a smaller one would end the same way, and it would be wrong to say that it does not fit
+            raise WorkloadError(
+                f"batch_size={size} is predicted to fit, but run on the GPU it ended with {measured.outcome}: {measured.error}",
+                "Look at it with vramcast probe, or ask for the prediction alone with --no-confirm.",
+            )
+        return measured.outcome == "ok"
+
+    return *settle(runs, predicted, failing, step=step, limit=limit), attempts
+
+
+def _result(
+    request: dict[str, Any],
+    found: dict[str, Any],
+    attempts: list[Attempt],
+    largest: int | None,
+    failing: int | None,
+    confirmed: bool,
+    notes: list[str],
+    global_batch: int | None,
+) -> MaxBatch:
+    law_points = [
+        p
+        for p in found["attempts"]
+        if p["fits"] and p["batch_size"] >= (found["largest"] or 0) * LAW_FROM
+    ]
+    micro = (
+        accumulation(global_batch, largest, request["search"]["step"])
+        if global_batch is not None and largest is not None
+        else None
+    )
+    if global_batch is not None and largest is not None and micro is None:
+        notes = [
+            *notes,
+            f"no multiple of {request['search']['step']} up to {largest} divides a batch of {global_batch}",
+        ]
+    speeds = speeds_of(attempts, largest)
+    capacity = found["capacity_bytes"]
+    return MaxBatch(
+        workload=request["workload"],
+        knobs=found["knobs"],
+        gpu=request["gpu"],
+        capacity_bytes=capacity,
+        largest_batch=largest,
+        first_failing_batch=failing,
+        confirmed=confirmed,
+        attempts=attempts,
+        allocated_law=_law(law_points, "peak_allocated_bytes"),
+        # where the allocator empties its cache, what is reserved is what there is, not what the size takes
+        reserved_law=_law(
+            [p for p in law_points if not p["num_alloc_retries"]], "peak_reserved_bytes"
+        ),
+        maximum=_maximum(attempts, capacity, largest),
+        recommended=_choice(
+            attempts,
+            capacity,
+            largest,
+            COMFORTABLE_RATIOS[0],
+            "the rest is for fragmentation in long runs",
+        ),
+        conservative=_choice(
+            attempts,
+            capacity,
+            largest,
+            COMFORTABLE_RATIOS[1],
+            "the rest is for longer inputs and other software too",
+        ),
+        speeds=speeds,
+        fastest=fastest(speeds),
+        knee=knee(speeds, request["search"]["step"]),
+        micro_batch=micro[0] if micro else None,
+        accumulation_steps=micro[1] if micro else None,
+        global_batch=global_batch,
+        notes=[*notes, *scaling_notes(attempts, speeds)],
+        limits=found["limits"],
+        **_shortage(found, capacity),
+        torch_version=found["torch_version"],
+        seconds=found["seconds"],
+    )
+
+
+def _shortage(found: dict[str, Any], capacity: int) -> dict[str, Any]:
+    """Where not even the smallest batch fits: how much is missing, what is in the way, what would help."""
+    if found["smallest"] is None:
+        return {}
+    smallest = Prediction.from_dict(found["smallest"])
+    return {
+        "largest_tensors": smallest.largest_tensors[:3],
+        "missing_bytes": smallest.peak_reserved_bytes - capacity,
+        "advice": what_would_help(smallest, capacity, found["first_failing"]),
+    }
+
+
+def _notes(found: dict[str, Any], maximum: int | None) -> list[str]:
+    notes = []
+    if found["first_failing"] is None and maximum is None:
+        notes.append(
+            f"{found['largest']} still fits and no larger size was looked at: does the memory depend on batch_size at all?"
+        )
+    if found["fits_beyond"]:
+        sizes = ", ".join(map(str, found["fits_beyond"]))
+        notes.append(
+            f"not monotone: {found['first_failing']} does not fit but {sizes} would (fragmentation)"
+        )
+    edge = next(
+        (
+            p
+            for p in found["attempts"]
+            if p["batch_size"] == found["largest"] and p["num_alloc_retries"]
+        ),
+        None,
+    )
+    if edge is not None:
+        notes.append(
+            f"{found['largest']} fits only because the allocator empties its cache (retries: {edge['num_alloc_retries']}): slower"
+        )
+    return notes
+
+
+def _predicted(point: dict[str, Any]) -> Attempt:
+    return Attempt(
+        batch_size=point["batch_size"],
+        source="predicted",
+        outcome="ok" if point["fits"] else "out_of_memory",
+        peak_allocated_bytes=point["peak_allocated_bytes"],
+        peak_reserved_bytes=point["peak_reserved_bytes"],
+        num_alloc_retries=point["num_alloc_retries"],
+        step_seconds=point["step_seconds"],
+        bound_by=point["bound_by"],
+        simulated=point["simulated"],
+    )
+
+
+def _measured(m: Measurement) -> Attempt:
+    return Attempt(
+        batch_size=m.knobs["batch_size"],
+        source="measured",
+        outcome=m.outcome,
+        peak_allocated_bytes=m.peak_allocated_bytes,
+        peak_reserved_bytes=m.peak_reserved_bytes,
+        num_alloc_retries=m.num_alloc_retries,
+        step_seconds=m.times.median_seconds if m.times else None,
+    )
+
+
+def _law(points: list[dict[str, Any]], field_name: str) -> MemoryLaw | None:
+    law = memory_law([(p["batch_size"], p[field_name]) for p in points])
+    if law is None:
+        return None
+    sizes = [p["batch_size"] for p in points]
+    return MemoryLaw(
+        intercept_bytes=round(law.intercept_bytes),
+        bytes_per_sample=round(law.bytes_per_sample),
+        largest_residual=law.largest_residual,
+        smallest_batch=min(sizes),
+        largest_batch=max(sizes),
+    )
+
+
+def _maximum(attempts: list[Attempt], capacity: int, largest: int | None) -> Choice | None:
+    """The answer as a choice: how much it takes and leaves. What was measured counts more than what was predicted."""
+    seen = [
+        a
+        for a in attempts
+        if a.batch_size == largest and a.outcome == "ok" and a.peak_reserved_bytes is not None
+    ]
+    if not seen:
+        return None
+    best = max(seen, key=lambda a: a.source == "measured")
+    reserved = best.peak_reserved_bytes or 0
+    slower = (
+        "; it fits only because the allocator empties its cache, which is slower"
+        if best.num_alloc_retries
+        else ""
+    )
+    taken = f"takes {100 * reserved / capacity:.1f} % of the memory there is and leaves {format_bytes(max(0, capacity - reserved))}"
+    return Choice(
+        batch_size=best.batch_size,
+        reason=f"{taken}: for runs whose inputs never get larger{slower}",
+    )
+
+
+def _choice(
+    attempts: list[Attempt], capacity: int, largest: int | None, ratio: float, why: str
+) -> Choice | None:
+    """The largest size looked at whose reserved memory stays below a fraction of what there is."""
+    known = {
+        a.batch_size: a.peak_reserved_bytes
+        for a in attempts
+        if a.outcome == "ok" and a.peak_reserved_bytes is not None
+    }
+    sizes = [
+        size
+        for size, reserved in known.items()
+        if reserved <= ratio * capacity and (largest is None or size <= largest)
+    ]
+    if not sizes:
+        return None
+    size = max(sizes)
+    return Choice(
+        batch_size=size,
+        reason=f"takes {100 * known[size] / capacity:.0f} % of the memory there is; {why}",
+    )
+
+
+def _positive(name: str, value: int | None) -> None:
+    if value is not None and (type(value) is not int or value < 1):
+        raise UsageError(
+            f"{name} must be a whole number from 1 on, not {value}.", f"For example {name} 8."
+        )

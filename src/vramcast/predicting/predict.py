@@ -1,0 +1,172 @@
+"""Predict the GPU memory of a training step: the Python face of `vramcast predict`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vramcast.errors import UsageError
+from vramcast.hardware.gpus import find_gpu
+from vramcast.records import BatchSizeCurve, BatchSizePoint, Prediction
+from vramcast.simulate import build
+from vramcast.simulate.runner import simulate
+from vramcast.units import MiB, format_bytes, parse_size
+from vramcast.workload import parse_reference
+
+Workload = str | Callable[..., Any]
+DEFAULT_TIMEOUT_SECONDS = 300.0
+
+
+def predict(
+    workload: Workload,
+    *,
+    gpu: str | None = None,
+    memory: str | int | None = None,
+    allocator: str | None = None,
+    timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    trace: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    **knobs: Any,
+) -> Prediction:
+    """Predict the memory of one training step with no GPU.
+
+    `predict("train.py:build", batch_size=8, gpu="rtx-4090")` or `predict(build, batch_size=8, memory="24GiB")`.
+    `trace="DIR"` keeps every allocation there: trace.json, and snapshot.pickle for memory_viz; `force=True` writes over old ones.
+    """
+    request = make_request(
+        workload,
+        gpu=gpu,
+        memory=memory,
+        allocator=allocator,
+        knobs=knobs,
+        knobs_text={},
+        batch_sizes=None,
+        trace=trace,
+        force=force,
+    )
+    build.build()
+    return Prediction.from_json(json.dumps(simulate(request, timeout)))
+
+
+def predict_batch_sizes(
+    workload: Workload,
+    batch_sizes: Sequence[int],
+    *,
+    gpu: str | None = None,
+    memory: str | int | None = None,
+    allocator: str | None = None,
+    timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    **knobs: Any,
+) -> BatchSizeCurve:
+    """Predict many batch sizes in little more time than one: a few are simulated, the others interpolated and replayed.
+
+    `predict_batch_sizes("train.py:build", range(4, 33, 4), memory="24GiB")`.
+    """
+    request = make_request(
+        workload,
+        gpu=gpu,
+        memory=memory,
+        allocator=allocator,
+        knobs=knobs,
+        knobs_text={},
+        batch_sizes=batch_sizes,
+    )
+    build.build()
+    return curve_from(simulate(request, timeout))
+
+
+def curve_from(data: dict[str, Any]) -> BatchSizeCurve:
+    return BatchSizeCurve(
+        **{**data, "points": [BatchSizePoint(**point) for point in data["points"]]}
+    )
+
+
+def make_request(
+    workload: Workload,
+    *,
+    gpu: str | None,
+    memory: str | int | None,
+    allocator: str | None,
+    knobs: Mapping[str, Any],
+    knobs_text: Mapping[str, str],
+    batch_sizes: Sequence[int] | None,
+    trace: str | os.PathLike[str] | None = None,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Everything the worker needs, checked as far as that goes without importing torch."""
+    from vramcast.allocator.settings import AllocatorSettings, from_environment
+    from vramcast.tracing.files import check_free
+
+    name = name_of(workload)
+    parse_reference(name)
+    settings = allocator if allocator is not None else from_environment()
+    AllocatorSettings.parse(settings)
+    if batch_sizes is not None and (
+        not batch_sizes or any(type(size) is not int or size < 1 for size in batch_sizes)
+    ):
+        what = f"Batch sizes must be positive whole numbers, not {list(batch_sizes)}."
+        raise UsageError(what, "For example --batch-sizes 1-64 or 8,16,32.")
+    if trace is not None and batch_sizes is not None:
+        raise UsageError(
+            "A trace is of one run; a list of batch sizes is many.",
+            "Give batch_size=N with --trace, or leave --trace out.",
+        )
+    # absolute: the workload may change the folder it works in
+    folder = None if trace is None else Path(trace).absolute()
+    if folder is not None:
+        check_free(folder, force=force)
+    return {
+        "workload": name,
+        "knobs": dict(knobs),
+        "knobs_text": dict(knobs_text),
+        "gpu": None if gpu is None else find_gpu(gpu).name,
+        "memory_bytes": memory_in_bytes(memory),
+        "allocator": settings,
+        "batch_sizes": None if batch_sizes is None else list(batch_sizes),
+        "trace": None if folder is None else str(folder),
+        "force": force,
+        "elapsed_seconds": time.process_time(),
+    }
+
+
+def memory_in_bytes(memory: str | int | None) -> int | None:
+    if memory is None:
+        return None
+    if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
+        return memory
+    size = parse_size(str(memory))
+    if size < MiB:
+        advice = f"Write the unit too, for example --memory {memory}GiB."
+        raise UsageError(
+            f"--memory {memory} is {format_bytes(size)}: no GPU has so little.", advice
+        )
+    return size
+
+
+def name_of(workload: Workload) -> str:
+    return workload if isinstance(workload, str) else _reference_to(workload)
+
+
+def _reference_to(function: Callable[..., Any]) -> str:
+    """A function object is found again by the worker through its file and name."""
+    if not callable(function):
+        raise UsageError(
+            f"A workload is a function or its name, not {type(function).__name__}.",
+            'For example predict("train.py:build").',
+        )
+    name = getattr(function, "__qualname__", "")
+    try:
+        file = inspect.getsourcefile(function)
+    except TypeError:
+        file = None
+    if not file or not os.path.exists(file) or not name.isidentifier():
+        raise UsageError(
+            f"The function {name or function!r} cannot be loaded again in the worker process: it is not at the top level of a file.",
+            'Put it at the top level of a .py file and pass it, or its name as "file.py:function".',
+        )
+    return f"{file}:{name}"

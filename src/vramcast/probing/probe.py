@@ -1,0 +1,144 @@
+"""Measure a training step for real: the Python face of `vramcast probe`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vramcast.predicting.predict import Workload, memory_in_bytes, name_of
+from vramcast.workload.configuration import Configuration, load_configuration
+from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
+from vramcast.probing.manager import Prober, Progress
+from vramcast.probing.measurement import unfinished
+from vramcast.probing.run_folder import RunFolder
+from vramcast.probing.trial import Trial
+from vramcast.records import Measurement
+from vramcast.workload import parse_reference
+
+
+def probe(
+    workload: Workload,
+    *,
+    device: str = "cuda",
+    memory: str | int | None = None,
+    allocator: str | None = None,
+    warmup: int = 2,
+    steps: int = 20,
+    timeout: float = 600.0,
+    out: str | Path | None = None,
+    force: bool = False,
+    trace: bool = False,
+    config: Configuration | str | Path | None = None,
+    **knobs: Any,
+) -> Measurement:
+    """Run the workload's real steps in a fresh process and measure them.
+
+    `probe("train.py:build", batch_size=8)` on the GPU, `probe(build, device="cpu")` without one. Failure is a value: see
+    `outcome` and `verdict`.
+    `config` is a configuration as tune writes it, or its file; knobs given here come before its own.
+    """
+    if trace and out is None:
+        raise UsageError(
+            "A trace needs a folder to be kept in.", "Give out=FOLDER with trace=True."
+        )
+    trial = make_trial(
+        workload,
+        device=device,
+        memory=memory,
+        allocator=allocator,
+        warmup=warmup,
+        steps=steps,
+        timeout=timeout,
+        knobs=knobs,
+        knobs_text={},
+        trace_folder=str(Path(out).absolute()) if trace and out is not None else None,
+        config=config,
+    )
+    folder = RunFolder(Path(out), force=force) if out is not None else None
+    return run_trial(trial, folder, command=f"vramcast.probe({trial.workload!r})")
+
+
+def make_trial(
+    workload: Workload,
+    *,
+    device: str,
+    memory: str | int | None,
+    allocator: str | None,
+    warmup: int,
+    steps: int,
+    timeout: float,
+    knobs: Mapping[str, Any],
+    knobs_text: Mapping[str, str],
+    trace_folder: str | None = None,
+    config: Configuration | str | Path | None = None,
+) -> Trial:
+    from vramcast.allocator.settings import AllocatorSettings
+
+    name = name_of(workload)
+    parse_reference(name)
+    loaded = (
+        load_configuration(config) if isinstance(config, str | Path) else config or Configuration()
+    )
+    allocator = allocator if allocator is not None else loaded.allocator
+    if allocator is not None:
+        AllocatorSettings.parse(allocator)
+    return Trial(
+        workload=name,
+        knobs={
+            **{key: value for key, value in loaded.knobs.items() if key not in knobs_text},
+            **knobs,
+        },
+        knobs_text={
+            **{key: text for key, text in loaded.knobs_text.items() if key not in knobs},
+            **knobs_text,
+        },
+        switches=loaded.switches,
+        device=device,
+        memory_cap_bytes=memory_in_bytes(memory),
+        allocator=allocator,
+        warmup_steps=warmup,
+        measure_steps=steps,
+        timeout_seconds=timeout,
+        trace_folder=trace_folder,
+    )
+
+
+class NotSaved(EnvironmentProblem):
+    """The run ended but its folder could not be written; the measurement is here and not lost."""
+
+    def __init__(self, measurement: Measurement, problem: VramcastError) -> None:
+        super().__init__(problem.message, problem.advice)
+        self.measurement = measurement
+
+
+def run_trial(
+    trial: Trial, folder: RunFolder | None, *, command: str, progress: Progress = lambda *_: None
+) -> Measurement:
+    """In a process of its own, with a record before, and after whatever happens."""
+    heard: dict[str, Any] = {}
+
+    def listen(phase: str, facts: dict[str, Any]) -> None:
+        heard.update(facts)
+        progress(phase, facts)
+
+    try:
+        if folder is not None:
+            reference = parse_reference(trial.workload)
+            folder.before(trial, command, reference.path.parent if reference.path else Path.cwd())
+        with Prober() as prober:
+            measurement = prober.run(trial, folder.log if folder else None, listen)
+    except VramcastError:
+        if folder is not None:
+            folder.discard()  # nothing was run: the corrected command may use the same folder
+        raise
+    except BaseException:  # Ctrl-C
+        if folder is not None:
+            folder.after(unfinished(trial, heard))  # the steps that were measured stay known
+        raise
+    if folder is not None:
+        try:
+            folder.after(measurement)
+        except EnvironmentProblem as problem:
+            raise NotSaved(measurement, problem) from None
+    return measurement

@@ -1,0 +1,100 @@
+"""What a search for the largest batch found: every size that was looked at, the answer, how fast each size is. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramcast.records import VERSION, JsonRecord, LargeTensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One batch size, predicted or really run."""
+
+    batch_size: int
+    source: str  # predicted or measured
+    outcome: str  # ok, out_of_memory, ...
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    num_alloc_retries: int | None
+    step_seconds: float | None = None
+    bound_by: str = ""  # of a predicted time: compute, bandwidth or launch
+    simulated: bool = True  # False where it was interpolated between simulated ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryLaw:
+    intercept_bytes: int
+    bytes_per_sample: int
+    largest_residual: float  # of the sizes it was made from
+    smallest_batch: int | None = None  # of those sizes; None in records of earlier versions
+    largest_batch: int | None = None
+
+    @property
+    def reach(self) -> str:
+        """How far off it is, and where that was seen: at other sizes it may be further off."""
+        where = (
+            "the sizes it was made from"
+            if self.smallest_batch is None
+            else f"batch {self.smallest_batch} to {self.largest_batch}"
+        )
+        return f"off by at most {100 * self.largest_residual:.1f} % over {where}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    batch_size: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """How fast one batch size is that fits."""
+
+    batch_size: int
+    step_seconds: float
+    samples_per_second: float
+    source: str  # measured; predicted; scaled: predicted, times what measured sizes took longer than predicted
+    bound_by: str
+    empties_cache: bool  # it fits only because the allocator empties its cache: what that costs is in measured times alone
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxBatch(JsonRecord):
+    """What `vramcast max-batch` found. Only sizes with a measured attempt were really run."""
+
+    workload: str
+    knobs: dict[str, Any]
+    gpu: str | None
+    capacity_bytes: int
+    largest_batch: int | None
+    first_failing_batch: int | None
+    confirmed: bool
+    attempts: list[Attempt]
+    allocated_law: MemoryLaw | None
+    reserved_law: MemoryLaw | None
+    maximum: Choice | None
+    recommended: Choice | None
+    conservative: Choice | None
+    speeds: list[Speed] = field(
+        default_factory=list
+    )  # of the sizes that fit and whose time is known
+    fastest: Choice | None = None  # the most samples a second
+    knee: Choice | None = None  # the smallest that comes near the most
+    micro_batch: int | None = None
+    accumulation_steps: int | None = None
+    global_batch: int | None = None
+    notes: list[str] = field(default_factory=list)
+    limits: list[str] = field(default_factory=list)
+    largest_tensors: list[LargeTensor] = field(
+        default_factory=list
+    )  # where not even the smallest batch fits
+    missing_bytes: int | None = None
+    advice: list[str] = field(
+        default_factory=list
+    )  # where not even the smallest batch fits: what would help
+    torch_version: str = ""
+    seconds: float = 0.0
+    source: str = "searched"
+    version: int = VERSION

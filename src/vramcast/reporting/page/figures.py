@@ -1,0 +1,151 @@
+"""The charts of a report as SVG files, for papers. Needs matplotlib (the extra `accuracy`)."""
+
+from __future__ import annotations
+
+import io
+import re
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from vramcast.errors import EnvironmentProblem
+from vramcast.reporting.page.sections import Axis, Chart, Layer, Report, View
+from vramcast.records.store import write_atomically
+from vramcast.text import printable
+from vramcast.units import GiB
+
+DECADES = 300  # the range from which on ticks are powers of ten
+MOST_LABELS = 40  # characters of a bar's label
+
+
+@cache
+def _colours() -> dict[str, str]:
+    """The page's light ones."""
+    light = (
+        files("vramcast.reporting")
+        .joinpath("assets", "page.css")
+        .read_text(encoding="utf-8")
+        .partition("@media")[0]
+    )
+    return dict(re.findall(r"--(\w+): (#\w+)", light))
+
+
+def write_figures(report: Report, folder: Path) -> list[Path]:
+    """One file for every chart and each of its views."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise EnvironmentProblem(
+            "Figures need matplotlib, which is not installed.",
+            "pip install 'vramcast[accuracy]', or leave out --figures.",
+        ) from None
+    matplotlib.use("Agg")
+    charts = [
+        figure
+        for section in report.sections
+        for figure in section.figures
+        if isinstance(figure, Chart)
+    ]
+    written = []
+    for number, chart in enumerate(charts, 1):
+        for view in chart.views:
+            name = re.sub(r"[^a-z0-9]+", "-", f"{chart.title} {view.name}".lower()).strip("-")[:80]
+            path = folder / f"{number:02d}-{name}.svg"
+            write_atomically(path, _drawn(chart, view))
+            written.append(path)
+    return written
+
+
+def _drawn(chart: Chart, view: View) -> bytes:
+    from matplotlib import pyplot
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    bars = any(layer.kind == "bar" for layer in view.layers)
+    rows = len({point[0] for layer in view.layers if layer.kind == "bar" for point in layer.points})
+    with pyplot.rc_context({"svg.hashsalt": "vramcast", "font.size": 9, "text.parse_math": False}):
+        figure, axes = pyplot.subplots(figsize=(7, max(2.2, 0.6 + 0.26 * rows) if bars else 4))
+        below: list[float] = []
+        for layer in view.layers:
+            below = _layer(axes, layer, view, below)
+        axes.set_xlabel(_label(view.x))
+        if bars:
+            axes.invert_yaxis()
+        else:
+            axes.set_ylabel(_label(view.y))
+        for axis, scale, limits, ticks in (
+            (view.x, axes.set_xscale, axes.get_xlim, axes.xaxis),
+            (view.y, axes.set_yscale, axes.get_ylim, axes.yaxis),
+        ):
+            if axis.log:
+                scale("log", base=10 if limits()[1] > DECADES * max(limits()[0], 1e-12) else 2)
+                ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                ticks.set_minor_formatter(NullFormatter())
+        axes.set_title(
+            printable(f"{chart.title}: {view.name}" if len(chart.views) > 1 else chart.title),
+            fontsize=10,
+            loc="left",
+        )
+        axes.spines[["top", "right"]].set_visible(False)
+        if len(view.layers) > 1:
+            named = dict(
+                zip(*reversed(axes.get_legend_handles_labels()), strict=True)
+            )  # one for all of the same name
+            axes.legend(named.values(), named, fontsize=7, frameon=False)
+        file = io.BytesIO()
+        figure.savefig(file, format="svg", metadata={"Date": None}, bbox_inches="tight")
+        pyplot.close(figure)
+    return file.getvalue()
+
+
+def _label(axis: Axis) -> str:
+    unit = {"bytes": "GiB", "seconds": "s", "percent": "%"}.get(axis.unit)
+    return f"{axis.label} [{unit}]" if unit else axis.label
+
+
+def _scaled(value: Any, axis: Axis) -> Any:
+    return value / GiB if axis.unit == "bytes" else value
+
+
+def _layer(axes: Any, layer: Layer, view: View, below: list[float]) -> list[float]:
+    """Draws it; the tops of the areas so far go in and come back."""
+    style = {"color": _colours()[layer.colour], "label": printable(layer.name)}
+    dashes = "--" if layer.dashed else "-"
+    if layer.kind == "bar":
+        for label, start, end, *rank in sorted(layer.points, key=lambda point: point[3]):
+            low, high = _scaled(start, view.x), _scaled(end, view.x)
+            axes.barh(rank[0], high - low, left=low, height=0.7, **style)
+            style.pop("label", None)
+            axes.text(
+                -0.01,
+                rank[0],
+                printable(str(label))[:MOST_LABELS],
+                ha="right",
+                va="center",
+                transform=axes.get_yaxis_transform(),
+                fontsize=7,
+            )
+        axes.set_yticks([])
+        return below
+    if layer.kind == "across":
+        axes.axhline(_scaled(layer.points[0][0], view.y), linestyle="--", linewidth=1, **style)
+        return below
+    if layer.kind == "down":
+        axes.axvline(_scaled(layer.points[0][0], view.x), linestyle=":", linewidth=1, **style)
+        return below
+    xs, ys = (
+        [_scaled(p[0], view.x) for p in layer.points],
+        [_scaled(p[1], view.y) for p in layer.points],
+    )
+    if layer.kind == "area":
+        base = below or [0.0] * len(ys)
+        tops = [a + b for a, b in zip(base, ys, strict=True)]
+        axes.fill_between(xs, base, tops, step="post", linewidth=0, alpha=0.85, **style)
+        return tops
+    if layer.kind == "dot":
+        axes.scatter(xs, ys, s=14, zorder=3, **style)
+    elif layer.kind == "step":
+        axes.step(xs, ys, where="post", linestyle=dashes, linewidth=1.1, **style)
+    else:
+        axes.plot(xs, ys, linestyle=dashes, linewidth=1.3, **style)
+    return below

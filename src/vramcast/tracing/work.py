@@ -1,0 +1,32 @@
+"""What one operator of a simulated step computes and moves. Plain data, no torch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+NO_KERNEL, PLAIN, CONVERTING, STRIDED = range(4)  # native/work.h: enum Access
+ACCESS_NAMES = ("none", "plain", "converting", "strided")
+FORWARD, BACKWARD, UPDATE = range(3)
+# c10::ScalarType; what has no rate of its own is as fast as fp32
+PRECISION_OF_DTYPE = {5: "fp16", 6: "fp32", 15: "bf16", 23: "fp8", 24: "fp8"}
+TF32 = 1006  # native/work.h: fp32 that may be rounded on its way into the tensor cores
+
+
+class Work(NamedTuple):
+    operator: str  # "aten::mm", without its overload
+    dtype: int
+    flops: float
+    num_bytes: float  # read and written
+    sizes: tuple[
+        int, int, int, int
+    ]  # products and attention: batch, rows, columns, inner size; lists of tensors: how many
+    phase: int
+    access: int
+
+    @property
+    def precision(self) -> str:
+        return "tf32" if self.dtype == TF32 else PRECISION_OF_DTYPE.get(self.dtype, "fp32")
+
+    @property
+    def has_kernel(self) -> bool:
+        return self.access != NO_KERNEL

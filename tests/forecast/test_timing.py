@@ -1,0 +1,248 @@
+"""Step times: what a kernel takes, how host and GPU wait for each other, and how near that is to a real H200."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import vramcast
+from vramcast.hardware.gpus import GPUS, find_gpu
+from vramcast.forecast.timing.kernels import kernel_time, peak_flops
+from vramcast.forecast.timing.pipeline import forecast_step, period_seconds
+from vramcast.forecast.timing.rates import (
+    FIELDS_OF_COMPUTE,
+    FIELDS_OF_KERNEL,
+    FIELDS_OF_PRODUCT,
+    shipped,
+)
+from vramcast.tracing.work import (
+    ACCESS_NAMES,
+    BACKWARD,
+    CONVERTING,
+    FORWARD,
+    NO_KERNEL,
+    PLAIN,
+    STRIDED,
+    TF32,
+    Work,
+)
+
+pytestmark = pytest.mark.usefixtures("warm_simulations")
+H200 = find_gpu("h200")
+BF16, FP32 = 15, 6
+
+
+def product(rows: int, columns: int, inner: int, *, dtype: int = BF16, access: int = PLAIN) -> Work:
+    num_bytes = 2.0 * (rows * inner + inner * columns + rows * columns)
+    return Work(
+        "aten::mm",
+        dtype,
+        2.0 * rows * columns * inner,
+        num_bytes,
+        (1, rows, columns, inner),
+        FORWARD,
+        access,
+    )
+
+
+def addition(num_bytes: float, access: int = PLAIN) -> Work:
+    return Work("aten::add", BF16, 0.0, num_bytes, (0, 0, 0, 0), FORWARD, access)
+
+
+def seconds(work: Work, gpu: str = "h200") -> float:
+    return kernel_time(work, find_gpu(gpu), shipped()).seconds
+
+
+def test_a_large_product_runs_at_most_of_the_peak_and_never_above_it() -> None:
+    work = product(16384, 16384, 16384)
+    rate = work.flops / seconds(work)
+    assert 0.6 * peak_flops(H200, "bf16") < rate < peak_flops(H200, "bf16")
+
+
+def test_without_tensor_cores_a_product_takes_many_times_as_long() -> None:
+    assert seconds(product(8192, 8192, 8192, dtype=FP32)) > 8 * seconds(product(8192, 8192, 8192))
+    assert (
+        seconds(product(8192, 8192, 8192, dtype=TF32))
+        < seconds(product(8192, 8192, 8192, dtype=FP32)) / 4
+    )
+
+
+def test_rows_that_are_not_aligned_cost_a_slower_kernel() -> None:
+    assert seconds(product(8192, 768, 30522, access=STRIDED)) > 2 * seconds(
+        product(8192, 768, 30528)
+    )
+
+
+def test_an_addition_is_as_fast_as_memory_allows_and_converting_is_slower() -> None:
+    num_bytes = 1e9
+    assert 0.7 < num_bytes / seconds(addition(num_bytes)) / H200.bandwidth_bytes_per_second < 1.0
+    assert seconds(addition(num_bytes, CONVERTING)) > 1.2 * seconds(addition(num_bytes))
+
+
+def test_a_view_takes_no_time_on_the_gpu() -> None:
+    assert seconds(Work("aten::view", -1, 0.0, 0.0, (0, 0, 0, 0), FORWARD, NO_KERNEL)) == 0.0
+
+
+def test_an_operator_nobody_measured_is_as_fast_as_others_that_go_through_memory_alike() -> None:
+    strange = addition(1e9)._replace(operator="mine::strange")
+    assert seconds(strange) == pytest.approx(seconds(addition(1e9)), rel=0.6)
+
+
+@given(st.integers(1, 4096), st.integers(1, 4096), st.integers(1, 4096))
+def test_more_work_never_takes_less_time(rows: int, columns: int, inner: int) -> None:
+    assert seconds(product(2 * rows, columns, inner)) >= seconds(product(rows, columns, inner))
+
+
+@pytest.mark.parametrize("gpu", [gpu.name for gpu in GPUS])
+def test_every_gpu_has_a_time_for_every_precision(gpu: str) -> None:
+    for dtype in (5, FP32, BF16, TF32, 24, -1):
+        assert 0 < seconds(product(1024, 1024, 1024, dtype=dtype), gpu) < 1
+
+
+def test_the_table_is_complete() -> None:
+    rates = shipped()
+    assert set(ACCESS_NAMES[1:]) <= set(rates.kernels)
+    assert all(
+        len(values) == len(FIELDS_OF_KERNEL) and min(values) > 0
+        for values in rates.kernels.values()
+    )
+    assert all(len(values) == len(FIELDS_OF_PRODUCT) for values in rates.products.values())
+    assert all(
+        len(values) == len(FIELDS_OF_COMPUTE) and min(values) > 0
+        for values in rates.compute.values()
+    )
+    assert set(rates.host) == {
+        "forward",
+        "backward",
+        "update",
+        "view",
+        "tensor_of_list",
+        "wait",
+        "recurrent_step",
+        "gap",
+        "latency",
+    }
+
+
+# ------------------------------------------------------------------------------------------------- host and GPU
+
+
+def test_large_kernels_hide_the_host_and_small_ones_wait_for_it() -> None:
+    large, small = [product(8192, 8192, 8192)] * 50, [addition(1000.0)] * 50
+    busy, idle = forecast_step(large, H200), forecast_step(small, H200)
+    assert (
+        busy.seconds == pytest.approx(busy.device_seconds, rel=0.02) and busy.bound_by == "compute"
+    )
+    assert idle.seconds == pytest.approx(idle.host_seconds, rel=0.1) and idle.bound_by == "launch"
+    assert forecast_step([addition(1e9)] * 50, H200).bound_by == "bandwidth"
+
+
+def test_a_step_takes_at_least_what_each_side_needs() -> None:
+    works = [product(1024, 1024, 1024), addition(1e6), addition(1e8)._replace(phase=BACKWARD)] * 20
+    step = forecast_step(works, H200)
+    assert step.seconds >= max(step.device_seconds, step.host_seconds) * 0.999
+
+
+def test_reading_a_value_back_makes_the_host_wait_for_the_gpu() -> None:
+    works = [addition(1e9)] * 40
+    item = Work("aten::_local_scalar_dense", FP32, 0.0, 4.0, (0, 0, 0, 0), FORWARD, PLAIN)
+    host_heavy = [addition(10.0)] * 400
+    rates = shipped()
+
+    def period(step: list[Work]) -> float:
+        return period_seconds(step, [kernel_time(w, H200, rates) for w in step], rates)
+
+    assert period([*works, item, *host_heavy]) > 1.2 * period([*works, *host_heavy])
+
+
+def test_a_slower_host_only_matters_where_the_gpu_waits_for_it() -> None:
+    slow = replace(shipped(), host={name: 3 * value for name, value in shipped().host.items()})
+    large, small = [product(8192, 8192, 8192)] * 50, [addition(1000.0)] * 50
+    assert forecast_step(large, H200, slow).seconds == pytest.approx(
+        forecast_step(large, H200).seconds, rel=0.05
+    )
+    assert forecast_step(small, H200, slow).seconds > 2 * forecast_step(small, H200).seconds
+
+
+def test_achieved_fraction_is_flops_over_time_and_peak() -> None:
+    step = forecast_step([product(8192, 8192, 8192)] * 10, H200)
+    assert step.achieved_fraction == pytest.approx(step.flops / step.seconds / 989e12)
+    assert math.isfinite(step.achieved_fraction)
+
+
+# ------------------------------------------------------------------------------------------------- whole predictions
+
+
+def test_a_prediction_tells_the_work_of_a_step_exactly() -> None:
+    """GPT: 6 x parameters x tokens, and attention on top: the embedding is looked up, not multiplied."""
+    p = vramcast.predict("gpt2-124m", gpu="h200", batch_size=2, seq_len=256, depth=2)
+    assert p.step is not None and p.step_seconds == p.step.seconds
+    tokens, width, vocabulary, depth = 2 * 256, 768, 50304, 2
+    weights = depth * 12 * width * width
+    least = 6.0 * tokens * (weights + 50257 * width)
+    assert least <= p.step.flops <= 1.1 * 6.0 * tokens * (weights + vocabulary * width)
+    assert p.tokens_per_second == pytest.approx(tokens / p.step_seconds)
+
+
+def test_without_a_gpu_there_is_no_time_and_a_reason() -> None:
+    p = vramcast.predict("gpt2-124m", memory="8GiB", batch_size=1, seq_len=64, depth=1)
+    assert p.step is None and p.step_seconds is None and "GPU" in p.step_seconds_reason
+
+
+def test_a_faster_gpu_takes_less_time() -> None:
+    knobs = {"batch_size": 8, "seq_len": 512, "depth": 2}
+    times = [
+        vramcast.predict("gpt2-124m", gpu=gpu, **knobs).step_seconds for gpu in ("h200", "rtx-3090")
+    ]
+    assert all(times) and times == sorted(times)
+
+
+RECORDS = Path(__file__).parents[2] / "benchmarks" / "accuracy" / "h200-torch-2.11" / "rows.jsonl"
+
+
+def test_rows_that_the_table_was_made_from_are_named_and_exist() -> None:
+    rows = {json.loads(line)["row"] for line in RECORDS.read_text().splitlines()}
+    assert shipped().calibrated_on and set(shipped().calibrated_on) <= rows
+    assert len(set(shipped().calibrated_on)) < len(rows)
+
+
+WITH_TF32 = """
+import torch
+
+def build(*, batch_size=64, switch=""):
+    exec(switch)
+    linear = [torch.nn.Linear(2048, 2048) for _ in range(3)]
+    model = torch.nn.Sequential(*linear, torch.nn.Unflatten(1, (8, 16, 16)), torch.nn.Conv2d(8, 8, 3)).cuda()
+    x = torch.randn(32 * batch_size, 2048, device="cuda")
+
+    def step():
+        model(x).square().mean().backward()
+        model.zero_grad()
+
+    return step
+"""
+SWITCHES = {
+    "": False,
+    "torch.set_float32_matmul_precision('high')": True,
+    "torch.backends.cuda.matmul.fp32_precision = 'tf32'": True,
+    "torch.backends.cudnn.conv.fp32_precision = 'ieee'": False,
+}
+
+
+def test_products_in_tf32_are_faster_however_they_were_switched_on(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(WITH_TF32)
+    seconds = {
+        text: vramcast.predict(f"{tmp_path / 'w.py'}:build", gpu="h200", switch=text).step_seconds
+        for text in SWITCHES
+    }
+    plain = seconds[""]
+    assert plain is not None
+    assert {
+        text: value is not None and value < plain / 2 for text, value in seconds.items()
+    } == SWITCHES

@@ -1,0 +1,109 @@
+"""Hidden allocations as data: which table is used, what is said where there is none, and convolutions between two that are known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramcast.hardware.calibration import grid
+from vramcast.hardware.calibration import table
+from vramcast.hardware.calibration.convolutions import KnownConvolutions
+from vramcast.errors import UsageError
+from vramcast.hardware.gpus import find_gpu
+
+H200 = find_gpu("h200")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    table.read.cache_clear()
+    (tmp_path / "calibration").mkdir()
+    yield tmp_path / "calibration"
+    table.read.cache_clear()
+
+
+def shipped() -> dict[str, object]:
+    record: dict[str, object] = json.loads((table.SHIPPED / "sm_90-torch-2.11.json").read_text())
+    return record
+
+
+def test_the_h200s_table_comes_with_the_project_and_needs_no_excuse(cache: Path) -> None:
+    found, limits = table.find(H200, "2.11.0+cu130")
+    assert found is not None and found.gpu == "NVIDIA H200"
+    assert (found.gemm_workspace_bytes, found.gemm_lt_workspace_bytes) == (32 << 20, 1 << 20)
+    assert len(found.convolutions) >= 1500
+    assert limits == []
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("2.10.0", False), ("2.13.0+cpu", False), ("2.9.1", True), ("2.14.0", True)],
+)
+def test_another_torch_uses_it_and_says_so_where_its_sources_may_differ(
+    cache: Path, version: str, said: bool
+) -> None:
+    found, limits = table.find(H200, version)
+    assert found is not None
+    assert bool(limits) == said
+
+
+def test_without_a_table_the_limits_say_what_is_a_default_and_what_to_do(cache: Path) -> None:
+    found, limits = table.find(find_gpu("rtx-4090"), "2.13.0")
+    assert found is None
+    assert "sm_89" in limits[0] and "vramcast calibrate" in limits[0]
+
+
+def test_a_users_own_table_comes_first_and_adds_to_the_shipped_one(cache: Path) -> None:
+    key = "bf16 nchw x48,3,160,160 w64,3,7,7 s2,2 p3,3 d1,1 g1"
+    (cache / "sm_90-torch-2.11.json").write_text(
+        json.dumps({**shipped(), "process_bytes": 12345, "convolutions": {key: [1, 2, 3]}})
+    )
+    found, _ = table.find(H200, "2.11.0")
+    assert found is not None
+    assert found.process_bytes == 12345
+    assert found.convolutions[key] == [1, 2, 3]
+    assert len(found.convolutions) >= 1500
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"version": 9}', '{"version": 1, "gpu": 3}'])
+def test_a_broken_table_is_named_and_not_half_used(cache: Path, content: str) -> None:
+    path = cache / "sm_90-torch-2.12.json"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=r"sm_90-torch-2\.12"):
+        table.find(H200, "2.12.0")
+
+
+def test_a_key_says_everything_needed_to_run_the_convolution_again() -> None:
+    for key in list(grid.convolutions())[:50]:
+        c = table.parse_convolution_key(key)
+        again = table.convolution_key(
+            dtype=c["dtype"],
+            channels_last=c["channels_last"],
+            x=c["x"],
+            weight=c["w"],
+            stride=c["s"],
+            padding=c["p"],
+            dilation=c["d"],
+            groups=c["groups"],
+        )
+        assert again == key
+
+
+@given(slope=st.integers(0, 10**6), base=st.integers(0, 10**6), batch=st.integers(9, 63))
+def test_between_two_batch_sizes_a_workspace_in_proportion_is_found_exactly(
+    slope: int, base: int, batch: int
+) -> None:
+    def key(n: int) -> str:
+        return f"bf16 nchw x{n},3,32,32 w8,3,3,3 s1,1 p1,1 d1,1 g1"
+
+    known = KnownConvolutions({key(n): [base + slope * n] * 3 for n in (8, 64)})
+    assert known.between(key(batch)) == [base + slope * batch] * 3
+    assert known.between(key(65)) is None and known.between(key(7)) is None
+    assert known.between(key(batch).replace("w8", "w9")) is None
+    assert known.measured(key(batch)) is None

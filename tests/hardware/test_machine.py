@@ -1,0 +1,180 @@
+"""`vramcast env`: what facts about a machine mean, and that asking needs no GPU and no torch in the command's own process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from invented import H200, MACHINE
+
+from vramcast.hardware import machine as machines
+from vramcast.cli import env
+from vramcast.hardware.machine import Machine, find_nvcc, is_wsl
+from vramcast.hardware.machine_checks import NOTICE, PROBLEM, Check, checks
+from vramcast.hardware.nvml import GpuProcess
+from vramcast.units import GiB
+
+
+def found(machine: Machine, name: str) -> Check:
+    return next(check for check in checks(machine) if check.name == name)
+
+
+def test_a_machine_that_is_ready_has_nothing_in_the_way() -> None:
+    assert [check for check in checks(MACHINE) if check.status != "good"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "status", "words"),
+    [
+        ({"gpus": []}, "GPU", NOTICE, "without a GPU"),
+        (
+            {"torch_version": None, "torch_error": "ImportError: libcudart"},
+            "torch",
+            PROBLEM,
+            "libcudart",
+        ),
+        ({"torch_cuda": None}, "torch", PROBLEM, "run steps on the CPU"),
+        ({"cuda_available": False}, "CUDA in torch", PROBLEM, "does not find it"),
+        ({"torch_cuda": "14.0"}, "driver", PROBLEM, "this driver does not know"),
+        ({"capability": (7, 5)}, "compute capability", "good", "lacks TF32 and bfloat16 and FP8"),
+        ({"architectures": ["sm_80", "sm_86"]}, "torch's kernels", PROBLEM, "not built for sm_90"),
+        (
+            {"triton": None, "triton_error": "No module named 'triton'"},
+            "Triton",
+            PROBLEM,
+            "no torch.compile",
+        ),
+        ({"compiler": None}, "C compiler", PROBLEM, "torch.compile and Triton fail"),
+        (
+            {"nvcc": "/mnt/c/nvcc", "nvcc_error": "it may not be executed (PermissionError)"},
+            "nvcc",
+            PROBLEM,
+            "finds this one and fails",
+        ),
+        (
+            {"gpus": [replace(H200, used_bytes=30 * GiB)]},
+            "free memory of GPU 0",
+            NOTICE,
+            "may not fit here",
+        ),
+        (
+            {"gpus": [replace(H200, used_bytes=30 * GiB)]},
+            "processes on the GPU",
+            NOTICE,
+            "in containers it does not",
+        ),
+        (
+            {"processes": [GpuProcess(0, 17, "python", 3 * GiB)]},
+            "process 17",
+            NOTICE,
+            "uses the GPU",
+        ),
+        (
+            {"allocator": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}},
+            "PYTORCH_NO_CUDA_MEMORY_CACHING",
+            PROBLEM,
+            "far slower",
+        ),
+        (
+            {"allocator": {"PYTORCH_CUDA_ALLOC_CONF": "x"}},
+            "PYTORCH_CUDA_ALLOC_CONF",
+            NOTICE,
+            "older name",
+        ),
+        ({"is_wsl": True}, "WSL", NOTICE, "paged to the host"),
+        (
+            {"gpus": [replace(H200, driver_model="WDDM")]},
+            "driver model",
+            NOTICE,
+            "does not fail but crawls",
+        ),
+        ({"packages": {"torchao": "0.18"}}, "torchao", "good", "can be tried"),
+    ],
+)
+def test_what_facts_mean(changes: dict[str, object], name: str, status: str, words: str) -> None:
+    check = found(replace(MACHINE, **changes), name)  # type: ignore[arg-type]
+    assert check.status == status
+    assert words in check.meaning
+    assert check.advice or status == "good" or name.startswith("process ")
+
+
+def test_kernels_of_the_same_major_version_or_to_be_compiled_will_do() -> None:
+    for architectures in (["sm_90"], ["sm_80", "compute_80"], ["sm_86", "sm_90a"]):
+        assert all(
+            check.name != "torch's kernels"
+            for check in checks(replace(MACHINE, architectures=architectures))
+        )
+
+
+def test_an_nvcc_that_may_not_be_executed_is_told_from_one_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "nvcc"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o644)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert find_nvcc() == (str(program), "it may not be executed (PermissionError)")
+    program.chmod(0o755)
+    assert find_nvcc() == (str(program), None)
+
+
+def test_wsl_is_known_by_its_kernel() -> None:
+    assert is_wsl("5.15.153.1-microsoft-standard-WSL2") and not is_wsl("6.8.0-generic")
+
+
+def test_a_torch_that_cannot_be_imported_is_a_fact_not_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machines, "ASK_TORCH", "raise ImportError('libcudart.so.13')")
+    answer = machines.ask_torch()
+    assert "libcudart.so.13" in answer["error"]
+
+
+def test_bytes_that_are_no_text_and_a_python_that_is_not_there_are_facts_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        machines,
+        "ASK_TORCH",
+        "import os; os.write(1, b'\\xff'); os.write(2, b'\\xff'); print('\\n{\"torch\": \"2\"}')",
+    )
+    assert machines.ask_torch() == {"torch": "2"}
+    monkeypatch.setattr(
+        machines, "ASK_TORCH", "import os; os.write(1, b'\\xff'); os.write(2, b'\\xff')"
+    )
+    assert machines.ask_torch() == {"error": "\ufffd"}
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert "/nowhere/python" in machines.ask_torch()["error"]
+
+
+def test_the_command_looks_at_this_machine_and_imports_no_torch_itself() -> None:
+    """In a process of its own: other tests have imported torch into this one."""
+    code = "import sys; from vramcast.cli import env; code = env.run(as_json=True); assert 'torch' not in sys.modules; sys.exit(code)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode in (0, 3), done.stderr
+    out = json.loads(done.stdout)
+    assert {check["name"] for check in out["checks"]} >= {
+        "torch",
+        "Triton",
+        "C compiler",
+        "nvcc",
+        "host",
+    }
+    assert out["facts"]["torch_version"]
+    assert done.returncode == (
+        3 if any(check["status"] == "problem" for check in out["checks"]) else 0
+    )
+
+
+def test_the_command_shows_what_it_means_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(env, "look", lambda: replace(MACHINE, compiler=None))
+    assert env.run(as_json=False) == 3
+    out = capsys.readouterr().out
+    assert "✗ C compiler: missing" in out and "→ Install gcc or clang" in out

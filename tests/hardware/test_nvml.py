@@ -1,0 +1,113 @@
+"""What the driver says is asked for without ever failing a command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vramcast.hardware import nvml
+
+
+class NVMLError(Exception):
+    pass
+
+
+def driver(
+    *, broken: str = "", processes: list[Any] | None = None, gpus: int = 2
+) -> SimpleNamespace:
+    """pynvml with two GPUs, of which the call `broken` fails for the second."""
+    answers = {
+        "nvmlInit": None,
+        "nvmlShutdown": None,
+        "nvmlDeviceGetCount": gpus,
+        "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=100, used=40),
+        "nvmlSystemGetCudaDriverVersion": 12080,
+        "nvmlSystemGetDriverVersion": b"570.1",
+        "nvmlDeviceGetName": "H200",
+        "nvmlDeviceGetUUID": b"GPU-1",
+        "nvmlDeviceGetEccMode": [1, 1],
+        "nvmlDeviceGetHandleByUUID": 0,
+        "nvmlDeviceGetCudaComputeCapability": (9, 0),
+        "nvmlDeviceGetComputeRunningProcesses": processes or [],
+    }
+
+    def call(name: str) -> Any:
+        def answer(*arguments: Any) -> Any:
+            if name == broken and arguments != (0,):
+                raise NVMLError(name)
+            return answers[name]
+
+        return answer
+
+    fake = SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        **{name: call(name) for name in answers},
+    )
+    return fake
+
+
+def test_a_machine_without_a_driver_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert nvml.gpu_states() == []
+    assert nvml.used_bytes("GPU-1", 1) is None
+    monkeypatch.setitem(sys.modules, "pynvml", driver(broken="nvmlInit"))
+    assert nvml.gpu_states() == []
+
+
+def test_gpus_are_told_in_text_and_a_lost_one_does_not_hide_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", driver())
+    first, _ = nvml.gpu_states()
+    assert (
+        first.uuid,
+        first.driver_version,
+        first.cuda_version,
+        first.driver_model,
+        first.ecc,
+    ) == (
+        "GPU-1",
+        "570.1",
+        "12.8",
+        "Linux",
+        True,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", driver(broken="nvmlDeviceGetMemoryInfo"))
+    assert nvml.gpu_states() == [first]
+    monkeypatch.setitem(sys.modules, "pynvml", driver(broken="nvmlDeviceGetEccMode"))
+    assert [state.ecc for state in nvml.gpu_states()] == [True, None]
+
+
+def test_a_process_the_driver_does_not_list_is_answered_for_with_the_whole_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed = [SimpleNamespace(pid=7, usedGpuMemory=30), SimpleNamespace(pid=8, usedGpuMemory=None)]
+    monkeypatch.setitem(sys.modules, "pynvml", driver(processes=listed))
+    assert nvml.used_bytes("GPU-1", 7) == (30, "process")
+    assert nvml.used_bytes("GPU-1", 8) == (40, "device"), "WDDM does not say how much"
+    assert nvml.used_bytes("GPU-1", 9) == (40, "device")
+
+
+def test_who_uses_a_gpu_is_told_as_far_as_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = [
+        SimpleNamespace(pid=os.getpid(), usedGpuMemory=30),
+        SimpleNamespace(pid=2**30, usedGpuMemory=None),
+    ]
+    monkeypatch.setitem(sys.modules, "pynvml", driver(processes=listed, gpus=1))
+    ours, gone = nvml.gpu_processes()
+    assert (ours.gpu, ours.pid, ours.used_bytes) == (0, os.getpid(), 30) and ours.name
+    assert (gone.name, gone.used_bytes) == ("", None)
+    assert nvml.capability_here() == (9, 0)
+    monkeypatch.setitem(
+        sys.modules,
+        "pynvml",
+        driver(broken="nvmlDeviceGetComputeRunningProcesses", processes=listed),
+    )
+    assert {process.gpu for process in nvml.gpu_processes()} == {0}
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert nvml.gpu_processes() == [] and nvml.capability_here() is None

@@ -1,0 +1,125 @@
+"""Files are whole or not there, and a list of records survives a crash at any byte."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.records.store import append_line, new_folder, read_lines, write_atomically
+
+plain = (
+    st.none()
+    | st.integers()
+    | st.text(max_size=9)
+    | st.lists(st.floats(allow_nan=False), max_size=3)
+)
+values = st.dictionaries(st.text(max_size=5), plain)
+some = st.lists(values, min_size=1, max_size=3)
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(
+    before=st.lists(values, max_size=3),
+    torn=values,
+    cut=st.floats(0, 1, exclude_max=True),
+    after=some,
+)
+def test_of_a_list_that_broke_off_anywhere_every_whole_record_stays_and_more_can_follow(
+    tmp_path_factory: pytest.TempPathFactory,
+    before: list[Any],
+    torn: Any,
+    cut: float,
+    after: list[Any],
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / "records.jsonl"
+    for value in before:
+        append_line(path, value)
+    line = json.dumps(torn).encode()
+    with open(path, "ab") as file:
+        file.write(line[: int(cut * len(line))])
+    assert list(read_lines(path)) == before
+    for value in after:
+        append_line(path, value)
+    assert list(read_lines(path)) == before + after
+
+
+def test_a_list_that_is_not_there_is_empty_and_what_is_no_record_is_left_out(
+    tmp_path: Path,
+) -> None:
+    assert list(read_lines(tmp_path / "absent")) == []
+    (tmp_path / "odd").write_bytes(b'\xff\n[1]\n3\n{"a": 1}\n' + b"[" * 100_000 + b"\n\n")
+    assert list(read_lines(tmp_path / "odd")) == [{"a": 1}]
+    with pytest.raises(UsageError, match=str(tmp_path)):
+        list(read_lines(tmp_path))
+
+
+def no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_on_a_full_disk_the_old_file_stays_and_no_other_is_left(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, "old")
+    monkeypatch.setattr(os, call, no_room)
+    with pytest.raises(EnvironmentProblem, match="No space left"):
+        write_atomically(path, "new")
+    assert (path.read_text(), os.listdir(tmp_path)) == ("old", ["file"])
+
+
+def test_an_interruption_while_writing_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    write_atomically(tmp_path / "file", "old")
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "file", "new")
+    assert (os.listdir(tmp_path), (tmp_path / "file").read_text()) == (["file"], "old")
+
+
+def test_a_record_that_cannot_be_added_is_a_clear_error_and_the_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "records.jsonl"
+    append_line(path, {"a": 1})
+    with monkeypatch.context() as patched, pytest.raises(EnvironmentProblem, match="No space left"):
+        patched.setattr(os, "fsync", no_room)
+        append_line(path, {"b": 2})
+    append_line(path, {"c": 3})
+    assert {"a": 1} in list(read_lines(path)) and {"c": 3} in list(read_lines(path))
+
+
+def test_written_files_can_be_read_by_others_and_hold_any_bytes_of_a_name(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "deep" / "file", os.fsdecode(b"name=\xff\n"))
+    assert (tmp_path / "deep" / "file").read_bytes() == b"name=\xff\n"
+    assert stat.S_IMODE((tmp_path / "deep" / "file").stat().st_mode) == 0o644
+
+
+def test_a_folder_that_cannot_be_a_runs_is_refused_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "something").write_text("")
+    for path in (
+        tmp_path / "file",
+        tmp_path / "file" / "below",
+        tmp_path / "full",
+        tmp_path / ("x" * 300),
+    ):
+        with pytest.raises(UsageError, match=path.name):
+            new_folder(path, force=False)
+    assert new_folder(tmp_path / "full", force=True).is_dir()
+    assert new_folder(tmp_path / "a" / "b", force=False).is_dir()

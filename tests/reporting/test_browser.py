@@ -1,0 +1,263 @@
+"""The pages in a real browser: they open without an error, and what moves shows the right numbers."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_examples import HOSTILE, ODD, PAGES, put, record
+
+from vramcast.forecast.laws import MemoryFit, evaluate
+from vramcast.reporting.page.html import as_html
+from vramcast.reporting.page.making import make_report
+
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+WIDTHS = {"desktop": 1200, "phone": 390}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium here: apt-get install chromium")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+    )
+    with playwright.sync_playwright() as running:
+        # a container's root has no sandbox, and its /dev/shm may be small; pages are our own
+        started = running.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        yield Browser(started.new_page())
+        started.close()
+
+
+class Browser:
+    """One page after the other in one tab, which is quicker, and everything that went wrong in the one that is open."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.problems: list[str] = []
+        page.on(
+            "console",
+            lambda message: (
+                self.problems.append(message.text) if message.type in ("error", "warning") else None
+            ),
+        )
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on(
+            "request",
+            lambda request: (
+                None if request.url.startswith("file:") else self.problems.append(request.url)
+            ),
+        )
+
+    def open(self, file: Path) -> Any:
+        self.page.set_viewport_size({"width": WIDTHS["desktop"], "height": 800})
+        self.page.emulate_media(media="screen", color_scheme="light")
+        self.page.mouse.move(0, 0)
+        self.problems.clear()
+        self.page.goto(file.as_uri())
+        return self.page
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    return {
+        name: put(folder / f"{name.replace(' ', '-')}.html", as_html(make_report(paths)))
+        for name, paths in PAGES.items()
+    }
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_opens_without_an_error_and_draws_every_figure(
+    browser: Browser, files: dict[str, Path], name: str
+) -> None:
+    """On a desktop; then the same page made as narrow as a phone, and dark."""
+    page = browser.open(files[name])
+    for width, scheme in ((WIDTHS["desktop"], "light"), (WIDTHS["phone"], "dark")):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme=scheme)
+        figures = page.locator("figure[data-figure]")
+        assert (
+            figures.count()
+            == page.locator("figure[data-figure] .chart svg, figure[data-figure] .sliders").count()
+            > 0
+        )
+        page.evaluate("document.querySelectorAll('[role=tab]').forEach((tab) => tab.click())")
+        assert page.locator("svg [d*=NaN], svg [transform*=NaN]").count() == 0
+        # what is wide scrolls by itself, never the page
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert browser.problems == []
+
+
+def test_records_that_lack_something_draw_what_they_have(browser: Browser, tmp_path: Path) -> None:
+    paths = [
+        put(tmp_path / f"{number}.json", {**record(name), **edit})
+        for number, (name, edit, _) in enumerate(ODD)
+    ]
+    page = browser.open(put(tmp_path / "odd.html", as_html(make_report(paths))))
+    page.evaluate("document.querySelectorAll('[role=tab]').forEach((tab) => tab.click())")
+    assert browser.problems == []
+    assert page.locator(".chart svg").count() == page.locator(".chart").count() > 5
+
+
+def test_the_pointer_shows_the_tensor_its_shape_module_and_source_line(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    page = browser.open(files["prediction"])
+    chart = page.locator(".chart").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert chart.locator(".tip").is_hidden()
+    page.mouse.move(box["x"] + box["width"] * 0.1, box["y"] + 200)
+    told = chart.locator(".tip").inner_text()
+    assert "allocated (predicted)" in told and "GiB" in told
+    assert "examples/gpt.py:" in told and "blocks." in told and re.search(r"float\d+\[\d+", told)
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 100)
+    assert chart.locator(".tip").is_hidden()
+
+
+def test_keys_walk_through_the_step_zoom_and_go_back(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    page = browser.open(files["prediction"])
+    chart = page.locator(".chart").first
+    ticks = lambda: chart.locator("[aria-label='x-axis tick label']").text_content()
+    chart.focus()
+    before = ticks()
+    told = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
+        page.keyboard.press(key)
+        told.append(chart.locator(".tip").inner_text())
+    assert told[0] == told[2] != told[1]
+    page.keyboard.press("+")
+    assert ticks() != before
+    page.keyboard.press("Escape")
+    assert ticks() == before
+
+
+def test_dragging_zooms_and_a_button_shows_all_again(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    page = browser.open(files["prediction"])
+    chart = page.locator(".chart").first
+    ticks = lambda: chart.locator("[aria-label='x-axis tick label']").text_content()
+    before = ticks()
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + 300, box["y"] + 200)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 500, box["y"] + 200)
+    page.mouse.up()
+    assert ticks() != before
+    page.get_by_role("button", name="show all").first.click()
+    assert ticks() == before
+
+
+def test_a_name_in_the_legend_hides_and_shows_what_it_stands_for(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    page = browser.open(files["bench"])
+    name = page.locator(".legend button").first
+    lines = page.locator(".chart svg [aria-label=line] path")
+    before = lines.count()
+    name.click()
+    assert (lines.count(), name.get_attribute("aria-pressed")) == (before - 1, "false")
+    name.click()
+    assert lines.count() == before
+
+
+def reserved(law: MemoryFit, **knobs: int) -> int:
+    """As the record has it, asked outside what was simulated too."""
+    terms = sum(law.coefficients[name] * evaluate(text, knobs) for name, text in law.terms.items())
+    return round(max(terms, law.floor_bytes or 0)) + law.overhead_bytes
+
+
+def test_the_sliders_for_batch_and_length_give_what_the_law_gives(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    law = MemoryFit.from_dict(record("plan.json")["gpus"][0]["law"])
+    page = browser.open(files["plan"])
+    answer, batch, length = (
+        page.locator(".answer"),
+        page.get_by_label("batch_size"),
+        page.get_by_label("seq_len"),
+    )
+    seen = []
+    for batch_size, seq_len in ((8, 256), (9, 256), (9, 512), (60, 1024)):
+        batch.fill(str(batch_size))
+        length.fill(str(seq_len))
+        seen.append(int(answer.get_attribute("data-bytes")))
+        assert abs(seen[-1] - reserved(law, batch_size=batch_size, seq_len=seq_len)) <= 1
+    assert seen == sorted(set(seen))
+    full, room = page.locator("[data-gpu=rtx-4090]"), page.locator("[data-gpu=h200]")
+    assert "too much" in full.inner_text() and "free" in room.inner_text()
+    assert (
+        "full" in full.get_attribute("class")
+        and room.locator("i").evaluate("node => parseFloat(node.style.width)") < 100
+    )
+
+
+def test_the_slider_for_the_batch_moves_by_keys(browser: Browser, files: dict[str, Path]) -> None:
+    law = record("max-batch.json")["reserved_law"]
+    page = browser.open(files["max-batch"])
+    slider = page.get_by_label("batch_size")
+    slider.focus()
+    before = int(page.locator(".answer").get_attribute("data-bytes"))
+    page.keyboard.press("ArrowRight")
+    assert (
+        int(page.locator(".answer").get_attribute("data-bytes")) - before == law["bytes_per_sample"]
+    )
+    assert int(slider.input_value()) == record("max-batch.json")["recommended"]["batch_size"] + 1
+
+
+@pytest.mark.parametrize("name", ["prediction.json", "max-batch.json", "bench/small/result.json"])
+def test_a_hostile_name_runs_no_script(browser: Browser, tmp_path: Path, name: str) -> None:
+    data = record(name)
+    if "trial" in data:
+        data["trial"]["model"] = HOSTILE
+    else:
+        data |= {"workload": HOSTILE, "knobs": {HOSTILE: HOSTILE}, "gpu": HOSTILE}
+    for tensor in data.get("largest_tensors", []):
+        tensor |= {"name": HOSTILE, "module": HOSTILE, "source": HOSTILE}
+    file = put(
+        tmp_path / "hostile.html", as_html(make_report([put(tmp_path / "hostile.json", data)]))
+    )
+    page = browser.open(file)
+    page.evaluate("document.querySelectorAll('[role=tab]').forEach((tab) => tab.click())")
+    page.locator(".chart").last.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.images.length") == 0
+    assert page.title() != "owned"
+    assert browser.problems == []
+
+
+def test_a_script_that_got_into_the_page_would_not_run(
+    browser: Browser, files: dict[str, Path], tmp_path: Path
+) -> None:
+    """The policy is the second lock: what is not one of the page's own scripts is refused."""
+    intruder = (
+        "<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
+    )
+    page = files["curve"].read_text().replace("<noscript>", f"{intruder}<noscript>")
+    page = browser.open(put(tmp_path / "broken.html", page))
+    assert page.title() != "owned"
+    assert any("Content Security Policy" in problem for problem in browser.problems)
+
+
+def test_on_paper_the_page_is_light_and_whole(browser: Browser, files: dict[str, Path]) -> None:
+    page = browser.open(files["accuracy"])
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator(".tools").first.is_hidden()
+    assert (
+        page.locator(".scroll").first.evaluate("node => getComputedStyle(node).overflowX")
+        == "visible"
+    )
