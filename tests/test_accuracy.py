@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import vramcast
+from vramcast.records.accuracy import AccuracyRow
 from vramcast.suites import campaign
 from vramcast.suites.catalogue import SUITES, Row, rows_of
-from vramcast.suites.results import AccuracyRow, summarise
+from vramcast.suites.results import summarise
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
 ACCURACY = Path(__file__).parents[1] / "benchmarks" / "accuracy"

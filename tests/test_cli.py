@@ -22,7 +22,7 @@ from vramcast.simulate import build
 pytestmark = pytest.mark.usefixtures("warm_simulations")
 VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
 MARK = "VRAMCAST_TEST_MARK"
-RECORDS = Path(__file__).parent / "report" / "records"
+RECORDS = Path(__file__).parent / "reporting" / "records"
 CONTRACT = (
     *(
         "peak_allocated_bytes",

@@ -26,11 +26,11 @@ from row import taken_knobs
 from vramcast.benching.corpus import default_corpus
 from vramcast.benching.data import Corpus
 from vramcast.benching.models import build_model, make_optimizer
-from vramcast.benching.protocol import Protocol, find_protocol
-from vramcast.benching.records import Trial
+from vramcast.benching.protocol import find_protocol
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.benching.worker import describe_environment
+from vramcast.records.bench import Protocol, Trial
 from vramcast.records.store import append_line
 from vramcast.workload import split_assignments
 

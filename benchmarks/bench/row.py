@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from vramcast.benching.data import Corpus
-from vramcast.benching.records import Trial
 from vramcast.benching.trainer import Trainer, Training
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.benching.worker import describe_environment
+from vramcast.records.bench import Trial
 from vramcast_zoo.catalogue import BY_NAME
 
 WARM_UPS, TIMED = 3, 4

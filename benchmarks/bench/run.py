@@ -28,8 +28,8 @@ from rows import BY_MODEL, ROWS, UNFINISHED
 
 from vramcast.benching.corpus import default_corpus
 from vramcast.benching.data import Corpus
-from vramcast.benching.protocol import Protocol, find_protocol
-from vramcast.benching.records import TrainedRun, Trial
+from vramcast.benching.protocol import find_protocol, with_steps
+from vramcast.records.bench import Protocol, TrainedRun, Trial
 from vramcast.records.store import append_line, write_atomically
 from vramcast.workload import split_assignments
 
@@ -217,7 +217,7 @@ class Session:
         protocol = (
             self._protocol
             if steps in (None, self._protocol.steps)
-            else self._protocol.with_steps(steps or 0)
+            else with_steps(self._protocol, steps or 0)
         )
         return Trial(
             model=model,

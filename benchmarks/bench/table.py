@@ -15,8 +15,8 @@ from typing import Any
 from rows import ROWS, UNFINISHED, Row
 
 from vramcast.benching.protocol import STANDARD_1
-from vramcast.benching.records import TrainedRun
 from vramcast.benching.trial_folder import TrialFolder
+from vramcast.records.bench import TrainedRun
 from vramcast.records.store import read_lines, write_atomically
 from vramcast.units import format_bytes, format_count, format_seconds
 

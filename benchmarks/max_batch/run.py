@@ -25,12 +25,12 @@ from typing import Any
 
 from pairs import PAIRS, Pair
 
+from vramcast.forecast.search import settle
 from vramcast.probing.manager import Prober
 from vramcast.probing.trial import Trial
 from vramcast.processes.lifetime import child_environment
-from vramcast.forecast.search import settle
-from vramcast.simulate import build
 from vramcast.records.store import append_line, read_lines
+from vramcast.simulate import build
 
 PEERS = ("lightning-power", "lightning-binsearch", "accelerate")
 PACKAGES = ("torch", "transformers", "lightning", "accelerate")

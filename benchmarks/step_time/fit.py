@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from vramcast.hardware.gpus import find_gpu
 from vramcast.forecast.timing.kernels import (
     PRODUCTS,
     RECURRENT,
@@ -29,7 +28,9 @@ from vramcast.forecast.timing.kernels import (
     product_time,
 )
 from vramcast.forecast.timing.pipeline import period_seconds
-from vramcast.forecast.timing.rates import TABLE, Rates
+from vramcast.forecast.timing.rates import TABLE
+from vramcast.hardware.gpus import find_gpu
+from vramcast.records.calibration import Rates
 from vramcast.tracing.work import ACCESS_NAMES, Work
 
 HERE = Path(__file__).parent

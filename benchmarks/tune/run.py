@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import VramcastError
-from vramcast.tuning.tune import tune
 from vramcast.tuning.procedure import Progress
+from vramcast.tuning.tune import tune
 
 NAIVE: dict[str, dict[str, Any]] = {
     "gpt2-124m": {"attention": "plain", "precision": "fp32", "batch_size": 4},

@@ -9,26 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vramcast.predicting.predict import predict, predict_batch_sizes
     from vramcast.benching.bench import bench, compare
-    from vramcast.hardware.calibration.calibrate import calibrate
-    from vramcast.predicting.max_batch import MaxBatch, max_batch
-    from vramcast.workload.configuration import Configuration, load_configuration
     from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
-    from vramcast.tuning.tune import tune
+    from vramcast.hardware.calibration.calibrate import calibrate
     from vramcast.hardware.gpus import GPUS, Gpu, find_gpu
+    from vramcast.predicting.max_batch import MaxBatch, max_batch
     from vramcast.predicting.plan import plan
-    from vramcast.records.plan import Plan
+    from vramcast.predicting.predict import predict, predict_batch_sizes
     from vramcast.probing.probe import probe
-    from vramcast.records import (
-        BatchSizeCurve,
-        BatchSizePoint,
-        LargeTensor,
-        Measurement,
-        Prediction,
-    )
+    from vramcast.records.measurement import Measurement
+    from vramcast.records.plan import Plan
+    from vramcast.records.prediction import BatchSizeCurve, BatchSizePoint, LargeTensor, Prediction
     from vramcast.suites.accuracy import accuracy
+    from vramcast.tuning.tune import tune
     from vramcast.workload import register
+    from vramcast.workload.configuration import Configuration, load_configuration
 
 __version__ = "0.1.0"
 
@@ -47,11 +42,11 @@ _HOME = {
     "tune": "tuning.tune",
     "accuracy": "suites.accuracy",
     "calibrate": "hardware.calibration.calibrate",
-    "Measurement": "records",
-    "Prediction": "records",
-    "LargeTensor": "records",
-    "BatchSizeCurve": "records",
-    "BatchSizePoint": "records",
+    "Measurement": "records.measurement",
+    "Prediction": "records.prediction",
+    "LargeTensor": "records.prediction",
+    "BatchSizeCurve": "records.prediction",
+    "BatchSizePoint": "records.prediction",
     "GPUS": "hardware.gpus",
     "Gpu": "hardware.gpus",
     "find_gpu": "hardware.gpus",

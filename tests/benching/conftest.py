@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from vramcast.benching.data import Corpus
-from vramcast.benching.protocol import STANDARD_1, Protocol
-from vramcast.benching.records import Trial
+from vramcast.benching.protocol import STANDARD_1, checked
+from vramcast.records.bench import Protocol, Trial
 
 MODELS = """\
 import os, signal, time
@@ -77,17 +77,19 @@ def raising():
     return Raising(8, 0.0)
 """
 
-TINY = replace(
-    STANDARD_1,
-    name="tiny-1",
-    batch_size=4,
-    seq_len=16,
-    steps=30,
-    last_steps=10,
-    lr=0.01,
-    optimizer="adamw",
-    precision="fp32",
-).checked()
+TINY = checked(
+    replace(
+        STANDARD_1,
+        name="tiny-1",
+        batch_size=4,
+        seq_len=16,
+        steps=30,
+        last_steps=10,
+        lr=0.01,
+        optimizer="adamw",
+        precision="fp32",
+    )
+)
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from vramcast.benching import batch_size
 from vramcast.benching.batch_size import largest_batch, with_batch_size
 from vramcast.benching.protocol import STANDARD_1, TIMEBOX_1
-from vramcast.benching.records import Trial
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
+from vramcast.records.bench import Trial
 
 MakeTrial = Callable[..., Trial]
 GPU = "rtx-4090"

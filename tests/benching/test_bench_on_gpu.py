@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from vramcast.hardware import nvml
 from vramcast.benching.bench import bench
 from vramcast.benching.data import Corpus
 from vramcast.benching.prefetch import Batches
-from vramcast.benching.records import Trial
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
+from vramcast.hardware import nvml
+from vramcast.records.bench import Trial
 
 pytestmark = [
     pytest.mark.gpu,

@@ -10,9 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from vramcast.benching.compare import Comparison, compare_runs
-from vramcast.benching.protocol import Protocol
-from vramcast.benching.records import TrainedRun, Trial
+from vramcast.benching.compare import compare_runs
 from vramcast.benching.significance import (
     holm,
     incomplete_beta,
@@ -24,6 +22,8 @@ from vramcast.benching.significance import (
     welch,
 )
 from vramcast.errors import UsageError
+from vramcast.records.bench import Protocol, TrainedRun, Trial
+from vramcast.records.comparison import Comparison
 
 MakeTrial = Callable[..., Trial]
 HERE = {"device": "cpu", "gpu": None, "torch_version": "2.13.0", "schedulefree_version": "1.4.1"}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from vramcast.benching.records import TrainedRun, Trial
+from vramcast.records.bench import TrainedRun, Trial
 from vramcast.reporting.bench import show_runs
 from vramcast.reporting.curves import curves, pieces
 

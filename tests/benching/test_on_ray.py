@@ -18,12 +18,12 @@ from vramcast.benching import on_ray
 from vramcast.benching.bench import bench
 from vramcast.benching.data import Corpus
 from vramcast.benching.on_ray import Cluster, RayPlace
-from vramcast.benching.records import TrainedRun, Trial
 from vramcast.benching.runs import ended
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.benching.workers import Stopped
 from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.records.bench import TrainedRun, Trial
 
 MakeTrial = Callable[..., Trial]
 PROTOCOL = """\

@@ -12,6 +12,8 @@ from vramcast.benching.protocol import (
     find_protocol,
     protocol_from,
     read_protocol,
+    with_steps,
+    within_documents,
 )
 from vramcast.errors import UsageError
 
@@ -45,8 +47,8 @@ def test_a_name_without_its_version_means_the_newest() -> None:
 
 def test_the_hash_is_of_the_values_and_not_of_the_name() -> None:
     assert protocol_from({"name": "mine-1", "steps": 1000}).hash == STANDARD_1.hash
-    assert STANDARD_1.with_steps(200).hash != STANDARD_1.hash
-    assert STANDARD_1.within_documents().hash != STANDARD_1.hash
+    assert with_steps(STANDARD_1, 200).hash != STANDARD_1.hash
+    assert within_documents(STANDARD_1).hash != STANDARD_1.hash
 
 
 def test_a_file_changes_only_what_it_says(tmp_path: Path) -> None:
@@ -62,7 +64,7 @@ def test_a_file_changes_only_what_it_says(tmp_path: Path) -> None:
 
 
 def test_a_changed_number_of_steps_shows_in_the_name() -> None:
-    assert STANDARD_1.with_steps(200).name == "standard-1/200-steps"
+    assert with_steps(STANDARD_1, 200).name == "standard-1/200-steps"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_steps_and_seconds_together_are_refused() -> None:
 
 def test_fewer_steps_than_the_metric_needs_are_refused() -> None:
     with pytest.raises(UsageError, match="Last100.*at least 100 steps, not 50"):
-        STANDARD_1.with_steps(50)
+        with_steps(STANDARD_1, 50)
 
 
 def test_a_file_that_is_missing_or_no_toml_or_nameless_is_refused(tmp_path: Path) -> None:

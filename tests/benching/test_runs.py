@@ -17,8 +17,7 @@ from rich.console import Console
 
 from vramcast.benching.bench import bench, compare, split_models
 from vramcast.benching.data import Corpus
-from vramcast.benching.protocol import Protocol, read_protocol
-from vramcast.benching.records import TrainedRun, Trial
+from vramcast.benching.protocol import read_protocol
 from vramcast.benching.runs import ended, folder_name
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import Steps, TrialFolder
@@ -27,6 +26,7 @@ from vramcast.cli import bench as cli_bench
 from vramcast.cli import compare as cli_compare
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
 from vramcast.processes.lifetime import child_environment
+from vramcast.records.bench import Protocol, TrainedRun, Trial
 from vramcast.reporting.bench import show_runs
 
 PROTOCOL = """\

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from vramcast.benching.bench import bench
-from vramcast.benching.records import TrainedRun, Trial, tokens_note
 from vramcast.benching.sweep import Sweep, parse_sweep, swept_models
 from vramcast.cli import bench as cli_bench
 from vramcast.errors import UsageError
+from vramcast.records.bench import TrainedRun, Trial, tokens_note
 from vramcast_zoo.sizing import FAMILIES
 
 

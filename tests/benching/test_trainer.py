@@ -13,12 +13,11 @@ import torch
 
 from vramcast.benching import models, trainer
 from vramcast.benching.data import Corpus
-from vramcast.benching.protocol import Protocol
-from vramcast.benching.records import TrainedRun, Trial
 from vramcast.benching.tensorboard import Board
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.errors import EnvironmentProblem, WorkloadError
+from vramcast.records.bench import Protocol, TrainedRun, Trial
 
 MakeTrial = Callable[..., Trial]
 

@@ -12,10 +12,9 @@ from types import ModuleType
 
 import pytest
 
-from vramcast.benching.data import DataIdentity
-from vramcast.benching.protocol import STANDARD_1, Protocol
-from vramcast.benching.records import TrainedRun, Trial
+from vramcast.benching.protocol import STANDARD_1, with_steps
 from vramcast.benching.trial_folder import Steps, TrialFolder
+from vramcast.records.bench import DataIdentity, Protocol, TrainedRun, Trial
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "bench"
 NAMES = ("rows", "row", "run", "table", "overhead")
@@ -33,7 +32,7 @@ for line in sys.stdin:
         if model == "mamba2-50m": sys.exit("no such luck")
         print(json.dumps({"timed": {"step_seconds": {"e1-50m": 0.01, "e5-d768-r539": 0.2}.get(model, 0.05)}}), flush=True)
         continue
-    from vramcast.benching.records import TrainedRun, Trial
+    from vramcast.records.bench import TrainedRun, Trial
     from vramcast.benching.trial_folder import TrialFolder
     from pathlib import Path
     folder, trial = TrialFolder(Path(request["folder"])), Trial.from_dict(request["trial"])
@@ -153,7 +152,7 @@ def test_the_table_has_the_documents_figures_and_marks_what_had_fewer_steps(
     load: Load, tmp_path: Path
 ) -> None:
     table = load("table")
-    fewer = STANDARD_1.with_steps(400)
+    fewer = with_steps(STANDARD_1, 400)
     for run in (
         run_of("e1-50m"),
         run_of("mamba2-50m", losses=[1.1] * 1000),

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from vramcast.workload.configuration import load_configuration
-from vramcast.records import Measurement
+from vramcast.records.measurement import Measurement
+from vramcast.records.tune import TuneResult
 from vramcast.reporting.tune_log import markdown
 from vramcast.tuning.judging import compare
-from vramcast.tuning.results import TuneResult
+from vramcast.workload.configuration import load_configuration
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "tune" / "h200-torch-2.11"
 MODELS = ("gpt2-124m", "e10-50m", "elleci-1.36b")

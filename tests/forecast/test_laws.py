@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from vramcast.cli.fit import read_points
 from vramcast.errors import UsageError
-from vramcast.forecast.laws import Point, evaluate, fit
+from vramcast.forecast.laws import Point, evaluate, fit, law_at
 
 MEASUREMENT = Path(__file__).parents[1] / "reporting" / "records" / "h200-measurement.json"
 DOCUMENT_004 = Path(__file__).parents[2] / "examples" / "document-004.csv"
@@ -103,8 +103,8 @@ def test_a_predicted_curve_has_a_floor_below_three_samples_and_a_law_from_there_
     )
     assert any("optimizer step" in note and "B1-T512, B2-T512" in note for note in found.notes)
     assert (
-        found.at({"batch_size": 1})
-        == found.at({"batch_size": 2})
+        law_at(found, {"batch_size": 1})
+        == law_at(found, {"batch_size": 2})
         == found.floor_bytes + found.overhead_bytes
     )
 
@@ -200,9 +200,9 @@ def test_a_run_without_the_knob_a_term_needs_is_named() -> None:
 
 def test_the_law_is_not_asked_outside_what_was_measured() -> None:
     (found,) = fit([point(b, 10**6 * b) for b in (4, 8, 16)])
-    assert found.at({"batch_size": 12}) == pytest.approx(12 * 10**6 + 1000)
+    assert law_at(found, {"batch_size": 12}) == pytest.approx(12 * 10**6 + 1000)
     with pytest.raises(UsageError, match="from 4 to 16"):
-        found.at({"batch_size": 32})
+        law_at(found, {"batch_size": 32})
 
 
 def test_document_004_has_the_coefficients_it_says_and_two_rows_that_prove_nothing() -> None:

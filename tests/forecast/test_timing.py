@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vramcast
-from vramcast.hardware.gpus import GPUS, find_gpu
 from vramcast.forecast.timing.kernels import kernel_time, peak_flops
 from vramcast.forecast.timing.pipeline import forecast_step, period_seconds
 from vramcast.forecast.timing.rates import (
@@ -21,6 +20,7 @@ from vramcast.forecast.timing.rates import (
     FIELDS_OF_PRODUCT,
     shipped,
 )
+from vramcast.hardware.gpus import GPUS, find_gpu
 from vramcast.tracing.work import (
     ACCESS_NAMES,
     BACKWARD,

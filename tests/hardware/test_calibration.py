@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.hardware.calibration import grid
-from vramcast.hardware.calibration import table
-from vramcast.hardware.calibration.convolutions import KnownConvolutions
 from vramcast.errors import UsageError
+from vramcast.hardware.calibration import grid, table
+from vramcast.hardware.calibration.convolutions import KnownConvolutions
 from vramcast.hardware.gpus import find_gpu
 
 H200 = find_gpu("h200")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from invented import H200, MACHINE
 
-from vramcast.hardware import machine as machines
 from vramcast.cli import env
+from vramcast.hardware import machine as machines
 from vramcast.hardware.machine import Machine, find_nvcc, is_wsl
 from vramcast.hardware.machine_checks import NOTICE, PROBLEM, Check, checks
 from vramcast.hardware.nvml import GpuProcess

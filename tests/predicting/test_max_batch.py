@@ -12,8 +12,8 @@ import in_process
 import pytest
 
 import vramcast
-from vramcast.predicting.max_batch import confirm
 from vramcast.errors import UsageError, WorkloadError
+from vramcast.predicting.max_batch import confirm
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
 GPT = "vramcast.suites.workloads.models:gpt"
@@ -317,8 +317,8 @@ class Budgeted:
     """A search over sizes that were not simulated: memory by rule, through the real search."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fits: Any, reserved: Any) -> None:
-        from vramcast.records import BatchSizePoint
-        from vramcast.forecast.forecast import largest
+        from vramcast.forecast import largest
+        from vramcast.records.prediction import BatchSizePoint
 
         def point(size: int, *_: Any, simulated: bool, **__: Any) -> BatchSizePoint:
             self.asked.append(size)

@@ -16,15 +16,15 @@ from rich.console import Console
 from vramcast.allocator.settings import AllocatorSettings
 from vramcast.errors import UsageError
 from vramcast.forecast.forecast import Budget
+from vramcast.forecast.lengths import LengthSearch, TokenLaw
 from vramcast.predicting import document_001
 from vramcast.predicting.curriculum import as_yaml, in_sequence, totals
 from vramcast.predicting.plan_order import read_lengths, read_tokens
-from vramcast.records.plan import GpuPlan, Plan, Stage
 from vramcast.predicting.plan_stages import gain_of_doubling, make_stage, step_seconds, what_binds
-from vramcast.records import BatchSizePoint
+from vramcast.records.plan import GpuPlan, Plan, Stage
+from vramcast.records.prediction import BatchSizePoint
 from vramcast.reporting.plans import show_plan
 from vramcast.simulate.accumulating import accumulating
-from vramcast.forecast.lengths import LengthSearch, TokenLaw
 from vramcast.tracing.simulated import Trace
 
 MiB, GiB = 1 << 20, 1 << 30

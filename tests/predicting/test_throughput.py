@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramcast.records.max_batch import Attempt
 from vramcast.predicting.throughput import fastest, knee, scaling_notes, speeds_of
+from vramcast.records.max_batch import Attempt
 
 
 def attempt(

@@ -22,7 +22,7 @@ from vramcast.probing.contract import (
     stall_threshold_seconds,
     step_times,
 )
-from vramcast.records import OUTCOMES
+from vramcast.records.measurement import Outcome
 
 GIB = 2**30
 
@@ -168,7 +168,7 @@ def test_median_and_p95_are_steps_and_in_order(values: list[float]) -> None:
 
 @settings(deadline=None)  # the machine may be busy
 @given(
-    outcome=st.sampled_from(OUTCOMES),
+    outcome=st.sampled_from(list(Outcome)),
     stalled=st.booleans(),
     step_seconds=st.lists(seconds, max_size=30),
     losses=st.lists(st.none() | st.floats(), max_size=30),

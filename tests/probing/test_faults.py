@@ -18,7 +18,7 @@ from vramcast.probing import manager
 from vramcast.probing.manager import Prober
 from vramcast.probing.trial import Trial
 from vramcast.probing.worker import classify
-from vramcast.records import Measurement
+from vramcast.records.measurement import Measurement
 
 FAULTS = Path(__file__).with_name("faults.py")
 STEPS = 5

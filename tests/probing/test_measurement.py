@@ -14,7 +14,8 @@ from vramcast.errors import UsageError
 from vramcast.probing.measurement import measurement_from, unfinished
 from vramcast.probing.run_folder import read_measurement
 from vramcast.probing.trial import Trial
-from vramcast.records import Measurement, Memory, Prediction
+from vramcast.records.measurement import Measurement, Memory
+from vramcast.records.prediction import Prediction
 
 GIB = 2**30
 TRIAL = Trial(workload="work.py:build", knobs_text={"batch_size": "4"})

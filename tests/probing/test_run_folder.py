@@ -14,11 +14,11 @@ import pytest
 
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
 from vramcast.probing import probe as api
-from vramcast.probing.probe import NotSaved, run_trial
 from vramcast.probing.measurement import measurement_from
+from vramcast.probing.probe import NotSaved, run_trial
 from vramcast.probing.run_folder import RunFolder, read_measurement, steps_csv, summary
 from vramcast.probing.trial import Trial
-from vramcast.records import Measurement
+from vramcast.records.measurement import Measurement
 
 BEFORE = {"run_cmd.txt", "env.json", "metrics.json"}
 AFTER = BEFORE | {"metrics.csv", "summary.md", "worker.log"}

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from vramcast.probing.measurement import measurement_from, unfinished
 from vramcast.probing.trial import Trial
-from vramcast.records import OUTCOMES
+from vramcast.records.measurement import Outcome
 from vramcast.reporting.measured import show_measurement, sparkline
 from vramcast.text import printable
 
@@ -32,7 +32,7 @@ def shown(facts: dict[str, Any], trial: Trial | None = None, width: int = 60) ->
     return file.getvalue()
 
 
-@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize("outcome", list(Outcome))
 def test_every_outcome_can_be_shown_with_and_without_anything_measured(outcome: str) -> None:
     text = shown({"outcome": outcome, "error": "what went wrong"})
     assert ("✓" in text) is False, "a loss is nan"

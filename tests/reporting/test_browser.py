@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from report_examples import HOSTILE, ODD, PAGES, put, record
 
-from vramcast.forecast.laws import MemoryFit, evaluate
+from vramcast.forecast.laws import evaluate
+from vramcast.records.fit import MemoryFit
 from vramcast.reporting.page.html import as_html
 from vramcast.reporting.page.making import make_report
 

@@ -16,10 +16,11 @@ import pytest
 from report_examples import HOSTILE, ODD, PAGES, RECORDS, TENSOR, put, record
 from rich.console import Console
 
-from vramcast.benching.records import TrainedRun
 from vramcast.errors import UsageError
-from vramcast.forecast.laws import MemoryFit, evaluate
-from vramcast.records import Prediction
+from vramcast.forecast.laws import evaluate
+from vramcast.records.bench import TrainedRun
+from vramcast.records.fit import MemoryFit
+from vramcast.records.prediction import Prediction
 from vramcast.reporting.page.bench import MOST_POINTS, of_runs, thinned
 from vramcast.reporting.page.html import as_html
 from vramcast.reporting.page.laws import expression

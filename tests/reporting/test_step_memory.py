@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from vramcast.allocator.replay import EMPTY_CACHE, history, replay
-from vramcast.records import LargeTensor, StepMemory
 from vramcast.forecast.step_memory import (
     MOST_GROUPS,
     MOST_POINTS,
@@ -15,6 +14,7 @@ from vramcast.forecast.step_memory import (
     rounded,
     step_memory,
 )
+from vramcast.records.prediction import LargeTensor, StepMemory
 
 
 def tensor(number: int, module: str = "", name: str = "") -> LargeTensor:

@@ -13,13 +13,15 @@ import pytest
 from vramcast.errors import UsageError, WorkloadError
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
-from vramcast.records import Measurement, Prediction
+from vramcast.records.accuracy import AccuracyResult, AccuracyRow
+from vramcast.records.measurement import Measurement
+from vramcast.records.prediction import Prediction
 from vramcast.suites import campaign
 from vramcast.suites.accuracy import accuracy
 from vramcast.suites.catalogue import SUITES, Row, covering, rows_of
 from vramcast.suites.figure import write_figure
 from vramcast.suites.page import as_markdown
-from vramcast.suites.results import AccuracyResult, AccuracyRow, errors_over, goals, summarise
+from vramcast.suites.results import errors_over, goals, summarise
 
 GIB = 2**30
 ROWS = [

@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vramcast.workload.configuration import Configuration
 from vramcast.hardware.machine import Machine
 from vramcast.hardware.nvml import GpuState
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
-from vramcast.records import Measurement, Prediction
+from vramcast.records.measurement import Measurement
+from vramcast.records.prediction import Prediction
 from vramcast.tuning.laboratory import BudgetSpent
 from vramcast.units import GiB
+from vramcast.workload.configuration import Configuration
 
 H200 = GpuState("NVIDIA H200", "GPU-1", 141 * GiB, 0, "580.1", "13.0", "Linux", True)
 MACHINE = Machine(

@@ -10,15 +10,15 @@ import pytest
 from invented import MACHINE
 
 from vramcast import load_configuration
-from vramcast.workload.configuration import Configuration
 from vramcast.errors import UsageError
-from vramcast.tuning.tune import given
 from vramcast.hardware.machine import Machine
-from vramcast.workload.switches import Switches
 from vramcast.tuning.catalogue import BY_NAME, CATALOGUE, chosen
 from vramcast.tuning.entry import unmet
 from vramcast.tuning.inspection import Offer
+from vramcast.tuning.tune import given
 from vramcast.units import parse_duration
+from vramcast.workload.configuration import Configuration
+from vramcast.workload.switches import Switches
 
 
 def test_every_entry_says_what_it_changes_and_names_are_unique() -> None:

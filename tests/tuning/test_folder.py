@@ -11,7 +11,7 @@ from typing import Any
 import invented
 import pytest
 
-from vramcast.records import Measurement
+from vramcast.records.measurement import Measurement
 from vramcast.records.store import append_line
 from vramcast.tuning.folder import TuneFolder, is_sound
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from invented import run
 
-from vramcast.workload.configuration import Configuration
 from vramcast.errors import UsageError
-from vramcast.tuning.tune import _request
-from vramcast.records import Measurement
+from vramcast.records.measurement import Measurement
 from vramcast.simulate import build
 from vramcast.tuning.folder import TuneFolder
 from vramcast.tuning.laboratory import BudgetSpent, Question, RealLaboratory, Target
+from vramcast.tuning.tune import _request
+from vramcast.workload.configuration import Configuration
 
 
 class Simulated(RealLaboratory):

@@ -11,16 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 import vramcast
-from vramcast.hardware import machine as machines
 from vramcast.cli.main import app
 from vramcast.errors import UsageError
-from vramcast.tuning.tune import tune
+from vramcast.hardware import machine as machines
 from vramcast.hardware.machine import Machine
 from vramcast.probing.manager import Prober
 from vramcast.records.store import read_lines
+from vramcast.records.tune import TuneResult
 from vramcast.tuning import inspection, laboratory
 from vramcast.tuning.procedure import Progress
-from vramcast.tuning.results import TuneResult
+from vramcast.tuning.tune import tune
 
 ASK = inspection._ask
 WORKLOAD = f"{Path(__file__).with_name('sleepy.py')}:build"

@@ -14,10 +14,10 @@ from invented import MACHINE, InventedLaboratory, prediction, run
 from typer.testing import CliRunner
 
 from vramcast.cli.main import app
-from vramcast.workload.configuration import Configuration
 from vramcast.errors import UsageError, VramcastError
-from vramcast.tuning.tune import tune_with
-from vramcast.records import Measurement, Prediction
+from vramcast.records.measurement import Measurement
+from vramcast.records.prediction import Prediction
+from vramcast.records.tune import TuneResult
 from vramcast.reporting.tune_log import markdown
 from vramcast.tuning import sizes
 from vramcast.tuning.entry import ROUNDED, Change, Entry, knobs, switch
@@ -25,8 +25,9 @@ from vramcast.tuning.inspection import Offer
 from vramcast.tuning.judging import Limits
 from vramcast.tuning.laboratory import Question
 from vramcast.tuning.procedure import Progress
-from vramcast.tuning.results import TuneResult
+from vramcast.tuning.tune import tune_with
 from vramcast.units import GiB
+from vramcast.workload.configuration import Configuration
 
 ENTRIES = (
     Entry(name="attention", what="a better attention", changes=(knobs(attention="auto"),)),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vramcast.benching.records import Trial
-from vramcast.predicting.max_batch import max_batch
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
+from vramcast.predicting.max_batch import max_batch
+from vramcast.records.bench import Trial
 
 WORKLOAD = "vramcast.benching.step_workload:build"
 SAFETY = 0.05  # left free where the largest batch is asked for: long runs fragment

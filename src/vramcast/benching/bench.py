@@ -9,18 +9,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vramcast.hardware import nvml
 from vramcast.benching.batch_size import with_batch_size
-from vramcast.benching.compare import Comparison, compare_runs
+from vramcast.benching.compare import compare_runs
 from vramcast.benching.corpus import default_corpus
-from vramcast.benching.data import Corpus, DataIdentity
+from vramcast.benching.data import Corpus
 from vramcast.benching.places import Here
-from vramcast.benching.protocol import Protocol, find_protocol
-from vramcast.benching.records import TrainedRun, Trial
+from vramcast.benching.protocol import find_protocol, with_steps, within_documents
 from vramcast.benching.runs import Progress, run_trials
 from vramcast.benching.sweep import Sweep, swept_models
 from vramcast.benching.trial_folder import find_runs
 from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.hardware import nvml
+from vramcast.records.bench import DataIdentity, Protocol, TrainedRun, Trial
+from vramcast.records.comparison import Comparison
 from vramcast.workload import parse_reference, split_assignments
 
 if TYPE_CHECKING:
@@ -137,8 +138,8 @@ def _swept(models: list[Model], sweep: Sweep) -> list[Model]:
 def _protocol(protocol: str | Protocol, steps: int | None, respect_documents: bool) -> Protocol:
     rules = find_protocol(protocol) if isinstance(protocol, str) else protocol
     if steps is not None and steps != rules.steps:
-        rules = rules.with_steps(steps)
-    return rules.within_documents() if respect_documents else rules
+        rules = with_steps(rules, steps)
+    return within_documents(rules) if respect_documents else rules
 
 
 def _cluster(address: str, device: str, data_path: Path) -> Cluster:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
 
-from vramcast.benching.records import DECISIVE, TrainedRun, tokens_note
 from vramcast.benching.significance import (
     LEVEL,
     Noise,
@@ -21,67 +18,12 @@ from vramcast.benching.significance import (
     welch,
 )
 from vramcast.errors import UsageError
-from vramcast.records import VERSION, JsonRecord
+from vramcast.records.bench import DECISIVE, TrainedRun, tokens_note
+from vramcast.records.comparison import Comparison, Difference, ModelResult
 
 ONE_SEED = "one seed: the noise of {metric} is estimated from the run's own losses; another seed may move it by more (--seeds 1,2,3)"
 PAIRED_SEEDS = "the same seed is the same batches"
 PAIRED = "the same seed is the same batches, so the two are compared batch by batch"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelResult:
-    """One model over all its seeds."""
-
-    model: str
-    parameters: int | None
-    seeds: list[int]
-    last_losses: list[float]  # one a seed
-    mean_last_loss: float
-    spread: float | None  # the standard deviation over seeds; None with one seed
-    noise: float | None  # of one run's metric, estimated from it; None with several seeds
-    tokens: int
-    tokens_per_second: float | None
-    peak_memory_bytes: int | None
-    training_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """Another model less the best one."""
-
-    model: str
-    difference: float
-    standard_error: float
-    interval: list[float]  # 95 %
-    p_value: float  # corrected where there are several tests
-    distinguishable: bool
-    how: str
-
-    def __post_init__(self) -> None:
-        if len(self.interval) != 2 or self.interval[0] > self.interval[1]:
-            what = f"This record has {self.interval!r} as an interval."
-            raise UsageError(what, "It was edited or made by another program: make it again.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison(JsonRecord):
-    """Models from best to worst, and every other one against the best."""
-
-    metric: str
-    protocol: str
-    protocol_hash: str
-    data: str
-    environment: dict[str, Any]
-    models: list[ModelResult]
-    differences: list[Difference]
-    notes: list[str] = field(default_factory=list)
-    source: str = "compared"
-    version: int = VERSION
-
-    @property
-    def decided(self) -> bool:
-        """The best model is distinguishable from the next one."""
-        return self.differences[0].distinguishable
 
 
 def compare_runs(runs: Sequence[TrainedRun]) -> Comparison:

@@ -9,13 +9,13 @@ import hashlib
 import mmap
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.records.bench import DataIdentity
 from vramcast.units import MiB, format_bytes
 
 DELIMITER = 0x1E  # between documents
@@ -24,15 +24,6 @@ NUM_SAMPLES, SAMPLE_BYTES = 256, 65536
 MOST_ROUNDS = 1000  # of looking for windows within a document
 
 Bytes = npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataIdentity:
-    """What is written into results: runs on different data are not compared."""
-
-    name: str
-    size_bytes: int
-    hash: str  # "sha256:..." of everything, or "sampled-sha256:..." of the size and evenly spaced pieces
 
 
 class Corpus:

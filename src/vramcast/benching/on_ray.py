@@ -17,11 +17,11 @@ from typing import Any
 
 from vramcast.benching.data import WHOLE_UP_TO_BYTES
 from vramcast.benching.places import Place
-from vramcast.benching.records import Trial
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.benching.workers import Stopped, Workers
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.hardware.gpus import find_gpu
+from vramcast.records.bench import Trial
 from vramcast.records.store import write_atomically
 
 SENT_BACK = ("worker.log", "steps.jsonl", "tensorboard/*", "result.json")

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from vramcast.hardware import nvml
 from vramcast.benching.workers import Stopped, Workers
+from vramcast.hardware import nvml
 
 Job = TypeVar("Job")
 

@@ -11,19 +11,17 @@ the same protocol under another name. What every protocol has in common belongs 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError
+from vramcast.records.bench import Protocol
 
-FORMAT = 1
 VOCABULARY = 256
 LARGEST = "largest"  # how a file says batch_size=None
 OPTIMIZERS = ("adamw-schedulefree", "adamw")
@@ -31,63 +29,32 @@ PRECISIONS = ("bf16", "amp-bf16", "fp32")
 MOST_STEPS = 10**9
 
 
-@dataclass(frozen=True, kw_only=True)
-class Protocol:
-    name: str
-    batch_size: int | None  # None: the largest that fits, for every model its own
-    seq_len: int
-    steps: int | None  # exactly one of steps and seconds is given
-    seconds: float | None
-    optimizer: str
-    lr: float
-    weight_decay: float
-    precision: (
-        str  # "bf16": weights, gradients and optimizer state too; "amp-bf16": the weights stay fp32
-    )
-    clip: float  # of the gradients' norm; 0 clips nothing
-    seed: int  # where a trial is given none of its own
-    last_steps: int  # the metric is the mean loss of these
-    respect_documents: bool  # windows stay within one document, of those that 0x1e delimits
+def with_steps(protocol: Protocol, steps: int) -> Protocol:
+    """The same with fewer or more steps: another protocol, and its name says so."""
+    whole = _whole("steps", steps, 1, MOST_STEPS)
+    name = f"{protocol.name}/{steps}-steps"
+    return checked(replace(protocol, name=name, steps=whole, seconds=None))
 
-    @property
-    def metric(self) -> str:
-        return f"Last{self.last_steps}"
 
-    @property
-    def hash(self) -> str:
-        values = {**asdict(self), "format": FORMAT}
-        del values["name"]
-        return hashlib.sha256(
-            json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
-        ).hexdigest()
+def within_documents(protocol: Protocol) -> Protocol:
+    if protocol.respect_documents:
+        return protocol
+    return replace(protocol, name=f"{protocol.name}/documents", respect_documents=True)
 
-    def with_steps(self, steps: int) -> Protocol:
-        """The same with fewer or more steps: another protocol, and its name says so."""
-        return replace(
-            self,
-            name=f"{self.name}/{steps}-steps",
-            steps=_whole("steps", steps, 1, MOST_STEPS),
-            seconds=None,
-        ).checked()
 
-    def within_documents(self) -> Protocol:
-        if self.respect_documents:
-            return self
-        return replace(self, name=f"{self.name}/documents", respect_documents=True)
-
-    def checked(self) -> Protocol:
-        """What no field can say alone."""
-        if (self.steps is None) == (self.seconds is None):
-            raise UsageError(
-                f"The protocol {self.name!r} has {'neither steps nor seconds' if self.steps is None else 'both steps and seconds'}.",
-                "Give one of them: that is where training ends.",
-            )
-        if self.steps is not None and self.steps < self.last_steps:
-            raise UsageError(
-                f"The metric {self.metric} of the protocol {self.name!r} needs at least {self.last_steps} steps, not {self.steps}.",
-                "Train for more steps, or give last_steps in a protocol file.",
-            )
-        return self
+def checked(protocol: Protocol) -> Protocol:
+    """What no field can say alone."""
+    if (protocol.steps is None) == (protocol.seconds is None):
+        raise UsageError(
+            f"The protocol {protocol.name!r} has {'neither steps nor seconds' if protocol.steps is None else 'both steps and seconds'}.",
+            "Give one of them: that is where training ends.",
+        )
+    if protocol.steps is not None and protocol.steps < protocol.last_steps:
+        raise UsageError(
+            f"The metric {protocol.metric} of the protocol {protocol.name!r} needs at least {protocol.last_steps} steps, not {protocol.steps}.",
+            "Train for more steps, or give last_steps in a protocol file.",
+        )
+    return protocol
 
 
 STANDARD_1 = Protocol(
@@ -161,9 +128,8 @@ def protocol_from(values: Mapping[str, Any]) -> Protocol:
     base = asdict(STANDARD_1)
     if "seconds" in values:
         base["steps"] = None
-    protocol = Protocol(
-        **{name: _field(name, values[name]) if name in values else base[name] for name in names}
-    ).checked()
+    given = {name: _field(name, values[name]) if name in values else base[name] for name in names}
+    protocol = checked(Protocol(**given))
     if protocol.name in NEWEST or PROTOCOLS.get(protocol.name, protocol) != protocol:
         raise _wrong(
             "name",

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.benching.places import Place, run_everywhere
-from vramcast.benching.records import TrainedRun, Trial
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.errors import EnvironmentProblem, VramcastError, WorkloadError
+from vramcast.records.bench import TrainedRun, Trial
 from vramcast.text import printable
 
 USAGE = 2  # the exit code of wrong usage

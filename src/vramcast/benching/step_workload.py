@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from vramcast.benching.protocol import VOCABULARY
-from vramcast.benching.records import Trial
 from vramcast.benching.trainer import Training
+from vramcast.records.bench import Trial
 
 
 def build(*, trial: str, batch_size: int = 1) -> Callable[[], Tensor]:

@@ -24,9 +24,9 @@ from vramcast.benching.data import Corpus
 from vramcast.benching.meters import Meter, memory_kind, meter_for
 from vramcast.benching.models import build_model, count_parameters, make_optimizer, next_byte_loss
 from vramcast.benching.prefetch import Batches
-from vramcast.benching.records import TrainedRun, Trial, last_mean
 from vramcast.benching.tensorboard import Board
 from vramcast.benching.trial_folder import Steps, TrialFolder
+from vramcast.records.bench import TrainedRun, Trial, last_mean
 
 BLOCK_SECONDS = 1.0  # between two fetches of losses
 MOST_BLOCK_STEPS = 100

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from vramcast.benching.records import TrainedRun, Trial
 from vramcast.errors import UsageError
+from vramcast.records.bench import TrainedRun, Trial
 from vramcast.records.store import append_line, read_lines, write_atomically, write_json
 
 FILES = ("trial.json", "steps.jsonl", "checkpoint.pt", "result.json", "worker.log")

@@ -17,13 +17,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from vramcast.hardware import environment
 from vramcast.benching.data import Corpus
-from vramcast.benching.records import TrainedRun, Trial
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.errors import EnvironmentProblem, VramcastError
+from vramcast.hardware import environment
 from vramcast.probing.worker import Pipe, failure
 from vramcast.processes.lifetime import adopt_orphans, end_all_children, end_with_the_parent
+from vramcast.records.bench import TrainedRun, Trial
 
 
 def work(request: dict[str, Any], answer: Pipe) -> None:

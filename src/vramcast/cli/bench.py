@@ -13,12 +13,12 @@ from typing import Any
 from vramcast.benching.bench import bench, split_models
 from vramcast.benching.compare import by_model, summary_of
 from vramcast.benching.protocol import find_protocol
-from vramcast.benching.records import TrainedRun, Trial, tokens_note
 from vramcast.benching.runs import Progress
 from vramcast.benching.sweep import parse_sweep
 from vramcast.cli.probe import default_folder
 from vramcast.cli.zoo import parse_count
 from vramcast.errors import UsageError
+from vramcast.records.bench import TrainedRun, Trial, tokens_note
 from vramcast.units import format_bytes, format_seconds
 
 DIVERGED, FAILED = 3, 1

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from vramcast.hardware import nvml
-from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, make_request
-from vramcast.hardware.calibration.calibrate import calibrate
-from vramcast.hardware.calibration.table import Calibration
 from vramcast.cli.progress import total_display
 from vramcast.errors import EnvironmentProblem
+from vramcast.hardware import nvml
+from vramcast.hardware.calibration.calibrate import calibrate
 from vramcast.hardware.gpus import find_gpu
+from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, make_request
+from vramcast.records.calibration import Calibration
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
 from vramcast.units import format_bytes

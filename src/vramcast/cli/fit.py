@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError
-from vramcast.forecast.laws import TERMS, MemoryFit, Point, fit
+from vramcast.forecast.laws import TERMS, Point, fit, law_at
 from vramcast.probing.run_folder import read_measurement
+from vramcast.records.fit import MemoryFit
 from vramcast.units import GiB, MiB
 from vramcast.workload import split_assignments
 
@@ -76,7 +77,7 @@ def _answer(fits: Sequence[MemoryFit], at: list[str]) -> None:
             f"--at {strange}: the law does not depend on {strange!r}.",
             f"It depends on: {', '.join(names) or 'nothing'}.",
         )
-    print(fits[0].at(knobs))
+    print(law_at(fits[0], knobs))
 
 
 def _terms(names: str | None, own: list[str]) -> dict[str, str] | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from vramcast.predicting.max_batch import capacity_of
 from vramcast.hardware.gpus import GPUS, Gpu
+from vramcast.predicting.max_batch import capacity_of
 from vramcast.units import format_bytes
 
 

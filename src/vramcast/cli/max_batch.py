@@ -6,15 +6,15 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from vramcast.hardware import nvml
-from vramcast.records.max_batch import MaxBatch
-from vramcast.predicting.max_batch import Measure, budget_bytes, max_batch
 from vramcast.cli.progress import sign_of_life
 from vramcast.errors import UsageError
+from vramcast.hardware import nvml
 from vramcast.hardware.gpus import find_gpu
+from vramcast.predicting.max_batch import Measure, budget_bytes, max_batch
 from vramcast.probing.manager import Prober
 from vramcast.probing.preload import preload_for
 from vramcast.probing.trial import Trial
+from vramcast.records.max_batch import MaxBatch
 from vramcast.workload import split_assignments
 
 DOES_NOT_FIT = 3

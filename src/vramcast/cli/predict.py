@@ -6,10 +6,10 @@ import json
 import sys
 from typing import Any
 
-from vramcast.predicting.predict import curve_from, make_request
 from vramcast.cli.progress import sign_of_life
 from vramcast.errors import UsageError
-from vramcast.records import Prediction
+from vramcast.predicting.predict import curve_from, make_request
+from vramcast.records.prediction import Prediction
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
 from vramcast.workload import split_assignments

@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vramcast.hardware import environment
-from vramcast.hardware import nvml
 from vramcast.cli.progress import step_display
 from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.hardware import environment, nvml
 from vramcast.probing.probe import NotSaved, make_trial, run_trial
 from vramcast.probing.run_folder import RunFolder
-from vramcast.records import Measurement
+from vramcast.records.measurement import Measurement
 from vramcast.workload import split_assignments
 
 EXIT_CODES = {"ok": 0, "out_of_memory": 3, "paging": 3}  # anything else failed: 1

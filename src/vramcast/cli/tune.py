@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.cli.probe import default_folder
-from vramcast.hardware.environment import command_line
 from vramcast.errors import UsageError
-from vramcast.tuning.tune import tune
+from vramcast.hardware.environment import command_line
+from vramcast.records.tune import TuneResult
 from vramcast.tuning.procedure import Progress
-from vramcast.tuning.results import TuneResult
+from vramcast.tuning.tune import tune
 from vramcast.workload import split_assignments
 
 NOTHING_HELPED = 3

@@ -9,11 +9,12 @@ from typing import Any
 
 from vramcast.allocator.replay import Replay, history, live_at, replay, thinned
 from vramcast.allocator.settings import AllocatorSettings
-from vramcast.hardware.calibration.table import DEFAULT_KERNELS_BYTES, Calibration
-from vramcast.hardware.gpus import Gpu
-from vramcast.records import CATEGORIES, BatchSizePoint, LargeTensor, Prediction
 from vramcast.forecast.step_memory import alive_groups, rounded, step_memory
 from vramcast.forecast.timing.pipeline import forecast_step
+from vramcast.hardware.calibration.table import DEFAULT_KERNELS_BYTES
+from vramcast.hardware.gpus import Gpu
+from vramcast.records.calibration import Calibration
+from vramcast.records.prediction import CATEGORIES, BatchSizePoint, LargeTensor, Prediction
 from vramcast.tracing.simulated import Trace
 
 NUM_LARGEST = 10

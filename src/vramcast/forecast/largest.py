@@ -9,8 +9,8 @@ from typing import Any
 from vramcast.errors import UsageError
 from vramcast.forecast.forecast import Budget, batch_size_point
 from vramcast.forecast.interpolate import Interpolated, between, line_up
-from vramcast.records import BatchSizePoint
 from vramcast.forecast.search import Found, crossing, ladder, settle, spread
+from vramcast.records.prediction import BatchSizePoint
 from vramcast.tracing.simulated import Trace
 
 LARGEST_BATCH = 1 << 20

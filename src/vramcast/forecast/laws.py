@@ -14,14 +14,14 @@ import math
 import operator
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from vramcast.errors import UsageError
 from vramcast.forecast.piecewise import Pieces, find_pieces, odd_one_out, solve, without
-from vramcast.records import VERSION, JsonRecord
+from vramcast.records.fit import FittedRow, Knob, MemoryFit
 from vramcast.text import printable
 from vramcast.units import format_bytes
 
@@ -56,57 +56,17 @@ class Point:
     group: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FittedRow:
-    name: str
-    measured_reserved_bytes: int
-    fitted_reserved_bytes: int
-    error_percent: float
-    left_out_error_percent: (
-        float | None
-    )  # of a law fitted without this row; None where that is impossible
-    allocated_error_percent: float = 0.0  # of the law itself, without the overhead's noise
-    left_out_allocated_error_percent: float | None = None
-    on_floor: bool = False  # its memory is the floor's, and the law was fitted without it
-
-
-@dataclass(frozen=True, kw_only=True)
-class Knob:
-    name: str
-    share: float  # of the memory of the largest run that goes when this knob goes to its smallest value
-    smallest: float
-    largest: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryFit(JsonRecord):
-    """What `vramcast fit` found for one group of runs."""
-
-    group: str
-    terms: dict[str, str]
-    coefficients: dict[str, float]
-    overhead_bytes: int  # reserved minus allocated: the median
-    rows: list[FittedRow]
-    knobs: list[Knob]
-    floor_bytes: int | None = None  # allocated = max(floor, law), where there is one
-    left_out: dict[str, str] = field(default_factory=dict)  # runs that were not used, and why
-    notes: list[str] = field(default_factory=list)
-    source: str = "fitted"
-    version: int = VERSION
-
-    def at(self, knobs: Mapping[str, float]) -> int:
-        """Reserved bytes by the law; refused outside what was measured."""
-        for knob in self.knobs:
-            value = knobs.get(knob.name)
-            if value is None or not knob.smallest <= value <= knob.largest:
-                raise UsageError(
-                    f"The law was fitted for {knob.name} from {knob.smallest:g} to {knob.largest:g}, not for {value}.",
-                    "Measure a run there, or ask vramcast predict, which simulates it.",
-                )
-        law = round(
-            sum(self.coefficients[n] * evaluate(text, knobs) for n, text in self.terms.items())
-        )
-        return max(law, self.floor_bytes or 0) + self.overhead_bytes
+def law_at(fit: MemoryFit, knobs: Mapping[str, float]) -> int:
+    """Reserved bytes by the law; refused outside what was measured."""
+    for knob in fit.knobs:
+        value = knobs.get(knob.name)
+        if value is None or not knob.smallest <= value <= knob.largest:
+            raise UsageError(
+                f"The law was fitted for {knob.name} from {knob.smallest:g} to {knob.largest:g}, not for {value}.",
+                "Measure a run there, or ask vramcast predict, which simulates it.",
+            )
+    law = round(sum(fit.coefficients[n] * evaluate(text, knobs) for n, text in fit.terms.items()))
+    return max(law, fit.floor_bytes or 0) + fit.overhead_bytes
 
 
 def evaluate(expression: str, knobs: Mapping[str, Any]) -> float:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from vramcast.forecast.forecast import Budget, batch_size_point
 from vramcast.forecast.interpolate import between, line_up
-from vramcast.records import BatchSizePoint
 from vramcast.forecast.search import settle
+from vramcast.records.prediction import BatchSizePoint
 from vramcast.tracing.simulated import Trace
 
 LARGEST_BATCH = 1 << 20

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from vramcast.allocator.replay import EMPTY_CACHE
-from vramcast.records import AliveGroup, LargeTensor, StepMemory
+from vramcast.records.prediction import AliveGroup, LargeTensor, StepMemory
 
 MOST_POINTS = 240
 MOST_GROUPS = 80

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from vramcast.records.plan import GpuPlan, Plan, Stage
 from vramcast.predicting.plan_stages import SECONDS_PER_HOUR
+from vramcast.records.plan import GpuPlan, Plan, Stage
 
 SPLIT = "every length gets the same number of tokens, rounded up to whole steps; what one has too many, the next has less"
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vramcast.records.plan import DocumentComparison, DocumentRow, GpuPlan, Stage
-from vramcast.records import BatchSizePoint
+from vramcast.records.prediction import BatchSizePoint
 from vramcast.units import format_bytes
 
 WORKLOAD = "yxanul-197m"

@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from vramcast.errors import UsageError, WorkloadError
+from vramcast.forecast.largest import COMFORTABLE_RATIOS
+from vramcast.forecast.search import accumulation, memory_law, settle
+from vramcast.hardware.gpus import find_gpu
 from vramcast.predicting.predict import (
     DEFAULT_TIMEOUT_SECONDS,
     Workload,
     make_request,
     memory_in_bytes,
 )
+from vramcast.predicting.shortage import what_would_help
+from vramcast.predicting.throughput import fastest, knee, scaling_notes, speeds_of
 from vramcast.records.max_batch import Attempt, Choice, MemoryLaw
 from vramcast.records.max_batch import (
     MaxBatch as MaxBatch,
 )  # found here by those who call max_batch
-from vramcast.errors import UsageError, WorkloadError
-from vramcast.hardware.gpus import find_gpu
-from vramcast.records import Measurement, Prediction
-from vramcast.forecast.search import accumulation, memory_law, settle
-from vramcast.predicting.shortage import what_would_help
+from vramcast.records.measurement import Measurement
+from vramcast.records.prediction import Prediction
 from vramcast.simulate import build
-from vramcast.forecast.largest import COMFORTABLE_RATIOS
 from vramcast.simulate.runner import simulate
-from vramcast.predicting.throughput import fastest, knee, scaling_notes, speeds_of
 from vramcast.units import format_bytes
 
 LAW_FROM = (
@@ -165,8 +166,8 @@ def capacity_of(gpu: str | None) -> int:
     from importlib.metadata import version
 
     from vramcast.allocator.settings import AllocatorSettings
-    from vramcast.hardware.calibration.table import find
     from vramcast.forecast.forecast import Budget
+    from vramcast.hardware.calibration.table import find
 
     assert gpu is not None
     known = find_gpu(gpu)
@@ -324,7 +325,7 @@ def _predicted(point: dict[str, Any]) -> Attempt:
 
 def _measured(m: Measurement) -> Attempt:
     return Attempt(
-        batch_size=m.knobs["batch_size"],
+        batch_size=int(m.knobs["batch_size"] or 0),
         source="measured",
         outcome=m.outcome,
         peak_allocated_bytes=m.peak_allocated_bytes,

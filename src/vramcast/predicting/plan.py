@@ -10,17 +10,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, Workload, name_of
 from vramcast.errors import UsageError
 from vramcast.predicting import document_001
 from vramcast.predicting.curriculum import SPLIT, as_yaml, in_sequence, totals
 from vramcast.predicting.plan_order import LENGTHS_ADVICE, Order, check_order
-from vramcast.records.plan import DocumentComparison, GpuPlan, Plan
 from vramcast.predicting.plan_stages import make_stage, reserved_law
-from vramcast.records import BatchSizePoint
+from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, Workload, name_of
+from vramcast.records.plan import DocumentComparison, GpuPlan, Plan
+from vramcast.records.prediction import BatchSizePoint
+from vramcast.records.store import new_folder, write_atomically
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate_all
-from vramcast.records.store import new_folder, write_atomically
 
 DEFAULT_SAFETY = 0.05  # for fragmentation in long runs: what is predicted is the first steps
 DEFAULT_TOKENS = 1e9

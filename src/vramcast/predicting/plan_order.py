@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from vramcast.predicting.predict import Workload, make_request, memory_in_bytes
-from vramcast.predicting.max_batch import capacity_of
 from vramcast.errors import UsageError
 from vramcast.hardware.gpus import find_gpu
+from vramcast.predicting.max_batch import capacity_of
+from vramcast.predicting.predict import Workload, make_request, memory_in_bytes
 from vramcast.units import format_bytes
 
 LENGTHS_ADVICE = "Give lengths in rising order, for example --seq-lens 128,256,512."

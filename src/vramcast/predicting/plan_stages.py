@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vramcast.forecast.laws import MemoryFit, Point, fit
+from vramcast.forecast.laws import Point, fit
+from vramcast.records.fit import MemoryFit
 from vramcast.records.plan import Stage
-from vramcast.records import BatchSizePoint, LargeTensor
+from vramcast.records.prediction import BatchSizePoint, LargeTensor
 from vramcast.units import format_bytes
 
 WORTH_IT = 1.05  # times the throughput: from here on twice the batch would be worth having

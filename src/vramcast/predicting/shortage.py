@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramcast.records import Prediction
+from vramcast.records.prediction import Prediction
 from vramcast.units import format_bytes
 
 STATES = ("parameters", "gradients", "optimizer_state")

@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vramcast.records import StepTimes, Verdict
+from vramcast.records.measurement import StepTimes, Verdict
 
 EXPLOSION_RATIO = 2.5
 JUDGEABLE_STEPS = 20  # p95 of fewer is their largest or nearly so: the gate would judge one outlier, or (up to 4) nothing

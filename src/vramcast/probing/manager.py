@@ -25,7 +25,7 @@ from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
 from vramcast.probing.zygote import MAX_MESSAGE_BYTES
 from vramcast.processes.lifetime import child_environment
-from vramcast.records import Measurement
+from vramcast.records.measurement import Measurement
 from vramcast.text import printable
 
 START_SECONDS = 120.0

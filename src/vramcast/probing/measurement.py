@@ -8,7 +8,7 @@ from typing import Any
 from vramcast.probing.contract import Evidence, is_paging, judge, step_times
 from vramcast.probing.identity import workload_id
 from vramcast.probing.trial import Trial
-from vramcast.records import Measurement, Memory
+from vramcast.records.measurement import Measurement, Memory, Outcome
 
 KILLED_HINT = "the kernel kills processes so when the machine's own memory runs out (see dmesg)"
 
@@ -60,7 +60,7 @@ def measurement_from(
         knobs=knobs,
         workload_id=workload_id(trial.workload, knobs),
         device=trial.device,
-        outcome=outcome,
+        outcome=Outcome(outcome),
         verdict=judge(evidence),
         warmup_steps=trial.warmup_steps,
         measure_steps=trial.measure_steps,

@@ -17,8 +17,8 @@ from vramcast.probing.redirect import cuda_means_cpu
 from vramcast.probing.trial import Trial
 from vramcast.probing.worker import Reporter
 from vramcast.simulate.ownership import Ownership
-from vramcast.workload.switches import apply_switches, switches_in_force
 from vramcast.workload import check_step
+from vramcast.workload.switches import apply_switches, switches_in_force
 
 
 class CpuRun:

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from vramcast.hardware import nvml
 from vramcast.allocator.settings import from_environment
+from vramcast.hardware import nvml
 from vramcast.probing.trial import Trial
 from vramcast.probing.worker import Reporter
 from vramcast.simulate.ownership import Ownership
-from vramcast.workload.switches import apply_allocator, apply_switches, switches_in_force
 from vramcast.workload import check_step
+from vramcast.workload.switches import apply_allocator, apply_switches, switches_in_force
 
 MOST_LOSSES = 1 << 20
 TRACED = "every allocation was recorded with --trace: the steps are slower for it"

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vramcast.predicting.predict import Workload, memory_in_bytes, name_of
-from vramcast.workload.configuration import Configuration, load_configuration
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
+from vramcast.predicting.predict import Workload, memory_in_bytes, name_of
 from vramcast.probing.manager import Prober, Progress
 from vramcast.probing.measurement import unfinished
 from vramcast.probing.run_folder import RunFolder
 from vramcast.probing.trial import Trial
-from vramcast.records import Measurement
+from vramcast.records.measurement import Measurement
 from vramcast.workload import parse_reference
+from vramcast.workload.configuration import Configuration, load_configuration
 
 
 def probe(

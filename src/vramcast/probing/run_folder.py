@@ -20,11 +20,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from vramcast.hardware import environment
 from vramcast.errors import UsageError
+from vramcast.hardware import environment
 from vramcast.probing.measurement import unfinished
 from vramcast.probing.trial import Trial
-from vramcast.records import Measurement
+from vramcast.records.measurement import Measurement
 from vramcast.records.store import new_folder, write_atomically, write_json
 from vramcast.text import markdown_cell
 from vramcast.units import format_bytes, format_seconds

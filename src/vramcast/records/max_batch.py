@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ClassVar
 
-from vramcast.records import VERSION, JsonRecord, LargeTensor
+from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes
+from vramcast.records.prediction import LargeTensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
     """One batch size, predicted or really run."""
 
-    batch_size: int
+    batch_size: Count
     source: str  # predicted or measured
     outcome: str  # ok, out_of_memory, ...
-    peak_allocated_bytes: int | None
-    peak_reserved_bytes: int | None
-    num_alloc_retries: int | None
-    step_seconds: float | None = None
+    peak_allocated_bytes: Bytes | None
+    peak_reserved_bytes: Bytes | None
+    num_alloc_retries: Count | None
+    step_seconds: Seconds | None = None
     bound_by: str = ""  # of a predicted time: compute, bandwidth or launch
     simulated: bool = True  # False where it was interpolated between simulated ones
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryLaw:
-    intercept_bytes: int
+    intercept_bytes: Bytes
     bytes_per_sample: int
-    largest_residual: float  # of the sizes it was made from
-    smallest_batch: int | None = None  # of those sizes; None in records of earlier versions
-    largest_batch: int | None = None
+    largest_residual: Number  # of the sizes it was made from
+    smallest_batch: Count | None = None  # of those sizes; None in records of earlier versions
+    largest_batch: Count | None = None
 
     @property
     def reach(self) -> str:
@@ -44,7 +45,7 @@ class MemoryLaw:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    batch_size: int
+    batch_size: Count
     reason: str
 
 
@@ -52,24 +53,26 @@ class Choice:
 class Speed:
     """How fast one batch size is that fits."""
 
-    batch_size: int
-    step_seconds: float
-    samples_per_second: float
+    batch_size: Count
+    step_seconds: Seconds
+    samples_per_second: Number
     source: str  # measured; predicted; scaled: predicted, times what measured sizes took longer than predicted
     bound_by: str
     empties_cache: bool  # it fits only because the allocator empties its cache: what that costs is in measured times alone
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaxBatch(JsonRecord):
+class MaxBatch(Record):
     """What `vramcast max-batch` found. Only sizes with a measured attempt were really run."""
 
+    KIND: ClassVar[str] = "largest batch"
+
     workload: str
-    knobs: dict[str, Any]
+    knobs: Knobs
     gpu: str | None
-    capacity_bytes: int
-    largest_batch: int | None
-    first_failing_batch: int | None
+    capacity_bytes: Bytes
+    largest_batch: Count | None
+    first_failing_batch: Count | None
     confirmed: bool
     attempts: list[Attempt]
     allocated_law: MemoryLaw | None
@@ -82,19 +85,18 @@ class MaxBatch(JsonRecord):
     )  # of the sizes that fit and whose time is known
     fastest: Choice | None = None  # the most samples a second
     knee: Choice | None = None  # the smallest that comes near the most
-    micro_batch: int | None = None
-    accumulation_steps: int | None = None
-    global_batch: int | None = None
+    micro_batch: Count | None = None
+    accumulation_steps: Count | None = None
+    global_batch: Count | None = None
     notes: list[str] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
     largest_tensors: list[LargeTensor] = field(
         default_factory=list
     )  # where not even the smallest batch fits
-    missing_bytes: int | None = None
+    missing_bytes: SignedBytes | None = None
     advice: list[str] = field(
         default_factory=list
     )  # where not even the smallest batch fits: what would help
     torch_version: str = ""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     source: str = "searched"
-    version: int = VERSION

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem, UsageError
+
+MOST_FILE_BYTES = 4 << 30
 
 
 def cache_folder() -> Path:
@@ -19,6 +22,29 @@ def cache_folder() -> Path:
         os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vramcast"
     )
     return Path(base)
+
+
+def read_file(path: Path, most_bytes: int = MOST_FILE_BYTES) -> bytes:
+    """The content of a regular file. A pipe or a device, which may never end, is refused."""
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise UsageError(f"{path} is not a regular file.", "Give a file.")
+            if status.st_size > most_bytes:
+                raise UsageError(
+                    f"{path} has {status.st_size:,} bytes; at most {most_bytes:,} are read.",
+                    "Give a file that vramcast wrote.",
+                )
+            return file.read(most_bytes)
+    except OSError as problem:
+        why = problem.strerror or problem
+        raise UsageError(f"{path} cannot be read: {why}.", "Give a file that exists.") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opening a pipe that nobody writes to would wait for ever."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vramcast.suites.results import METHODS, AccuracyResult, AccuracyRow, goals
+from vramcast.records.accuracy import AccuracyResult, AccuracyRow
+from vramcast.suites.results import METHODS, goals
 from vramcast.units import format_bytes
 
 STYLES = {True: "green", False: "bold red", None: "yellow"}

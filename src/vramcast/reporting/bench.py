@@ -9,8 +9,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from vramcast.benching.compare import Comparison, Difference, ModelResult, by_model, summary_of
-from vramcast.benching.records import TrainedRun, tokens_note
+from vramcast.benching.compare import by_model, summary_of
+from vramcast.records.bench import TrainedRun, tokens_note
+from vramcast.records.comparison import Comparison, Difference, ModelResult
 from vramcast.reporting.curves import WIDTH, curves
 from vramcast.reporting.tables import Heading, fitted
 from vramcast.text import printable

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from itertools import accumulate
 
-from vramcast.benching.records import TrainedRun
+from vramcast.records.bench import TrainedRun
 from vramcast.reporting.blocks import block
 
 WIDTH = 32

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vramcast.forecast.laws import MemoryFit
+from vramcast.records.fit import MemoryFit
 from vramcast.text import printable
 from vramcast.units import format_bytes
 

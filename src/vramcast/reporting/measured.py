@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from vramcast.records import Measurement, Memory
+from vramcast.records.measurement import Measurement, Memory
 from vramcast.reporting import verdicts
 from vramcast.reporting.blocks import FRAME, block
 from vramcast.text import printable, whole_words

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
-from vramcast.records import LargeTensor
+from vramcast.records.prediction import LargeTensor
 from vramcast.reporting.tables import Heading, fitted
 from vramcast.text import printable
 from vramcast.units import format_bytes

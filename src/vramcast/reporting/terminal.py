@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from vramcast.records import BatchSizeCurve, Prediction
+from vramcast.records.prediction import BatchSizeCurve, Prediction
 from vramcast.reporting import verdicts
 from vramcast.reporting.blocks import BLOCKS, COLOURS, FRAME, block
 from vramcast.reporting.tensors import largest_tensors

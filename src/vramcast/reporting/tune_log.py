@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
+from vramcast.records.tune import Judgement, Prospect, RowResult, Side, Speedup, TuneResult
 from vramcast.text import markdown_cell
-from vramcast.tuning.judging import Judgement, Limits, Speedup
-from vramcast.tuning.results import Prospect, RowResult, Side, TuneResult
+from vramcast.tuning.judging import Limits
 from vramcast.units import format_bytes, format_count, format_days, format_percent, format_seconds
 
 SECTIONS = (

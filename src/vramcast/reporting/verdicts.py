@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from vramcast.records.max_batch import MaxBatch
+from vramcast.records.measurement import Measurement
 from vramcast.records.plan import GpuPlan, Plan
-from vramcast.records import Measurement, Prediction
+from vramcast.records.prediction import Prediction
 from vramcast.units import format_bytes, format_count
 
 GOOD, BAD, UNSURE, PLAIN = "good", "bad", "unsure", ""

@@ -8,9 +8,9 @@ from typing import Any
 
 from vramcast.errors import WorkloadError
 from vramcast.forecast.forecast import Budget, forecast
+from vramcast.forecast.lengths import LARGEST_BATCH, LengthSearch, TokenLaw
 from vramcast.forecast.search import accumulation
 from vramcast.simulate.accumulating import accumulating
-from vramcast.forecast.lengths import LARGEST_BATCH, LengthSearch, TokenLaw
 from vramcast.tracing.simulated import Trace
 from vramcast.units import format_bytes
 

@@ -13,8 +13,8 @@ from typing import Any
 from vramcast.errors import WorkloadError
 from vramcast.simulate.device import Allocation, Device
 from vramcast.simulate.target import SimulatedGpu
-from vramcast.tracing.work import Work
 from vramcast.tracing.simulated import AllocationDetail, Trace, in_canonical_order
+from vramcast.tracing.work import Work
 from vramcast.workload import bind_knobs, check_step, user_traceback
 
 STEPS = 4  # the first has no optimizer state, the second allocates it, the next ones show whether memory still grows

@@ -23,8 +23,8 @@ def _budget(request: dict[str, Any]) -> Any:
     from importlib.metadata import version
 
     from vramcast.allocator.settings import AllocatorSettings
-    from vramcast.hardware.calibration.table import find as find_calibration
     from vramcast.forecast.forecast import Budget
+    from vramcast.hardware.calibration.table import find as find_calibration
     from vramcast.hardware.gpus import find_gpu
 
     gpu = find_gpu(request["gpu"]) if request["gpu"] else None
@@ -166,7 +166,7 @@ def _curve(
     from vramcast.forecast.forecast import batch_size_point
     from vramcast.forecast.interpolate import over_sizes
     from vramcast.processes.parallel import in_parallel
-    from vramcast.records import BatchSizeCurve
+    from vramcast.records.prediction import BatchSizeCurve
 
     limits: set[str] = set(budget.limits())
     sizes_and_traces = list(

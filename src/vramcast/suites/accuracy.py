@@ -6,19 +6,21 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from vramcast.hardware import nvml
-from vramcast.predicting.predict import predict
 from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.hardware import nvml
 from vramcast.hardware.gpus import find_gpu
+from vramcast.predicting.predict import predict
 from vramcast.probing.manager import Prober
 from vramcast.probing.trial import Trial
-from vramcast.records import Measurement, Prediction
-from vramcast.simulate import build
+from vramcast.records.accuracy import AccuracyResult
+from vramcast.records.measurement import Measurement
+from vramcast.records.prediction import Prediction
 from vramcast.records.store import write_atomically, write_json
+from vramcast.simulate import build
 from vramcast.suites import campaign
 from vramcast.suites.catalogue import HF, Row, rows_of
 from vramcast.suites.page import as_markdown
-from vramcast.suites.results import AccuracyResult, summarise
+from vramcast.suites.results import summarise
 
 WARMUP_STEPS = 2
 # where the host is the slower side, step times spread by 20 %: a median needs more than a few; under the cap only memory is asked for

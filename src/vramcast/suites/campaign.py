@@ -17,10 +17,13 @@ from typing import Any
 
 from vramcast.errors import UsageError, VramcastError
 from vramcast.processes.lifetime import child_environment
-from vramcast.records import Measurement, Prediction, read_fields
+from vramcast.records.accuracy import AccuracyRow
+from vramcast.records.base import convert
+from vramcast.records.measurement import Measurement
+from vramcast.records.prediction import Prediction
 from vramcast.records.store import append_line, read_lines
 from vramcast.suites.catalogue import Row
-from vramcast.suites.results import METHODS, AccuracyRow, row_from
+from vramcast.suites.results import METHODS, row_from
 from vramcast.text import printable
 
 RECORDS_NAME = "rows.jsonl"
@@ -170,7 +173,7 @@ def _check_record(file: Path, row: str, record: dict[str, Any]) -> None:
 def _check_row(file: Path, row: str, kinds: dict[str, dict[str, Any]]) -> None:
     """Whatever else a row takes from its records is of its type as well."""
     try:
-        read_fields(AccuracyRow, asdict(row_from(row, kinds)), "This row")
+        convert(asdict(row_from(row, kinds)), AccuracyRow, "This row")
     except (AttributeError, TypeError, UsageError) as problem:
         what = f"{file}: the records of {printable(row)!r} do not fit together ({printable(str(problem).splitlines()[0], 120)})."
         raise UsageError(what, MEASURE_AGAIN) from None

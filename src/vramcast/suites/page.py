@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import date
 
-from vramcast.suites.results import METHODS, AccuracyResult, AccuracyRow, goals
+from vramcast.records.accuracy import AccuracyResult, AccuracyRow
+from vramcast.suites.results import METHODS, goals
 
 MARKS = {True: "✓", False: "✗ missed", None: "not judged"}
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vramcast.allocator.replay import EMPTY_CACHE
-from vramcast.tracing.work import Work
 from vramcast.tracing.files import FACTS, Allocation, MemoryTrace
+from vramcast.tracing.work import Work
 
 
 @dataclass(frozen=True)

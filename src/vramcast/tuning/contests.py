@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from vramcast.workload.configuration import Configuration
 from vramcast.errors import EnvironmentProblem, VramcastError
-from vramcast.records import Measurement
+from vramcast.records.measurement import Measurement
+from vramcast.records.tune import Judgement
 from vramcast.tuning import sizes
-from vramcast.tuning.judging import Judgement, Limits, verdict
+from vramcast.tuning.judging import Limits, verdict
 from vramcast.tuning.laboratory import BudgetSpent, Laboratory
 from vramcast.tuning.rows import Row
 from vramcast.units import format_bytes
+from vramcast.workload.configuration import Configuration
 
 START_FACTOR = 1.5  # what is compiled twice is found in a cache the second time
 SLOW_TO_PREDICT = 0.05  # of the time left

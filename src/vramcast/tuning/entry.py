@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramcast.workload.configuration import Configuration
 from vramcast.hardware.machine import Machine
+from vramcast.workload.configuration import Configuration
 from vramcast.workload.switches import Switches
 
 # how far losses may be from the baseline's, relative, at any step

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from vramcast.errors import UsageError
-from vramcast.records import LARGEST_NUMBER, Measurement, Prediction
+from vramcast.records.measurement import Measurement
+from vramcast.records.prediction import Prediction
 from vramcast.records.store import append_line, new_folder, read_lines, write_json
 
 FILES = ("request.json", "records.jsonl", "worker.log", "result.json", "log.md", "final.json")
@@ -139,7 +140,7 @@ def is_sound(measurement: Measurement) -> bool:
         measurement.times,
         [measurement.knobs.get(name, 1) for name in ("batch_size", "seq_len")],
     )
-    if any(isinstance(size, int) and not 1 <= size <= LARGEST_NUMBER for size in sizes):
+    if any(isinstance(size, int) and not size >= 1 for size in sizes):
         return False
     if times is None:
         return measurement.outcome != "ok"

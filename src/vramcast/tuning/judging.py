@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from vramcast.benching.significance import t_quantile, two_sided_p
-from vramcast.records import Measurement
+from vramcast.records.measurement import Measurement
+from vramcast.records.tune import Judgement, Speedup
 from vramcast.tuning.causes import likely_cause, missing_bytes_of
 from vramcast.tuning.entry import Entry
 from vramcast.units import format_bytes, format_percent
@@ -33,42 +34,6 @@ class Limits:
         0.01  # many are tried: with 0.05, chance alone would have something applied in many tunes
     )
     may_change_training: bool = False  # what makes another model of it was asked for by name
-
-
-@dataclass(frozen=True, kw_only=True)
-class Speedup:
-    """How many times as fast: the ratio of step times, or of throughputs where a step is of another size."""
-
-    ratio: float
-    low: float | None = None  # 95 % of it; None where too few runs tell
-    high: float | None = None
-    p_value: float | None = None
-    by: str = "step time"  # or "tokens a second", "samples a second"
-
-    def __str__(self) -> str:
-        interval = (
-            "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
-        )
-        return f"{self.ratio:.3f}x{interval}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judgement:
-    verdict: str
-    reason: str
-    likely_cause: str = ""
-    speedup: Speedup | None = None
-    loss_difference: float | None = (
-        None  # the largest, relative to the baseline's loss at the same step
-    )
-    memory_before_bytes: int | None = None
-    memory_after_bytes: int | None = None
-    missing_bytes: int | None = None
-    num_runs: list[int] = field(default_factory=list)  # without, with
-
-    @property
-    def is_gain(self) -> bool:
-        return self.verdict == "applied"
 
 
 def verdict(

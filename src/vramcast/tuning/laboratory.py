@@ -12,15 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from vramcast.predicting.predict import make_request
-from vramcast.workload.configuration import Configuration
 from vramcast.errors import VramcastError
+from vramcast.predicting.predict import make_request
 from vramcast.probing.manager import Prober
 from vramcast.probing.trial import Trial
-from vramcast.records import Measurement, Prediction
+from vramcast.records.measurement import Measurement
+from vramcast.records.prediction import Prediction
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
 from vramcast.tuning.folder import TuneFolder
+from vramcast.workload.configuration import Configuration
 
 WARMUP_STEPS = 2
 FIRST_STEPS, FEWEST_STEPS, MOST_STEPS, MEASURED_SECONDS = 5, 3, 20, 1.0

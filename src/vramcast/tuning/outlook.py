@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from vramcast.workload.configuration import Configuration
 from vramcast.hardware.gpus import find_gpu
-from vramcast.records import Prediction
-from vramcast.workload.switches import Switches
+from vramcast.records.prediction import Prediction
+from vramcast.records.tune import Prospect
 from vramcast.tuning import sizes
 from vramcast.tuning.laboratory import Laboratory
-from vramcast.tuning.results import Prospect
 from vramcast.units import format_bytes
+from vramcast.workload.configuration import Configuration
+from vramcast.workload.switches import Switches
 
 GPUS = ("b200", "h200", "h100-80gb", "a100-80gb", "rtx-5090", "rtx-4090")
 NOT_MODELLED = ("compile", "cuda_graphs")

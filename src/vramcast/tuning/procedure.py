@@ -9,18 +9,19 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from vramcast.workload.configuration import Configuration
 from vramcast.errors import UsageError, VramcastError
 from vramcast.hardware.machine import Machine
-from vramcast.records import Measurement
-from vramcast.workload.switches import Switches
+from vramcast.records.measurement import Measurement
+from vramcast.records.tune import Judgement, Speedup
 from vramcast.tuning import sizes
 from vramcast.tuning.contests import Contests, Stack
 from vramcast.tuning.entry import Change, Entry, unmet
 from vramcast.tuning.inspection import Offer
-from vramcast.tuning.judging import Judgement, Limits, Speedup, compare, has_finite_losses
+from vramcast.tuning.judging import Limits, compare, has_finite_losses
 from vramcast.tuning.laboratory import BudgetSpent, Laboratory
 from vramcast.tuning.rows import Row, already, promising, sized_rows, untried
+from vramcast.workload.configuration import Configuration
+from vramcast.workload.switches import Switches
 
 ALONE_SHARE = 0.4  # of the budget: then what has won so far is put together
 MOST_ROUNDS = 3

@@ -4,109 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from vramcast.workload.configuration import Configuration
-from vramcast.records import VERSION, JsonRecord, Measurement
-from vramcast.tuning.judging import (
-    Judgement,
-    Speedup,
-    loss_difference,
-    peak_memory_bytes,
-    work_of_step,
-)
+from vramcast.records.measurement import Measurement
+from vramcast.records.tune import RowResult, Side, TuneResult
+from vramcast.tuning.judging import loss_difference, peak_memory_bytes, work_of_step
 from vramcast.tuning.procedure import Tuned
 from vramcast.tuning.rows import Row
-
-
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """The start or the end of a tune, measured."""
-
-    configuration: dict[str, Any]
-    step_seconds: float  # the middle of its runs' medians
-    work_per_step: float
-    unit: str  # tokens, samples or steps
-    per_second: float
-    memory_bytes: int | None  # reserved; on the CPU allocated
-    first_loss: float | None
-    last_loss: float | None
-    num_runs: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowResult:
-    name: str
-    what: str
-    change: str
-    verdict: str
-    reason: str
-    likely_cause: str
-    caution: str
-    loss_tolerance: float | None
-    alone: Judgement | None
-    on_top: Judgement | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prospect:
-    """What a change of hardware or of the model would bring, predicted."""
-
-    what: str
-    step_seconds: float | None
-    speedup: float | None  # against the prediction for the configuration and GPU that came out
-    memory_bytes: int | None
-    fits: bool | None
-    reason: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneResult(JsonRecord):
-    workload: str
-    knobs: dict[str, Any]  # the baseline's, defaults included
-    device: str
-    gpu: str | None
-    memory_bytes: int | None  # that the allocator may take; None is all
-    num_parameters: int | None
-    torch_version: str
-    cuda_version: str | None
-    driver_version: str | None
-    machine: dict[str, Any]
-    before: Side
-    after: Side
-    total: Speedup
-    product_of_alone: float | None  # what multiplying would have claimed
-    loss_difference: (
-        float | None
-    )  # of the end against the start; None where a step is of another size
-    target_steps: int
-    seconds_before: float  # to the target
-    seconds_after: float  # to as many tokens or samples
-    rows: list[RowResult]
-    configuration: dict[str, Any]
-    python_lines: list[str]
-    applied_order: list[str] = field(
-        default_factory=list
-    )  # names of rows, as they were put on top of each other
-    step_order: list[str] = field(
-        default_factory=list
-    )  # the same with those that others took the place of later
-    prospects: list[Prospect] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    budget_seconds: float | None = None
-    seconds: float = 0.0
-    num_earlier_runs: int = 0  # that were taken over from calls before this one
-    command: str = ""
-    time_utc: str = ""
-    source: str = "tuned"
-    version: int = VERSION
-
-    def rows_with(self, verdict: str) -> list[RowResult]:
-        """What was applied, in the order in which it was."""
-        found = [row for row in self.rows if row.verdict == verdict]
-        order = {name: index for index, name in enumerate(self.applied_order)}
-        return sorted(found, key=lambda row: order.get(row.name, len(order)))
+from vramcast.workload.configuration import Configuration
 
 
 def result_of(tuned: Tuned, *, workload: str, target_steps: int, **rest: Any) -> TuneResult:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vramcast.workload.configuration import Configuration
-from vramcast.records import Measurement
+from vramcast.records.measurement import Measurement
+from vramcast.records.tune import Judgement
 from vramcast.tuning.entry import Change, Entry
-from vramcast.tuning.judging import Judgement
+from vramcast.workload.configuration import Configuration
 
 SLOW_START_SECONDS = 30.0  # compiled ones come last, and once
 SECOND_CHANCE = 0.98  # what was not slower than this may help on top of others

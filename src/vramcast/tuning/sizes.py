@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from vramcast.records import Prediction
 from vramcast.forecast.search import crossing
+from vramcast.records.prediction import Prediction
 
 FURTHER = 8  # times the batch, to see how memory and time grow
 FURTHEST = 64  # times the batch: two points say nothing of what is beyond

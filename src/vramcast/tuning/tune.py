@@ -12,18 +12,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.hardware import machine as machines
 from vramcast.hardware import nvml
-from vramcast.predicting.predict import Workload, memory_in_bytes, name_of
-from vramcast.workload.configuration import Configuration
-from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.hardware.gpus import find_gpu
+from vramcast.predicting.predict import Workload, memory_in_bytes, name_of
 from vramcast.probing.manager import Prober
 from vramcast.probing.preload import preload_for
 from vramcast.probing.trial import Trial
-from vramcast.reporting.tune_log import markdown
 from vramcast.records.store import write_atomically, write_json
-from vramcast.workload.switches import Switches
+from vramcast.records.tune import TuneResult
+from vramcast.reporting.tune_log import markdown
 from vramcast.tuning.catalogue import chosen
 from vramcast.tuning.entry import Entry
 from vramcast.tuning.folder import TuneFolder
@@ -32,9 +31,11 @@ from vramcast.tuning.judging import Limits
 from vramcast.tuning.laboratory import Laboratory, Question, RealLaboratory
 from vramcast.tuning.outlook import prospects
 from vramcast.tuning.procedure import Progress, Tuner
-from vramcast.tuning.results import TuneResult, result_of
+from vramcast.tuning.results import result_of
 from vramcast.units import parse_duration
 from vramcast.workload import parse_reference
+from vramcast.workload.configuration import Configuration
+from vramcast.workload.switches import Switches
 
 TARGET_STEPS = 200_000  # document 003's run
 PLAIN = (int, float, str, bool)

@@ -19,9 +19,9 @@ from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.records.store import write_json
-from vramcast.workload.switches import SDPA_KERNELS, Switches, apply_allocator, apply_switches
 from vramcast.text import printable
 from vramcast.workload import parse_reference
+from vramcast.workload.switches import SDPA_KERNELS, Switches, apply_allocator, apply_switches
 
 VERSION = 1
 KIND = "vramcast configuration"

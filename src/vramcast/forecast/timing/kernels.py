@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from vramcast.hardware.gpus import Gpu
-from vramcast.forecast.timing.rates import Rates
+from vramcast.records.calibration import Rates
 from vramcast.tracing.work import ACCESS_NAMES, PLAIN, Work
 
 TILE = 64

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from vramcast.hardware.gpus import Gpu
-from vramcast.records import StepForecast
 from vramcast.forecast.timing.kernels import RECURRENT, KernelTime, kernel_time, peak_flops
-from vramcast.forecast.timing.rates import Rates, shipped
+from vramcast.forecast.timing.rates import shipped
+from vramcast.hardware.gpus import Gpu
+from vramcast.records.calibration import Rates
+from vramcast.records.prediction import StepForecast
 from vramcast.tracing.work import BACKWARD, FORWARD, UPDATE, Work
 
 # the host waits until the GPU has answered

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from vramcast.errors import EnvironmentProblem
 from vramcast.hardware import nvml
 from vramcast.hardware.calibration import grid
-from vramcast.hardware.calibration.table import Calibration, read, user_folder
-from vramcast.errors import EnvironmentProblem
+from vramcast.hardware.calibration.table import read, table_name, user_folder
 from vramcast.processes.lifetime import child_environment
+from vramcast.records.calibration import Calibration
 from vramcast.records.store import write_json
 
 
@@ -37,7 +38,7 @@ def calibrate(
         )
     keys = list(kernels) if kernels is not None else list(grid.convolutions())
     measured = Calibration.from_dict({**_measure(keys, progress), "version": 1})
-    path = (folder or user_folder()) / measured.name
+    path = (folder or user_folder()) / table_name(measured.architecture, measured.torch_version)
     if path.exists():
         earlier = read(path)
         measured = Calibration(

@@ -6,14 +6,14 @@ defaults are used and the prediction's `limits` say so. No torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.hardware.gpus import Gpu
-from vramcast.records import VERSION, JsonRecord
+from vramcast.records.calibration import Calibration
 from vramcast.records.store import cache_folder
 
 SHIPPED = Path(__file__).parent / "tables"
@@ -21,33 +21,6 @@ SHIPPED = Path(__file__).parent / "tables"
 DEFAULT_KERNELS_BYTES = 136_314_880
 # Between these versions the sources of cuBLAS's workspaces and of the kernels' temporaries are the same.
 SAME_TORCH = ((2, 10), (2, 13))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Calibration(JsonRecord):
-    gpu: str  # as the driver names it
-    architecture: str  # sm_90
-    torch_version: str
-    cuda_version: str
-    cudnn_version: int
-    driver_version: str
-    process_bytes: int  # of a process that trains, without the allocator's: CUDA's context and the kernels it loaded, as NVML counts it
-    device_bytes: int  # what the GPU has less for it
-    libraries_bytes: int  # more, once flash attention or cuDNN is used
-    solver_bytes: int = (
-        0  # more, once a matrix is factorised (cuSOLVER): orthogonal initialisation does
-    )
-    gemm_workspace_bytes: int  # cuBLAS's, for each thread that multiplies matrices
-    gemm_lt_workspace_bytes: int
-    convolutions: dict[str, list[int]] = field(
-        default_factory=dict
-    )  # workspace by key: forward, data gradient, weight gradient
-    source: str = "calibrated"
-    version: int = VERSION
-
-    @property
-    def name(self) -> str:
-        return table_name(self.architecture, self.torch_version)
 
 
 def table_name(architecture: str, torch_version: str) -> str:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from vramcast.records.accuracy import AccuracyResult, AccuracyRow, Errors
 from vramcast.reporting import verdicts
 from vramcast.reporting.page.sections import (
     Axis,
@@ -21,7 +22,7 @@ from vramcast.reporting.page.sections import (
     size,
     table_of,
 )
-from vramcast.suites.results import METHODS, AccuracyResult, AccuracyRow, Errors, goals
+from vramcast.suites.results import METHODS, goals
 
 MARKS = {True: "reached", False: "missed", None: "not judged"}
 METHOD_COLOURS = {

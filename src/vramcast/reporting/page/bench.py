@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 
-from vramcast.benching.compare import Comparison, Difference
-from vramcast.benching.records import TrainedRun, tokens_note
+from vramcast.records.bench import TrainedRun, tokens_note
+from vramcast.records.comparison import Comparison, Difference
 from vramcast.reporting import verdicts
 from vramcast.reporting.page.sections import (
     MEASURED,

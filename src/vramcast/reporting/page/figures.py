@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem
-from vramcast.reporting.page.sections import Axis, Chart, Layer, Report, View
 from vramcast.records.store import write_atomically
+from vramcast.reporting.page.sections import Axis, Chart, Layer, Report, View
 from vramcast.text import printable
 from vramcast.units import GiB
 

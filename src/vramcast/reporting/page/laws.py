@@ -6,9 +6,9 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vramcast.records.max_batch import MaxBatch, MemoryLaw
-from vramcast.forecast.laws import FittedRow, MemoryFit
 from vramcast.hardware.gpus import find_gpu
+from vramcast.records.fit import FittedRow, MemoryFit
+from vramcast.records.max_batch import MaxBatch, MemoryLaw
 from vramcast.reporting.page.sections import (
     FITTED,
     Axis,

@@ -8,19 +8,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vramcast.records.max_batch import MaxBatch
-from vramcast.benching.compare import Comparison
-from vramcast.benching.records import TrainedRun
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.errors import UsageError
-from vramcast.forecast.laws import MemoryFit
+from vramcast.records.accuracy import AccuracyResult
+from vramcast.records.bench import TrainedRun
+from vramcast.records.comparison import Comparison
+from vramcast.records.fit import MemoryFit
+from vramcast.records.max_batch import MaxBatch
+from vramcast.records.measurement import Measurement
 from vramcast.records.plan import Plan
-from vramcast.records import BatchSizeCurve, Measurement, Prediction
+from vramcast.records.prediction import BatchSizeCurve, Prediction
+from vramcast.records.tune import TuneResult
 from vramcast.suites import campaign
-from vramcast.suites.results import AccuracyResult, row_from, summarise
+from vramcast.suites.results import row_from, summarise
 from vramcast.text import printable
 from vramcast.tracing.files import MemoryTrace, read_trace
-from vramcast.tuning.results import TuneResult
 
 GIVE = "Give a run folder of probe, plan, tune, bench or accuracy, or a file with what a command printed with --json."
 LONGEST_NAME = 200

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vramcast.records.max_batch import MaxBatch
-from vramcast.benching.compare import Comparison
 from vramcast.errors import UsageError
-from vramcast.forecast.laws import MemoryFit
+from vramcast.records.accuracy import AccuracyResult
+from vramcast.records.comparison import Comparison
+from vramcast.records.fit import MemoryFit
+from vramcast.records.max_batch import MaxBatch
+from vramcast.records.measurement import Measurement
 from vramcast.records.plan import Plan
-from vramcast.records import BatchSizeCurve, Measurement, Prediction
+from vramcast.records.prediction import BatchSizeCurve, Prediction
+from vramcast.records.tune import TuneResult
 from vramcast.reporting.page import (
     accuracy,
     bench,
@@ -24,10 +27,8 @@ from vramcast.reporting.page import (
 )
 from vramcast.reporting.page.loading import Loaded, load
 from vramcast.reporting.page.sections import Report, Section
-from vramcast.suites.results import AccuracyResult
 from vramcast.text import printable
 from vramcast.tracing.files import MemoryTrace
-from vramcast.tuning.results import TuneResult
 
 LONGEST_MESSAGE = 300
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramcast.records.max_batch import Attempt, MaxBatch, MemoryLaw
-from vramcast.records import Measurement
+from vramcast.records.measurement import Measurement
 from vramcast.reporting import verdicts
 from vramcast.reporting.page.laws import of_batch_law
 from vramcast.reporting.page.prediction import largest_table

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramcast.records import LargeTensor, Measurement, StepMemory
+from vramcast.forecast.step_memory import rounded, step_memory
+from vramcast.records.measurement import Measurement
+from vramcast.records.prediction import LargeTensor, StepMemory
 from vramcast.reporting import verdicts
 from vramcast.reporting.page.bench import MOST_POINTS
 from vramcast.reporting.page.sections import (
@@ -24,7 +26,6 @@ from vramcast.reporting.page.sections import (
     size,
 )
 from vramcast.reporting.page.through_step import step_chart
-from vramcast.forecast.step_memory import rounded, step_memory
 from vramcast.tracing.files import MemoryTrace
 
 SUM = "allocated is the sum of the tensors, each rounded up to 512 bytes; the allocator may count a little more for blocks it did not split"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramcast.records import BatchSizeCurve, BatchSizePoint, LargeTensor, Measurement, Prediction
+from vramcast.records.measurement import Measurement
+from vramcast.records.prediction import BatchSizeCurve, BatchSizePoint, LargeTensor, Prediction
 from vramcast.reporting import verdicts
 from vramcast.reporting.page.sections import (
     PREDICTED,

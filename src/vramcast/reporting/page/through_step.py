@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramcast.records import CATEGORIES, LargeTensor, Prediction, StepMemory
+from vramcast.records.prediction import CATEGORIES, LargeTensor, Prediction, StepMemory
 from vramcast.reporting.page.sections import Axis, Chart, Layer, View, count
 from vramcast.units import format_bytes
 

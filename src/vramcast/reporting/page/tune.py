@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramcast.records.tune import RowResult, Side, TuneResult
 from vramcast.reporting import verdicts
 from vramcast.reporting.page.sections import (
     MEASURED,
@@ -19,7 +20,6 @@ from vramcast.reporting.page.sections import (
     size,
 )
 from vramcast.reporting.tune_log import SECTIONS, cells, earlier, loss_movement, prospect_cells
-from vramcast.tuning.results import RowResult, Side, TuneResult
 from vramcast.units import format_days
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from vramcast.hardware.calibration.convolutions import KnownConvolutions
-from vramcast.simulate.kernels import (
+from vramcast.simulate.kernels import (  # noqa: F401
     attention,
     cells,
     convolution,
@@ -20,7 +20,7 @@ from vramcast.simulate.kernels import (
     recurrent,
     sorting,
     values,
-)  # noqa: F401
+)
 from vramcast.simulate.kernels.registry import KERNELS, Kernel, Target, any_on_gpu
 from vramcast.simulate.kernels.work import WITHOUT_KERNEL, work_of
 

@@ -1,37 +1,79 @@
-"""What is to be trained, and what came of it: frozen, versioned, JSON both ways."""
+"""What is trained by `vramcast bench`, under which protocol, and what came of it."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
 
-from vramcast.benching.data import DataIdentity
-from vramcast.benching.protocol import Protocol
-from vramcast.records import VERSION, JsonRecord
+from vramcast.records.base import Bytes, Count, Number, Record, Seconds
 
-FINISHED = ("ok", "diverged")  # anything else is tried again when the same bench is started again
+FORMAT = 1  # of the protocol: what its hash covers beside the values
+FINISHED = ("ok", "diverged")  # other outcomes are tried again when the same bench is started again
 # the parts of an environment in which losses or times differ for reasons that are not the model's
 DECISIVE = ("device", "gpu", "torch_version", "schedulefree_version")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial(JsonRecord):
+class DataIdentity:
+    """What is written into results: runs on different data are not compared."""
+
+    name: str
+    size_bytes: Bytes
+    hash: str  # "sha256:..." of everything, or "sampled-sha256:..." of the size and evenly spaced pieces
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    name: str
+    batch_size: Count | None  # None: the largest that fits, for every model its own
+    seq_len: Count
+    steps: Count | None  # exactly one of steps and seconds is given
+    seconds: Seconds | None
+    optimizer: str
+    lr: Number
+    weight_decay: Number
+    precision: (
+        str  # "bf16": weights, gradients and optimizer state too; "amp-bf16": the weights stay fp32
+    )
+    clip: Number  # of the gradients' norm; 0 clips nothing
+    seed: Count  # where a trial is given none of its own
+    last_steps: Count  # the metric is the mean loss of these
+    respect_documents: bool  # windows stay within one document, of those that 0x1e delimits
+
+    @property
+    def metric(self) -> str:
+        return f"Last{self.last_steps}"
+
+    @property
+    def hash(self) -> str:
+        values = {**asdict(self), "format": FORMAT}
+        del values["name"]
+        return hashlib.sha256(
+            json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+        ).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial(Record):
     """One model under one protocol with one seed."""
+
+    KIND: ClassVar[str] = "bench trial"
 
     model: str  # a name of the zoo, or file.py:function
     knobs: dict[str, str]
     model_hash: str | None  # of the user's file; None for a model of the zoo
     protocol: Protocol
     protocol_hash: str
-    seed: int
+    seed: Count
     data: DataIdentity
     device: str
-    batch_size: int
+    batch_size: Count
     source: str = "bench trial"
-    version: int = VERSION
 
     @property
     def label(self) -> str:
@@ -43,22 +85,23 @@ class Trial(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainedRun(JsonRecord):
+class TrainedRun(Record):
     """A trial and its steps. A loss that was not finite is None: JSON has no word for it."""
+
+    KIND: ClassVar[str] = "trained model"
 
     trial: Trial
     outcome: str  # ok, diverged, or how it failed: out_of_memory, crashed, unsupported
     environment: dict[str, Any]
-    parameters: int | None = None
+    parameters: Count | None = None
     losses: list[float | None] = field(default_factory=list)
-    step_seconds: list[float] = field(default_factory=list)
+    step_seconds: list[Seconds] = field(default_factory=list)
     step_memory_bytes: list[int] = field(default_factory=list)
     memory_kind: str = ""  # whose memory that is, in words
-    data_wait_seconds: float = 0.0
+    data_wait_seconds: Seconds = 0.0
     resumed_at_steps: list[int] = field(default_factory=list)
     error: str | None = None
     source: str = "trained"
-    version: int = VERSION
 
     @property
     def finished(self) -> bool:
@@ -120,14 +163,6 @@ class TrainedRun(JsonRecord):
         }
 
 
-def tokens_note(runs: Sequence[TrainedRun]) -> str | None:
-    """A warning where the runs cannot be told apart from the data they saw, as in document 002's own study of dimensions."""
-    tokens = {run.tokens for run in runs}
-    if len(tokens) < 2:
-        return None
-    return f"the runs saw different numbers of tokens, {min(tokens):,} to {max(tokens):,}: less loss may be more data"
-
-
 def finite_or_nan(losses: list[float | None]) -> list[float]:
     return [math.nan if loss is None else loss for loss in losses]
 
@@ -135,3 +170,11 @@ def finite_or_nan(losses: list[float | None]) -> list[float]:
 def last_mean(losses: list[float | None], protocol: Protocol) -> float:
     last = finite_or_nan(losses[-protocol.last_steps :])
     return statistics.fmean(last) if last else math.nan
+
+
+def tokens_note(runs: Sequence[TrainedRun]) -> str | None:
+    """A warning where the runs cannot be told apart from the data they saw, as in document 002's own study of dimensions."""
+    tokens = {run.tokens for run in runs}
+    if len(tokens) < 2:
+        return None
+    return f"the runs saw different numbers of tokens, {min(tokens):,} to {max(tokens):,}: less loss may be more data"

@@ -1,0 +1,141 @@
+"""How records are written as JSON and read back strictly.
+
+A record is a frozen dataclass below `Record`. Writing is `to_json`. Reading checks every field
+against its annotation, once, here: code that is given a record trusts its types. A message about a
+record that cannot be read names the file, the field, the value found there, and what to do.
+
+To change what a kind of record holds, add a field with a default: older files are still read. When
+that is not possible, raise the kind's `VERSION` and turn older data into the new form in `upgraded`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import msgspec
+
+from vramcast.errors import UsageError
+from vramcast.records.store import read_file
+from vramcast.text import printable
+
+# Numbers in a record stay in a range in which sums and ratios of them are finite.
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
+SignedBytes = Annotated[int, msgspec.Meta(ge=-(1 << 60), le=1 << 60)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+Number = Annotated[float, msgspec.Meta(ge=-1e100, le=1e100)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+# The value of a knob. Objects are written as text.
+KnobValue = bool | int | float | str | None
+Knobs = dict[str, KnobValue]
+
+MAKE_AGAIN = "It was cut short, edited or made by another program: make it again."
+MOST_VALUE_CHARACTERS = 60
+
+R = TypeVar("R", bound="Record")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A record that is written as JSON with its kind and version, and read back strictly."""
+
+    KIND: ClassVar[str]
+    VERSION: ClassVar[int] = 1
+    VERSION_WHERE_MISSING: ClassVar[int | None] = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values as JSON has them; what is not a finite number is left to `to_json`."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain: dict[str, Any] = msgspec.to_builtins(values, enc_hook=str)
+        return {**plain, "kind": self.KIND, "version": self.VERSION}
+
+    def to_json(self) -> str:
+        """One line. NaN and infinity, which JSON does not have, become null."""
+        return msgspec.json.format(msgspec.json.encode(self.to_dict()), indent=0).decode()
+
+    @classmethod
+    def from_json(cls: type[R], text: str | bytes, where: str = "This record") -> R:
+        return cls.from_dict(parse_json(text, where), where)
+
+    @classmethod
+    def from_dict(cls: type[R], data: Any, where: str = "This record") -> R:
+        if not isinstance(data, dict):
+            raise UsageError(f"{where} is no JSON object, but {type(data).__name__}.", MAKE_AGAIN)
+        _check_kind(cls, data, where)
+        _check_version(cls, data, where)
+        return convert(cls.upgraded(data), cls, where)
+
+    @classmethod
+    def from_file(cls: type[R], path: Path) -> R:
+        return cls.from_json(read_file(path), str(path))
+
+    @classmethod
+    def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Data of an older version, or in a form that only JSON needs, as this version has it."""
+        return data
+
+
+def parse_json(text: str | bytes, where: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as problem:
+        raise UsageError(f"{where} is no JSON: {problem}.", MAKE_AGAIN) from None
+
+
+def convert(data: Any, kind: type[T], where: str) -> T:
+    """The data as a dataclass. Names that are not fields are ignored: a later version has more."""
+    try:
+        return msgspec.convert(data, kind)
+    except (msgspec.ValidationError, RecursionError) as problem:
+        raise UsageError(f"{where}: {_explained(str(problem), data)}.", MAKE_AGAIN) from None
+
+
+def _check_kind(kind: type[Record], data: Mapping[str, Any], where: str) -> None:
+    """Records from before there were kinds are told by `source`."""
+    if "kind" in data and data["kind"] != kind.KIND:
+        found = shortened(data["kind"])
+        raise UsageError(f"{where} is a {found}, not a {kind.KIND}.", f"Give a {kind.KIND}.")
+    source = next((f.default for f in fields(kind) if f.name == "source"), None)
+    if source is not None and data.get("source", source) != source:
+        found = shortened(data["source"])
+        raise UsageError(f"{where} was {found}, not {source}.", f"Give a {kind.KIND}.")
+
+
+def _check_version(kind: type[Record], data: Mapping[str, Any], where: str) -> None:
+    version = data.get("version", kind.VERSION_WHERE_MISSING)
+    if type(version) is not int or not 1 <= version <= kind.VERSION:
+        raise UsageError(
+            f"{where} is a {kind.KIND} of version {shortened(version)}; "
+            f"this vramcast reads versions up to {kind.VERSION}.",
+            "Make it again, or use the vramcast that made it.",
+        )
+
+
+def _explained(problem: str, data: Any) -> str:
+    """msgspec's message with the field's name and the value that was found there."""
+    message, _, path = problem.partition(" - at `$")
+    message = re.sub(r"Object missing required field `(\w+)`", r"it lacks \1", message)
+    path = path.rstrip("`").lstrip(".")
+    if not path:
+        return message
+    found = _value_at(path, data)
+    return f"{path}: {message}" + (f", found {shortened(found)}" if found is not None else "")
+
+
+def _value_at(path: str, data: Any) -> Any:
+    for part in re.findall(r"[^.\[\]]+", path):
+        try:
+            data = data[int(part)] if part.isdigit() else data[part]
+        except (LookupError, TypeError, ValueError):
+            return None  # msgspec writes [...] where it does not know the key
+    return data
+
+
+def shortened(value: Any) -> str:
+    """A value of a file as it may be shown: on one line, without control characters."""
+    text = " ".join(printable(repr(value)).split())
+    return text if len(text) <= MOST_VALUE_CHARACTERS else f"{text[:MOST_VALUE_CHARACTERS]}…"

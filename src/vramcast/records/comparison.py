@@ -1,0 +1,60 @@
+"""Models trained under one protocol, from best to worst."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from vramcast.records.base import Bytes, Count, Number, Record, Seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelResult:
+    """One model over all its seeds."""
+
+    model: str
+    parameters: Count | None
+    seeds: list[int]
+    last_losses: list[Number]  # one a seed
+    mean_last_loss: Number
+    spread: Number | None  # the standard deviation over seeds; None with one seed
+    noise: Number | None  # of one run's metric, estimated from it; None with several seeds
+    tokens: Count
+    tokens_per_second: Number | None
+    peak_memory_bytes: Bytes | None
+    training_seconds: Seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Another model less the best one."""
+
+    model: str
+    difference: Number
+    standard_error: Number
+    interval: list[Number]  # 95 %
+    p_value: Number  # corrected where there are several tests
+    distinguishable: bool
+    how: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Record):
+    """Models from best to worst, and every other one against the best."""
+
+    KIND: ClassVar[str] = "comparison"
+
+    metric: str
+    protocol: str
+    protocol_hash: str
+    data: str
+    environment: dict[str, Any]
+    models: list[ModelResult]
+    differences: list[Difference]
+    notes: list[str] = field(default_factory=list)
+    source: str = "compared"
+
+    @property
+    def decided(self) -> bool:
+        """The best model is distinguishable from the next one."""
+        return self.differences[0].distinguishable

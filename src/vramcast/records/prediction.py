@@ -1,0 +1,149 @@
+"""What was predicted: one step, or memory over batch sizes. Nothing in these records was measured.
+
+A Prediction and a Measurement are different types on purpose: nothing can show a guess as a fact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes
+
+CATEGORIES = (
+    "parameters",
+    "buffers",
+    "gradients",
+    "optimizer_state",
+    "activations",
+    "workspaces",
+    "temporaries",
+    "cached_unused",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargeTensor:
+    """One of the largest tensors alive at the peak."""
+
+    num_bytes: Bytes
+    category: str
+    name: str
+    shape: list[int]
+    dtype: str
+    operator: str
+    module: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepMemory:
+    """Memory through one step, event by event, thinned to some hundred points; the peak is among them as it is."""
+
+    phase: str  # "step 2", or "build"
+    num_events: Count  # of the whole step
+    columns: list[
+        str
+    ]  # of a point: "event" counted in the step, "allocated", where known "reserved", then categories
+    points: list[list[int]]
+    peak_point: int  # where most is allocated
+    tensors: list[LargeTensor]
+    changes: list[
+        list[int]
+    ]  # of every point: the tensor's index and 1 where it was allocated, 0 where freed; [] where nothing was
+
+
+@dataclass(frozen=True, kw_only=True)
+class AliveGroup:
+    """Tensors of one category and module that are alive at the peak."""
+
+    category: str
+    module: str  # as far down as the record has room for; "" where it is not known
+    num_bytes: Bytes
+    num_tensors: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepForecast:
+    """The predicted time of one training step, once warm."""
+
+    seconds: Seconds
+    device_seconds: Seconds  # the GPU's work
+    host_seconds: Seconds  # Python's and the launches'; the step takes the longer of the two
+    flops: Number
+    moved_bytes: Number
+    achieved_fraction: Number  # of the GPU's peak rate for the precision that does most of the work
+    bound_by: str  # compute, bandwidth or launch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction(Record):
+    """Everything `vramcast predict` knows about one step. Sizes in bytes."""
+
+    KIND: ClassVar[str] = "prediction"
+
+    workload: str
+    knobs: Knobs
+    gpu: str | None
+    capacity_bytes: Bytes | None
+    peak_allocated_bytes: Bytes
+    peak_reserved_bytes: Bytes
+    process_bytes: Bytes | None
+    first_step_allocated_bytes: Bytes
+    first_step_reserved_bytes: Bytes
+    fits: bool
+    headroom_bytes: SignedBytes | None
+    num_alloc_retries: Count
+    failed_allocation_bytes: Bytes | None
+    num_parameters: Count
+    breakdown_bytes: dict[str, SignedBytes]
+    largest_tensors: list[LargeTensor]
+    timeline: list[list[int]]
+    peak_phase: str
+    step_seconds: Seconds | None
+    step_seconds_reason: str
+    tokens_per_second: Number | None
+    limits: list[str]
+    allocator_settings: str
+    torch_version: str
+    seconds: Seconds
+    uncalibrated_kernels: list[str] = field(
+        default_factory=list
+    )  # whose memory is an estimate; `vramcast calibrate` measures them
+    step: StepForecast | None = None  # None where `step_seconds` is, for the same reason
+    step_memory: StepMemory | None = (
+        None  # of the step with the peak; None in records of earlier versions
+    )
+    alive_at_peak: list[AliveGroup] = field(default_factory=list)
+    source: str = "predicted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSizePoint:
+    """One batch size of a curve: replayed from a trace that was simulated, or interpolated between simulated ones."""
+
+    batch_size: Count
+    peak_allocated_bytes: Bytes
+    peak_reserved_bytes: Bytes
+    fits: bool
+    num_alloc_retries: Count
+    simulated: bool
+    step_seconds: Seconds | None = None  # only of sizes that were simulated
+    bound_by: str = ""  # compute, bandwidth or launch; "" where the time is not predicted
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSizeCurve(Record):
+    """Predicted memory for a list of batch sizes."""
+
+    KIND: ClassVar[str] = "curve over batch sizes"
+    VERSION_WHERE_MISSING: ClassVar[int | None] = 1
+
+    workload: str
+    gpu: str | None
+    capacity_bytes: Bytes | None
+    points: list[BatchSizePoint]
+    limits: list[str] = field(default_factory=list)
+    torch_version: str = ""
+    seconds: Seconds = 0.0
+    source: str = "predicted"
