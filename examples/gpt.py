@@ -1,16 +1,16 @@
 """A GPT-2 in plain PyTorch, as a vramcast workload.
 
-    vramcast predict   examples/gpt.py batch_size=16 --gpu a100-80gb     no GPU needed
-    python examples/gpt.py                                               the real thing, on your GPU
+    vramcast predict examples/gpt.py batch_size=16 --gpu a100-80gb    no GPU needed
+    python examples/gpt.py                                            on your GPU
 
-A workload is one function, `build`. Its keyword arguments are the knobs; it makes the model and the optimizer and returns `step`,
-which does one training step and returns the loss. Copy this file and put your own model in.
+A workload is one function, `build`. Its keyword arguments are the knobs. It makes the model and the
+optimizer and returns `step`, which does one training step and returns the loss. Copy this file and
+put your own model in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Literal
 
 import torch
@@ -25,16 +25,12 @@ class Block(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.norm_1, self.qkv, self.out = (
-            nn.LayerNorm(width),
-            nn.Linear(width, 3 * width),
-            nn.Linear(width, width),
-        )
-        self.norm_2, self.up, self.down = (
-            nn.LayerNorm(width),
-            nn.Linear(width, 4 * width),
-            nn.Linear(4 * width, width),
-        )
+        self.norm_1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm_2 = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
@@ -46,17 +42,9 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    def __init__(
-        self,
-        vocabulary: int,
-        seq_len: int,
-        width: int,
-        depth: int,
-        heads: int,
-        checkpointing: bool = False,
-    ) -> None:
+    def __init__(self, vocabulary: int, seq_len: int, width: int, depth: int, heads: int) -> None:
         super().__init__()
-        self.checkpointing = checkpointing
+        self.checkpointing = False
         self.token, self.position = nn.Embedding(vocabulary, width), nn.Embedding(seq_len, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
@@ -67,7 +55,7 @@ class GPT(nn.Module):
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         x = self.token(tokens) + self.position(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
-            # Checkpointing keeps a block's input only and computes the rest again during the backward pass.
+            # Checkpointing keeps a block's input only and computes the rest again for the backward.
             x = checkpoint(block, x, use_reentrant=False) if self.checkpointing else block(x)
         logits = self.head(self.norm(x))
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
@@ -76,9 +64,8 @@ class GPT(nn.Module):
 def make_optimizer(name: str, model: nn.Module) -> torch.optim.Optimizer:
     if name == "sgd":
         return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    return torch.optim.AdamW(
-        model.parameters(), lr=3e-4, fused=True if name == "adamw-fused" else None
-    )
+    fused = True if name == "adamw-fused" else None
+    return torch.optim.AdamW(model.parameters(), lr=3e-4, fused=fused)
 
 
 def build(
@@ -96,21 +83,17 @@ def build(
     if width % heads:
         raise ValueError(f"width={width} is not a multiple of heads={heads}")
     with DEVICE:  # makes the weights on the GPU, not on the CPU first
-        model = GPT(vocabulary, seq_len, width, depth, heads, checkpointing)
-    if (
-        precision == "bf16"
-    ):  # weights, gradients and optimizer state in bfloat16; "amp" keeps them in float32
+        model = GPT(vocabulary, seq_len, width, depth, heads)
+    model.checkpointing = checkpointing
+    if precision == "bf16":  # weights, gradients and optimizer state; "amp" keeps them in float32
         model.to(torch.bfloat16)
     opt = make_optimizer(optimizer, model)
+    use_autocast = precision == "amp"
 
     def step() -> Tensor:
         # Random tokens take the memory that real ones take.
         tokens = torch.randint(vocabulary, (batch_size, seq_len + 1), device=DEVICE)
-        with (
-            torch.autocast(DEVICE.type, dtype=torch.bfloat16)
-            if precision == "amp"
-            else nullcontext()
-        ):
+        with torch.autocast(DEVICE.type, dtype=torch.bfloat16, enabled=use_autocast):
             loss = model(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         opt.step()

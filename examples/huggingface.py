@@ -1,16 +1,16 @@
-"""A Hugging Face Llama as a vramcast workload. Needs `pip install transformers`; nothing is downloaded.
+"""A Hugging Face Llama as a vramcast workload. Needs `pip install transformers`.
 
-    vramcast predict   examples/huggingface.py batch_size=4 --gpu a100-80gb     no GPU needed
-    python examples/huggingface.py                                              the real thing, on your GPU
+    vramcast predict examples/huggingface.py batch_size=4 --gpu a100-80gb    no GPU needed
+    python examples/huggingface.py                                           on your GPU
 
-The model comes from a configuration with random weights: memory depends on shapes, not on what the weights are. For another model
-use its configuration here, or `AutoConfig.from_pretrained(name)`, which downloads a small file of settings.
+The model comes from a configuration, with random weights, and nothing is downloaded: memory depends
+on shapes, not on the values of weights. For another model use its configuration here, or
+`AutoConfig.from_pretrained(name)`, which downloads a small file of settings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
@@ -30,7 +30,7 @@ def make_model(
     seq_len: int,
     attention: str,
 ) -> Any:
-    # Imported here, so that `vramcast` can show the knobs of this file where transformers is not installed.
+    # Imported here: vramcast can show the knobs of this file where transformers is missing.
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -73,22 +73,17 @@ def build(
             seq_len=seq_len,
             attention=attention,
         )
-    if (
-        precision == "bf16"
-    ):  # weights, gradients and optimizer state in bfloat16; "amp" keeps them in float32
+    if precision == "bf16":  # weights, gradients and optimizer state; "amp" keeps them in float32
         model.to(torch.bfloat16)
     if checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=fused)
+    use_autocast = precision == "amp"
 
     def step() -> Tensor:
-        # Random tokens take the memory that real ones take. The model shifts the labels by one itself.
+        # Random tokens take the memory that real ones take. The model shifts the labels itself.
         tokens = torch.randint(vocab_size, (batch_size, seq_len), device=DEVICE)
-        with (
-            torch.autocast(DEVICE.type, dtype=torch.bfloat16)
-            if precision == "amp"
-            else nullcontext()
-        ):
+        with torch.autocast(DEVICE.type, dtype=torch.bfloat16, enabled=use_autocast):
             loss: Tensor = model(input_ids=tokens, labels=tokens).loss
         loss.backward()
         optimizer.step()

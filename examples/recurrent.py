@@ -1,9 +1,10 @@
-"""A recurrent network over bytes, its loop over time written out in plain PyTorch, as a vramcast workload.
+"""A recurrent network over bytes, with its loop over time in plain PyTorch, as a workload.
 
-    vramcast predict   examples/recurrent.py batch_size=64 --gpu a100-80gb     no GPU needed
-    python examples/recurrent.py                                               the real thing, on your GPU
+    vramcast predict examples/recurrent.py batch_size=64 --gpu a100-80gb    no GPU needed
+    python examples/recurrent.py                                            on your GPU
 
-Each of the 512 time steps leaves small tensors behind for the backward pass: memory grows with seq_len although the state does not.
+Each of the 512 time steps leaves small tensors behind for the backward pass: memory grows with
+seq_len although the state does not.
 """
 
 from __future__ import annotations
@@ -28,9 +29,8 @@ class RecurrentLayer(nn.Module):
         self.from_state = nn.Linear(width, 2 * width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        inputs = self.from_input(
-            self.norm(x)
-        )  # all time steps at once: one large product instead of many small ones
+        # All time steps at once: one large product instead of many small ones.
+        inputs = self.from_input(self.norm(x))
         state, states = torch.zeros_like(x[:, 0]), []
         for t in range(x.shape[1]):
             gate, candidate = (inputs[:, t] + self.from_state(state)).chunk(2, dim=-1)

@@ -81,9 +81,7 @@ def predict_batch_sizes(
 
 
 def curve_from(data: dict[str, Any]) -> BatchSizeCurve:
-    return BatchSizeCurve(
-        **{**data, "points": [BatchSizePoint(**point) for point in data["points"]]}
-    )
+    return BatchSizeCurve.from_dict(data)
 
 
 def make_request(
