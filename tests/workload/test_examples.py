@@ -72,7 +72,8 @@ def test_an_example_says_its_knobs_and_all_have_defaults(name: str) -> None:
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_the_gpt_model_goes_forward_and_backward(checkpointing: bool) -> None:
-    model = load("gpt").__globals__["GPT"](32, 8, 16, 2, 2, checkpointing)
+    model = load("gpt").__globals__["GPT"](32, 8, 16, 2, 2)
+    model.checkpointing = checkpointing
     tokens = torch.randint(32, (2, 9))
     assert trains(model, tokens[:, :-1], tokens[:, 1:])
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.hardware.gpus import find_gpu
-from vramcast.records.prediction import BatchSizeCurve, BatchSizePoint, Prediction
+from vramcast.records.prediction import BatchSizeCurve, Prediction
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
 from vramcast.units import MiB, format_bytes, parse_size
