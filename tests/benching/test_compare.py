@@ -11,17 +11,15 @@ from dataclasses import replace
 import pytest
 
 from vramcast.benching.compare import compare_runs
-from vramcast.benching.significance import (
+from vramcast.errors import UsageError
+from vramcast.probing.significance import (
+    Noise,
     holm,
-    incomplete_beta,
     mean_noise,
     paired,
-    t_quantile,
     t_test,
-    two_sided_p,
     welch,
 )
-from vramcast.errors import UsageError
 from vramcast.records.bench import Protocol, TrainedRun, Trial
 from vramcast.records.comparison import Comparison
 
@@ -68,12 +66,10 @@ def test_students_t_has_the_values_of_the_tables() -> None:
         (30, 2.04227),
         (1000, 1.96234),
     ):
-        assert t_quantile(0.975, degrees) == pytest.approx(t_975, rel=1e-5)
-        assert two_sided_p(t_975, degrees) == pytest.approx(0.05, rel=1e-4)
-    assert two_sided_p(0.0, 7) == 1.0
-    assert incomplete_beta(2, 3, 0.4) == pytest.approx(
-        0.5248, abs=1e-10
-    )  # by hand: 1 - 0.6^4 - 4·0.4·0.6^3
+        test = t_test(t_975, Noise(1.0, degrees))
+        assert test.p_value == pytest.approx(0.05, rel=1e-4)
+        assert test.interval == pytest.approx((0.0, 2 * t_975), abs=1e-4 * t_975)
+    assert t_test(0.0, Noise(1.0, 7)).p_value == 1.0
 
 
 def test_welchs_test_gives_what_is_computed_by_hand() -> None:

@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Sequence
 from itertools import combinations
 
-from vramcast.benching.significance import (
+from vramcast.errors import UsageError
+from vramcast.probing.significance import (
     LEVEL,
     Noise,
     Test,
@@ -17,7 +18,6 @@ from vramcast.benching.significance import (
     t_test,
     welch,
 )
-from vramcast.errors import UsageError
 from vramcast.records.bench import DECISIVE, TrainedRun, tokens_note
 from vramcast.records.comparison import Comparison, Difference, ModelResult
 

@@ -12,7 +12,7 @@ from typing import Any
 from vramcast.cli.probe import default_folder
 from vramcast.errors import UsageError
 from vramcast.hardware.environment import command_line
-from vramcast.records.tune import TuneResult
+from vramcast.records.tune import TuneResult, TuneVerdict
 from vramcast.tuning.procedure import Progress
 from vramcast.tuning.tune import tune
 from vramcast.workload import split_assignments
@@ -47,7 +47,7 @@ def run(
             )
         raise
     _show(result, folder, as_json)
-    return 0 if result.rows_with("applied") else NOTHING_HELPED
+    return 0 if result.rows_with(TuneVerdict.APPLIED) else NOTHING_HELPED
 
 
 def _show(result: TuneResult, folder: Path, as_json: bool) -> None:

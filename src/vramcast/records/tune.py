@@ -1,55 +1,101 @@
-"""What a tune found: everything its log says."""
+"""What a tune found: every candidate with its verdict, the start, the end, and what would help next."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes
 
 
+class TuneVerdict(StrEnum):
+    """What came of a candidate."""
+
+    APPLIED = "applied"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    NOT_TRIED = "not tried"
+    NOT_APPLICABLE = "not applicable"
+
+
+class Reason(StrEnum):
+    """Why a candidate has its verdict, for programs; the sentence beside it is for people."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    NO_GAIN = "no gain"
+    TOO_LITTLE_GAIN = "too little gain"
+    NOISE = "noise"
+    TOO_FEW_RUNS = "too few runs"
+    OTHER_LOSSES = "other losses"
+    LOSSES_NOT_FINITE = "losses not finite"
+    NO_LOSSES = "no losses"
+    OUT_OF_MEMORY = "out of memory"
+    PREDICTED_OUT_OF_MEMORY = "predicted out of memory"
+    TOO_MUCH_MEMORY = "too much memory"
+    CHANGES_TRAINING = "changes training"
+    REPLACED = "replaced"  # by another candidate that sets the same
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    UNSUPPORTED = "unsupported"
+    KNOBS_REFUSED = "knobs refused"
+    BUDGET_SPENT = "budget spent"
+    MACHINE_LACKS_IT = "machine lacks it"
+    NO_KNOB = "no knob"
+    ALREADY_SET = "already set"
+    OTHER_METHOD = "other method"  # it would exchange the baseline's, not make it faster
+    NO_SIZE = "no size worth trying"
+
+
+# The candidate computes something else than the baseline, whatever its speed.
+LOSS_REASONS = (Reason.OTHER_LOSSES, Reason.LOSSES_NOT_FINITE, Reason.NO_LOSSES)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Speedup:
-    """How many times as fast: the ratio of step times, or of throughputs where a step is of another size."""
+    """How many times as fast: by step times, or by throughput where the steps differ in size."""
 
     ratio: Number
-    low: Number | None = None  # 95 % of it; None where too few runs tell
+    # The 95 % interval; None where there were too few runs.
+    low: Number | None = None
     high: Number | None = None
     p_value: Number | None = None
     by: str = "step time"  # or "tokens a second", "samples a second"
 
     def __str__(self) -> str:
-        interval = (
-            "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
-        )
-        return f"{self.ratio:.3f}x{interval}"
+        if self.low is None or self.high is None:
+            return f"{self.ratio:.3f}x"
+        return f"{self.ratio:.3f}x ({self.low:.3f} to {self.high:.3f})"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement:
-    verdict: str
+class TrialResult:
+    """A candidate against a configuration without it."""
+
+    verdict: TuneVerdict
     reason: str
+    reason_code: Reason | None = None  # None in records from before there were codes
     likely_cause: str = ""
     speedup: Speedup | None = None
-    loss_difference: Number | None = (
-        None  # the largest, relative to the baseline's loss at the same step
-    )
+    # The largest of any step, relative to the baseline's loss at that step.
+    loss_difference: Number | None = None
     memory_before_bytes: Bytes | None = None
     memory_after_bytes: Bytes | None = None
     missing_bytes: SignedBytes | None = None
-    num_runs: list[int] = field(default_factory=list)  # without, with
+    num_runs: list[int] = field(default_factory=list)  # without the candidate, with it
 
     @property
     def is_gain(self) -> bool:
-        return self.verdict == "applied"
+        return self.verdict == TuneVerdict.APPLIED
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
-    """The start or the end of a tune, measured."""
+class MeasuredConfiguration:
+    """The start or the end of a tune."""
 
     configuration: dict[str, Any]
-    step_seconds: Seconds  # the middle of its runs' medians
+    step_seconds: Seconds  # the median of its runs' medians
     work_per_step: Number
     unit: str  # tokens, samples or steps
     per_second: Number
@@ -60,26 +106,29 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowResult:
+class CandidateResult:
+    """One optimisation: what it changes, what it did alone and on top of the others."""
+
     name: str
     what: str
     change: str
-    verdict: str
+    verdict: TuneVerdict
     reason: str
+    reason_code: Reason | None = None  # None in records from before there were codes
     likely_cause: str
     caution: str
     loss_tolerance: Number | None
-    alone: Judgement | None
-    on_top: Judgement | None
+    alone: TrialResult | None
+    on_top: TrialResult | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prospect:
-    """What a change of hardware or of the model would bring, predicted."""
+class PredictedGain:
+    """What other hardware, or shorter sequences, would bring."""
 
     what: str
     step_seconds: Seconds | None
-    speedup: Number | None  # against the prediction for the configuration and GPU that came out
+    speedup: Number | None  # against the prediction for the final configuration on the GPU here
     memory_bytes: Bytes | None
     fits: bool | None
     reason: str = ""
@@ -93,42 +142,39 @@ class TuneResult(Record):
     knobs: Knobs  # the baseline's, defaults included
     device: str
     gpu: str | None
-    memory_bytes: Bytes | None  # that the allocator may take; None is all
+    memory_bytes: Bytes | None  # the allocator's limit; None is all there is
     num_parameters: Count | None
     torch_version: str
     cuda_version: str | None
     driver_version: str | None
     machine: dict[str, Any]
-    before: Side
-    after: Side
+    before: MeasuredConfiguration
+    after: MeasuredConfiguration
     total: Speedup
-    product_of_alone: Number | None  # what multiplying would have claimed
-    loss_difference: (
-        float | None
-    )  # of the end against the start; None where a step is of another size
+    product_of_alone: Number | None  # what multiplying the candidates' own gains would claim
+    loss_difference: float | None  # of the end against the start; None if the step sizes differ
     target_steps: Count
     seconds_before: Seconds  # to the target
     seconds_after: Seconds  # to as many tokens or samples
-    rows: list[RowResult]
+    rows: list[CandidateResult]
     configuration: dict[str, Any]
     python_lines: list[str]
-    applied_order: list[str] = field(
-        default_factory=list
-    )  # names of rows, as they were put on top of each other
-    step_order: list[str] = field(
-        default_factory=list
-    )  # the same with those that others took the place of later
-    prospects: list[Prospect] = field(default_factory=list)
+    # Names of candidates in the order they were applied; steps also has those replaced later.
+    applied_order: list[str] = field(default_factory=list)
+    step_order: list[str] = field(default_factory=list)
+    prospects: list[PredictedGain] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     budget_seconds: Seconds | None = None
     seconds: Seconds = 0.0
-    num_earlier_runs: Count = 0  # that were taken over from calls before this one
+    num_earlier_runs: Count = 0  # taken over from earlier calls
+    least_gain: Number = 0.02  # a smaller one is not applied
+    significance_level: Number = 0.01
     command: str = ""
     time_utc: str = ""
     source: str = "tuned"
 
-    def rows_with(self, verdict: str) -> list[RowResult]:
-        """What was applied, in the order in which it was."""
+    def rows_with(self, verdict: TuneVerdict) -> list[CandidateResult]:
+        """The candidates with a verdict; those applied in the order they were applied."""
         found = [row for row in self.rows if row.verdict == verdict]
         order = {name: index for index, name in enumerate(self.applied_order)}
         return sorted(found, key=lambda row: order.get(row.name, len(order)))

@@ -5,25 +5,32 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-from vramcast.records.tune import Judgement, Prospect, RowResult, Side, Speedup, TuneResult
+from vramcast.records.tune import (
+    CandidateResult,
+    MeasuredConfiguration,
+    PredictedGain,
+    Speedup,
+    TrialResult,
+    TuneResult,
+    TuneVerdict,
+)
 from vramcast.text import markdown_cell
-from vramcast.tuning.judging import Limits
 from vramcast.units import format_bytes, format_count, format_days, format_percent, format_seconds
 
 SECTIONS = (
     (
-        "applied",
+        TuneVerdict.APPLIED,
         "Applied",
         ("optimisation", "on top of the others", "alone", "memory", "losses", "what it changes"),
     ),
     (
-        "rejected",
+        TuneVerdict.REJECTED,
         "Tested and rejected",
         ("optimisation", "on top of the others", "alone", "memory", "losses", "why"),
     ),
-    ("failed", "Failed", ("optimisation", "error", "likely cause")),
-    ("not applicable", "Not applicable", ("optimisation", "why")),
-    ("not tried", "Not tried", ("optimisation", "why")),
+    (TuneVerdict.FAILED, "Failed", ("optimisation", "error", "likely cause")),
+    (TuneVerdict.NOT_APPLICABLE, "Not applicable", ("optimisation", "why")),
+    (TuneVerdict.NOT_TRIED, "Not tried", ("optimisation", "why")),
 )
 
 
@@ -41,28 +48,28 @@ def markdown(result: TuneResult) -> str:
     return "\n".join([*parts, *_configuration(result), *_outlook(result), *_method(result)]) + "\n"
 
 
-def cells(row: RowResult) -> list[str]:
+def cells(row: CandidateResult) -> list[str]:
     """One row of the section it belongs to."""
-    if row.verdict in ("applied", "rejected"):
-        last = _applied_text(row) if row.verdict == "applied" else row.reason
+    if row.verdict in (TuneVerdict.APPLIED, TuneVerdict.REJECTED):
+        last = _applied_text(row) if row.verdict == TuneVerdict.APPLIED else row.reason
         return [row.name, speedup(row.on_top), speedup(row.alone), memory(row), losses(row), last]
-    if row.verdict == "failed":
+    if row.verdict == TuneVerdict.FAILED:
         return [row.name, row.reason, row.likely_cause or "not recognised"]
     return [row.name, row.reason]
 
 
-def _applied_text(row: RowResult) -> str:
+def _applied_text(row: CandidateResult) -> str:
     caution = f". Caution: {row.caution}" if row.caution else ""
     return f"{row.what} ({row.change}){caution}"
 
 
-def speedup(judged: Judgement | None) -> str:
+def speedup(judged: TrialResult | None) -> str:
     if judged is None:
         return "not measured"
     return str(judged.speedup) if judged.speedup is not None else judged.verdict
 
 
-def memory(row: RowResult) -> str:
+def memory(row: CandidateResult) -> str:
     judged = row.on_top if row.on_top and row.on_top.memory_after_bytes is not None else row.alone
     if judged is None or judged.memory_before_bytes is None:
         return ""
@@ -72,7 +79,7 @@ def memory(row: RowResult) -> str:
     return f"{format_bytes(judged.memory_before_bytes)}{after}"
 
 
-def losses(row: RowResult) -> str:
+def losses(row: CandidateResult) -> str:
     if row.loss_tolerance is None:
         return "of other data: not compared"
     known = [
@@ -118,14 +125,14 @@ def _sums(result: TuneResult) -> list[str]:
     total = f"**{result.total.ratio:.2f} times as fast** by {result.total.by}, measured from end to end{_interval(result.total)}."
     lines = [
         total
-        if result.after != result.before and result.rows_with("applied")
+        if result.after != result.before and result.rows_with(TuneVerdict.APPLIED)
         else "**Nothing was applied: the start is the end.**"
     ]
-    if result.product_of_alone is not None and len(result.rows_with("applied")) > 1:
+    if result.product_of_alone is not None and len(result.rows_with(TuneVerdict.APPLIED)) > 1:
         lines.append(
             f"Multiplying what each did alone would have claimed {result.product_of_alone:.2f}."
         )
-    if result.loss_difference is not None and result.rows_with("applied"):
+    if result.loss_difference is not None and result.rows_with(TuneVerdict.APPLIED):
         lines.append(
             f"Losses of the measured steps differ by at most {format_percent(result.loss_difference)}."
         )
@@ -148,7 +155,7 @@ def _interval(total: Speedup) -> str:
     return "" if total.low is None else f" (95 %: {total.low:.2f} to {total.high:.2f})"
 
 
-def _side(name: str, side: Side, seconds: float) -> list[str]:
+def _side(name: str, side: MeasuredConfiguration, seconds: float) -> list[str]:
     taken = "" if side.memory_bytes is None else format_bytes(side.memory_bytes)
     size = f"{side.work_per_step:,.0f} {side.unit}"
     return [
@@ -196,7 +203,7 @@ def _outlook(result: TuneResult) -> list[str]:
     ]
 
 
-def prospect_cells(prospect: Prospect) -> list[str]:
+def prospect_cells(prospect: PredictedGain) -> list[str]:
     seconds = "" if prospect.step_seconds is None else format_seconds(prospect.step_seconds)
     ratio = "" if prospect.speedup is None else f"{prospect.speedup:.2f}"
     return [
@@ -221,7 +228,7 @@ def _method(result: TuneResult) -> list[str]:
         "",
         "Every run is a fresh process with the same seed, baseline and candidate by turns (A B B A); a candidate that is behind in its first run",
         "is not run again. A run counts as the median of its steps. In brackets: 95 % of the ratio. Applied is what passes three gates: losses within",
-        f"the stated tolerance at every step, a significant difference (p below {Limits().level:g}), and at least {100 * Limits().floor:g} %. "
+        f"the stated tolerance at every step, a significant difference (p below {result.significance_level:g}), and at least {100 * result.least_gain:g} %. "
         f"{loss_movement(result)}",
         "All numbers are of whole training steps; the total is over all runs of the start and of the end.",
         f"{runs}, {format_seconds(result.seconds)}{budget}{earlier(result)}.",

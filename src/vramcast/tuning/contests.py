@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from vramcast.errors import EnvironmentProblem, VramcastError
 from vramcast.records.measurement import Measurement
-from vramcast.records.tune import Judgement
+from vramcast.records.tune import TrialResult
 from vramcast.tuning import sizes
 from vramcast.tuning.judging import Limits, verdict
 from vramcast.tuning.laboratory import BudgetSpent, Laboratory
@@ -68,26 +68,26 @@ class Contests:
     def good_runs(self, configuration: Configuration) -> list[Measurement]:
         return [run for run in self._runs[configuration.key] if run.outcome == "ok"]
 
-    def judge(self, without: Configuration, candidate: Configuration, row: Row) -> Judgement:
+    def judge(self, without: Configuration, candidate: Configuration, row: Row) -> TrialResult:
         return verdict(self.good_runs(without), self._runs[candidate.key], row.entry, self._limits)
 
-    def contest(self, without: Configuration, row: Row) -> Judgement:
+    def contest(self, without: Configuration, row: Row) -> TrialResult:
         candidate = row.on(without)
         try:
             unfit = self._predicted_unfit(without, row)
             if unfit is not None:
                 return unfit
             if not self._is_affordable(without, row):
-                return Judgement(verdict="not tried", reason=NOT_TRIED)
+                return TrialResult(verdict="not tried", reason=NOT_TRIED)
             self._runs_of_both(without, candidate, row)
         except BudgetSpent:
-            return Judgement(
+            return TrialResult(
                 verdict="not tried", reason="the time for the tune was spent while it ran"
             )
         except EnvironmentProblem:
             raise
         except VramcastError as problem:  # a knob that this workload does not take after all
-            return Judgement(verdict="failed", reason=problem.message)
+            return TrialResult(verdict="failed", reason=problem.message)
         return self.judge(without, candidate, row)
 
     def _runs_of_both(self, without: Configuration, candidate: Configuration, row: Row) -> None:
@@ -107,7 +107,7 @@ class Contests:
         if self._laboratory.seconds_left() - self.reserve() > self.seconds_of(without):
             self.run(without)
 
-    def _predicted_unfit(self, without: Configuration, row: Row) -> Judgement | None:
+    def _predicted_unfit(self, without: Configuration, row: Row) -> TrialResult | None:
         candidate = row.on(without)
         if (
             not self._may_need_too_much(without, row)
@@ -120,7 +120,7 @@ class Contests:
             return None
         missing = sizes.missing_bytes(prediction)
         needs = f"it needs {format_bytes(prediction.peak_reserved_bytes)}, {format_bytes(missing)} more than there is"
-        return Judgement(
+        return TrialResult(
             verdict="rejected",
             reason=f"predicted not to fit: {needs} (no GPU time was spent)",
             missing_bytes=missing,

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vramcast.benching.significance import t_quantile, two_sided_p
+from vramcast.probing.significance import pooled
 from vramcast.records.measurement import Measurement
-from vramcast.records.tune import Judgement, Speedup
+from vramcast.records.tune import Speedup, TrialResult
 from vramcast.tuning.causes import likely_cause, missing_bytes_of
 from vramcast.tuning.entry import Entry
 from vramcast.units import format_bytes, format_percent
@@ -38,7 +38,7 @@ class Limits:
 
 def verdict(
     baseline: Sequence[Measurement], candidate: Sequence[Measurement], entry: Entry, limits: Limits
-) -> Judgement:
+) -> TrialResult:
     """`baseline` ran; of the candidate, whatever came of it."""
     broken = next((run for run in candidate if run.outcome != "ok"), None)
     if broken is not None:
@@ -51,7 +51,7 @@ def verdict(
         or _too_little(speedup, len(candidate), limits)
         or _another_model(speedup, entry, limits)
     )
-    return Judgement(
+    return TrialResult(
         verdict="rejected" if refusal else "applied",
         reason=refusal or f"{speedup} by {speedup.by}",
         speedup=speedup,
@@ -63,20 +63,20 @@ def verdict(
 # ------------------------------------------------------------------------------------------------------------------- it did not run
 def _broken(
     run: Measurement, baseline: Sequence[Measurement], candidate: Sequence[Measurement]
-) -> Judgement:
+) -> TrialResult:
     evidence = _evidence(baseline, candidate)
     if run.outcome in ("out_of_memory", "paging"):
         missing = missing_bytes_of(run.error)
         much = "" if missing is None else f": {format_bytes(missing)} are missing"
         where = " of the host" if run.out_of_memory_on == "host" else ""
-        return Judgement(
+        return TrialResult(
             verdict="rejected",
             reason=f"it needs more memory{where} than there is{much}",
             missing_bytes=missing,
             **evidence,
         )
     error = " ".join((run.error or "no word why").strip().splitlines()[-1:])
-    return Judgement(
+    return TrialResult(
         verdict="failed",
         reason=f"{run.outcome}: {error}",
         likely_cause=likely_cause(run.error),
@@ -176,15 +176,11 @@ def compare(baseline: Sequence[Measurement], candidate: Sequence[Measurement]) -
     first = [math.log(_median(run) / before) for run in baseline]
     second = [math.log(_median(run) / after) for run in candidate]
     gain = statistics.fmean(first) - statistics.fmean(second)
-    degrees = len(first) + len(second) - 2
-    if degrees < 1:
+    if len(first) + len(second) < 3:
         return Speedup(ratio=math.exp(gain), by=by)
-    squares = sum((x - statistics.fmean(group)) ** 2 for group in (first, second) for x in group)
-    error = math.sqrt(squares / degrees * (1 / len(first) + 1 / len(second)))
-    reach = t_quantile(0.975, degrees) * error
-    p_value = two_sided_p(gain / error, degrees) if error else float(gain == 0)
-    low, high = (math.exp(min(gain + side, LARGEST_LOGARITHM)) for side in (-reach, reach))
-    return Speedup(ratio=math.exp(gain), low=low, high=high, p_value=p_value, by=by)
+    test = pooled(second, first)
+    low, high = (math.exp(min(end, LARGEST_LOGARITHM)) for end in test.interval)
+    return Speedup(ratio=math.exp(gain), low=low, high=high, p_value=test.p_value, by=by)
 
 
 def _units(before: Measurement, after: Measurement) -> tuple[str, tuple[float, float]]:

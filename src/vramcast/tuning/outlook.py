@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramcast.hardware.gpus import find_gpu
 from vramcast.records.prediction import Prediction
-from vramcast.records.tune import Prospect
+from vramcast.records.tune import PredictedGain
 from vramcast.tuning import sizes
 from vramcast.tuning.laboratory import Laboratory
 from vramcast.units import format_bytes
@@ -17,7 +17,7 @@ NOT_MODELLED = ("compile", "cuda_graphs")
 
 def prospects(
     laboratory: Laboratory, final: Configuration, gpu: str | None, seq_len: int | None
-) -> tuple[list[Prospect], list[str]]:
+) -> tuple[list[PredictedGain], list[str]]:
     """(what each would bring against the same prediction for here, notes)."""
     if gpu is None:
         return [], [
@@ -41,9 +41,9 @@ def prospects(
     return found, _notes(here, final)
 
 
-def of_gpu(name: str, here: Prediction, there: Prediction | str) -> Prospect:
+def of_gpu(name: str, here: Prediction, there: Prediction | str) -> PredictedGain:
     if isinstance(there, str):
-        return Prospect(
+        return PredictedGain(
             what=f"on {name}",
             step_seconds=None,
             speedup=None,
@@ -56,7 +56,7 @@ def of_gpu(name: str, here: Prediction, there: Prediction | str) -> Prospect:
         if here.step_seconds and there.step_seconds and there.fits
         else None
     )
-    return Prospect(
+    return PredictedGain(
         what=f"on {name}",
         step_seconds=there.step_seconds if there.fits else None,
         speedup=ratio,
@@ -68,15 +68,15 @@ def of_gpu(name: str, here: Prediction, there: Prediction | str) -> Prospect:
     )
 
 
-def of_length(length: int, here: Prediction, there: Prediction | str) -> Prospect:
+def of_length(length: int, here: Prediction, there: Prediction | str) -> PredictedGain:
     """A shorter step is also less work: what counts is tokens a second."""
     what = f"sequences of {length // 2} instead of {length} (tokens a second)"
     if isinstance(there, str):
-        return Prospect(
+        return PredictedGain(
             what=what, step_seconds=None, speedup=None, memory_bytes=None, fits=None, reason=there
         )
     known = here.tokens_per_second and there.tokens_per_second
-    return Prospect(
+    return PredictedGain(
         what=what,
         step_seconds=there.step_seconds,
         speedup=there.tokens_per_second / here.tokens_per_second

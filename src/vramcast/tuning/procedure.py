@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from vramcast.errors import UsageError, VramcastError
 from vramcast.hardware.machine import Machine
 from vramcast.records.measurement import Measurement
-from vramcast.records.tune import Judgement, Speedup
+from vramcast.records.tune import Speedup, TrialResult
 from vramcast.tuning import sizes
 from vramcast.tuning.contests import Contests, Stack
 from vramcast.tuning.entry import Change, Entry, unmet
@@ -297,7 +297,7 @@ class Tuner:
         self._progress = Progress(stage=stage, trying=row.name, left=left, best=self._progress.best)
         self._show(self._progress)
 
-    def _said(self, row: Row, judged: Judgement) -> None:
+    def _said(self, row: Row, judged: TrialResult) -> None:
         self._progress.trying, self._progress.said = row.name, f"{judged.verdict}: {judged.reason}"
         self._show(self._progress)
         self._progress.said = ""

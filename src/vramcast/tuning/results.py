@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vramcast.records.measurement import Measurement
-from vramcast.records.tune import RowResult, Side, TuneResult
+from vramcast.records.tune import CandidateResult, MeasuredConfiguration, TuneResult
 from vramcast.tuning.judging import loss_difference, peak_memory_bytes, work_of_step
 from vramcast.tuning.procedure import Tuned
 from vramcast.tuning.rows import Row
@@ -47,12 +47,12 @@ def result_of(tuned: Tuned, *, workload: str, target_steps: int, **rest: Any) ->
     )
 
 
-def side(configuration: Configuration, runs: Sequence[Measurement]) -> Side:
+def side(configuration: Configuration, runs: Sequence[Measurement]) -> MeasuredConfiguration:
     work, unit = work_of_step(runs[0])
     medians = sorted(run.times.median_seconds for run in runs if run.times)
     seconds = medians[len(medians) // 2]
     losses = [loss for loss in runs[0].losses if loss is not None and math.isfinite(loss)]
-    return Side(
+    return MeasuredConfiguration(
         configuration=configuration.to_dict(),
         step_seconds=seconds,
         work_per_step=work,
@@ -65,9 +65,9 @@ def side(configuration: Configuration, runs: Sequence[Measurement]) -> Side:
     )
 
 
-def row_result(row: Row, stack: Sequence[Row]) -> RowResult:
+def row_result(row: Row, stack: Sequence[Row]) -> CandidateResult:
     verdict, reason, cause = settle(row, stack)
-    return RowResult(
+    return CandidateResult(
         name=row.name,
         what=row.entry.what,
         change=str(row.change) if row.change is not None else "",
@@ -118,7 +118,7 @@ def settle(row: Row, stack: Sequence[Row]) -> tuple[str, str, str]:
     return judged.verdict, judged.reason, judged.likely_cause
 
 
-def _notes(before: Side, after: Side) -> list[str]:
+def _notes(before: MeasuredConfiguration, after: MeasuredConfiguration) -> list[str]:
     if before.work_per_step == after.work_per_step:
         return []
     return [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vramcast.records.measurement import Measurement
-from vramcast.records.tune import Judgement
+from vramcast.records.tune import TrialResult
 from vramcast.tuning.entry import Change, Entry
 from vramcast.workload.configuration import Configuration
 
@@ -23,8 +23,8 @@ class Row:
     change: Change | None = None
     refusal: str = ""  # why it is not applicable
     found_no_size: bool = False  # when it was last looked for one
-    alone: Judgement | None = None
-    on_top: Judgement | None = None
+    alone: TrialResult | None = None
+    on_top: TrialResult | None = None
     against: str = ""  # the configuration it was last tried on top of
     num_on_top: int = 0  # how often it was
     instead: str = ""  # what took its place
@@ -43,7 +43,7 @@ class Row:
         return self.entry.start_seconds >= SLOW_START_SECONDS
 
     @property
-    def last(self) -> Judgement | None:
+    def last(self) -> TrialResult | None:
         return self.on_top or self.alone
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramcast.records.tune import RowResult, Side, TuneResult
+from vramcast.records.tune import CandidateResult, MeasuredConfiguration, TuneResult, TuneVerdict
 from vramcast.reporting import verdicts
 from vramcast.reporting.page.sections import (
     MEASURED,
@@ -24,7 +24,7 @@ from vramcast.units import format_days
 
 
 def of_tune(result: TuneResult) -> list[Section]:
-    applied = result.rows_with("applied")
+    applied = result.rows_with(TuneVerdict.APPLIED)
     interval = (
         ""
         if result.total.low is None
@@ -69,7 +69,7 @@ def _waterfall(result: TuneResult) -> Chart:
     for rank, row in enumerate(ranked, 1):
         before, left = left, left / _ratio(row)
         bars.append([row.name, left, before, rank])
-        later = [] if row.verdict == "applied" else [row.reason]
+        later = [] if row.verdict == TuneVerdict.APPLIED else [row.reason]
         details.append(
             [f"{_ratio(row):.2f} times as fast on top of the others", row.change, *later]
         )
@@ -110,7 +110,7 @@ def _waterfall(result: TuneResult) -> Chart:
     )
 
 
-def _ratio(row: RowResult) -> float:
+def _ratio(row: CandidateResult) -> float:
     judged = row.on_top or row.alone
     return judged.speedup.ratio if judged and judged.speedup else 1.0
 
@@ -149,7 +149,7 @@ def _sides(result: TuneResult) -> Table:
     )
 
 
-def _side(name: str, side: Side, seconds: float) -> list[str]:
+def _side(name: str, side: MeasuredConfiguration, seconds: float) -> list[str]:
     losses = (
         ""
         if side.first_loss is None or side.last_loss is None
@@ -178,11 +178,11 @@ def _speedups(result: TuneResult) -> list[Chart]:
         ]
         ranked = sorted(judged, key=lambda pair: -pair[1].speedup.ratio)
         layers = []
-        for verdict, colour in (("applied", "good"), ("rejected", "s3")):
+        for verdict, colour in ((TuneVerdict.APPLIED, "good"), (TuneVerdict.REJECTED, "s3")):
             chosen = [
                 (rank, row, found)
                 for rank, (row, found) in enumerate(ranked)
-                if (found.verdict == "applied") == (verdict == "applied")
+                if found.is_gain == (verdict == TuneVerdict.APPLIED)
             ]
             points = [
                 [row.name, 0, 100 * (found.speedup.ratio - 1), rank] for rank, row, found in chosen

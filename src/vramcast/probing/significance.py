@@ -1,0 +1,104 @@
+"""Is a difference between measured runs real, or noise? Student's t tests and their corrections."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# Parts into which a run's last losses are cut to estimate their noise.
+NUM_STRETCHES = 5
+# A difference is real if chance alone would give one as large less often than this.
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The standard error of a mean, and the degrees of freedom of that estimate."""
+
+    standard_error: float
+    degrees: float
+
+
+@dataclass(frozen=True)
+class Test:
+    difference: float  # second less first
+    standard_error: float
+    p_value: float
+    interval: tuple[float, float]  # 95 % of the difference
+
+
+def welch(first: Sequence[float], second: Sequence[float]) -> Test:
+    """Welch's test of two independent groups of at least two numbers each."""
+    parts = [statistics.variance(group) / len(group) for group in (first, second)]
+    total = sum(parts)
+    weights = sum(
+        part**2 / (len(group) - 1) for part, group in zip(parts, (first, second), strict=True)
+    )
+    # Without any spread every difference is certain, and the degrees do not matter.
+    degrees = total**2 / weights if weights else len(first) + len(second) - 2.0
+    difference = statistics.fmean(second) - statistics.fmean(first)
+    return t_test(difference, Noise(math.sqrt(total), degrees))
+
+
+def paired(first: Sequence[float], second: Sequence[float]) -> Test:
+    """The paired test of at least two pairs: what both numbers of a pair share cancels."""
+    gaps = [b - a for a, b in zip(first, second, strict=True)]
+    error = statistics.stdev(gaps) / math.sqrt(len(gaps))
+    return t_test(statistics.fmean(gaps), Noise(error, len(gaps) - 1.0))
+
+
+def pooled(first: Sequence[float], second: Sequence[float]) -> Test:
+    """Student's test of two groups with one spread for both, at least three numbers in all."""
+    degrees = len(first) + len(second) - 2
+    squares = sum((x - statistics.fmean(group)) ** 2 for group in (first, second) for x in group)
+    error = math.sqrt(squares / degrees * (1 / len(first) + 1 / len(second)))
+    difference = statistics.fmean(second) - statistics.fmean(first)
+    return t_test(difference, Noise(error, float(degrees)))
+
+
+def t_test(difference: float, noise: Noise) -> Test:
+    # scipy.stats has the same functions and takes twice as long to import
+    from scipy.special import stdtr, stdtrit
+
+    error = noise.standard_error
+    if error == 0:
+        return Test(difference, 0.0, 1.0 if difference == 0 else 0.0, (difference, difference))
+    reach = float(stdtrit(noise.degrees, 1 - LEVEL / 2)) * error
+    p_value = 2 * float(stdtr(noise.degrees, -abs(difference / error)))
+    return Test(difference, error, p_value, (difference - reach, difference + reach))
+
+
+def mean_noise(values: Sequence[float]) -> Noise:
+    """The noise of the mean of numbers that depend on their neighbours, as the losses of a run do.
+
+    A straight line is removed first: losses that still fall are no noise. The rest is cut into a
+    few long stretches, whose means hardly depend on each other. With 100 numbers, a test at 5 %
+    then raises 4 to 8 % of false alarms, up to a correlation of 0.85 between neighbours; sums of
+    autocovariances gave 17 %.
+    """
+    import numpy as np
+
+    n = len(values)
+    stretches = min(NUM_STRETCHES, n // 2)
+    if stretches < 3:  # the line takes two degrees of freedom
+        return Noise(math.inf, 1.0)
+    places = np.arange(n, dtype=float)
+    numbers = np.asarray(values, dtype=float)
+    rest = numbers - np.polyval(np.polyfit(places, numbers, 1), places)
+    if float(rest @ rest) <= 1e-24 * float(numbers @ numbers):  # only rounding errors are left
+        return Noise(0.0, stretches - 2.0)
+    means = rest[n % stretches :].reshape(stretches, -1).mean(axis=1)
+    return Noise(math.sqrt(float(means @ means) / (stretches - 2) / stretches), stretches - 2.0)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's correction: of several tests some pass by chance, so every p-value is raised."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
