@@ -26,7 +26,7 @@ FLOORS = (
     ("hardware", "tracing"),
     ("workload", "allocator"),
     ("records", "processes"),
-    ("text", "units"),
+    ("text", "units", "downsampling"),
     ("errors",),
 )
 # Only these import torch: the commands' own process stays light and never starts CUDA.

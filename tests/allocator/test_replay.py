@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from vramcast.allocator import EMPTY_CACHE, AllocatorSettings, live_at, replay, timeline
+from vramcast.allocator import EMPTY_CACHE, AllocatorSettings, live_at, replay
 
 MIB = 2**20
 
@@ -23,8 +23,11 @@ def test_a_replay_reports_both_peaks_and_where_that_of_the_allocated_bytes_was_f
 
 def test_peaks_so_far_are_noted_at_every_mark_and_at_the_end() -> None:
     result = replay(EVENTS, SIZES)
-    assert result.reserved_after_step == (70 * MIB, 130 * MIB, 130 * MIB)
-    assert result.peak_allocated_after_step == (70 * MIB, 100 * MIB, 100 * MIB)
+    assert result.peaks_after_step == [
+        (70 * MIB, 70 * MIB),
+        (100 * MIB, 130 * MIB),
+        (100 * MIB, 130 * MIB),
+    ]
 
 
 def test_a_capacity_can_cost_a_retry_and_still_fit() -> None:
@@ -40,8 +43,8 @@ def test_a_replay_that_does_not_fit_says_at_which_event() -> None:
     result = replay(EVENTS, SIZES, capacity_bytes=90 * MIB)
     assert not result.fits
     assert result.out_of_memory is not None
-    assert (result.out_of_memory.event_index, result.out_of_memory.requested_bytes) == (4, 60 * MIB)
-    assert result.reserved_after_step[-1] == result.peak_reserved_bytes == 70 * MIB
+    assert (len(result.allocated_bytes), result.out_of_memory.requested_bytes) == (4, 60 * MIB)
+    assert result.peaks_after_step[-1][1] == result.peak_reserved_bytes == 70 * MIB
 
 
 def test_settings_reach_the_allocator() -> None:
@@ -65,23 +68,24 @@ def test_live_at_lists_what_is_allocated_just_after_an_event(
     assert live_at(EVENTS, event_index) == live
 
 
-def test_a_short_timeline_has_every_event() -> None:
-    points = timeline(EVENTS, SIZES)
-    assert [index for index, _, _ in points] == list(range(len(EVENTS)))
-    assert points[4] == (4, 100 * MIB, 130 * MIB)
-    assert points[7] == (7, 40 * MIB, 40 * MIB)
+def test_what_is_allocated_and_reserved_is_known_after_every_event() -> None:
+    result = replay(EVENTS, SIZES)
+    assert len(result.allocated_bytes) == len(result.reserved_bytes) == len(EVENTS)
+    assert (result.allocated_bytes[4], result.reserved_bytes[4]) == (100 * MIB, 130 * MIB)
+    assert (result.allocated_bytes[7], result.reserved_bytes[7]) == (40 * MIB, 40 * MIB)
 
 
-def test_a_thinned_timeline_keeps_both_maxima() -> None:
-    sizes = [((index * 7919) % 50 + 1) * MIB for index in range(1000)]
-    events = [
-        event for index in range(1, 1001) for event in ((index, -index) if index % 3 else (index,))
-    ]
-    events += [-index for index in range(3, 1001, 3)]
-    points, whole = timeline(events, sizes, points=50), replay(events, sizes)
-    assert len(points) <= 50
-    assert max(allocated for _, allocated, _ in points) == whole.peak_allocated_bytes
-    assert max(reserved for _, _, reserved in points) == whole.peak_reserved_bytes
+@pytest.mark.parametrize(
+    ("settings", "block_bytes"),
+    [("", [512, 34 * MIB]), ("roundup_power2_divisions:4", [512, 40 * MIB])],
+)
+def test_the_size_of_every_block_is_what_the_allocator_gave(
+    settings: str, block_bytes: list[int]
+) -> None:
+    """33 MiB take a whole segment of 34 MiB: what is left over is too small to be split off."""
+    result = replay([1, 2], [1, 33 * MIB], AllocatorSettings.parse(settings))
+    assert result.block_bytes == block_bytes
+    assert sum(result.block_bytes) == result.peak_allocated_bytes
 
 
 def test_a_hundred_thousand_events_take_about_half_a_second_at_most() -> None:

@@ -6,14 +6,8 @@ from random import Random
 
 import pytest
 
-from vramcast.allocator.replay import EMPTY_CACHE, history, replay
-from vramcast.forecast.step_memory import (
-    MOST_GROUPS,
-    MOST_POINTS,
-    alive_groups,
-    rounded,
-    step_memory,
-)
+from vramcast.allocator.replay import EMPTY_CACHE, replay
+from vramcast.forecast.step_memory import MOST_GROUPS, MOST_POINTS, alive_groups, step_memory
 from vramcast.records.prediction import LargeTensor, StepMemory
 
 
@@ -53,10 +47,8 @@ def run_of(num_steps: int, num_tensors: int) -> tuple[list[int], list[int], list
 
 
 def made(events: list[int], sizes: list[int], categories: list[str]) -> StepMemory:
-    peak = replay(events, sizes).allocated_peak_event
-    return step_memory(
-        events, sizes, categories, tensor, peak_event=peak, history=history(events, sizes)
-    )
+    whole = replay(events, sizes)
+    return step_memory(events, whole.block_bytes, categories, tensor, whole.reserved_bytes)
 
 
 def test_a_long_step_is_thinned_and_keeps_its_peak_exactly() -> None:
@@ -78,7 +70,7 @@ def test_a_long_step_is_thinned_and_keeps_its_peak_exactly() -> None:
 
 def test_the_categories_of_a_point_are_what_is_alive_there() -> None:
     events, sizes, categories = run_of(2, 50)
-    memory = made(events, sizes, categories)
+    memory, block_bytes = made(events, sizes, categories), replay(events, sizes).block_bytes
     begin = [index for index, event in enumerate(events) if event == 0][
         int(memory.phase.removeprefix("step ")) - 1
     ]
@@ -87,7 +79,7 @@ def test_the_categories_of_a_point_are_what_is_alive_there() -> None:
         for event in events[: begin + point[0] + 1]:
             (alive.add(event) if event > 0 else alive.discard(-event)) if event else None
         for name, value in zip(memory.columns[3:], point[3:], strict=True):
-            assert value == sum(rounded(sizes[n - 1]) for n in alive if categories[n - 1] == name)
+            assert value == sum(block_bytes[n - 1] for n in alive if categories[n - 1] == name)
 
 
 def test_a_point_says_which_tensor_came_or_went() -> None:
@@ -107,7 +99,7 @@ def test_a_peak_before_the_first_step_is_in_the_build() -> None:
 
 
 def test_without_the_allocator_nothing_is_said_of_what_is_reserved() -> None:
-    memory = step_memory([0, 1, 2, -1], [100, 600], ["a", "b"], tensor, peak_event=2)
+    memory = step_memory([0, 1, 2, -1], [512, 1024], ["a", "b"], tensor)
     assert memory.columns == ["event", "allocated", "a", "b"]
     assert memory.points[memory.peak_point] == [2, 512 + 1024, 512, 1024]
 

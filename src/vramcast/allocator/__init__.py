@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from vramcast.allocator.blocks import Block, Segment
 from vramcast.allocator.model import CachingAllocator, OutOfMemory
-from vramcast.allocator.replay import (
-    EMPTY_CACHE,
-    OutOfMemoryDetails,
-    Replay,
-    live_at,
-    replay,
-    timeline,
-)
+from vramcast.allocator.replay import EMPTY_CACHE, Replay, live_at, replay
 from vramcast.allocator.settings import AllocatorSettings
 
 __all__ = [
@@ -20,10 +13,8 @@ __all__ = [
     "Block",
     "CachingAllocator",
     "OutOfMemory",
-    "OutOfMemoryDetails",
     "Replay",
     "Segment",
     "live_at",
     "replay",
-    "timeline",
 ]

@@ -10,7 +10,6 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import dataclass
 
-MIN_BLOCK_BYTES = 512
 SMALL_REQUEST_BYTES = 2**20  # up to here requests are served by the small pool
 SMALL_SEGMENT_BYTES = 2 * 2**20
 OWN_SEGMENT_BYTES = 10 * 2**20  # from here on a request gets a segment cut to its size

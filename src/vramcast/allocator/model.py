@@ -13,7 +13,6 @@ from bisect import bisect_left
 from vramcast.allocator.addresses import AddressSpace
 from vramcast.allocator.blocks import (
     IN_USE,
-    MIN_BLOCK_BYTES,
     OWN_SEGMENT_BYTES,
     SEGMENT_ROUNDING_BYTES,
     SMALL_REQUEST_BYTES,
@@ -28,7 +27,7 @@ from vramcast.allocator.blocks import (
     snapshot_of,
 )
 from vramcast.allocator.expandable import ExpandableSegment, index_of_least_growable
-from vramcast.allocator.settings import AllocatorSettings
+from vramcast.allocator.settings import MIN_BLOCK_BYTES, AllocatorSettings
 
 UNLIMITED_BYTES = sys.maxsize
 LARGE_POOL_BASE_ADDRESS = 2**50
@@ -61,8 +60,7 @@ class CachingAllocator:
         self.allocated_bytes = 0
         self.peak_allocated_bytes = 0
         self.num_alloc_retries = 0
-        self._memory = DeviceMemory(capacity_bytes, observer)
-        self._rounds_plainly = not settings.roundup_power2_divisions
+        self.memory = DeviceMemory(capacity_bytes, observer)
         self._limits_splits = settings.max_split_size_bytes is not None
         self._max_split_bytes = (
             UNLIMITED_BYTES
@@ -83,24 +81,27 @@ class CachingAllocator:
 
     @property
     def reserved_bytes(self) -> int:
-        return self._memory.reserved_bytes
+        return self.memory.reserved_bytes
 
     @property
     def peak_reserved_bytes(self) -> int:
-        return self._memory.peak_reserved_bytes
+        return self.memory.peak_reserved_bytes
 
     @property
     def num_segments(self) -> int:
         """Contiguous reserved ranges, as torch's own snapshot counts them."""
         return len(self.snapshot()) if self._expandable else len(self._segment_heads)
 
-    def malloc(self, block_id: int, num_bytes: int) -> None:
+    @property
+    def peaks(self) -> tuple[int, int]:
+        """Peak allocated and reserved bytes."""
+        return self.peak_allocated_bytes, self.peak_reserved_bytes
+
+    def malloc(self, block_id: int, num_bytes: int) -> int:
+        """Returns the size of the block given."""
         if block_id in self._blocks_in_use:
             raise ValueError(f"block {block_id} is allocated already")
-        if self._rounds_plainly and num_bytes > 0:
-            size_bytes = (num_bytes + 511) & -512
-        else:
-            size_bytes = self._rounded(num_bytes)
+        size_bytes = self.settings.rounded(num_bytes)
         pool = self._small if size_bytes <= SMALL_REQUEST_BYTES else self._large
         span = self._best_fit(pool, size_bytes)
         if span is None:
@@ -116,6 +117,7 @@ class CachingAllocator:
         self._blocks_in_use[block_id] = span
         self.allocated_bytes += span.size_bytes
         self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
+        return span.size_bytes
 
     def free(self, block_id: int) -> None:
         span = self._blocks_in_use.pop(block_id)
@@ -158,23 +160,16 @@ class CachingAllocator:
 
     def _expandable_segments(self) -> dict[bool, ExpandableSegment]:
         small = ExpandableSegment(
-            self._small, self._memory, base_address=0, granule_bytes=SMALL_SEGMENT_BYTES
+            self._small, self.memory, base_address=0, granule_bytes=SMALL_SEGMENT_BYTES
         )
         large_granule_bytes = self.settings.large_segment_bytes
         large = ExpandableSegment(
             self._large,
-            self._memory,
+            self.memory,
             base_address=LARGE_POOL_BASE_ADDRESS,
             granule_bytes=large_granule_bytes,
         )
         return {False: small, True: large}
-
-    def _rounded(self, num_bytes: int) -> int:
-        divisions = self.settings.divisions_for(num_bytes)
-        if divisions <= 1 or num_bytes <= MIN_BLOCK_BYTES * divisions:
-            return max(round_up(num_bytes, MIN_BLOCK_BYTES), MIN_BLOCK_BYTES)
-        power_below = 1 << (num_bytes.bit_length() - 1)
-        return round_up(num_bytes, power_below // divisions)
 
     def _segment_bytes_for(self, size_bytes: int) -> int:
         if size_bytes <= SMALL_REQUEST_BYTES:
@@ -228,21 +223,21 @@ class CachingAllocator:
             # torch asks for room for a whole segment first, though growing may map less than that.
             return (
                 self._expandable[pool.is_large].grow(size_bytes)
-                if self._memory.has_room_for(segment_bytes)
+                if self.memory.has_room_for(segment_bytes)
                 else None
             )
-        if not self._memory.take(segment_bytes):
+        if not self.memory.take(segment_bytes):
             return None
         span = Span(self._addresses.take(segment_bytes), segment_bytes, pool, IN_USE)
         self._segment_heads[span.address] = span
-        self._memory.tell("segment_alloc", span.address, segment_bytes)
+        self.memory.tell("segment_alloc", span.address, segment_bytes)
         return span
 
     def _release_segment(self, span: Span) -> None:
         span.pool.remove_free(span)
         del self._segment_heads[span.address]
-        self._memory.give_back(span.size_bytes)
-        self._memory.tell("segment_free", span.address, span.size_bytes)
+        self.memory.give_back(span.size_bytes)
+        self.memory.tell("segment_free", span.address, span.size_bytes)
         self._addresses.give_back(span.address, span.size_bytes)
 
     def _release_oversized(self, pool: Pool, size_bytes: int) -> bool:
@@ -266,9 +261,9 @@ class CachingAllocator:
 
     def _collect_garbage(self) -> None:
         """Above the threshold, releases cached large segments of at least average age until below it."""
-        assert self._memory.capacity_bytes is not None
+        assert self.memory.capacity_bytes is not None
         threshold_bytes = int(
-            self.settings.garbage_collection_threshold * self._memory.capacity_bytes
+            self.settings.garbage_collection_threshold * self.memory.capacity_bytes
         )
         excess_bytes = self.reserved_bytes - threshold_bytes
         candidates = [span for _, _, span in self._large.free if span.is_whole_segment()]

@@ -14,6 +14,7 @@ from vramcast.errors import UsageError
 
 VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # in the order torch reads them
 MIB = 2**20
+MIN_BLOCK_BYTES = 512
 NUM_ROUNDUP_INTERVALS = 16  # 1 MiB, 2 MiB, ... 32 GiB: the last one also covers everything above
 MIN_LARGE_SEGMENT_MB = 10  # exclusive: requests below 10 MiB must fit into one
 
@@ -96,6 +97,14 @@ class AllocatorSettings:
             fields.get("large_segment_bytes", cls.large_segment_bytes),
         )
         return cls(**fields)  # type: ignore[arg-type]
+
+    def rounded(self, num_bytes: int) -> int:
+        """The smallest block that a request of this size is served with."""
+        divisions = self.divisions_for(num_bytes)
+        if divisions <= 1 or num_bytes <= MIN_BLOCK_BYTES * divisions:
+            return max((num_bytes + MIN_BLOCK_BYTES - 1) & -MIN_BLOCK_BYTES, MIN_BLOCK_BYTES)
+        step = (1 << (num_bytes.bit_length() - 1)) // divisions
+        return -(-num_bytes // step) * step
 
     def divisions_for(self, num_bytes: int) -> int:
         """How many steps lie between two powers of two around this size; 0 where rounding is plain."""

@@ -1,15 +1,15 @@
-"""From a trace to an answer: replay it through the allocator, see what is alive at the peak, decide whether it fits. No torch."""
+"""From a trace to a prediction: replayed through the allocator, what is alive at the peak, whether it fits."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vramcast.allocator.replay import Replay, history, live_at, replay, thinned
+from vramcast.allocator.replay import Replay, live_at, replay
 from vramcast.allocator.settings import AllocatorSettings
-from vramcast.forecast.step_memory import alive_groups, rounded, step_memory
+from vramcast.downsampling import downsample
+from vramcast.forecast.step_memory import alive_groups, phase_of, step_memory
 from vramcast.forecast.timing.pipeline import forecast_step
 from vramcast.hardware.calibration.table import DEFAULT_KERNELS_BYTES
 from vramcast.hardware.gpus import Gpu
@@ -18,6 +18,7 @@ from vramcast.records.prediction import CATEGORIES, BatchSizePoint, LargeTensor,
 from vramcast.tracing.simulated import Trace
 
 NUM_LARGEST = 10
+TIMELINE_POINTS = 200
 NO_TIME = "no GPU was named"
 NO_GPU = "no GPU was named: kernels and workspaces are those of an H200"
 
@@ -82,21 +83,17 @@ class Budget:
 def forecast(
     trace: Trace, budget: Budget, *, workload: str, knobs: dict[str, Any], seconds: float
 ) -> Prediction:
-    capacity = budget.capacity_bytes
-    free = replay(trace.events, trace.sizes, budget.settings)
-    limited = free
-    if capacity is not None and (
-        free.peak_reserved_bytes > capacity or budget.settings.depends_on_capacity
-    ):
-        limited = replay(trace.events, trace.sizes, budget.settings, capacity)
-    # what does not fit is shown as it would be with enough memory
-    shown = limited if limited.fits else free
+    limited, shown = replay_within(budget, trace.events, trace.sizes)
     step = forecast_step(trace.works, budget.gpu) if budget.gpu and trace.works else None
     tokens = tokens_of_step(knobs)
-    moments = history(
-        trace.events, trace.sizes, budget.settings, capacity if shown is not free else None
-    )
-    peak = shown.allocated_peak_event
+    alive = live_at(trace.events, shown.allocated_peak_event)
+    first_allocated_bytes, first_reserved_bytes = shown.peaks_after_step[1]
+    failed = limited.out_of_memory
+    capacity = budget.capacity_bytes
+
+    def describe(number: int) -> LargeTensor:
+        return _described(trace, number)
+
     return Prediction(
         workload=workload,
         knobs=knobs,
@@ -105,33 +102,21 @@ def forecast(
         peak_allocated_bytes=shown.peak_allocated_bytes,
         peak_reserved_bytes=shown.peak_reserved_bytes,
         process_bytes=budget.process_bytes(shown.peak_reserved_bytes, trace),
-        first_step_allocated_bytes=shown.peak_allocated_after_step[1],
-        first_step_reserved_bytes=shown.reserved_after_step[1],
+        first_step_allocated_bytes=first_allocated_bytes,
+        first_step_reserved_bytes=first_reserved_bytes,
         fits=limited.fits,
         headroom_bytes=None if capacity is None else capacity - shown.peak_reserved_bytes,
         num_alloc_retries=limited.num_alloc_retries,
-        failed_allocation_bytes=limited.out_of_memory.requested_bytes
-        if limited.out_of_memory
-        else None,
+        failed_allocation_bytes=failed.requested_bytes if failed else None,
         num_parameters=trace.num_parameters,
-        breakdown_bytes=breakdown(trace, shown),
-        largest_tensors=largest_tensors(trace, peak),
-        timeline=[list(point) for point in thinned(moments)],
-        peak_phase=peak_phase(trace, peak),
+        breakdown_bytes=breakdown(trace.categories, alive, shown),
+        largest_tensors=largest_tensors(trace, alive),
+        timeline=timeline(shown),
+        peak_phase=phase_of(trace.events, shown.allocated_peak_event),
         step_memory=step_memory(
-            trace.events,
-            trace.sizes,
-            trace.categories,
-            lambda number: _described(trace, number),
-            peak_event=peak,
-            history=moments,
+            trace.events, shown.block_bytes, trace.categories, describe, shown.reserved_bytes
         ),
-        alive_at_peak=alive_groups(
-            live_at(trace.events, peak),
-            trace.sizes,
-            trace.categories,
-            lambda number: _described(trace, number),
-        ),
+        alive_at_peak=alive_groups(alive, shown.block_bytes, trace.categories, describe),
         step=step,
         step_seconds=step.seconds if step else None,
         step_seconds_reason="" if step else NO_TIME,
@@ -142,6 +127,28 @@ def forecast(
         seconds=seconds,
         uncalibrated_kernels=list(trace.uncalibrated_kernels),
     )
+
+
+def replay_within(
+    budget: Budget, events: Sequence[int], sizes: Sequence[int]
+) -> tuple[Replay, Replay]:
+    """(what happens within the budget, the same or, where that does not fit, with enough memory)."""
+    capacity = budget.capacity_bytes
+    unlimited = replay(events, sizes, budget.settings)
+    if capacity is None:
+        return unlimited, unlimited
+    if unlimited.peak_reserved_bytes <= capacity and not budget.settings.depends_on_capacity:
+        return unlimited, unlimited
+    limited = replay(events, sizes, budget.settings, capacity)
+    return limited, limited if limited.fits else unlimited
+
+
+def timeline(shown: Replay) -> list[list[int]]:
+    """(event index, allocated bytes, reserved bytes) over the whole run, with both maxima."""
+    reserved = shown.reserved_bytes
+    highest = reserved.index(max(reserved))
+    kept = downsample(shown.allocated_bytes, TIMELINE_POINTS, [highest])
+    return [[index, shown.allocated_bytes[index], reserved[index]] for index in kept]
 
 
 def time_limits(trace: Trace) -> list[str]:
@@ -169,21 +176,21 @@ def tokens_of_step(knobs: dict[str, Any]) -> int | None:
     )
 
 
-def breakdown(trace: Trace, shown: Replay) -> dict[str, int]:
-    """Bytes per category when the most is allocated; what the allocator holds beyond that is cached. Sums to peak reserved."""
-    sums: Counter[str] = Counter()
-    for number in live_at(trace.events, shown.allocated_peak_event):
-        sums[trace.categories[number - 1]] += rounded(trace.sizes[number - 1])
-    result = {category: sums.get(category, 0) for category in CATEGORIES}
-    result["cached_unused"] = shown.peak_reserved_bytes - sum(sums.values())
+def breakdown(categories: Sequence[str], alive: Sequence[int], shown: Replay) -> dict[str, int]:
+    """The blocks in use when most is allocated, by category; what else is reserved is cached.
+
+    Sums to peak reserved.
+    """
+    result = dict.fromkeys(CATEGORIES, 0)
+    for number in alive:
+        result[categories[number - 1]] += shown.block_bytes[number - 1]
+    result["cached_unused"] = shown.peak_reserved_bytes - sum(result.values())
     return result
 
 
-def largest_tensors(trace: Trace, event: int) -> list[LargeTensor]:
-    alive = sorted(live_at(trace.events, event), key=lambda number: -trace.sizes[number - 1])[
-        :NUM_LARGEST
-    ]
-    return [_described(trace, number) for number in alive]
+def largest_tensors(trace: Trace, alive: Sequence[int]) -> list[LargeTensor]:
+    ranked = sorted(alive, key=lambda number: -trace.sizes[number - 1])
+    return [_described(trace, number) for number in ranked[:NUM_LARGEST]]
 
 
 def _described(trace: Trace, number: int) -> LargeTensor:
@@ -196,20 +203,11 @@ def _large_tensor(*, operator: str, node: str, shape: tuple[int, ...], **rest: A
     )
 
 
-def peak_phase(trace: Trace, event: int) -> str:
-    """In which step an event is: 'build', 'step 1', ..."""
-    steps = sum(1 for e in trace.events[: event + 1] if e == 0)
-    return f"step {steps}" if steps else "build"
-
-
 def batch_size_point(
     batch_size: int, trace: Trace, sizes: Sequence[int], budget: Budget, *, simulated: bool
 ) -> BatchSizePoint:
     """`sizes` are the trace's own where it was simulated at this batch size, else interpolated: then there is no time."""
-    events = trace.events
-    result = replay(events, sizes, budget.settings, budget.capacity_bytes)
-    # what does not fit is shown as it would be with enough memory
-    shown = result if result.fits else replay(events, sizes, budget.settings)
+    result, shown = replay_within(budget, trace.events, sizes)
     step = (
         forecast_step(trace.works, budget.gpu) if simulated and budget.gpu and trace.works else None
     )

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vramcast.allocator.replay import EMPTY_CACHE
+from vramcast.allocator import EMPTY_CACHE, AllocatorSettings
 from vramcast.tracing.align import ABSENT, EMPTIED, WORKSPACE, Item, Row, align, same
 from vramcast.tracing.files import Allocation, MemoryTrace
 
 NEVER = 2**62
+ROUNDING = AllocatorSettings()
 CONTEXT_ROWS = 4
 MOST_TENSORS = 8  # shown of those alive on one side only
 BYTES, NAME, ONLY_A, ONLY_B, ALIVE, STEP = KINDS = (
@@ -140,7 +141,7 @@ class _Events:
     def _add(self, event: int) -> None:
         if event > 0:
             allocation = self.allocations[event - 1]
-            self._live_bytes += _rounded(allocation.num_bytes)
+            self._live_bytes += ROUNDING.rounded(allocation.num_bytes)
             self._index_of[event] = len(self.items)
             self._add_item(Item(allocation.op, allocation.num_bytes), event)
         elif event == 0:
@@ -148,7 +149,7 @@ class _Events:
         elif event == EMPTY_CACHE:
             self._add_item(Item(EMPTIED, 0), 0)
         else:
-            self._live_bytes -= _rounded(self.allocations[-event - 1].num_bytes)
+            self._live_bytes -= ROUNDING.rounded(self.allocations[-event - 1].num_bytes)
             self.freed_after[self._index_of[-event]] = len(self.items)
 
     def _add_item(self, item: Item, number: int) -> None:
@@ -314,7 +315,3 @@ def _ops(a: Sequence[Item], b: Sequence[Item], rows: Sequence[Row]) -> list[OpDi
 
 def _largest(lines: list[Line]) -> list[Line]:
     return sorted(lines, key=lambda line: -line.num_bytes)[:MOST_TENSORS]
-
-
-def _rounded(num_bytes: int) -> int:
-    return (num_bytes + 511) & -512

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramcast.forecast.step_memory import rounded, step_memory
+from vramcast.allocator.settings import AllocatorSettings
+from vramcast.downsampling import downsample
+from vramcast.forecast.step_memory import step_memory
 from vramcast.records.measurement import Measurement
 from vramcast.records.prediction import LargeTensor, StepMemory
 from vramcast.reporting import verdicts
@@ -222,15 +224,8 @@ def _step_charts(m: Measurement) -> list[Chart]:
 
 
 def _thinned(points: Sequence[list[float]]) -> list[list[float]]:
-    """Of every stretch the lowest and the highest, and both ends: a slow step is what one looks for, and a mean would hide it."""
-    if len(points) <= MOST_POINTS:
-        return list(points)
-    length = _stretch(len(points))
-    kept = {0, len(points) - 1}
-    for begin in range(0, len(points), length):
-        stretch = range(begin, min(begin + length, len(points)))
-        kept |= {find(stretch, key=lambda index: points[index][1]) for find in (min, max)}
-    return [points[index] for index in sorted(kept)]
+    kept = downsample([seconds for _, seconds in points], MOST_POINTS)
+    return [points[index] for index in kept]
 
 
 def _stretch(num_points: int) -> int:
@@ -269,20 +264,11 @@ def of_trace(trace: MemoryTrace) -> list[Section]:
 
 
 def memory_of(trace: MemoryTrace) -> StepMemory | None:
-    sizes = trace.sizes
-    allocated = most = 0
-    peak = -1
-    for index, event in enumerate(trace.events):
-        if abs(event) in range(1, len(sizes) + 1):
-            allocated += rounded(sizes[abs(event) - 1]) * (1 if event > 0 else -1)
-        if allocated > most:
-            most, peak = allocated, index
-    if peak < 0:
+    if not trace.allocations:
         return None
+    block_bytes = [AllocatorSettings().rounded(size) for size in trace.sizes]
     categories = [a.facts.get("category", "tensors") for a in trace.allocations]
-    return step_memory(
-        trace.events, sizes, categories, lambda number: _tensor(trace, number), peak_event=peak
-    )
+    return step_memory(trace.events, block_bytes, categories, lambda number: _tensor(trace, number))
 
 
 def _tensor(trace: MemoryTrace, number: int) -> LargeTensor:

@@ -1,0 +1,64 @@
+"""From a trace to a prediction: what is alive at the peak, in the blocks the allocator really gave."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramcast.allocator import AllocatorSettings
+from vramcast.downsampling import downsample
+from vramcast.forecast.forecast import Budget, forecast
+from vramcast.records.prediction import Prediction
+from vramcast.tracing.simulated import AllocationDetail, Trace
+
+MiB = 1 << 20
+
+
+def predicted(settings: str, memory_bytes: int | None = None) -> Prediction:
+    """A parameter of 33 MiB, and an activation of 33 MiB in each of two steps."""
+    sizes, categories = [33 * MiB] * 3, ["parameters", "activations", "activations"]
+
+    def detail_of(number: int) -> AllocationDetail:
+        category = categories[number - 1]
+        return AllocationDetail(33 * MiB, category, "", (), "uint8", "aten::empty", "", "", "")
+
+    trace = Trace(
+        events=[1, 0, 2, -2, 0, 3, -3],
+        sizes=sizes,
+        categories=categories,
+        num_parameters=0,
+        notes=(),
+        torch_version="",
+        detail_of=detail_of,
+    )
+    budget = Budget(gpu=None, memory_bytes=memory_bytes, settings=AllocatorSettings.parse(settings))
+    return forecast(trace, budget, workload="w", knobs={}, seconds=0.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "block_bytes"), [("", 34 * MiB), ("roundup_power2_divisions:4", 40 * MiB)]
+)
+def test_the_breakdown_counts_whole_blocks_and_only_the_rest_is_cached(
+    settings: str, block_bytes: int
+) -> None:
+    """Sums of the sizes asked for once showed what the allocator rounds up as cached and unused."""
+    found = predicted(settings)
+    assert found.breakdown_bytes["parameters"] == block_bytes
+    assert found.breakdown_bytes["activations"] == block_bytes
+    assert found.breakdown_bytes["cached_unused"] == 0
+    assert sum(found.breakdown_bytes.values()) == found.peak_reserved_bytes
+    assert sum(group.num_bytes for group in found.alive_at_peak) == found.peak_allocated_bytes
+
+
+def test_what_does_not_fit_is_shown_as_it_would_be_with_enough_memory() -> None:
+    found = predicted("", memory_bytes=50 * MiB)
+    assert (found.fits, found.failed_allocation_bytes) == (False, 33 * MiB)
+    assert (found.peak_reserved_bytes, found.peak_phase) == (68 * MiB, "step 1")
+    assert found.headroom_bytes == -18 * MiB
+
+
+def test_a_long_series_keeps_its_ends_and_the_extremes_of_every_stretch() -> None:
+    values = [float(index % 7) for index in range(1000)]
+    values[333], values[777] = 99.0, -99.0
+    kept = downsample(values, 50, keep=[500])
+    assert len(kept) <= 50 and {0, 333, 500, 777, 999} <= set(kept)
+    assert downsample(values[:50], 50) == list(range(50))
