@@ -187,3 +187,17 @@ def test_no_batch_sizes_are_refused_and_so_are_bad_ones(file: Path) -> None:
     for sizes in ([], [0], [8, -1], [True]):
         with pytest.raises(UsageError, match="[Bb]atch sizes"):
             predict_batch_sizes(f"{file}:build", sizes)
+
+
+def test_a_knob_may_have_the_name_of_an_option(tmp_path: Path) -> None:
+    file = tmp_path / "named.py"
+    file.write_text(WORKLOAD.replace("width: int", "memory: int").replace("width", "memory"))
+    found = predict(f"{file}:build", memory="1GiB", knobs={"memory": 128}, batch_size=4)
+    assert found.knobs == {"batch_size": 4, "memory": 128}
+    with pytest.raises(UsageError, match="'batch_size' is given twice"):
+        predict(f"{file}:build", memory="1GiB", knobs={"batch_size": 8}, batch_size=4)
+
+
+def test_a_number_of_bytes_that_no_gpu_has_is_refused(file: Path) -> None:
+    with pytest.raises(UsageError, match="--memory 24 is 24 B"):
+        predict(f"{file}:build", memory=24)

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.errors import UsageError
-from vramcast.units import GiB, KiB, MiB, format_bytes, format_count, format_seconds, parse_size
+from vramcast.units import (
+    GiB,
+    KiB,
+    MiB,
+    format_bytes,
+    format_count,
+    format_seconds,
+    memory_in_bytes,
+    parse_size,
+)
 
 sizes = st.integers(min_value=1, max_value=2**50)
 
@@ -177,3 +186,12 @@ def _read_back(text: str) -> float:
     return sum(
         float(number) * scale[unit] for number, unit in zip(words[::2], words[1::2], strict=True)
     )
+
+
+@pytest.mark.parametrize("memory", [24, "24"])
+def test_memory_without_a_unit_that_no_gpu_has_is_refused(memory: str | int) -> None:
+    with pytest.raises(UsageError, match="--memory 24 is 24 B: no GPU has so little") as caught:
+        memory_in_bytes(memory)
+    assert "--memory 24GiB" in caught.value.advice
+    assert memory_in_bytes(24 * GiB) == memory_in_bytes("24GiB") == 24 * GiB
+    assert memory_in_bytes(None) is None

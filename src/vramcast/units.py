@@ -64,6 +64,20 @@ def parse_size(text: str) -> int:
     return size
 
 
+def memory_in_bytes(memory: str | int | None) -> int | None:
+    """The allocator's budget as it was given: text with a unit, or bytes."""
+    if memory is None:
+        return None
+    is_bytes = type(memory) is int and memory > 0
+    size = int(memory) if is_bytes else parse_size(str(memory))
+    if size < MiB:
+        raise UsageError(
+            f"--memory {memory} is {format_bytes(size)}: no GPU has so little.",
+            f"Write the unit too, for example --memory {memory}GiB.",
+        )
+    return size
+
+
 def parse_duration(text: str) -> float:
     """Seconds from "20min", "90s", "1.5h", "2d" or a plain number of seconds."""
     match = _DURATION.fullmatch(text.strip().lower())

@@ -60,9 +60,7 @@ def test_ten_pairs_with_different_workloads_and_valid_knobs(bench: SimpleNamespa
 
     assert len(bench.pairs.PAIRS) == 10 == len({pair.name for pair in bench.pairs.PAIRS})
     for pair in bench.pairs.PAIRS:
-        bind_knobs(
-            load_function(parse_reference(pair.workload)), {}, {**pair.knobs, "batch_size": 1}
-        )
+        bind_knobs(load_function(parse_reference(pair.workload)), {**pair.knobs, "batch_size": 1})
     largest = sorted(pair.memory_gib for pair in bench.pairs.PAIRS)[-bench.run.AT_ONCE :]
     assert sum(largest) < 135, "those that run at once share one GPU"
 

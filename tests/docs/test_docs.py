@@ -113,7 +113,6 @@ def check(text: str) -> None:
         bind_knobs(
             load_function(parse_reference(given["workload"])),
             split_assignments(given["knobs"] or []),
-            {},
         )
     for gpu in (given.get("gpu") or "").split(","):
         assert not gpu or find_gpu(gpu)

@@ -16,9 +16,10 @@ from vramcast.probing.run_folder import read_measurement
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Measurement, Memory
 from vramcast.records.prediction import Prediction
+from vramcast.workload import Text
 
 GIB = 2**30
-TRIAL = Trial(workload="work.py:build", knobs_text={"batch_size": "4"})
+TRIAL = Trial(workload="work.py:build", knobs={"batch_size": Text("4")})
 
 
 def memory(gib: int) -> dict[str, int]:

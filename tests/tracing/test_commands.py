@@ -143,7 +143,6 @@ def test_a_trace_of_many_batch_sizes_is_refused(folder: Path) -> None:
         "memory": None,
         "allocator": None,
         "knobs": {},
-        "knobs_text": {},
     }
     with pytest.raises(UsageError, match="A trace is of one run"):
         make_request(str(folder / "work.py"), batch_sizes=[1, 2], trace="runs", **knobs)

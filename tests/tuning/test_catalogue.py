@@ -17,6 +17,7 @@ from vramcast.tuning.entry import unmet
 from vramcast.tuning.inspection import Offer
 from vramcast.tuning.tune import given
 from vramcast.units import parse_duration
+from vramcast.workload import Text
 from vramcast.workload.configuration import Configuration
 from vramcast.workload.switches import Switches
 
@@ -101,8 +102,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------------- configuration
 FINAL = Configuration(
-    knobs={"batch_size": 32, "precision": "amp-bf16"},
-    knobs_text={"dtype": "bfloat16"},
+    knobs={"batch_size": 32, "precision": "amp-bf16", "dtype": Text("bfloat16")},
     switches=Switches(tf32=True, sdpa="flash"),
     allocator="expandable_segments:True",
 )
@@ -116,9 +116,9 @@ def test_a_configuration_is_the_same_after_it_was_written_and_read(tmp_path: Pat
 
 def test_a_change_leaves_what_it_does_not_name() -> None:
     changed = FINAL.with_({"batch_size": 64}, Switches(cudnn_benchmark=True), None)
-    assert changed.knobs == {"batch_size": 64, "precision": "amp-bf16"}
+    assert changed.knobs == {**FINAL.knobs, "batch_size": 64}
     assert changed.switches == Switches(tf32=True, sdpa="flash", cudnn_benchmark=True)
-    assert (changed.allocator, changed.knobs_text) == (FINAL.allocator, FINAL.knobs_text)
+    assert changed.allocator == FINAL.allocator
 
 
 def test_a_knob_that_only_text_can_carry_stays_in_the_configuration() -> None:
@@ -126,13 +126,12 @@ def test_a_knob_that_only_text_can_carry_stays_in_the_configuration() -> None:
     offer = Offer(
         baseline={"batch_size": 2, "dtype": "torch.bfloat16", "width": 8}, changes={}, refusals={}
     )
-    baseline = given(offer, {}, {"batch_size": "2", "dtype": "bfloat16"})
-    assert baseline == Configuration(knobs={"batch_size": 2}, knobs_text={"dtype": "bfloat16"})
+    baseline = given(offer, {"batch_size": Text("2"), "dtype": Text("bfloat16")})
+    assert baseline.to_dict()["knobs"] == {"batch_size": 2}
+    assert baseline.to_dict()["knobs_text"] == {"dtype": "bfloat16"}
     changed = baseline.with_({"dtype": "other"}, Switches(), None)
-    assert (changed.knobs["dtype"], changed.knobs_text) == (
-        "other",
-        {},
-    )  # a change takes the place of the text
+    # a change takes the place of the text
+    assert changed.to_dict()["knobs"]["dtype"] == "other" and not changed.to_dict()["knobs_text"]
 
 
 def test_a_file_that_cannot_be_imported_by_its_name_is_a_comment(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def inspect(folder: Path, code: str, timeout_seconds: float | None = None) -> Of
     file = folder / "work.py"
     file.write_text(code + BUILD)
     return inspect_workload(
-        f"{file}:build", [], device="cuda", knobs={}, knobs_text={}, timeout_seconds=timeout_seconds
+        f"{file}:build", [], device="cuda", knobs={}, timeout_seconds=timeout_seconds
     )
 
 
@@ -80,7 +80,7 @@ def test_the_process_ends_when_whoever_asked_is_killed(
     (tmp_path / "work.py").write_text(WAITS + BUILD)
     code = (
         "from vramcast.tuning.inspection import inspect_workload\n"
-        "inspect_workload('work.py:build', [], device='cuda', knobs={}, knobs_text={})\n"
+        "inspect_workload('work.py:build', [], device='cuda', knobs={})\n"
     )
     asking = subprocess.Popen(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

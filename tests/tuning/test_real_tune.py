@@ -21,6 +21,7 @@ from vramcast.records.tune import TuneResult
 from vramcast.tuning import inspection, laboratory
 from vramcast.tuning.procedure import Progress
 from vramcast.tuning.tune import tune
+from vramcast.workload import Text
 
 ASK = inspection._ask
 WORKLOAD = f"{Path(__file__).with_name('sleepy.py')}:build"
@@ -29,7 +30,7 @@ OPTIONS = {
     "only": ONLY,
     "device": "cpu",
     "outlook": False,
-    "knobs_text": {"batch_size": "2", "dtype": "float32"},
+    "knobs": {"batch_size": Text("2"), "dtype": Text("float32")},
     "target_steps": 1000,
 }
 
@@ -119,7 +120,7 @@ def test_the_files_are_there_and_the_configuration_can_be_probed(
 
 def test_another_tune_is_refused_in_the_same_folder(ended: Ended) -> None:
     with pytest.raises(UsageError, match="another tune: not the same knobs"):
-        tune(WORKLOAD, out=ended.folder, **{**OPTIONS, "knobs_text": {"batch_size": "3"}})  # type: ignore[arg-type]
+        tune(WORKLOAD, out=ended.folder, **{**OPTIONS, "knobs": {"batch_size": Text("3")}})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

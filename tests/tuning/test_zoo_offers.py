@@ -13,6 +13,7 @@ from vramcast.tuning import inspection
 from vramcast.tuning.catalogue import CATALOGUE
 from vramcast.tuning.entry import Entry, knobs, switch
 from vramcast.tuning.inspection import Offer, inspect_workload
+from vramcast.workload import Text
 
 ROOT = Path(__file__).parents[2]
 # data are made on the GPU, there are no images, and layouts are as they should be
@@ -37,7 +38,7 @@ def offers() -> dict[str, Offer]:
             inspection, "_ask", lambda request, _: inspection.answer(request)
         )  # in this process
         return {
-            name: inspect_workload(name, CATALOGUE, device="cuda", knobs=given, knobs_text={})
+            name: inspect_workload(name, CATALOGUE, device="cuda", knobs=given)
             for name, given in naive().items()
         }
 
@@ -83,9 +84,7 @@ def test_an_entry_that_would_exchange_the_optimizer_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(inspection, "_ask", lambda request, _: inspection.answer(request))
-    offer = inspect_workload(
-        "gpt2-124m", CATALOGUE, device="cuda", knobs={"optimizer": "sgd"}, knobs_text={}
-    )
+    offer = inspect_workload("gpt2-124m", CATALOGUE, device="cuda", knobs={"optimizer": "sgd"})
     assert "the baseline has optimizer=sgd" in offer.refusals["optimizer-fused"]
 
 
@@ -101,10 +100,8 @@ def test_the_first_name_that_a_workload_takes_counts(monkeypatch: pytest.MonkeyP
         Entry(name="fp8", what="", changes=(knobs(precision="fp8"),)),
     )
     workload = f"{ROOT / 'examples' / 'gpt.py'}:build"
-    offer = inspect_workload(
-        workload, entries, device="cuda", knobs={}, knobs_text={"precision": "fp32"}
-    )
+    offer = inspect_workload(workload, entries, device="cuda", knobs={"precision": Text("fp32")})
     assert offer.changes == {"amp": entries[0].changes[1], "flash": entries[1].changes[1]}
     assert "expected one of fp32, amp, bf16" in offer.refusals["fp8"]
     with pytest.raises(WorkloadError, match="no knob 'width_of_it'"):
-        inspect_workload(workload, entries, device="cuda", knobs={"width_of_it": 3}, knobs_text={})
+        inspect_workload(workload, entries, device="cuda", knobs={"width_of_it": 3})

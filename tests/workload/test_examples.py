@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vramcast.workload import bind_knobs, check_step, describe, load_function, parse_reference
+from vramcast.workload import Text, bind_knobs, check_step, describe, load_function, parse_reference
 
 torch = pytest.importorskip("torch")
 
@@ -45,7 +45,8 @@ def load(name: str) -> Any:
 def run(name: str, monkeypatch: pytest.MonkeyPatch, **more: str) -> Any:
     build = load(name)
     monkeypatch.setitem(build.__globals__, "DEVICE", torch.device("cpu"))
-    step = check_step(build(**bind_knobs(build, {**TINY[name], **more}, {})))
+    knobs = {key: Text(value) for key, value in {**TINY[name], **more}.items()}
+    step = check_step(build(**bind_knobs(build, knobs)))
     step()
     return step()
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional
 import pytest
 
 from vramcast.errors import WorkloadError
-from vramcast.workload import bind_knobs, describe, split_assignments
+from vramcast.workload import Text, bind_knobs, describe, joined, split_assignments
 
 if TYPE_CHECKING:
     from nowhere import Unknown  # type: ignore[import-not-found]
@@ -21,11 +21,15 @@ def build(
 ) -> None: ...
 
 
+def bound(function: Any, text: dict[str, str], values: dict[str, object]) -> dict[str, object]:
+    return bind_knobs(function, {**{name: Text(value) for name, value in text.items()}, **values})
+
+
 def failure(
     function: Any, text: dict[str, str] | None = None, /, **values: object
 ) -> WorkloadError:
     with pytest.raises(WorkloadError) as caught:
-        bind_knobs(function, text or {}, values)
+        bound(function, text or {}, values)
     return caught.value
 
 
@@ -53,7 +57,7 @@ def test_a_wrong_assignment_is_refused(assignments: list[str], message: str) -> 
 
 
 def test_text_is_converted_by_the_annotation_and_defaults_are_filled_in() -> None:
-    assert bind_knobs(build, {"batch_size": "16", "rate": "1"}, {"seq_len": 4}) == {
+    assert bound(build, {"batch_size": "16", "rate": "1"}, {"seq_len": 4}) == {
         "batch_size": 16,
         "seq_len": 4,
         "rate": 1.0,
@@ -72,7 +76,7 @@ def test_a_function_without_knobs_says_so() -> None:
     def bare() -> None: ...
 
     assert failure(bare, {"x": "1"}).advice == "bare has no knobs."
-    assert bind_knobs(bare, {}, {}) == {}
+    assert bound(bare, {}, {}) == {}
 
 
 def test_a_required_knob_must_be_given() -> None:
@@ -82,8 +86,9 @@ def test_a_required_knob_must_be_given() -> None:
     assert "'size', 'other'" in error.message and "size=... other=..." in error.advice
 
 
-def test_a_knob_given_as_text_and_from_python_is_refused() -> None:
-    assert "given twice" in failure(build, {"batch_size": "8"}, batch_size=8).message
+def test_a_knob_given_twice_in_one_call_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="'batch_size' is given twice: '8' and 8"):
+        joined({"batch_size": Text("8")}, {"batch_size": 8})
 
 
 @pytest.mark.parametrize(
@@ -120,7 +125,7 @@ def test_python_values_are_checked_too(values: dict[str, object]) -> None:
 
 
 def test_a_whole_number_is_a_good_float() -> None:
-    assert bind_knobs(build, {}, {"rate": 1})["rate"] == 1
+    assert bound(build, {}, {"rate": 1})["rate"] == 1
 
 
 @pytest.mark.parametrize(
@@ -151,7 +156,7 @@ def test_a_size_that_is_not_positive_is_refused(name: str, value: str) -> None:
 def test_a_size_whose_own_default_is_zero_may_be_zero() -> None:
     def loader(*, num_workers: int = 0, seed: int = 1) -> None: ...
 
-    assert bind_knobs(loader, {"num_workers": "0", "seed": "0"}, {}) == {
+    assert bound(loader, {"num_workers": "0", "seed": "0"}, {}) == {
         "num_workers": 0,
         "seed": 0,
     }
@@ -160,7 +165,7 @@ def test_a_size_whose_own_default_is_zero_may_be_zero() -> None:
 def test_a_function_with_keyword_arguments_of_any_name_accepts_them() -> None:
     def anything(*, batch_size: int = 1, **rest: object) -> None: ...
 
-    assert bind_knobs(anything, {"a": "1", "b": "0.5", "c": "yes", "d": "x"}, {"e": []}) == {
+    assert bound(anything, {"a": "1", "b": "0.5", "c": "yes", "d": "x"}, {"e": []}) == {
         "batch_size": 1,
         "a": 1,
         "b": 0.5,
@@ -180,7 +185,7 @@ def test_a_positional_only_parameter_is_refused() -> None:
 def test_a_plain_parameter_is_a_knob_and_extra_positions_are_not() -> None:
     def plain(batch_size: int, *rest: int) -> None: ...
 
-    assert bind_knobs(plain, {"batch_size": "2"}, {}) == {"batch_size": 2}
+    assert bound(plain, {"batch_size": "2"}, {}) == {"batch_size": 2}
     assert "no knob 'rest'" in failure(plain, {"batch_size": "2", "rest": "1"}).message
 
 
@@ -189,7 +194,7 @@ def test_without_annotation_the_default_says_the_type() -> None:
         ...
 
     text = {"count": "2", "rate": "2", "flag": "no", "name": "7", "nothing": "none", "unknown": "3"}
-    assert bind_knobs(guess, text, {}) == {
+    assert bound(guess, text, {}) == {
         "count": 2,
         "rate": 2.0,
         "flag": False,
@@ -205,21 +210,21 @@ def test_none_is_text_where_nothing_says_that_none_is_meant() -> None:
     def bare(a, b=None):  # type: ignore[no-untyped-def]
         ...
 
-    assert bind_knobs(bare, {"a": "none", "b": "none"}, {}) == {"a": "none", "b": None}
+    assert bound(bare, {"a": "none", "b": "none"}, {}) == {"a": "none", "b": None}
 
 
 def test_a_default_of_none_allows_none() -> None:
     def old_style(*, window: int = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013
 
-    assert bind_knobs(old_style, {"window": "none"}, {}) == {"window": None}
-    assert bind_knobs(old_style, {"window": "4"}, {}) == {"window": 4}
-    assert bind_knobs(old_style, {}, {"window": None}) == {"window": None}
+    assert bound(old_style, {"window": "none"}, {}) == {"window": None}
+    assert bound(old_style, {"window": "4"}, {}) == {"window": 4}
+    assert bound(old_style, {}, {"window": None}) == {"window": None}
 
 
 def test_an_annotation_that_cannot_be_evaluated_does_not_spoil_the_others() -> None:
     def partly(*, size: Unknown, count: Optional[int] = 3, thing: Unknown = 2) -> Unknown: ...  # noqa: UP045
 
-    assert bind_knobs(partly, {"size": "5", "count": "none", "thing": "9"}, {}) == {
+    assert bound(partly, {"size": "5", "count": "none", "thing": "9"}, {}) == {
         "size": 5,
         "count": None,
         "thing": 9,
@@ -232,7 +237,7 @@ def test_an_annotation_that_is_no_type_is_left_alone() -> None:
         ...
 
     odd.__annotations__["a"] = 5
-    assert bind_knobs(odd, {"a": "1"}, {}) == {"a": 1}
+    assert bound(odd, {"a": "1"}, {}) == {"a": 1}
 
 
 def test_a_type_that_text_cannot_give_is_refused_as_text_only() -> None:
@@ -240,7 +245,7 @@ def test_a_type_that_text_cannot_give_is_refused_as_text_only() -> None:
 
     error = failure(lists, {"sizes": "[1]"})
     assert "'sizes' of type list[int] cannot be given as text ('[1]')" in error.message
-    assert bind_knobs(lists, {}, {"sizes": [1]}) == {"sizes": [1]}
+    assert bound(lists, {}, {"sizes": [1]}) == {"sizes": [1]}
 
 
 def test_partial_functions_classes_and_decorated_functions_have_knobs() -> None:
@@ -251,7 +256,7 @@ def test_partial_functions_classes_and_decorated_functions_have_knobs() -> None:
     def decorated(**knobs: Any) -> None: ...
 
     for function in (functools.partial(build, seq_len=4), Builder, decorated):
-        assert bind_knobs(function, {"batch_size": "2"}, {})["batch_size"] == 2
+        assert bound(function, {"batch_size": "2"}, {})["batch_size"] == 2
 
 
 def test_a_callable_without_a_readable_signature_is_refused() -> None:

@@ -227,3 +227,12 @@ def test_the_package_does_not_import_torch() -> None:
         ).returncode
         == 0
     )
+
+
+def test_a_file_without_the_function_is_answered_with_a_template(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text("print('training')\n")
+    with pytest.raises(WorkloadError, match="There is no function 'build'") as caught:
+        load_function(parse_reference(f"{file}:build"))
+    assert "def build(*, batch_size=8):" in caught.value.advice
+    assert "return step" in caught.value.advice

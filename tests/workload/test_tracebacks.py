@@ -96,7 +96,7 @@ def test_frames_of_vramcast_and_of_python_are_left_out(here: Path) -> None:
     names = {"bind_knobs": bind_knobs, "json": __import__("json")}
     build = define(
         here / "work.py",
-        "def a():\n    bind_knobs(a, {'x': '1'}, {})\ndef b():\n    json.loads('{')\n",
+        "def a():\n    bind_knobs(a, {'x': '1'})\ndef b():\n    json.loads('{')\n",
         **names,
     )
     for name in "ab":

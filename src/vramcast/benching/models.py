@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 from vramcast.benching.protocol import VOCABULARY
 from vramcast.errors import WorkloadError
-from vramcast.workload import bind_knobs, load_function, parse_reference
+from vramcast.workload import Text, bind_knobs, load_function, parse_reference
 from vramcast_zoo.catalogue import BY_NAME
 
 EXPECTED = f"A model turns tokens [batch, length] into logits [batch, length, {VOCABULARY}]."
 
 
-def build_model(name: str, knobs_text: Mapping[str, str]) -> nn.Module:
-    """On torch's default device."""
+def build_model(name: str, knobs: Mapping[str, str]) -> nn.Module:
+    """On torch's default device. Knobs are text, as on the command line."""
     function, sizes = _maker(name)
-    values = {key: value for key, value in sizes.items() if key not in knobs_text}
-    model = function(**bind_knobs(function, knobs_text, values))
+    given = {key: Text(value) for key, value in knobs.items()}
+    model = function(**bind_knobs(function, {**sizes, **given}))
     if not isinstance(model, nn.Module):
         raise WorkloadError(
             f"{name} returned a value of type {type(model).__name__}, not a model.",

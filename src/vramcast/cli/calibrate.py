@@ -41,7 +41,7 @@ def run(workload: str | None, assignments: list[str], out: str | None, as_json: 
 def _uncalibrated(workload: str, assignments: list[str], gpu: str) -> list[str]:
     knobs = split_assignments(assignments)
     request = make_request(
-        workload, gpu=gpu, memory=None, allocator=None, knobs={}, knobs_text=knobs, batch_sizes=None
+        workload, gpu=gpu, memory=None, allocator=None, knobs=knobs, batch_sizes=None
     )
     build.build()
     return list(simulate(request, DEFAULT_TIMEOUT_SECONDS)["uncalibrated_kernels"])

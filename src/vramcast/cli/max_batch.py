@@ -55,7 +55,7 @@ def run(
                 memory=memory,
                 allocator=allocator,
                 measure=measure,
-                knobs_text=knobs,
+                knobs=knobs,
                 **options,
             )
     _show(result, as_json)
@@ -84,8 +84,7 @@ def _measure(
     def measure(batch_size: int) -> Any:
         trial = Trial(
             workload=workload,
-            knobs={"batch_size": batch_size},
-            knobs_text=knobs,
+            knobs={**knobs, "batch_size": batch_size},
             memory_cap_bytes=cap(),
             allocator=allocator,
             warmup_steps=WARMUP_STEPS,

@@ -26,7 +26,7 @@ def run(
         with sign_of_life("Compiling"):
             build.build()
     with total_display("Planning") as tell:
-        found = plan(workload, knobs_text=knobs, out=out, tell=tell, **options)
+        found = plan(workload, knobs=knobs, out=out, tell=tell, **options)
     if out is not None:
         written = [
             "plan.json",

@@ -50,8 +50,7 @@ def run(
         warmup=warmup,
         steps=steps,
         timeout=timeout,
-        knobs={},
-        knobs_text=split_assignments(assignments),
+        knobs=split_assignments(assignments),
         trace_folder=str(path.absolute()) if trace else None,
         config=config,
     )

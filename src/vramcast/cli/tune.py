@@ -34,7 +34,7 @@ def run(
             result = tune(
                 workload,
                 out=folder,
-                knobs_text=split_assignments(assignments),
+                knobs=split_assignments(assignments),
                 show=show,
                 command=command_line(),
                 **options,

@@ -9,12 +9,7 @@ from vramcast.errors import UsageError, WorkloadError
 from vramcast.forecast.largest import COMFORTABLE_RATIOS
 from vramcast.forecast.search import accumulation, memory_law, settle
 from vramcast.hardware.gpus import find_gpu
-from vramcast.predicting.predict import (
-    DEFAULT_TIMEOUT_SECONDS,
-    Workload,
-    make_request,
-    memory_in_bytes,
-)
+from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, make_request
 from vramcast.predicting.shortage import what_would_help
 from vramcast.predicting.throughput import fastest, knee, scaling_notes, speeds_of
 from vramcast.records.max_batch import Attempt, Choice, MemoryLaw
@@ -25,7 +20,8 @@ from vramcast.records.measurement import Measurement
 from vramcast.records.prediction import Prediction
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
-from vramcast.units import format_bytes
+from vramcast.units import format_bytes, memory_in_bytes
+from vramcast.workload import Workload, joined
 
 LAW_FROM = (
     0.2  # of the largest: below, the peak may lie in the optimizer step and not move with the batch
@@ -49,8 +45,8 @@ def max_batch(
     global_batch: int | None = None,
     measure: Measure | None = None,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
-    knobs_text: Mapping[str, str] | None = None,
-    **knobs: Any,
+    knobs: Mapping[str, Any] | None = None,
+    **more_knobs: Any,
 ) -> MaxBatch:
     """The largest batch size that fits. `measure` runs one batch size for real; without it the answer is a prediction and says so.
 
@@ -65,8 +61,7 @@ def max_batch(
         maximum=maximum,
         multiple_of=multiple_of,
         safety=safety,
-        knobs=knobs,
-        knobs_text=knobs_text or {},
+        knobs=joined(knobs, more_knobs),
     )
     _positive("--global-batch", global_batch)
     build.build()
@@ -105,7 +100,6 @@ def search_request(
     multiple_of: int,
     safety: float,
     knobs: Mapping[str, Any],
-    knobs_text: Mapping[str, str],
 ) -> dict[str, Any]:
     _positive("--max", maximum)
     _positive("--multiple-of", multiple_of)
@@ -124,7 +118,6 @@ def search_request(
         memory=memory,
         allocator=allocator,
         knobs=knobs,
-        knobs_text=knobs_text,
         batch_sizes=None,
     )
     _check_it_has_as_much(gpu, memory)

@@ -15,12 +15,13 @@ from vramcast.predicting import document_001
 from vramcast.predicting.curriculum import SPLIT, as_yaml, in_sequence, totals
 from vramcast.predicting.plan_order import LENGTHS_ADVICE, Order, check_order
 from vramcast.predicting.plan_stages import make_stage, reserved_law
-from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, Workload, name_of
+from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS
 from vramcast.records.plan import DocumentComparison, GpuPlan, Plan
 from vramcast.records.prediction import BatchSizePoint
 from vramcast.records.store import new_folder, write_atomically
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate_all
+from vramcast.workload import Workload, joined, name_of
 
 DEFAULT_SAFETY = 0.05  # for fragmentation in long runs: what is predicted is the first steps
 DEFAULT_TOKENS = 1e9
@@ -43,8 +44,8 @@ def plan(
     out: str | os.PathLike[str] | None = None,
     force: bool = False,
     tell: Callable[[int, int], None] | None = None,
-    knobs_text: Mapping[str, str] | None = None,
-    **knobs: Any,
+    knobs: Mapping[str, Any] | None = None,
+    **more_knobs: Any,
 ) -> Plan:
     """The batch for every sequence length on every GPU, with no GPU.
 
@@ -64,8 +65,7 @@ def plan(
         tokens=tokens,
         tokens_per_step=tokens_per_step,
         safety=safety,
-        knobs=knobs,
-        knobs_text=knobs_text or {},
+        knobs=joined(knobs, more_knobs),
     )
     folder = None if out is None else new_folder(Path(out), force=force)
     build.build()

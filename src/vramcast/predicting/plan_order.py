@@ -11,8 +11,9 @@ from typing import Any
 from vramcast.errors import UsageError
 from vramcast.hardware.gpus import find_gpu
 from vramcast.predicting.max_batch import capacity_of
-from vramcast.predicting.predict import Workload, make_request, memory_in_bytes
-from vramcast.units import format_bytes
+from vramcast.predicting.predict import make_request
+from vramcast.units import format_bytes, memory_in_bytes
+from vramcast.workload import Workload
 
 LENGTHS_ADVICE = "Give lengths in rising order, for example --seq-lens 128,256,512."
 LONGEST = 1 << 24
@@ -40,7 +41,6 @@ def check_order(
     tokens_per_step: int | None,
     safety: float,
     knobs: Mapping[str, Any],
-    knobs_text: Mapping[str, str],
 ) -> Order:
     lengths = read_lengths(seq_lens)
     names = read_gpus(gpu)
@@ -61,7 +61,6 @@ def check_order(
         memory=memory,
         allocator=allocator,
         knobs=knobs,
-        knobs_text=knobs_text,
         batch_sizes=None,
     )
     return Order(

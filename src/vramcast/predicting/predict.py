@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,9 @@ from vramcast.hardware.gpus import find_gpu
 from vramcast.records.prediction import BatchSizeCurve, Prediction
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
-from vramcast.units import MiB, format_bytes, parse_size
-from vramcast.workload import parse_reference
+from vramcast.units import memory_in_bytes
+from vramcast.workload import Workload, joined, name_of, parse_reference, separated
 
-Workload = str | Callable[..., Any]
 DEFAULT_TIMEOUT_SECONDS = 300.0
 
 
@@ -31,7 +29,8 @@ def predict(
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     trace: str | os.PathLike[str] | None = None,
     force: bool = False,
-    **knobs: Any,
+    knobs: Mapping[str, Any] | None = None,
+    **more_knobs: Any,
 ) -> Prediction:
     """Predict the memory of one training step with no GPU.
 
@@ -43,8 +42,7 @@ def predict(
         gpu=gpu,
         memory=memory,
         allocator=allocator,
-        knobs=knobs,
-        knobs_text={},
+        knobs=joined(knobs, more_knobs),
         batch_sizes=None,
         trace=trace,
         force=force,
@@ -61,7 +59,8 @@ def predict_batch_sizes(
     memory: str | int | None = None,
     allocator: str | None = None,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
-    **knobs: Any,
+    knobs: Mapping[str, Any] | None = None,
+    **more_knobs: Any,
 ) -> BatchSizeCurve:
     """Predict many batch sizes in little more time than one: a few are simulated, the others interpolated and replayed.
 
@@ -72,8 +71,7 @@ def predict_batch_sizes(
         gpu=gpu,
         memory=memory,
         allocator=allocator,
-        knobs=knobs,
-        knobs_text={},
+        knobs=joined(knobs, more_knobs),
         batch_sizes=batch_sizes,
     )
     build.build()
@@ -91,7 +89,6 @@ def make_request(
     memory: str | int | None,
     allocator: str | None,
     knobs: Mapping[str, Any],
-    knobs_text: Mapping[str, str],
     batch_sizes: Sequence[int] | None,
     trace: str | os.PathLike[str] | None = None,
     force: bool = False,
@@ -120,8 +117,7 @@ def make_request(
         check_free(folder, force=force)
     return {
         "workload": name,
-        "knobs": dict(knobs),
-        "knobs_text": dict(knobs_text),
+        **separated(knobs),
         "gpu": None if gpu is None else find_gpu(gpu).name,
         "memory_bytes": memory_in_bytes(memory),
         "allocator": settings,
@@ -130,41 +126,3 @@ def make_request(
         "force": force,
         "elapsed_seconds": time.process_time(),
     }
-
-
-def memory_in_bytes(memory: str | int | None) -> int | None:
-    if memory is None:
-        return None
-    if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
-        return memory
-    size = parse_size(str(memory))
-    if size < MiB:
-        advice = f"Write the unit too, for example --memory {memory}GiB."
-        raise UsageError(
-            f"--memory {memory} is {format_bytes(size)}: no GPU has so little.", advice
-        )
-    return size
-
-
-def name_of(workload: Workload) -> str:
-    return workload if isinstance(workload, str) else _reference_to(workload)
-
-
-def _reference_to(function: Callable[..., Any]) -> str:
-    """A function object is found again by the worker through its file and name."""
-    if not callable(function):
-        raise UsageError(
-            f"A workload is a function or its name, not {type(function).__name__}.",
-            'For example predict("train.py:build").',
-        )
-    name = getattr(function, "__qualname__", "")
-    try:
-        file = inspect.getsourcefile(function)
-    except TypeError:
-        file = None
-    if not file or not os.path.exists(file) or not name.isidentifier():
-        raise UsageError(
-            f"The function {name or function!r} cannot be loaded again in the worker process: it is not at the top level of a file.",
-            'Put it at the top level of a .py file and pass it, or its name as "file.py:function".',
-        )
-    return f"{file}:{name}"

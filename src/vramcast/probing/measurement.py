@@ -41,7 +41,7 @@ def measurement_from(
         facts.get("wall_seconds") or sum(facts["step_seconds"]),
         facts.get("clock", clock),
     )
-    knobs = facts.get("knobs") or {**trial.knobs, **trial.knobs_text}
+    knobs = facts.get("knobs") or trial.knobs
     outside, context = facts.get("outside_bytes"), facts.get("context_bytes")
     samples = _rate(knobs.get("batch_size"), times)
     evidence = Evidence(

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
-from vramcast.predicting.predict import Workload, memory_in_bytes, name_of
 from vramcast.probing.manager import Prober, Progress
 from vramcast.probing.measurement import unfinished
 from vramcast.probing.run_folder import RunFolder
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Measurement
-from vramcast.workload import parse_reference
+from vramcast.units import memory_in_bytes
+from vramcast.workload import Workload, joined, name_of, parse_reference
 from vramcast.workload.configuration import Configuration, load_configuration
 
 
@@ -30,7 +30,8 @@ def probe(
     force: bool = False,
     trace: bool = False,
     config: Configuration | str | Path | None = None,
-    **knobs: Any,
+    knobs: Mapping[str, Any] | None = None,
+    **more_knobs: Any,
 ) -> Measurement:
     """Run the workload's real steps in a fresh process and measure them.
 
@@ -50,8 +51,7 @@ def probe(
         warmup=warmup,
         steps=steps,
         timeout=timeout,
-        knobs=knobs,
-        knobs_text={},
+        knobs=joined(knobs, more_knobs),
         trace_folder=str(Path(out).absolute()) if trace and out is not None else None,
         config=config,
     )
@@ -69,7 +69,6 @@ def make_trial(
     steps: int,
     timeout: float,
     knobs: Mapping[str, Any],
-    knobs_text: Mapping[str, str],
     trace_folder: str | None = None,
     config: Configuration | str | Path | None = None,
 ) -> Trial:
@@ -85,14 +84,7 @@ def make_trial(
         AllocatorSettings.parse(allocator)
     return Trial(
         workload=name,
-        knobs={
-            **{key: value for key, value in loaded.knobs.items() if key not in knobs_text},
-            **knobs,
-        },
-        knobs_text={
-            **{key: text for key, text in loaded.knobs_text.items() if key not in knobs},
-            **knobs_text,
-        },
+        knobs={**loaded.knobs, **knobs},
         switches=loaded.switches,
         device=device,
         memory_cap_bytes=memory_in_bytes(memory),

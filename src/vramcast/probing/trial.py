@@ -7,6 +7,7 @@ from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.probing.contract import STALL_FLOOR_SECONDS
+from vramcast.workload import separated, together
 from vramcast.workload.switches import Switches
 
 DEVICES = ("cuda", "cpu")
@@ -16,9 +17,6 @@ DEVICES = ("cuda", "cpu")
 class Trial:
     workload: str
     knobs: dict[str, Any] = field(default_factory=dict)
-    knobs_text: dict[str, str] = field(
-        default_factory=dict
-    )  # from the command line, converted by the worker
     device: str = "cuda"
     memory_cap_bytes: int | None = None
     allocator: str | None = None  # None leaves the environment's
@@ -63,8 +61,10 @@ class Trial:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), **separated(self.knobs)}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Trial:
-        return Trial(**{**data, "switches": Switches(**data["switches"])})
+        others = {key: value for key, value in data.items() if key != "knobs_text"}
+        switches = Switches(**data["switches"])
+        return Trial(**{**others, "knobs": together(data), "switches": switches})

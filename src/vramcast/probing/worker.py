@@ -115,7 +115,7 @@ def _run(trial: Trial, report: Reporter) -> None:
     run = _runner(trial, report)
     with run.around():
         function = load_function(parse_reference(trial.workload))
-        knobs = bind_knobs(function, trial.knobs_text, trial.knobs)
+        knobs = bind_knobs(function, trial.knobs)
         report.tell(
             knobs={key: _plain(value) for key, value in knobs.items()},
             import_seconds=time.perf_counter() - started,

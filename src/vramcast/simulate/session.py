@@ -80,7 +80,7 @@ class Session:
         self.gpu.notes.clear()
         Target.uncalibrated.clear()
         sites, ownership = Sites(), Ownership(self.device.block_id, watching=locate)
-        values = bind_knobs(function, {}, knobs)
+        values = bind_knobs(function, knobs)
         torch.manual_seed(0)
         with installed(self.gpu), sites.watching() if locate else nullcontext(), self.device.on():
             torch.empty(

@@ -65,7 +65,7 @@ def _session(budget: Any) -> Any:
 
 
 def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
-    from vramcast.workload import bind_knobs, load_function, parse_reference
+    from vramcast.workload import bind_knobs, load_function, parse_reference, together
 
     started = time.perf_counter() - request["elapsed_seconds"]
     reference = parse_reference(request["workload"])
@@ -74,7 +74,7 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
     import torch  # noqa: F401  the user's file would import it anyway
 
     function = load_function(reference)
-    knobs = bind_knobs(function, request["knobs_text"], request["knobs"])
+    knobs = bind_knobs(function, together(request))
     if request["batch_sizes"] is not None:
         return _curve(request, session, function, knobs, budget, started)
     if request.get("search") is not None:

@@ -23,7 +23,7 @@ STEPS = 2  # the second has optimizer state
 
 def estimates(workload: str, knobs: dict[str, Any]) -> dict[str, Any]:
     function = load_function(parse_reference(workload))
-    values = bind_knobs(function, {}, knobs)
+    values = bind_knobs(function, knobs)
     answers: dict[str, Any] = {}
     with FakeTensorMode():
         try:

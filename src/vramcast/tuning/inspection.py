@@ -19,6 +19,7 @@ from typing import Any
 from vramcast.errors import EnvironmentProblem, VramcastError, WorkloadError
 from vramcast.processes.lifetime import child_environment, end_with_the_parent
 from vramcast.tuning.entry import Change, Entry
+from vramcast.workload import separated
 
 SECONDS = 300.0
 
@@ -38,7 +39,6 @@ def inspect_workload(
     *,
     device: str,
     knobs: Mapping[str, Any],
-    knobs_text: Mapping[str, str],
     timeout_seconds: float | None = None,
 ) -> Offer:
     """`timeout_seconds` is what the caller has; more than SECONDS is never taken."""
@@ -50,8 +50,7 @@ def inspect_workload(
     request = {
         "workload": workload,
         "device": device,
-        "knobs": dict(knobs),
-        "knobs_text": dict(knobs_text),
+        **separated(knobs),
         "questions": questions,
     }
     answer = _ask(request, SECONDS if timeout_seconds is None else min(SECONDS, timeout_seconds))
@@ -147,15 +146,15 @@ def _ask(request: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------------------------------------------- in the process of its own
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    from vramcast.workload import bind_knobs, load_function, parse_reference
+    from vramcast.workload import bind_knobs, load_function, parse_reference, together
 
     with _on(request["device"]):
         function = load_function(parse_reference(request["workload"]))
-    bound = bind_knobs(function, request["knobs_text"], request["knobs"])
+    given = together(request)
+    bound = bind_knobs(function, given)
 
     def bind(change: Mapping[str, Any]) -> dict[str, Any]:
-        text = {name: value for name, value in request["knobs_text"].items() if name not in change}
-        return bind_knobs(function, text, {**request["knobs"], **change})
+        return bind_knobs(function, {**given, **change})
 
     answers = {
         name: _answer_one(changes, bound, bind) for name, changes in request["questions"].items()

@@ -126,7 +126,6 @@ class RealLaboratory:
             Trial(
                 workload=self._question.workload,
                 knobs=configuration.knobs,
-                knobs_text=configuration.knobs_text,
                 device=self._question.device,
                 memory_cap_bytes=self._question.memory_bytes,
                 allocator=configuration.allocator,
@@ -200,7 +199,6 @@ class RealLaboratory:
             memory=target[1],
             allocator=configuration.allocator,
             knobs=configuration.knobs,
-            knobs_text=configuration.knobs_text,
             batch_sizes=None,
         )
         try:

@@ -16,7 +16,6 @@ from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.hardware import machine as machines
 from vramcast.hardware import nvml
 from vramcast.hardware.gpus import find_gpu
-from vramcast.predicting.predict import Workload, memory_in_bytes, name_of
 from vramcast.probing.manager import Prober
 from vramcast.probing.preload import preload_for
 from vramcast.probing.trial import Trial
@@ -32,8 +31,8 @@ from vramcast.tuning.laboratory import Laboratory, Question, RealLaboratory
 from vramcast.tuning.outlook import prospects
 from vramcast.tuning.procedure import Progress, Tuner
 from vramcast.tuning.results import result_of
-from vramcast.units import parse_duration
-from vramcast.workload import parse_reference
+from vramcast.units import memory_in_bytes, parse_duration
+from vramcast.workload import Text, Workload, joined, name_of, parse_reference, together
 from vramcast.workload.configuration import Configuration
 from vramcast.workload.switches import Switches
 
@@ -55,8 +54,8 @@ def tune(
     force: bool = False,
     show: Callable[[Progress], None] = lambda _: None,
     command: str = "",
-    knobs_text: Mapping[str, str] | None = None,
-    **knobs: Any,
+    knobs: Mapping[str, Any] | None = None,
+    **more_knobs: Any,
 ) -> TuneResult:
     """Find the settings that make the workload's step fastest, by running each; log.md in `out` says of every one what came of it.
 
@@ -65,19 +64,19 @@ def tune(
     entries, question, budget_seconds = _checked(
         name_of(workload), only, budget, gpu, memory, target_steps, device
     )
-    text = knobs_text or {}
-    folder = TuneFolder(Path(out), _request(question, only, memory, {**text, **knobs}), force=force)
+    values = joined(knobs, more_knobs)
+    folder = TuneFolder(Path(out), _request(question, only, memory, values), force=force)
     with contextlib.closing(folder), Prober(preload_for(question.workload)) as prober:
         prober.start()  # torch is imported for the runs while the workload is looked at
         started = time.monotonic()
-        offer, machine = _look(question, entries, knobs, text, budget_seconds)
+        offer, machine = _look(question, entries, values, budget_seconds)
         left = None if budget_seconds is None else budget_seconds - (time.monotonic() - started)
         result = tune_with(
             RealLaboratory(question, prober, folder, left),
             question,
             entries,
             offer,
-            given(offer, knobs, text),
+            given(offer, values),
             machine,
             limits=Limits(may_change_training=only is not None),
             target_steps=target_steps,
@@ -157,7 +156,6 @@ def _look(
     question: Question,
     entries: Sequence[Entry],
     knobs: Mapping[str, Any],
-    text: Mapping[str, str],
     budget_seconds: float | None,
 ) -> tuple[Offer, machines.Machine]:
     """What the workload lets one change, and what the machine has."""
@@ -168,7 +166,6 @@ def _look(
             entries,
             device=question.device,
             knobs=knobs,
-            knobs_text=text,
             timeout_seconds=budget_seconds,
         )
         return offer, machine.result()
@@ -211,17 +208,15 @@ def tune_with(
     return replace(result, notes=[*result.notes, *notes])
 
 
-def given(offer: Offer, knobs: Mapping[str, Any], knobs_text: Mapping[str, str]) -> Configuration:
-    """The baseline: what was asked for, as plain values, or as text where only that can carry it."""
-    names = [*knobs, *knobs_text]
-    plain = {
-        name: offer.baseline[name]
-        for name in names
-        if name in knobs or _is_plain(offer.baseline[name], knobs_text[name])
-    }
+def given(offer: Offer, knobs: Mapping[str, Any]) -> Configuration:
+    """The baseline: what was asked for, as plain values where the workload has them as such."""
     return Configuration(
-        knobs=plain,
-        knobs_text={name: text for name, text in knobs_text.items() if name not in plain},
+        knobs={
+            name: value
+            if isinstance(value, Text) and not _is_plain(offer.baseline[name], value)
+            else offer.baseline[name]
+            for name, value in knobs.items()
+        }
     )
 
 
@@ -237,8 +232,7 @@ def _is_plain(value: Any, text: str) -> bool:
 def save(result: TuneResult, folder: Path) -> None:
     final = result.configuration
     configuration = Configuration(
-        knobs=final["knobs"],
-        knobs_text=final.get("knobs_text", {}),
+        knobs=together(final),
         switches=Switches(**final["switches"]),
         allocator=final["allocator"],
     )

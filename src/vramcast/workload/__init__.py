@@ -10,22 +10,42 @@ No torch here: the command line's own process imports this package and must stay
 
 from __future__ import annotations
 
-from vramcast.workload.knobs import bind_knobs, describe, split_assignments
+from vramcast.workload.knobs import (
+    Text,
+    bind_knobs,
+    describe,
+    joined,
+    separated,
+    split_assignments,
+    together,
+)
 from vramcast.workload.loading import check_step, load_function
-from vramcast.workload.reference import RegisteredWorkload, WorkloadReference, parse_reference
+from vramcast.workload.reference import (
+    RegisteredWorkload,
+    Workload,
+    WorkloadReference,
+    name_of,
+    parse_reference,
+)
 from vramcast.workload.registry import register, registered_workloads
 from vramcast.workload.tracebacks import user_traceback
 
 __all__ = [
     "RegisteredWorkload",
+    "Text",
+    "Workload",
     "WorkloadReference",
     "bind_knobs",
     "check_step",
     "describe",
+    "joined",
     "load_function",
+    "name_of",
     "parse_reference",
     "register",
     "registered_workloads",
+    "separated",
     "split_assignments",
+    "together",
     "user_traceback",
 ]

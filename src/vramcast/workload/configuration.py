@@ -4,7 +4,7 @@
 
     config = vramcast.load_configuration("final.json")
     config.apply()                       # the switches and the allocator, before the first CUDA tensor
-    step = build(**config.knobs)         # and config.knobs_text: what is no plain value, such as a dtype
+    step = build(**config.knobs_of(build))
 
 Plain data; reading a file runs no code from it.
 """
@@ -12,7 +12,7 @@ Plain data; reading a file runs no code from it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from vramcast.errors import UsageError
 from vramcast.records.store import write_json
 from vramcast.text import printable
-from vramcast.workload import parse_reference
+from vramcast.workload import bind_knobs, parse_reference, separated, together
 from vramcast.workload.switches import SDPA_KERNELS, Switches, apply_allocator, apply_switches
 
 VERSION = 1
@@ -38,10 +38,8 @@ SDPA_LINE = "torch.backends.cuda.enable_{}_sdp({})"
 class Configuration:
     """Knobs of a workload, torch's process-wide switches and allocator settings: what `vramcast tune` found."""
 
+    # A value that JSON does not have, such as a dtype, is a `Text`, as on the command line.
     knobs: dict[str, Any] = field(default_factory=dict)
-    knobs_text: dict[str, str] = field(
-        default_factory=dict
-    )  # those that no plain value is, such as a dtype: as on the command line
     switches: Switches = field(default_factory=Switches)
     allocator: str | None = None  # as in PYTORCH_ALLOC_CONF; None leaves the environment's
 
@@ -52,7 +50,6 @@ class Configuration:
         return replace(
             self,
             knobs={**self.knobs, **knobs},
-            knobs_text={name: text for name, text in self.knobs_text.items() if name not in knobs},
             switches=Switches(**{**self.switches.given(), **switches.given()}),
             allocator=allocator if allocator is not None else self.allocator,
         )
@@ -60,14 +57,17 @@ class Configuration:
     @property
     def key(self) -> str:
         """The same for the same configuration, whatever the order of its knobs."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps({**asdict(self), **separated(self.knobs)}, sort_keys=True)
+
+    def knobs_of(self, function: Callable[..., Any]) -> dict[str, Any]:
+        """The keyword arguments for this workload's function."""
+        return bind_knobs(function, self.knobs)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "version": VERSION,
             "kind": KIND,
-            "knobs": self.knobs,
-            "knobs_text": self.knobs_text,
+            **separated(self.knobs),
             "switches": self.switches.given(),
             "allocator": self.allocator,
         }
@@ -85,9 +85,7 @@ class Configuration:
         """To paste into a script."""
         reference = parse_reference(workload)
         module = reference.path.stem if reference.path is not None else reference.module
-        knobs = ", ".join(
-            f"{key}={value!r}" for key, value in {**self.knobs, **self.knobs_text}.items()
-        )
+        knobs = ", ".join(f"{key}={value!r}" for key, value in self.knobs.items())
         first = (
             [
                 "import os",
@@ -98,11 +96,8 @@ class Configuration:
         )
         switches = _switch_lines(self.switches)
         torch = ["import torch"] if switches else []
-        as_text = (
-            [f"# {', '.join(self.knobs_text)}: as text, like on the command line; write its value"]
-            if self.knobs_text
-            else []
-        )
+        text = ", ".join(separated(self.knobs)["knobs_text"])
+        as_text = [f"# {text}: as text, like on the command line; write its value"] if text else []
         call = f"step = {reference.function}({knobs})"
         is_name = all(part.isidentifier() for part in str(module).split("."))
         found = (
@@ -174,6 +169,4 @@ def _read(path: str | Path, data: dict[str, Any]) -> Configuration:
             f"{path}: there is no switch {unknown[0]!r}.",
             f"Switches are {', '.join(asdict(Switches()))}.",
         )
-    return Configuration(
-        knobs=knobs, knobs_text=text, switches=Switches(**switches), allocator=allocator
-    )
+    return Configuration(knobs=together(data), switches=Switches(**switches), allocator=allocator)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
+from typing import Any
 
 from vramcast.errors import WorkloadError
 from vramcast.workload.conversion import CannotBeText, convert_text, fits, type_name
@@ -17,6 +18,12 @@ Parameter = inspect.Parameter
 EMPTY = Parameter.empty
 SIZE_NAMES = frozenset({"batch_size", "seq_len", "depth", "width", "heads", "layers"})
 SIZE_ENDINGS = ("_size", "_len", "_length")
+
+
+class Text(str):
+    """A knob's value as it was typed. The annotation of the workload's parameter says what it means."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Knobs:
 
 
 def split_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """`["batch_size=8"]` -> `{"batch_size": "8"}`; a value may itself hold '='."""
+    """`["batch_size=8"]` -> `{"batch_size": Text("8")}`; a value may itself hold '='."""
     values: dict[str, str] = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
@@ -74,27 +81,41 @@ def split_assignments(assignments: Iterable[str]) -> dict[str, str]:
                 "Write knobs as key=value, for example batch_size=8.",
             )
         if key in values:
-            raise WorkloadError(
-                f"The knob {key!r} is given twice: {values[key]!r} and {value.strip()!r}.",
-                "Give it once.",
-            )
-        values[key] = value.strip()
+            raise _given_twice(key, values[key], value.strip())
+        values[key] = Text(value.strip())
     return values
 
 
-def bind_knobs(
-    function: Callable[..., object], text_values: Mapping[str, str], values: Mapping[str, object]
-) -> dict[str, object]:
-    """The keyword arguments for `function`, defaults included, so that a record can say every value that was in force."""
+def joined(knobs: Mapping[str, object] | None, more: Mapping[str, object]) -> dict[str, object]:
+    """The knobs of a call: `knobs={...}`, which may have the names of options, and the others."""
+    for name in more:
+        if knobs is not None and name in knobs:
+            raise _given_twice(name, knobs[name], more[name])
+    return {**(knobs or {}), **more}
+
+
+def separated(knobs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Knobs as JSON has them: typed values and text apart."""
+    text = {name: str(value) for name, value in knobs.items() if isinstance(value, Text)}
+    typed = {name: value for name, value in knobs.items() if name not in text}
+    return {"knobs": typed, "knobs_text": text}
+
+
+def together(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of `separated`."""
+    text = {name: Text(value) for name, value in data.get("knobs_text", {}).items()}
+    return {**data.get("knobs", {}), **text}
+
+
+def bind_knobs(function: Callable[..., object], values: Mapping[str, object]) -> dict[str, object]:
+    """The keyword arguments for `function`, with defaults: a record says every value in force."""
     knobs = _knobs_of(function)
-    _check_names(knobs, text_values, values)
+    _check_names(knobs, values)
     bound = {name: knob.default for name, knob in knobs.known.items() if knob.default is not EMPTY}
-    for name, text in text_values.items():
-        bound[name] = _convert(_knob(knobs, name), text)
     for name, value in values.items():
-        bound[name] = _checked(_knob(knobs, name), value)
-    for name in (*text_values, *values):
-        _check_size(_knob(knobs, name), bound[name])
+        knob = knobs.known.get(name) or Knob(name, EMPTY, EMPTY, guessed=False)
+        bound[name] = _convert(knob, value) if isinstance(value, Text) else _checked(knob, value)
+        _check_size(knob, bound[name])
     return bound
 
 
@@ -177,16 +198,13 @@ def _evaluated(annotation: object, names: dict[str, object]) -> object:
     return EMPTY if isinstance(annotation, typing.ForwardRef) else annotation
 
 
-def _check_names(
-    knobs: Knobs, text_values: Mapping[str, str], values: Mapping[str, object]
-) -> None:
-    both = [name for name in text_values if name in values]
-    if both:
-        raise WorkloadError(
-            f"The knob {both[0]!r} is given twice: {text_values[both[0]]!r} and {values[both[0]]!r}.",
-            "Give it once.",
-        )
-    given = [*text_values, *values]
+def _given_twice(name: str, first: object, second: object) -> WorkloadError:
+    return WorkloadError(
+        f"The knob {name!r} is given twice: {first!r} and {second!r}.", "Give it once."
+    )
+
+
+def _check_names(knobs: Knobs, given: Mapping[str, object]) -> None:
     unknown = [] if knobs.open else [name for name in given if name not in knobs.known]
     if unknown:
         close = get_close_matches(unknown[0], knobs.known, n=1)
@@ -201,10 +219,6 @@ def _check_names(
             f"{knobs.of} needs {_listed(missing)}, which has no default.",
             f"Add {shown}. {knobs.advice()}",
         )
-
-
-def _knob(knobs: Knobs, name: str) -> Knob:
-    return knobs.known.get(name) or Knob(name, EMPTY, EMPTY, guessed=False)
 
 
 def _convert(knob: Knob, text: str) -> object:

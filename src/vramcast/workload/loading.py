@@ -22,6 +22,24 @@ __all__ = ["check_step", "load_function", "user_traceback"]
 
 EXPECTED = "A workload's function returns a function without arguments that does one training step and returns the loss."
 
+TEMPLATE = """\
+A workload is a function like this one:
+
+    def build(*, batch_size=8):
+        model = MyModel().cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        inputs = torch.randn(batch_size, 1024, device="cuda")
+
+        def step():
+            loss = model(inputs).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        return step
+"""
+
 
 def load_function(reference: WorkloadReference) -> Callable[..., Any]:
     """Import where the workload is and return its function."""
@@ -142,17 +160,17 @@ def _advice_for_import(reference: WorkloadReference, error: Exception) -> str:
 
 def _no_such_function(module: ModuleType, reference: WorkloadReference) -> WorkloadError:
     close = get_close_matches(reference.function, _public_functions(module), n=1)
-    hint = f"Did you mean {close[0]!r}? " if close else ""
+    advice = _advice_functions(module, reference)
     return WorkloadError(
         f"There is no function {reference.function!r} in {_shown(reference)}.",
-        f"{hint}{_advice_functions(module, reference)}",
+        f"Did you mean {close[0]!r}? {advice}" if close else f"{advice}\n{TEMPLATE}".rstrip(),
     )
 
 
 def _advice_functions(module: ModuleType, reference: WorkloadReference) -> str:
     names = _public_functions(module)
     if not names:
-        return f"{_shown(reference)} defines no public function: write one, `def build(*, batch_size=8): ...`. {EXPECTED}"
+        return f"{_shown(reference)} defines no public function."
     return f"Functions there: {', '.join(names)}."
 
 

@@ -7,13 +7,15 @@ is answered at once and not after a worker has imported torch.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from vramcast.errors import WorkloadError
+from vramcast.errors import UsageError, WorkloadError
 from vramcast.workload.registry import (
     DEFAULT_FUNCTION,
     RegisteredWorkload,
@@ -22,7 +24,9 @@ from vramcast.workload.registry import (
     registered_workloads,
 )
 
-__all__ = ["RegisteredWorkload", "WorkloadReference", "parse_reference"]
+__all__ = ["RegisteredWorkload", "Workload", "WorkloadReference", "name_of", "parse_reference"]
+
+Workload = str | Callable[..., Any]
 
 FORMS = (
     "Name a workload as path/to/file.py:function, package.module:function, or by a registered name."
@@ -161,3 +165,26 @@ def _python_files(folder: str) -> list[str]:
         )
     except OSError:  # a folder that may not be read: there is nothing to suggest
         return []
+
+
+def name_of(workload: Workload) -> str:
+    """The name by which a worker process finds the workload again; a function has its file's."""
+    if isinstance(workload, str):
+        return workload
+    if not callable(workload):
+        raise UsageError(
+            f"A workload is a function or its name, not {type(workload).__name__}.",
+            'For example predict("train.py:build").',
+        )
+    name = getattr(workload, "__qualname__", "")
+    try:
+        file = inspect.getsourcefile(workload)
+    except TypeError:
+        file = None
+    if not file or not os.path.exists(file) or not name.isidentifier():
+        raise UsageError(
+            f"The function {name or workload!r} cannot be loaded again in the worker process: "
+            "it is not at the top level of a file.",
+            'Put it at the top level of a .py file and pass it, or its name as "file.py:function".',
+        )
+    return f"{file}:{name}"
