@@ -1,23 +1,21 @@
-"""Predictions of whole training steps against what was measured on an H200, and the record of that comparison."""
+"""Predictions of whole training steps against what was measured on an H200."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import vramcast
-from vramcast.records.accuracy import AccuracyRow
-from vramcast.suites import campaign
-from vramcast.suites.catalogue import SUITES, Row, rows_of
-from vramcast.suites.results import summarise
+from vramcast.records.accuracy_rows import ROWS_FILE, read_records, result_from
+from vramcast.records.measurement import Measurement, Outcome
+from vramcast.suites.catalogue import SUITES, SuiteRow, rows_of
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
 ACCURACY = Path(__file__).parents[1] / "benchmarks" / "accuracy"
-RECORDED = campaign.read_records(ACCURACY / "h200-torch-2.11")
+RECORDED = read_records(ACCURACY / "h200-torch-2.11")
 ROWS = {row.name: row for row in rows_of([])}
 
 # a cross-section that takes seconds; `make accuracy` does all rows
@@ -37,7 +35,7 @@ EXACT = [
 ]
 
 
-def predict(row: Row, memory: int | None = None) -> vramcast.Prediction:
+def predict(row: SuiteRow, memory: int | None = None) -> vramcast.Prediction:
     return vramcast.predict(
         row.workload, gpu="h200", allocator=row.allocator or "", memory=memory, **row.knobs
     )
@@ -45,26 +43,26 @@ def predict(row: Row, memory: int | None = None) -> vramcast.Prediction:
 
 @pytest.mark.parametrize("name", EXACT)
 def test_peak_reserved_is_what_the_gpu_measured_to_the_byte(name: str) -> None:
-    prediction, measured = predict(ROWS[name]), RECORDED[name]["measurement"]
-    assert prediction.peak_reserved_bytes == measured["peak_reserved_bytes"]
-    assert prediction.peak_allocated_bytes == pytest.approx(
-        measured["peak_allocated_bytes"], rel=5e-4
-    )
-    assert prediction.process_bytes == pytest.approx(measured["process_bytes"], rel=0.02)
+    prediction, measured = predict(ROWS[name]), RECORDED[name].measurement
+    assert measured is not None
+    assert prediction.peak_reserved_bytes == measured.peak_reserved_bytes
+    assert prediction.peak_allocated_bytes == pytest.approx(measured.peak_allocated_bytes, rel=5e-4)
+    assert prediction.process_bytes == pytest.approx(measured.process_bytes, rel=0.02)
 
 
 @pytest.mark.parametrize(
     "name", ["gpt124m-amp-B8", "set-bf16-efficient-keep-sgd-expandable_segments"]
 )
 def test_capped_at_the_peak_a_run_ends_as_it_did_on_the_gpu(name: str) -> None:
-    """Growing an expandable segment asks for more room than it takes: at its own peak such a run fails."""
-    capped = RECORDED[name]["capped"]
-    prediction = predict(ROWS[name], capped["memory_cap_bytes"])
-    assert prediction.fits == (capped["outcome"] == "ok")
-    assert prediction.num_alloc_retries == capped["num_alloc_retries"]
+    """Growing an expandable segment needs more room than it takes: capped at its peak, it fails."""
+    capped = RECORDED[name].capped
+    assert capped is not None
+    prediction = predict(ROWS[name], capped.memory_cap_bytes)
+    assert prediction.fits == (capped.outcome == Outcome.OK)
+    assert prediction.num_alloc_retries == capped.num_alloc_retries
 
 
-# GPT-124M, bf16 autocast, T 1024, the allocator capped at 24 GiB with set_per_process_memory_fraction on the H200
+# GPT-124M, bf16 autocast, T 1024, on the H200 with the allocator capped at 24 GiB
 CAPPED = {
     r["batch_size"]: (r["fits"], r["retries"], r["peak_reserved"] if r["fits"] else None)
     for r in map(
@@ -90,7 +88,7 @@ def test_under_a_cap_it_fits_with_the_retries_and_the_reserved_bytes_of_the_gpu(
         assert prediction.peak_reserved_bytes == reserved
 
 
-# the same model at batch 8 under other allocator settings, measured on the H200: (allocated, reserved)
+# the same model at batch 8 under other allocator settings, measured: (allocated, reserved)
 SETTINGS = {
     r["settings"]: (r["peak_allocated"], r["peak_reserved"])
     for r in map(
@@ -109,14 +107,9 @@ def test_allocator_settings_change_memory_as_they_do_on_the_gpu(settings: str) -
     assert (prediction.peak_allocated_bytes, prediction.peak_reserved_bytes) == SETTINGS[settings]
 
 
-def recorded_rows() -> list[AccuracyRow]:
-    return campaign.compared(list(ROWS.values()), RECORDED)
-
-
 def test_the_recorded_run_reaches_what_is_promised_of_reserved_memory() -> None:
-    result = summarise(
-        recorded_rows(), gpu="h200", torch_version="2.11", measured_torch_version="2.11"
-    )
+    assert set(RECORDED) == set(ROWS)
+    result = result_from(RECORDED, ())
     ours = result.reserved["vramcast"]
     assert ours.num_rows >= 60
     assert ours.median is not None and ours.median <= 0.05
@@ -138,23 +131,25 @@ def test_the_readme_says_what_the_generated_page_says() -> None:
 
 
 def test_what_was_predicted_before_it_was_measured_is_shown_as_it_came_out() -> None:
-    """The predictions were committed first; the code has changed since, the file has not. Some models have changed too, and were measured
-    again: it is the first measurement that was predicted."""
+    """The predictions were committed first; the code has changed since, the file has not.
+
+    Models that changed since were measured again: the first measurement is the one predicted.
+    """
     lines = (
         (ACCURACY / "history" / "blind-2-predicted-before-measuring.jsonl").read_text().splitlines()
     )
     blind = {record["row"]: record for record in map(json.loads, lines)}
-    first: dict[str, dict[str, Any]] = {}
-    for record in map(
-        json.loads, (ACCURACY / "h200-torch-2.11" / "rows.jsonl").read_text().splitlines()
+    first: dict[str, Measurement] = {}
+    for line in map(
+        json.loads, (ACCURACY / "h200-torch-2.11" / ROWS_FILE).read_text().splitlines()
     ):
-        if record["kind"] == "measurement":
-            first.setdefault(record["row"], record["record"])
-    compared = [name for name in blind if first.get(name, {}).get("outcome") == "ok"]
+        if line["kind"] == "measurement":
+            first.setdefault(line["row"], Measurement.from_dict(line["record"]))
+    compared = [name for name in blind if name in first and first[name].outcome == Outcome.OK]
     exact = [
         name
         for name in compared
-        if blind[name]["peak_reserved_bytes"] == first[name]["peak_reserved_bytes"]
+        if blind[name]["peak_reserved_bytes"] == first[name].peak_reserved_bytes
     ]
     assert len(compared) >= 40
     assert len(exact) >= 0.9 * len(compared)
@@ -164,8 +159,8 @@ def test_the_generated_page_lists_every_row_that_was_measured() -> None:
     page = (ACCURACY.parents[1] / "docs" / "accuracy.md").read_text()
     measured = [
         name
-        for name, kinds in RECORDED.items()
-        if kinds.get("measurement", {}).get("outcome") == "ok"
+        for name, row in RECORDED.items()
+        if row.measurement is not None and row.measurement.outcome == Outcome.OK
     ]
     assert len(measured) >= 90
     assert [name for name in measured if f"| {name} |" not in page] == []

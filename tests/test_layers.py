@@ -33,7 +33,6 @@ FLOORS = (
 WITH_TORCH = (
     "simulate",
     "workload.switches",
-    "suites.workloads",
     "suites.peers",
     "hardware.calibration.measure",
     "probing.on_gpu",

@@ -15,7 +15,7 @@ from vramcast.probing.trial import Trial
 from vramcast.tracing.diff import diff_traces
 from vramcast.tracing.files import read_trace
 
-GPT = "vramcast.suites.workloads.models:gpt"
+GPT = "vramcast_zoo.suites.models:gpt"
 TINY = {"vocabulary": 1000, "width": 128, "heads": 4, "depth": 3, "batch_size": 2, "seq_len": 128}
 pytestmark = [
     pytest.mark.gpu,

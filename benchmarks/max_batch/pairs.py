@@ -7,9 +7,9 @@ from typing import Any
 
 from vramcast.units import GiB
 
-GPT = "vramcast.suites.workloads.models:gpt"
-MODELS = "vramcast.suites.workloads.models:"
-HF = "vramcast.suites.workloads.huggingface:huggingface"
+GPT = "vramcast_zoo.suites.models:gpt"
+MODELS = "vramcast_zoo.suites.models:"
+HF = "vramcast_zoo.suites.huggingface:huggingface"
 
 
 @dataclass(frozen=True)

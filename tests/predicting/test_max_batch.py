@@ -16,7 +16,7 @@ from vramcast.errors import UsageError, WorkloadError
 from vramcast.predicting.max_batch import confirm
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
-GPT = "vramcast.suites.workloads.models:gpt"
+GPT = "vramcast_zoo.suites.models:gpt"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

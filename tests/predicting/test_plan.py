@@ -19,7 +19,7 @@ from vramcast.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
 VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
-GPT = "vramcast.suites.workloads.models:gpt"
+GPT = "vramcast_zoo.suites.models:gpt"
 TINY = {"vocabulary": 1000, "width": 128, "heads": 4, "depth": 2}
 TINY_TEXT = [f"{key}={value}" for key, value in TINY.items()]
 

@@ -22,11 +22,9 @@ def test_a_slow_library_is_imported_before_where_the_workload_names_it(tmp_path:
     hugging.write_text("import transformers\n" + STEP)
     assert preload_for(f"{plain}:build") == []
     assert preload_for(f"{hugging}:build") == list(SLOW["transformers"])
-    assert preload_for("vramcast.suites.workloads.huggingface:huggingface") == list(
-        SLOW["transformers"]
-    )
+    assert preload_for("vramcast_zoo.suites.huggingface:huggingface") == list(SLOW["transformers"])
     assert (
-        preload_for("vramcast.suites.workloads.models:gpt")
+        preload_for("vramcast_zoo.suites.models:gpt")
         == preload_for("gpt2-124m")
         == preload_for("no.such.module:build")
         == []

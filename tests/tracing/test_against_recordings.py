@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-import vramcast.suites.workloads
+import vramcast_zoo.suites
 from vramcast.predicting.predict import predict
 from vramcast.tracing.diff import diff_traces
 from vramcast.tracing.files import Allocation, MemoryTrace, read_trace
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
 RECORDING = Path(__file__).parents[1] / "allocator" / "recordings" / "gpt124m-amp-B8.json.gz"
-GPT = Path(vramcast.suites.workloads.__file__).parent / "models.py"
+GPT = Path(vramcast_zoo.suites.__file__).parent / "models.py"
 
 
 def recorded(like: MemoryTrace) -> MemoryTrace:

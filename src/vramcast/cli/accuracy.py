@@ -53,6 +53,6 @@ def run(
         from vramcast.reporting.accuracy import show_accuracy
 
         show_accuracy(result, Console())
-    from vramcast.suites.results import goals
+    from vramcast.records.accuracy import goals
 
     return GOAL_MISSED if any(reached is False for _, reached in goals(result)) else 0

@@ -14,7 +14,13 @@ from vramcast.forecast.timing.pipeline import forecast_step
 from vramcast.hardware.calibration.table import DEFAULT_KERNELS_BYTES
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Calibration
-from vramcast.records.prediction import CATEGORIES, BatchSizePoint, LargeTensor, Prediction
+from vramcast.records.prediction import (
+    CATEGORIES,
+    BatchSizePoint,
+    BoundBy,
+    LargeTensor,
+    Prediction,
+)
 from vramcast.tracing.simulated import Trace
 
 NUM_LARGEST = 10
@@ -219,5 +225,5 @@ def batch_size_point(
         num_alloc_retries=result.num_alloc_retries,
         simulated=simulated,
         step_seconds=step.seconds if step else None,
-        bound_by=step.bound_by if step else "",
+        bound_by=step.bound_by if step else BoundBy.NOT_PREDICTED,
     )

@@ -6,6 +6,7 @@ A Prediction and a Measurement are different types on purpose: nothing can show 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import ClassVar
 
 from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes
@@ -20,6 +21,15 @@ CATEGORIES = (
     "temporaries",
     "cached_unused",
 )
+
+
+class BoundBy(StrEnum):
+    """What sets the predicted time of a step."""
+
+    COMPUTE = "compute"
+    BANDWIDTH = "bandwidth"
+    LAUNCH = "launch"  # the GPU waits for the host
+    NOT_PREDICTED = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +83,7 @@ class StepForecast:
     flops: Number
     moved_bytes: Number
     achieved_fraction: Number  # of the GPU's peak rate for the precision that does most of the work
-    bound_by: str  # compute, bandwidth or launch
+    bound_by: BoundBy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +139,7 @@ class BatchSizePoint:
     num_alloc_retries: Count
     simulated: bool
     step_seconds: Seconds | None = None  # only of sizes that were simulated
-    bound_by: str = ""  # compute, bandwidth or launch; "" where the time is not predicted
+    bound_by: BoundBy = BoundBy.NOT_PREDICTED
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vramcast.records.accuracy import AccuracyResult, AccuracyRow
-from vramcast.suites.results import METHODS, goals
+from vramcast.records.accuracy import METHODS, AccuracyResult, AccuracyRow, goals
 from vramcast.units import format_bytes
 
 STYLES = {True: "green", False: "bold red", None: "yellow"}

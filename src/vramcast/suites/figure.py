@@ -6,9 +6,8 @@ import io
 from pathlib import Path
 
 from vramcast.errors import EnvironmentProblem
-from vramcast.records.accuracy import AccuracyResult
+from vramcast.records.accuracy import METHODS, AccuracyResult
 from vramcast.records.store import write_atomically
-from vramcast.suites.results import METHODS
 
 STYLES = {
     "vramcast": ("#1a7f37", "o"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from vramcast.records.accuracy import AccuracyResult, AccuracyRow
-from vramcast.suites.results import METHODS, goals
+from vramcast.records.accuracy import METHODS, AccuracyResult, AccuracyRow, goals
 
 MARKS = {True: "✓", False: "✗ missed", None: "not judged"}
 

@@ -1,6 +1,8 @@
-"""What other tools say about the same workload: torch's MemTracker under fake tensors, accelerate's estimate, four times the parameters.
+"""What other tools estimate for the same workload.
 
-Run as `python -m vramcast.suites.peers` with a row as JSON on stdin; one JSON object on stdout, null with a reason where a tool fails.
+They are torch's MemTracker with fake tensors, accelerate's estimate, and four times the parameters.
+Run as `python -m vramcast.suites.peers` with a row as JSON on stdin; the answer is a record on
+stdout, with the reason where a tool fails.
 """
 
 from __future__ import annotations
@@ -15,37 +17,38 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from vramcast.records.accuracy import Estimate, PeerEstimates
 from vramcast.workload import bind_knobs, load_function, parse_reference
 
-METHODS = ("memtracker", "accelerate", "four_times_parameters")
 STEPS = 2  # the second has optimizer state
 
 
-def estimates(workload: str, knobs: dict[str, Any]) -> dict[str, Any]:
+def estimates(workload: str, knobs: dict[str, Any]) -> PeerEstimates:
     function = load_function(parse_reference(workload))
     values = bind_knobs(function, knobs)
-    answers: dict[str, Any] = {}
     with FakeTensorMode():
         try:
             step = function(**values)
         except Exception as error:
-            return {method: {"bytes": None, "error": _short(error)} for method in METHODS}
+            failed = Estimate(error=_short(error))
+            return PeerEstimates(memtracker=failed, accelerate=failed, four_times_parameters=failed)
         models, optimizers = _found()
-        answers["four_times_parameters"] = _attempt(lambda: 4 * _parameter_bytes(models))
-        answers["accelerate"] = _attempt(lambda: _accelerate(models, values))
-        answers["memtracker"] = _attempt(lambda: _memtracker(step, models, optimizers))
-    return answers
+        return PeerEstimates(
+            four_times_parameters=_attempt(lambda: 4 * _parameter_bytes(models)),
+            accelerate=_attempt(lambda: _accelerate(models, values)),
+            memtracker=_attempt(lambda: _memtracker(step, models, optimizers)),
+        )
 
 
-def _attempt(estimate: Callable[[], int]) -> dict[str, Any]:
+def _attempt(estimate: Callable[[], int]) -> Estimate:
     try:
-        return {"bytes": int(estimate()), "error": None}
+        return Estimate(bytes=int(estimate()))
     except Exception as error:
-        return {"bytes": None, "error": _short(error)}
+        return Estimate(error=_short(error))
 
 
 def _found() -> tuple[list[torch.nn.Module], list[torch.optim.Optimizer]]:
-    """The outermost models and the optimizers that are alive; a workload hands out only its step."""
+    """The outermost models and the optimizers in memory; a workload returns only its step."""
     alive = [o for o in gc.get_objects() if isinstance(o, torch.nn.Module | torch.optim.Optimizer)]
     modules = [
         o for o in alive if isinstance(o, torch.nn.Module) and any(True for _ in o.parameters())
@@ -98,7 +101,7 @@ def main() -> None:
     os.dup2(2, 1)  # what the workload prints must not mix with the answer
     result = estimates(request["workload"], request["knobs"])
     with os.fdopen(answer, "w") as file:
-        json.dump(result, file)
+        file.write(result.to_json())
     sys.stdout.flush()
     os._exit(0)
 

@@ -9,7 +9,7 @@ from vramcast.forecast.timing.kernels import RECURRENT, KernelTime, kernel_time,
 from vramcast.forecast.timing.rates import shipped
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
-from vramcast.records.prediction import StepForecast
+from vramcast.records.prediction import BoundBy, StepForecast
 from vramcast.tracing.work import BACKWARD, FORWARD, UPDATE, Work
 
 # the host waits until the GPU has answered
@@ -98,10 +98,10 @@ def main_precision(works: Sequence[Work]) -> str:
     return max(flops, key=lambda precision: flops[precision], default="fp32")
 
 
-def _bound_by(seconds: float, device_seconds: float, kernels: Sequence[KernelTime]) -> str:
+def _bound_by(seconds: float, device_seconds: float, kernels: Sequence[KernelTime]) -> BoundBy:
     if seconds > LAUNCH_BOUND * device_seconds:
-        return "launch"
+        return BoundBy.LAUNCH
     by_compute = sum(
         kernel.seconds for kernel in kernels if kernel.compute_seconds > kernel.seconds / 2
     )
-    return "compute" if by_compute > device_seconds / 2 else "bandwidth"
+    return BoundBy.COMPUTE if by_compute > device_seconds / 2 else BoundBy.BANDWIDTH

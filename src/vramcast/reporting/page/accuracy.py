@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from vramcast.records.accuracy import AccuracyResult, AccuracyRow, Errors
+from vramcast.records.accuracy import METHODS, AccuracyResult, AccuracyRow, Errors, goals
 from vramcast.reporting import verdicts
 from vramcast.reporting.page.sections import (
     Axis,
@@ -22,7 +22,6 @@ from vramcast.reporting.page.sections import (
     size,
     table_of,
 )
-from vramcast.suites.results import METHODS, goals
 
 MARKS = {True: "reached", False: "missed", None: "not judged"}
 METHOD_COLOURS = {

@@ -10,7 +10,9 @@ from typing import Any
 
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.errors import UsageError
+from vramcast.forecast.timing.rates import shipped
 from vramcast.records.accuracy import AccuracyResult
+from vramcast.records.accuracy_rows import ROWS_FILE, read_records, result_from
 from vramcast.records.bench import TrainedRun
 from vramcast.records.comparison import Comparison
 from vramcast.records.fit import MemoryFit
@@ -19,8 +21,6 @@ from vramcast.records.measurement import Measurement
 from vramcast.records.plan import Plan
 from vramcast.records.prediction import BatchSizeCurve, Prediction
 from vramcast.records.tune import TuneResult
-from vramcast.suites import campaign
-from vramcast.suites.results import row_from, summarise
 from vramcast.text import printable
 from vramcast.tracing.files import MemoryTrace, read_trace
 
@@ -81,7 +81,7 @@ def _from_folder(path: Path) -> list[Loaded]:
     for name in ("plan.json", "accuracy.json", "result.json"):
         if (path / name).exists() and not trials:
             found += _from_file(path / name)
-    if not (path / "accuracy.json").exists() and (path / campaign.RECORDS_NAME).exists():
+    if not (path / "accuracy.json").exists() and (path / ROWS_FILE).exists():
         found.append(Loaded(record=_recorded(path), path=path))
     if not found or found[0].record == []:
         raise UsageError(f"{_shown(path)} holds no record of a finished run.", GIVE)
@@ -95,25 +95,7 @@ def _trained(folder: Path) -> TrainedRun | None:
 
 def _recorded(path: Path) -> AccuracyResult:
     """Rows that were kept without the table made of them."""
-    records = campaign.read_records(path)
-    seen = [kinds.get("measurement", {}) for kinds in records.values()]
-    gpus = sorted({str(m["gpu"]) for m in seen if m.get("gpu")})
-    predicted = sorted(
-        {
-            str(kinds["prediction"].get("torch_version") or "")
-            for kinds in records.values()
-            if "prediction" in kinds
-        }
-        - {""}
-    )
-    measured = sorted({str(m.get("torch_version") or "") for m in seen} - {""})
-    rows = [row_from(name, kinds) for name, kinds in records.items()]
-    return summarise(
-        rows,
-        gpu=", ".join(gpus) or None,
-        torch_version=", ".join(predicted),
-        measured_torch_version=", ".join(measured),
-    )
+    return result_from(read_records(path), shipped().calibrated_on)
 
 
 def _from_file(path: Path) -> list[Loaded]:

@@ -1,4 +1,4 @@
-"""An accuracy run with everything that costs time faked: what is done, kept, resumed and compared."""
+"""An accuracy run with fakes for what takes time: what is done, kept, continued and compared."""
 
 from __future__ import annotations
 
@@ -13,24 +13,41 @@ import pytest
 from vramcast.errors import UsageError, WorkloadError
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
-from vramcast.records.accuracy import AccuracyResult, AccuracyRow
+from vramcast.records.accuracy import (
+    AccuracyResult,
+    AccuracyRow,
+    Estimate,
+    PeerEstimates,
+    RowPrediction,
+    goals,
+)
+from vramcast.records.accuracy_rows import (
+    ROWS_FILE,
+    Records,
+    RowRecords,
+    errors_over,
+    read_records,
+    result_from,
+    row_from,
+    summarise,
+)
 from vramcast.records.measurement import Measurement
-from vramcast.records.prediction import Prediction
-from vramcast.suites import campaign
+from vramcast.records.prediction import BoundBy, Prediction
+from vramcast.records.store import append_line
 from vramcast.suites.accuracy import accuracy
-from vramcast.suites.catalogue import SUITES, Row, covering, rows_of
+from vramcast.suites.catalogue import SUITES, SuiteRow, covering, rows_of
 from vramcast.suites.figure import write_figure
 from vramcast.suites.page import as_markdown
-from vramcast.suites.results import errors_over, goals, summarise
+from vramcast.suites.run import Dependencies, run
 
 GIB = 2**30
 ROWS = [
-    Row(name, "train.py:build", {"batch_size": size})
+    SuiteRow(name, "train.py:build", {"batch_size": size})
     for name, size in (("one", 1), ("two", 2), ("dies", 3), ("wrong", 4))
 ]
 
 
-def prediction(row: Row, reserved: int) -> Prediction:
+def prediction(row: SuiteRow, reserved: int) -> Prediction:
     empty: dict[str, Any] = {
         "breakdown_bytes": {},
         "largest_tensors": [],
@@ -75,7 +92,7 @@ def prediction(row: Row, reserved: int) -> Prediction:
 
 
 def measurement(
-    row: Row, reserved: int, outcome: str = "ok", cap: int | None = None
+    row: SuiteRow, reserved: int, outcome: str = "ok", cap: int | None = None
 ) -> Measurement:
     trial = Trial(workload=row.workload, knobs=row.knobs, memory_cap_bytes=cap)
     peaks = {"allocated_bytes": reserved - 1, "reserved_bytes": reserved}
@@ -98,41 +115,37 @@ class Machine:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
 
-    def predict(self, row: Row) -> Prediction:
+    def predict(self, row: SuiteRow) -> Prediction:
         self.asked.append(("predict", row.name))
         return prediction(row, row.knobs["batch_size"] * GIB * (2 if row.name == "wrong" else 1))
 
-    def measure(self, row: Row, cap: int | None) -> Measurement:
+    def measure(self, row: SuiteRow, cap: int | None) -> Measurement:
         self.asked.append(("measure" if cap is None else "capped", row.name))
         if row.name == "dies":
             return measurement(row, GIB, "crashed")
         return measurement(row, row.knobs["batch_size"] * GIB, cap=cap)
 
-    def ask_peers(self, row: Row) -> dict[str, Any]:
-        answers = {"memtracker": GIB, "accelerate": None, "four_times_parameters": 1}
-        return {
-            method: {"bytes": num_bytes, "error": None} for method, num_bytes in answers.items()
-        }
+    def ask_peers(self, row: SuiteRow) -> PeerEstimates:
+        return PeerEstimates(
+            memtracker=Estimate(bytes=GIB),
+            accelerate=Estimate(error="it failed"),
+            four_times_parameters=Estimate(bytes=1),
+        )
 
-    def seams(self) -> campaign.Seams:
-        return campaign.Seams(self.predict, self.measure, self.ask_peers)
+    def dependencies(self) -> Dependencies:
+        return Dependencies(self.predict, self.measure, self.ask_peers)
 
 
-def result_of(records: campaign.Records) -> AccuracyResult:
-    return summarise(
-        campaign.compared(ROWS, records),
-        gpu="h200",
-        torch_version="2.11.0",
-        measured_torch_version="2.11.0",
-    )
+def result_of(records: Records) -> AccuracyResult:
+    return result_from({row.name: records[row.name] for row in ROWS}, ())
 
 
 def test_every_row_is_predicted_measured_and_measured_again_capped_and_a_dying_one_costs_one_row(
     tmp_path: Path,
 ) -> None:
     machine = Machine()
-    records = campaign.run(ROWS, tmp_path, machine.seams(), {})
-    assert set(records["one"]) == {"prediction", "peers", "measurement", "capped"}
+    records = run(ROWS, tmp_path, machine.dependencies(), {})
+    assert None not in vars(records["one"]).values()
     assert ("capped", "dies") not in machine.asked
     result = result_of(records)
     assert (result.num_exact, result.reserved["vramcast"].num_rows, result.num_capped) == (2, 3, 3)
@@ -145,37 +158,37 @@ def test_every_row_is_predicted_measured_and_measured_again_capped_and_a_dying_o
 
 def test_what_is_on_disk_is_not_done_again_and_a_torn_line_costs_one_record(tmp_path: Path) -> None:
     first = Machine()
-    campaign.run(ROWS, tmp_path, first.seams(), {})
-    file = tmp_path / campaign.RECORDS_NAME
+    run(ROWS, tmp_path, first.dependencies(), {})
+    file = tmp_path / ROWS_FILE
     file.write_bytes(file.read_bytes()[:-40])  # killed while the last record was written
     again = Machine()
-    records = campaign.run(ROWS, tmp_path, again.seams(), campaign.read_records(tmp_path))
+    records = run(ROWS, tmp_path, again.dependencies(), read_records(tmp_path))
     assert len(again.asked) == 1
-    assert result_of(records) == result_of(campaign.read_records(tmp_path))
+    assert result_of(records) == result_of(read_records(tmp_path))
 
 
 def test_a_workload_that_cannot_be_predicted_is_a_row_with_its_reason(tmp_path: Path) -> None:
     machine = Machine()
 
-    def predict(row: Row) -> Prediction:
+    def predict(row: SuiteRow) -> Prediction:
         raise WorkloadError("The workload's step failed.", "advice")
 
-    seams = replace(machine.seams(), predict=predict)
-    (row,) = campaign.compared(ROWS[:1], campaign.run(ROWS[:1], tmp_path, seams, {}))
+    dependencies = replace(machine.dependencies(), predict=predict)
+    (row,) = result_from(run(ROWS[:1], tmp_path, dependencies, {}), ()).rows
     assert row.problem == "not predicted: The workload's step failed."
     assert row.reserved_error is None and row.measured_reserved_bytes == GIB
 
 
 def test_without_a_gpu_only_predictions_are_made(tmp_path: Path) -> None:
     machine = Machine()
-    campaign.run(ROWS, tmp_path, campaign.Seams(machine.predict, None, None), {})
+    run(ROWS, tmp_path, Dependencies(machine.predict, None, None), {})
     assert {kind for kind, _ in machine.asked} == {"predict"}
 
 
 def test_the_result_is_the_same_after_a_round_trip_and_its_page_names_every_row(
     tmp_path: Path,
 ) -> None:
-    result = result_of(campaign.run(ROWS, tmp_path, Machine().seams(), {}))
+    result = result_of(run(ROWS, tmp_path, Machine().dependencies(), {}))
     assert AccuracyResult.from_json(result.to_json()) == result
     page = as_markdown(result)
     assert all(f"| {name} |" in page for name in ("one", "two", "wrong"))
@@ -186,7 +199,7 @@ def test_the_result_is_the_same_after_a_round_trip_and_its_page_names_every_row(
 def test_the_figure_has_every_method(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     write_figure(
-        result_of(campaign.run(ROWS, tmp_path, Machine().seams(), {})), tmp_path / "figure.svg"
+        result_of(run(ROWS, tmp_path, Machine().dependencies(), {})), tmp_path / "figure.svg"
     )
     text = (tmp_path / "figure.svg").read_text()
     assert text.startswith("<?xml") and "MemTracker" in text
@@ -212,20 +225,18 @@ def test_rows_that_were_not_predicted_miss_a_goal_and_a_few_times_are_not_judged
 def timed(
     name: str, predicted: float, bound_by: str, *, calibrated_on: bool = False
 ) -> AccuracyRow:
-    times = {
-        "predicted_step_seconds": predicted,
-        "median_step_seconds": 1.0,
-        "bound_by": bound_by,
-        "calibrated_on": calibrated_on,
-    }
     return AccuracyRow(
-        name=name, predicted_reserved_bytes=GIB, measured_reserved_bytes=GIB, **times
+        name=name,
+        predicted_reserved_bytes=GIB,
+        measured_reserved_bytes=GIB,
+        predicted_step_seconds=predicted,
+        median_step_seconds=1.0,
+        bound_by=BoundBy(bound_by),
+        calibrated_on=calibrated_on,
     )
 
 
-def test_step_times_are_judged_on_rows_they_were_not_calibrated_on_and_apart_where_the_gpu_waits() -> (
-    None
-):
+def test_step_times_are_judged_on_other_rows_than_they_were_calibrated_on() -> None:
     rows = [timed("a", 1.02, "compute"), timed("b", 0.96, "bandwidth"), timed("c", 1.3, "launch")]
     rows.append(timed("d", 9.0, "launch", calibrated_on=True))
     result = summarise(rows, gpu="h200", torch_version="", measured_torch_version="")
@@ -277,17 +288,24 @@ def test_in_few_combinations_every_two_values_meet() -> None:
     "content", ["", "nonsense\n", '{"row": 3}\n', json.dumps({"row": "a", "kind": "b"}) + "\n"]
 )
 def test_a_foreign_file_is_refused(tmp_path: Path, content: str) -> None:
-    (tmp_path / campaign.RECORDS_NAME).write_text(content)
+    (tmp_path / ROWS_FILE).write_text(content)
     with pytest.raises(UsageError, match="no records"):
-        campaign.read_records(tmp_path)
+        read_records(tmp_path)
+
+
+def record(kind: str, **edits: Any) -> dict[str, Any]:
+    """A line of the file, with some fields of the record changed."""
+    whole = {
+        "prediction": RowPrediction.from_prediction(prediction(ROWS[0], GIB)),
+        "measurement": measurement(ROWS[0], GIB),
+        "peers": Machine().ask_peers(ROWS[0]),
+    }[kind]
+    return {"row": "one", "kind": kind, "record": {**whole.to_dict(), **edits}}
 
 
 def recorded(folder: Path) -> Path:
-    campaign.append_line(
-        folder / campaign.RECORDS_NAME,
-        {"row": "x", "kind": "measurement", "record": {"outcome": "ok", "gpu": "h200"}},
-    )
-    return folder / campaign.RECORDS_NAME
+    append_line(folder / ROWS_FILE, record("measurement"))
+    return folder / ROWS_FILE
 
 
 def test_begin_again_with_a_mistyped_request_deletes_nothing(tmp_path: Path) -> None:
@@ -318,45 +336,42 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, out: str, force: 
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("peak_reserved_bytes", "many"), ("peak_reserved_bytes", float("nan")), ("gpu", ["h200"])],
-)
-def test_a_record_with_a_value_of_another_kind_is_named(
-    tmp_path: Path, name: str, value: Any
-) -> None:
-    line = {"row": "one", "kind": "measurement", "record": {"outcome": "ok", name: value}}
-    campaign.append_line(tmp_path / campaign.RECORDS_NAME, line)
-    with pytest.raises(UsageError, match=f"{name} of 'one'"):
-        campaign.read_records(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("kind", "edit"),
+    ("kind", "field", "value"),
     [
-        ("measurement", {"times": [None]}),
-        ("measurement", {"times": {"median_seconds": "long"}}),
-        ("measurement", {"peak_reserved_bytes": 10**400}),
-        ("prediction", {"step": "launch"}),
-        ("prediction", {"limits": 5}),
-        ("prediction", {"seconds": float("nan")}),
-        ("peers", {"memtracker": [1]}),
+        ("measurement", "peak_reserved_bytes", "many"),
+        ("measurement", "peak_reserved_bytes", float("nan")),
+        ("measurement", "peak_reserved_bytes", 10**400),
+        ("measurement", "gpu", ["h200"]),
+        ("measurement", "outcome", "fine"),
+        ("measurement", "times", [None]),
+        ("measurement", "times", {"median_seconds": "long"}),
+        ("prediction", "step", "launch"),
+        ("prediction", "limits", 5),
+        ("prediction", "seconds", float("nan")),
+        ("peers", "memtracker", [1]),
     ],
 )
-def test_records_that_make_no_row_are_named(
-    tmp_path: Path, kind: str, edit: dict[str, Any]
+def test_a_record_with_a_value_of_another_type_is_named_with_its_row_and_field(
+    tmp_path: Path, kind: str, field: str, value: Any
 ) -> None:
-    campaign.append_line(
-        tmp_path / campaign.RECORDS_NAME,
-        {"row": "one", "kind": kind, "record": {"outcome": "ok", **edit}},
-    )
-    with pytest.raises(
-        UsageError, match=r"rows\.jsonl: the records of 'one' do not fit together"
-    ) as raised:
-        campaign.read_records(tmp_path)
-    assert "measure it again" in raised.value.advice
+    append_line(tmp_path / ROWS_FILE, record(kind, **{field: value}))
+    with pytest.raises(UsageError) as raised:
+        read_records(tmp_path)
+    assert f"rows.jsonl: the {kind} of 'one': {field}" in raised.value.message
+    assert "make it again" in raised.value.advice
+
+
+def test_the_estimates_of_the_other_methods_are_a_record_with_its_kind_and_version() -> None:
+    peers = Machine().ask_peers(ROWS[0])
+    written = peers.to_dict()
+    assert (written["kind"], written["version"]) == ("estimates of other methods", 1)
+    assert PeerEstimates.from_dict(written) == peers
+    # as older files have them
+    del written["kind"], written["version"]
+    assert PeerEstimates.from_dict(written) == peers
 
 
 def test_a_row_that_was_never_measured_is_not_passed_over() -> None:
     """As in a file of records that was cut off."""
-    (row,) = campaign.compared(ROWS[:1], {"one": {"prediction": {"peak_reserved_bytes": 5}}})
+    row = row_from("one", RowRecords(prediction=RowPrediction(peak_reserved_bytes=5)), False)
     assert row.problem == "not measured: there is no record of it"

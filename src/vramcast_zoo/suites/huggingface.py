@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from vramcast.suites.workloads.training import DTYPES, training_step
+from vramcast_zoo.suites.training import DTYPES, training_step
 
 LLAMA = {
     "vocab_size": 32000,

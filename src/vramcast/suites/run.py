@@ -1,0 +1,132 @@
+"""Predict, measure, measure again with capped memory, ask other methods: for every row of a suite.
+
+Every record is written as soon as it is made, so that an interrupted run can be continued.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from vramcast.errors import UsageError, VramcastError
+from vramcast.processes.lifetime import child_environment
+from vramcast.records.accuracy import Estimate, PeerEstimates, RowPrediction
+from vramcast.records.accuracy_rows import Records, RowRecords, append_record
+from vramcast.records.base import Record
+from vramcast.records.measurement import Measurement, Outcome, Verdict
+from vramcast.records.prediction import Prediction
+from vramcast.suites.catalogue import SuiteRow
+
+PEER_SECONDS = 120.0
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What takes time. Tests give fakes, so that everything else is tested without a GPU."""
+
+    predict: Callable[[SuiteRow], Prediction]
+    # with the allocator capped at so many bytes; None without a GPU
+    measure: Callable[[SuiteRow, int | None], Measurement] | None
+    ask_peers: Callable[[SuiteRow], PeerEstimates] | None
+
+
+def run(
+    rows: Sequence[SuiteRow],
+    folder: Path,
+    dependencies: Dependencies,
+    known: Records,
+    progress: Callable[[str, str], None] = lambda *_: None,
+) -> Records:
+    """Do what is not in `known` yet; every record is on disk before the next is made."""
+    records = {row.name: replace(known.get(row.name, RowRecords())) for row in rows}
+
+    def keep(row: SuiteRow, kind: str, record: Record) -> None:
+        append_record(folder, row.name, kind, record)
+        setattr(records[row.name], kind, record)
+        progress(kind, row.name)
+
+    unpredicted = [row for row in rows if records[row.name].prediction is None]
+    for row, prediction in _on_all_cores(unpredicted, lambda row: _predict(dependencies, row)):
+        keep(row, "prediction", prediction)
+    if dependencies.ask_peers is not None:
+        unasked = [row for row in rows if records[row.name].peers is None]
+        for row, peers in _on_all_cores(unasked, dependencies.ask_peers):
+            keep(row, "peers", peers)
+    if dependencies.measure is not None:
+        for row in rows:
+            have = records[row.name]
+            if have.measurement is None:
+                keep(row, "measurement", _measure(dependencies.measure, row, None))
+            if have.capped is None and (cap := _cap_bytes(have)) is not None:
+                keep(row, "capped", _measure(dependencies.measure, row, cap))
+    return records
+
+
+def _cap_bytes(records: RowRecords) -> int | None:
+    """Where a run was predicted and measured, it is run again with no more than was predicted."""
+    if records.measurement is None or records.measurement.outcome != Outcome.OK:
+        return None
+    return records.prediction.peak_reserved_bytes if records.prediction else None
+
+
+def _predict(dependencies: Dependencies, row: SuiteRow) -> RowPrediction:
+    try:
+        return RowPrediction.from_prediction(dependencies.predict(row))
+    except VramcastError as error:
+        return RowPrediction(workload=row.workload, error=str(error))
+
+
+def _measure(
+    measure: Callable[[SuiteRow, int | None], Measurement], row: SuiteRow, cap: int | None
+) -> Measurement:
+    try:
+        return measure(row, cap)
+    except VramcastError as error:  # a row that cannot run must not end the others
+        return Measurement(
+            workload=row.workload,
+            knobs=row.knobs,
+            workload_id="",
+            device="cuda",
+            outcome=Outcome.UNSUPPORTED,
+            verdict=Verdict(stable=False, fail_reasons=["it did not run"], not_judged={}),
+            warmup_steps=0,
+            measure_steps=0,
+            error=str(error),
+        )
+
+
+def _on_all_cores(
+    rows: Sequence[SuiteRow], work: Callable[[SuiteRow], R]
+) -> Iterator[tuple[SuiteRow, R]]:
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        futures = {pool.submit(work, row): row for row in rows}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def ask_peers(row: SuiteRow) -> PeerEstimates:
+    """In a process of its own: the other methods start CUDA, and a workload may do anything."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "vramcast.suites.peers"],
+            input=json.dumps({"workload": row.workload, "knobs": row.knobs}),
+            capture_output=True,
+            text=True,
+            timeout=PEER_SECONDS,
+            env=child_environment(OMP_NUM_THREADS="1"),
+        )
+        return PeerEstimates.from_json(done.stdout)
+    except (subprocess.TimeoutExpired, UsageError) as problem:
+        failed = Estimate(error=type(problem).__name__)
+        return PeerEstimates(memtracker=failed, accelerate=failed, four_times_parameters=failed)
