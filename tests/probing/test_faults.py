@@ -15,6 +15,7 @@ import pytest
 
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
 from vramcast.probing import manager
+from vramcast.probing.facts import Facts
 from vramcast.probing.manager import Prober
 from vramcast.probing.trial import Trial
 from vramcast.probing.worker import classify
@@ -247,8 +248,8 @@ def test_a_prober_outlives_the_thread_that_started_it_and_ends_all_when_interrup
     assert only_the_zygote(mark)
     (zygote,) = mark.running()
 
-    def interrupt(phase: str, _: dict[str, Any]) -> None:
-        if phase == "warm-up":
+    def interrupt(facts: Facts) -> None:
+        if facts.phase == "warm-up":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

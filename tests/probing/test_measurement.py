@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vramcast.errors import UsageError
+from vramcast.probing.facts import Ending, Facts, KilledFor
 from vramcast.probing.measurement import measurement_from, unfinished
 from vramcast.probing.run_folder import read_measurement
 from vramcast.probing.trial import Trial
-from vramcast.records.measurement import Measurement, Memory
+from vramcast.records.measurement import Clock, Device, Measurement, Memory, Outcome
 from vramcast.records.prediction import Prediction
 from vramcast.workload import Text
 
@@ -22,14 +24,13 @@ GIB = 2**30
 TRIAL = Trial(workload="work.py:build", knobs={"batch_size": Text("4")})
 
 
-def memory(gib: int) -> dict[str, int]:
-    return {"allocated_bytes": gib * GIB, "reserved_bytes": (gib + 1) * GIB}
+def memory(gib: int) -> Memory:
+    return Memory(allocated_bytes=gib * GIB, reserved_bytes=(gib + 1) * GIB)
 
 
-NOTHING: dict[str, Any] = {"step_seconds": [], "warmup_step_seconds": [], "losses": []}
 # what a worker has told, phase after phase
 TOLD: dict[str, dict[str, Any]] = {
-    "start": NOTHING,
+    "start": {},
     "loading": {
         "gpu": "H200",
         "capacity_bytes": 140 * GIB,
@@ -42,23 +43,24 @@ TOLD: dict[str, dict[str, Any]] = {
     "warming up": {"first_step": memory(3), "warmup_step_seconds": [9.0], "losses": [5.0]},
     "measure": {"cold": memory(4), "warmup_step_seconds": [9.0, 2.0], "losses": [5.0, 4.0]},
     "measuring": {"step_seconds": [1.0, 3.0], "losses": [5.0, 4.0, 3.0, None]},
-    "done": {"warm": memory(2), "wall_seconds": 5.0, "clock": "cuda_events"},
+    "done": {"warm": memory(2), "wall_seconds": 5.0, "clock": Clock.CUDA_EVENTS},
 }
 PHASES = list(TOLD)
-ENDS: dict[str, dict[str, Any]] = {
-    "killed": {"killed_for": None, "exit_status": -9},
-    "exited": {"killed_for": None, "exit_status": 0},
-    "too long": {"killed_for": "timeout", "exit_status": -9},
-    "stalled": {"killed_for": "stall", "exit_status": -9},
-    "zygote gone": {"killed_for": None, "exit_status": None},
+WORDS = "last words"
+ENDS: dict[str, Ending] = {
+    "killed": Ending(exit_status=-9, log_tail=WORDS),
+    "exited": Ending(exit_status=0, log_tail=WORDS),
+    "too long": Ending(killed_for=KilledFor.TIMEOUT, exit_status=-9, log_tail=WORDS),
+    "stalled": Ending(killed_for=KilledFor.STALL, exit_status=-9, log_tail=WORDS),
+    "fork server gone": Ending(log_tail=WORDS),
 }
 
 
-def facts_until(phase: str, **end: Any) -> dict[str, Any]:
-    facts: dict[str, Any] = {}
+def facts_until(phase: str, **others: Any) -> Facts:
+    told: dict[str, Any] = {}
     for name in PHASES[: PHASES.index(phase) + 1]:
-        facts.update(TOLD[name])
-    return {**facts, "phase": phase, "outcome": None, **end}
+        told.update(TOLD[name])
+    return Facts(**{**told, **others})
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -66,37 +68,34 @@ def facts_until(phase: str, **end: Any) -> dict[str, Any]:
 def test_whenever_and_however_a_worker_dies_what_it_had_measured_is_in_the_record(
     phase: str, end: str
 ) -> None:
-    facts = facts_until(phase, **ENDS[end])
-    record = measurement_from(TRIAL, facts, "last words")
+    facts = facts_until(phase)
+    record = measurement_from(TRIAL, facts, ENDS[end])
     assert record.outcome == ("timeout" if end in ("too long", "stalled") else "crashed")
     assert not record.verdict.stable
     assert record.error
     assert record.signal == ("SIGKILL" if end == "killed" else None)
-    assert ("last words" in record.error) is (end in ("killed", "exited"))
+    assert (WORDS in record.error) is (end in ("killed", "exited"))
     assert ("heartbeat_stall" in record.verdict.fail_reasons) is (end == "stalled")
     for name in ("gpu", "capacity_bytes", "context_bytes", "build_seconds", "num_parameters"):
-        assert getattr(record, name) == facts.get(name), name
-    for name in ("build", "first_step", "cold", "warm"):
-        assert getattr(record, name) == (Memory(**facts[name]) if name in facts else None), name
-    assert record.losses == facts["losses"]
-    assert record.warmup_seconds == facts["warmup_step_seconds"]
-    assert record.steps_done == len(facts["step_seconds"])
-    assert (record.times.seconds if record.times else []) == facts["step_seconds"]
-    known = [facts[name] for name in ("build", "first_step", "cold", "warm") if name in facts]
-    assert record.peak_allocated_bytes == max((m["allocated_bytes"] for m in known), default=None)
-    assert record.peak_reserved_bytes == max((m["reserved_bytes"] for m in known), default=None)
-    assert record.knobs == facts.get("knobs", {"batch_size": "4"})
+        assert getattr(record, name) == getattr(facts, name), name
+    phases = ("build", "first_step", "cold", "warm")
+    for name in phases:
+        assert getattr(record, name) == getattr(facts, name), name
+    assert record.losses == facts.losses
+    assert record.warmup_seconds == facts.warmup_step_seconds
+    assert record.steps_done == len(facts.step_seconds)
+    assert (record.times.seconds if record.times else []) == facts.step_seconds
+    known = [m for m in (getattr(facts, name) for name in phases) if m is not None]
+    assert record.peak_allocated_bytes == max((m.allocated_bytes for m in known), default=None)
+    assert record.peak_reserved_bytes == max((m.reserved_bytes for m in known), default=None)
+    assert record.knobs == (facts.knobs or {"batch_size": "4"})
     assert Measurement.from_json(record.to_json()) == record
 
 
 def test_a_sound_run_has_rates_by_the_wall_clock_and_process_memory_from_peak_and_outside() -> None:
-    facts = {
-        **facts_until("done"),
-        "outcome": "ok",
-        "outside_bytes": 900,
-        "num_alloc_retries": 0,
-        "last": memory(1),
-    }
+    facts = facts_until(
+        "done", outcome=Outcome.OK, outside_bytes=900, num_alloc_retries=0, last=memory(1)
+    )
     record = measurement_from(TRIAL, facts, seconds=12.0)
     assert (record.outcome, record.verdict.stable, record.seconds) == ("ok", True, 12.0)
     assert record.samples_per_second == 4 * 2 / 5.0
@@ -109,7 +108,7 @@ def test_a_sound_run_has_rates_by_the_wall_clock_and_process_memory_from_peak_an
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_a_broken_off_run_names_the_clock_of_its_device(device: str) -> None:
     times = measurement_from(
-        Trial(workload="w", device=device), facts_until("measuring", **ENDS["killed"])
+        Trial(workload="w", device=Device(device)), facts_until("measuring"), ENDS["killed"]
     ).times
     assert times is not None
     assert times.clock == {"cuda": "cuda_events", "cpu": "perf_counter"}[device]
@@ -118,7 +117,7 @@ def test_a_broken_off_run_names_the_clock_of_its_device(device: str) -> None:
 
 def test_on_the_cpu_nothing_is_reserved() -> None:
     record = measurement_from(
-        Trial(workload="w", device="cpu"), {**facts_until("done"), "outcome": "ok"}
+        Trial(workload="w", device=Device.CPU), facts_until("done", outcome=Outcome.OK)
     )
     assert record.peak_reserved_bytes is None
     assert record.peak_allocated_bytes == 4 * GIB
@@ -131,15 +130,15 @@ def test_a_cap_counts_as_the_card_and_never_as_a_larger_one(
     cap_gib: int | None, guarded: bool
 ) -> None:
     trial = Trial(workload="w", memory_cap_bytes=None if cap_gib is None else cap_gib * GIB)
-    facts = {**facts_until("done"), "outcome": "ok"}  # 5 GiB at the most
+    facts = facts_until("done", outcome=Outcome.OK)  # 5 GiB at the most
     assert ("vram_guard" in measurement_from(trial, facts).verdict.fail_reasons) is guarded
-    small_card = {**facts, "capacity_bytes": 5 * GIB}
+    small_card = replace(facts, capacity_bytes=5 * GIB)
     assert "vram_guard" in measurement_from(trial, small_card).verdict.fail_reasons
 
 
 def test_more_than_the_card_has_is_paging_whatever_the_worker_says() -> None:
     record = measurement_from(
-        TRIAL, {**facts_until("done"), "outcome": "ok", "capacity_bytes": 4 * GIB}
+        TRIAL, facts_until("done", outcome=Outcome.OK, capacity_bytes=4 * GIB)
     )
     assert (record.outcome, record.verdict.stable) == ("paging", False)
     assert record.verdict.fail_reasons == ["vram_guard"]
@@ -147,36 +146,27 @@ def test_more_than_the_card_has_is_paging_whatever_the_worker_says() -> None:
 
 def test_a_stall_near_the_limit_under_wddm_is_paging_and_so_is_no_other() -> None:
     near = {"capacity_bytes": 5 * GIB + GIB // 10, "driver_model": "WDDM"}
-    assert (
-        measurement_from(TRIAL, {**facts_until("measuring", **ENDS["stalled"]), **near}).outcome
-        == "paging"
-    )
-    assert (
-        measurement_from(
-            TRIAL, {**facts_until("measuring", **ENDS["stalled"]), **near, "driver_model": "TCC"}
-        ).outcome
-        == "timeout"
-    )
-    out = {**facts_until("measuring"), **near, "outcome": "out_of_memory"}
-    assert measurement_from(TRIAL, out).outcome == "out_of_memory"
+    stalled, out = facts_until("measuring", **near), Outcome.OUT_OF_MEMORY
+    assert measurement_from(TRIAL, stalled, ENDS["stalled"]).outcome == "paging"
+    elsewhere = replace(stalled, driver_model="TCC")
+    assert measurement_from(TRIAL, elsewhere, ENDS["stalled"]).outcome == "timeout"
+    assert measurement_from(TRIAL, replace(stalled, outcome=out)).outcome == out
 
 
 def test_signals_without_a_name_are_told_by_their_number() -> None:
-    record = measurement_from(TRIAL, facts_until("build", killed_for=None, exit_status=-40))
+    record = measurement_from(TRIAL, facts_until("build"), Ending(exit_status=-40))
     assert (record.outcome, record.signal) == ("crashed", "signal 40")
 
 
 def test_an_unfinished_record_says_so_and_keeps_the_steps_heard_of() -> None:
     assert unfinished(TRIAL).outcome == "unfinished"
-    record = unfinished(
-        TRIAL, {k: v for k, v in facts_until("measuring").items() if k != "outcome"}
-    )
+    record = unfinished(TRIAL, facts_until("measuring"))
     assert (record.outcome, record.steps_done, record.verdict.stable) == ("unfinished", 2, False)
 
 
 def whole() -> Measurement:
     losses = [1.0, math.inf, -math.inf, None]
-    return measurement_from(TRIAL, {**facts_until("done"), "outcome": "ok", "losses": losses})
+    return measurement_from(TRIAL, facts_until("done", outcome=Outcome.OK, losses=losses))
 
 
 def test_a_record_comes_back_from_json_as_it_was_and_its_json_is_everyones() -> None:
@@ -189,7 +179,7 @@ def test_a_record_comes_back_from_json_as_it_was_and_its_json_is_everyones() -> 
     assert Measurement.from_json(record.to_json()) == record
     nan = Measurement.from_json(
         measurement_from(
-            TRIAL, {**facts_until("done"), "outcome": "ok", "losses": [math.nan]}
+            TRIAL, facts_until("done", outcome=Outcome.OK, losses=[math.nan])
         ).to_json()
     )
     assert math.isnan(nan.losses[0] or 0.0)
@@ -284,14 +274,14 @@ def test_a_folder_without_a_record_is_named(tmp_path: Path) -> None:
 
 
 def test_a_prediction_is_not_read_as_a_measurement_nor_the_other_way() -> None:
-    with pytest.raises(UsageError, match="measured, not predicted"):
+    with pytest.raises(UsageError, match="not a prediction"):
         Prediction.from_dict(whole().to_dict())
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-1e308"])
 def test_a_number_that_nobody_measured_is_refused(number: str) -> None:
     """NaN compares with nothing and sums of the others overflow: far from their file they would be a traceback."""
-    text = measurement_from(TRIAL, {**facts_until("done"), "outcome": "ok"}, seconds=12.5).to_json()
+    text = measurement_from(TRIAL, facts_until("done", outcome=Outcome.OK), seconds=12.5).to_json()
     assert Measurement.from_json(text).seconds == 12.5
-    with pytest.raises(UsageError, match="in seconds"):
+    with pytest.raises(UsageError, match="seconds|JSON"):
         Measurement.from_json(text.replace("12.5", number))

@@ -14,11 +14,12 @@ import pytest
 
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
 from vramcast.probing import probe as api
+from vramcast.probing.facts import Facts
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.probe import NotSaved, run_trial
 from vramcast.probing.run_folder import RunFolder, read_measurement, steps_csv, summary
 from vramcast.probing.trial import Trial
-from vramcast.records.measurement import Measurement
+from vramcast.records.measurement import Device, Measurement, Outcome
 
 BEFORE = {"run_cmd.txt", "env.json", "metrics.json"}
 AFTER = BEFORE | {"metrics.csv", "summary.md", "worker.log"}
@@ -32,11 +33,11 @@ STEPS = {
 @pytest.fixture
 def trial(tmp_path: Path) -> Trial:
     (tmp_path / "work.py").write_text("")
-    return Trial(workload=f"{tmp_path}/work.py:build", device="cpu", knobs={"batch_size": 4})
+    return Trial(workload=f"{tmp_path}/work.py:build", device=Device.CPU, knobs={"batch_size": 4})
 
 
 def measured(trial: Trial, **facts: Any) -> Measurement:
-    return measurement_from(trial, {**STEPS, "outcome": "ok", **facts})
+    return measurement_from(trial, Facts(**{**STEPS, "outcome": Outcome.OK, **facts}))
 
 
 class FakeProber:
@@ -56,7 +57,7 @@ class FakeProber:
         FakeProber.seen = set(os.listdir(log.parent))
         assert read_measurement(log.parent).outcome == "unfinished"
         log.write_text("printed")
-        progress("measure", STEPS)
+        progress(Facts(**STEPS))
         if FakeProber.end is not None:
             raise FakeProber.end
         return measured(trial)
@@ -193,7 +194,7 @@ HOSTILE = "w|x`y`<script>alert(1)</script>[l](http://e.vil)\\|*b*\n# heading\r\n
 
 def test_a_hostile_name_is_text_in_the_summary_and_nothing_else(trial: Trial) -> None:
     record = measured(
-        Trial(workload=HOSTILE, device="cpu", knobs={"a|b": "```\n</table>"}),
+        Trial(workload=HOSTILE, device=Device.CPU, knobs={"a|b": "```\n</table>"}),
         error="```\nout of the block\n````\n# heading",
     )
     text = summary(record)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from vramcast.probing.facts import Facts
 from vramcast.probing.measurement import measurement_from, unfinished
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Outcome
@@ -26,7 +27,7 @@ FACTS: dict[str, Any] = {
 def shown(facts: dict[str, Any], trial: Trial | None = None, width: int = 60) -> str:
     file = io.StringIO()
     show_measurement(
-        measurement_from(trial or Trial(workload="w"), {**FACTS, **facts}),
+        measurement_from(trial or Trial(workload="w"), Facts(**{**FACTS, **facts})),
         Console(file=file, width=width),
     )
     return file.getvalue()

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
+from vramcast.probing.facts import Facts, Reporter
 from vramcast.probing.on_cpu import CpuRun, TensorMemory
 from vramcast.probing.trial import Trial
-from vramcast.probing.worker import Reporter
+from vramcast.records.measurement import Device
 
 KIB = 1024
-Run = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture
-def run() -> Iterator[Run]:
+def run(workload: Callable[..., Any], *, warmup: int = 2, steps: int = 3) -> Facts:
     """A workload's facts, from a run in this process."""
-    descriptor = os.open(os.devnull, os.O_WRONLY)
-
-    def facts(workload: Callable[..., Any], *, warmup: int = 2, steps: int = 3) -> dict[str, Any]:
-        reporter = Reporter(descriptor)
-        one = CpuRun(
-            Trial(workload="here", device="cpu", warmup_steps=warmup, measure_steps=steps), reporter
-        )
-        with one.around():
-            one.go(workload, {})
-        return dict(json.loads(json.dumps(reporter.facts)))
-
-    yield facts
-    os.close(descriptor)
+    reporter = Reporter(lambda _: None)
+    one = CpuRun(
+        Trial(workload="here", device=Device.CPU, warmup_steps=warmup, measure_steps=steps),
+        reporter,
+    )
+    with one.around():
+        one.go(workload, {})
+    return reporter.facts
 
 
 def plain() -> Callable[[], Any]:
@@ -50,10 +42,11 @@ def plain() -> Callable[[], Any]:
     return step
 
 
-def test_a_small_case_is_what_it_counts_by_hand(run: Run) -> None:
+def test_a_small_case_is_what_it_counts_by_hand() -> None:
     facts = run(plain)
     sizes = {
-        phase: facts[phase]["allocated_bytes"] for phase in ("build", "first_step", "cold", "warm")
+        phase: getattr(facts, phase).allocated_bytes
+        for phase in ("build", "first_step", "cold", "warm")
     }
     assert sizes == {
         "build": KIB,
@@ -77,14 +70,14 @@ def learning() -> Callable[[], Any]:
     return step
 
 
-def test_what_measured_steps_leave_behind_counts_though_they_were_not_watched(run: Run) -> None:
-    warm = [run(learning, warmup=warmup)["warm"]["allocated_bytes"] for warmup in (0, 1, 2)]
+def test_what_measured_steps_leave_behind_counts_though_they_were_not_watched() -> None:
+    warm = [run(learning, warmup=warmup).warm.allocated_bytes for warmup in (0, 1, 2)]
     assert len(set(warm)) == 1
     lasting = 5 * KIB + 4  # weight, x, gradient, two averages; and how many steps there were
     assert warm[0] >= lasting
 
 
-def test_a_run_that_breaks_off_tells_how_far_it_came(run: Run) -> None:
+def test_a_run_that_breaks_off_tells_how_far_it_came() -> None:
     def breaks() -> Callable[[], Any]:
         keep = [torch.ones(256, device="cuda")]
 
@@ -94,13 +87,12 @@ def test_a_run_that_breaks_off_tells_how_far_it_came(run: Run) -> None:
 
         return step
 
-    reporters: list[Reporter] = []
-    with open(os.devnull, "wb") as file, pytest.raises(KeyError):
-        reporters.append(Reporter(file.fileno()))
-        one = CpuRun(Trial(workload="here", device="cpu"), reporters[0])
-        with one.around():
-            one.go(breaks, {})
-    assert reporters[0].facts["last"]["allocated_bytes"] == 3 * KIB
+    reporter = Reporter(lambda _: None)
+    one = CpuRun(Trial(workload="here", device=Device.CPU), reporter)
+    with pytest.raises(KeyError), one.around():
+        one.go(breaks, {})
+    assert reporter.facts.last is not None
+    assert reporter.facts.last.allocated_bytes == 3 * KIB
 
 
 def test_a_storage_that_is_resized_counts_as_what_it_is() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from vramcast.errors import UsageError, WorkloadError
+from vramcast.probing.facts import Facts
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
 from vramcast.records.accuracy import (
@@ -31,7 +32,7 @@ from vramcast.records.accuracy_rows import (
     row_from,
     summarise,
 )
-from vramcast.records.measurement import Measurement
+from vramcast.records.measurement import Measurement, Memory, Outcome
 from vramcast.records.prediction import BoundBy, Prediction
 from vramcast.records.store import append_line
 from vramcast.suites.accuracy import accuracy
@@ -95,18 +96,17 @@ def measurement(
     row: SuiteRow, reserved: int, outcome: str = "ok", cap: int | None = None
 ) -> Measurement:
     trial = Trial(workload=row.workload, knobs=row.knobs, memory_cap_bytes=cap)
-    peaks = {"allocated_bytes": reserved - 1, "reserved_bytes": reserved}
-    facts = {
-        "outcome": outcome,
-        "step_seconds": [0.1],
-        "losses": [1.0],
-        "warm": peaks,
-        "gpu": "NVIDIA H200",
-        "torch_version": "2.11.0",
-    }
-    return measurement_from(
-        trial, {**facts, "warmup_step_seconds": [], "wall_seconds": 0.1, "outside_bytes": GIB}
+    facts = Facts(
+        outcome=Outcome(outcome),
+        step_seconds=[0.1],
+        losses=[1.0],
+        warm=Memory(allocated_bytes=reserved - 1, reserved_bytes=reserved),
+        gpu="NVIDIA H200",
+        torch_version="2.11.0",
+        wall_seconds=0.1,
+        outside_bytes=GIB,
     )
+    return measurement_from(trial, facts)
 
 
 class Machine:

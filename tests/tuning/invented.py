@@ -9,9 +9,10 @@ from typing import Any
 
 from vramcast.hardware.machine import Machine
 from vramcast.hardware.nvml import GpuState
+from vramcast.probing.facts import Facts
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
-from vramcast.records.measurement import Measurement
+from vramcast.records.measurement import Measurement, Memory, Outcome
 from vramcast.records.prediction import Prediction
 from vramcast.tuning.laboratory import BudgetSpent
 from vramcast.units import GiB
@@ -46,8 +47,8 @@ def run(
         workload="w", knobs=knobs or {}, memory_cap_bytes=cap, warmup_steps=1, measure_steps=3
     )
     steps = [seconds] * 3 if outcome == "ok" else []
-    known = {
-        "outcome": outcome,
+    known: dict[str, Any] = {
+        "outcome": Outcome(outcome),
         "error": error,
         "knobs": knobs or {},
         "step_seconds": steps,
@@ -56,7 +57,7 @@ def run(
         "gpu": "NVIDIA H200",
         "capacity_bytes": 141 * GiB,
         "torch_version": "2.11.0",
-        "warm": {"allocated_bytes": reserved, "reserved_bytes": reserved},
+        "warm": Memory(allocated_bytes=reserved, reserved_bytes=reserved),
         "num_parameters": 124_439_808,
         "switches": {
             "tf32": False,
@@ -66,7 +67,7 @@ def run(
         },
         **facts,
     }
-    return replace(measurement_from(trial, known), seconds=took)
+    return replace(measurement_from(trial, Facts(**known)), seconds=took)
 
 
 def prediction(

@@ -9,10 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from vramcast.errors import VramcastError
 from vramcast.text import printable
+
+if TYPE_CHECKING:
+    from vramcast.probing.facts import Facts
 
 PATIENCE_SECONDS = 2.0
 
@@ -69,10 +72,8 @@ def sign_of_life(text: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def step_display(
-    warmup_steps: int, measure_steps: int
-) -> Iterator[Callable[[str, dict[str, Any]], None]]:
-    """A bar over the steps of a real run, on a terminal; called with the phase and what is known so far."""
+def step_display(warmup_steps: int, measure_steps: int) -> Iterator[Callable[[Facts], None]]:
+    """A bar over the steps of a real run, on a terminal; called with what is known so far."""
     if not sys.stderr.isatty():
         yield lambda *_: None
         return
@@ -90,10 +91,10 @@ def step_display(
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("starting", total=warmup_steps + measure_steps, loss="")
 
-        def show(phase: str, facts: dict[str, Any]) -> None:
-            losses = facts["losses"]
+        def show(facts: Facts) -> None:
+            losses = facts.losses
             loss = f"loss {losses[-1]:.4f}" if losses and losses[-1] is not None else ""
-            progress.update(task, description=phase, completed=len(losses), loss=loss)
+            progress.update(task, description=facts.phase, completed=len(losses), loss=loss)
 
         yield show
 

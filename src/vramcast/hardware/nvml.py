@@ -6,11 +6,20 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.hardware.gpus import find_gpu
 from vramcast.text import printable
+
+
+class MemorySource(StrEnum):
+    """How the memory of a process was known."""
+
+    PROCESS = "process"  # the driver lists it for the process
+    DEVICE = "device"  # NVML's number for the whole GPU
+    CUDA = "mem_get_info"  # CUDA's number for the whole GPU: NVML did not answer
 
 
 @dataclass(frozen=True)
@@ -88,8 +97,8 @@ def _process_name(pid: int) -> str:
         return ""
 
 
-def used_bytes(uuid: str, process_id: int) -> tuple[int, str] | None:
-    """(bytes, how known) of one process on one GPU; the whole GPU's where the driver does not know the process (in containers)."""
+def used_bytes(uuid: str, process_id: int) -> tuple[int, MemorySource] | None:
+    """Bytes of one process on one GPU, or of the whole GPU where the driver lists no processes."""
     with _session() as nvml:
         if nvml is None:
             return None
@@ -97,8 +106,8 @@ def used_bytes(uuid: str, process_id: int) -> tuple[int, str] | None:
         with contextlib.suppress(nvml.NVMLError):
             for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
                 if process.pid == process_id and process.usedGpuMemory:
-                    return int(process.usedGpuMemory), "process"
-        return int(nvml.nvmlDeviceGetMemoryInfo(handle).used), "device"
+                    return int(process.usedGpuMemory), MemorySource.PROCESS
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle).used), MemorySource.DEVICE
 
 
 @contextlib.contextmanager

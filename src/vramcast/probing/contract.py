@@ -1,14 +1,12 @@
-"""The stability contract: was a run sound? The vocabulary is that of document 004; where its gates were wrong, these are right.
+"""The stability contract: the rules by which a run counts as sound. No torch.
 
-    oom                    the GPU's memory did not suffice
-    nan_or_inf             a loss was not finite
-    step_time_explosion    p95 of the step times above 2.5 x their median; with fewer than 20 steps "not judged", not passed
-    heartbeat_stall        no progress for max(60 s, 10 x median step time)
-    vram_guard             reserved above 0.92 of the memory there is; a run beyond physical memory never counts as valid
-    timing_missing         no step was timed
-    runtime_exception      the workload raised, or its process died
-
-Pure functions; no torch.
+oom                    the GPU's memory did not suffice
+nan_or_inf             a loss was not finite
+step_time_explosion    p95 of the step times is above 2.5 x their median; judged from 20 steps on
+heartbeat_stall        no progress for max(60 s, 10 x median step time)
+vram_guard             more than 0.92 of the memory was reserved, or the driver paged
+timing_missing         no step was timed
+runtime_exception      the workload raised, or its process died
 """
 
 from __future__ import annotations
@@ -17,80 +15,82 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vramcast.records.measurement import StepTimes, Verdict
+from vramcast.records.measurement import (
+    Clock,
+    Device,
+    FailReason,
+    Outcome,
+    StepTimes,
+    Verdict,
+)
 
 EXPLOSION_RATIO = 2.5
-JUDGEABLE_STEPS = 20  # p95 of fewer is their largest or nearly so: the gate would judge one outlier, or (up to 4) nothing
+# With fewer steps, p95 is the largest time or nearly so, and one outlier would decide.
+JUDGEABLE_STEPS = 20
 STALL_FLOOR_SECONDS = 60.0
 STALL_RATIO = 10.0
 GUARD_RATIO = 0.92
-REASONS = (
-    "oom",
-    "nan_or_inf",
-    "step_time_explosion",
-    "heartbeat_stall",
-    "vram_guard",
-    "timing_missing",
-    "runtime_exception",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    outcome: str
+    outcome: Outcome
     stalled: bool = False
     step_seconds: Sequence[float] = ()
     losses: Sequence[float | None] = ()
     peak_reserved_bytes: int | None = None
     available_bytes: int | None = None  # of the card, or the cap that stands for a smaller one
-    device: str = "cuda"
+    device: Device = Device.CUDA
 
 
 def judge(evidence: Evidence) -> Verdict:
-    failed: list[str] = []
-    not_judged: dict[str, str] = {}
-    if evidence.outcome == "out_of_memory":
-        failed.append("oom")
-    if evidence.outcome in ("crashed", "unsupported"):
-        failed.append("runtime_exception")
+    failed: set[FailReason] = set()
+    not_judged: dict[FailReason, str] = {}
+    if evidence.outcome is Outcome.OUT_OF_MEMORY:
+        failed.add(FailReason.OUT_OF_MEMORY)
+    if evidence.outcome in (Outcome.CRASHED, Outcome.UNSUPPORTED):
+        failed.add(FailReason.EXCEPTION)
     if evidence.stalled:
-        failed.append("heartbeat_stall")
+        failed.add(FailReason.STALL)
     if any(loss is not None and not math.isfinite(loss) for loss in evidence.losses):
-        failed.append("nan_or_inf")
+        failed.add(FailReason.NOT_FINITE)
     elif not any(loss is not None for loss in evidence.losses):
-        not_judged["nan_or_inf"] = (
-            "the step returned no loss" if evidence.losses else "no step came to its end"
+        not_judged[FailReason.NOT_FINITE] = (
+            "the step returned no loss" if evidence.losses else "no step ended"
         )
     _judge_times(evidence, failed, not_judged)
     _judge_memory(evidence, failed, not_judged)
-    stable = evidence.outcome == "ok" and not failed
     return Verdict(
-        stable=stable, fail_reasons=sorted(failed, key=REASONS.index), not_judged=not_judged
+        stable=evidence.outcome is Outcome.OK and not failed,
+        fail_reasons=[reason for reason in FailReason if reason in failed],
+        not_judged=not_judged,
     )
 
 
-def _judge_times(evidence: Evidence, failed: list[str], not_judged: dict[str, str]) -> None:
-    steps = len(evidence.step_seconds)
-    if not steps:
-        failed.append("timing_missing")
-    elif steps < JUDGEABLE_STEPS:
-        not_judged["step_time_explosion"] = (
-            f"{steps} measured steps; p95 means something from {JUDGEABLE_STEPS} on"
+def _judge_times(
+    evidence: Evidence, failed: set[FailReason], not_judged: dict[FailReason, str]
+) -> None:
+    num_steps = len(evidence.step_seconds)
+    if not num_steps:
+        failed.add(FailReason.NO_TIMES)
+    elif num_steps < JUDGEABLE_STEPS:
+        not_judged[FailReason.STEP_TIME_EXPLOSION] = (
+            f"{num_steps} measured steps; p95 means something from {JUDGEABLE_STEPS} on"
         )
     elif p95(evidence.step_seconds) > EXPLOSION_RATIO * median(evidence.step_seconds):
-        failed.append("step_time_explosion")
+        failed.add(FailReason.STEP_TIME_EXPLOSION)
 
 
-def _judge_memory(evidence: Evidence, failed: list[str], not_judged: dict[str, str]) -> None:
-    if evidence.device == "cpu":
-        not_judged["vram_guard"] = "the run was on the CPU"
-    elif evidence.peak_reserved_bytes is None or evidence.available_bytes is None:
-        not_judged["vram_guard"] = "the memory of the card or of the run is not known"
-    elif (
-        evidence.outcome == "paging"
-        or evidence.peak_reserved_bytes > GUARD_RATIO * evidence.available_bytes
-    ):
-        failed.append("vram_guard")
+def _judge_memory(
+    evidence: Evidence, failed: set[FailReason], not_judged: dict[FailReason, str]
+) -> None:
+    reserved, available = evidence.peak_reserved_bytes, evidence.available_bytes
+    if evidence.device == Device.CPU:
+        not_judged[FailReason.MEMORY_GUARD] = "the run was on the CPU"
+    elif reserved is None or available is None:
+        not_judged[FailReason.MEMORY_GUARD] = "the memory of the card or of the run is not known"
+    elif evidence.outcome is Outcome.PAGING or reserved > GUARD_RATIO * available:
+        failed.add(FailReason.MEMORY_GUARD)
 
 
 def median(values: Sequence[float]) -> float:
@@ -98,7 +98,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def p95(values: Sequence[float]) -> float:
-    """The document's own index; of two values it would be the smaller, below their median."""
+    """Never below the median: of two values it is the larger."""
     return sorted(values)[max(int(0.95 * (len(values) - 1)), len(values) // 2)]
 
 
@@ -108,7 +108,7 @@ def stall_threshold_seconds(
     return max(floor_seconds, STALL_RATIO * median(step_seconds)) if step_seconds else floor_seconds
 
 
-def step_times(seconds: Sequence[float], wall_seconds: float, clock: str) -> StepTimes | None:
+def step_times(seconds: Sequence[float], wall_seconds: float, clock: Clock) -> StepTimes | None:
     if not seconds:
         return None
     middle = median(seconds)
@@ -130,9 +130,10 @@ def is_paging(
     physical_bytes: int | None,
     stalled: bool,
 ) -> bool:
-    """Windows' WDDM lets a process have more GPU memory than there is and pages it: numbers from such a run are of the paging.
+    """Whether the driver moved GPU memory to the host instead of failing, as Windows' WDDM does.
 
-    Reserving more than the card has is proof under any driver; a stall is a sign of it only where the driver pages at all.
+    Reserving more than the card has proves it under any driver. A stall near the limit is a sign
+    of it only under WDDM.
     """
     if peak_reserved_bytes is None or physical_bytes is None:
         return False

@@ -21,6 +21,7 @@ from typing import Any
 
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
 from vramcast.probing.contract import stall_threshold_seconds
+from vramcast.probing.facts import Ending, Facts, KilledFor, Phase, Step
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
 from vramcast.probing.zygote import MAX_MESSAGE_BYTES
@@ -41,7 +42,7 @@ MACHINERY = (
     'File "<frozen runpy>"',
     f'File "{Path(__file__).parent}{os.sep}',
 )
-Progress = Callable[[str, dict[str, Any]], None]
+Progress = Callable[[Facts], None]
 
 
 class Prober:
@@ -78,14 +79,15 @@ class Prober:
             ):  # it had died since the last trial, and this one has not begun
                 watch = self._watched(message, _Watch(trial, progress), worker_log.fileno())
             tail = _tail(worker_log)
-        facts = watch.facts()
-        if "usage_error" in facts:
-            problem = facts["usage_error"]
+        facts = watch.result()
+        if watch.refusal is not None:
+            problem = watch.refusal
             kinds: dict[int, type[VramcastError]] = {2: WorkloadError, 1: EnvironmentProblem}
             raise kinds.get(problem["exit_code"], VramcastError)(
                 problem["message"], problem["advice"]
             )
-        return measurement_from(trial, facts, tail, seconds=time.monotonic() - started)
+        ending = Ending(killed_for=watch.killed_for, exit_status=watch.status, log_tail=tail)
+        return measurement_from(trial, facts, ending, seconds=time.monotonic() - started)
 
     def close(self) -> None:
         """End the zygote. While a worker runs it ends that first, with all that the worker has started; without one it is just killed."""
@@ -172,14 +174,10 @@ class _Watch:
         self.pid = 0
         self.status: int | None = None
         self.zygote_died = False
-        self._killed_for: str | None = None
+        self.killed_for: KilledFor | None = None
+        self.refusal: dict[str, Any] | None = None
         self._result, self._rest = bytearray(), b""
-        self._partial: dict[str, Any] = {
-            "step_seconds": [],
-            "losses": [],
-            "warmup_step_seconds": [],
-        }
-        self._phase = "start"
+        self._facts = Facts()
         self._started = self._last_progress = self._killed = time.monotonic()
 
     def start(self) -> None:
@@ -222,35 +220,31 @@ class _Watch:
         return bool(chunk)
 
     def _note(self, line: bytes) -> None:
-        from vramcast.probing.worker import add_step
-
-        # user code may write rubbish into any descriptor
+        # user code may write anything into any descriptor
         with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
             news = json.loads(line)
-            if "phase" in news:
-                self._phase = news["phase"]
-            elif "step" in news:
-                add_step(self._partial, **news["step"])
+            if "step" in news:
+                self._facts.add(Step.from_dict(news["step"]))
             else:
-                self._partial.update(news["facts"])
+                self._facts.hear(news["facts"])
             self._last_progress = time.monotonic()
-        self._progress(self._phase, self._partial)
+        self._progress(self._facts)
 
     def _check_time(self) -> None:
         now = time.monotonic()
-        if self._killed_for is not None:
+        if self.killed_for is not None:
             self.kill()  # again: it may not have had its number yet
             self.zygote_died = now - self._killed > GIVE_UP_SECONDS  # as good as
             return
         if now - self._started > self.trial.timeout_seconds:
-            self._killed_for = "timeout"
-        elif self._phase == "measure":
-            known = self._partial["step_seconds"] or self._partial["warmup_step_seconds"]
+            self.killed_for = KilledFor.TIMEOUT
+        elif self._facts.phase is Phase.MEASURE:
+            known = self._facts.step_seconds or self._facts.warmup_step_seconds
             if now - self._last_progress > stall_threshold_seconds(
                 known, self.trial.stall_floor_seconds
             ):
-                self._killed_for = "stall"
-        if self._killed_for is not None:
+                self.killed_for = KilledFor.STALL
+        if self.killed_for is not None:
             self._killed = now
             self.kill()
 
@@ -261,26 +255,15 @@ class _Watch:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGKILL)  # it may not have made its group yet
 
-    def facts(self) -> dict[str, Any]:
+    def result(self) -> Facts:
         """The worker's own account if it gave one, else what was heard until it ended."""
-        for line in reversed(
-            bytes(self._result).splitlines()
-        ):  # one document; user code may have written rubbish beside it
-            with contextlib.suppress(ValueError, RecursionError):
+        # one document; user code may have written anything beside it
+        for line in reversed(bytes(self._result).splitlines()):
+            with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
                 answer = json.loads(line)
-                if (
-                    isinstance(answer, dict)
-                    and answer.keys() >= self._partial.keys()
-                    and ("outcome" in answer or "usage_error" in answer)
-                ):
-                    return answer
-        return {
-            **self._partial,
-            "phase": self._phase,
-            "killed_for": self._killed_for,
-            "exit_status": self.status,
-            "outcome": None,
-        }
+                self.refusal = answer.get("usage_error")
+                return self._facts if self.refusal else Facts.from_dict(answer["facts"])
+        return self._facts
 
     def close_writers(self) -> None:
         for descriptor in (self.result_writer, self.progress_writer):

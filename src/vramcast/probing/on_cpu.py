@@ -13,9 +13,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from vramcast.probing.facts import Phase, Reporter
 from vramcast.probing.redirect import cuda_means_cpu
 from vramcast.probing.trial import Trial
-from vramcast.probing.worker import Reporter
+from vramcast.records.measurement import Clock, Memory
 from vramcast.simulate.ownership import Ownership
 from vramcast.workload import check_step
 from vramcast.workload.switches import apply_switches, switches_in_force
@@ -28,34 +29,37 @@ class CpuRun:
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        self.report.tell(torch_version=torch.__version__, notes=[NOT_A_GPU])
+        self.report.facts.torch_version = torch.__version__
+        self.report.facts.notes.append(NOT_A_GPU)
         try:
             with cuda_means_cpu():
                 yield
         except BaseException:
-            self.report.tell(last=self._memory.peaks())  # how far it came
+            self.report.facts.last = self._memory.peaks()  # how far it came
             raise
 
     def go(self, function: Callable[..., Any], knobs: dict[str, Any]) -> None:
         torch.manual_seed(self.trial.seed)
         step = self._build(function, knobs)
-        self.report.phase("warm-up")
+        self.report.phase(Phase.WARM_UP)
         for index in range(self.trial.warmup_steps):
-            self._time(step, warm=False, tracked=True)
+            self._time(step, is_measured=False)
             if index == 0:
-                self.report.tell(first_step=self._memory.peaks())
-        self.report.tell(cold=self._memory.peaks())
-        self.report.phase("measure")
+                self.report.facts.first_step = self._memory.peaks()
+                self.report.tell()
+        self.report.facts.cold = self._memory.peaks()
+        self.report.phase(Phase.MEASURE)
         started = time.perf_counter()
         for _ in range(self.trial.measure_steps):
-            self._time(step, warm=True, tracked=False)
-        self.report.tell(wall_seconds=time.perf_counter() - started, clock="perf_counter")
-        self.report.tell(warm=self._warm_memory(step))
+            self._time(step, is_measured=True)
+        self.report.facts.wall_seconds = time.perf_counter() - started
+        self.report.facts.clock = Clock.PERF_COUNTER
+        self.report.facts.warm = self._warm_memory(step)
 
-    def _warm_memory(self, step: Callable[[], Any]) -> dict[str, int]:
+    def _warm_memory(self, step: Callable[[], Any]) -> Memory:
         """Of steps of their own: watching every tensor takes time that is not the step's. The first sees what the measured steps left
         (gradients, optimizer state) when it is used, so that the second starts with all of it counted."""
-        self.report.phase("memory")
+        self.report.phase(Phase.MEMORY)
         with self._memory:
             step()
             self._memory.reset_peak()
@@ -63,7 +67,7 @@ class CpuRun:
         return self._memory.peaks()
 
     def _build(self, function: Callable[..., Any], knobs: dict[str, Any]) -> Callable[[], Any]:
-        self.report.phase("build")
+        self.report.phase(Phase.BUILD)
         apply_switches(self.trial.switches)
         started = time.perf_counter()
         ownership = Ownership(lambda _: 0)
@@ -73,20 +77,19 @@ class CpuRun:
         finally:
             ownership.close()
         apply_switches(self.trial.switches)
-        self.report.tell(switches=switches_in_force())
-        self.report.tell(
-            build_seconds=time.perf_counter() - started,
-            num_parameters=ownership.num_parameters(),
-            build=self._memory.peaks(),
-        )
+        facts = self.report.facts
+        facts.switches = switches_in_force()
+        facts.build_seconds = time.perf_counter() - started
+        facts.num_parameters = ownership.num_parameters()
+        facts.build = self._memory.peaks()
         return step
 
-    def _time(self, step: Callable[[], Any], *, warm: bool, tracked: bool) -> None:
+    def _time(self, step: Callable[[], Any], *, is_measured: bool) -> None:
         started = time.perf_counter()
-        with self._memory if tracked else contextlib.nullcontext():
+        with contextlib.nullcontext() if is_measured else self._memory:
             loss = step()
         seconds = time.perf_counter() - started
-        self.report.step(warm=warm, seconds=seconds, loss=_number(loss))
+        self.report.step(is_measured=is_measured, seconds=seconds, loss=_number(loss))
 
 
 NOT_A_GPU = "run on the CPU: memory is that of its tensors, there is no caching allocator, and times are the CPU's"
@@ -133,5 +136,5 @@ class TensorMemory(TorchDispatchMode):
     def reset_peak(self) -> None:
         self.peak_bytes = self.now_bytes
 
-    def peaks(self) -> dict[str, int]:
-        return {"allocated_bytes": self.peak_bytes, "reserved_bytes": self.peak_bytes}
+    def peaks(self) -> Memory:
+        return Memory(allocated_bytes=self.peak_bytes, reserved_bytes=self.peak_bytes)

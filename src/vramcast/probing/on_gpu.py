@@ -16,8 +16,10 @@ import torch
 
 from vramcast.allocator.settings import from_environment
 from vramcast.hardware import nvml
+from vramcast.hardware.nvml import MemorySource
+from vramcast.probing.facts import Facts, Phase, Reporter
 from vramcast.probing.trial import Trial
-from vramcast.probing.worker import Reporter
+from vramcast.records.measurement import Clock, Memory
 from vramcast.simulate.ownership import Ownership
 from vramcast.workload import check_step
 from vramcast.workload.switches import apply_allocator, apply_switches, switches_in_force
@@ -35,7 +37,6 @@ class GpuRun:
     def around(self) -> Iterator[None]:
         """Start CUDA under the trial's settings; whatever happens inside, tell what the allocator saw."""
         if not torch.cuda.is_available():
-            self.report.tell(outcome="unsupported", error="torch finds no CUDA GPU in this process")
             raise NotImplementedError("torch finds no CUDA GPU in this process")
         if self.trial.allocator:
             apply_allocator(self.trial.allocator)
@@ -43,7 +44,10 @@ class GpuRun:
         try:
             yield
         finally:
-            self.report.tell(**_final_memory(self._used))
+            # an out-of-memory error leaves the allocator and these numbers intact; a broken
+            # context answers nothing, and must not hide why it broke
+            with contextlib.suppress(Exception):
+                self._note_final_memory()
 
     def _start(self) -> None:
         self._used = _UsedMemory()
@@ -55,16 +59,25 @@ class GpuRun:
             )
         torch.empty(1, device="cuda")
         self._used.find(f"GPU-{properties.uuid}")
-        self.report.tell(
-            gpu=properties.name,
-            capability=[properties.major, properties.minor],
-            capacity_bytes=total,
-            torch_version=torch.__version__,
-            cuda_version=torch.version.cuda,
-            context_bytes=self._used() - torch.cuda.memory_reserved(),
-            allocator_settings=self.trial.allocator or from_environment(),
-            **self._used.driver(),
-        )
+        facts = self.report.facts
+        facts.gpu = properties.name
+        facts.capability = (properties.major, properties.minor)
+        facts.capacity_bytes = total
+        facts.torch_version = torch.__version__
+        facts.cuda_version = torch.version.cuda
+        facts.context_bytes = self._used() - torch.cuda.memory_reserved()
+        facts.allocator_settings = self.trial.allocator or from_environment()
+        state = self._used.state()
+        if state is not None:
+            facts.driver_version, facts.driver_model = state.driver_version, state.driver_model
+        self.report.tell()
+
+    def _note_final_memory(self) -> None:
+        facts = self.report.facts
+        facts.last = _peaks()
+        facts.num_alloc_retries = torch.cuda.memory_stats()["num_alloc_retries"]
+        facts.outside_bytes = self._used() - torch.cuda.memory_reserved()
+        facts.process_source = self._used.source
 
     def go(self, function: Callable[..., Any], knobs: dict[str, Any]) -> None:
         torch.manual_seed(self.trial.seed)
@@ -73,16 +86,16 @@ class GpuRun:
 
             self.history = History()
             self.history.start()
-            self.report.tell(notes=[TRACED])
+            self.report.facts.notes.append(TRACED)
         step = self._build(function, knobs)
         self._steps(step)
         if self.history is not None:
-            self.report.phase("trace")
+            self.report.phase(Phase.TRACE)
             events, snapshot = self.history.finish()
             write_trace(self.trial, self.report.facts, events, snapshot)
 
     def _build(self, function: Callable[..., Any], knobs: dict[str, Any]) -> Callable[[], Any]:
-        self.report.phase("build")
+        self.report.phase(Phase.BUILD)
         apply_switches(self.trial.switches)
         started = time.perf_counter()
         ownership = Ownership(lambda _: 0)
@@ -91,13 +104,12 @@ class GpuRun:
         finally:
             ownership.close()
         apply_switches(self.trial.switches)
-        self.report.tell(switches=switches_in_force())
         torch.cuda.synchronize()
-        self.report.tell(
-            build_seconds=time.perf_counter() - started,
-            num_parameters=ownership.num_parameters(),
-            build=_peaks(),
-        )
+        facts = self.report.facts
+        facts.switches = switches_in_force()
+        facts.build_seconds = time.perf_counter() - started
+        facts.num_parameters = ownership.num_parameters()
+        facts.build = _peaks()
         return step
 
     def _steps(self, step: Callable[[], Any]) -> None:
@@ -111,26 +123,28 @@ class GpuRun:
                 clock.drain()
 
     def _timed_steps(self, step: Callable[[], Any], clock: _Clock) -> None:
-        self.report.phase("warm-up")
+        self.report.phase(Phase.WARM_UP)
         for index in range(self.trial.warmup_steps):
             self._mark(index)
-            clock.time(step, warm=False)
+            clock.time(step, is_measured=False)
             if index == 0:
-                self.report.tell(first_step=_peaks())
+                self.report.facts.first_step = _peaks()
+                self.report.tell()
         clock.drain()
-        self.report.tell(cold=_peaks())
+        self.report.facts.cold = _peaks()
         torch.cuda.reset_peak_memory_stats()
-        self.report.phase("measure")
+        self.report.phase(Phase.MEASURE)
         started = time.perf_counter()
         for index in range(self.trial.measure_steps):
             self._mark(self.trial.warmup_steps + index)
-            clock.time(step, warm=True)
+            clock.time(step, is_measured=True)
             if index == 0 and not self.trial.warmup_steps:
-                self.report.tell(first_step=_peaks())
+                self.report.facts.first_step = _peaks()
+                self.report.tell()
         clock.drain()
-        self.report.tell(
-            wall_seconds=time.perf_counter() - started, clock="cuda_events", warm=_peaks()
-        )
+        facts = self.report.facts
+        facts.wall_seconds, facts.clock = time.perf_counter() - started, Clock.CUDA_EVENTS
+        facts.warm = _peaks()
 
     def _mark(self, index: int) -> None:
         if self.history is not None:
@@ -146,12 +160,12 @@ class _Clock:
         self._losses: torch.Tensor | None = None
         self._count = 0
 
-    def time(self, step: Callable[[], Any], *, warm: bool) -> None:
+    def time(self, step: Callable[[], Any], *, is_measured: bool) -> None:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         loss = self._copy(step())
         end.record()
-        self._pending.append((start, end, warm, loss))
+        self._pending.append((start, end, is_measured, loss))
         while self._pending and self._pending[0][1].query():
             self._tell(*self._pending.popleft())
 
@@ -162,8 +176,12 @@ class _Clock:
             self._tell(*self._pending.popleft())
         torch.cuda.synchronize()
 
-    def _tell(self, start: Any, end: Any, warm: bool, loss: Callable[[], float | None]) -> None:
-        self._report.step(warm=warm, seconds=start.elapsed_time(end) / 1e3, loss=loss())
+    def _tell(
+        self, start: Any, end: Any, is_measured: bool, loss: Callable[[], float | None]
+    ) -> None:
+        self._report.step(
+            is_measured=is_measured, seconds=start.elapsed_time(end) / 1e3, loss=loss()
+        )
 
     def _copy(self, loss: Any) -> Callable[[], float | None]:
         """How to read the loss once the device has got there. The tensor itself is let go: the next step must find its memory free."""
@@ -190,27 +208,26 @@ class _UsedMemory:
     def __init__(self) -> None:
         self._before = {state.uuid: state.used_bytes for state in nvml.gpu_states()}
         self._uuid = ""
-        self.source = ""
+        self.source = MemorySource.CUDA
 
     def find(self, uuid: str) -> None:
         """CUDA has started on this GPU."""
         self._uuid = uuid
         seen = nvml.used_bytes(uuid, os.getpid()) if uuid in self._before else None
-        self.source = seen[1] if seen else "mem_get_info"
+        self.source = seen[1] if seen else MemorySource.CUDA
 
-    def driver(self) -> dict[str, str]:
-        states = [state for state in nvml.gpu_states() if state.uuid == self._uuid]
-        return (
-            {"driver_version": states[0].driver_version, "driver_model": states[0].driver_model}
-            if states
-            else {}
-        )
+    def state(self) -> nvml.GpuState | None:
+        return next((state for state in nvml.gpu_states() if state.uuid == self._uuid), None)
 
     def __call__(self) -> int:
-        if self.source != "mem_get_info":
+        if self.source is not MemorySource.CUDA:
             seen = nvml.used_bytes(self._uuid, os.getpid())
             assert seen is not None
-            return seen[0] if self.source == "process" else seen[0] - self._before[self._uuid]
+            return (
+                seen[0]
+                if self.source is MemorySource.PROCESS
+                else seen[0] - self._before[self._uuid]
+            )
         free, total = torch.cuda.mem_get_info()
         return total - free
 
@@ -223,31 +240,14 @@ def fraction_for(cap_bytes: int, total_bytes: int) -> float:
     return fraction
 
 
-def _peaks() -> dict[str, int]:
-    return {
-        "allocated_bytes": torch.cuda.max_memory_allocated(),
-        "reserved_bytes": torch.cuda.max_memory_reserved(),
-    }
+def _peaks() -> Memory:
+    return Memory(
+        allocated_bytes=torch.cuda.max_memory_allocated(),
+        reserved_bytes=torch.cuda.max_memory_reserved(),
+    )
 
 
-def _final_memory(used: _UsedMemory) -> dict[str, Any]:
-    """At the end, or where it broke off: an out-of-memory error leaves the allocator and these numbers intact."""
-    with contextlib.suppress(
-        Exception
-    ):  # a broken context answers nothing, and must not hide why it broke
-        stats = torch.cuda.memory_stats()
-        return {
-            "last": _peaks(),
-            "num_alloc_retries": stats["num_alloc_retries"],
-            "outside_bytes": used() - torch.cuda.memory_reserved(),
-            "process_source": used.source,
-        }
-    return {}
-
-
-def write_trace(
-    trial: Trial, facts: dict[str, Any], events: list[Any], snapshot: dict[str, Any]
-) -> None:
+def write_trace(trial: Trial, facts: Facts, events: list[Any], snapshot: dict[str, Any]) -> None:
     from vramcast.tracing.files import from_rows, write_files
 
     assert trial.trace_folder is not None
@@ -255,10 +255,10 @@ def write_trace(
         events,
         source="measured",
         workload=trial.workload,
-        knobs=facts["knobs"],
-        gpu=facts["gpu"],
+        knobs=facts.knobs or {},
+        gpu=facts.gpu or "",
         torch_version=torch.__version__,
-        allocator_settings=facts["allocator_settings"],
+        allocator_settings=facts.allocator_settings or "",
     )
     write_files(
         Path(trial.trace_folder), trace, snapshot, force=True

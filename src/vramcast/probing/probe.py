@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
+from vramcast.probing.facts import Facts
 from vramcast.probing.manager import Prober, Progress
 from vramcast.probing.measurement import unfinished
 from vramcast.probing.run_folder import RunFolder
-from vramcast.probing.trial import Trial
+from vramcast.probing.trial import Trial, device_named
 from vramcast.records.measurement import Measurement
 from vramcast.units import memory_in_bytes
 from vramcast.workload import Workload, joined, name_of, parse_reference
@@ -86,7 +87,7 @@ def make_trial(
         workload=name,
         knobs={**loaded.knobs, **knobs},
         switches=loaded.switches,
-        device=device,
+        device=device_named(device),
         memory_cap_bytes=memory_in_bytes(memory),
         allocator=allocator,
         warmup_steps=warmup,
@@ -108,11 +109,12 @@ def run_trial(
     trial: Trial, folder: RunFolder | None, *, command: str, progress: Progress = lambda *_: None
 ) -> Measurement:
     """In a process of its own, with a record before, and after whatever happens."""
-    heard: dict[str, Any] = {}
+    heard = Facts()
 
-    def listen(phase: str, facts: dict[str, Any]) -> None:
-        heard.update(facts)
-        progress(phase, facts)
+    def listen(facts: Facts) -> None:
+        nonlocal heard
+        heard = facts
+        progress(facts)
 
     try:
         if folder is not None:

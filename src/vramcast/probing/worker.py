@@ -10,7 +10,9 @@ import time
 from typing import Any
 
 from vramcast.errors import VramcastError
+from vramcast.probing.facts import Phase, Reporter
 from vramcast.probing.trial import Trial
+from vramcast.records.measurement import MemoryOf, Outcome
 from vramcast.text import printable
 
 # texts by which kernels and libraries say that this machine or build cannot do it, whatever the memory
@@ -64,62 +66,36 @@ class Pipe:
             line = line[os.write(self._descriptor, line) :]
 
 
-class Reporter:
-    """Sends facts to the manager; what is sent stays known when this process dies."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._pipe = Pipe(descriptor)
-        self.facts: dict[str, Any] = {"step_seconds": [], "losses": [], "warmup_step_seconds": []}
-
-    def phase(self, name: str) -> None:
-        self._pipe.send({"phase": name})
-
-    def tell(self, **facts: Any) -> None:
-        self.facts.update(facts)
-        self._pipe.send({"facts": facts})
-
-    def step(self, *, warm: bool, seconds: float, loss: float | None) -> None:
-        """A step has ended."""
-        self._pipe.send({"step": {"warm": warm, "seconds": seconds, "loss": loss}})
-        add_step(self.facts, warm=warm, seconds=seconds, loss=loss)
-
-
-def add_step(facts: dict[str, Any], *, warm: bool, seconds: float, loss: float | None) -> None:
-    facts["step_seconds" if warm else "warmup_step_seconds"].append(seconds)
-    facts["losses"].append(loss)
-
-
 def work(request: dict[str, Any], result: int, progress: int) -> None:
-    report, answer = Reporter(progress), Pipe(result)
+    report, answer = Reporter(Pipe(progress).send), Pipe(result)
     try:
         _run(Trial.from_dict(request), report)
-        report.facts.setdefault("outcome", "ok")
+        report.facts.outcome = Outcome.OK
     except VramcastError as error:
-        report.facts["usage_error"] = {
-            "message": error.message,
-            "advice": error.advice,
-            "exit_code": error.exit_code,
-        }
-    except (
-        BaseException
-    ) as error:  # also SystemExit: a step that ends the program has not done its work
-        report.facts.update(failure(error))
-    answer.send(report.facts)
+        refusal = {"message": error.message, "advice": error.advice, "exit_code": error.exit_code}
+        answer.send({"usage_error": refusal})
+        return
+    except BaseException as error:
+        # also SystemExit: a step that ends the program has not done its work
+        found = failure(error)
+        report.facts.outcome, report.facts.error = found["outcome"], found["error"]
+        report.facts.out_of_memory_on = found["out_of_memory_on"]
+    result_message = {"facts": report.facts.to_dict()}
+    answer.send(result_message)
 
 
 def _run(trial: Trial, report: Reporter) -> None:
     from vramcast.workload import bind_knobs, load_function, parse_reference
 
-    report.phase("loading")
+    report.phase(Phase.LOADING)
     started = time.perf_counter()
     run = _runner(trial, report)
     with run.around():
         function = load_function(parse_reference(trial.workload))
         knobs = bind_knobs(function, trial.knobs)
-        report.tell(
-            knobs={key: _plain(value) for key, value in knobs.items()},
-            import_seconds=time.perf_counter() - started,
-        )
+        report.facts.knobs = {key: _plain(value) for key, value in knobs.items()}
+        report.facts.import_seconds = time.perf_counter() - started
+        report.tell()
         run.go(function, knobs)
 
 
@@ -157,18 +133,20 @@ def failure(error: BaseException) -> dict[str, Any]:
     }
 
 
-def classify(name: str, message: str, is_host_memory: bool = False) -> tuple[str, str | None]:
+def classify(
+    name: str, message: str, is_host_memory: bool = False
+) -> tuple[Outcome, MemoryOf | None]:
     """(outcome, whose memory ran out) of an exception by its type's name and its text."""
     lower = message.lower()
     if name == "OutOfMemoryError" or any(text in lower for text in GPU_MEMORY):
-        return "out_of_memory", "gpu"
+        return Outcome.OUT_OF_MEMORY, MemoryOf.GPU
     if is_host_memory or any(text in lower for text in HOST_MEMORY):
-        return "out_of_memory", "host"
+        return Outcome.OUT_OF_MEMORY, MemoryOf.HOST
     if name in ("NotImplementedError", "ModuleNotFoundError") or any(
         text in lower for text in UNSUPPORTED
     ):
-        return "unsupported", None
-    return "crashed", None
+        return Outcome.UNSUPPORTED, None
+    return Outcome.CRASHED, None
 
 
 def _plain(value: Any) -> Any:

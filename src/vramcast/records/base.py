@@ -50,7 +50,7 @@ class Record:
     def to_dict(self) -> dict[str, Any]:
         """Plain values as JSON has them; what is not a finite number is left to `to_json`."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        plain: dict[str, Any] = msgspec.to_builtins(values, enc_hook=str)
+        plain: dict[str, Any] = msgspec.to_builtins(values, enc_hook=plain_value)
         return {**plain, "kind": self.KIND, "version": self.VERSION}
 
     def to_json(self) -> str:
@@ -77,6 +77,14 @@ class Record:
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
         """Data of an older version, or in a form that only JSON needs, as this version has it."""
         return data
+
+
+def plain_value(value: Any) -> KnobValue:
+    """A value that JSON does not have, as one that it has: numpy's numbers, torch's version."""
+    for kind in (int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return str(value)
 
 
 def parse_json(text: str | bytes, where: str) -> Any:

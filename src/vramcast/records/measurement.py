@@ -3,13 +3,47 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds
+from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes
 
 NOT_FINITE = ("nan", "inf", "-inf")
+
+
+class Device(StrEnum):
+    """What a run ran on."""
+
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class Clock(StrEnum):
+    """How steps were timed."""
+
+    CUDA_EVENTS = "cuda_events"
+    PERF_COUNTER = "perf_counter"
+
+
+class MemoryOf(StrEnum):
+    """Whose memory ran out."""
+
+    GPU = "gpu"
+    HOST = "host"
+
+
+class FailReason(StrEnum):
+    """Why a run is not sound, in the order in which reasons are listed."""
+
+    OUT_OF_MEMORY = "oom"
+    NOT_FINITE = "nan_or_inf"
+    STEP_TIME_EXPLOSION = "step_time_explosion"
+    STALL = "heartbeat_stall"
+    MEMORY_GUARD = "vram_guard"
+    NO_TIMES = "timing_missing"
+    EXCEPTION = "runtime_exception"
 
 
 class Outcome(StrEnum):
@@ -41,16 +75,16 @@ class StepTimes:
     p95_seconds: Seconds
     spread: Number  # (largest - smallest) / median
     wall_seconds: Seconds  # around all measured steps, the host's work between them included
-    clock: str  # cuda_events or perf_counter
+    clock: Clock
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether a run was sound, by the stability contract: what failed, and what could not be judged and why."""
+    """Whether a run was sound: what failed, and what could not be judged and why."""
 
     stable: bool
-    fail_reasons: list[str]
-    not_judged: dict[str, str]
+    fail_reasons: list[FailReason]
+    not_judged: dict[FailReason, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +96,7 @@ class Measurement(Record):
     workload: str
     knobs: Knobs
     workload_id: str
-    device: str  # cuda or cpu
+    device: Device
     outcome: Outcome
     verdict: Verdict
     warmup_steps: Count
@@ -70,7 +104,7 @@ class Measurement(Record):
     steps_done: Count = 0  # measured ones
     signal: str | None = None
     error: str | None = None
-    out_of_memory_on: str | None = None  # gpu or host
+    out_of_memory_on: MemoryOf | None = None
     gpu: str | None = None
     capacity_bytes: Bytes | None = None  # of the card
     memory_cap_bytes: Bytes | None = None
@@ -81,11 +115,10 @@ class Measurement(Record):
     first_step: Memory | None = None
     cold: Memory | None = None  # building and warming up
     warm: Memory | None = None  # the measured steps
-    process_bytes: Bytes | None = (
-        None  # peak reserved and what the process held outside the allocator
-    )
-    context_bytes: Bytes | None = None
-    loaded_kernels_bytes: Bytes | None = None
+    # peak reserved and what the process held outside the allocator
+    process_bytes: SignedBytes | None = None
+    context_bytes: SignedBytes | None = None
+    loaded_kernels_bytes: SignedBytes | None = None
     num_alloc_retries: Count | None = None
     times: StepTimes | None = None
     samples_per_second: Number | None = None
@@ -95,9 +128,7 @@ class Measurement(Record):
     build_seconds: Seconds | None = None
     seconds: Seconds = 0.0  # the whole probe, as the caller waited for it
     allocator_settings: str = ""
-    switches: Knobs = field(
-        default_factory=dict
-    )  # torch's process-wide ones, as they were in force
+    switches: Knobs = field(default_factory=dict)  # torch's global ones, as they were in force
     torch_version: str = ""
     cuda_version: str | None = None
     driver_version: str | None = None
@@ -106,14 +137,20 @@ class Measurement(Record):
     source: str = "measured"
 
     def to_dict(self) -> dict[str, Any]:
-        losses = [x if x is None or math.isfinite(x) else str(x) for x in self.losses]
-        return {**super().to_dict(), "losses": losses}
+        return {**super().to_dict(), "losses": losses_to_json(self.losses)}
 
     @classmethod
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """JSON has no NaN and no infinity: the losses of a broken run are written as text."""
-        losses = data.get("losses")
-        if not isinstance(losses, list):
-            return data
-        read = [float(x) if x in NOT_FINITE else x for x in losses]
-        return {**data, "losses": read}
+        return {**data, "losses": losses_from_json(data["losses"])} if "losses" in data else data
+
+
+def losses_to_json(losses: Sequence[float | None]) -> list[float | str | None]:
+    """JSON has no NaN and no infinity: the losses of a run that diverged are written as text."""
+    return [x if x is None or math.isfinite(x) else str(x) for x in losses]
+
+
+def losses_from_json(losses: Any) -> Any:
+    """Checks nothing: whoever reads the record or message does."""
+    if not isinstance(losses, list):
+        return losses
+    return [float(x) if isinstance(x, str) and x in NOT_FINITE else x for x in losses]

@@ -1,0 +1,167 @@
+"""What a real run tells the process that started it: facts while it runs, and how it ended.
+
+The run sets fields of its `Facts` and tells all of them again whenever some are new. Steps are told
+one by one. The parent reads every message strictly: the workload may write into the same pipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from vramcast.hardware.nvml import MemorySource
+from vramcast.records.base import Bytes, Count, Knobs, Seconds, SignedBytes, plain_value
+from vramcast.records.measurement import (
+    Clock,
+    Memory,
+    MemoryOf,
+    Outcome,
+    losses_from_json,
+    losses_to_json,
+)
+
+# Not told with the other facts: they grow, so each step is told once.
+LISTS = ("step_seconds", "warmup_step_seconds", "losses")
+
+
+class Phase(StrEnum):
+    """What a run is doing."""
+
+    START = "start"
+    LOADING = "loading"
+    BUILD = "build"
+    WARM_UP = "warm-up"
+    MEASURE = "measure"
+    MEMORY = "memory"
+    TRACE = "trace"
+
+
+class KilledFor(StrEnum):
+    """Why the parent ended a run."""
+
+    TIMEOUT = "timeout"
+    STALL = "stall"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step that has ended."""
+
+    is_measured: bool  # false for the warm-up
+    seconds: Seconds
+    loss: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "loss": losses_to_json([self.loss])[0]}
+
+    @staticmethod
+    def from_dict(data: Any) -> Step:
+        """Raises msgspec.ValidationError for anything that `to_dict` does not write."""
+        known = {**_an_object(data), "loss": losses_from_json([data.get("loss")])[0]}
+        return msgspec.convert(known, Step)
+
+
+@dataclass(kw_only=True)
+class Facts:
+    """What is known of a run. What it has not told is None."""
+
+    phase: Phase = Phase.START
+    outcome: Outcome | None = None
+    error: str | None = None
+    out_of_memory_on: MemoryOf | None = None
+    knobs: Knobs | None = None
+    gpu: str | None = None
+    capability: tuple[int, int] | None = None
+    capacity_bytes: Bytes | None = None
+    torch_version: str = ""
+    cuda_version: str | None = None
+    driver_version: str | None = None
+    driver_model: str | None = None
+    allocator_settings: str | None = None
+    switches: Knobs | None = None
+    import_seconds: Seconds | None = None
+    build_seconds: Seconds | None = None
+    num_parameters: Count | None = None
+    # peaks of each phase
+    build: Memory | None = None
+    first_step: Memory | None = None
+    cold: Memory | None = None
+    warm: Memory | None = None
+    last: Memory | None = None
+    # what CUDA and its libraries take outside the allocator: when CUDA has started, and at the end
+    context_bytes: SignedBytes | None = None
+    outside_bytes: SignedBytes | None = None
+    process_source: MemorySource | None = None
+    num_alloc_retries: Count | None = None
+    wall_seconds: Seconds | None = None
+    clock: Clock | None = None
+    notes: list[str] = field(default_factory=list)
+    step_seconds: list[Seconds] = field(default_factory=list)
+    warmup_step_seconds: list[Seconds] = field(default_factory=list)
+    losses: list[float | None] = field(default_factory=list)
+
+    def add(self, step: Step) -> None:
+        (self.step_seconds if step.is_measured else self.warmup_step_seconds).append(step.seconds)
+        self.losses.append(step.loss)
+
+    def hear(self, data: Any) -> None:
+        """Takes over facts that were told during the run; the lists of steps stay.
+
+        Raises msgspec.ValidationError for anything that `to_dict` does not write.
+        """
+        told = Facts.from_dict(data)
+        for each in fields(self):
+            if each.name not in LISTS:
+                setattr(self, each.name, getattr(told, each.name))
+
+    def to_dict(self, *, with_lists: bool = True) -> dict[str, Any]:
+        plain: dict[str, Any] = msgspec.to_builtins(self, enc_hook=plain_value)
+        plain["losses"] = losses_to_json(self.losses)
+        return plain if with_lists else {k: v for k, v in plain.items() if k not in LISTS}
+
+    @staticmethod
+    def from_dict(data: Any) -> Facts:
+        known = _an_object(data)
+        return msgspec.convert(
+            {**known, "losses": losses_from_json(known.get("losses", []))}, Facts
+        )
+
+
+class Reporter:
+    """Tells the parent what a run does; what was told stays known when the run's process dies."""
+
+    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
+        self._send = send
+        self.facts = Facts()
+
+    def phase(self, phase: Phase) -> None:
+        self.facts.phase = phase
+        self.tell()
+
+    def tell(self) -> None:
+        """To be called when fields of `facts` have been set."""
+        self._send({"facts": self.facts.to_dict(with_lists=False)})
+
+    def step(self, *, is_measured: bool, seconds: float, loss: float | None) -> None:
+        step = Step(is_measured=is_measured, seconds=seconds, loss=loss)
+        self.facts.add(step)
+        self._send({"step": step.to_dict()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a run ended, as the parent saw it. It matters where the run did not tell an outcome."""
+
+    killed_for: KilledFor | None = None
+    exit_status: int | None = None  # None where the process that starts runs died
+    log_tail: str = ""
+
+
+def _an_object(data: Any) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise msgspec.ValidationError(f"Expected an object, got {type(data).__name__}")
+    return data

@@ -1,0 +1,87 @@
+"""What a run tells its parent arrives as it was told, and nothing else is believed."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+import pytest
+
+from vramcast.hardware.nvml import MemorySource
+from vramcast.probing.facts import Facts, Phase, Reporter, Step
+from vramcast.records.measurement import Clock, Memory, MemoryOf, Outcome
+
+PEAKS = Memory(allocated_bytes=3, reserved_bytes=4)
+
+
+def told(reporter: Reporter) -> None:
+    reporter.phase(Phase.LOADING)
+    reporter.facts.knobs = {"batch_size": 4, "lr": 0.1, "name": "x", "fused": True, "none": None}
+    reporter.facts.capability = (9, 0)
+    reporter.facts.warm = PEAKS
+    reporter.facts.clock = Clock.CUDA_EVENTS
+    reporter.facts.process_source = MemorySource.DEVICE
+    reporter.facts.out_of_memory_on = MemoryOf.GPU
+    reporter.facts.outside_bytes = -5  # others gave memory back meanwhile
+    reporter.tell()
+    reporter.step(is_measured=False, seconds=2.0, loss=math.inf)
+    reporter.step(is_measured=True, seconds=1.0, loss=None)
+    reporter.facts.outcome = Outcome.CRASHED
+    reporter.tell()
+
+
+def test_facts_and_steps_arrive_as_they_were_told_also_where_json_has_no_number() -> None:
+    heard = Facts()
+
+    def send(message: dict[str, Any]) -> None:
+        plain = json.loads(json.dumps(message, allow_nan=False))
+        heard.hear(plain["facts"]) if "facts" in plain else heard.add(Step.from_dict(plain["step"]))
+
+    reporter = Reporter(send)
+    told(reporter)
+    assert heard == reporter.facts
+    assert heard.losses == [math.inf, None]
+    assert Facts.from_dict(json.loads(json.dumps(reporter.facts.to_dict()))) == heard
+
+
+def test_nan_arrives_as_nan() -> None:
+    step = Step(is_measured=True, seconds=1.0, loss=math.nan)
+    assert math.isnan(Step.from_dict(step.to_dict()).loss or 0.0)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        None,
+        [],
+        "text",
+        {"outcome": "splendid"},
+        {"gpu": 3},
+        {"capacity_bytes": -1},
+        {"warm": {"allocated_bytes": 1}},
+        {"losses": "nan"},
+        {"losses": ["much"]},
+        {"knobs": {"a": []}},
+        {"phase": None},
+    ],
+)
+def test_what_no_run_tells_is_refused_and_changes_nothing(message: Any) -> None:
+    facts = Facts(gpu="NVIDIA H200")
+    with pytest.raises(msgspec.ValidationError):
+        facts.hear(message)
+    assert facts == Facts(gpu="NVIDIA H200")
+
+
+@pytest.mark.parametrize(
+    "message", [None, {}, {"is_measured": 1, "seconds": 1.0, "loss": None}, {"loss": 1.0}]
+)
+def test_half_a_step_is_refused(message: Any) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        Step.from_dict(message)
+
+
+def test_every_fact_has_a_value_before_it_is_told() -> None:
+    assert len(Facts().to_dict()) == len(fields(Facts))
