@@ -5,13 +5,14 @@ import json
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.errors import UsageError
-from vramcast.hardware.gpus import _FAMILIES, _FAMILY_BY_KEY, GPUS, Gpu, _key, find_gpu
+from vramcast.hardware.gpus import FILE, GPUS, Gpu, _key, catalogue, find_gpu
 from vramcast.units import GiB
 
 ASKED_FOR = [
@@ -105,7 +106,7 @@ def test_no_spelling_means_two_gpus() -> None:
         for key in {_key(spelling) for spelling in (gpu.name, gpu.full_name, *gpu.aliases)}
     ]
     assert len(keys) == len(set(keys))
-    assert not set(keys) & set(_FAMILY_BY_KEY)
+    assert not set(keys) & set(catalogue().ambiguous)
 
 
 @every_gpu
@@ -258,19 +259,21 @@ def test_names_as_people_and_torch_write_them_are_found(spelling: str, name: str
     assert find_gpu(spelling).name == name
 
 
-@pytest.mark.parametrize("family", [*_FAMILIES, "NVIDIA A100", "Tesla V100", "RTX 6000"])
+@pytest.mark.parametrize(
+    "family", [*catalogue().ambiguous, "NVIDIA A100", "Tesla V100", "RTX 6000"]
+)
 def test_a_family_name_is_refused_with_its_members_and_their_sizes(family: str) -> None:
     with pytest.raises(UsageError) as refusal:
         find_gpu(family)
     assert refusal.value.exit_code == 2
     assert repr(family) in refusal.value.message
-    for candidate in _FAMILY_BY_KEY[_key(family)]:
+    for candidate in catalogue().ambiguous[_key(family)]:
         assert f"{candidate} (" in refusal.value.advice
     assert "--memory" in refusal.value.advice
 
 
 def test_every_member_of_a_family_is_a_known_gpu() -> None:
-    assert {name for members in _FAMILIES.values() for name in members} <= {
+    assert {name for members in catalogue().ambiguous.values() for name in members} <= {
         gpu.name for gpu in GPUS
     }
 
@@ -308,3 +311,50 @@ def test_importing_the_table_imports_no_torch() -> None:
         ).returncode
         == 0
     )
+
+
+NEW = """
+[[gpu]]
+name = "z900"
+full_name = "NVIDIA Z900"
+aliases = []
+capability = "9.0"
+total_bytes = 1_000_000_000
+num_multiprocessors = 1
+gb_per_second = 1
+tflops = { bf16 = 2.5 }
+context_bytes = 1_000
+source = "a dream, 2026"
+"""
+
+
+def test_a_gpu_is_added_by_adding_a_block_to_the_file(tmp_path: Path) -> None:
+    edited = tmp_path / "gpus.toml"
+    edited.write_text(FILE.read_text() + NEW)
+    gpu = catalogue(edited).by_name["z900"]
+    assert (gpu.architecture, gpu.capability, gpu.usable_bytes) == ("Hopper", (9, 0), 999_999_000)
+    assert gpu.flops_per_second == {
+        **dict.fromkeys(("fp32", "tf32", "fp16", "fp8")),
+        "bf16": 2.5e12,
+    }
+    assert not gpu.measured
+
+
+@pytest.mark.parametrize(
+    ("found", "wrong"),
+    [
+        ('name = "z900"', "name = 900"),
+        ('name = "z900"', ""),
+        ("total_bytes = 1_000_000_000", "total_bytes = -1"),
+        ("gb_per_second = 1", "gb_per_secnod = 1"),
+        ('capability = "9.0"', 'capability = "13.0"'),
+        ("tflops = {", "tflops = {{"),
+    ],
+)
+def test_a_slip_in_the_file_is_told_with_the_files_name(
+    found: str, wrong: str, tmp_path: Path
+) -> None:
+    edited = tmp_path / "gpus.toml"
+    edited.write_text(FILE.read_text() + NEW.replace(found, wrong))
+    with pytest.raises(UsageError, match=r"gpus\.toml"):
+        catalogue(edited)
