@@ -21,6 +21,7 @@ test: $(READY)
 
 lint: $(READY)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	nice $(BIN)/mypy
 
 pytest: $(READY)
