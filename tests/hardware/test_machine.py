@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,13 @@ import pytest
 from invented import H200, MACHINE
 
 from vramcast.cli import env
+from vramcast.errors import EnvironmentProblem
 from vramcast.hardware import machine as machines
-from vramcast.hardware.machine import Machine, find_nvcc, is_wsl
-from vramcast.hardware.machine_checks import NOTICE, PROBLEM, Check, checks
-from vramcast.hardware.nvml import GpuProcess
+from vramcast.hardware.compilers import c_compiler, cxx_compiler
+from vramcast.hardware.machine import find_nvcc, is_wsl
+from vramcast.hardware.machine_checks import NOTICE, PROBLEM, Check, Status, checks
+from vramcast.records.machine import GpuProcess, Machine
+from vramcast.simulate import build
 from vramcast.units import GiB
 
 
@@ -24,7 +28,7 @@ def found(machine: Machine, name: str) -> Check:
 
 
 def test_a_machine_that_is_ready_has_nothing_in_the_way() -> None:
-    assert [check for check in checks(MACHINE) if check.status != "good"] == []
+    assert {check.status for check in checks(MACHINE)} == {Status.GOOD, Status.OPTIONAL}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +53,7 @@ def test_a_machine_that_is_ready_has_nothing_in_the_way() -> None:
             "no torch.compile",
         ),
         ({"compiler": None}, "C compiler", PROBLEM, "torch.compile and Triton fail"),
+        ({"cxx_compiler": None}, "C++ compiler", PROBLEM, "cannot build its simulated GPU"),
         (
             {"nvcc": "/mnt/c/nvcc", "nvcc_error": "it may not be executed (PermissionError)"},
             "nvcc",
@@ -132,7 +137,7 @@ def test_a_torch_that_cannot_be_imported_is_a_fact_not_an_error(
 ) -> None:
     monkeypatch.setattr(machines, "ASK_TORCH", "raise ImportError('libcudart.so.13')")
     answer = machines.ask_torch()
-    assert "libcudart.so.13" in answer["error"]
+    assert "libcudart.so.13" in answer["torch_error"]
 
 
 def test_bytes_that_are_no_text_and_a_python_that_is_not_there_are_facts_too(
@@ -147,9 +152,9 @@ def test_bytes_that_are_no_text_and_a_python_that_is_not_there_are_facts_too(
     monkeypatch.setattr(
         machines, "ASK_TORCH", "import os; os.write(1, b'\\xff'); os.write(2, b'\\xff')"
     )
-    assert machines.ask_torch() == {"error": "\ufffd"}
+    assert machines.ask_torch() == {"torch_error": "\ufffd"}
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert "/nowhere/python" in machines.ask_torch()["error"]
+    assert "/nowhere/python" in machines.ask_torch()["torch_error"]
 
 
 def test_the_command_looks_at_this_machine_and_imports_no_torch_itself() -> None:
@@ -162,10 +167,14 @@ def test_the_command_looks_at_this_machine_and_imports_no_torch_itself() -> None
         "torch",
         "Triton",
         "C compiler",
+        "C++ compiler",
         "nvcc",
         "host",
     }
     assert out["facts"]["torch_version"]
+    machine = Machine.from_dict(out["facts"])
+    assert (out["facts"]["kind"], out["facts"]["version"]) == ("machine", 1)
+    assert machine.to_dict() == out["facts"]
     assert done.returncode == (
         3 if any(check["status"] == "problem" for check in out["checks"]) else 0
     )
@@ -178,3 +187,57 @@ def test_the_command_shows_what_it_means_and_what_to_do(
     assert env.run(as_json=False) == 3
     out = capsys.readouterr().out
     assert "✗ C compiler: missing" in out and "→ Install gcc or clang" in out
+
+
+def test_what_is_not_installed_and_not_needed_has_no_tick(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(env, "look", lambda: MACHINE)
+    assert env.run(as_json=False) == 0
+    out = capsys.readouterr().out
+    for line in ("- bitsandbytes: not installed", "- torchao: not installed", "- nvcc: not found"):
+        assert line in out
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Leaves these programs on the path, and no others."""
+
+    def leave(*names: str) -> None:
+        for name in names:
+            program = tmp_path / name
+            program.write_text("#!/bin/sh\n")
+            program.chmod(0o755)
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
+    return leave
+
+
+def test_compilers_are_commands_and_the_device_is_built_with_the_one_that_env_shows(
+    programs: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert (c_compiler(), cxx_compiler()) == (None, None)
+    with pytest.raises(EnvironmentProblem, match=r"C\+\+ compiler"):
+        build.compiler()
+    programs("gcc")
+    assert (c_compiler(), cxx_compiler()) == (["gcc"], None)
+    programs("clang++", "ccache")
+    assert build.compiler() == cxx_compiler() == ["clang++"]
+    monkeypatch.setenv("CXX", "ccache clang++")
+    monkeypatch.setenv("CC", "gcc -m64")
+    assert build.compiler() == ["ccache", "clang++"]
+    monkeypatch.setattr(machines, "ask_torch", dict)
+    machine = machines.look()
+    assert machine.compiler == f"{tmp_path}/gcc -m64"
+    assert machine.cxx_compiler == f"{tmp_path}/ccache clang++"
+
+
+@pytest.mark.parametrize("value", ["", "  ", "nowhere++", "g++ 'not closed"])
+def test_a_variable_that_names_no_compiler_is_passed_over(
+    value: str, programs: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs("g++")
+    monkeypatch.setenv("CXX", value)
+    assert cxx_compiler() == ["g++"]

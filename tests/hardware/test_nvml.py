@@ -28,7 +28,6 @@ def driver(
         "nvmlSystemGetCudaDriverVersion": 12080,
         "nvmlSystemGetDriverVersion": b"570.1",
         "nvmlDeviceGetName": "H200",
-        "nvmlDeviceGetUUID": b"GPU-1",
         "nvmlDeviceGetEccMode": [1, 1],
         "nvmlDeviceGetHandleByUUID": 0,
         "nvmlDeviceGetCudaComputeCapability": (9, 0),
@@ -46,9 +45,15 @@ def driver(
     fake = SimpleNamespace(
         NVMLError=NVMLError,
         nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda index: f"GPU-{index + 1}".encode(),
         **{name: call(name) for name in answers},
     )
     return fake
+
+
+@pytest.fixture(autouse=True)
+def all_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
 def test_a_machine_without_a_driver_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +107,7 @@ def test_who_uses_a_gpu_is_told_as_far_as_it_is_known(monkeypatch: pytest.Monkey
     ours, gone = nvml.gpu_processes()
     assert (ours.gpu, ours.pid, ours.used_bytes) == (0, os.getpid(), 30) and ours.name
     assert (gone.name, gone.used_bytes) == ("", None)
-    assert nvml.capability_here() == (9, 0)
+    assert nvml.gpu_states()[0].capability == (9, 0)
     monkeypatch.setitem(
         sys.modules,
         "pynvml",
@@ -110,4 +115,34 @@ def test_who_uses_a_gpu_is_told_as_far_as_it_is_known(monkeypatch: pytest.Monkey
     )
     assert {process.gpu for process in nvml.gpu_processes()} == {0}
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert nvml.gpu_processes() == [] and nvml.capability_here() is None
+    assert nvml.gpu_processes() == []
+
+
+@pytest.mark.parametrize(
+    ("visible", "shown"),
+    [
+        (None, [1, 2, 3]),
+        ("0,1,2", [1, 2, 3]),
+        ("2, 0", [3, 1]),
+        ("GPU-2", [2]),
+        ("1,GPU-3", [2, 3]),
+        ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("1,7,0", [2]),
+        ("MIG-5", [1, 2, 3]),
+    ],
+)
+def test_only_gpus_that_cuda_programs_see_are_here(
+    visible: str | None, shown: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        sys.modules,
+        "pynvml",
+        driver(gpus=3, processes=[SimpleNamespace(pid=2**30, usedGpuMemory=1)]),
+    )
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [state.uuid for state in nvml.gpu_states()] == [f"GPU-{n}" for n in shown]
+    assert [process.gpu for process in nvml.gpu_processes()] == list(range(len(shown)))
+    assert nvml.gpu_here() == ("h200" if shown else None)

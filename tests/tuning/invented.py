@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vramcast.hardware.machine import Machine
-from vramcast.hardware.nvml import GpuState
 from vramcast.probing.facts import Facts
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
+from vramcast.records.machine import GpuState, Machine
 from vramcast.records.measurement import Measurement, Memory, Outcome
 from vramcast.records.prediction import Prediction
 from vramcast.tuning.laboratory import BudgetSpent
@@ -27,6 +26,7 @@ MACHINE = Machine(
     cuda_available=True,
     triton="3.6",
     compiler="/usr/bin/cc",
+    cxx_compiler="/usr/bin/c++",
 )
 
 

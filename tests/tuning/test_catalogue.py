@@ -11,7 +11,7 @@ from invented import MACHINE
 
 from vramcast import load_configuration
 from vramcast.errors import UsageError
-from vramcast.hardware.machine import Machine
+from vramcast.records.machine import Machine
 from vramcast.tuning.catalogue import BY_NAME, CATALOGUE, chosen
 from vramcast.tuning.entry import unmet
 from vramcast.tuning.inspection import Offer

@@ -14,8 +14,8 @@ import vramcast
 from vramcast.cli.main import app
 from vramcast.errors import UsageError
 from vramcast.hardware import machine as machines
-from vramcast.hardware.machine import Machine
 from vramcast.probing.manager import Prober
+from vramcast.records.machine import Machine
 from vramcast.records.store import read_lines
 from vramcast.records.tune import TuneResult
 from vramcast.tuning import inspection, laboratory

@@ -6,10 +6,15 @@ import json
 
 from vramcast.cli.progress import sign_of_life
 from vramcast.hardware.machine import look
-from vramcast.hardware.machine_checks import GOOD, NOTICE, PROBLEM, Check, checks
+from vramcast.hardware.machine_checks import Check, Status, checks
 
 SOMETHING_IN_THE_WAY = 3
-MARKS = {GOOD: ("✓", "green"), NOTICE: ("!", "yellow"), PROBLEM: ("✗", "red")}
+MARKS = {
+    Status.GOOD: ("✓", "green"),
+    Status.OPTIONAL: ("-", "bright_black"),
+    Status.NOTICE: ("!", "yellow"),
+    Status.PROBLEM: ("✗", "red"),
+}
 
 
 def run(as_json: bool) -> int:
@@ -22,7 +27,7 @@ def run(as_json: bool) -> int:
         )
     else:
         _show(found)
-    return SOMETHING_IN_THE_WAY if any(check.status == PROBLEM for check in found) else 0
+    return SOMETHING_IN_THE_WAY if any(check.status is Status.PROBLEM for check in found) else 0
 
 
 def _show(found: list[Check]) -> None:

@@ -1,11 +1,13 @@
-"""Where something was measured: machine, driver, versions, settings, commit. Asks NVML and git; starts no CUDA and imports no torch."""
+"""Where something was measured: driver, versions, settings, commit. Starts no CUDA, no torch."""
 
 from __future__ import annotations
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
@@ -14,7 +16,12 @@ from typing import Any
 
 from vramcast.hardware import nvml
 
-# what changes a measurement; nothing else of the environment is written down
+ALLOCATOR_VARIABLES = (
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+)
+# What changes a measurement; nothing else of the environment is written down.
 VARIABLES = (
     "CUBLASLT_WORKSPACE_SIZE",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -23,9 +30,7 @@ VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "NVIDIA_TF32_OVERRIDE",
     "OMP_NUM_THREADS",
-    "PYTORCH_ALLOC_CONF",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    *ALLOCATOR_VARIABLES,
     "TORCH_CUDNN_V8_API_DISABLED",
 )
 
@@ -34,53 +39,49 @@ def describe(folder: Path) -> dict[str, Any]:
     """Facts for env.json; `folder` is where the workload's git repository is looked for."""
     return {
         "version": 1,
-        "vramcast_version": _package("vramcast"),
+        "vramcast_version": package_version("vramcast"),
         "time_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "os": platform.platform(),
         "python_version": platform.python_version(),
-        "torch_version": _package("torch"),
+        "torch_version": package_version("torch"),
         "gpus": [asdict(state) for state in nvml.gpu_states()],
-        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "variables": variables(VARIABLES),
         "git": git_state(folder),
         "host_cores": os.cpu_count(),
     }
 
 
-def git_state(folder: Path) -> dict[str, Any]:
-    """Commit and whether files differ from it; an error's text where there is no repository."""
-    try:
-        commit = _git(folder, "rev-parse", "HEAD")
-        return {
-            "commit": commit,
-            "dirty": bool(_git(folder, "status", "--porcelain", "--untracked-files=no")),
-        }
-    except (OSError, subprocess.SubprocessError) as problem:
-        return {"commit": None, "error": type(problem).__name__}
+def variables(names: Iterable[str]) -> dict[str, str]:
+    """Those that are set."""
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def command_line() -> str:
-    """The command as it can be pasted again."""
-    import shlex
-
-    program = Path(sys.argv[0]).name
-    return shlex.join(
-        ["vramcast" if program in ("vramcast", "__main__.py") else program, *sys.argv[1:]]
-    )
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(folder), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=10,
-        check=True,
-    )
-    return done.stdout.strip()
-
-
-def _package(name: str) -> str | None:
+def package_version(name: str) -> str | None:
+    """None where it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def git_state(folder: Path) -> dict[str, Any]:
+    """Commit and whether files differ from it; an error's name where there is no repository."""
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+        return {"commit": commit, "dirty": bool(changes)}
+    except (OSError, subprocess.SubprocessError) as problem:
+        return {"commit": None, "error": type(problem).__name__}
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()
+
+
+def command_line() -> str:
+    """The command as it can be pasted again."""
+    program = Path(sys.argv[0]).name
+    name = "vramcast" if program in ("vramcast", "__main__.py") else program
+    return shlex.join([name, *sys.argv[1:]])

@@ -1,16 +1,16 @@
-"""What the driver says about the GPUs, through NVML: no CUDA is started, so the commands' own process may ask."""
+"""What the driver says about the GPUs, through NVML: it starts no CUDA, so any process may ask."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.hardware.gpus import find_gpu
+from vramcast.records.machine import GpuProcess, GpuState
 from vramcast.text import printable
 
 
@@ -22,79 +22,37 @@ class MemorySource(StrEnum):
     CUDA = "mem_get_info"  # CUDA's number for the whole GPU: NVML did not answer
 
 
-@dataclass(frozen=True)
-class GpuState:
-    name: str
-    uuid: str
-    total_bytes: int
-    used_bytes: int
-    driver_version: str
-    cuda_version: str  # the newest the driver supports
-    driver_model: str  # WDDM or TCC on Windows, "Linux" elsewhere
-    ecc: bool | None
-
-
-@dataclass(frozen=True)
-class GpuProcess:
-    gpu: int
-    pid: int
-    name: str  # "" where this process may not know
-    used_bytes: int | None
-
-
 def gpu_states() -> list[GpuState]:
-    """Every GPU the driver shows; empty where there is no driver or no NVML."""
+    """The GPUs that CUDA programs see here; empty where there is no driver or no NVML."""
+    states = []
     with _session() as nvml:
-        if nvml is None:
-            return []
-        states = []
-        for index in range(nvml.nvmlDeviceGetCount()):
-            with contextlib.suppress(
-                nvml.NVMLError
-            ):  # one that fell off the bus, or may not be looked at
-                states.append(_state(nvml, nvml.nvmlDeviceGetHandleByIndex(index)))
-        return states
+        for handle in _visible(nvml):
+            # one that fell off the bus, or may not be looked at
+            with contextlib.suppress(nvml.NVMLError):
+                states.append(_state(nvml, handle))
+    return states
+
+
+def gpu_here() -> str | None:
+    """The first GPU of this machine, if vramcast knows it by name."""
+    here = gpu_states()
+    try:
+        return find_gpu(here[0].name).name if here else None
+    except UsageError:
+        return None
 
 
 def gpu_processes() -> list[GpuProcess]:
     """Who uses the GPUs, as far as the driver tells: in containers it often lists nobody."""
     found = []
     with _session() as nvml:
-        for index in range(nvml.nvmlDeviceGetCount() if nvml is not None else 0):
+        for index, handle in enumerate(_visible(nvml)):
             with contextlib.suppress(nvml.NVMLError):
-                handle = nvml.nvmlDeviceGetHandleByIndex(index)
                 for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
-                    used = int(process.usedGpuMemory) if process.usedGpuMemory else None
-                    found.append(
-                        GpuProcess(
-                            gpu=index,
-                            pid=int(process.pid),
-                            name=_process_name(process.pid),
-                            used_bytes=used,
-                        )
-                    )
+                    name = _process_name(process.pid)
+                    used = process.usedGpuMemory or None
+                    found.append(GpuProcess(index, int(process.pid), name, used))
     return found
-
-
-def capability_here() -> tuple[int, int] | None:
-    """Of the first GPU."""
-    with _session() as nvml:
-        if nvml is None:
-            return None
-        with contextlib.suppress(nvml.NVMLError):
-            major, minor = nvml.nvmlDeviceGetCudaComputeCapability(
-                nvml.nvmlDeviceGetHandleByIndex(0)
-            )
-            return int(major), int(minor)
-    return None
-
-
-def _process_name(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/comm") as file:
-            return printable(file.read().strip())
-    except OSError:  # of another container or user
-        return ""
 
 
 def used_bytes(uuid: str, process_id: int) -> tuple[int, MemorySource] | None:
@@ -125,9 +83,33 @@ def _session() -> Iterator[Any]:
         pynvml.nvmlShutdown()
 
 
+def _visible(nvml: Any) -> list[Any]:
+    """The GPUs that CUDA_VISIBLE_DEVICES shows, in its order; like CUDA, up to a wrong name."""
+    if nvml is None:
+        return []
+    by_number: dict[str, Any] = {}
+    for index in range(nvml.nvmlDeviceGetCount()):
+        with contextlib.suppress(nvml.NVMLError):
+            by_number[str(index)] = nvml.nvmlDeviceGetHandleByIndex(index)
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if names is None or "MIG-" in names:  # NVML lists no part of a GPU
+        return list(by_number.values())
+    shown = []
+    for name in map(str.strip, names.split(",")):
+        if name.startswith("GPU-"):
+            uuids = {n: _or_none(nvml, nvml.nvmlDeviceGetUUID, h) for n, h in by_number.items()}
+            name = next((n for n, uuid in uuids.items() if (uuid or "").startswith(name)), name)
+        if name not in by_number:
+            break
+        shown.append(by_number[name])
+    return shown
+
+
 def _state(nvml: Any, handle: Any) -> GpuState:
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     cuda = nvml.nvmlSystemGetCudaDriverVersion()
+    ecc = _or_none(nvml, nvml.nvmlDeviceGetEccMode, handle)
+    capability = _or_none(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
     return GpuState(
         name=_text(nvml.nvmlDeviceGetName(handle)),
         uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
@@ -136,8 +118,17 @@ def _state(nvml: Any, handle: Any) -> GpuState:
         driver_version=_text(nvml.nvmlSystemGetDriverVersion()),
         cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}",
         driver_model=_driver_model(nvml, handle),
-        ecc=_ecc(nvml, handle),
+        ecc=None if ecc is None else bool(ecc[0]),
+        capability=None if capability is None else (int(capability[0]), int(capability[1])),
     )
+
+
+def _or_none(nvml: Any, question: Callable[[Any], Any], handle: Any) -> Any:
+    try:
+        answer = question(handle)
+    except nvml.NVMLError:
+        return None
+    return _text(answer)
 
 
 def _driver_model(nvml: Any, handle: Any) -> str:
@@ -147,21 +138,13 @@ def _driver_model(nvml: Any, handle: Any) -> str:
     return {0: "WDDM", 1: "TCC"}.get(current, f"model {current}")
 
 
-def _ecc(nvml: Any, handle: Any) -> bool | None:
+def _process_name(pid: int) -> str:
     try:
-        return bool(nvml.nvmlDeviceGetEccMode(handle)[0])
-    except nvml.NVMLError:
-        return None
+        with open(f"/proc/{pid}/comm") as file:
+            return printable(file.read().strip())
+    except OSError:  # of another container or user
+        return ""
 
 
-def _text(value: str | bytes) -> str:
+def _text(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
-
-
-def gpu_here() -> str | None:
-    """The first GPU of this machine, if vramcast knows it by name."""
-    here = gpu_states()
-    try:
-        return find_gpu(here[0].name).name if here else None
-    except UsageError:
-        return None

@@ -19,6 +19,7 @@ from vramcast.hardware import nvml
 from vramcast.hardware.nvml import MemorySource
 from vramcast.probing.facts import Facts, Phase, Reporter
 from vramcast.probing.trial import Trial
+from vramcast.records.machine import GpuState
 from vramcast.records.measurement import Clock, Memory
 from vramcast.simulate.ownership import Ownership
 from vramcast.workload import check_step
@@ -216,7 +217,7 @@ class _UsedMemory:
         seen = nvml.used_bytes(uuid, os.getpid()) if uuid in self._before else None
         self.source = seen[1] if seen else MemorySource.CUDA
 
-    def state(self) -> nvml.GpuState | None:
+    def state(self) -> GpuState | None:
         return next((state for state in nvml.gpu_states() if state.uuid == self._uuid), None)
 
     def __call__(self) -> int:

@@ -7,12 +7,12 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 from vramcast.errors import EnvironmentProblem
+from vramcast.hardware.compilers import cxx_compiler
 from vramcast.records.store import cache_folder
 
 SOURCES = Path(__file__).parent / "native"
@@ -43,14 +43,15 @@ def needs_building() -> bool:
     return not library_path().exists()
 
 
-def compiler() -> str:
-    for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
-        if name and shutil.which(name):
-            return name
-    raise EnvironmentProblem(
-        "No C++ compiler was found; the simulated GPU is compiled once for your torch version.",
-        "Install one (Debian and Ubuntu: apt install g++) or name it in the environment variable CXX.",
-    )
+def compiler() -> list[str]:
+    command = cxx_compiler()
+    if command is None:
+        raise EnvironmentProblem(
+            "No C++ compiler was found; the simulated GPU is compiled once for your torch version.",
+            "Install one (Debian and Ubuntu: apt install g++) or name it in the environment "
+            "variable CXX.",
+        )
+    return command
 
 
 def build() -> Path:
@@ -64,8 +65,8 @@ def build() -> Path:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             fresh = Path(folder) / path.name
             command = [
+                *compiler(),
                 *(
-                    compiler(),
                     "-O2",
                     "-shared",
                     "-fPIC",

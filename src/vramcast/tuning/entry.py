@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramcast.hardware.machine import Machine
+from vramcast.records.machine import Machine
 from vramcast.workload.configuration import Configuration
 from vramcast.workload.switches import Switches
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vramcast.errors import UsageError, VramcastError
-from vramcast.hardware.machine import Machine
+from vramcast.records.machine import Machine
 from vramcast.records.measurement import Measurement
 from vramcast.records.tune import Speedup, TrialResult
 from vramcast.tuning import sizes

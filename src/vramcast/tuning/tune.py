@@ -19,6 +19,7 @@ from vramcast.hardware.gpus import find_gpu
 from vramcast.probing.manager import Prober
 from vramcast.probing.preload import preload_for
 from vramcast.probing.trial import Trial
+from vramcast.records.machine import Machine
 from vramcast.records.store import write_atomically, write_json
 from vramcast.records.tune import TuneResult
 from vramcast.reporting.tune_log import markdown
@@ -157,7 +158,7 @@ def _look(
     entries: Sequence[Entry],
     knobs: Mapping[str, Any],
     budget_seconds: float | None,
-) -> tuple[Offer, machines.Machine]:
+) -> tuple[Offer, Machine]:
     """What the workload lets one change, and what the machine has."""
     with ThreadPoolExecutor(1) as beside:
         machine = beside.submit(machines.look)
@@ -177,7 +178,7 @@ def tune_with(
     entries: Sequence[Entry],
     offer: Offer,
     baseline: Configuration,
-    machine: machines.Machine,
+    machine: Machine,
     *,
     limits: Limits,
     target_steps: int,

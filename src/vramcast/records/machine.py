@@ -1,0 +1,62 @@
+"""What a machine offers a training run, as `vramcast env` found it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from vramcast.records.base import Bytes, Count, Record
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """A GPU as its driver describes it."""
+
+    name: str
+    uuid: str
+    total_bytes: Bytes
+    used_bytes: Bytes
+    driver_version: str
+    cuda_version: str  # the newest the driver supports
+    driver_model: str  # WDDM or TCC on Windows, "Linux" elsewhere
+    ecc: bool | None
+    capability: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process that uses a GPU."""
+
+    gpu: Count
+    pid: Count
+    name: str  # "" where this process may not know
+    used_bytes: Bytes | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine(Record):
+    """What a machine has; None for what is not known."""
+
+    KIND: ClassVar[str] = "machine"
+
+    gpus: list[GpuState] = field(default_factory=list)
+    processes: list[GpuProcess] = field(default_factory=list)
+    capability: tuple[int, int] | None = None  # of the first GPU
+    torch_version: str | None = None
+    torch_cuda: str | None = None  # None: a build without CUDA
+    cudnn: Count | None = None
+    architectures: list[str] = field(default_factory=list)  # that torch was built for
+    cuda_available: bool | None = None  # as torch says
+    torch_error: str | None = None
+    triton: str | None = None
+    triton_error: str | None = None
+    compiler: str | None = None  # of C
+    cxx_compiler: str | None = None
+    nvcc: str | None = None
+    nvcc_error: str | None = None
+    packages: dict[str, str] = field(default_factory=dict)
+    allocator: dict[str, str] = field(default_factory=dict)
+    is_wsl: bool = False
+    system: str = ""
+    python: str = ""
+    cores: Count | None = None
