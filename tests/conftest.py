@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
-from warm_simulations import WarmSimulations
+from marked_processes import Marked
 
-# Property tests look elsewhere in every run, but in CI where they looked before: a change is judged by what it changed.
+from vramcast.processes.ask import ForkServer
+from vramcast.simulate.runner import shared_server, simulation_server
+
+# Property tests look elsewhere in every run, but in CI where they looked before:
+# a change is judged by what it changed.
 settings.register_profile("same-every-time", derandomize=True, deadline=None)
 if os.environ.get("CI"):
     settings.load_profile("same-every-time")
 
 
 @pytest.fixture(scope="session")
-def _warm() -> Iterator[WarmSimulations]:
-    warm = WarmSimulations()
-    yield warm
-    warm.close()
+def _simulations() -> Iterator[ForkServer]:
+    with simulation_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
-def warm_simulations(_warm: WarmSimulations) -> Iterator[None]:
-    """Simulations that this file's tests ask for in their own process start in no time: see warm_simulations.py."""
-    from vramcast.simulate import runner
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "_start", _warm.start)
+def warm_simulations(_simulations: ForkServer) -> Iterator[None]:
+    """Simulations that this file's tests ask for fork from one process that has imported torch."""
+    with shared_server(_simulations):
         yield
+
+
+@pytest.fixture(scope="module")
+def new_mark() -> Iterator[Callable[[], Marked]]:
+    """A fresh mark; whatever still carries it when the tests are over is ended."""
+    marks: list[Marked] = []
+
+    def make() -> Marked:
+        marks.append(Marked())
+        return marks[-1]
+
+    yield make
+    for mark in marks:
+        mark.end()

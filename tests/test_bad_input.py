@@ -135,7 +135,7 @@ def marked_workers(mark: str) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            is_worker = b"vramcast.simulate.worker" in (folder / "cmdline").read_bytes()
+            is_worker = b"vramcast.processes.server" in (folder / "cmdline").read_bytes()
             if is_worker and f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
                 found.append(int(folder.name))
         except OSError:  # it has ended meanwhile

@@ -22,7 +22,7 @@ from vramcast.benching.trial_folder import TrialFolder
 from vramcast.errors import EnvironmentProblem, VramcastError
 from vramcast.hardware import environment
 from vramcast.probing.worker import Pipe, failure
-from vramcast.processes.lifetime import adopt_orphans, end_all_children, end_with_the_parent
+from vramcast.processes.lifetime import adopt_orphans, end_children, end_with_the_parent
 from vramcast.records.bench import TrainedRun, Trial
 
 
@@ -144,7 +144,7 @@ def main() -> None:
     threads = _import_all()
     for line in sys.stdin:
         _, status = os.waitpid(_fork(json.loads(line), descriptor, threads), 0)
-        end_all_children()  # what the model's code has started
+        end_children()  # what the model's code has started
         Pipe(descriptor).send({"ended": os.waitstatus_to_exitcode(status)})
     os._exit(0)  # nothing to clean up, and torch takes its time over it
 

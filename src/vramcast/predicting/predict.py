@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,7 +46,7 @@ def predict(
         force=force,
     )
     build.build()
-    return Prediction.from_json(json.dumps(simulate(request, timeout)))
+    return Prediction.from_dict(simulate(request, timeout))
 
 
 def predict_batch_sizes(
@@ -124,5 +122,4 @@ def make_request(
         "batch_sizes": None if batch_sizes is None else list(batch_sizes),
         "trace": None if folder is None else str(folder),
         "force": force,
-        "elapsed_seconds": time.process_time(),
     }

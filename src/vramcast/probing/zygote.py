@@ -20,7 +20,7 @@ from typing import Any
 
 from vramcast.processes.lifetime import (
     adopt_orphans,
-    end_all_children,
+    end_children,
     end_with_the_parent,
     outlive_the_parent,
 )
@@ -49,7 +49,7 @@ def serve(link: socket.socket, threads: int) -> None:
             os.close(descriptor)
         _send(link, {"pid": pid})
         status = _wait(pid, link)
-        end_all_children()
+        end_children()
         _send(link, {"status": os.waitstatus_to_exitcode(status)})
 
 

@@ -19,7 +19,7 @@ def _run(index: int) -> Any:
 
 
 def in_parallel(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """In forked processes: the items are inherited, only results travel. Results keep the order of the items."""
+    """In forked processes, which inherit the items. Results keep the order of the items."""
     global _work
     num_processes = min(os.cpu_count() or 1, len(items))
     if num_processes < 2:

@@ -1,22 +1,16 @@
-"""The process in which a workload is simulated: one JSON request on stdin, one JSON answer on the given file descriptor.
+"""The task that simulates a workload, in a process in which the device is loaded before torch.
 
-A plan takes longer and tells how far it is: a line of JSON for each length, before the line with the answer.
-
-It exists because the simulated device must be under torch before torch starts, and because a user's code may do anything.
+A plan takes longer and tells how far it is: a message for each length.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vramcast.errors import VramcastError, WorkloadError
-from vramcast.processes.lifetime import end_with_the_parent
+from vramcast.errors import WorkloadError
 
 
 def _budget(request: dict[str, Any]) -> Any:
@@ -41,7 +35,6 @@ def _budget(request: dict[str, Any]) -> Any:
 
 def _session(budget: Any) -> Any:
     from vramcast.hardware.gpus import find_gpu
-    from vramcast.simulate import device
     from vramcast.simulate.session import Session
     from vramcast.simulate.target import SimulatedGpu
     from vramcast.simulate.workspaces import gemm_workspaces
@@ -57,18 +50,26 @@ def _session(budget: Any) -> Any:
     )
     measured = (table.gemm_workspace_bytes, table.gemm_lt_workspace_bytes) if table else None
     return Session(
-        device.Device(device.load()),
+        load_device(),
         simulated,
         gemm_workspaces(gpu.capability, measured),
         table.convolutions if table else None,
     )
 
 
-def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
+@cache
+def load_device() -> Any:
+    """Of this process. A fork server loads it once for all simulations."""
+    from vramcast.simulate import device
+
+    return device.Device(device.load())
+
+
+def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:
+    """A prediction, a curve, a search or a plan. Who asks adds the seconds that it took."""
     from vramcast.workload import bind_knobs, load_function, parse_reference, together
 
-    started = time.perf_counter() - request["elapsed_seconds"]
-    reference = parse_reference(request["workload"])
+    reference = parse_reference(request["target"])
     budget = _budget(request)
     session = _session(budget)
     import torch  # noqa: F401  the user's file would import it anyway
@@ -76,11 +77,11 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
     function = load_function(reference)
     knobs = bind_knobs(function, together(request))
     if request["batch_sizes"] is not None:
-        return _curve(request, session, function, knobs, budget, started)
+        return _curve(request, session, function, knobs, budget)
     if request.get("search") is not None:
-        return _search(request, session, function, knobs, budget, started)
+        return _search(request, session, function, knobs, budget)
     if request.get("plan") is not None:
-        return _plan(request, session, function, knobs, budget, started, tell)
+        return _plan(request, session, function, knobs, budget, tell)
     from vramcast.forecast.forecast import forecast
 
     trace = session.run(function, knobs, locate_all=request["trace"] is not None)
@@ -90,11 +91,11 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
         budget,
         workload=request["workload"],
         knobs=shown,
-        seconds=time.perf_counter() - started,
+        seconds=0.0,
     )
     if request["trace"] is not None:
         _write_trace(request, trace, budget, shown)
-    return prediction.to_json()
+    return prediction.to_dict()
 
 
 def _write_trace(
@@ -138,7 +139,8 @@ def _trace_maker(
             trace = session.run(
                 function, {**knobs, "batch_size": batch_size}, steps=3, locate=False
             )
-        except WorkloadError as error:  # the size is ours, not the user's: say which, and how to keep to those that work
+        except WorkloadError as error:
+            # the user did not choose this size: say which it was, and how to bound the search
             bound = (
                 " --max and --multiple-of keep the search to sizes that work."
                 if request.get("search")
@@ -159,8 +161,7 @@ def _curve(
     function: Any,
     knobs: dict[str, Any],
     budget: Any,
-    started: float,
-) -> str:
+) -> dict[str, Any]:
     import torch
 
     from vramcast.forecast.forecast import batch_size_point
@@ -183,8 +184,8 @@ def _curve(
         points=points,
         limits=sorted(limits),
         torch_version=torch.__version__,
-        seconds=time.perf_counter() - started,
-    ).to_json()
+        seconds=0.0,
+    ).to_dict()
 
 
 def _search(
@@ -193,8 +194,7 @@ def _search(
     function: Any,
     knobs: dict[str, Any],
     budget: Any,
-    started: float,
-) -> str:
+) -> dict[str, Any]:
     import torch
 
     from vramcast.forecast.forecast import forecast
@@ -210,17 +210,15 @@ def _search(
         smallest = forecast(
             trace, budget, workload=request["workload"], knobs={}, seconds=0.0
         ).to_dict()
-    return json.dumps(
-        {
-            **found,
-            "smallest": smallest,
-            "knobs": {key: value for key, value in _shown(knobs).items() if key != "batch_size"},
-            "capacity_bytes": budget.capacity_bytes,
-            "limits": sorted(limits),
-            "torch_version": torch.__version__,
-            "seconds": time.perf_counter() - started,
-        }
-    )
+    return {
+        **found,
+        "smallest": smallest,
+        "knobs": {key: value for key, value in _shown(knobs).items() if key != "batch_size"},
+        "capacity_bytes": budget.capacity_bytes,
+        "limits": sorted(limits),
+        "torch_version": torch.__version__,
+        "seconds": 0.0,
+    }
 
 
 def _plan(
@@ -229,24 +227,21 @@ def _plan(
     function: Any,
     knobs: dict[str, Any],
     budget: Any,
-    started: float,
     tell: Callable[[Any], None],
-) -> str:
+) -> dict[str, Any]:
     import torch
 
     from vramcast.simulate.planned import MOVED, Planned
 
     planned = Planned(request, session, function, knobs, budget)
-    return json.dumps(
-        {
-            "stages": planned.run(tell),
-            "knobs": {key: value for key, value in _shown(knobs).items() if key not in MOVED},
-            "capacity_bytes": budget.capacity_bytes,
-            "limits": sorted(planned.limits),
-            "torch_version": torch.__version__,
-            "seconds": time.perf_counter() - started,
-        }
-    )
+    return {
+        "stages": planned.run(tell),
+        "knobs": {key: value for key, value in _shown(knobs).items() if key not in MOVED},
+        "capacity_bytes": budget.capacity_bytes,
+        "limits": sorted(planned.limits),
+        "torch_version": torch.__version__,
+        "seconds": 0.0,
+    }
 
 
 def _shown(knobs: dict[str, Any]) -> dict[str, Any]:
@@ -255,34 +250,3 @@ def _shown(knobs: dict[str, Any]) -> dict[str, Any]:
         key: value if isinstance(value, int | float | str | bool | None) else str(value)
         for key, value in knobs.items()
     }
-
-
-def main() -> None:
-    end_with_the_parent(os.getppid())  # the time limit lives there
-    request = json.load(sys.stdin)
-    out = os.fdopen(int(sys.argv[1]), "w")
-    sys.stdin = open(os.devnull)  # noqa: SIM115  open for as long as the process lives
-
-    def tell(progress: Any) -> None:
-        print(json.dumps({"progress": progress}), file=out, flush=True)
-
-    try:
-        result = {"ok": json.loads(answer(request, tell))}
-    except VramcastError as error:
-        result = {
-            "error": {
-                "message": error.message,
-                "advice": error.advice,
-                "exit_code": error.exit_code,
-            }
-        }
-    json.dump(result, out)
-    out.close()
-    # the simulated device's threads and tensors need no orderly farewell
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -36,8 +36,6 @@ FEW_FILES = 12
 
 @dataclass(frozen=True)
 class WorkloadReference:
-    """Plain values only: the parent sends it to the worker, which need not know the same registrations."""
-
     text: str
     kind: Literal["file", "module", "registered"]
     function: str
@@ -46,6 +44,11 @@ class WorkloadReference:
 
     def __str__(self) -> str:
         return self.text
+
+    @property
+    def portable(self) -> str:
+        """A name that any process understands; only this one may know the registered names."""
+        return f"{self.module}:{self.function}" if self.kind == "registered" else self.text
 
     def file_hash(self) -> str | None:
         """Of the user's file as it is now; None for a module or a registered name."""

@@ -1,4 +1,4 @@
-"""Processes of these tests are told from those of others on the machine by a mark in their environment."""
+"""Processes of a test are told from others on the machine by a mark in their environment."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import pytest
 
 
 class Marked:
@@ -31,28 +28,18 @@ class Marked:
                 found.append(int(folder.name))
         return found
 
-    def none_left(self, patience_seconds: float = 20.0) -> bool:
+    def none_left(self, patience_seconds: float = 20.0, but: int = 0) -> bool:
         deadline = time.monotonic() + patience_seconds
-        while self.running():
+        while len(self.running()) > but:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.02)
         return True
 
+    def only_the_server(self) -> bool:
+        """What a task has started is gone when its answer is there, its guard a moment later."""
+        return self.none_left(0.5, but=1)
+
     def end(self) -> None:
         for left in self.running():
             os.kill(left, signal.SIGKILL)
-
-
-@pytest.fixture(scope="module")
-def new_mark() -> Iterator[Callable[[], Marked]]:
-    """A fresh mark; whatever still carries it when the tests are over is ended."""
-    marks: list[Marked] = []
-
-    def make() -> Marked:
-        marks.append(Marked())
-        return marks[-1]
-
-    yield make
-    for mark in marks:
-        mark.end()

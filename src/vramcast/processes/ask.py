@@ -1,0 +1,345 @@
+"""Ask another process: a function runs there, and its answer or a typed failure comes back.
+
+    ask("vramcast.simulate.worker:answer", request, timeout_seconds=300)
+
+A task is a function `task(request, tell) -> answer` of JSON values; `tell` sends progress.
+Errors of vramcast are raised here as they were there. Whatever else becomes of the process is a
+`TaskFailed`. When the call returns, nothing that the task has started is left running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, Any
+
+from vramcast import errors
+from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
+from vramcast.processes.channel import SECRET_BYTES, Channel
+from vramcast.processes.lifetime import child_environment
+from vramcast.text import printable
+
+START_SECONDS = 120.0
+# a killed process gives its GPU memory back within seconds, or the driver hangs
+END_SECONDS = 60.0
+POLL_SECONDS = 0.1
+SHOWN_LINES, SHOWN_LINE_CHARACTERS = 8, 400
+# lines in Python's report of a fatal signal that are not the user's
+OUR_LINES = ("Extension modules:", 'File "<frozen runpy>"', f'File "{Path(__file__).parent}')
+HOST_MEMORY_HINT = "the kernel does that when the machine's own memory runs out (see dmesg)"
+
+
+class FailureKind(StrEnum):
+    NOT_STARTED = "not started"
+    TIMEOUT = "timeout"
+    STOPPED = "stopped"
+    KILLED = "killed"
+    EXITED = "exited"
+    CRASHED = "crashed"
+
+
+class TaskFailed(VramcastError):
+    """The process gave no answer. `printed` is the end of what user code printed in it."""
+
+    def __init__(
+        self,
+        kind: FailureKind,
+        what: str,
+        printed: str = "",
+        *,
+        exit_status: int | None = None,
+        advice: str = "",
+    ) -> None:
+        super().__init__(f"{what}\n{printed}".rstrip(), advice)
+        self.kind, self.what, self.printed = kind, what, printed
+        self.exit_status = exit_status  # negative: the number of a signal
+
+
+class ForkServer:
+    """Runs tasks, each in a fresh process, also several at a time from several threads.
+
+    `preload` names what is done once for all tasks: modules are imported, functions (as
+    module:function) called. `environment` is added to that of this process.
+    """
+
+    def __init__(
+        self, preload: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._preload, self._environment = list(preload), dict(environment or {})
+        self._starting = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._link: socket.socket | None = None
+        self._log: IO[bytes] | None = None  # what the server itself prints
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Begin to import now; the first task waits until it is done. A dead server is replaced."""
+        with self._starting:
+            if self._process is None or self._process.poll() is not None:
+                self._close()
+                self._launch()
+
+    def close(self) -> None:
+        with self._starting:
+            self._close()
+
+    def _close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        if self._log is not None:
+            self._log.close()
+        self._link = self._process = self._log = None
+
+    def _launch(self) -> None:
+        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._log = open_log(None)
+        # -P: a random.py in the user's folder is not Python's
+        command = [sys.executable, "-P", "-m", "vramcast.processes.server"]
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [*command, str(theirs.fileno()), str(os.getpid()), json.dumps(self._preload)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._log,
+                    stderr=self._log,
+                    pass_fds=[theirs.fileno()],
+                    env=child_environment(**self._environment),
+                    start_new_session=True,
+                )
+            except OSError as problem:
+                raise self._not_started(str(problem)) from None
+
+    def _not_started(self, printed: str) -> TaskFailed:
+        modules = ", ".join(name.partition(":")[0] for name in self._preload) or "vramcast"
+        return TaskFailed(
+            FailureKind.NOT_STARTED,
+            "The process that runs workloads did not start.",
+            printed,
+            advice=f"Make `{sys.executable} -c 'import {modules}'` work first.",
+        )
+
+    def ask(
+        self,
+        task: str,
+        request: Any,
+        *,
+        timeout_seconds: float,
+        log: Path | None = None,
+        progress: Callable[[Any], None] = lambda _: None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Any:
+        """The answer. `stop` is asked several times a second whether the task is to be ended."""
+        news = self.follow(task, request, timeout_seconds=timeout_seconds, log=log, stop=stop)
+        with contextlib.closing(news):
+            while True:
+                try:
+                    progress(next(news))
+                except StopIteration as end:
+                    return end.value
+
+    def follow(
+        self,
+        task: str,
+        request: Any,
+        *,
+        timeout_seconds: float,
+        log: Path | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Generator[Any, None, Any]:
+        """The same as a generator of progress that returns the answer. Closing it ends the task."""
+        secret = secrets.token_bytes(SECRET_BYTES)
+        order = _encoded(
+            {
+                "task": task,
+                "request": request,
+                "secret": secret.hex(),
+                "folder": os.getcwd(),
+                "path": [os.path.abspath(folder) for folder in sys.path],
+                "environment": child_environment(**self._environment),
+            }
+        )
+        with open_log(log) as printed:
+            channel = Channel(self._sent(order, printed.fileno()), secret)
+            running = _Running(channel, timeout_seconds, stop)
+            try:
+                yield from running.news()
+            finally:
+                if not running.end():
+                    self.close()
+                channel.close()
+            return running.answer(lambda: tail(printed), self._why_not_started)
+
+    def _why_not_started(self) -> TaskFailed:
+        return self._not_started(tail(self._log) if self._log is not None else "")
+
+    def _sent(self, order: bytes, log: int) -> socket.socket:
+        """The server has it when it is ready to; this side of the task's connection."""
+        self.start()
+        assert self._link is not None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, open(os.memfd_create("order"), "wb") as file:
+            file.write(order)
+            file.flush()
+            file.seek(0)
+            # a server that has just died: the connection ends, and that is heard
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                socket.send_fds(self._link, [b"!"], [file.fileno(), theirs.fileno(), log])
+        return ours
+
+
+class _Running:
+    """One task as seen from outside."""
+
+    def __init__(self, channel: Channel, timeout_seconds: float, stop: Callable[[], bool]) -> None:
+        self._channel, self._stop = channel, stop
+        self._timeout_seconds = timeout_seconds
+        self._deadline = time.monotonic() + START_SECONDS
+        self._is_started = self._has_ended = False
+        self._status: int | None = None
+        self._killed_for: FailureKind | None = None
+        self._last: dict[str, Any] = {}
+
+    def news(self) -> Generator[Any, None, None]:
+        while not self._has_ended and self._killed_for is None:
+            message = self._hear()
+            if "progress" in message:
+                yield message["progress"]
+            if self._stop():
+                self._killed_for = FailureKind.STOPPED
+            elif time.monotonic() > self._deadline:
+                self._killed_for = FailureKind.TIMEOUT
+
+    def _hear(self) -> dict[str, Any]:
+        message = self._channel.receive(POLL_SECONDS)
+        if message is None:
+            self._has_ended = True
+            return {}
+        if "started" in message:
+            self._is_started = True
+            self._deadline = time.monotonic() + self._timeout_seconds
+        elif "ended" in message:
+            self._has_ended, self._status = True, message["ended"]
+        elif message and "progress" not in message:
+            self._last = message
+        return message
+
+    def end(self) -> bool:
+        """False: it cannot be ended, or was never started in time."""
+        self._channel.hang_up()
+        deadline = time.monotonic() + END_SECONDS
+        while self._is_started and not self._has_ended:
+            if time.monotonic() > deadline:
+                return False
+            self._hear()
+        return self._is_started or self._killed_for is not FailureKind.TIMEOUT
+
+    def answer(self, printed: Callable[[], str], why_not_started: Callable[[], TaskFailed]) -> Any:
+        if "answer" in self._last:
+            return self._last["answer"]
+        if "error" in self._last:
+            raise _raised(self._last["error"], printed())
+        if self._killed_for is FailureKind.STOPPED:
+            raise TaskFailed(FailureKind.STOPPED, "The process was stopped.", printed())
+        if not self._is_started:
+            raise why_not_started()
+        raise self._failure(printed())
+
+    def _failure(self, printed: str) -> TaskFailed:
+        if self._killed_for is FailureKind.TIMEOUT:
+            what = f"The process did not end within {self._timeout_seconds:g} s."
+            return TaskFailed(FailureKind.TIMEOUT, what, printed)
+        if "crashed" in self._last:
+            return TaskFailed(
+                FailureKind.CRASHED, f"The process failed: {self._last['crashed']}", printed
+            )
+        if self._status is None:
+            what = "The process was ended together with the one that watched it."
+            return TaskFailed(FailureKind.KILLED, what, printed)
+        if self._status >= 0:
+            what = f"The process ended with exit code {self._status} and gave no answer."
+            return TaskFailed(FailureKind.EXITED, what, printed, exit_status=self._status)
+        name = signal_name(-self._status)
+        hint = f"; {HOST_MEMORY_HINT}" if name == "SIGKILL" else ""
+        what = f"The process was ended by {name}{hint}."
+        return TaskFailed(FailureKind.KILLED, what, printed, exit_status=self._status)
+
+
+def ask(
+    task: str, request: Any, *, environment: Mapping[str, str] | None = None, **options: Any
+) -> Any:
+    """One task in a process of its own."""
+    with ForkServer(environment=environment) as server:
+        return server.ask(task, request, **options)
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        # of the real-time signals only the first and the last have a name
+        return f"signal {number}"
+
+
+def _encoded(order: dict[str, Any]) -> bytes:
+    advice = (
+        "Give knobs as numbers, text, true or false, or lists of them, "
+        "and make the object inside the workload's function."
+    )
+
+    def refuse(value: Any) -> None:
+        shown = f"{printable(repr(value), 80)} ({type(value).__name__})"
+        raise UsageError(f"A knob cannot be sent to the worker process: {shown}.", advice)
+
+    try:
+        return json.dumps(order, default=refuse).encode()
+    except (TypeError, ValueError, RecursionError) as problem:
+        what = f"A knob cannot be sent to the worker process: {problem}."
+        raise UsageError(what, advice) from None
+
+
+def _raised(error: Mapping[str, str], printed: str) -> VramcastError:
+    kind: type[VramcastError] = getattr(errors, error["class"])
+    is_of_workload = printed and issubclass(kind, WorkloadError)
+    more = f"\nBefore that it printed:\n{printed}" if is_of_workload else ""
+    return kind(error["message"] + more, error["advice"])
+
+
+def open_log(path: Path | None) -> IO[bytes]:
+    try:
+        return tempfile.TemporaryFile() if path is None else open(path, "a+b")
+    except OSError as problem:
+        what = f"{path or 'A temporary file'} cannot be written: {problem.strerror}."
+        advice = "Make room or choose another folder with --out, then run it again."
+        raise EnvironmentProblem(what, advice) from None
+
+
+def tail(log: IO[bytes]) -> str:
+    """The last lines that user code printed, to see how far it came."""
+    log.seek(0, os.SEEK_END)
+    log.seek(max(0, log.tell() - 8000))
+    lines = printable(log.read().decode(errors="replace")).strip().splitlines()
+    shown = [
+        line[:SHOWN_LINE_CHARACTERS] for line in lines if not line.strip().startswith(OUR_LINES)
+    ]
+    return "\n".join(shown[-SHOWN_LINES:])

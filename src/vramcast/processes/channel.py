@@ -1,0 +1,77 @@
+"""The connection to a process that runs user code: JSON messages in packets with a secret.
+
+User code may write into every descriptor it finds. Packets without the secret are dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import threading
+from typing import Any
+
+SECRET_BYTES = 16
+PART_BYTES = 1 << 16
+# a message is sent in parts; what a process that died has left unfinished is dropped
+FIRST, LAST = 1, 2
+SENDER = struct.Struct("iii")  # process, user, group, as the kernel tells them
+
+
+class Channel:
+    def __init__(self, connection: socket.socket, secret: bytes) -> None:
+        self._connection, self._secret = connection, secret
+        self._pid = os.getpid()
+        self._received = bytearray()
+        self._sending = threading.Lock()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+
+    def send(self, **message: Any) -> None:
+        if os.getpid() != self._pid:
+            # a fork that user code made came back into vramcast: only the asked process answers
+            os._exit(1)
+        data = json.dumps(message).encode()
+        with self._sending:
+            for start in range(0, len(data), PART_BYTES):
+                end = start + PART_BYTES
+                flags = (FIRST if start == 0 else 0) | (LAST if end >= len(data) else 0)
+                self._send(self._secret + bytes([flags]) + data[start:end])
+
+    def _send(self, packet: bytes) -> None:
+        try:
+            self._connection.send(packet)
+        except OSError as problem:
+            what = f"the workload has closed the connection to vramcast ({problem})"
+            raise OSError(what) from None
+
+    def receive(self, wait_seconds: float) -> dict[str, Any] | None:
+        """The next message; {} when none came in time, None when the other side is gone."""
+        self._connection.settimeout(max(0.001, wait_seconds))
+        try:
+            packet, told, _, _ = self._connection.recvmsg(
+                SECRET_BYTES + 1 + PART_BYTES, socket.CMSG_SPACE(SENDER.size)
+            )
+        except TimeoutError:
+            return {}
+        except ConnectionResetError:
+            return None
+        # user code can write an empty packet: only the end has no sender
+        if not packet and not any(SENDER.unpack(data)[0] for _, _, data in told):
+            return None
+        secret, rest = packet[:SECRET_BYTES], packet[SECRET_BYTES:]
+        if secret != self._secret or not rest:
+            return {}
+        if rest[0] & FIRST:
+            self._received.clear()
+        self._received += rest[1:]
+        return dict(json.loads(self._received)) if rest[0] & LAST else {}
+
+    def hang_up(self) -> None:
+        """Tells the other side to end. What it still says can be received."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._connection.close()

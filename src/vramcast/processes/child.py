@@ -1,0 +1,89 @@
+"""The process in which one task runs: it sends progress and the answer, and ends."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from vramcast import errors
+from vramcast.processes.channel import Channel
+from vramcast.processes.lifetime import end_with_the_parent
+
+
+def function_named(name: str) -> Callable[..., Any]:
+    """For example vramcast.simulate.worker:predict."""
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def run(order: dict[str, Any], channel: Channel, log: int, parent: int) -> NoReturn:
+    code = 1
+    try:
+        os.setsid()
+        end_with_the_parent(parent)
+        _print_into(log)
+        _stand_where_it_was_asked(order)
+        code = _answer(order, channel)
+    except BaseException:
+        # the workload may have closed its output
+        with contextlib.suppress(Exception):
+            traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        # what comes after the fork in the parent is not for this process
+        os._exit(code)
+
+
+def _print_into(log: int) -> None:
+    """What user code prints is kept, also when it is killed."""
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    faulthandler.enable(all_threads=False)
+
+
+def _stand_where_it_was_asked(order: dict[str, Any]) -> None:
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    # at the end: no module in the user's folder hides one of Python's
+    sys.path += [folder for folder in order["path"] if folder not in sys.path]
+    # not for the argument parser of a user's script
+    sys.argv[:] = ["vramcast"]
+    if order["num_threads"] is not None:
+        sys.modules["torch"].set_num_threads(order["num_threads"])
+
+
+def _answer(order: dict[str, Any], channel: Channel) -> int:
+    """The exit code."""
+    try:
+        task = function_named(order["task"])
+        channel.send(answer=task(order["request"], lambda news: channel.send(progress=news)))
+    except errors.VramcastError as error:
+        channel.send(error=_described(error))
+    except SystemExit as leaving:
+        if isinstance(leaving.code, int | None):
+            return leaving.code or 0
+        print(leaving.code, file=sys.stderr)
+        return 1
+    except Exception as error:
+        traceback.print_exc()
+        channel.send(crashed=f"{type(error).__name__}: {error}")
+        return 1
+    return 0
+
+
+def _described(error: errors.VramcastError) -> dict[str, str]:
+    """By a class that the asking process knows."""
+    known = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+    return {"class": known.__name__, "message": error.message, "advice": error.advice}

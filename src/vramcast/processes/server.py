@@ -1,0 +1,127 @@
+"""The fork server: it imports torch once and forks a fresh process for every task.
+
+`ask.ForkServer` starts it as `python -m vramcast.processes.server LINK PARENT MODULES`. Tasks come
+on the socket LINK, each as three descriptors: the order (JSON), the connection for the answer, the
+log. No CUDA may start here: it cannot be used after a fork.
+
+For every task a guard process is forked, which forks the child that runs it. When the child ends,
+when the asking side hangs up, or when PARENT dies, the guard kills the child and everything that
+the child has started, in whatever session, and tells the exit status.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any, NoReturn
+
+from vramcast.processes import child
+from vramcast.processes.channel import Channel
+from vramcast.processes.lifetime import (
+    adopt_orphans,
+    end_children,
+    end_with_the_parent,
+    outlive_the_parent,
+)
+
+
+def serve(link: socket.socket, parent: int, num_threads: int | None) -> None:
+    """Until the other end of the link is closed."""
+    guards: dict[int, int] = {}  # by their pidfd
+    while True:
+        ready, _, _ = select.select([link.fileno(), parent, *guards], [], [])
+        if parent in ready:
+            return
+        for handle in ready:
+            if handle != link.fileno():
+                os.waitpid(guards.pop(handle), 0)
+                os.close(handle)
+                # user code may have killed the guard: what it guarded is here now
+                end_children(keep=guards.values())
+                continue
+            message, descriptors, _, _ = socket.recv_fds(link, 1, 3, socket.MSG_CMSG_CLOEXEC)
+            if not message:
+                return
+            pid = os.fork()
+            if pid == 0:
+                link.close()
+                guard(descriptors, parent, num_threads)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            guards[os.pidfd_open(pid)] = pid
+
+
+def guard(descriptors: list[int], parent: int, num_threads: int | None) -> NoReturn:
+    order_file, channel, log = descriptors
+    with contextlib.suppress(BaseException):
+        adopt_orphans()
+        with open(order_file, "rb") as file:
+            order: dict[str, Any] = {**json.load(file), "num_threads": num_threads}
+        connection = socket.socket(fileno=channel)
+        secret = bytes.fromhex(order.pop("secret"))
+        # already hung up: nobody waits for this task any more
+        if not select.select([connection], [], [], 0)[0]:
+            _guard_child(order, connection, secret, log, parent)
+    os._exit(0)
+
+
+def _guard_child(
+    order: dict[str, Any], connection: socket.socket, secret: bytes, log: int, parent: int
+) -> None:
+    own_pid = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        child.run(order, Channel(connection, secret), log, own_pid)
+    channel = Channel(connection, secret)
+    channel.send(started=pid)
+    ended = os.pidfd_open(pid)
+    if ended not in select.select([ended, connection.fileno(), parent], [], [])[0]:
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    end_children()
+    channel.send(ended=status)
+
+
+def _import(modules: list[str]) -> int | None:
+    """The number of threads that torch computes with in a child.
+
+    In this process nothing may compute with more than one: OpenMP's threads do not survive a fork,
+    and a child whose modules had started them would wait for them for ever.
+    """
+    num_threads: int | None = None
+    for name in modules:
+        if ":" in name:
+            child.function_named(name)()
+        else:
+            importlib.import_module(name)
+        torch = sys.modules.get("torch")
+        if torch is not None and num_threads is None:
+            num_threads = torch.get_num_threads()
+            torch.set_num_threads(1)
+    return num_threads
+
+
+def main() -> NoReturn:
+    link, parent_pid, modules = sys.argv[1:]
+    end_with_the_parent(int(parent_pid))
+    adopt_orphans()
+    # torch.cuda.is_available() then asks NVML and does not start CUDA
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    num_threads = _import(json.loads(modules))
+    # The kernel's signal would come when the thread that started this process ends.
+    # From here on the parent is watched.
+    parent = os.pidfd_open(int(parent_pid))
+    outlive_the_parent()
+    serve(socket.socket(fileno=int(link)), parent, num_threads)
+    # nothing to clean up, and torch takes its time over it
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Tasks for the tests of the process layer: `task(request, tell) -> answer`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from vramcast.errors import EnvironmentProblem
+
+
+def echo(request, tell):
+    tell("begun")
+    print("printed")
+    return {"request": request}
+
+
+def large(request, tell):
+    return "x" * request
+
+
+def where(request, tell):
+    return [os.getcwd(), os.environ.get("ASKED"), sys.argv]
+
+
+def writes_everywhere(request, tell):
+    """Lines that look like answers, then bytes, into every descriptor there is."""
+    for name in os.listdir("/proc/self/fd"):
+        for data in (b'{"answer": "forged"}\n', bytes(range(256)) * 16, b"", b"\xff", b"\0" * 4000):
+            try:
+                os.write(int(name), data)
+            except OSError:
+                continue
+    return "real"
+
+
+def forks_and_falls_through(request, tell):
+    if os.fork() == 0:
+        return "forged"
+    time.sleep(0.3)
+    return "real"
+
+
+def refuses(request, tell):
+    print("on the way")
+    raise EnvironmentProblem("No abacus.", "Buy one.")
+
+
+def raises(request, tell):
+    raise ValueError("no such luck")
+
+
+def ends(request, tell):
+    print("last words", flush=True)
+    {"exit": sys.exit, "_exit": os._exit, "signal": lambda n: os.kill(os.getpid(), n)}[request[0]](
+        request[1]
+    )
+    time.sleep(60)
+
+
+def waits(request, tell):
+    tell("waiting")
+    time.sleep(600)
+
+
+def leaves_children(request, tell):
+    """One in a session of its own, one forked twice; then it answers, or waits."""
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(600)
+        os._exit(0)
+    tell("left")
+    if request == "waits":
+        time.sleep(600)
+    if request == "kills its guard":
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(600)
+
+
+def stops_its_guard(request, tell):
+    os.kill(os.getppid(), signal.SIGSTOP)
+    time.sleep(600)
+
+
+def lists_descriptors(request, tell):
+    """What a program that user code starts has open."""
+    return subprocess.run(["ls", "/proc/self/fd"], capture_output=True, text=True).stdout.split()

@@ -1,0 +1,127 @@
+"""The guarantees of the process layer, as users of predict and probe see them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vramcast
+from vramcast.errors import UsageError, VramcastError, WorkloadError
+from vramcast.workload import registry
+
+HOSTILE = Path(__file__).with_name("hostile.py")
+Command = Callable[..., Any]
+
+
+@pytest.fixture(params=["predict", "probe"])
+def run(request: pytest.FixtureRequest) -> Command:
+    options = {"predict": {"gpu": "h200"}, "probe": {"device": "cpu", "steps": 2}}[request.param]
+
+    def run(workload: str, **knobs: Any) -> Any:
+        name = workload if ":" in workload or workload == "mine" else f"{HOSTILE}:{workload}"
+        return getattr(vramcast, request.param)(name, **options, **knobs)
+
+    run.name = request.param  # type: ignore[attr-defined]
+    return run
+
+
+@pytest.fixture
+def mark(new_mark: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    mark = new_mark()
+    for name, value in mark.environment.items():
+        monkeypatch.setenv(name, value)
+    return mark
+
+
+@pytest.mark.parametrize("workload", ["good", "forks", "writes_everywhere", "parses_arguments"])
+def test_neither_forks_nor_rubbish_nor_an_argument_parser_spoil_the_answer(
+    run: Command, workload: str, mark: Any
+) -> None:
+    answer = run(workload)
+    assert answer.knobs in ({}, {"batch_size": 2, "width": 4})
+    assert answer.peak_allocated_bytes > 0
+    assert mark.none_left(1.0)
+
+
+def test_a_process_that_is_killed_is_told_with_the_hosts_memory(run: Command) -> None:
+    try:
+        text = run("killed").error
+    except WorkloadError as problem:
+        text = str(problem)
+    assert "SIGKILL" in text and "memory" in text and "last words" in text
+    assert "sys.exit()" not in text
+
+
+def test_what_a_workload_starts_is_gone_with_the_answer(run: Command, mark: Any) -> None:
+    run("leaves_children")
+    assert mark.none_left(1.0)
+
+
+def test_everything_is_gone_when_whoever_asked_is_killed(
+    run: Any, mark: Any, tmp_path: Path
+) -> None:
+    options = "gpu='h200'" if run.name == "predict" else "device='cpu'"
+    call = f"vramcast.{run.name}('{HOSTILE}:leaves_children', begun='{tmp_path}/begun', {options})"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    asking = subprocess.Popen([sys.executable, "-c", f"import vramcast; {call}"], env=environment)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(mark.running()) >= 5, "the test would pass for nothing"
+    asking.kill()
+    asking.wait()
+    assert mark.none_left(5.0)
+
+
+def test_a_registered_workload_is_found_in_the_process_that_runs_it(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(HOSTILE.parent))
+    monkeypatch.setattr(registry, "_registered", {})
+    vramcast.register("mine", "hostile:good")
+    answer = run("mine", batch_size=3)
+    assert (answer.workload, answer.knobs["batch_size"]) == ("mine", 3)
+
+
+def test_a_knob_that_cannot_be_sent_is_one_message_and_leaves_no_process(
+    run: Command, mark: Any
+) -> None:
+    import torch
+
+    for value in (torch.bfloat16, object()):
+        with pytest.raises(UsageError, match=f"knob.*{type(value).__name__}"):
+            run("good", width=value)
+    assert mark.running() == []
+
+
+def test_the_seconds_are_those_of_the_prediction_not_of_the_callers_processor() -> None:
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            sum(range(10_000))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(1.0)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    started = time.perf_counter()
+    prediction = vramcast.predict(f"{HOSTILE}:good", gpu="h200")
+    assert 0 < prediction.seconds <= time.perf_counter() - started
+
+
+def test_a_problem_of_the_workload_is_raised_by_its_class(run: Command) -> None:
+    with pytest.raises(WorkloadError, match="no_such_function") as caught:
+        run(f"{HOSTILE}:no_such_function")
+    assert isinstance(caught.value, VramcastError) and caught.value.exit_code == 2
