@@ -24,7 +24,7 @@ DEVICE = simulated.Device(simulated.load())
 import torch  # noqa: E402
 
 from vramcast.simulate import kernels, patches  # noqa: E402
-from vramcast.simulate.target import H200  # noqa: E402
+from vramcast.simulate.gpu import H200  # noqa: E402
 from vramcast.simulate.workspaces import gemm_workspaces  # noqa: E402
 
 

@@ -209,3 +209,38 @@ def saves_itself() -> Callable[[], Any]:
         return loss
 
     return step
+
+
+class Adapted(nn.Module):
+    """A frozen model with a small trained part, as in LoRA."""
+
+    def __init__(self, vocabulary: int = 4096) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, WIDTH)
+        self.frozen = nn.Linear(WIDTH, vocabulary)
+        self.requires_grad_(False)
+        self.down, self.up = nn.Linear(WIDTH, 4), nn.Linear(4, WIDTH)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens)
+        return self.frozen(x + self.up(self.down(x)))
+
+
+def trains_an_adapter() -> Callable[[], Any]:
+    model = Adapted().cuda()
+    tokens = torch.zeros(8192, dtype=torch.int64, device="cuda")
+    return steps(model, lambda _: F.cross_entropy(model(tokens), tokens))
+
+
+class RefusesToBeListed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(WIDTH, device="cuda"))
+
+    def named_modules(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("the model is not complete yet")
+
+
+def fails_with_a_half_built_model() -> Callable[[], Any]:
+    model = RefusesToBeListed()
+    raise ValueError(f"the user's mistake, with {len(model.weight)} weights")

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.simulate import meta_kernels
@@ -21,18 +22,19 @@ class Allocation(ctypes.Structure):
 
     _fields_ = [
         ("num_bytes", ctypes.c_int64),
-        ("sequence_number", ctypes.c_int64),
         ("operator_name", ctypes.c_int32),
         ("node_name", ctypes.c_int32),
         ("phase", ctypes.c_int32),
         ("dtype", ctypes.c_int32),
         ("shape_offset", ctypes.c_int32),
         ("num_dims", ctypes.c_int32),
-        ("site", ctypes.c_int64),
+        ("location", ctypes.c_int64),
     ]
 
 
 class Work(ctypes.Structure):
+    """Mirrors struct Work in native/work.h."""
+
     _fields_ = [
         ("flops", ctypes.c_double),
         ("num_bytes", ctypes.c_double),
@@ -44,14 +46,15 @@ class Work(ctypes.Structure):
     ]
 
 
-SITE_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64)
+_Struct = TypeVar("_Struct", bound=ctypes.Structure)
+LOCATION_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64)
 META_LOADER = ctypes.CFUNCTYPE(ctypes.c_int32)
 _RESULT_TYPES = {
     "vramcast_events": ctypes.POINTER(ctypes.c_int64),
     "vramcast_allocations": ctypes.POINTER(Allocation),
     "vramcast_shapes": ctypes.POINTER(ctypes.c_int64),
-    "vramcast_works": ctypes.POINTER(Work),
-    "vramcast_num_works": ctypes.c_int64,
+    "vramcast_work": ctypes.POINTER(Work),
+    "vramcast_num_work": ctypes.c_int64,
     "vramcast_name": ctypes.c_char_p,
     "vramcast_num_events": ctypes.c_int64,
     "vramcast_num_shapes": ctypes.c_int64,
@@ -80,7 +83,7 @@ _ARGUMENT_TYPES = {
     "vramcast_end_kernel": [ctypes.c_int32],
     "vramcast_block_id": [ctypes.c_int64],
     "vramcast_set_meta_loader": [META_LOADER],
-    "vramcast_set_site_callback": [SITE_CALLBACK, ctypes.c_int64],
+    "vramcast_set_location_callback": [LOCATION_CALLBACK, ctypes.c_int64],
 }
 
 
@@ -111,11 +114,9 @@ class Device:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
-        self._callback: object = None
         meta_kernels.import_torch_without_them()
-        self._loader = META_LOADER(
-            lambda: int(meta_kernels.load())
-        )  # kept alive: C++ holds the bare pointer
+        # must live as long as C++ has the pointer to it
+        self._loader = META_LOADER(lambda: int(meta_kernels.load()))
         library.vramcast_set_meta_loader(self._loader)
         library.vramcast_install()
 
@@ -158,27 +159,31 @@ class Device:
     def peak_allocated_bytes(self) -> int:
         return int(self.library.vramcast_peak_allocated())
 
-    def on_large_allocation(self, callback: Callable[[], int], minimum_bytes: int) -> None:
-        """Call back for a site number whenever the forward pass allocates at least so much."""
-        self._callback = SITE_CALLBACK(callback)  # kept alive: C++ holds the bare pointer
-        self.library.vramcast_set_site_callback(self._callback, minimum_bytes)
+    @contextmanager
+    def locating(self, here: Callable[[], int], minimum_bytes: int) -> Iterator[None]:
+        """Ask `here` for the current line's number at allocations of this size and at new autograd nodes."""
+        callback = LOCATION_CALLBACK(here)  # must live as long as C++ has the pointer to it
+        self.library.vramcast_set_location_callback(callback, minimum_bytes)
+        try:
+            yield
+        finally:
+            self.library.vramcast_set_location_callback(LOCATION_CALLBACK(0), 0)
 
     def events(self) -> list[int]:
         return self.library.vramcast_events()[: self.library.vramcast_num_events()]  # type: ignore[no-any-return]
 
     def allocations(self) -> Sequence[Allocation]:
-        """A copy: it stays as it is when the device goes on."""
-        count = self.library.vramcast_num_allocations()
-        return (Allocation * count).from_buffer_copy(
-            ctypes.string_at(self.library.vramcast_allocations(), count * ctypes.sizeof(Allocation))
-        )
+        return self._copy("allocations", Allocation)
 
-    def works(self) -> Sequence[Work]:
-        """What was computed and moved, operator by operator. A copy."""
-        count = self.library.vramcast_num_works()
-        return (Work * count).from_buffer_copy(
-            ctypes.string_at(self.library.vramcast_works(), count * ctypes.sizeof(Work))
-        )
+    def work(self) -> Sequence[Work]:
+        """What each operator computed and moved, in order."""
+        return self._copy("work", Work)
+
+    def _copy(self, name: str, kind: type[_Struct]) -> Sequence[_Struct]:
+        """A copy of a list of structs, which does not change when the device goes on."""
+        count = getattr(self.library, f"vramcast_num_{name}")()
+        first = getattr(self.library, f"vramcast_{name}")()
+        return (kind * count).from_buffer_copy(ctypes.string_at(first, count * ctypes.sizeof(kind)))
 
     def shapes(self) -> Sequence[int]:
         """All dimensions of all allocations; an Allocation knows where its own are."""

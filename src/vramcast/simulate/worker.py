@@ -35,8 +35,8 @@ def _budget(request: dict[str, Any]) -> Any:
 
 def _session(budget: Any) -> Any:
     from vramcast.hardware.gpus import find_gpu
+    from vramcast.simulate.gpu import SimulatedGpu
     from vramcast.simulate.session import Session
-    from vramcast.simulate.target import SimulatedGpu
     from vramcast.simulate.workspaces import gemm_workspaces
 
     gpu = budget.gpu or find_gpu("h200")

@@ -1,4 +1,5 @@
-// What torch asks of a CUDA device besides kernels: is there one, which stream, which generator. One device, one stream, always ready.
+// What torch asks of a CUDA device besides kernels: is there one, which stream, which generator.
+// One device, one stream, always ready.
 #pragma once
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -34,21 +35,33 @@ struct Hooks final : at::CUDAHooksInterface {
   double batchnormMinEpsilonCuDNN() const override { return 0.0; }
   void deviceSynchronize(c10::DeviceIndex) const override {}
   c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
-  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override { return at::detail::getDefaultCPUGenerator(); }
-  at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::detail::createCPUGenerator(); }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
+    return at::detail::getDefaultCPUGenerator();
+  }
+  at::Generator getNewGenerator(c10::DeviceIndex) const override {
+    return at::detail::createCPUGenerator();
+  }
 };
 
-static c10::Registerer<std::string, std::unique_ptr<at::CUDAHooksInterface>, at::CUDAHooksArgs> hooks_registration(
-    "CUDAHooks", c10::REGISTRY_PREFERRED, at::CUDAHooksRegistry(),
-    c10::Registerer<std::string, std::unique_ptr<at::CUDAHooksInterface>, at::CUDAHooksArgs>::DefaultCreator<Hooks>);
+static c10::Registerer<std::string, std::unique_ptr<at::CUDAHooksInterface>, at::CUDAHooksArgs>
+    hooks_registration("CUDAHooks", c10::REGISTRY_PREFERRED, at::CUDAHooksRegistry(),
+                       c10::Registerer<std::string, std::unique_ptr<at::CUDAHooksInterface>,
+                                       at::CUDAHooksArgs>::DefaultCreator<Hooks>);
 
 struct Guard final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
   c10::Device exchangeDevice(c10::Device) const override { return device_zero; }
   c10::Device getDevice() const override { return device_zero; }
-  c10::Stream getStream(c10::Device) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, device_zero); }
-  c10::Stream getDefaultStream(c10::Device) const override { return c10::Stream(c10::Stream::DEFAULT, device_zero); }
-  c10::Stream exchangeStream(c10::Stream) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, device_zero); }
-  void record(void**, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {}
+  c10::Stream getStream(c10::Device) const noexcept override {
+    return c10::Stream(c10::Stream::DEFAULT, device_zero);
+  }
+  c10::Stream getDefaultStream(c10::Device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, device_zero);
+  }
+  c10::Stream exchangeStream(c10::Stream) const noexcept override {
+    return c10::Stream(c10::Stream::DEFAULT, device_zero);
+  }
+  void record(void**, const c10::Stream&, const c10::DeviceIndex,
+              const c10::EventFlag) const override {}
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
 };

@@ -1,4 +1,5 @@
-// What simulate() needs to know about an operator, read off its schema and the dispatch tables once.
+// What simulate() needs to know about an operator, read off its schema and the dispatch tables
+// once.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -9,8 +10,8 @@
 #include <vector>
 
 #include "reductions.h"
+#include "result_shapes.h"
 #include "storages.h"
-#include "surrogates.h"
 
 namespace vramcast {
 
@@ -21,38 +22,57 @@ struct Operator {
   Kind kind = Kind::simulate;
   bool is_copy = false;
   const Reduction* reduction = nullptr;
-  const Surrogate* surrogate = nullptr;
+  const ShapeRule* shape_rule =
+      nullptr;  // gives the result's shape where there is no Meta kernel in C++
   bool adds_bias = false;
-  bool overwrites = false;              // writes every element of what it writes to, whatever was there
-  bool uninitialised = false;           // its result has no contents yet
-  bool is_gemm = false;                 // takes a cuBLAS handle, hence a workspace
-  bool samples = false;                 // draws random numbers: integers among them are really drawn
-  bool ranks = false;                   // picks by value (topk, argmax): with unknown values the pick is drawn at random
-  int device_argument = -1;             // factories: which argument is the device
-  std::vector<int> result_aliases;      // per result: the argument it aliases, or -1
-  std::vector<bool> result_writes;      // per result: whether that alias is written to (in place, out=)
-  std::vector<int> written_arguments;   // arguments written to
+  bool overwrites = false;     // writes every element of what it writes to, whatever was there
+  bool uninitialised = false;  // its result has no contents yet
+  bool is_gemm = false;        // takes a cuBLAS handle, hence a workspace
+  bool samples = false;        // draws random numbers: integers among them are really drawn
+  bool ranks =
+      false;  // picks by value (topk, argmax): with unknown values the pick is drawn at random
+  int device_argument = -1;         // factories: which argument is the device
+  std::vector<int> result_aliases;  // per result: the argument it aliases, or -1
+  std::vector<bool> result_writes;  // per result: whether that alias is written to (in place, out=)
+  std::vector<int> written_arguments;  // arguments written to
 };
 
 static std::mutex operators_mutex;
 static std::unordered_map<const c10::FunctionSchema*, Operator> operators;
 
-// Operators with a kernel of their own on CUDA but not on the CPU, and the other way round (read off torch's dispatch tables).
+// Operators with a kernel of their own on CUDA but not on the CPU, and the other way round (read
+// off torch's dispatch tables).
 static bool has_cuda_kernel(const std::string& name, bool otherwise) {
-  static const std::unordered_set<std::string> with = {"aten::_fused_rms_norm", "aten::_grouped_mm", "aten::_chunk_cat", "aten::convolution_backward"};
-  static const std::unordered_set<std::string> without = {"aten::_stack", "aten::native_channel_shuffle", "aten::narrow_copy", "aten::pixel_unshuffle", "aten::pixel_shuffle"};
+  static const std::unordered_set<std::string> with = {"aten::_fused_rms_norm", "aten::_grouped_mm",
+                                                       "aten::_chunk_cat",
+                                                       "aten::convolution_backward"};
+  static const std::unordered_set<std::string> without = {
+      "aten::_stack", "aten::native_channel_shuffle", "aten::narrow_copy", "aten::pixel_unshuffle",
+      "aten::pixel_shuffle"};
   if (with.count(name) || name.rfind("aten::_foreach_", 0) == 0) return true;
   return without.count(name) ? false : otherwise;
 }
 
 // mv is made of addmv_; addr is no product to cuBLAS, its kernel is torch's own
-static const std::unordered_set<std::string> gemm_names = {
-    "aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "aten::baddbmm", "aten::baddbmm_", "aten::addbmm", "aten::addbmm_", "aten::addmv",
-    "aten::addmv_", "aten::dot", "aten::vdot", "aten::_addmm_activation", "aten::_scaled_mm", "aten::_int_mm"};
+static const std::unordered_set<std::string> gemm_names = {"aten::mm",
+                                                           "aten::addmm",
+                                                           "aten::addmm_",
+                                                           "aten::bmm",
+                                                           "aten::baddbmm",
+                                                           "aten::baddbmm_",
+                                                           "aten::addbmm",
+                                                           "aten::addbmm_",
+                                                           "aten::addmv",
+                                                           "aten::addmv_",
+                                                           "aten::dot",
+                                                           "aten::vdot",
+                                                           "aten::_addmm_activation",
+                                                           "aten::_scaled_mm",
+                                                           "aten::_int_mm"};
 
 static const std::unordered_set<std::string> ranking_names = {
-    "aten::topk", "aten::sort", "aten::argmax", "aten::argmin", "aten::max", "aten::min", "aten::multinomial", "aten::kthvalue",
-    "aten::median", "aten::mode"};
+    "aten::topk", "aten::sort",        "aten::argmax",   "aten::argmin", "aten::max",
+    "aten::min",  "aten::multinomial", "aten::kthvalue", "aten::median", "aten::mode"};
 
 static Operator describe(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
@@ -60,7 +80,8 @@ static Operator describe(const c10::OperatorHandle& op) {
   const auto full_name = schema.operator_name().name;
   const auto overload = schema.overload_name();
   result.name = recorder.intern(overload.empty() ? full_name : full_name + "." + overload);
-  if (!op.hasKernelForDispatchKey(DispatchKey::Meta)) result.surrogate = find_surrogate(overload.empty() ? full_name : full_name + "." + overload);
+  if (!op.hasKernelForDispatchKey(DispatchKey::Meta))
+    result.shape_rule = find_shape_rule(overload.empty() ? full_name : full_name + "." + overload);
   result.reduction = find_reduction(full_name, overload);
   result.is_copy = full_name == "aten::copy_";
   result.ranks = ranking_names.count(full_name) > 0;
@@ -69,8 +90,10 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.adds_bias = full_name == "aten::addmm" && overload.empty();
   result.is_gemm = gemm_names.count(full_name) > 0;
   const bool has_kernel =
-      has_cuda_kernel(full_name, op.hasKernelForDispatchKey(DispatchKey::CPU) || op.hasKernelForDispatchKey(DispatchKey::CUDA));
-  const bool has_composite = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+      has_cuda_kernel(full_name, op.hasKernelForDispatchKey(DispatchKey::CPU) ||
+                                     op.hasKernelForDispatchKey(DispatchKey::CUDA));
+  const bool has_composite =
+      op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
       op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional) ||
       op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
   if (has_composite && !has_kernel) result.kind = Kind::redispatch;
@@ -90,7 +113,10 @@ static Operator describe(const c10::OperatorHandle& op) {
     if (const auto* alias = ret.alias_info()) {
       for (size_t i = 0; i < arguments.size(); ++i) {
         const auto* other = arguments[i].alias_info();
-        if (other && other->beforeSets() == alias->beforeSets()) { aliased = i; break; }
+        if (other && other->beforeSets() == alias->beforeSets()) {
+          aliased = i;
+          break;
+        }
       }
       writes = alias->isWrite();
     }
@@ -113,7 +139,8 @@ static void for_each_tensor(const IValue& value, Visitor&& visit) {
   if (value.isTensor()) {
     if (value.toTensor().defined()) visit(value.toTensor());
   } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) if (tensor.defined()) visit(tensor);
+    for (const at::Tensor& tensor : value.toTensorVector())
+      if (tensor.defined()) visit(tensor);
   } else if (value.isList()) {
     for (const IValue& item : value.toListRef()) for_each_tensor(item, visit);
   }

@@ -7,9 +7,11 @@ namespace vramcast {
 // cuBLAS takes matrices that are dense along one of their two dimensions; others are copied first.
 static bool needs_dense_copy(const at::Tensor& matrix) {
   if (matrix.dim() < 2) return false;
-  const auto rows = matrix.size(-2), columns = matrix.size(-1), row_stride = matrix.stride(-2), column_stride = matrix.stride(-1);
-  return !(column_stride == 1 && row_stride >= std::max<int64_t>(1, columns)) && !(row_stride == 1 && column_stride >= std::max<int64_t>(1, rows)) &&
-      !matrix.is_contiguous();
+  const auto rows = matrix.size(-2), columns = matrix.size(-1), row_stride = matrix.stride(-2),
+             column_stride = matrix.stride(-1);
+  return !(column_stride == 1 && row_stride >= std::max<int64_t>(1, columns)) &&
+         !(row_stride == 1 && column_stride >= std::max<int64_t>(1, rows)) &&
+         !matrix.is_contiguous();
 }
 
 // A product with a bias (one row, added by the kernel itself) goes through cuBLASLt.
@@ -18,17 +20,21 @@ static bool uses_lt(const Operator& info, c10::ArrayRef<c10::IValue> arguments) 
   const auto& bias = arguments[0].toTensor();
   const auto& left = arguments[1].toTensor();
   const auto& right = arguments[2].toTensor();
-  return bias.dim() == 1 && bias.is_contiguous() && bias.size(0) == right.size(1) && c10::isFloatingType(right.scalar_type()) &&
-      left.size(0) > 1 && left.size(1) > 1 && right.size(1) > 1 && arguments[3].toScalar().toDouble() == 1.0;
+  return bias.dim() == 1 && bias.is_contiguous() && bias.size(0) == right.size(1) &&
+         c10::isFloatingType(right.scalar_type()) && left.size(0) > 1 && left.size(1) > 1 &&
+         right.size(1) > 1 && arguments[3].toScalar().toDouble() == 1.0;
 }
 
 static void simulate_gemm(const Operator& info, c10::ArrayRef<c10::IValue> arguments) {
   std::vector<at::Tensor> copies;
-  const size_t first = arguments.size() > 2 && arguments[2].isTensor() ? 1 : 0;  // addmm and baddbmm begin with what is added
+  const size_t first = arguments.size() > 2 && arguments[2].isTensor()
+                           ? 1
+                           : 0;  // addmm and baddbmm begin with what is added
   for (size_t i = first; i < first + 2 && i < arguments.size(); ++i) {
     if (!arguments[i].isTensor() || !needs_dense_copy(arguments[i].toTensor())) continue;
     const auto& matrix = arguments[i].toTensor();
-    copies.push_back(new_tensor(matrix.sizes(), dense_strides(matrix.sizes()), matrix.dtype(), true));
+    copies.push_back(
+        new_tensor(matrix.sizes(), dense_strides(matrix.sizes()), matrix.dtype(), true));
   }
   recorder.take_gemm_workspace(uses_lt(info, arguments));
   while (!copies.empty()) copies.pop_back();

@@ -1,12 +1,14 @@
 // Every allocation and free on the simulated device, in order, with what is known about each.
 #pragma once
 #include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
 #include <c10/util/typeid.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <map>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -14,19 +16,19 @@
 
 namespace vramcast {
 
-// Work outside the backward pass counts as forward while gradients are recorded, else as an update (optimizer, clipping, evaluation).
+// Work outside the backward pass counts as forward while gradients are recorded, else as an update
+// (optimizer, clipping, evaluation).
 enum Phase : int32_t { forward = 0, backward = 1, update = 2 };
 
 struct Allocation {
   int64_t num_bytes;
-  int64_t sequence_number;  // of the autograd node this belongs to, forward or backward
-  int32_t operator_name;    // index into names
-  int32_t node_name;        // backward only, else -1
+  int32_t operator_name;  // index into names
+  int32_t node_name;      // backward only, else -1
   int32_t phase;
-  int32_t dtype;            // c10::ScalarType, or -1 for raw bytes
-  int32_t shape_offset;     // into shapes
+  int32_t dtype;         // c10::ScalarType, or -1 for raw bytes
+  int32_t shape_offset;  // into shapes
   int32_t num_dims;
-  int64_t site;             // what the site callback returned, or -1
+  int64_t location;  // what the location callback returned, or -1
 };
 
 struct Recorder {
@@ -36,12 +38,17 @@ struct Recorder {
   std::vector<int64_t> shapes;
   std::vector<std::string> names;
   std::unordered_map<std::string, int32_t> name_index;
-  int64_t (*site_callback)() = nullptr;
-  int64_t site_minimum_bytes = 0;
+  // Asks Python for the number of the current line of the user's program.
+  int64_t (*location_callback)() = nullptr;
+  int64_t location_minimum_bytes = 0;
+  // Where in the user's program each autograd node was made, by the thread that made it and its
+  // sequence number, which counts nodes per thread.
+  std::map<std::pair<uint64_t, uint64_t>, int64_t> node_locations;
   int64_t gemm_workspace_bytes = 0;
   int64_t gemm_lt_workspace_bytes = 0;
-  int64_t epoch = 1;
-  int64_t allocated_bytes = 0, peak_allocated_bytes = 0;  // what torch.cuda.memory_allocated() answers
+  int64_t epoch = 1;  // counts resets
+  int64_t allocated_bytes = 0,
+          peak_allocated_bytes = 0;  // what torch.cuda.memory_allocated() answers
 
   int32_t intern(const std::string& name) {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -65,18 +72,40 @@ struct Recorder {
     pending_dtype() = static_cast<int32_t>(dtype.toScalarType());
   }
 
-  int64_t alloc(int64_t num_bytes) {
-    Allocation allocation{num_bytes, -1, current_operator(), -1, forward, pending_dtype(), 0, 0, -1};
-    if (const auto node = torch::autograd::get_current_node()) {
-      allocation.phase = backward;
-      allocation.sequence_number = static_cast<int64_t>(node->sequence_nr());
-      allocation.node_name = node_name(*node);
-    } else {
-      if (!c10::GradMode::is_enabled()) allocation.phase = update;
-      allocation.sequence_number = static_cast<int64_t>(at::sequence_number::peek()) - 1;
-    }
-    if (site_callback && num_bytes >= site_minimum_bytes && allocation.phase != backward) allocation.site = site_callback();
+  // Called when an operator begins. If an autograd node was made since this thread's last operator,
+  // it is this operator's: autograd makes the node first and then runs the operator. What the node
+  // allocates in the backward pass is shown at this line.
+  void locate_new_node() {
+    static thread_local uint64_t last_seen = 0;
+    const auto num_nodes = at::sequence_number::peek();
+    if (!location_callback || num_nodes == last_seen) return;
+    last_seen = num_nodes;
+    const auto location = location_callback();
     const std::lock_guard<std::mutex> lock(mutex);
+    node_locations[{at::RecordFunction::currentThreadId(), num_nodes - 1}] = location;
+  }
+
+  int64_t location_of(const torch::autograd::Node& node) const {
+    const auto found = node_locations.find({node.thread_id(), node.sequence_nr()});
+    return found == node_locations.end() ? -1 : found->second;
+  }
+
+  int64_t alloc(int64_t num_bytes) {
+    Allocation allocation{num_bytes, current_operator(), -1, forward, pending_dtype(), 0, 0, -1};
+    const auto node = torch::autograd::get_current_node();
+    if (node) {
+      allocation.phase = backward;
+      allocation.node_name = node_name(*node);
+    } else if (!c10::GradMode::is_enabled()) {
+      allocation.phase = update;
+    }
+    // In the backward pass there are lines of the user's program only where checkpointing computes
+    // a part of the forward pass again: with gradients enabled.
+    const bool has_line = !node || c10::GradMode::is_enabled();
+    if (location_callback && has_line && num_bytes >= location_minimum_bytes)
+      allocation.location = location_callback();
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (node && allocation.location < 0) allocation.location = location_of(*node);
     allocation.shape_offset = static_cast<int32_t>(shapes.size());
     allocation.num_dims = static_cast<int32_t>(pending_sizes().size());
     shapes.insert(shapes.end(), pending_sizes().begin(), pending_sizes().end());
@@ -90,14 +119,15 @@ struct Recorder {
     return id;
   }
 
-  void free(int64_t id) {
+  void free(int64_t id, int64_t allocated_in_epoch) {
     const std::lock_guard<std::mutex> lock(mutex);
-    if (id > static_cast<int64_t>(allocations.size())) return;  // from before a reset
+    if (allocated_in_epoch != epoch) return;  // from before a reset
     events.push_back(-id);
     allocated_bytes -= (allocations[id - 1].num_bytes + 511) / 512 * 512;
   }
 
-  // cuBLAS and cuBLASLt: one workspace each per thread's handle, taken at the first product and kept.
+  // cuBLAS and cuBLASLt: one workspace each per thread's handle, taken at the first product and
+  // kept.
   void take_gemm_workspace(bool lt) {
     static thread_local int64_t taken_in_epoch = 0, lt_taken_in_epoch = 0;
     if (gemm_workspace_bytes && taken_in_epoch != epoch) {
@@ -118,18 +148,29 @@ struct Recorder {
   }
 
   int32_t begin_kernel(const char* name) {
+    locate_new_node();
     const auto before = current_operator();
     if (before < 0) current_operator() = intern(name);
     return before;
   }
   void end_kernel(int32_t before) { current_operator() = before; }
 
-  static int32_t& current_operator() { static thread_local int32_t name = -1; return name; }
-  static std::vector<int64_t>& pending_sizes() { static thread_local std::vector<int64_t> sizes; return sizes; }
-  static int32_t& pending_dtype() { static thread_local int32_t dtype = -1; return dtype; }
+  static int32_t& current_operator() {
+    static thread_local int32_t name = -1;
+    return name;
+  }
+  static std::vector<int64_t>& pending_sizes() {
+    static thread_local std::vector<int64_t> sizes;
+    return sizes;
+  }
+  static int32_t& pending_dtype() {
+    static thread_local int32_t dtype = -1;
+    return dtype;
+  }
 };
 
-// The outermost operator names what it allocates: a user knows aten::clone, not the empty_strided inside it.
+// The outermost operator names what it allocates: a user knows aten::clone, not the empty_strided
+// inside it.
 struct CurrentOperator {
   int32_t before;
   CurrentOperator(Recorder&, int32_t name) : before(Recorder::current_operator()) {

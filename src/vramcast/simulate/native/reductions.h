@@ -7,16 +7,24 @@
 #include <string>
 #include <unordered_map>
 
-#include "reduction.h"
+#include "reduction_scratch.h"
 
 namespace vramcast {
 
-enum class Accumulator : uint8_t { opmath, input, pair_of_inputs, pair_with_index, welford, boolean };
+enum class Accumulator : uint8_t {
+  opmath,
+  input,
+  pair_of_inputs,
+  pair_with_index,
+  welford,
+  boolean
+};
 
 struct Reduction {
   Accumulator accumulator;
-  bool wide_loads;    // 8 two-byte or 16 one-byte values a load instead of 4
-  bool converts;      // first converts its input to the result's type, except half precision summed into float
+  bool wide_loads;  // 8 two-byte or 16 one-byte values a load instead of 4
+  bool converts;    // first converts its input to the result's type, except half precision summed
+                    // into float
 };
 
 inline const Reduction* find_reduction(const std::string& name, const std::string& overload) {
@@ -43,7 +51,8 @@ inline const Reduction* find_reduction(const std::string& name, const std::strin
       {"aten::any", {Accumulator::boolean, false, false}},
       {"aten::all", {Accumulator::boolean, false, false}},
   };
-  if (const auto found = table.find(name + "." + overload); found != table.end()) return &found->second;
+  if (const auto found = table.find(name + "." + overload); found != table.end())
+    return &found->second;
   if (name == "aten::max" && overload == "other") return nullptr;
   if (name == "aten::min" && overload == "other") return nullptr;
   const auto found = table.find(name);
@@ -58,30 +67,44 @@ inline int64_t opmath_bytes(c10::ScalarType type) {
 inline int64_t accumulator_bytes(Accumulator kind, c10::ScalarType type) {
   const auto size = static_cast<int64_t>(c10::elementSize(type));
   switch (kind) {
-    case Accumulator::opmath: return opmath_bytes(type);
-    case Accumulator::input: return size;
-    case Accumulator::pair_of_inputs: return 2 * size;
-    case Accumulator::pair_with_index: return 16;
-    case Accumulator::welford: return opmath_bytes(type) == 8 ? 32 : 16;
-    case Accumulator::boolean: return 1;
+    case Accumulator::opmath:
+      return opmath_bytes(type);
+    case Accumulator::input:
+      return size;
+    case Accumulator::pair_of_inputs:
+      return 2 * size;
+    case Accumulator::pair_with_index:
+      return 16;
+    case Accumulator::welford:
+      return opmath_bytes(type) == 8 ? 32 : 16;
+    case Accumulator::boolean:
+      return 1;
   }
   return size;
 }
 
-// The dimensions a reduction works on, read off its arguments by name; all of them where none are given.
-inline std::bitset<64> reduced_dims(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments, int64_t num_dims) {
+// The dimensions a reduction works on, read off its arguments by name; all of them where none are
+// given.
+inline std::bitset<64> reduced_dims(const c10::FunctionSchema& schema,
+                                    c10::ArrayRef<c10::IValue> arguments, int64_t num_dims) {
   std::bitset<64> mask;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (schema.arguments()[i].name() != "dim") continue;
-    if (arguments[i].isInt()) mask.set((arguments[i].toInt() + num_dims) % std::max<int64_t>(num_dims, 1));
-    else if (arguments[i].isIntList()) for (const int64_t d : arguments[i].toIntVector()) mask.set((d + num_dims) % std::max<int64_t>(num_dims, 1));
+    if (arguments[i].isInt())
+      mask.set((arguments[i].toInt() + num_dims) % std::max<int64_t>(num_dims, 1));
+    else if (arguments[i].isIntList())
+      for (const int64_t d : arguments[i].toIntVector())
+        mask.set((d + num_dims) % std::max<int64_t>(num_dims, 1));
   }
-  if (mask.none()) for (int64_t d = 0; d < num_dims; ++d) mask.set(d);
+  if (mask.none())
+    for (int64_t d = 0; d < num_dims; ++d) mask.set(d);
   return mask;
 }
 
-// The iterator the device would launch with: the result seen with one (stride 0) element in every reduced dimension.
-inline at::TensorIterator reduction_iterator(const at::Tensor& input, const at::Tensor& result, const std::bitset<64>& mask) {
+// The iterator the device would launch with: the result seen with one (stride 0) element in every
+// reduced dimension.
+inline at::TensorIterator reduction_iterator(const at::Tensor& input, const at::Tensor& result,
+                                             const std::bitset<64>& mask) {
   std::vector<int64_t> sizes, strides;
   const bool keeps_dims = result.dim() == input.dim();
   int64_t next = 0;

@@ -1,4 +1,5 @@
-// Simulated storages: the recording allocator, host memory that costs nothing until touched, and tensors made of them.
+// Simulated storages: the recording allocator, host memory that costs nothing until touched, and
+// tensors made of them.
 #pragma once
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
@@ -12,7 +13,7 @@
 #include <unordered_map>
 
 #include "recorder.h"
-#include "reduction.h"
+#include "reduction_scratch.h"
 
 namespace vramcast {
 using c10::DispatchKey;
@@ -23,9 +24,11 @@ using torch::jit::Stack;
 Recorder recorder;
 Gpu gpu;
 
-// What a simulated storage knows about itself; reachable from every tensor through its storage's context pointer.
+// What a simulated storage knows about itself; reachable from every tensor through its storage's
+// context pointer.
 struct Block {
   int64_t id;
+  int64_t epoch;  // of the recorder, when it was allocated
   uintptr_t address;
   at::Tensor values;  // a CPU byte tensor with the real contents, where they are known and small
 };
@@ -35,7 +38,7 @@ static std::unordered_map<uintptr_t, Block*> blocks;  // by address; addresses a
 
 static void release_block(void* context) {
   auto* block = static_cast<Block*>(context);
-  recorder.free(block->id);
+  recorder.free(block->id, block->epoch);
   {
     const std::lock_guard<std::mutex> lock(blocks_mutex);
     blocks.erase(block->address);
@@ -50,7 +53,7 @@ struct RecordingAllocator final : c10::Allocator {
     const auto id = recorder.alloc(num_bytes);
     // Unique, aligned, never dereferenced.
     const std::lock_guard<std::mutex> lock(blocks_mutex);
-    auto* block = new Block{id, next_address_, {}};
+    auto* block = new Block{id, recorder.epoch, next_address_, {}};
     blocks[next_address_] = block;
     next_address_ += (num_bytes + 511) / 512 * 512;
     return {reinterpret_cast<void*>(block->address), block, &release_block, device};
@@ -69,30 +72,40 @@ struct RecordingAllocator final : c10::Allocator {
 };
 static RecordingAllocator device_allocator;
 
-// Host memory that is zero, and costs nothing until somebody touches it: a model built on the CPU before .cuda() is never filled in.
+// Host memory that is zero, and costs nothing until somebody touches it: a model built on the CPU
+// before .cuda() is never filled in.
 struct LazyHostAllocator final : c10::Allocator {
-  struct Mapping { void* address; size_t num_bytes; };
+  struct Mapping {
+    void* address;
+    size_t num_bytes;
+  };
   static void unmap(void* context) {
     auto* mapping = static_cast<Mapping*>(context);
     munmap(mapping->address, mapping->num_bytes);
     delete mapping;
   }
   c10::DataPtr allocate(size_t num_bytes) override {
-    void* address = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    TORCH_CHECK(address != MAP_FAILED, "vramcast: cannot map ", num_bytes, " bytes of host address space");
+    void* address = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    TORCH_CHECK(address != MAP_FAILED, "vramcast: cannot map ", num_bytes,
+                " bytes of host address space");
     return {address, new Mapping{address, num_bytes}, &unmap, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
-  void copy_data(void* to, const void* from, std::size_t count) const override { memcpy(to, from, count); }
+  void copy_data(void* to, const void* from, std::size_t count) const override {
+    memcpy(to, from, count);
+  }
 };
 static LazyHostAllocator lazy_host_allocator;
 
 static Block* block_of(const at::Tensor& tensor) {
   const auto& pointer = tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
-  return pointer.get_deleter() == &release_block ? static_cast<Block*>(pointer.get_context()) : nullptr;
+  return pointer.get_deleter() == &release_block ? static_cast<Block*>(pointer.get_context())
+                                                 : nullptr;
 }
 
-static at::Tensor make_tensor(c10::Storage storage, c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset, caffe2::TypeMeta dtype,
+static at::Tensor make_tensor(c10::Storage storage, c10::IntArrayRef sizes,
+                              c10::IntArrayRef strides, int64_t offset, caffe2::TypeMeta dtype,
                               bool on_gpu) {
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), DispatchKeySet(on_gpu ? DispatchKey::CUDA : DispatchKey::CPU), dtype);
@@ -101,14 +114,18 @@ static at::Tensor make_tensor(c10::Storage storage, c10::IntArrayRef sizes, c10:
   return tensor;
 }
 
-static at::Tensor new_tensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, caffe2::TypeMeta dtype, bool on_gpu) {
+static at::Tensor new_tensor(c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                             caffe2::TypeMeta dtype, bool on_gpu) {
   const auto num_bytes = at::detail::computeStorageNbytes(sizes, strides, dtype.itemsize());
   c10::Allocator* allocator = &device_allocator;
-  if (!on_gpu) allocator = num_bytes >= (64 << 10) ? static_cast<c10::Allocator*>(&lazy_host_allocator) : c10::GetCPUAllocator();
+  if (!on_gpu)
+    allocator = num_bytes >= (64 << 10) ? static_cast<c10::Allocator*>(&lazy_host_allocator)
+                                        : c10::GetCPUAllocator();
   if (on_gpu) recorder.describe(sizes, dtype);
   auto pointer = allocator->allocate(num_bytes);
-  auto storage = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), num_bytes, std::move(pointer), allocator, /*resizable=*/true));
+  auto storage = c10::Storage(
+      c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), num_bytes,
+                                            std::move(pointer), allocator, /*resizable=*/true));
   return make_tensor(std::move(storage), sizes, strides, 0, dtype, on_gpu);
 }
 
@@ -124,17 +141,22 @@ static std::vector<int64_t> dense_strides(c10::IntArrayRef sizes) {
 
 static at::Tensor view_of(const at::Tensor& base, const at::Tensor& meta, bool on_gpu) {
   auto storage = base.storage();
-  return make_tensor(std::move(storage), meta.sizes(), meta.strides(), meta.storage_offset(), meta.dtype(), on_gpu);
+  return make_tensor(std::move(storage), meta.sizes(), meta.strides(), meta.storage_offset(),
+                     meta.dtype(), on_gpu);
 }
 
 static at::Tensor meta_of(const at::Tensor& tensor) {
   auto* from = tensor.unsafeGetTensorImpl();
-  if (from->is_wrapped_number() && tensor.device().is_cpu()) return tensor;  // a Python number stays one
+  if (from->is_wrapped_number() && tensor.device().is_cpu())
+    return tensor;  // a Python number stays one
   const auto num_bytes = from->unsafe_storage().nbytes();
   auto storage = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), num_bytes, c10::DataPtr(nullptr, c10::Device(c10::kMeta)), c10::GetAllocator(c10::kMeta), true));
-  auto meta = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), DispatchKeySet(DispatchKey::Meta), from->dtype());
-  meta.unsafeGetTensorImpl()->set_sizes_and_strides(from->sizes(), from->strides(), from->storage_offset());
+      c10::StorageImpl::use_byte_size_t(), num_bytes,
+      c10::DataPtr(nullptr, c10::Device(c10::kMeta)), c10::GetAllocator(c10::kMeta), true));
+  auto meta = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), DispatchKeySet(DispatchKey::Meta), from->dtype());
+  meta.unsafeGetTensorImpl()->set_sizes_and_strides(from->sizes(), from->strides(),
+                                                    from->storage_offset());
   if (from->is_wrapped_number()) meta.unsafeGetTensorImpl()->set_wrapped_number(true);
   if (tensor.is_conj()) meta._set_conj(true);
   if (tensor.is_neg()) meta._set_neg(true);
@@ -143,12 +165,15 @@ static at::Tensor meta_of(const at::Tensor& tensor) {
 
 static void resize(const at::Tensor& tensor, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   auto* impl = tensor.unsafeGetTensorImpl();
-  const auto needed = at::detail::computeStorageNbytes(sizes, strides, impl->dtype().itemsize(), impl->storage_offset());
+  const auto needed = at::detail::computeStorageNbytes(sizes, strides, impl->dtype().itemsize(),
+                                                       impl->storage_offset());
   auto* storage = impl->unsafe_storage().unsafeGetStorageImpl();
   if (needed > storage->nbytes()) {
     // The new memory is taken before the old is given back, as on the device.
     recorder.describe(sizes, impl->dtype());
-    auto pointer = (tensor.is_cuda() ? static_cast<c10::Allocator*>(&device_allocator) : c10::GetCPUAllocator())->allocate(needed);
+    auto pointer = (tensor.is_cuda() ? static_cast<c10::Allocator*>(&device_allocator)
+                                     : c10::GetCPUAllocator())
+                       ->allocate(needed);
     storage->set_data_ptr_noswap(std::move(pointer));
     storage->set_nbytes(needed);
   }

@@ -10,26 +10,31 @@
 
 namespace vramcast {
 
-// Integers and booleans steer a program (routing, masks, lengths), so they are really computed while they are small; floating-point
-// contents almost never do, except a few small ones (masks, loss scales, schedules).
+// Integers and booleans steer a program (routing, masks, lengths), so they are really computed
+// while they are small; floating-point contents almost never do, except a few small ones (masks,
+// loss scales, schedules).
 constexpr int64_t max_integer_value_bytes = 1 << 20, max_float_value_bytes = 64 << 10;
 
 static bool may_carry_values(const at::Tensor& tensor) {
-  const auto num_bytes = static_cast<int64_t>(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
-  return num_bytes <= (c10::isIntegralType(tensor.scalar_type(), true) ? max_integer_value_bytes : max_float_value_bytes);
+  const auto num_bytes =
+      static_cast<int64_t>(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
+  return num_bytes <= (c10::isIntegralType(tensor.scalar_type(), true) ? max_integer_value_bytes
+                                                                       : max_float_value_bytes);
 }
 
 static at::Tensor host_view(const at::Tensor& bytes, const at::Tensor& like) {
   auto storage = bytes.storage();
-  return make_tensor(std::move(storage), like.sizes(), like.strides(), like.storage_offset(), like.dtype(), false);
+  return make_tensor(std::move(storage), like.sizes(), like.strides(), like.storage_offset(),
+                     like.dtype(), false);
 }
 
 // The real contents of a tensor as a CPU tensor, or an undefined tensor if they are not known.
 static at::Tensor known_values(const at::Tensor& tensor) {
   if (!tensor.is_cuda()) return tensor.device().is_cpu() ? tensor : at::Tensor();
   if (tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0) {
-    return make_tensor(c10::Storage(c10::Storage::use_byte_size_t(), 0, c10::GetCPUAllocator(), true), tensor.sizes(), tensor.strides(), 0,
-                       tensor.dtype(), false);
+    return make_tensor(
+        c10::Storage(c10::Storage::use_byte_size_t(), 0, c10::GetCPUAllocator(), true),
+        tensor.sizes(), tensor.strides(), 0, tensor.dtype(), false);
   }
   const auto* block = block_of(tensor);
   return block && block->values.defined() ? host_view(block->values, tensor) : at::Tensor();
@@ -42,18 +47,21 @@ static at::Tensor host_bytes(int64_t num_bytes) {
   if (num_bytes) memset(pointer.get(), 0, num_bytes);
   auto storage = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), num_bytes, std::move(pointer), allocator, true));
-  return make_tensor(std::move(storage), sizes, strides, 0, caffe2::TypeMeta::Make<uint8_t>(), false);
+  return make_tensor(std::move(storage), sizes, strides, 0, caffe2::TypeMeta::Make<uint8_t>(),
+                     false);
 }
 
 struct BelowSimulation {
-  c10::impl::ExcludeDispatchKeyGuard guard{DispatchKeySet(DispatchKey::Fake) | c10::autograd_dispatch_keyset |
-                                           DispatchKeySet(DispatchKey::ADInplaceOrView) | c10::default_excluded_set};
+  c10::impl::ExcludeDispatchKeyGuard guard{
+      DispatchKeySet(DispatchKey::Fake) | c10::autograd_dispatch_keyset |
+      DispatchKeySet(DispatchKey::ADInplaceOrView) | c10::default_excluded_set};
 };
 
 static void set_values(const at::Tensor& tensor, const at::Tensor& values) {
   auto* block = block_of(tensor);
   if (!block) return;
-  if (!block->values.defined()) block->values = host_bytes(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
+  if (!block->values.defined())
+    block->values = host_bytes(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
   BelowSimulation below;
   host_view(block->values, tensor).copy_(values);
 }
@@ -62,15 +70,18 @@ static void begin_values(const at::Tensor& tensor) {
   auto* block = block_of(tensor);
   const auto num_bytes = tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
   const bool whole = static_cast<size_t>(tensor.numel()) * tensor.itemsize() == num_bytes;
-  if (block && !block->values.defined() && whole && may_carry_values(tensor)) block->values = host_bytes(num_bytes);
+  if (block && !block->values.defined() && whole && may_carry_values(tensor))
+    block->values = host_bytes(num_bytes);
 }
 
 static void forget_values(const at::Tensor& tensor) {
   if (auto* block = block_of(tensor)) block->values.reset();
 }
 
-// Runs the operator on the CPU with the known contents of its arguments; false when that is not possible.
-static bool compute_values(const c10::OperatorHandle& op, const Operator& info, c10::ArrayRef<IValue> arguments, Stack& values) {
+// Runs the operator on the CPU with the known contents of its arguments; false when that is not
+// possible.
+static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
+                           c10::ArrayRef<IValue> arguments, Stack& values) {
   bool all_known = true;
   auto known = [&](const at::Tensor& tensor) -> at::Tensor {
     auto host = known_values(tensor);
@@ -82,7 +93,8 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info, 
     return host;
   };
   for (const auto& argument : arguments) {
-    if (argument.isTensor() && argument.toTensor().defined()) values.emplace_back(known(argument.toTensor()));
+    if (argument.isTensor() && argument.toTensor().defined())
+      values.emplace_back(known(argument.toTensor()));
     else if (argument.isTensorList()) {
       c10::List<at::Tensor> hosts;
       for (const at::Tensor& tensor : argument.toTensorVector()) {
@@ -93,13 +105,18 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info, 
     } else if (argument.isOptionalTensorList()) {
       c10::List<std::optional<at::Tensor>> hosts;
       for (const IValue& item : argument.toListRef()) {
-        hosts.push_back(item.isTensor() && item.toTensor().defined() ? std::optional<at::Tensor>(known(item.toTensor())) : std::nullopt);
+        hosts.push_back(item.isTensor() && item.toTensor().defined()
+                            ? std::optional<at::Tensor>(known(item.toTensor()))
+                            : std::nullopt);
         if (!all_known) return false;
       }
       values.emplace_back(std::move(hosts));
-    } else if (argument.isDevice()) values.emplace_back(c10::Device(c10::kCPU));
-    else if (argument.isGenerator()) values.emplace_back();
-    else values.emplace_back(argument);
+    } else if (argument.isDevice())
+      values.emplace_back(c10::Device(c10::kCPU));
+    else if (argument.isGenerator())
+      values.emplace_back();
+    else
+      values.emplace_back(argument);
     if (!all_known) return false;
   }
   try {
@@ -111,20 +128,28 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info, 
   }
 }
 
-static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> arguments, const std::vector<IValue>& results) {
+static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> arguments,
+                            const std::vector<IValue>& results) {
   if (info.uninitialised) return false;
   bool small = false;
-  for (const auto& result : results) for_each_tensor(result, [&](const at::Tensor& tensor) { small = small || may_carry_values(tensor); });
-  for (const int i : info.written_arguments) for_each_tensor(arguments[i], [&](const at::Tensor& tensor) { small = small || may_carry_values(tensor); });
+  for (const auto& result : results)
+    for_each_tensor(result,
+                    [&](const at::Tensor& tensor) { small = small || may_carry_values(tensor); });
+  for (const int i : info.written_arguments)
+    for_each_tensor(arguments[i],
+                    [&](const at::Tensor& tensor) { small = small || may_carry_values(tensor); });
   if (!small || info.ranks) return small;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto& argument = arguments[i];
-    if (info.overwrites && std::count(info.written_arguments.begin(), info.written_arguments.end(), static_cast<int>(i))) continue;
+    if (info.overwrites && std::count(info.written_arguments.begin(), info.written_arguments.end(),
+                                      static_cast<int>(i)))
+      continue;
     bool known = true;
     for_each_tensor(argument, [&](const at::Tensor& tensor) {
       if (tensor.is_cuda()) {
         const auto* block = block_of(tensor);
-        known = known && (tensor.numel() == 0 || (block && block->values.defined()) || (info.samples && !c10::isFloatingType(tensor.scalar_type())));
+        known = known && (tensor.numel() == 0 || (block && block->values.defined()) ||
+                          (info.samples && !c10::isFloatingType(tensor.scalar_type())));
       }
     });
     if (!known) return false;
@@ -132,31 +157,39 @@ static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> argument
   return true;
 }
 
-static void carry_values(const c10::OperatorHandle& op, const Operator& info, c10::ArrayRef<IValue> arguments, const std::vector<IValue>& results) {
+static void carry_values(const c10::OperatorHandle& op, const Operator& info,
+                         c10::ArrayRef<IValue> arguments, const std::vector<IValue>& results) {
   if (!worth_computing(info, arguments, results)) {
-    for (const int i : info.written_arguments) for_each_tensor(arguments[i], [](const at::Tensor& tensor) { forget_values(tensor); });
+    for (const int i : info.written_arguments)
+      for_each_tensor(arguments[i], [](const at::Tensor& tensor) { forget_values(tensor); });
     return;
   }
   // fill_(), random_() and out= overwrite a tensor whose contents are not known yet
   if (info.samples || info.overwrites) {
-    for (const int i : info.written_arguments) for_each_tensor(arguments[i], [](const at::Tensor& tensor) { begin_values(tensor); });
+    for (const int i : info.written_arguments)
+      for_each_tensor(arguments[i], [](const at::Tensor& tensor) { begin_values(tensor); });
   }
   Stack values;
   values.reserve(arguments.size());
-  const bool computed = compute_values(op, info, arguments, values) && values.size() == results.size();
+  const bool computed =
+      compute_values(op, info, arguments, values) && values.size() == results.size();
   for (size_t i = 0; i < results.size(); ++i) {
     const bool aliases = info.result_aliases.size() > i && info.result_aliases[i] >= 0;
-    if (!computed || aliases) continue;  // written arguments share their host bytes with the values just computed
+    if (!computed || aliases)
+      continue;  // written arguments share their host bytes with the values just computed
     if (results[i].isTensor() && results[i].toTensor().defined() && values[i].isTensor()) {
       const auto& tensor = results[i].toTensor();
-      if (may_carry_values(tensor) && !(info.ranks && c10::isFloatingType(tensor.scalar_type()))) set_values(tensor, values[i].toTensor());
-    }
-    else if (results[i].isTensorList() && values[i].isTensorList()) {
+      if (may_carry_values(tensor) && !(info.ranks && c10::isFloatingType(tensor.scalar_type())))
+        set_values(tensor, values[i].toTensor());
+    } else if (results[i].isTensorList() && values[i].isTensorList()) {
       const auto tensors = results[i].toTensorVector(), hosts = values[i].toTensorVector();
-      for (size_t j = 0; j < tensors.size() && j < hosts.size(); ++j) if (may_carry_values(tensors[j])) set_values(tensors[j], hosts[j]);
+      for (size_t j = 0; j < tensors.size() && j < hosts.size(); ++j)
+        if (may_carry_values(tensors[j])) set_values(tensors[j], hosts[j]);
     }
   }
-  if (!computed) for (const int i : info.written_arguments) for_each_tensor(arguments[i], [](const at::Tensor& tensor) { forget_values(tensor); });
+  if (!computed)
+    for (const int i : info.written_arguments)
+      for_each_tensor(arguments[i], [](const at::Tensor& tensor) { forget_values(tensor); });
 }
 
 }  // namespace vramcast

@@ -1,45 +1,56 @@
-// What every operator on the device computes and moves: floating-point operations by shape, bytes read and written. Time is predicted
-// from these. Operators without a kernel (views, empty) are noted too: the host has to go through them.
+// What every operator on the device computes and moves: floating-point operations by shape, bytes
+// read and written. Time is predicted from these. Operators without a kernel (views, empty) are
+// noted too: the host has to go through them.
 #pragma once
 #include "operators.h"
 
 namespace vramcast {
 
-// How its kernel can go through memory: in long vectors, converting between types, or following strides and broadcasts.
+// How its kernel can go through memory: in long vectors, converting between types, or following
+// strides and broadcasts.
 enum Access : int32_t { no_kernel = 0, plain = 1, converting = 2, strided = 3 };
 
 struct Work {
   double flops;
-  double num_bytes;        // read and written
-  int64_t sizes[4];        // products and attention: batch, rows, columns, inner size; lists of tensors: how many
-  int32_t operator_name;   // -1 where a step begins
-  int32_t dtype;           // of the first floating-point argument, or -1
+  double num_bytes;  // read and written
+  int64_t sizes[4];  // products and attention: batch, rows, columns, inner size; lists of tensors:
+                     // how many
+  int32_t operator_name;  // -1 where a step begins
+  int32_t dtype;          // of the first floating-point argument, or -1
   int32_t phase;
   int32_t access;
 };
 
-static constexpr int32_t tf32 = 1006;  // as a dtype: fp32 that may be rounded on its way into the tensor cores
+static constexpr int32_t tf32 =
+    1006;  // as a dtype: fp32 that may be rounded on its way into the tensor cores
 
-struct Works {
+struct WorkLog {
   std::mutex mutex;
   std::vector<Work> list;
 
-  static int& depth() { static thread_local int depth = 0; return depth; }  // of kernels written in Python
+  static int& depth() {
+    static thread_local int depth = 0;
+    return depth;
+  }  // of kernels written in Python
 
   void add(Work work) {
     if (depth() > 0) return;  // what a kernel does inside is counted as the kernel's
-    // what is computed again in the backward pass (checkpointing) costs the host what it cost in the forward pass
-    work.phase = c10::GradMode::is_enabled() ? forward : torch::autograd::get_current_node() ? backward : update;
+    // what is computed again in the backward pass (checkpointing) costs the host what it cost in
+    // the forward pass
+    work.phase = c10::GradMode::is_enabled()           ? forward
+                 : torch::autograd::get_current_node() ? backward
+                                                       : update;
     const std::lock_guard<std::mutex> lock(mutex);
     list.push_back(work);
   }
 };
-static Works works;
+static WorkLog work_log;
 
 // What is really touched: an expanded tensor is read once.
 static double moved_bytes(const at::Tensor& tensor) {
   if (!tensor.is_cuda()) return 0;
-  return std::min(static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize()), static_cast<double>(tensor.storage().nbytes()));
+  return std::min(static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize()),
+                  static_cast<double>(tensor.storage().nbytes()));
 }
 
 // How far apart the rows of a matrix are, or its columns where it is transposed.
@@ -51,18 +62,23 @@ static int64_t leading(const at::Tensor& matrix) {
 // [.., m, k] x [.., k, n] is 2 m k n operations; addmm and baddbmm begin with what is added.
 static void describe_product(c10::ArrayRef<IValue> arguments, Work& work) {
   const size_t first = arguments.size() > 2 && arguments[2].isTensor() ? 1 : 0;
-  if (arguments.size() < first + 2 || !arguments[first].isTensor() || !arguments[first + 1].isTensor()) return;
+  if (arguments.size() < first + 2 || !arguments[first].isTensor() ||
+      !arguments[first + 1].isTensor())
+    return;
   const auto& left = arguments[first].toTensor();
   const auto& right = arguments[first + 1].toTensor();
   if (left.dim() == 0 || right.dim() == 0 || left.numel() == 0) return;
-  const auto inner = left.size(-1), rows = left.dim() > 1 ? left.size(-2) : 1, columns = right.dim() > 1 ? right.size(-1) : 1;
+  const auto inner = left.size(-1), rows = left.dim() > 1 ? left.size(-2) : 1,
+             columns = right.dim() > 1 ? right.size(-1) : 1;
   const auto batch = left.numel() / std::max<int64_t>(1, rows * inner);
   work.flops = 2.0 * static_cast<double>(left.numel()) * static_cast<double>(columns);
   const int64_t sizes[] = {batch, rows, columns, inner};
   std::copy(sizes, sizes + 4, work.sizes);
-  // tensor cores are fed 16 bytes at a time: rows that do not begin on such a boundary take another, slower kernel
+  // tensor cores are fed 16 bytes at a time: rows that do not begin on such a boundary take
+  // another, slower kernel
   const auto unit = std::max<int64_t>(1, 16 / static_cast<int64_t>(left.itemsize()));
-  const bool aligned = columns % unit == 0 && leading(left) % unit == 0 && leading(right) % unit == 0;
+  const bool aligned =
+      columns % unit == 0 && leading(left) % unit == 0 && leading(right) % unit == 0;
   work.access = aligned ? plain : strided;
 }
 
@@ -75,47 +91,64 @@ struct AccessOf {
     if (!tensor.is_cuda() || tensor.numel() <= 1) return;
     if (!first) first = tensor.unsafeGetTensorImpl();
     if (access == plain && tensor.dtype() != first->dtype()) access = converting;
-    if (tensor.sizes() != first->sizes() || tensor.strides() != first->strides() || !tensor.is_non_overlapping_and_dense()) access = strided;
+    if (tensor.sizes() != first->sizes() || tensor.strides() != first->strides() ||
+        !tensor.is_non_overlapping_and_dense())
+      access = strided;
   }
 };
 
 static bool only_views(const Operator& info, const std::vector<IValue>& results) {
   for (size_t i = 0; i < results.size(); ++i) {
-    if (i >= info.result_aliases.size() || info.result_aliases[i] < 0 || info.result_writes[i]) return false;
+    if (i >= info.result_aliases.size() || info.result_aliases[i] < 0 || info.result_writes[i])
+      return false;
   }
   return !results.empty();
 }
 
 static bool products_in_tf32() {
-  return at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) == at::Float32Precision::TF32;
+  return at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
+         at::Float32Precision::TF32;
 }
 
-static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments, const std::vector<IValue>& results) {
+static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
+                      const std::vector<IValue>& results) {
   Work work{0, 0, {0, 0, 0, 0}, info.name, -1, forward, no_kernel};
-  if (info.uninitialised || only_views(info, results)) return works.add(work);
+  if (info.uninitialised || only_views(info, results)) return work_log.add(work);
   AccessOf access;
   auto count = [&](const at::Tensor& tensor) {
     work.num_bytes += moved_bytes(tensor);
     access.look(tensor);
-    if (work.dtype < 0 && tensor.is_floating_point()) work.dtype = static_cast<int32_t>(tensor.scalar_type());
+    if (work.dtype < 0 && tensor.is_floating_point())
+      work.dtype = static_cast<int32_t>(tensor.scalar_type());
   };
   for (const auto& argument : arguments) for_each_tensor(argument, count);
   for (const auto& result : results) for_each_tensor(result, count);
   work.access = access.access;
-  if (!arguments.empty() && arguments[0].isTensorList()) work.sizes[0] = static_cast<int64_t>(arguments[0].toListRef().size());
+  if (!arguments.empty() && arguments[0].isTensorList())
+    work.sizes[0] = static_cast<int64_t>(arguments[0].toListRef().size());
   if (info.is_gemm) describe_product(arguments, work);
-  if (info.is_gemm && work.dtype == static_cast<int32_t>(at::kFloat) && products_in_tf32()) work.dtype = tf32;
-  works.add(work);
+  if (info.is_gemm && work.dtype == static_cast<int32_t>(at::kFloat) && products_in_tf32())
+    work.dtype = tf32;
+  work_log.add(work);
 }
 
-static void note_copy(const Operator& info, const at::Tensor& destination, const at::Tensor& source) {
+static void note_copy(const Operator& info, const at::Tensor& destination,
+                      const at::Tensor& source) {
   AccessOf access;
   access.look(source);
   access.look(destination);
   // sizes[0]: whether it crosses from the host (1) or to it (2)
-  const int64_t crosses = destination.is_cuda() == source.is_cuda() ? 0 : destination.is_cuda() ? 1 : 2;
+  const int64_t crosses = destination.is_cuda() == source.is_cuda() ? 0
+                          : destination.is_cuda()                   ? 1
+                                                                    : 2;
   const auto num_bytes = moved_bytes(destination) + moved_bytes(source);
-  works.add({0, num_bytes, {crosses, 0, 0, 0}, info.name, static_cast<int32_t>(destination.scalar_type()), forward, access.access});
+  work_log.add({0,
+                num_bytes,
+                {crosses, 0, 0, 0},
+                info.name,
+                static_cast<int32_t>(destination.scalar_type()),
+                forward,
+                access.access});
 }
 
 }  // namespace vramcast

@@ -1,5 +1,6 @@
-// Result shapes of frequent operators that have no Meta kernel in C++ (torch has them in Python, which costs half a second to load and
-// a hundred microseconds a call): each is computed by an operator with the same shape and type that does have one.
+// Result shapes of frequent operators that have no Meta kernel in C++ (torch has them in Python,
+// which costs half a second to load and a hundred microseconds a call): each is computed by an
+// operator with the same shape and type that does have one.
 #pragma once
 #include <ATen/core/stack.h>
 #include <ATen/ops/add.h>
@@ -17,24 +18,35 @@
 namespace vramcast {
 
 using Arguments = std::vector<c10::IValue>;
-using Surrogate = std::function<at::Tensor(const Arguments&)>;
+using ShapeRule = std::function<at::Tensor(const Arguments&)>;
 
 inline std::vector<int64_t> optional_dims(const c10::IValue& value) {
   if (value.isInt()) return {value.toInt()};
   return value.isIntList() ? value.toIntVector() : std::vector<int64_t>{};
 }
 
-inline const Surrogate* find_surrogate(const std::string& name) {
-  const auto like = [](size_t i) { return [i](const Arguments& a) { return at::empty_like(a[i].toTensor()); }; };
-  const auto both = [](size_t i, size_t j) { return [i, j](const Arguments& a) { return at::add(a[i].toTensor(), a[j].toTensor()); }; };
-  const auto whole = [](const Arguments& a) { return at::amax(a[0].toTensor(), at::IntArrayRef{}, false); };
-  const auto moments = [](const Arguments& a) { return at::mean(a[0].toTensor(), at::OptionalIntArrayRef(optional_dims(a[1])), a[3].toBool()); };
-  static const std::unordered_map<std::string, Surrogate> table = {
+inline const ShapeRule* find_shape_rule(const std::string& name) {
+  const auto like = [](size_t i) {
+    return [i](const Arguments& a) { return at::empty_like(a[i].toTensor()); };
+  };
+  const auto both = [](size_t i, size_t j) {
+    return [i, j](const Arguments& a) { return at::add(a[i].toTensor(), a[j].toTensor()); };
+  };
+  const auto whole = [](const Arguments& a) {
+    return at::amax(a[0].toTensor(), at::IntArrayRef{}, false);
+  };
+  const auto moments = [](const Arguments& a) {
+    return at::mean(a[0].toTensor(), at::OptionalIntArrayRef(optional_dims(a[1])), a[3].toBool());
+  };
+  static const std::unordered_map<std::string, ShapeRule> table = {
       {"aten::relu", like(0)},
       {"aten::hardtanh", like(0)},
       {"aten::hardswish", like(0)},
       {"aten::isnan", [](const Arguments& a) { return at::eq(a[0].toTensor(), a[0].toTensor()); }},
-      {"aten::where.self", [](const Arguments& a) { return at::mul(at::add(a[1].toTensor(), a[2].toTensor()), a[0].toTensor()); }},
+      {"aten::where.self",
+       [](const Arguments& a) {
+         return at::mul(at::add(a[1].toTensor(), a[2].toTensor()), a[0].toTensor());
+       }},
       {"aten::rsub.Tensor", both(0, 1)},
       {"aten::floor_divide", both(0, 1)},
       {"aten::native_dropout_backward", like(0)},
@@ -42,15 +54,20 @@ inline const Surrogate* find_surrogate(const std::string& name) {
       {"aten::log_sigmoid_backward", like(1)},
       {"aten::hardtanh_backward", like(1)},
       {"aten::hardswish_backward", like(1)},
-      {"aten::roll", [](const Arguments& a) { return at::empty(a[0].toTensor().sizes(), a[0].toTensor().options()); }},
+      {"aten::roll",
+       [](const Arguments& a) {
+         return at::empty(a[0].toTensor().sizes(), a[0].toTensor().options());
+       }},
       {"aten::flip", like(0)},
       {"aten::max", whole},
       {"aten::min", whole},
       {"aten::var.correction", moments},
       {"aten::std.correction", moments},
-      {"aten::index_select", [](const Arguments& a) {
+      {"aten::index_select",
+       [](const Arguments& a) {
          auto sizes = a[0].toTensor().sizes().vec();
-         if (!sizes.empty()) sizes[(a[1].toInt() + sizes.size()) % sizes.size()] = a[2].toTensor().numel();
+         if (!sizes.empty())
+           sizes[(a[1].toInt() + sizes.size()) % sizes.size()] = a[2].toTensor().numel();
          return at::empty(sizes, a[0].toTensor().options());
        }},
   };

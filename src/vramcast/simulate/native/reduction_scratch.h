@@ -1,5 +1,6 @@
-// How much scratch memory a CUDA reduction takes: a reduction whose output is too small to fill the GPU is split over several thread
-// blocks, which meet in a buffer in global memory. The launch configuration follows from the shape, the strides and the GPU alone.
+// How much scratch memory a CUDA reduction takes: a reduction whose output is too small to fill the
+// GPU is split over several thread blocks, which meet in a buffer in global memory. The launch
+// configuration follows from the shape, the strides and the GPU alone.
 #pragma once
 #include <ATen/TensorIterator.h>
 
@@ -25,23 +26,31 @@ inline int last_power_of_two(int64_t n) {
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The width of the vector loads when neighbouring threads work on neighbouring outputs. Addresses are aligned here; on the device a view
-// may not be, which a data pointer of the simulated storage reflects.
-inline int output_vector_width(const at::TensorIteratorBase& iter, int64_t address, int64_t item_bytes) {
+// The width of the vector loads when neighbouring threads work on neighbouring outputs. Addresses
+// are aligned here; on the device a view may not be, which a data pointer of the simulated storage
+// reflects.
+inline int output_vector_width(const at::TensorIteratorBase& iter, int64_t address,
+                               int64_t item_bytes) {
   int width = 4;
-  auto narrow = [&](int64_t n) { while (n % width != 0) width /= 2; };
+  auto narrow = [&](int64_t n) {
+    while (n % width != 0) width /= 2;
+  };
   const int input = iter.noutputs(), first_output_dim = iter.num_reduce_dims();
   narrow(address / item_bytes);
   narrow(iter.shape()[first_output_dim]);
   const auto strides = iter.strides(input);
-  for (int d = 0; d < static_cast<int>(strides.size()); ++d) if (d != first_output_dim) narrow(strides[d] / item_bytes);
+  for (int d = 0; d < static_cast<int>(strides.size()); ++d)
+    if (d != first_output_dim) narrow(strides[d] / item_bytes);
   return width;
 }
 
-// accumulator_bytes: size of one partial result (a float for sums of half precision, a value and an index for argmax).
-// values_per_load: how many inputs a thread reads at once (4, or 8 for a few two-byte reductions).
-inline ReductionScratch reduction_scratch(const at::TensorIteratorBase& iter, const Gpu& gpu, int64_t address, int64_t item_bytes,
-                                          int64_t accumulator_bytes, int values_per_load, int max_threads = 512) {
+// accumulator_bytes: size of one partial result (a float for sums of half precision, a value and an
+// index for argmax). values_per_load: how many inputs a thread reads at once (4, or 8 for a few
+// two-byte reductions).
+inline ReductionScratch reduction_scratch(const at::TensorIteratorBase& iter, const Gpu& gpu,
+                                          int64_t address, int64_t item_bytes,
+                                          int64_t accumulator_bytes, int values_per_load,
+                                          int max_threads = 512) {
   const int64_t num_outputs = iter.num_output_elements();
   if (iter.numel() == 0 || num_outputs == 0) return {};
   const int64_t inputs_per_output = iter.numel() / num_outputs;
@@ -58,8 +67,10 @@ inline ReductionScratch reduction_scratch(const at::TensorIteratorBase& iter, co
   }
   int output_vector = 1;
   if (fastest_stride == item_bytes) {
-    if (along_fastest && dim0 >= 128 && num_reduced == 1) dim0 /= values_per_load;
-    else if (!along_fastest) dim0 /= (output_vector = output_vector_width(iter, address, item_bytes));
+    if (along_fastest && dim0 >= 128 && num_reduced == 1)
+      dim0 /= values_per_load;
+    else if (!along_fastest)
+      dim0 /= (output_vector = output_vector_width(iter, address, item_bytes));
   }
 
   const int threads = max_threads / output_vector;
@@ -77,12 +88,16 @@ inline ReductionScratch reduction_scratch(const at::TensorIteratorBase& iter, co
   if (!across_warps || values_per_thread() < 256) return {};
 
   const int64_t grid = ceil_div(num_outputs / output_vector, output_step);
-  const int64_t target_grid = static_cast<int64_t>(gpu.num_multiprocessors) * (gpu.max_threads_per_multiprocessor / (width * height));
+  const int64_t target_grid = static_cast<int64_t>(gpu.num_multiprocessors) *
+                              (gpu.max_threads_per_multiprocessor / (width * height));
   if (grid > target_grid) return {};
-  const int64_t blocks = std::max(std::min(ceil_div(target_grid, grid), ceil_div(values_per_thread(), 16)), ceil_div(values_per_thread(), 256));
+  const int64_t blocks =
+      std::max(std::min(ceil_div(target_grid, grid), ceil_div(values_per_thread(), 16)),
+               ceil_div(values_per_thread(), 256));
   if (blocks <= 1) return {};
   ReductionScratch scratch;
-  scratch.buffer_bytes = accumulator_bytes * num_outputs * blocks * (along_fastest ? 1 : static_cast<int64_t>(width) * output_vector);
+  scratch.buffer_bytes = accumulator_bytes * num_outputs * blocks *
+                         (along_fastest ? 1 : static_cast<int64_t>(width) * output_vector);
   scratch.semaphore_bytes = 4 * grid;
   return scratch;
 }

@@ -1,4 +1,4 @@
-"""The GPU a worker simulates, as torch's patches and the kernels see it."""
+"""The GPU that is simulated, as the patches and the kernels see it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,95 @@
+"""Where an allocation came from: the line of the user's program and the module that was running."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import torch
+
+MAX_FRAMES = 80
+# code that is not the user's: torch, vramcast, Python's own import system
+HIDDEN = (
+    os.path.dirname(torch.__file__) + os.sep,
+    os.path.dirname(os.path.dirname(__file__)) + os.sep,
+    "<frozen ",
+)
+
+
+class Location(NamedTuple):
+    file: str
+    line: int
+    function: str
+    module: torch.nn.Module | None
+
+    @property
+    def source(self) -> str:
+        return f"{_short(self.file)}:{self.line} in {self.function}"
+
+
+class Locations:
+    """Gives distinct locations numbers, by walking the Python stack.
+
+    It reads only the code and the line of a frame. Reading a frame's variables would keep the tensors
+    in them alive.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[Location] = []
+        self._running: list[torch.nn.Module] = []
+        self._numbers: dict[tuple[CodeType, int, int], int] = {}
+
+    @contextmanager
+    def watching_modules(self) -> Iterator[None]:
+        """Keep track of which module's forward pass is running."""
+        running, call = self._running, torch.nn.Module.__call__
+
+        def __call__(self: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
+            running.append(self)
+            try:
+                return call(self, *arguments, **options)
+            finally:
+                running.pop()
+
+        torch.nn.Module.__call__ = __call__  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            torch.nn.Module.__call__ = call  # type: ignore[method-assign]
+
+    def here(self) -> int:
+        """The number of the current location, or -1 outside of the user's code."""
+        frame: FrameType | None = sys._getframe(1)
+        for _ in range(MAX_FRAMES):
+            if frame is None:
+                break
+            if _is_user_code(frame.f_code):
+                return self._number(frame, self._running[-1] if self._running else None)
+            frame = frame.f_back
+        return -1
+
+    def _number(self, frame: FrameType, module: torch.nn.Module | None) -> int:
+        code, line = frame.f_code, frame.f_lineno
+        number = self._numbers.setdefault((code, line, id(module)), len(self.found))
+        if number == len(self.found):
+            self.found.append(Location(code.co_filename, line, code.co_name, module))
+        return number
+
+
+@cache
+def _is_user_code(code: CodeType) -> bool:
+    return not code.co_filename.startswith(HIDDEN)
+
+
+@cache
+def _short(path: str) -> str:
+    """An installed package's file without the folder of the installation."""
+    if "site-packages/" in path:
+        return path.rpartition("site-packages/")[2]
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative

@@ -1,0 +1,78 @@
+// The functions that Python calls through ctypes (vramcast/simulate/device.py).
+#pragma once
+#include "work.h"
+
+extern "C" {
+using namespace vramcast;
+
+void vramcast_install() {
+  c10::SetAllocator(c10::kCUDA, &device_allocator, 255);
+  register_device_kernels();
+  install_rnn_stubs();
+  at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&sdp_choice);
+}
+void vramcast_reset() {
+  const std::lock_guard<std::mutex> lock(recorder.mutex);
+  recorder.events.clear();
+  recorder.allocations.clear();
+  recorder.shapes.clear();
+  recorder.node_locations.clear();
+  work_log.list.clear();
+  recorder.epoch += 1;
+  recorder.allocated_bytes = recorder.peak_allocated_bytes = 0;
+}
+void vramcast_set_gpu(int32_t num_multiprocessors, int32_t max_threads,
+                      int64_t gemm_workspace_bytes, int64_t gemm_lt_workspace_bytes) {
+  gpu = {num_multiprocessors, max_threads};
+  recorder.gemm_workspace_bytes = gemm_workspace_bytes;
+  recorder.gemm_lt_workspace_bytes = gemm_lt_workspace_bytes;
+}
+void vramcast_set_location_callback(int64_t (*callback)(), int64_t minimum_bytes) {
+  recorder.location_callback = callback;
+  recorder.location_minimum_bytes = minimum_bytes;
+}
+void vramcast_set_meta_loader(int32_t (*loader)()) { load_more_meta_kernels = loader; }
+int32_t vramcast_begin_kernel(const char* name) {
+  WorkLog::depth() += 1;
+  return recorder.begin_kernel(name);
+}
+void vramcast_end_kernel(int32_t before) {
+  WorkLog::depth() -= 1;
+  recorder.end_kernel(before);
+}
+void vramcast_mark(int64_t event) {
+  recorder.events.push_back(event);
+  if (event == 0) work_log.add({0, 0, {0, 0, 0, 0}, -1, -1, forward, 0});
+}
+int64_t vramcast_allocated() { return recorder.allocated_bytes; }
+int64_t vramcast_peak_allocated() { return recorder.peak_allocated_bytes; }
+int64_t vramcast_num_events() { return recorder.events.size(); }
+const int64_t* vramcast_events() { return recorder.events.data(); }
+int64_t vramcast_num_allocations() { return recorder.allocations.size(); }
+const Allocation* vramcast_allocations() { return recorder.allocations.data(); }
+int64_t vramcast_num_work() { return work_log.list.size(); }
+const Work* vramcast_work() { return work_log.list.data(); }
+void vramcast_add_work(const char* name, int32_t dtype, double flops, double num_bytes,
+                       const int64_t* sizes, int32_t access) {
+  work_log.add({flops,
+                num_bytes,
+                {sizes[0], sizes[1], sizes[2], sizes[3]},
+                recorder.intern(name),
+                dtype,
+                forward,
+                access});
+}
+int64_t vramcast_num_shapes() { return recorder.shapes.size(); }
+const int64_t* vramcast_shapes() { return recorder.shapes.data(); }
+const char* vramcast_name(int64_t index) { return recorder.names.at(index).c_str(); }
+int64_t vramcast_block_id(int64_t address) { return device_allocator.id_at(address); }
+// Lets one operator through to its real kernel; returns what to restore.
+bool vramcast_set_excluded(bool excluded) {
+  const bool before = c10::impl::tls_is_dispatch_key_excluded(DispatchKey::Fake);
+  c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, excluded);
+  return before;
+}
+void vramcast_enable(bool enabled) {
+  c10::impl::tls_set_dispatch_key_included(DispatchKey::Fake, enabled);
+}
+}

@@ -1,0 +1,94 @@
+// Result shapes: the arguments become Meta tensors, torch's Meta kernel runs, and its result
+// becomes tensors of the simulated device.
+#pragma once
+#include "values.h"
+
+namespace vramcast {
+
+static IValue to_meta(const IValue& value) {
+  if (value.isTensor())
+    return value.toTensor().defined() ? IValue(meta_of(value.toTensor())) : value;
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> metas;
+    const auto tensors = value.toTensorVector();
+    metas.reserve(tensors.size());
+    for (const auto& tensor : tensors) metas.push_back(tensor.defined() ? meta_of(tensor) : tensor);
+    return metas;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> metas;
+    for (const IValue& item : value.toListRef()) {
+      metas.push_back(item.isTensor() && item.toTensor().defined()
+                          ? std::optional<at::Tensor>(meta_of(item.toTensor()))
+                          : std::nullopt);
+    }
+    return metas;
+  }
+  if (value.isDevice()) return c10::Device(c10::kMeta);
+  if (value.isGenerator()) return IValue();
+  return value;
+}
+
+// Replaces one tensor of the Meta result by the simulated one.
+static at::Tensor materialise(const at::Tensor& meta, bool on_gpu) {
+  if (!meta.defined()) return meta;
+  auto tensor = new_tensor(meta.sizes(), meta.strides(), meta.dtype(), on_gpu);
+  if (meta.is_conj()) tensor._set_conj(true);
+  if (meta.is_neg()) tensor._set_neg(true);
+  return tensor;
+}
+
+static void finish_written(const at::Tensor& tensor, const at::Tensor& meta) {
+  // ops with out= arguments resize them
+  if (meta.sizes() != tensor.sizes() || meta.strides() != tensor.strides())
+    resize(tensor, meta.sizes(), meta.strides());
+}
+
+static IValue to_result(const IValue& meta, const IValue* aliased, bool writes, bool on_gpu) {
+  if (meta.isTensor()) {
+    const auto& tensor = meta.toTensor();
+    if (aliased && aliased->isTensor() && aliased->toTensor().defined()) {
+      if (!writes) return view_of(aliased->toTensor(), tensor, on_gpu);
+      finish_written(aliased->toTensor(), tensor);
+      return *aliased;
+    }
+    return materialise(tensor, on_gpu);
+  }
+  if (meta.isTensorList()) {
+    c10::List<at::Tensor> results;
+    const auto metas = meta.toTensorVector();
+    for (const auto& tensor : metas) {
+      if (aliased && aliased->isTensor())
+        results.push_back(view_of(aliased->toTensor(), tensor, on_gpu));
+      else
+        results.push_back(materialise(tensor, on_gpu));
+    }
+    if (aliased && aliased->isTensorList()) return *aliased;
+    return results;
+  }
+  return meta;
+}
+
+static int32_t (*load_more_meta_kernels)() = nullptr;
+
+static void call_meta(const c10::OperatorHandle& op, const Operator& info, Stack& stack) {
+  BelowSimulation below;
+  if (info.shape_rule) {
+    auto result = (*info.shape_rule)(stack);
+    stack.clear();
+    stack.emplace_back(std::move(result));
+    return;
+  }
+  if (!load_more_meta_kernels) return op.callBoxed(&stack);
+  const Stack arguments = stack;
+  try {
+    op.callBoxed(&stack);
+  } catch (const c10::NotImplementedError&) {
+    load_more_meta_kernels();
+    load_more_meta_kernels = nullptr;
+    stack = arguments;
+    op.callBoxed(&stack);
+  }
+}
+
+}  // namespace vramcast

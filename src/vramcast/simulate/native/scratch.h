@@ -1,0 +1,75 @@
+// What copies and reductions allocate beside their result.
+#pragma once
+#include "values.h"
+
+namespace vramcast {
+
+// Copies within the device take nothing. Between host and device a strided or converted copy goes
+// through a dense buffer on the device.
+static void simulate_copy(const at::Tensor& destination, const at::Tensor& source) {
+  const bool crosses = destination.is_cuda() != source.is_cuda();
+  if (crosses) {
+    const bool same_layout =
+        destination.strides() == source.strides() && destination.is_non_overlapping_and_dense();
+    const bool both_dense = destination.is_contiguous() && source.is_contiguous();
+    const bool direct = destination.dtype() == source.dtype() &&
+                        destination.sizes() == source.sizes() && (same_layout || both_dense);
+    if (!direct && destination.is_cuda() && !destination.is_contiguous())
+      new_tensor(destination.sizes(), dense_strides(destination.sizes()), destination.dtype(),
+                 true);
+    if (!direct && source.is_cuda() && !source.is_non_overlapping_and_dense())
+      new_tensor(source.sizes(), dense_strides(source.sizes()), source.dtype(), true);
+  }
+  const auto values = known_values(source);
+  if (!destination.is_cuda()) {
+    // unknown contents arrive on the host as zeros
+    BelowSimulation below;
+    if (values.defined())
+      destination.copy_(values);
+    else
+      destination.zero_();
+    return;
+  }
+  if (values.defined() && may_carry_values(destination))
+    set_values(destination, values);
+  else
+    forget_values(destination);
+}
+
+// Scratch memory of a reduction: taken after the result, given back when the kernel has been
+// launched.
+static void simulate_reduction(const c10::OperatorHandle& op, const Reduction& reduction,
+                               c10::ArrayRef<IValue> arguments, const IValue& first_result) {
+  const auto& input = arguments[0].toTensor();
+  const auto& result = first_result.toTensor();
+  if (input.numel() == 0 || input.dim() > 25) return;
+  auto type = input.scalar_type();
+  at::Tensor converted;
+  if (reduction.converts && type != result.scalar_type() &&
+      !(c10::isReducedFloatingType(type) && result.scalar_type() == at::kFloat)) {
+    type = result.scalar_type();
+    converted = new_tensor(input.sizes(), dense_strides(input.sizes()), result.dtype(), true);
+  }
+  const auto& source = converted.defined() ? converted : input;
+  const auto mask = reduced_dims(op.schema(), arguments, input.dim());
+  ReductionScratch scratch;
+  {
+    BelowSimulation below;
+    const auto iter = reduction_iterator(meta_of(source), meta_of(result), mask);
+    const auto item_bytes = static_cast<int64_t>(source.itemsize());
+    const int loads = reduction.accumulator == Accumulator::welford ? 2
+                      : !reduction.wide_loads || item_bytes > 2     ? 4
+                      : item_bytes == 2                             ? 8
+                                                                    : 16;
+    const auto address =
+        reinterpret_cast<int64_t>(source.unsafeGetTensorImpl()->unsafe_storage().data_ptr().get()) +
+        source.storage_offset() * item_bytes;
+    scratch = reduction_scratch(iter, gpu, address, item_bytes,
+                                accumulator_bytes(reduction.accumulator, type), loads);
+  }
+  if (!scratch.buffer_bytes) return;
+  const auto buffer = device_allocator.allocate(scratch.buffer_bytes);
+  const auto semaphores = device_allocator.allocate(scratch.semaphore_bytes);
+}
+
+}  // namespace vramcast

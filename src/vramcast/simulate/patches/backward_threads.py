@@ -1,0 +1,62 @@
+"""A backward pass returns only when autograd's thread has let go of its last tensors.
+
+Why: autograd's device thread reports the end first and drops what it holds afterwards. On a busy
+machine the program can be far into the next step by then, and two simulations of one program would
+free memory at different times.
+How: on Linux the state of every thread can be read. Elsewhere nothing is waited for.
+Versions: torch 2.10 to 2.13; they name these threads pt_autograd_0 and so on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import torch
+
+from vramcast.simulate.patching import Patcher
+
+LIBRARY = "torch"
+TASKS = "/proc/self/task"
+THREAD_NAME = "pt_autograd"
+PAUSE_SECONDS = 2e-5
+MAX_WAIT_SECONDS = 1.0
+
+
+def apply(patcher: Patcher) -> None:
+    run_backward = torch.autograd._engine_run_backward
+
+    def run_to_the_end(*arguments: Any, **options: Any) -> Any:
+        result = run_backward(*arguments, **options)
+        wait_until_idle()
+        return result
+
+    patcher.put(torch.autograd, "_engine_run_backward", run_to_the_end)
+
+
+def wait_until_idle() -> None:
+    """Wait until autograd's threads were seen asleep twice.
+
+    Twice, because a thread that waits for Python's global lock sleeps too, but not for long.
+    """
+    deadline = time.monotonic() + MAX_WAIT_SECONDS
+    times_asleep = 0
+    while times_asleep < 2 and time.monotonic() < deadline:
+        times_asleep = 0 if _is_autograd_running() else times_asleep + 1
+        time.sleep(PAUSE_SECONDS)  # lets other threads take the global lock
+
+
+def _is_autograd_running() -> bool:
+    tasks = os.listdir(TASKS) if os.path.isdir(TASKS) else []
+    return any(_is_running_autograd_thread(task) for task in tasks)
+
+
+def _is_running_autograd_thread(task: str) -> bool:
+    try:
+        with open(f"{TASKS}/{task}/stat") as file:
+            name, _, rest = file.read().partition("(")[2].rpartition(")")
+    except OSError:  # the thread has ended
+        return False
+    # S: waits for something; I: an idle thread of the kernel
+    return name.startswith(THREAD_NAME) and rest.split()[0] not in "SI"

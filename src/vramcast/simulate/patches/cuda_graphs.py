@@ -1,0 +1,49 @@
+"""CUDA graphs do nothing.
+
+Why: what a graph captures is simulated as it runs; replaying it takes no further memory. The private
+memory pool of a graph is not modelled, and the answer says so.
+Versions: torch 2.10 to 2.13.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from vramcast.simulate.patching import Patcher
+
+LIBRARY = "torch"
+NOTE = (
+    "CUDA graphs are not modelled: the step was simulated as eager code; "
+    "a graph keeps memory of its own and takes more"
+)
+
+
+def apply(patcher: Patcher) -> None:
+    class Graph:
+        """A class, as in torch: transformers has `torch.cuda.CUDAGraph | None` in a signature."""
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            patcher.gpu.note(NOTE)
+
+        def __enter__(self) -> Graph:
+            return self
+
+        def __exit__(self, *_: Any) -> None: ...
+
+        def pool(self) -> tuple[int, int]:
+            return 0, 0
+
+        def _do_nothing(self, *_: Any, **__: Any) -> None: ...
+
+        capture_begin = capture_end = replay = reset = _do_nothing
+
+    def make_graphed_callables(callables: Any, *_: Any, **__: Any) -> Any:
+        patcher.gpu.note(NOTE)
+        return callables
+
+    patcher.put(torch.cuda, "CUDAGraph", Graph)
+    patcher.put(torch.cuda, "graph", Graph)
+    patcher.put(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+    patcher.put(torch.cuda, "make_graphed_callables", make_graphed_callables)

@@ -1,0 +1,154 @@
+"""What a program did on the simulated GPU: marks where steps begin, and describes what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from vramcast.simulate.device import Allocation, Device
+from vramcast.simulate.gpu import SimulatedGpu
+from vramcast.simulate.kernels import Target
+from vramcast.simulate.locations import Locations
+from vramcast.simulate.ownership import Ownership
+from vramcast.tracing.simulated import AllocationDetail, Trace, in_canonical_order
+from vramcast.tracing.work import Work
+
+FORWARD, BACKWARD, UPDATE = range(3)  # native/recorder.h: enum Phase
+CATEGORY_OF_PHASE = {FORWARD: "activations", BACKWARD: "temporaries", UPDATE: "temporaries"}
+SOLVER_OPERATORS = frozenset(
+    (
+        "linalg_qr",
+        "geqrf",
+        "linalg_householder_product",
+        "linalg_cholesky_ex",
+        "linalg_eigh",
+        "linalg_svd",
+        "linalg_lu_factor_ex",
+        "linalg_inv_ex",
+    )
+)
+# c10::ScalarType; a rare type that is not listed is shown by its number
+DTYPES = {
+    -1: "bytes",
+    0: "uint8",
+    1: "int8",
+    2: "int16",
+    3: "int32",
+    4: "int64",
+    5: "float16",
+    6: "float32",
+    7: "float64",
+    8: "complex32",
+    9: "complex64",
+    10: "complex128",
+    11: "bool",
+    15: "bfloat16",
+    23: "float8_e5m2",
+    24: "float8_e4m3fn",
+}
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recording in progress. Made by Session.recording."""
+
+    device: Device
+    gpu: SimulatedGpu
+    locations: Locations
+    ownership: Ownership
+    patch_new_imports: Callable[[], None]
+
+    def mark_step(self) -> None:
+        """A step begins here."""
+        self.patch_new_imports()
+        self.ownership.look()
+        self.device.mark()
+
+    def describe(self) -> Trace:
+        """What was recorded until now."""
+        self.ownership.look()
+        allocations = self.device.allocations()
+        categories = [self._category(number, a) for number, a in enumerate(allocations, 1)]
+        operators = {self.device.name(index) for index in {a.operator_name for a in allocations}}
+        return Trace(
+            events=in_canonical_order(self.device.events()),
+            sizes=[a.num_bytes for a in allocations],
+            categories=categories,
+            num_parameters=self.ownership.num_parameters(),
+            notes=tuple(sorted(self.gpu.notes)),
+            torch_version=torch.__version__,
+            detail_of=self._details(allocations, categories),
+            uses_libraries=any(map(_is_of_library, operators)),
+            uses_solver=any(map(_is_of_solver, operators)),
+            works=self._work_of_last_step(),
+            uncalibrated_kernels=tuple(sorted(Target.uncalibrated)),
+        )
+
+    def _category(self, number: int, allocation: Allocation) -> str:
+        if self.device.name(allocation.operator_name) == "cublas_workspace":
+            return "workspaces"
+        owned = self.ownership.category_of.get(number)
+        return owned or CATEGORY_OF_PHASE[allocation.phase]
+
+    def _details(
+        self, allocations: Sequence[Allocation], categories: Sequence[str]
+    ) -> Callable[[int], AllocationDetail]:
+        """A function that describes the n-th allocation: most are never asked for."""
+        shapes = self.device.shapes()
+        module_names = self.ownership.module_names()
+
+        def detail_of(number: int) -> AllocationDetail:
+            a = allocations[number - 1]
+            location = self.locations.found[a.location] if a.location >= 0 else None
+            module = location.module if location else None
+            return AllocationDetail(
+                num_bytes=a.num_bytes,
+                category=categories[number - 1],
+                name=self.ownership.name_of.get(number, ""),
+                shape=tuple(shapes[a.shape_offset : a.shape_offset + a.num_dims]),
+                dtype=DTYPES.get(a.dtype, f"type {a.dtype}"),
+                operator=self.device.name(a.operator_name),
+                node=self.device.name(a.node_name),
+                module=""
+                if module is None
+                else module_names.get(id(module)) or type(module).__name__,
+                source=location.source if location else "",
+            )
+
+        return detail_of
+
+    def _work_of_last_step(self) -> list[Work]:
+        work = self.device.work()
+        marks = (index for index, done in enumerate(work) if done.operator_name < 0)
+        last_step = work[max(marks, default=-1) + 1 :]
+        names = {
+            index: self.device.name(index).partition(".")[0]
+            for index in {done.operator_name for done in last_step}
+        }
+        return [
+            Work(
+                names[done.operator_name],
+                done.dtype,
+                done.flops,
+                done.num_bytes,
+                tuple(done.sizes),
+                done.phase,
+                done.access,
+            )
+            for done in last_step
+        ]
+
+
+def _is_of_library(operator: str) -> bool:
+    """Flash attention and cuDNN bring kernels of their own, which are loaded when first used."""
+    return (
+        "flash_attention" in operator
+        or "cudnn" in operator
+        or operator == "aten::convolution_backward"
+    )
+
+
+def _is_of_solver(operator: str) -> bool:
+    return operator.removeprefix("aten::").removeprefix("_") in SOLVER_OPERATORS

@@ -1,0 +1,42 @@
+"""A simulated run ends with what the user did wrong, and other threads of the program do not slow it."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import vramcast
+from vramcast.errors import WorkloadError
+
+WORKLOADS = Path(__file__).parent / "workloads.py"
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_the_users_error_is_shown_although_the_model_cannot_be_described() -> None:
+    with pytest.raises(WorkloadError, match="the user's mistake, with 64 weights"):
+        vramcast.predict(f"{WORKLOADS}:fails_with_a_half_built_model", gpu="h200")
+
+
+def test_a_busy_thread_of_the_program_does_not_delay_the_end_of_a_backward_pass() -> None:
+    from vramcast.simulate.patches.backward_threads import wait_until_idle
+
+    done = threading.Event()
+
+    def be_busy() -> None:
+        data = bytes(16 << 20)
+        while not done.is_set():
+            hashlib.sha256(data)  # runs without Python's global lock
+
+    thread = threading.Thread(target=be_busy)
+    thread.start()
+    try:
+        started = time.perf_counter()
+        wait_until_idle()
+        assert time.perf_counter() - started < 0.5
+    finally:
+        done.set()
+        thread.join()
