@@ -100,6 +100,25 @@ def test_a_folder_with_a_run_is_only_used_again_with_force_and_keeps_nothing_of_
     assert (folder / "run_cmd.txt").read_text() == "second\n"
 
 
+def test_of_two_probes_with_one_folder_one_runs_and_the_other_says_who_has_it(
+    tmp_path: Path, trial: Trial, fake: type[FakeProber], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    first, second = RunFolder(folder), RunFolder(folder)  # both found it empty
+
+    def run(self: FakeProber, trial: Trial, log: Path, progress: Any) -> Measurement:
+        with pytest.raises(UsageError, match=f"process {os.getpid()}"):
+            run_trial(trial, second, command="second")
+        return measured(trial)
+
+    monkeypatch.setattr(fake, "run", run)
+    run_trial(trial, first, command="first")
+    with pytest.raises(UsageError, match="already holds a run"):
+        run_trial(trial, second, command="second")
+    assert (folder / "run_cmd.txt").read_text() == "first\n"
+    assert read_measurement(folder).outcome == Outcome.OK
+
+
 def test_a_wrong_request_leaves_no_folder_and_with_force_the_old_run(
     tmp_path: Path, trial: Trial, fake: type[FakeProber]
 ) -> None:

@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramcast.errors import EnvironmentProblem, UsageError
-from vramcast.records.store import append_line, new_folder, read_lines, write_atomically
+from vramcast.records.store import (
+    append_line,
+    locked_folder,
+    new_folder,
+    read_file,
+    read_lines,
+    read_text,
+    write_atomically,
+)
 
 plain = (
     st.none()
@@ -103,10 +113,58 @@ def test_a_record_that_cannot_be_added_is_a_clear_error_and_the_others_stay(
     assert {"a": 1} in list(read_lines(path)) and {"c": 3} in list(read_lines(path))
 
 
-def test_written_files_can_be_read_by_others_and_hold_any_bytes_of_a_name(tmp_path: Path) -> None:
+def test_written_files_hold_any_bytes_of_a_name(tmp_path: Path) -> None:
     write_atomically(tmp_path / "deep" / "file", os.fsdecode(b"name=\xff\n"))
     assert (tmp_path / "deep" / "file").read_bytes() == b"name=\xff\n"
-    assert stat.S_IMODE((tmp_path / "deep" / "file").stat().st_mode) == 0o644
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o007, 0o660)])
+def test_who_may_read_a_written_file_is_what_the_umask_says(
+    umask: int, mode: int, tmp_path: Path
+) -> None:
+    before = os.umask(umask)
+    try:
+        write_atomically(tmp_path / "file", "")
+        append_line(tmp_path / "lines", {})
+    finally:
+        os.umask(before)
+    for name in ("file", "lines"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
+
+
+def test_a_folder_has_one_writer_and_another_is_told_who_it_is(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from vramcast.records.store import locked_folder\n"
+        "with locked_folder(Path(sys.argv[1])): pass"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with locked_folder(tmp_path):
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode
+        assert f"{tmp_path} is being written by process {os.getpid()}." in done.stderr
+    assert subprocess.run(command).returncode == 0
+    assert os.listdir(tmp_path) == []
+
+
+def special_files(folder: Path) -> list[Path]:
+    """None of them ends: a pipe that nobody writes to, a folder, a device."""
+    os.mkfifo(folder / "pipe")
+    (folder / "folder").mkdir()
+    (folder / "device").symlink_to("/dev/zero")
+    return [folder / "pipe", folder / "folder", folder / "device"]
+
+
+def test_only_regular_files_of_a_reasonable_size_are_read(tmp_path: Path) -> None:
+    for path in special_files(tmp_path):
+        for read in (read_file, read_text, lambda p: list(read_lines(p))):
+            with pytest.raises(UsageError, match=path.name):
+                read(path)
+    (tmp_path / "file").write_bytes(b"\xff" * 9)
+    assert read_file(tmp_path / "file", 9) == b"\xff" * 9
+    with pytest.raises(UsageError, match="at most 8 are read"):
+        read_file(tmp_path / "file", 8)
+    with pytest.raises(UsageError, match="is no text"):
+        read_text(tmp_path / "file")
 
 
 def test_a_folder_that_cannot_be_a_runs_is_refused_with_its_name(tmp_path: Path) -> None:

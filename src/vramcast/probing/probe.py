@@ -106,9 +106,22 @@ class NotSaved(EnvironmentProblem):
 
 
 def run_trial(
-    trial: Trial, folder: RunFolder | None, *, command: str, progress: Progress = lambda *_: None
+    trial: Trial, folder: RunFolder | None, *, command: str, progress: Progress = lambda _: None
 ) -> Measurement:
-    """In a process of its own, with a record before, and after whatever happens."""
+    """Runs it in a process of its own; the folder has a record before, and after whatever happens."""
+    if folder is None:
+        with Prober() as prober:
+            return prober.run(trial, None, progress)
+    with folder.locked():
+        measurement = _recorded(trial, folder, command, progress)
+        try:
+            folder.after(measurement)
+        except EnvironmentProblem as problem:
+            raise NotSaved(measurement, problem) from None
+    return measurement
+
+
+def _recorded(trial: Trial, folder: RunFolder, command: str, progress: Progress) -> Measurement:
     heard = Facts()
 
     def listen(facts: Facts) -> None:
@@ -117,22 +130,13 @@ def run_trial(
         progress(facts)
 
     try:
-        if folder is not None:
-            reference = parse_reference(trial.workload)
-            folder.before(trial, command, reference.path.parent if reference.path else Path.cwd())
+        reference = parse_reference(trial.workload)
+        folder.before(trial, command, reference.path.parent if reference.path else Path.cwd())
         with Prober() as prober:
-            measurement = prober.run(trial, folder.log if folder else None, listen)
+            return prober.run(trial, folder.log, listen)
     except VramcastError:
-        if folder is not None:
-            folder.discard()  # nothing was run: the corrected command may use the same folder
+        folder.discard()  # nothing was run: the corrected command may use the same folder
         raise
     except BaseException:  # Ctrl-C
-        if folder is not None:
-            folder.after(unfinished(trial, heard))  # the steps that were measured stay known
+        folder.after(unfinished(trial, heard))  # the steps that were measured stay known
         raise
-    if folder is not None:
-        try:
-            folder.after(measurement)
-        except EnvironmentProblem as problem:
-            raise NotSaved(measurement, problem) from None
-    return measurement

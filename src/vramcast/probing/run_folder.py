@@ -17,15 +17,15 @@ import io
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from vramcast.errors import UsageError
 from vramcast.hardware import environment
 from vramcast.probing.measurement import unfinished
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Measurement
-from vramcast.records.store import new_folder, write_atomically, write_json
+from vramcast.records.store import locked_folder, new_folder, write_atomically, write_json
 from vramcast.text import markdown_cell
 from vramcast.units import format_bytes, format_seconds
 
@@ -45,7 +45,16 @@ PREVIOUS = ".previous"
 class RunFolder:
     def __init__(self, path: Path, *, force: bool = False) -> None:
         self.path = new_folder(path, force=force)
+        self._force = force
         self._environment: dict[str, Any] = {}
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Around everything that writes into the folder."""
+        with locked_folder(self.path):
+            # another run may have used the folder since it was looked at
+            new_folder(self.path, force=self._force)
+            yield
 
     @property
     def log(self) -> Path:
@@ -95,19 +104,8 @@ def _move_files(source: Path, target: Path) -> None:
 
 
 def read_measurement(folder: Path) -> Measurement:
-    """The record of a probe's folder (or of a metrics.json); a clear error for anything else."""
-    path = folder / "metrics.json" if folder.is_dir() else folder
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(
-            f"{folder} holds no probe's record: {problem}.",
-            "Give a folder that vramcast probe wrote.",
-        ) from None
-    try:
-        return Measurement.from_json(text)
-    except UsageError as problem:  # of many folders: which
-        raise UsageError(f"{path}: {problem.message}", problem.advice) from None
+    """The record of a probe's folder, or of a metrics.json."""
+    return Measurement.from_file(folder / "metrics.json" if folder.is_dir() else folder)
 
 
 def steps_csv(measurement: Measurement) -> str:

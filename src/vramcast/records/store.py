@@ -1,45 +1,54 @@
-"""Files that are whole or not there: atomic writes, run folders, lists of records that survive a crash; and vramcast's own folder."""
+"""Reading and writing files: whole or not there, regular files only, one writer in a folder."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
+import re
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem, UsageError
 
-MOST_FILE_BYTES = 4 << 30
+MAX_FILE_BYTES = 4 << 30
 
 
 def cache_folder() -> Path:
-    """What vramcast makes once and finds again: the compiled device, calibration tables, corpora."""
-    base = os.environ.get("VRAMCAST_CACHE") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vramcast"
-    )
-    return Path(base)
+    """For what vramcast makes once: the compiled device, calibration tables, corpora."""
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vramcast")
+    return Path(os.environ.get("VRAMCAST_CACHE") or usual)
 
 
-def read_file(path: Path, most_bytes: int = MOST_FILE_BYTES) -> bytes:
+def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """The content of a regular file. A pipe or a device, which may never end, is refused."""
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise UsageError(f"{path} is not a regular file.", "Give a file.")
-            if status.st_size > most_bytes:
+            if status.st_size > max_bytes:
                 raise UsageError(
-                    f"{path} has {status.st_size:,} bytes; at most {most_bytes:,} are read.",
-                    "Give a file that vramcast wrote.",
+                    f"{path} has {status.st_size:,} bytes; at most {max_bytes:,} are read.",
+                    "Give a smaller file.",
                 )
-            return file.read(most_bytes)
+            return file.read(max_bytes)
     except OSError as problem:
         why = problem.strerror or problem
         raise UsageError(f"{path} cannot be read: {why}.", "Give a file that exists.") from None
+
+
+def read_text(path: Path) -> str:
+    """The content of a regular file in UTF-8."""
+    try:
+        return read_file(path).decode()
+    except UnicodeDecodeError as problem:
+        raise UsageError(f"{path} is no text: {problem}.", "Give a text file.") from None
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -51,20 +60,17 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """The file has its old content or the new one, never a part, whatever happens meanwhile."""
     # names and arguments that are no UTF-8 come back as the bytes they were
     data = content.encode(errors="surrogateescape") if isinstance(content, str) else content
-    temporary = None
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp's files are private
         os.replace(temporary, path)
     except BaseException as problem:  # an interruption leaves nothing half-written either
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
         if not isinstance(problem, OSError):
             raise
         raise EnvironmentProblem(
@@ -97,8 +103,38 @@ def new_folder(path: Path, *, force: bool) -> Path:
     return path
 
 
+@contextlib.contextmanager
+def locked_folder(path: Path) -> Iterator[None]:
+    """Keeps other processes of vramcast from writing into the folder; leaves no file behind."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            # some network file systems cannot lock a folder: better unlocked than not at all
+            if problem.errno == errno.EWOULDBLOCK:
+                raise UsageError(
+                    f"{path} is being written by {_lock_holder(descriptor)}.",
+                    "Wait for it, or choose another folder with --out.",
+                ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock_holder(descriptor: int) -> str:
+    """The process that has the lock, where Linux tells: not across containers."""
+    inode = os.fstat(descriptor).st_ino
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            found = re.search(rf"FLOCK .* WRITE (\d+) \w+:\w+:{inode} ", line)
+            if found is not None:
+                return f"process {found[1]}"
+    return "another process"
+
+
 def append_line(path: Path, value: Any) -> None:
-    """One more record at the end, on disk when this returns. A line torn by a crash is dropped when the file is read."""
+    """Adds a record at the end, on disk when this returns; `read_lines` drops one cut short."""
     line = json.dumps(value) + "\n"
     try:
         with open(path, "ab+") as file:
@@ -116,16 +152,9 @@ def append_line(path: Path, value: Any) -> None:
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Every whole record; what a crash cut off is left out."""
-    try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return
-    except OSError as problem:
-        raise UsageError(
-            f"{path} cannot be read: {problem.strerror}.",
-            "Give a file of records that vramcast wrote.",
-        ) from None
-    for line in lines:
+    for line in read_file(path).splitlines():
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
