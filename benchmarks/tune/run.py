@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import VramcastError
-from vramcast.tuning.procedure import Progress
+from vramcast.tuning.search import Progress
 from vramcast.tuning.tune import tune
 
 NAIVE: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Runs and a laboratory with invented numbers: a whole tune without a GPU, and without waiting."""
+"""Runs and a runner with invented numbers: a whole tune without a GPU and without waiting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramcast.probing.trial import Trial
 from vramcast.records.machine import GpuState, Machine
 from vramcast.records.measurement import Measurement, Memory, Outcome
 from vramcast.records.prediction import Prediction
-from vramcast.tuning.laboratory import BudgetSpent
+from vramcast.tuning.runner import BudgetSpent
 from vramcast.units import GiB
 from vramcast.workload.configuration import Configuration
 
@@ -108,7 +108,7 @@ def prediction(
     )
 
 
-class InventedLaboratory:
+class InventedRunner:
     """Runs take as long as `step` says, with a little noise; `seconds` of the budget pass for each."""
 
     def __init__(

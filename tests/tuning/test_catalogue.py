@@ -1,4 +1,4 @@
-"""The catalogue says of every entry what it changes and asks; the configuration that comes out can be written, read and pasted."""
+"""The catalogue says of every optimisation what it changes and asks; the configuration that comes out can be written, read and pasted."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ from vramcast import load_configuration
 from vramcast.errors import UsageError
 from vramcast.records.machine import Machine
 from vramcast.tuning.catalogue import BY_NAME, CATALOGUE, chosen
-from vramcast.tuning.entry import unmet
-from vramcast.tuning.inspection import Offer
-from vramcast.tuning.tune import given
+from vramcast.tuning.optimisation import missing_on
+from vramcast.tuning.tune import baseline_of
 from vramcast.units import parse_duration
 from vramcast.workload import Text
 from vramcast.workload.configuration import Configuration
 from vramcast.workload.switches import Switches
 
 
-def test_every_entry_says_what_it_changes_and_names_are_unique() -> None:
+def test_every_optimisation_says_what_it_changes_and_names_are_unique() -> None:
     assert len(BY_NAME) == len(CATALOGUE) > 25
-    for entry in CATALOGUE:
-        assert entry.what and (entry.changes or entry.size)
-        assert entry.loss_tolerance is None or 0 < entry.loss_tolerance <= 0.05
-        assert entry.loss_tolerance is not None or entry.size, (
-            f"{entry.name}: why are its losses not compared?"
+    for optimisation in CATALOGUE:
+        assert optimisation.what and (optimisation.changes or optimisation.size)
+        assert optimisation.loss_tolerance is None or 0 < optimisation.loss_tolerance <= 0.05
+        assert optimisation.loss_tolerance is not None or optimisation.size, (
+            f"{optimisation.name}: why are its losses not compared?"
         )
 
 
 def test_what_takes_long_to_start_comes_after_the_rest() -> None:
     slow = [
-        entry.start_seconds >= 30
-        for entry in CATALOGUE
-        if entry.name.startswith("compile") or entry.start_seconds == 0
+        optimisation.start_seconds >= 30
+        for optimisation in CATALOGUE
+        if optimisation.name.startswith("compile") or optimisation.start_seconds == 0
     ]
     assert not slow[0] and slow[-1]
 
@@ -70,15 +69,15 @@ def test_what_takes_long_to_start_comes_after_the_rest() -> None:
         ),
     ],
 )
-def test_what_an_entry_asks_of_the_machine(
+def test_what_an_optimisation_asks_of_the_machine(
     name: str, machine: Machine, device: str, words: str | None
 ) -> None:
-    found = unmet(BY_NAME[name], machine, device)
-    assert found is None if words is None else words in (found or "")
+    found = missing_on(BY_NAME[name], machine, device)
+    assert found is None if words is None else found and words in found.sentence
 
 
-def test_entries_are_chosen_by_name() -> None:
-    assert [entry.name for entry in chosen("tf32, amp-bf16")] == ["amp-bf16", "tf32"]
+def test_optimisations_are_chosen_by_name() -> None:
+    assert [optimisation.name for optimisation in chosen("tf32, amp-bf16")] == ["amp-bf16", "tf32"]
     assert chosen(None) is CATALOGUE
     for wrong in ("tf32,fast", " , "):
         with pytest.raises(UsageError, match="optimisation") as caught:
@@ -115,7 +114,9 @@ def test_a_configuration_is_the_same_after_it_was_written_and_read(tmp_path: Pat
 
 
 def test_a_change_leaves_what_it_does_not_name() -> None:
-    changed = FINAL.with_({"batch_size": 64}, Switches(cudnn_benchmark=True), None)
+    changed = FINAL.with_change(
+        Configuration(knobs={"batch_size": 64}, switches=Switches(cudnn_benchmark=True))
+    )
     assert changed.knobs == {**FINAL.knobs, "batch_size": 64}
     assert changed.switches == Switches(tf32=True, sdpa="flash", cudnn_benchmark=True)
     assert changed.allocator == FINAL.allocator
@@ -123,13 +124,13 @@ def test_a_change_leaves_what_it_does_not_name() -> None:
 
 def test_a_knob_that_only_text_can_carry_stays_in_the_configuration() -> None:
     """A dtype comes back from the workload as its text: it must be given as text again, in every run and in the file."""
-    offer = Offer(
-        baseline={"batch_size": 2, "dtype": "torch.bfloat16", "width": 8}, changes={}, refusals={}
+    baseline = baseline_of(
+        {"batch_size": Text("2"), "dtype": Text("bfloat16")},
+        {"batch_size": 2, "dtype": "torch.bfloat16", "width": 8},
     )
-    baseline = given(offer, {"batch_size": Text("2"), "dtype": Text("bfloat16")})
     assert baseline.to_dict()["knobs"] == {"batch_size": 2}
     assert baseline.to_dict()["knobs_text"] == {"dtype": "bfloat16"}
-    changed = baseline.with_({"dtype": "other"}, Switches(), None)
+    changed = baseline.with_change(Configuration(knobs={"dtype": "other"}))
     # a change takes the place of the text
     assert changed.to_dict()["knobs"]["dtype"] == "other" and not changed.to_dict()["knobs_text"]
 
@@ -166,15 +167,16 @@ def test_the_lines_to_paste_are_python_and_name_everything() -> None:
     ("content", "words"),
     [
         ("{", "is no JSON"),
-        ("[]", "no configuration of version 1"),
-        ('{"kind": "vramcast configuration", "version": 2}', "no configuration of version 1"),
-        ('{"kind": "vramcast configuration", "version": true}', "no configuration of version 1"),
-        ({"knobs": []}, "knobs and switches are tables"),
-        ({"knobs_text": {"dtype": 5}}, "knobs and switches are tables"),
+        ("[]", "is no JSON object"),
+        ('{"kind": "plan", "version": 1}', "is a 'plan', not a vramcast configuration"),
+        ('{"kind": "vramcast configuration", "version": 2}', "of version 2; this vramcast reads"),
+        ('{"kind": "vramcast configuration", "version": true}', "of version True"),
+        ({"knobs": []}, "Its knobs: Expected `object`, got `array`"),
+        ({"knobs_text": {"dtype": 5}}, "Its knobs_text: .*Expected `str`, got `int`"),
         ({"switches": {"warp": True}}, "no switch 'warp'"),
-        ({"switches": {"tf32": "yes"}}, "switch tf32 is 'yes'"),
+        ({"switches": {"tf32": "yes"}}, "switches.tf32: Expected `bool | null`, got `str`"),
         ({"switches": {"sdpa": "magic"}}, "switch sdpa is 'magic'"),
-        ({"allocator": 3}, "allocator is text or null"),
+        ({"allocator": 3}, "allocator: Expected `str | null`, got `int`, found 3"),
     ],
 )
 def test_a_file_that_is_no_configuration_is_refused(

@@ -11,9 +11,8 @@ from typing import Any
 import invented
 import pytest
 
-from vramcast.records.measurement import Measurement
 from vramcast.records.store import append_line
-from vramcast.tuning.folder import TuneFolder, is_sound
+from vramcast.tuning.folder import TuneFolder
 
 GOOD = invented.run()
 GOOD_TIMES = GOOD.times
@@ -27,11 +26,7 @@ assert GOOD_TIMES is not None
         {"times": None},
         {"times": {**asdict(GOOD_TIMES), "median_seconds": 0.0}},
         {"times": {**asdict(GOOD_TIMES), "seconds": [-1.0]}},
-        {"times": {**asdict(GOOD_TIMES), "p95_seconds": math.nan}},
-        {"losses": [10**400]},
         {"losses": ["much"]},
-        {"knobs": {"batch_size": 0}},
-        {"knobs": {"batch_size": 10**400}},
     ],
 )
 def test_a_recorded_run_that_cannot_have_been_is_made_again(
@@ -50,24 +45,26 @@ def test_a_recorded_run_that_cannot_have_been_is_made_again(
         assert folder.recorded_run("k") is None
 
 
-def test_runs_that_failed_or_diverged_are_taken_over() -> None:
-    for measurement in (
-        invented.run(outcome="crashed", error="no"),
-        invented.run(losses=[math.inf, None]),
-    ):
-        assert is_sound(Measurement.from_dict(measurement.to_dict()))
+def test_runs_that_failed_or_diverged_are_taken_over(tmp_path: Path) -> None:
+    runs = [invented.run(outcome="crashed", error="no"), invented.run(losses=[math.inf, None])]
+    with contextlib.closing(TuneFolder(tmp_path / "run", {}, force=False)) as folder:
+        for run in runs:
+            folder.add_run("k", run)
+    with contextlib.closing(TuneFolder(tmp_path / "run", {}, force=False)) as folder:
+        assert [folder.recorded_run("k"), folder.recorded_run("k")] == runs
 
 
 def test_a_prediction_of_another_version_is_asked_for_again(tmp_path: Path) -> None:
-    path = tmp_path / "run"
+    path, good = tmp_path / "run", invented.prediction(5)
     with contextlib.closing(TuneFolder(path, {}, force=False)) as folder:
-        good = invented.prediction(5).to_dict()
-        folder.add_prediction("good", {"prediction": good})
-        folder.add_prediction("old", {"prediction": {**good, "version": 0}})
-        append_line(path / "records.jsonl", {"kind": "prediction", "key": "empty", "answer": {}})
+        folder.add_prediction("good", good)
+        for key, answer in (
+            ("old", {"prediction": {**good.to_dict(), "version": 0}}),
+            ("empty", {}),
+        ):
+            line = {"kind": "prediction", "key": key, "answer": answer}
+            append_line(path / "records.jsonl", line)
     with contextlib.closing(TuneFolder(path, {}, force=False)) as folder:
-        assert folder.recorded_prediction("good") is not None
-        assert (
-            folder.recorded_prediction("old") is None
-            and folder.recorded_prediction("empty") is None
-        )
+        assert folder.recorded_prediction("good") == good
+        assert folder.recorded_prediction("old") is None
+        assert folder.recorded_prediction("empty") is None

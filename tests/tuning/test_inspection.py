@@ -9,11 +9,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from vramcast.errors import WorkloadError
-from vramcast.tuning.inspection import Offer, inspect_workload
+from vramcast.tuning.inspection import inspect_workload
 
 BUILD = "\ndef build(*, width: int = 3): ...\n"
 STARTS_ANOTHER = (
@@ -24,12 +25,12 @@ WAITS = "import os, time\nopen('new', 'w').write(str(os.getpid()))\nos.rename('n
 PRINTS_BYTES = "import os\nos.write(1, b'\\xff\\n')\n"
 
 
-def inspect(folder: Path, code: str, timeout_seconds: float | None = None) -> Offer:
+def inspect(folder: Path, code: str, timeout_seconds: float = 300.0) -> dict[str, Any]:
     file = folder / "work.py"
     file.write_text(code + BUILD)
     return inspect_workload(
         f"{file}:build", [], device="cuda", knobs={}, timeout_seconds=timeout_seconds
-    )
+    )[0]
 
 
 def is_running(pid: int) -> bool:
@@ -55,8 +56,8 @@ def test_what_a_workload_starts_prints_and_forks_at_import_neither_outlives_nor_
     tmp_path: Path,
 ) -> None:
     started = time.monotonic()
-    offer = inspect(tmp_path, STARTS_ANOTHER + FORKS + PRINTS_BYTES, 60.0)
-    assert offer.baseline == {"width": 3}
+    in_force = inspect(tmp_path, STARTS_ANOTHER + FORKS + PRINTS_BYTES, 60.0)
+    assert in_force == {"width": 3}
     assert time.monotonic() - started < 50
     assert comes_true(lambda: not is_running(int((tmp_path / "pid").read_text())), 5.0)
 

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from invented import run
 
-from vramcast.tuning.causes import CAUSES, likely_cause, missing_bytes_of
-from vramcast.tuning.entry import ROUNDED, Entry
-from vramcast.tuning.judging import Limits, compare, loss_difference, verdict, work_of_step
-from vramcast.tuning.laboratory import steps_for
+from vramcast.tuning.error_causes import CAUSES, likely_cause, missing_bytes_of
+from vramcast.tuning.judging import compare, judge, loss_difference, work_of_step
+from vramcast.tuning.optimisation import ROUNDED, Optimisation
+from vramcast.tuning.runner import steps_for
 from vramcast.units import GiB
 
-ENTRY = Entry(name="x", what="something")
-LIMITS = Limits()
+PLAIN = Optimisation(name="x", what="something")
 
 
 def runs(*seconds: float, **more: Any) -> list[Any]:
@@ -27,84 +26,83 @@ BASELINE = runs(0.1, 0.1005, 0.0998)
 
 
 @pytest.mark.parametrize(
-    ("candidate", "entry", "expected", "words"),
+    ("candidate", "optimisation", "expected", "words"),
     [
-        (runs(0.05, 0.0502), ENTRY, "applied", "2.0"),
-        (runs(0.05), ENTRY, "rejected", "too few runs"),
-        (runs(0.099, 0.0992), ENTRY, "rejected", "too little gain"),
-        (runs(0.12, 0.121), ENTRY, "rejected", "slower: 0.83"),
-        (runs(0.06, 0.09), ENTRY, "rejected", "not distinguishable from noise"),
+        (runs(0.05, 0.0502), PLAIN, "applied", "2.0"),
+        (runs(0.05), PLAIN, "rejected", "too few runs"),
+        (runs(0.099, 0.0992), PLAIN, "rejected", "too little gain"),
+        (runs(0.12, 0.121), PLAIN, "rejected", "slower: 0.83"),
+        (runs(0.06, 0.09), PLAIN, "rejected", "not distinguishable from noise"),
         (
             runs(0.05, 0.05, losses=(5.0, 4.9, 4.8, 4.6)),
-            ENTRY,
+            PLAIN,
             "rejected",
             "other losses: they differ by 2.1 %, and 0.1 % is allowed",
         ),
-        (runs(0.05, 0.05, losses=(5.0, 4.9, 4.8, 4.69)), ENTRY, "rejected", "other losses"),
+        (runs(0.05, 0.05, losses=(5.0, 4.9, 4.8, 4.69)), PLAIN, "rejected", "other losses"),
         (
             runs(0.05, 0.05, losses=(5.0, 4.9, 4.8, 4.69)),
-            Entry(name="x", what="", loss_tolerance=ROUNDED),
+            Optimisation(name="x", what="", loss_tolerance=ROUNDED),
             "applied",
             "2.0",
         ),
-        (runs(0.05, 0.05, losses=(5.0, 4.9, math.nan, 4.7)), ENTRY, "rejected", "not finite"),
+        (runs(0.05, 0.05, losses=(5.0, 4.9, math.nan, 4.7)), PLAIN, "rejected", "not finite"),
         (
             runs(0.05, 0.05, losses=(5.0, 4.9, math.inf, 4.7)),
-            Entry(name="x", what="", loss_tolerance=None),
+            Optimisation(name="x", what="", loss_tolerance=None),
             "rejected",
             "not finite",
         ),
-        (runs(0.05, 0.05, losses=()), ENTRY, "rejected", "no losses that could be compared"),
+        (runs(0.05, 0.05, losses=()), PLAIN, "rejected", "no losses that could be compared"),
         (
             runs(0.05, 0.05, losses=(None, None)),
-            ENTRY,
+            PLAIN,
             "rejected",
             "no losses that could be compared",
         ),
         (
             runs(0.05, 0.05, losses=()),
-            Entry(name="x", what="", loss_tolerance=None),
+            Optimisation(name="x", what="", loss_tolerance=None),
             "applied",
             "2.0",
         ),
-        (runs(0.05, 0.05, reserved=135 * GiB), ENTRY, "rejected", "leaves too little"),
+        (runs(0.05, 0.05, reserved=135 * GiB), PLAIN, "rejected", "leaves too little"),
         (
             [run(outcome="crashed", error="RuntimeError: boom")],
-            ENTRY,
+            PLAIN,
             "failed",
             "crashed: RuntimeError: boom",
         ),
         (
             [run(outcome="timeout", error="It did not end within 300 s")],
-            ENTRY,
+            PLAIN,
             "failed",
             "did not end within 300 s",
         ),
         (
             [run(0.05), run(outcome="crashed", error="x\nValueError: late")],
-            ENTRY,
+            PLAIN,
             "failed",
             "ValueError: late",
         ),
         (
             runs(0.05, 0.05),
-            Entry(name="other", what="", changes_training=True),
+            Optimisation(name="other", what="", changes_training=True),
             "rejected",
             "--only other",
         ),
     ],
 )
-def test_verdicts(candidate: list[Any], entry: Entry, expected: str, words: str) -> None:
-    judged = verdict(BASELINE, candidate, entry, LIMITS)
+def test_verdicts(
+    candidate: list[Any], optimisation: Optimisation, expected: str, words: str
+) -> None:
+    judged = judge(BASELINE, candidate, optimisation)
     assert judged.verdict == expected
     assert words in judged.reason
 
 
 def test_without_losses_on_either_side_there_is_nothing_to_compare() -> None:
-    assert (
-        verdict(runs(0.1, 0.1, losses=()), runs(0.05, 0.05, losses=()), ENTRY, LIMITS).verdict
-        == "applied"
-    )
+    assert judge(runs(0.1, 0.1, losses=()), runs(0.05, 0.05, losses=()), PLAIN).verdict == "applied"
 
 
 def test_a_difference_is_of_finite_losses_only() -> None:
@@ -123,9 +121,9 @@ def test_a_size_that_is_nothing_is_not_known(
 
 
 def test_what_changes_the_model_is_applied_where_it_was_asked_for_by_name() -> None:
-    entry = Entry(name="other", what="", changes_training=True)
+    optimisation = Optimisation(name="other", what="", changes_training=True)
     assert (
-        verdict(BASELINE, runs(0.05, 0.05), entry, Limits(may_change_training=True)).verdict
+        judge(BASELINE, runs(0.05, 0.05), optimisation, may_change_training=True).verdict
         == "applied"
     )
 
@@ -133,11 +131,11 @@ def test_what_changes_the_model_is_applied_where_it_was_asked_for_by_name() -> N
 def test_out_of_memory_is_rejected_with_the_missing_bytes() -> None:
     error = "OutOfMemoryError: Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which 1.00 GiB is free."
     broken = run(outcome="out_of_memory", error=error, reserved=20 * GiB)
-    judged = verdict(BASELINE, [broken], ENTRY, LIMITS)
+    judged = judge(BASELINE, [broken], PLAIN)
     assert (judged.verdict, judged.missing_bytes) == ("rejected", GiB)
     assert "1.00 GiB are missing" in judged.reason
-    without_words = verdict(
-        BASELINE, [run(outcome="out_of_memory", error="CUDA error: out of memory")], ENTRY, LIMITS
+    without_words = judge(
+        BASELINE, [run(outcome="out_of_memory", error="CUDA error: out of memory")], PLAIN
     )
     assert (without_words.verdict, without_words.missing_bytes) == ("rejected", None)
 
@@ -150,9 +148,7 @@ def test_noise_alone_is_not_applied() -> None:
         return runs(*(0.1 * math.exp(source.gauss(0, spread)) for _ in range(count)))
 
     def applied(spread: float, count: int) -> int:
-        return sum(
-            verdict(noisy(spread, 3), noisy(spread, 2), ENTRY, LIMITS).is_gain for _ in range(count)
-        )
+        return sum(judge(noisy(spread, 3), noisy(spread, 2), PLAIN).is_gain for _ in range(count))
 
     assert applied(0.1, 400) <= 8  # one side of a test at the level of 1 % would let 2 through
     assert applied(0.003, 100) == 0
@@ -160,10 +156,8 @@ def test_noise_alone_is_not_applied() -> None:
 
 def test_a_baseline_whose_own_losses_differ_does_not_reject_others_for_that() -> None:
     baseline = [run(0.1, losses=(5.0, 4.9)), run(0.1, losses=(5.0, 4.8))]
-    assert (
-        verdict(baseline, runs(0.05, 0.05, losses=(5.0, 4.82)), ENTRY, LIMITS).verdict == "applied"
-    )
-    judged = verdict(baseline, runs(0.05, 0.05, losses=(5.0, 4.0)), ENTRY, LIMITS)
+    assert judge(baseline, runs(0.05, 0.05, losses=(5.0, 4.82)), PLAIN).verdict == "applied"
+    judged = judge(baseline, runs(0.05, 0.05, losses=(5.0, 4.0)), PLAIN)
     assert judged.verdict == "rejected" and "differ by 2.0e-02 themselves" in judged.reason
 
 

@@ -18,8 +18,8 @@ from vramcast.probing.manager import Prober
 from vramcast.records.machine import Machine
 from vramcast.records.store import read_lines
 from vramcast.records.tune import TuneResult
-from vramcast.tuning import inspection, laboratory
-from vramcast.tuning.procedure import Progress
+from vramcast.tuning import inspection, runner
+from vramcast.tuning.search import Progress
 from vramcast.tuning.tune import tune
 from vramcast.workload import Text
 
@@ -47,7 +47,7 @@ def quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machines, "look", Machine)
         for name, value in (("MEASURED_SECONDS", 0.1), ("FIRST_STEPS", 3), ("WARMUP_STEPS", 1)):
-            patch.setattr(laboratory, name, value)
+            patch.setattr(runner, name, value)
         patch.setattr(
             inspection, "_ask", lambda request, _: inspection.answer(request)
         )  # the test of a wrong knob starts a process

@@ -10,59 +10,62 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from invented import MACHINE, InventedLaboratory, prediction, run
+from invented import MACHINE, InventedRunner, prediction, run
 from typer.testing import CliRunner
 
 from vramcast.cli.main import app
 from vramcast.errors import UsageError, VramcastError
-from vramcast.records.measurement import Measurement
+from vramcast.records.measurement import Device, Measurement
 from vramcast.records.prediction import Prediction
-from vramcast.records.tune import TuneResult
+from vramcast.records.tune import Reason, TuneResult, TuneVerdict
 from vramcast.reporting.tune_log import markdown
-from vramcast.tuning import sizes
-from vramcast.tuning.entry import ROUNDED, Change, Entry, knobs, switch
-from vramcast.tuning.inspection import Offer
-from vramcast.tuning.judging import Limits
-from vramcast.tuning.laboratory import Question
-from vramcast.tuning.procedure import Progress
+from vramcast.tuning.batch_sizes import batch_sizes
+from vramcast.tuning.candidates import Candidate
+from vramcast.tuning.optimisation import ROUNDED, Optimisation, Refusal, knobs, switch
+from vramcast.tuning.runner import RunSettings
+from vramcast.tuning.search import Progress
 from vramcast.tuning.tune import tune_with
 from vramcast.units import GiB
 from vramcast.workload.configuration import Configuration
 
-ENTRIES = (
-    Entry(name="attention", what="a better attention", changes=(knobs(attention="auto"),)),
-    Entry(
+OPTIMISATIONS = (
+    Optimisation(name="attention", what="a better attention", changes=(knobs(attention="auto"),)),
+    Optimisation(
         name="amp",
         what="fewer bits",
         changes=(knobs(precision="amp"),),
         loss_tolerance=ROUNDED,
         caution="mind the range",
     ),
-    Entry(
+    Optimisation(
         name="tf32",
         what="fewer bits in products",
         changes=(switch(tf32=True),),
         loss_tolerance=ROUNDED,
     ),
-    Entry(name="half", what="far fewer bits", changes=(knobs(precision="half"),)),
-    Entry(name="diverges", what="faster and wrong", changes=(knobs(wrong=True),)),
-    Entry(name="too-large", what="keeps everything", changes=(knobs(keep=True),)),
-    Entry(name="unfit", what="keeps even more", changes=(knobs(keep="more"),), more_memory=True),
-    Entry(name="hangs", what="waits", changes=(knobs(hang=True),)),
-    Entry(name="crashes", what="breaks", changes=(knobs(crash=True),)),
-    Entry(name="nothing", what="does nothing", changes=(knobs(idle=True),)),
-    Entry(name="slower", what="does more", changes=(knobs(slow=True),)),
-    Entry(name="missing", what="has no knob", changes=(knobs(absent=1),)),
-    Entry(
+    Optimisation(name="half", what="far fewer bits", changes=(knobs(precision="half"),)),
+    Optimisation(name="diverges", what="faster and wrong", changes=(knobs(wrong=True),)),
+    Optimisation(name="too-large", what="keeps everything", changes=(knobs(keep=True),)),
+    Optimisation(
+        name="unfit", what="keeps even more", changes=(knobs(keep="more"),), more_memory=True
+    ),
+    Optimisation(name="hangs", what="waits", changes=(knobs(hang=True),)),
+    Optimisation(name="crashes", what="breaks", changes=(knobs(crash=True),)),
+    Optimisation(name="nothing", what="does nothing", changes=(knobs(idle=True),)),
+    Optimisation(name="slower", what="does more", changes=(knobs(slow=True),)),
+    Optimisation(name="missing", what="has no knob", changes=(knobs(absent=1),)),
+    Optimisation(
         name="package", what="needs a package", changes=(knobs(idle=2),), needs=("bitsandbytes",)
     ),
-    Entry(name="other-gpu", what="needs another GPU", changes=(knobs(idle=3),), capability=(10, 0)),
-    Entry(name="anomaly-off", what="is so already", changes=(switch(detect_anomaly=False),)),
-    Entry(
+    Optimisation(
+        name="other-gpu", what="needs another GPU", changes=(knobs(idle=3),), capability=(10, 0)
+    ),
+    Optimisation(name="anomaly-off", what="is so already", changes=(switch(detect_anomaly=False),)),
+    Optimisation(
         name="shallow", what="another model", changes=(knobs(shallow=True),), changes_training=True
     ),
-    Entry(name="graph", what="needs fewer bits", changes=(knobs(graph=True),)),
-    Entry(
+    Optimisation(name="graph", what="needs fewer bits", changes=(knobs(graph=True),)),
+    Optimisation(
         name="compile",
         what="compiles",
         changes=(knobs(compile=True),),
@@ -122,74 +125,97 @@ def predicted(c: Configuration) -> Prediction | str:
     )
 
 
-def offer(entries: tuple[Entry, ...]) -> Offer:
-    changes = {
-        e.name: e.changes[0] if e.changes else Change() for e in entries if e.name != "missing"
-    }
-    return Offer(
-        {"batch_size": 4, "seq_len": 16}, changes, {"missing": "the workload has no knob absent"}
-    )
+def candidates(optimisations: tuple[Optimisation, ...]) -> list[Candidate]:
+    no_knob = Refusal(Reason.NO_KNOB, "the workload has no knob absent")
+    return [
+        Candidate(one, refusal=no_knob)
+        if one.name == "missing"
+        else Candidate(one, *one.changes[:1])
+        for one in optimisations
+    ]
 
 
 def whole(
-    laboratory: InventedLaboratory,
-    entries: tuple[Entry, ...] = ENTRIES,
+    runner: InventedRunner,
+    optimisations: tuple[Optimisation, ...] = OPTIMISATIONS,
     gpu: str | None = "h200",
     **more: Any,
 ) -> TuneResult:
-    question = Question(workload="gpt2-124m", device="cuda", gpu=gpu, memory_bytes=None)
-    options = {"limits": Limits(), "target_steps": 86_400, **more}
     return tune_with(
-        laboratory, question, entries, offer(entries), Configuration(), MACHINE, **options
+        runner,
+        RunSettings(workload="gpt2-124m", device=Device.CUDA, gpu=gpu, memory_bytes=None),
+        candidates(optimisations),
+        Configuration(),
+        {"batch_size": 4, "seq_len": 16},
+        MACHINE,
+        may_change_training=False,
+        target_steps=86_400,
+        **more,
     )
 
 
 @pytest.fixture(scope="module")
-def tuned() -> tuple[TuneResult, InventedLaboratory]:
-    laboratory = InventedLaboratory(step, predicted)
-    return whole(laboratory), laboratory
+def tuned() -> tuple[TuneResult, InventedRunner]:
+    runner = InventedRunner(step, predicted)
+    return whole(runner), runner
 
 
 VERDICTS = {
-    "attention": ("applied", ""),
-    "amp": ("applied", ""),
-    "compile": ("applied", ""),
-    "graph": ("applied", ""),
-    "tf32": ("rejected", "on top of the others too little gain"),
-    "half": ("rejected", "other losses"),
-    "diverges": ("rejected", "other losses"),
-    "too-large": ("rejected", "2.00 GiB are missing"),
-    "unfit": (
-        "rejected",
-        "predicted not to fit: it needs 200.00 GiB, 60.00 GiB more than there is (no GPU time was spent)",
+    "attention": (TuneVerdict.APPLIED, Reason.FASTER, "by step time"),
+    "amp": (TuneVerdict.APPLIED, Reason.FASTER, "by step time"),
+    "compile": (TuneVerdict.APPLIED, Reason.FASTER, "by step time"),
+    "graph": (TuneVerdict.APPLIED, Reason.FASTER, "by step time"),
+    "tf32": (
+        TuneVerdict.REJECTED,
+        Reason.TOO_LITTLE_GAIN,
+        "on top of the others too little gain",
     ),
-    "hangs": ("failed", "did not end within 300 s"),
-    "crashes": ("failed", "stream is capturing"),
-    "nothing": ("rejected", "too little gain"),
-    "slower": ("rejected", "slower: 0.83"),
-    "missing": ("not applicable", "no knob absent"),
-    "package": ("not applicable", "pip install bitsandbytes"),
-    "other-gpu": ("not applicable", "needs compute capability 10.0, and the GPU has 9.0"),
-    "anomaly-off": ("not applicable", "the baseline has it already (detect_anomaly=False)"),
-    "shallow": ("rejected", "--only shallow"),
+    "half": (TuneVerdict.REJECTED, Reason.OTHER_LOSSES, "other losses"),
+    "diverges": (TuneVerdict.REJECTED, Reason.OTHER_LOSSES, "other losses"),
+    "too-large": (TuneVerdict.REJECTED, Reason.OUT_OF_MEMORY, "2.00 GiB are missing"),
+    "unfit": (
+        TuneVerdict.REJECTED,
+        Reason.PREDICTED_OUT_OF_MEMORY,
+        "predicted not to fit: it needs 200.00 GiB, 60.00 GiB more than there is "
+        "(no GPU time was spent)",
+    ),
+    "hangs": (TuneVerdict.FAILED, Reason.TIMEOUT, "did not end within 300 s"),
+    "crashes": (TuneVerdict.FAILED, Reason.CRASHED, "stream is capturing"),
+    "nothing": (TuneVerdict.REJECTED, Reason.TOO_LITTLE_GAIN, "too little gain"),
+    "slower": (TuneVerdict.REJECTED, Reason.SLOWER, "slower: 0.83"),
+    "missing": (TuneVerdict.NOT_APPLICABLE, Reason.NO_KNOB, "no knob absent"),
+    "package": (
+        TuneVerdict.NOT_APPLICABLE,
+        Reason.MACHINE_LACKS_IT,
+        "pip install bitsandbytes",
+    ),
+    "other-gpu": (
+        TuneVerdict.NOT_APPLICABLE,
+        Reason.MACHINE_LACKS_IT,
+        "needs compute capability 10.0, and the GPU has 9.0",
+    ),
+    "anomaly-off": (
+        TuneVerdict.NOT_APPLICABLE,
+        Reason.ALREADY_SET,
+        "the baseline has it already (detect_anomaly=False)",
+    ),
+    "shallow": (TuneVerdict.REJECTED, Reason.CHANGES_TRAINING, "--only shallow"),
 }
 
 
 def test_every_row_is_there_once() -> None:
-    assert set(VERDICTS) == {entry.name for entry in ENTRIES}
+    assert set(VERDICTS) == {one.name for one in OPTIMISATIONS}
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_a_candidate_of_every_verdict(
-    tuned: tuple[TuneResult, InventedLaboratory], name: str
-) -> None:
-    verdict, words = VERDICTS[name]
+def test_a_candidate_of_every_verdict(tuned: tuple[TuneResult, InventedRunner], name: str) -> None:
+    verdict, code, words = VERDICTS[name]
     [row] = [row for row in tuned[0].rows if row.name == name]
-    assert row.verdict == verdict
+    assert (row.verdict, row.reason_code) == (verdict, code)
     assert words in row.reason
 
 
-def test_the_total_is_measured_not_multiplied(tuned: tuple[TuneResult, InventedLaboratory]) -> None:
+def test_the_total_is_measured_not_multiplied(tuned: tuple[TuneResult, InventedRunner]) -> None:
     result = tuned[0]
     expected = 0.1 / ((0.01 + 0.015) * 0.8 * 0.7)
     assert result.total.ratio == pytest.approx(expected, rel=0.02)
@@ -210,7 +236,7 @@ def test_the_total_is_measured_not_multiplied(tuned: tuple[TuneResult, InventedL
 
 
 def test_what_helps_alone_is_measured_again_on_top_and_both_are_told(
-    tuned: tuple[TuneResult, InventedLaboratory],
+    tuned: tuple[TuneResult, InventedRunner],
 ) -> None:
     rows = {row.name: row for row in tuned[0].rows}
     amp, tf32 = rows["amp"], rows["tf32"]
@@ -226,13 +252,13 @@ def test_what_helps_alone_is_measured_again_on_top_and_both_are_told(
 
 
 def test_runs_are_interleaved_and_one_that_hangs_or_crashes_costs_few(
-    tuned: tuple[TuneResult, InventedLaboratory],
+    tuned: tuple[TuneResult, InventedRunner],
 ) -> None:
-    laboratory = tuned[1]
-    first = [c.knobs | c.switches.given() for c in laboratory.measured[:5]]
+    runner = tuned[1]
+    first = [c.knobs | c.switches.given() for c in runner.measured[:5]]
     assert first == [{}, {}, {"attention": "auto"}, {"attention": "auto"}, {}]
     times = {
-        name: sum(bool(c.knobs.get(name)) for c in laboratory.measured)
+        name: sum(bool(c.knobs.get(name)) for c in runner.measured)
         for name in ("hang", "crash", "slow", "wrong", "keep")
     }
     assert times == {
@@ -242,14 +268,14 @@ def test_runs_are_interleaved_and_one_that_hangs_or_crashes_costs_few(
         "wrong": 1,
         "keep": 1,
     }  # a crash may have had to do with the rest: once more on top
-    assert laboratory.measured[-2:] == [
+    assert runner.measured[-2:] == [
         Configuration(),
         Configuration(knobs=tuned[0].configuration["knobs"]),
     ]
 
 
 def test_what_failed_alone_is_tried_again_on_top(
-    tuned: tuple[TuneResult, InventedLaboratory],
+    tuned: tuple[TuneResult, InventedRunner],
 ) -> None:
     [graph] = [row for row in tuned[0].rows if row.name == "graph"]
     assert (
@@ -260,8 +286,35 @@ def test_what_failed_alone_is_tried_again_on_top(
     assert graph.on_top and graph.on_top.verdict == "applied"
 
 
+def test_what_is_tried_does_not_hang_on_the_words_of_an_error() -> None:
+    """A crash whose message speaks of a timeout, or of losses, is still tried on top of others."""
+
+    def measured(c: Configuration) -> Measurement:
+        if c.knobs.get("graph") and c.knobs.get("precision") != "amp":
+            return run(outcome="crashed", error="RuntimeError: timeout while the losses are read")
+        return step(c)
+
+    chosen = tuple(one for one in OPTIMISATIONS if one.name in ("amp", "graph"))
+    result = whole(InventedRunner(measured, predicted), chosen, gpu=None)
+    graph = result.rows[1]
+    assert graph.alone and graph.alone.reason_code == Reason.CRASHED
+    assert graph.verdict == TuneVerdict.APPLIED
+
+
+def test_a_record_from_before_there_were_codes_is_read(
+    tuned: tuple[TuneResult, InventedRunner],
+) -> None:
+    data = tuned[0].to_dict()
+    for row in data["rows"]:
+        for part in (row, row["alone"] or {}, row["on_top"] or {}):
+            part.pop("reason_code", None)
+    old = TuneResult.from_dict(data)
+    assert {row.reason_code for row in old.rows} == {None}
+    assert markdown(old) == markdown(tuned[0])
+
+
 def test_the_log_has_every_row_and_the_numbers(
-    tuned: tuple[TuneResult, InventedLaboratory],
+    tuned: tuple[TuneResult, InventedRunner],
 ) -> None:
     text = markdown(tuned[0])
     for name in VERDICTS:
@@ -281,7 +334,7 @@ def test_the_log_has_every_row_and_the_numbers(
 
 
 def test_the_command_shows_it_and_its_exit_code_says_whether_something_helped(
-    tuned: tuple[TuneResult, InventedLaboratory], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tuned: tuple[TuneResult, InventedRunner], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def invented(workload: str, *, show: Callable[[Progress], None], **_: Any) -> TuneResult:
         show(Progress(stage="alone", trying="amp", said="applied: 2x"))
@@ -308,42 +361,43 @@ def test_the_command_shows_it_and_its_exit_code_says_whether_something_helped(
 
 def test_noise_alone_applies_nothing() -> None:
     result = whole(
-        InventedLaboratory(
+        InventedRunner(
             lambda c: run(0.1, knobs={"batch_size": 4, "seq_len": 16, **c.knobs}), noise=0.05
         ),
-        ENTRIES[:5],
+        OPTIMISATIONS[:5],
         gpu=None,
     )
-    assert result.rows_with("applied") == []
+    assert result.rows_with(TuneVerdict.APPLIED) == []
     assert result.total.ratio == 1.0
 
 
 def test_a_baseline_that_does_not_run_ends_the_tune() -> None:
     with pytest.raises(VramcastError, match="did not run: out_of_memory") as caught:
-        whole(
-            InventedLaboratory(lambda _: run(outcome="out_of_memory", error="CUDA out of memory"))
-        )
+        whole(InventedRunner(lambda _: run(outcome="out_of_memory", error="CUDA out of memory")))
     assert caught.value.exit_code == 3
 
 
 @pytest.mark.parametrize("budget", [20.0, 60.0, 120.0, 200.0])
 def test_the_budget_is_honoured_and_what_was_not_begun_is_listed(budget: float) -> None:
-    laboratory = InventedLaboratory(step, predicted, budget=budget)
-    result = whole(laboratory)
-    assert laboratory.seconds_left() >= 0
+    runner = InventedRunner(step, predicted, budget=budget)
+    result = whole(runner)
+    assert runner.seconds_left() >= 0
     assert {row.name for row in result.rows} == set(VERDICTS)
-    assert any("time for the tune was spent" in row.reason for row in result.rows_with("not tried"))
-    if result.rows_with("applied"):  # start and end were still measured side by side
-        assert laboratory.measured[-2:] == [
+    assert any(
+        "time for the tune was spent" in row.reason
+        for row in result.rows_with(TuneVerdict.NOT_TRIED)
+    )
+    if result.rows_with(TuneVerdict.APPLIED):  # start and end were still measured side by side
+        assert runner.measured[-2:] == [
             Configuration(),
             Configuration(knobs=result.configuration["knobs"]),
         ]
     if budget == 200.0:
-        assert {"attention", "amp"} <= {row.name for row in result.rows_with("applied")}
+        assert {"attention", "amp"} <= {row.name for row in result.rows_with(TuneVerdict.APPLIED)}
 
 
 # --------------------------------------------------------------------------------------------------------------------------- sizes
-BATCH = Entry(
+BATCH = Optimisation(
     name="batch-size", what="larger", size="batch_size", loss_tolerance=None, more_memory=True
 )
 
@@ -369,8 +423,8 @@ def by_batch(
 
 
 def test_the_batch_grows_to_the_knee_and_is_judged_by_throughput() -> None:
-    laboratory = InventedLaboratory(*by_batch(0.05, 0.01, lambda b: (2 + b) * GiB // 4))
-    result = whole(laboratory, (BATCH,))
+    runner = InventedRunner(*by_batch(0.05, 0.01, lambda b: (2 + b) * GiB // 4))
+    result = whole(runner, (BATCH,))
     assert result.total.by == "tokens a second"
     assert result.configuration["knobs"]["batch_size"] >= 80  # the knee is at 95
     assert result.after.work_per_step == 16 * result.configuration["knobs"]["batch_size"]
@@ -379,22 +433,22 @@ def test_the_batch_grows_to_the_knee_and_is_judged_by_throughput() -> None:
 
 
 def test_a_batch_that_cannot_fit_is_not_run() -> None:
-    laboratory = InventedLaboratory(*by_batch(0.05, 0.01, lambda b: (20 + 5 * b) * GiB))
-    whole(laboratory, (BATCH,))
-    tried = {c.knobs.get("batch_size", 4) for c in laboratory.measured}
+    runner = InventedRunner(*by_batch(0.05, 0.01, lambda b: (20 + 5 * b) * GiB))
+    whole(runner, (BATCH,))
+    tried = {c.knobs.get("batch_size", 4) for c in runner.measured}
     assert max(tried) > 4 and all((20 + 5 * b) * GiB < 0.92 * 140 * GiB for b in tried)
 
 
 def test_where_the_gpu_waits_for_the_host_the_batch_comes_first() -> None:
-    laboratory = InventedLaboratory(*by_batch(0.5, 0.001, lambda b: (2 + b) * GiB // 4))
-    result = whole(laboratory, (*ENTRIES[:2], BATCH), gpu=None)
-    assert "batch_size" in laboratory.measured[2].knobs
-    assert result.rows_with("applied")[0].name.startswith("batch-size")
+    runner = InventedRunner(*by_batch(0.5, 0.001, lambda b: (2 + b) * GiB // 4))
+    result = whole(runner, (*OPTIMISATIONS[:2], BATCH), gpu=None)
+    assert "batch_size" in runner.measured[2].knobs
+    assert result.rows_with(TuneVerdict.APPLIED)[0].name.startswith("batch-size")
 
 
 def test_what_was_slower_in_a_small_step_is_tried_again_in_a_larger_one() -> None:
     """Fewer bits cost the host time, and pay once the GPU is what is waited for."""
-    amp = replace(ENTRIES[1], likely=True)
+    amp = replace(OPTIMISATIONS[1], likely=True)
 
     def seconds(c: Configuration) -> float:
         batch, fast = c.knobs.get("batch_size", 4), c.knobs.get("precision") == "amp"
@@ -406,7 +460,7 @@ def test_what_was_slower_in_a_small_step_is_tried_again_in_a_larger_one() -> Non
     def foretold(c: Configuration) -> Prediction:
         return prediction(GiB, seconds=seconds(c), knobs=dict(c.knobs))
 
-    result = whole(InventedLaboratory(measured, foretold), (amp, BATCH), gpu=None)
+    result = whole(InventedRunner(measured, foretold), (amp, BATCH), gpu=None)
     [row] = [row for row in result.rows if row.name == "amp"]
     assert row.alone and row.alone.verdict == "rejected" and "slower" in row.alone.reason
     assert row.verdict == "applied" and result.total.ratio == pytest.approx(
@@ -416,28 +470,30 @@ def test_what_was_slower_in_a_small_step_is_tried_again_in_a_larger_one() -> Non
 
 def test_a_change_of_which_a_part_was_replaced_stays_with_the_rest() -> None:
     """Two knobs in one entry, of which a later one sets the first to something still faster."""
-    both = Entry(
+    both = Optimisation(
         name="both", what="", changes=(knobs(precision="amp", fused=True),), loss_tolerance=ROUNDED
     )
-    better = Entry(
+    better = Optimisation(
         name="better", what="", changes=(knobs(precision="half"),), loss_tolerance=ROUNDED
     )
-    worse = Entry(name="worse", what="", changes=(knobs(precision="tf"),), loss_tolerance=ROUNDED)
+    worse = Optimisation(
+        name="worse", what="", changes=(knobs(precision="tf"),), loss_tolerance=ROUNDED
+    )
 
     def measured(c: Configuration) -> Measurement:
         fused = 0.5 if c.knobs.get("fused") and c.knobs.get("precision") in ("amp", "half") else 1.0
         precision = {"amp": 0.8, "half": 0.6, "tf": 0.9}.get(c.knobs.get("precision", ""), 1.0)
         return run(0.1 * fused * precision, knobs={"batch_size": 4, "seq_len": 16, **c.knobs})
 
-    result = whole(InventedLaboratory(measured), (worse, both, better), gpu=None)
+    result = whole(InventedRunner(measured), (worse, both, better), gpu=None)
     assert result.configuration["knobs"] == {"precision": "half", "fused": True}
     assert result.total.ratio == pytest.approx(1 / 0.3, rel=0.02)
     assert [row.verdict for row in result.rows] == ["rejected", "applied", "applied"]
 
 
 def test_where_no_larger_batch_fits_that_is_said() -> None:
-    laboratory = InventedLaboratory(*by_batch(0.05, 0.01, lambda b: (100 + 8 * b) * GiB))
-    [row] = whole(laboratory, (BATCH,)).rows
+    runner = InventedRunner(*by_batch(0.05, 0.01, lambda b: (100 + 8 * b) * GiB))
+    [row] = whole(runner, (BATCH,)).rows
     assert (row.verdict, row.reason) == (
         "not applicable",
         "no other batch_size is worth trying, by prediction",
@@ -447,9 +503,9 @@ def test_where_no_larger_batch_fits_that_is_said() -> None:
 def test_a_size_that_had_no_time_alone_is_one_row_on_top() -> None:
     """Sizes are chosen by prediction, and here that is slow: only on top of the others."""
     measured, foretold = by_batch(0.05, 0.01, lambda b: (2 + b) * GiB // 4)
-    laboratory = InventedLaboratory(measured, foretold, budget=500.0)
-    laboratory.seconds_to_predict = 30.0
-    result = whole(laboratory, (replace(ENTRIES[0], more_memory=True), BATCH), gpu=None)
+    runner = InventedRunner(measured, foretold, budget=500.0)
+    runner.seconds_to_predict = 30.0
+    result = whole(runner, (replace(OPTIMISATIONS[0], more_memory=True), BATCH), gpu=None)
     names = [row.name for row in result.rows]
     assert len(set(names)) == len(names) and "batch-size" not in names
     assert any(name.startswith("batch-size ") for name in names)
@@ -478,14 +534,14 @@ def test_a_size_that_had_no_time_alone_is_one_row_on_top() -> None:
 def test_sizes_worth_a_run(
     here: Prediction | str, further: Prediction | str, expected: list[int]
 ) -> None:
-    assert sizes.batch_sizes(4, here, further) == expected
+    assert batch_sizes(4, here, further) == expected
 
 
 @pytest.mark.parametrize(("most_seconds", "expected"), [(0.5, [32]), (0.2, [12]), (0.105, [])])
 def test_a_batch_whose_step_would_take_too_long_for_the_budget_is_not_tried(
     most_seconds: float, expected: list[int]
 ) -> None:
-    found = sizes.batch_sizes(
+    found = batch_sizes(
         4, prediction(10 * GiB, seconds=0.1), prediction(17 * GiB, seconds=0.45), most_seconds
     )
     assert found == expected and all(0.05 + 0.0125 * size <= most_seconds for size in found)
@@ -495,7 +551,7 @@ def test_prospects_are_predicted_against_the_same_prediction_for_here() -> None:
     def foretold(c: Configuration) -> Prediction:
         return replace(predicted(c), step_seconds=0.05)  # type: ignore[type-var]
 
-    result = whole(InventedLaboratory(step, foretold), ENTRIES[:1])
+    result = whole(InventedRunner(step, foretold), OPTIMISATIONS[:1])
     assert {
         prospect.speedup for prospect in result.prospects if prospect.what.startswith("on ")
     } == {1.0}
@@ -505,44 +561,46 @@ def test_prospects_are_predicted_against_the_same_prediction_for_here() -> None:
 
 def test_a_budget_too_small_for_the_start_is_one_clear_message() -> None:
     with pytest.raises(UsageError, match="before the start has run twice"):
-        whole(InventedLaboratory(step, predicted, budget=4.0))
+        whole(InventedRunner(step, predicted, budget=4.0))
 
 
 def test_where_predicting_takes_long_and_time_is_short_things_are_just_tried() -> None:
-    laboratory = InventedLaboratory(step, predicted, budget=400.0)
-    laboratory.seconds_to_predict = 30.0
-    chosen = (ENTRIES[0], BATCH, ENTRIES[6])  # attention, batch-size, unfit
-    result = whole(laboratory, chosen, gpu=None)
+    runner = InventedRunner(step, predicted, budget=400.0)
+    runner.seconds_to_predict = 30.0
+    chosen = (OPTIMISATIONS[0], BATCH, OPTIMISATIONS[6])  # attention, batch-size, unfit
+    result = whole(runner, chosen, gpu=None)
     [unfit] = [row for row in result.rows if row.name == "unfit"]
     assert (
         unfit.verdict == "rejected" and unfit.alone and unfit.alone.missing_bytes == 2 * GiB
     )  # by running out of memory
-    assert len(laboratory.predicted) <= 6
+    assert len(runner.predicted) <= 6
 
 
 def test_little_memory_left_is_a_reason_to_predict_before_trying() -> None:
     """Autocast after bfloat16 takes more, though it is known for saving: with the memory nearly full it is predicted, and not run."""
-    entries = (Entry(name="other", what="fewer bits elsewhere", changes=(knobs(other=True),)),)
+    optimisations = (
+        Optimisation(name="other", what="fewer bits elsewhere", changes=(knobs(other=True),)),
+    )
 
     def full(c: Configuration) -> Measurement:
         return replace(
             step(Configuration()), peak_reserved_bytes=100 * GiB, knobs={"batch_size": 4, **c.knobs}
         )
 
-    laboratory = InventedLaboratory(
+    runner = InventedRunner(
         full, lambda c: prediction(150 * GiB if c.knobs.get("other") else 100 * GiB)
     )
-    [row] = whole(laboratory, entries).rows
+    [row] = whole(runner, optimisations).rows
     assert (
         row.verdict == "rejected"
         and "predicted not to fit" in row.reason
         and "10.00 GiB more than there is" in row.reason
     )
-    assert not any(c.knobs.get("other") for c in laboratory.measured)
+    assert not any(c.knobs.get("other") for c in runner.measured)
 
 
 def test_the_steps_from_start_to_end_multiply_to_the_total(
-    tuned: tuple[TuneResult, InventedLaboratory],
+    tuned: tuple[TuneResult, InventedRunner],
 ) -> None:
     """They are measured on top of each other, so that they must; what each did alone need not."""
     result = tuned[0]
@@ -557,9 +615,9 @@ def test_the_steps_from_start_to_end_multiply_to_the_total(
 
 
 def test_what_an_earlier_call_has_run_is_judged_however_little_time_is_left() -> None:
-    first = InventedLaboratory(step, predicted)
+    first = InventedRunner(step, predicted)
     complete = whole(first)
-    again = InventedLaboratory(step, predicted, budget=1.0)
+    again = InventedRunner(step, predicted, budget=1.0)
     again.run_earlier = {configuration.key for configuration in first.measured}
     resumed = whole(again)
     assert {row.name: row.verdict for row in resumed.rows} == {
@@ -571,5 +629,5 @@ def test_what_an_earlier_call_has_run_is_judged_however_little_time_is_left() ->
 def test_a_start_whose_losses_are_not_finite_is_no_start() -> None:
     with pytest.raises(VramcastError, match="losses of the baseline are not finite"):
         whole(
-            InventedLaboratory(lambda _: run(0.1, losses=(1.0, math.nan)), predicted), ENTRIES[:1]
+            InventedRunner(lambda _: run(0.1, losses=(1.0, math.nan)), predicted), OPTIMISATIONS[:1]
         )

@@ -13,7 +13,7 @@ from vramcast.cli.probe import default_folder
 from vramcast.errors import UsageError
 from vramcast.hardware.environment import command_line
 from vramcast.records.tune import TuneResult, TuneVerdict
-from vramcast.tuning.procedure import Progress
+from vramcast.tuning.search import Progress
 from vramcast.tuning.tune import tune
 from vramcast.workload import split_assignments
 

@@ -1,4 +1,4 @@
-"""What a tune found: every candidate with its verdict, the start, the end, and what would help next."""
+"""What a tune found: every candidate's verdict, the start, the end, what would help next."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes
+from vramcast.records.machine import Machine
 
 
 class TuneVerdict(StrEnum):
@@ -147,7 +148,7 @@ class TuneResult(Record):
     torch_version: str
     cuda_version: str | None
     driver_version: str | None
-    machine: dict[str, Any]
+    machine: Machine
     before: MeasuredConfiguration
     after: MeasuredConfiguration
     total: Speedup

@@ -115,7 +115,7 @@ def _heading(result: TuneResult) -> list[str]:
         ),
         (
             "software",
-            f"torch {result.torch_version}{cuda}, Triton {result.machine.get('triton') or 'missing'}, {result.machine.get('system', '')}",
+            f"torch {result.torch_version}{cuda}, Triton {result.machine.triton or 'missing'}, {result.machine.system}",
         ),
     ]
     return [*_table(("", ""), facts), ""]

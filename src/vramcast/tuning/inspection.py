@@ -1,6 +1,9 @@
-"""Which changes a workload takes: its function is loaded in a process of its own, and every change is held against its knobs.
+"""Which changes a workload takes: its function is loaded in a process of its own.
 
-Run as `python -m vramcast.tuning.inspection FD PARENT`: one JSON request on stdin, one JSON answer on the descriptor. Nothing is built.
+Every change is compared with the knobs of the function, which is not called.
+
+Run as `python -m vramcast.tuning.inspection FD PARENT`: one JSON request on stdin,
+one JSON answer on the descriptor.
 """
 
 from __future__ import annotations
@@ -13,90 +16,59 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem, VramcastError, WorkloadError
 from vramcast.processes.lifetime import child_environment, end_with_the_parent
-from vramcast.tuning.entry import Change, Entry
+from vramcast.records.tune import Reason
+from vramcast.tuning.candidates import Candidate
+from vramcast.tuning.optimisation import Optimisation, Refusal
 from vramcast.workload import separated
 
 SECONDS = 300.0
 
 
-@dataclass(frozen=True)
-class Offer:
-    """What a workload lets `tune` change."""
-
-    baseline: dict[str, Any]  # the knobs in force, defaults included
-    changes: dict[str, Change]  # by the entry's name
-    refusals: dict[str, str]  # why the others cannot be had
-
-
 def inspect_workload(
     workload: str,
-    entries: Sequence[Entry],
+    optimisations: Sequence[Optimisation],
     *,
     device: str,
     knobs: Mapping[str, Any],
-    timeout_seconds: float | None = None,
-) -> Offer:
-    """`timeout_seconds` is what the caller has; more than SECONDS is never taken."""
-    questions = {
-        entry.name: [dict(change.knobs) for change in entry.changes]
-        for entry in entries
-        if entry.changes
-    }
-    request = {
-        "workload": workload,
-        "device": device,
-        **separated(knobs),
-        "questions": questions,
-    }
-    answer = _ask(request, SECONDS if timeout_seconds is None else min(SECONDS, timeout_seconds))
-    baseline: dict[str, Any] = answer["baseline"]
-    changes: dict[str, Change] = {}
-    refusals: dict[str, str] = {}
-    for entry in entries:
-        found = (
-            _size_offer(entry, baseline)
-            if entry.size
-            else _offer(entry, answer["answers"][entry.name], baseline)
-        )
-        if isinstance(found, str):
-            refusals[entry.name] = found
-        else:
-            changes[entry.name] = found
-    return Offer(baseline, changes, refusals)
+    timeout_seconds: float = SECONDS,
+) -> tuple[dict[str, Any], list[Candidate]]:
+    """(the knobs in force, defaults included; every optimisation with the change that is taken)."""
+    questions = {one.name: [dict(change.knobs) for change in one.changes] for one in optimisations}
+    request = {"workload": workload, "device": device, **separated(knobs), "questions": questions}
+    answer = _ask(request, min(SECONDS, timeout_seconds))
+    in_force: dict[str, Any] = answer["baseline"]
+    return in_force, [
+        _candidate(one, answer["answers"][one.name], in_force) for one in optimisations
+    ]
 
 
-def _size_offer(entry: Entry, baseline: Mapping[str, Any]) -> Change | str:
-    """Which values are tried is known later."""
-    assert entry.size is not None
-    if type(baseline.get(entry.size)) is not int:
-        return f"the workload has no knob {entry.size}"
-    return Change()
-
-
-def _offer(entry: Entry, answer: Mapping[str, Any], baseline: Mapping[str, Any]) -> Change | str:
+def _candidate(
+    optimisation: Optimisation, answer: Mapping[str, Any], in_force: Mapping[str, Any]
+) -> Candidate:
+    size = optimisation.size
+    if size is not None:  # which sizes are tried is known later
+        refusal = Refusal(Reason.NO_KNOB, f"the workload has no knob {size}")
+        return Candidate(optimisation, refusal=None if type(in_force.get(size)) is int else refusal)
     if "refused" in answer:
-        return str(answer["refused"])
-    other = next(
-        (
-            name
-            for name, values in entry.only_from.items()
-            if name in baseline and baseline[name] not in values
-        ),
-        None,
-    )
-    if other is not None:
-        return f"the baseline has {other}={baseline[other]}: with it this would be something else, not the same made faster"
-    return entry.changes[int(answer["taken"])]
+        code, sentence = answer["refused"]
+        return Candidate(optimisation, refusal=Refusal(Reason(code), sentence))
+    for name, values in optimisation.only_from.items():
+        if name in in_force and in_force[name] not in values:
+            sentence = (
+                f"the baseline has {name}={in_force[name]}: with it this would be something else, "
+                "not the same made faster"
+            )
+            return Candidate(optimisation, refusal=Refusal(Reason.OTHER_METHOD, sentence))
+    return Candidate(optimisation, optimisation.changes[answer["taken"]])
 
 
 def _ask(request: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryFile("w+", errors="replace") as log, tempfile.TemporaryFile("w+") as out:
-        # the answer is a file, not a pipe: the end of a pipe comes only when nobody holds it, and what the workload forks does
+        # The answer is a file: a pipe stays open as long as what the workload forked holds it.
         process = subprocess.Popen(
             [
                 sys.executable,
@@ -144,7 +116,7 @@ def _ask(request: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
     return result
 
 
-# --------------------------------------------------------------------------------------------------------------- in the process of its own
+# ------------------------------------------------------------------- in the process of its own
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     from vramcast.workload import bind_knobs, load_function, parse_reference, together
 
@@ -172,21 +144,22 @@ def _answer_one(
     for index, change in enumerate(changes):
         missing = [name for name in change if name not in bound]
         if missing:
-            refusals.append(f"the workload has no knob {missing[0]}")
+            refusals.append(Refusal(Reason.NO_KNOB, f"the workload has no knob {missing[0]}"))
             continue
         try:
             taken = bind(change)
         except WorkloadError as problem:
-            refusals.append(f"the workload does not take it: {problem.message}")
+            sentence = f"the workload does not take it: {problem.message}"
+            refusals.append(Refusal(Reason.KNOBS_REFUSED, sentence))
             continue
         if change and all(taken[name] == bound[name] for name in change):
             shown = ", ".join(f"{name}={value}" for name, value in change.items())
-            return {"refused": f"the baseline has it already ({shown})"}
+            sentence = f"the baseline has it already ({shown})"
+            return {"refused": Refusal(Reason.ALREADY_SET, sentence)}
         return {"taken": index}
-    has_knob = [
-        text for text in refusals if "does not take" in text
-    ]  # the knob is there: that says more than one that is not
-    return {"refused": (has_knob or refusals)[0]}
+    # A knob that refuses a value says more than one that is missing.
+    first = sorted(refusals, key=lambda refusal: refusal.code == Reason.NO_KNOB)[:1]
+    return {"refused": first[0]} if first else {}
 
 
 def _on(device: str) -> contextlib.AbstractContextManager[Any]:

@@ -1,8 +1,9 @@
-"""The settings that make a step fastest: try the optimisations one by one, and keep an honest log. The Python face of `vramcast tune`."""
+"""`vramcast.tune`: find the settings that make a step fastest by running them one by one."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,26 +19,26 @@ from vramcast.hardware import nvml
 from vramcast.hardware.gpus import find_gpu
 from vramcast.probing.manager import Prober
 from vramcast.probing.preload import preload_for
-from vramcast.probing.trial import Trial
+from vramcast.probing.trial import Trial, device_named
 from vramcast.records.machine import Machine
+from vramcast.records.measurement import Device
 from vramcast.records.store import write_atomically, write_json
 from vramcast.records.tune import TuneResult
 from vramcast.reporting.tune_log import markdown
+from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.catalogue import chosen
-from vramcast.tuning.entry import Entry
 from vramcast.tuning.folder import TuneFolder
-from vramcast.tuning.inspection import Offer, inspect_workload
-from vramcast.tuning.judging import Limits
-from vramcast.tuning.laboratory import Laboratory, Question, RealLaboratory
-from vramcast.tuning.outlook import prospects
-from vramcast.tuning.procedure import Progress, Tuner
-from vramcast.tuning.results import result_of
+from vramcast.tuning.inspection import inspect_workload
+from vramcast.tuning.optimisation import Optimisation, missing_on
+from vramcast.tuning.predicted_gains import predicted_gains
+from vramcast.tuning.result import result_of
+from vramcast.tuning.runner import ProcessRunner, Runner, RunSettings
+from vramcast.tuning.search import Progress, Search
 from vramcast.units import memory_in_bytes, parse_duration
-from vramcast.workload import Text, Workload, joined, name_of, parse_reference, together
+from vramcast.workload import Text, Workload, joined, name_of, parse_reference
 from vramcast.workload.configuration import Configuration
-from vramcast.workload.switches import Switches
 
-TARGET_STEPS = 200_000  # document 003's run
+TARGET_STEPS = 200_000
 PLAIN = (int, float, str, bool)
 
 
@@ -58,28 +59,31 @@ def tune(
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
 ) -> TuneResult:
-    """Find the settings that make the workload's step fastest, by running each; log.md in `out` says of every one what came of it.
+    """Find the settings that make the workload's step fastest, by running each.
 
-    `tune("train.py:build", out="runs/tune", budget="20min")`. `out` keeps every run; called again with the same one it goes on.
+    `tune("train.py:build", out="runs/tune", budget="20min")`. The log.md in `out` says what came of
+    every one. `out` keeps every run; called again with the same one it goes on.
     """
-    entries, question, budget_seconds = _checked(
+    optimisations, settings, budget_seconds = _checked(
         name_of(workload), only, budget, gpu, memory, target_steps, device
     )
     values = joined(knobs, more_knobs)
-    folder = TuneFolder(Path(out), _request(question, only, memory, values), force=force)
-    with contextlib.closing(folder), Prober(preload_for(question.workload)) as prober:
-        prober.start()  # torch is imported for the runs while the workload is looked at
+    folder = TuneFolder(Path(out), _request(settings, only, memory, values), force=force)
+    with contextlib.closing(folder), Prober(preload_for(settings.workload)) as prober:
+        prober.start()  # imports torch for the runs while the workload is inspected
         started = time.monotonic()
-        offer, machine = _look(question, entries, values, budget_seconds)
+        knobs_in_force, candidates, machine = _inspect(
+            settings, optimisations, values, budget_seconds
+        )
         left = None if budget_seconds is None else budget_seconds - (time.monotonic() - started)
         result = tune_with(
-            RealLaboratory(question, prober, folder, left),
-            question,
-            entries,
-            offer,
-            given(offer, values),
+            ProcessRunner(settings, prober, folder, left),
+            settings,
+            candidates,
+            baseline_of(values, knobs_in_force),
+            knobs_in_force,
             machine,
-            limits=Limits(may_change_training=only is not None),
+            may_change_training=only is not None,
             target_steps=target_steps,
             outlook=outlook,
             budget_seconds=budget_seconds,
@@ -90,7 +94,7 @@ def tune(
             seconds=time.monotonic() - started,
             num_earlier_runs=folder.num_resumed,
             time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
-            command=command or f"vramcast.tune({question.workload!r})",
+            command=command or f"vramcast.tune({settings.workload!r})",
         )
         save(result, Path(out))
     return result
@@ -104,10 +108,10 @@ def _checked(
     memory: str | int | None,
     target_steps: int,
     device: str,
-) -> tuple[Sequence[Entry], Question, float | None]:
-    """What to try, of what, and for how many seconds. Whatever is wrong with it is said before anything is run or written."""
+) -> tuple[Sequence[Optimisation], RunSettings, float | None]:
+    """What to try, on what, for how many seconds: refused before anything is run or written."""
     parse_reference(workload)
-    entries = chosen(only)
+    optimisations = chosen(only)
     budget_seconds = parse_duration(budget) if isinstance(budget, str) else budget
     if type(target_steps) is not int or target_steps < 1:
         raise UsageError(
@@ -115,128 +119,120 @@ def _checked(
             "For example --target-steps 200000.",
         )
     memory_bytes = memory_in_bytes(memory)
-    Trial(
-        workload=workload, device=device, memory_cap_bytes=memory_bytes
-    )  # says what cannot be had together
+    # A trial refuses options that do not go together.
+    where = device_named(device)
+    Trial(workload=workload, device=where, memory_cap_bytes=memory_bytes)
     named = find_gpu(gpu).name if gpu is not None else None
-    if device == "cuda" and not nvml.gpu_states():
+    if where == Device.CUDA and not nvml.gpu_states():
         raise EnvironmentProblem(
             "There is no NVIDIA GPU here to tune on.",
-            "Add --device cpu to try the settings on the CPU, or use vramcast predict and max-batch, which need no GPU.",
+            "Add --device cpu to try the settings on the CPU, or use vramcast predict and "
+            "max-batch, which need no GPU.",
         )
-    to_predict_for = named or (nvml.gpu_here() if device == "cuda" else None)
-    return (
-        entries,
-        Question(workload=workload, device=device, gpu=to_predict_for, memory_bytes=memory_bytes),
-        budget_seconds,
+    here = nvml.gpu_here() if where == Device.CUDA else None
+    settings = RunSettings(
+        workload=workload, device=where, gpu=named or here, memory_bytes=memory_bytes
     )
+    return optimisations, settings, budget_seconds
 
 
 def _request(
-    question: Question, only: str | None, memory: str | int | None, knobs: Mapping[str, Any]
+    settings: RunSettings, only: str | None, memory: str | int | None, knobs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What must be the same for runs to be taken over: the machine and the workload's file too."""
     here = nvml.gpu_states()
     return {
         "version": 1,
-        "workload": question.workload,
+        "workload": settings.workload,
         "knobs": {
             name: value if isinstance(value, PLAIN) else str(value) for name, value in knobs.items()
         },
         "only": only,
-        "device": question.device,
-        "gpu": question.gpu,
+        "device": settings.device,
+        "gpu": settings.gpu,
         "memory": memory,
         "here": here[0].name if here else None,
         "torch": version("torch"),
-        "file": parse_reference(question.workload).file_hash(),
+        "file": parse_reference(settings.workload).file_hash(),
     }
 
 
-def _look(
-    question: Question,
-    entries: Sequence[Entry],
+def _inspect(
+    settings: RunSettings,
+    optimisations: Sequence[Optimisation],
     knobs: Mapping[str, Any],
     budget_seconds: float | None,
-) -> tuple[Offer, Machine]:
-    """What the workload lets one change, and what the machine has."""
+) -> tuple[dict[str, Any], list[Candidate], Machine]:
+    """The workload's knobs, what it lets one change, and at the same time what the machine has."""
     with ThreadPoolExecutor(1) as beside:
         machine = beside.submit(machines.look)
-        offer = inspect_workload(
-            question.workload,
-            entries,
-            device=question.device,
+        knobs_in_force, candidates = inspect_workload(
+            settings.workload,
+            optimisations,
+            device=settings.device,
             knobs=knobs,
-            timeout_seconds=budget_seconds,
+            timeout_seconds=math.inf if budget_seconds is None else budget_seconds,
         )
-        return offer, machine.result()
+        return knobs_in_force, candidates, machine.result()
 
 
 def tune_with(
-    laboratory: Laboratory,
-    question: Question,
-    entries: Sequence[Entry],
-    offer: Offer,
+    runner: Runner,
+    settings: RunSettings,
+    candidates: Sequence[Candidate],
     baseline: Configuration,
+    knobs_in_force: Mapping[str, Any],
     machine: Machine,
     *,
-    limits: Limits,
+    may_change_training: bool,
     target_steps: int,
     outlook: bool = True,
     budget_seconds: float | None = None,
     show: Callable[[Progress], None] = lambda _: None,
 ) -> TuneResult:
-    """A whole tune on any laboratory."""
-    tuned = Tuner(
-        laboratory, entries, offer, baseline, machine, question.device, limits, show
-    ).tune()
-    length = tuned.final.knobs.get("seq_len", offer.baseline.get("seq_len"))
-    found, notes = (
-        prospects(laboratory, tuned.final, question.gpu, length if type(length) is int else None)
-        if outlook
-        else ([], [])
+    """A whole tune with any runner."""
+    for one in candidates:
+        one.refusal = missing_on(one.optimisation, machine, settings.device) or one.refusal
+    found = Search(
+        runner,
+        candidates,
+        baseline,
+        knobs_in_force,
+        may_change_training=may_change_training,
+        show=show,
+    ).run()
+    length = found.final.knobs.get("seq_len", knobs_in_force.get("seq_len"))
+    seq_len = length if type(length) is int else None
+    gains, notes = (
+        predicted_gains(runner, found.final, settings.gpu, seq_len) if outlook else ([], [])
     )
     result = result_of(
-        tuned,
-        workload=question.workload,
+        found,
+        workload=settings.workload,
         target_steps=target_steps,
-        knobs=offer.baseline,
-        machine=machine.to_dict(),
-        memory_bytes=question.memory_bytes,
-        prospects=found,
+        knobs=dict(knobs_in_force),
+        machine=machine,
+        memory_bytes=settings.memory_bytes,
+        prospects=gains,
         budget_seconds=budget_seconds,
     )
     return replace(result, notes=[*result.notes, *notes])
 
 
-def given(offer: Offer, knobs: Mapping[str, Any]) -> Configuration:
-    """The baseline: what was asked for, as plain values where the workload has them as such."""
-    return Configuration(
-        knobs={
-            name: value
-            if isinstance(value, Text) and not _is_plain(offer.baseline[name], value)
-            else offer.baseline[name]
-            for name, value in knobs.items()
-        }
-    )
+def baseline_of(knobs: Mapping[str, Any], knobs_in_force: Mapping[str, Any]) -> Configuration:
+    """The knobs that were given, as plain values where the workload has them as such."""
 
+    def plain(name: str, given: Any) -> Any:
+        value = knobs_in_force[name]
+        # A dtype or an Enum comes back as its text: it must be given as text again.
+        is_other_text = isinstance(value, str) and value != given
+        return given if isinstance(given, Text) and is_other_text else value
 
-def _is_plain(value: Any, text: str) -> bool:
-    """A dtype or an Enum comes back as its text: it must be given as text again."""
-    return (
-        value is None
-        or isinstance(value, bool | int | float)
-        or (isinstance(value, str) and value == text)
-    )
+    return Configuration(knobs={name: plain(name, given) for name, given in knobs.items()})
 
 
 def save(result: TuneResult, folder: Path) -> None:
-    final = result.configuration
-    configuration = Configuration(
-        knobs=together(final),
-        switches=Switches(**final["switches"]),
-        allocator=final["allocator"],
-    )
+    configuration = Configuration.from_dict(result.configuration)
     configuration.save(folder / "final.json", workload=result.workload, made_by="vramcast tune")
     write_atomically(folder / "log.md", markdown(result))
     write_json(folder / "result.json", result.to_dict())

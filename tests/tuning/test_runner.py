@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +12,26 @@ import pytest
 from invented import run
 
 from vramcast.errors import UsageError
-from vramcast.records.measurement import Measurement
+from vramcast.records.measurement import Device, FailReason, Measurement
 from vramcast.simulate import build
 from vramcast.tuning.folder import TuneFolder
-from vramcast.tuning.laboratory import BudgetSpent, Question, RealLaboratory, Target
+from vramcast.tuning.runner import BudgetSpent, ProcessRunner, RunSettings, Target
 from vramcast.tuning.tune import _request
 from vramcast.workload.configuration import Configuration
 
 
-class Simulated(RealLaboratory):
+class Simulated(ProcessRunner):
     """Every answer says what was asked."""
 
     def __init__(self, folder: TuneFolder, gpu: str | None = "h200") -> None:
-        question = Question(workload="gpt2-124m", device="cuda", gpu=gpu, memory_bytes=None)
-        super().__init__(question, None, folder, None)  # type: ignore[arg-type]
+        settings = RunSettings(workload="gpt2-124m", device=Device.CUDA, gpu=gpu, memory_bytes=None)
+        super().__init__(settings, None, folder, None)  # type: ignore[arg-type]
         self.asked: list[str] = []
 
-    def _simulate_one(
-        self, configuration: Configuration, target: Target, stop: Any
-    ) -> dict[str, Any]:
+    def _simulate(self, configuration: Configuration, target: Target, stop: Any) -> str:
         answer = f"{configuration.knobs} on {target[0]}"
         self.asked.append(answer)
-        return {"error": answer}
+        return answer
 
 
 @pytest.fixture
@@ -43,23 +42,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TuneFold
 
 
 def test_equal_configurations_are_simulated_once_and_answered_each_time(folder: TuneFolder) -> None:
-    laboratory = Simulated(folder)
+    runner = Simulated(folder)
     small, large = Configuration(knobs={"batch_size": 1}), Configuration(knobs={"batch_size": 8})
     wanted = [f"{knobs} on h200" for knobs in (small.knobs, large.knobs, small.knobs)]
-    assert laboratory.predict([small, large, Configuration(knobs={"batch_size": 1})]) == wanted
-    assert sorted(laboratory.asked) == sorted(wanted[:2])
-    assert laboratory.predict([large, small, large]) == [wanted[1], wanted[0], wanted[1]]
-    assert len(laboratory.asked) == 2, "the rest is recorded"
+    assert runner.predict([small, large, Configuration(knobs={"batch_size": 1})]) == wanted
+    assert sorted(runner.asked) == sorted(wanted[:2])
+    assert runner.predict([large, small, large]) == [wanted[1], wanted[0], wanted[1]]
+    assert len(runner.asked) == 2, "the rest is recorded"
 
 
 def test_one_configuration_has_an_answer_for_each_gpu(folder: TuneFolder) -> None:
-    laboratory = Simulated(folder, gpu=None)
+    runner = Simulated(folder, gpu=None)
     one = Configuration(knobs={"batch_size": 1})
-    assert laboratory.predict([one, one], ["h200", "rtx-4090"]) == [
+    assert runner.predict([one, one], ["h200", "rtx-4090"]) == [
         f"{one.knobs} on h200",
         f"{one.knobs} on rtx-4090",
     ]
-    assert laboratory.predict([one, one]) == ["no GPU was named to predict for"] * 2
+    assert runner.predict([one, one]) == ["no GPU was named to predict for"] * 2
 
 
 class Ended:
@@ -73,27 +72,27 @@ class Ended:
 def test_a_run_that_stalls_is_its_own_fault_and_one_that_needs_longer_is_not(
     folder: TuneFolder, stalled: bool
 ) -> None:
-    question = Question(workload="w", device="cuda", gpu=None, memory_bytes=None)
-    found = run(
-        outcome="timeout", error="It did not end.", killed_for="stall" if stalled else "timeout"
-    )
-    laboratory = RealLaboratory(question, Ended(found), folder, budget_seconds=60.0)  # type: ignore[arg-type]
+    settings = RunSettings(workload="w", device=Device.CUDA, gpu=None, memory_bytes=None)
+    ended = run(outcome="timeout", error="It did not end.")
+    reasons = [FailReason.STALL] if stalled else []
+    found = replace(ended, verdict=replace(ended.verdict, fail_reasons=reasons))
+    runner = ProcessRunner(settings, Ended(found), folder, budget_seconds=60.0)  # type: ignore[arg-type]
     with contextlib.nullcontext() if stalled else pytest.raises(BudgetSpent):
-        assert laboratory.measure(Configuration()).outcome == "timeout"
+        assert runner.measure(Configuration()).outcome == "timeout"
 
 
 def test_a_file_that_was_edited_is_another_workload(tmp_path: Path) -> None:
     file = tmp_path / "w.py"
-    question = Question(workload=f"{file}:build", device="cpu", gpu=None, memory_bytes=None)
+    settings = RunSettings(workload=f"{file}:build", device=Device.CPU, gpu=None, memory_bytes=None)
     requests = []
     for text in ("def build(): ...", "def build(): ...", "def build(): 1"):
         file.write_text(text)
-        requests.append(_request(question, None, None, {}))
+        requests.append(_request(settings, None, None, {}))
     assert requests[0] == requests[1] != requests[2]
 
 
 def test_a_folder_that_another_tune_fills_is_not_emptied_by_force(folder: TuneFolder) -> None:
-    folder.add_prediction("key", {"error": "x"})
+    folder.add_prediction("key", "x")
     with pytest.raises(UsageError, match="Another process tunes"):
         TuneFolder(folder.path, {}, force=True)
     assert (folder.path / "records.jsonl").exists()
@@ -102,6 +101,6 @@ def test_a_folder_that_another_tune_fills_is_not_emptied_by_force(folder: TuneFo
 def test_a_tune_that_was_killed_before_its_first_run_is_in_nobodys_way(tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text('{"only": "a"}')
     with contextlib.closing(TuneFolder(tmp_path, {"only": "b"}, force=False)) as folder:
-        folder.add_prediction("key", {"error": "x"})
+        folder.add_prediction("key", "x")
     with pytest.raises(UsageError, match="holds another tune: not the same only"):
         TuneFolder(tmp_path, {"only": "c"}, force=False)

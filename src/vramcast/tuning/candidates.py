@@ -1,0 +1,132 @@
+"""A candidate: an optimisation in a tune; and in which order candidates are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from vramcast.records.measurement import Measurement
+from vramcast.records.tune import LOSS_REASONS, Reason, TrialResult, TuneVerdict
+from vramcast.tuning.optimisation import Optimisation, Refusal
+from vramcast.workload.configuration import Configuration
+
+# What takes longer to start is tried last, and once.
+SLOW_START_SECONDS = 30.0
+# A candidate that was at least this fast alone may help on top of others.
+SECOND_CHANCE_RATIO = 0.98
+
+
+@dataclass(eq=False)
+class Candidate:
+    optimisation: Optimisation
+    # Only what it sets; one that chooses a size gets it when it is tried.
+    change: Configuration = field(default_factory=Configuration)
+    refusal: Refusal | None = None  # why it is not applicable
+    found_no_size: bool = False  # when a size was last looked for
+    alone: TrialResult | None = None
+    on_top: TrialResult | None = None
+    num_on_top: int = 0  # trials on top of others
+    tried_on: str = ""  # key of the configuration that it was last tried on
+    replaced_by: str = ""
+
+    @property
+    def name(self) -> str:
+        size = self.change.knobs.get(self.optimisation.size or "")
+        return self.optimisation.name if size is None else f"{self.optimisation.name} {size}"
+
+    @property
+    def is_slow_to_start(self) -> bool:
+        return self.optimisation.start_seconds >= SLOW_START_SECONDS
+
+    @property
+    def last(self) -> TrialResult | None:
+        return self.on_top or self.alone
+
+    @property
+    def last_ratio(self) -> float:
+        return self.last.speedup.ratio if self.last and self.last.speedup else 0.0
+
+    def is_in_force(self, configuration: Configuration) -> bool:
+        """Whether the configuration has anything of its change."""
+        return not self.change.settings().items().isdisjoint(configuration.settings().items())
+
+
+def already_set(change: Configuration, first: Measurement) -> Refusal | None:
+    """Whether the baseline's process had these settings without being told."""
+    switches = change.switches.given().items()
+    is_allocator = change.allocator is not None and change.allocator in first.allocator_settings
+    if is_allocator or (switches and not change.knobs and switches <= first.switches.items()):
+        return Refusal(Reason.ALREADY_SET, f"the baseline has it already ({change})")
+    return None
+
+
+def promising(
+    candidates: Sequence[Candidate], applied: Sequence[Candidate], *, has_larger_step: bool
+) -> list[Candidate]:
+    """What won alone, best first; then alternatives to those; then what may help on top of others.
+
+    With `has_larger_step` a step does more work than when they were tried. A change that is slower
+    while the GPU waits for the host, such as fewer bits, may be faster when it does not.
+    """
+    waiting = [
+        one
+        for one in candidates
+        if one not in applied and not one.replaced_by and not one.optimisation.size
+    ]
+    winners = [one for one in waiting if one.on_top is None and one.alone and one.alone.is_gain]
+    taken: set[tuple[str, str]] = set()
+    first: list[Candidate] = []
+    alternatives: list[Candidate] = []
+    for one in _best_first(winners):
+        names = one.change.settings().keys()
+        (alternatives if names & taken else first).append(one)
+        taken |= names
+    again = _best_first([one for one in waiting if _may_help_yet(one, has_larger_step)])
+    return [*first, *alternatives, *again, *filter(_failed_with_the_baseline, waiting)]
+
+
+def untried(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """What had no time alone; what changes the training comes last."""
+    found = [
+        one
+        for one in candidates
+        if not one.optimisation.size
+        and (one.last is None or one.last.verdict == TuneVerdict.NOT_TRIED)
+    ]
+    return sorted(found, key=lambda one: one.optimisation.changes_training)
+
+
+def with_sizes(candidates: Sequence[Candidate], *, at_the_end: bool) -> list[Candidate]:
+    """One candidate for each optimisation that chooses sizes.
+
+    Of those that change the training, only what won alone; at the end also what was not tried.
+    """
+
+    def has_its_turn(one: Candidate) -> bool:
+        if not one.optimisation.changes_training:
+            return True
+        return at_the_end if one.alone is None else one.alone.is_gain
+
+    found = {one.optimisation.name: one for one in reversed(candidates) if one.optimisation.size}
+    return list(filter(has_its_turn, found.values()))
+
+
+def _best_first(candidates: Sequence[Candidate]) -> list[Candidate]:
+    return sorted(candidates, key=lambda one: -one.last_ratio)
+
+
+def _may_help_yet(one: Candidate, has_larger_step: bool) -> bool:
+    if one.last is None or one.last.verdict != TuneVerdict.REJECTED:
+        return False
+    if one.optimisation.changes_training or one.last.reason_code in LOSS_REASONS:
+        return False
+    if has_larger_step and one.optimisation.likely:
+        return one.num_on_top < 2 and one.last_ratio > 0
+    return one.num_on_top == 0 and one.last_ratio >= SECOND_CHANCE_RATIO
+
+
+def _failed_with_the_baseline(one: Candidate) -> bool:
+    """It failed alone, and may work on top of others. One that hangs is not waited for twice."""
+    if one.num_on_top or one.last is None or one.last.verdict != TuneVerdict.FAILED:
+        return False
+    return one.last.reason_code != Reason.TIMEOUT

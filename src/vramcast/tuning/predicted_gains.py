@@ -1,0 +1,89 @@
+"""What would help next, by prediction: other GPUs, shorter sequences, the memory that is left."""
+
+from __future__ import annotations
+
+from vramcast.hardware.gpus import find_gpu
+from vramcast.records.prediction import Prediction
+from vramcast.records.tune import PredictedGain
+from vramcast.tuning.batch_sizes import missing_bytes
+from vramcast.tuning.optimisation import knobs
+from vramcast.tuning.runner import Runner
+from vramcast.units import format_bytes
+from vramcast.workload.configuration import Configuration
+
+GPUS = ("b200", "h200", "h100-80gb", "a100-80gb", "rtx-5090", "rtx-4090")
+NOT_SIMULATED = ("compile", "cuda_graphs")
+NO_GPU = "there is no GPU here that vramcast knows by name (--gpu names one)"
+
+
+def predicted_gains(
+    runner: Runner, final: Configuration, gpu: str | None, seq_len: int | None
+) -> tuple[list[PredictedGain], list[str]]:
+    """(what each would bring against the prediction for the final configuration here, notes)."""
+    if gpu is None:
+        return [], [f"what other hardware would bring is not predicted: {NO_GPU}"]
+    others = [name for name in GPUS if find_gpu(name).name != gpu]
+    asked = [(final, name) for name in (gpu, *others)]
+    if seq_len is not None and seq_len >= 2:
+        asked.append((final.with_change(knobs(seq_len=seq_len // 2)), gpu))
+    configurations, gpus = zip(*asked, strict=True)
+    here, *there = runner.predict(configurations, gpus)
+    if isinstance(here, str):
+        return [], [f"what other hardware would bring is not predicted: {here}"]
+    found = [_on_gpu(name, here, answer) for name, answer in zip(others, there, strict=False)]
+    if seq_len is not None and seq_len >= 2:
+        found.append(_with_length(seq_len, here, there[-1]))
+    return found, _notes(here, final)
+
+
+def _on_gpu(name: str, here: Prediction, there: Prediction | str) -> PredictedGain:
+    if isinstance(there, str):
+        return _unknown(f"on {name}", there)
+    seconds = there.step_seconds if there.fits else None
+    lacks = f"does not fit: {format_bytes(missing_bytes(there))} are missing"
+    return PredictedGain(
+        what=f"on {name}",
+        step_seconds=seconds,
+        speedup=here.step_seconds / seconds if here.step_seconds and seconds else None,
+        memory_bytes=there.peak_reserved_bytes,
+        fits=there.fits,
+        reason="" if there.fits else lacks,
+    )
+
+
+def _with_length(length: int, here: Prediction, there: Prediction | str) -> PredictedGain:
+    """By tokens a second: a shorter step is also less work."""
+    what = f"sequences of {length // 2} instead of {length} (tokens a second)"
+    if isinstance(there, str):
+        return _unknown(what, there)
+    before, after = here.tokens_per_second, there.tokens_per_second
+    return PredictedGain(
+        what=what,
+        step_seconds=there.step_seconds,
+        speedup=after / before if before and after else None,
+        memory_bytes=there.peak_reserved_bytes,
+        fits=there.fits,
+        reason="a model trained on shorter sequences is another model",
+    )
+
+
+def _unknown(what: str, why: str) -> PredictedGain:
+    return PredictedGain(
+        what=what, step_seconds=None, speedup=None, memory_bytes=None, fits=None, reason=why
+    )
+
+
+def _notes(here: Prediction, final: Configuration) -> list[str]:
+    notes = []
+    if here.capacity_bytes is not None:
+        left = here.capacity_bytes - here.peak_reserved_bytes
+        notes.append(f"memory left by prediction: {format_bytes(left)}")
+    eager = [name for name in NOT_SIMULATED if final.knobs.get(name)]
+    if eager:
+        notes.append(
+            f"predicted as eager code: {', '.join(eager)} cannot be simulated, "
+            "and gains of it may be other ones elsewhere"
+        )
+    if final.switches.given():
+        notes.append("torch's process-wide switches are not part of a prediction")
+    return notes

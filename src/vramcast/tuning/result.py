@@ -1,0 +1,156 @@
+"""From the end of a search to the record of the tune."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from vramcast.records.measurement import Measurement
+from vramcast.records.tune import (
+    CandidateResult,
+    MeasuredConfiguration,
+    Reason,
+    TrialResult,
+    TuneResult,
+    TuneVerdict,
+)
+from vramcast.tuning.candidates import Candidate
+from vramcast.tuning.judging import (
+    LEAST_GAIN,
+    SIGNIFICANCE_LEVEL,
+    loss_difference,
+    median_seconds,
+    peak_memory_bytes,
+    work_of_step,
+)
+from vramcast.tuning.search import Found
+from vramcast.workload.configuration import Configuration
+
+
+def result_of(found: Found, *, workload: str, target_steps: int, **rest: Any) -> TuneResult:
+    before = _measured(found.baseline, found.baseline_runs)
+    after = _measured(found.final, found.final_runs)
+    first = found.baseline_runs[0]
+    alone = [one.alone.speedup.ratio for one in found.applied if one.alone and one.alone.speedup]
+    difference = loss_difference(found.baseline_runs, found.final_runs)
+    is_same_size = before.work_per_step == after.work_per_step
+    return TuneResult(
+        workload=workload,
+        device=first.device,
+        gpu=first.gpu,
+        num_parameters=first.num_parameters,
+        torch_version=first.torch_version,
+        cuda_version=first.cuda_version,
+        driver_version=first.driver_version,
+        before=before,
+        after=after,
+        total=found.total,
+        product_of_alone=math.prod(alone) if len(alone) == len(found.applied) > 0 else None,
+        loss_difference=difference if is_same_size else None,
+        target_steps=target_steps,
+        seconds_before=target_steps * before.step_seconds,
+        seconds_after=target_steps * before.work_per_step / after.per_second,
+        rows=[_candidate_result(one, found.applied) for one in found.candidates],
+        configuration=found.final.to_dict(),
+        python_lines=found.final.python_lines(workload),
+        applied_order=[one.name for one in found.applied],
+        step_order=[one.name for one in found.steps],
+        notes=[*found.notes, *([] if is_same_size else [_size_note(before, after)])],
+        least_gain=LEAST_GAIN,
+        significance_level=SIGNIFICANCE_LEVEL,
+        **rest,
+    )
+
+
+def _measured(configuration: Configuration, runs: Sequence[Measurement]) -> MeasuredConfiguration:
+    work, unit = work_of_step(runs[0])
+    seconds = statistics.median_high(map(median_seconds, runs))
+    losses = [loss for loss in runs[0].losses if loss is not None and math.isfinite(loss)]
+    return MeasuredConfiguration(
+        configuration=configuration.to_dict(),
+        step_seconds=seconds,
+        work_per_step=work,
+        unit=unit,
+        per_second=work / seconds,
+        memory_bytes=peak_memory_bytes(runs),
+        first_loss=losses[0] if losses else None,
+        last_loss=losses[-1] if losses else None,
+        num_runs=len(runs),
+    )
+
+
+def _candidate_result(candidate: Candidate, applied: Sequence[Candidate]) -> CandidateResult:
+    end = conclusion(candidate, applied)
+    return CandidateResult(
+        name=candidate.name,
+        what=candidate.optimisation.what,
+        change=str(candidate.change),
+        verdict=end.verdict,
+        reason=end.reason,
+        reason_code=end.reason_code,
+        likely_cause=end.likely_cause,
+        caution=candidate.optimisation.caution,
+        loss_tolerance=candidate.optimisation.loss_tolerance,
+        alone=candidate.alone,
+        on_top=candidate.on_top,
+    )
+
+
+def conclusion(candidate: Candidate, applied: Sequence[Candidate]) -> TrialResult:
+    """The verdict over all trials of a candidate, alone and on top of the others."""
+    if candidate.refusal:
+        code, sentence = candidate.refusal
+        return _ended(TuneVerdict.NOT_APPLICABLE, code, sentence)
+    alone, on_top = candidate.alone, candidate.on_top
+    if any(candidate is one for one in applied):
+        last = on_top or alone
+        return _ended(TuneVerdict.APPLIED, Reason.FASTER, last.reason if last else "")
+    last = on_top
+    if last is None or (last.verdict == TuneVerdict.NOT_TRIED and alone is not None):
+        last = alone
+    other_size = next((one for one in applied if one.optimisation is candidate.optimisation), None)
+    if other_size is not None:
+        return _lost_to(other_size, last)
+    if candidate.replaced_by:
+        sentence = f"{candidate.replaced_by} took its place and is faster"
+        return _ended(TuneVerdict.REJECTED, Reason.REPLACED, sentence)
+    if last is None and candidate.found_no_size:
+        sentence = f"no other {candidate.optimisation.size} is worth trying, by prediction"
+        return _ended(TuneVerdict.NOT_APPLICABLE, Reason.NO_SIZE, sentence)
+    if last is None:
+        sentence = "the time for the tune was spent before it was begun"
+        return _ended(TuneVerdict.NOT_TRIED, Reason.BUDGET_SPENT, sentence)
+    if alone is None or not alone.is_gain:
+        return last
+    if last is alone:
+        sentence = f"alone {alone.speedup}, but it was not tried on top of the others"
+        return _ended(TuneVerdict.NOT_TRIED, Reason.BUDGET_SPENT, sentence)
+    sentence = f"alone {alone.speedup}, but on top of the others {last.reason}"
+    return _ended(TuneVerdict.REJECTED, last.reason_code, sentence, last.likely_cause)
+
+
+def _lost_to(other_size: Candidate, last: TrialResult | None) -> TrialResult:
+    if last is None or last.is_gain:
+        sentence = f"{other_size.name} was chosen on top of the others"
+        return _ended(TuneVerdict.REJECTED, Reason.REPLACED, sentence)
+    sentence = f"{last.reason}; {other_size.name} was chosen"
+    return _ended(last.verdict, last.reason_code, sentence, last.likely_cause)
+
+
+def _ended(
+    verdict: TuneVerdict, code: Reason | None, sentence: str, likely_cause: str = ""
+) -> TrialResult:
+    return TrialResult(
+        verdict=verdict, reason=sentence, reason_code=code, likely_cause=likely_cause
+    )
+
+
+def _size_note(before: MeasuredConfiguration, after: MeasuredConfiguration) -> str:
+    unit = after.unit
+    return (
+        f"a step is {after.work_per_step:,.0f} {unit} at the end and "
+        f"{before.work_per_step:,.0f} at the start: times to the target are for as many {unit}, "
+        f"speed-ups compare {unit} a second, and losses of steps of other sizes cannot be compared"
+    )

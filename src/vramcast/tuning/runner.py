@@ -1,0 +1,219 @@
+"""Where a tune's numbers come from: runs in fresh processes and predictions, both recorded.
+
+Tests put a runner with invented numbers in its place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from vramcast.errors import VramcastError
+from vramcast.predicting.predict import make_request
+from vramcast.probing.manager import Prober
+from vramcast.probing.trial import Trial
+from vramcast.records.measurement import Device, FailReason, Measurement, Outcome
+from vramcast.records.prediction import Prediction
+from vramcast.simulate import build
+from vramcast.simulate.runner import simulate
+from vramcast.tuning.folder import TuneFolder
+from vramcast.workload.configuration import Configuration
+
+WARMUP_STEPS = 2
+FIRST_STEPS, MIN_STEPS, MAX_STEPS = 5, 3, 20
+MEASURED_SECONDS = 1.0
+# From here on, runs have as few steps as possible.
+SLOW_STEP_SECONDS = 1.0
+RUN_SECONDS, PREDICTION_SECONDS = 300.0, 300.0
+# With less time than this, a run is not started.
+LEAST_SECONDS = 5.0
+
+# A GPU's name, and the memory that the allocator may take of it.
+Target = tuple[str | None, int | None]
+
+
+class BudgetSpent(Exception):
+    """The time for the tune is over, before or during a run."""
+
+
+class Runner(Protocol):
+    def measure(
+        self,
+        configuration: Configuration,
+        *,
+        start_seconds: float = 0.0,
+        more_warmup: int = 0,
+        reserve_seconds: float = 0.0,
+    ) -> Measurement:
+        """A fresh run. Raises BudgetSpent if it would use the time reserved for later."""
+        ...
+
+    def has_run(self, configuration: Configuration) -> bool:
+        """Whether an earlier call has run it, so that measuring it takes no time."""
+        ...
+
+    def predict(
+        self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()
+    ) -> list[Prediction | str]:
+        """For the GPU here, or each for a GPU of its own. A text says why there is none."""
+        ...
+
+    def prediction_seconds(self) -> float:
+        """How long the last predictions took; 0 if there were none."""
+        ...
+
+    def seconds_left(self) -> float: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """What all runs of a tune have in common."""
+
+    workload: str
+    device: Device
+    gpu: str | None  # to predict for
+    memory_bytes: int | None  # the allocator's limit
+
+
+class ProcessRunner:
+    """Runs every configuration in a process of its own, and takes over what the folder has."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        prober: Prober,
+        folder: TuneFolder,
+        budget_seconds: float | None,
+    ) -> None:
+        self._settings, self._prober, self._folder = settings, prober, folder
+        self._deadline = math.inf if budget_seconds is None else time.monotonic() + budget_seconds
+        self._num_steps: dict[str, int] = {}  # by configuration, from its first run
+        self._has_slow_steps = False
+        self._prediction_seconds = 0.0
+
+    def prediction_seconds(self) -> float:
+        return self._prediction_seconds
+
+    def seconds_left(self) -> float:
+        return self._deadline - time.monotonic()
+
+    def has_run(self, configuration: Configuration) -> bool:
+        return self._folder.has_run(configuration.key)
+
+    def measure(
+        self,
+        configuration: Configuration,
+        *,
+        start_seconds: float = 0.0,
+        more_warmup: int = 0,
+        reserve_seconds: float = 0.0,
+    ) -> Measurement:
+        found = self._folder.recorded_run(configuration.key)
+        if found is None:
+            seconds = self.seconds_left() - reserve_seconds
+            found = self._run(configuration, start_seconds, more_warmup, seconds)
+            self._folder.add_run(configuration.key, found)
+        self._num_steps.setdefault(configuration.key, steps_for(found))
+        if found.times is not None and found.times.median_seconds >= SLOW_STEP_SECONDS:
+            self._has_slow_steps = True
+        return found
+
+    def _run(
+        self, configuration: Configuration, start_seconds: float, more_warmup: int, seconds: float
+    ) -> Measurement:
+        if seconds < LEAST_SECONDS:
+            raise BudgetSpent
+        allowed = RUN_SECONDS + 3 * start_seconds
+        first_steps = MIN_STEPS if self._has_slow_steps else FIRST_STEPS
+        trial = Trial(
+            workload=self._settings.workload,
+            knobs=configuration.knobs,
+            device=self._settings.device,
+            memory_cap_bytes=self._settings.memory_bytes,
+            allocator=configuration.allocator,
+            switches=configuration.switches,
+            warmup_steps=(1 if self._has_slow_steps else WARMUP_STEPS) + more_warmup,
+            measure_steps=self._num_steps.get(configuration.key, first_steps),
+            timeout_seconds=min(allowed, seconds),
+        )
+        measurement = self._prober.run(trial, self._folder.log)
+        # More time would not have helped a run that stalled.
+        is_stalled = FailReason.STALL in measurement.verdict.fail_reasons
+        if measurement.outcome == Outcome.TIMEOUT and seconds < allowed and not is_stalled:
+            raise BudgetSpent
+        return measurement
+
+    def predict(
+        self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()
+    ) -> list[Prediction | str]:
+        here: Target = (self._settings.gpu, self._settings.memory_bytes)
+        if not gpus and here == (None, None):
+            return ["no GPU was named to predict for"] * len(configurations)
+        targets = [(gpu, None) for gpu in gpus] if gpus else [here] * len(configurations)
+        asked = list(zip(configurations, targets, strict=True))
+        keys = [json.dumps([configuration.key, *target]) for configuration, target in asked]
+        # Equal questions are asked once.
+        missing = {
+            key: question
+            for key, question in zip(keys, asked, strict=True)
+            if self._folder.recorded_prediction(key) is None
+        }
+        try:
+            answers = self._simulate_all(list(missing.values()))
+        except BudgetSpent:  # nothing is recorded: they are asked again when the tune goes on
+            return ["there was no time left to predict it"] * len(configurations)
+        for key, answer in zip(missing, answers, strict=True):
+            self._folder.add_prediction(key, answer)
+        return [self._folder.recorded_prediction(key) or "" for key in keys]
+
+    def _simulate_all(
+        self, questions: Sequence[tuple[Configuration, Target]]
+    ) -> list[Prediction | str]:
+        if not questions:
+            return []
+        build.build()
+        stop, started = threading.Event(), time.monotonic()
+        with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 1) // 2)) as pool:
+            try:
+                return list(pool.map(lambda one: self._simulate(one[0], one[1], stop), questions))
+            except BaseException:  # after an interruption too, no simulation is left running
+                stop.set()
+                raise
+            finally:
+                self._prediction_seconds = time.monotonic() - started
+
+    def _simulate(
+        self, configuration: Configuration, target: Target, stop: threading.Event
+    ) -> Prediction | str:
+        seconds = min(PREDICTION_SECONDS, self.seconds_left())
+        if seconds < LEAST_SECONDS:
+            raise BudgetSpent
+        request = make_request(
+            self._settings.workload,
+            gpu=target[0],
+            memory=target[1],
+            allocator=configuration.allocator,
+            knobs=configuration.knobs,
+            batch_sizes=None,
+        )
+        try:
+            return Prediction.from_dict(simulate(request, seconds, stop=stop))
+        except VramcastError as problem:
+            if self.seconds_left() < LEAST_SECONDS:
+                raise BudgetSpent from None
+            return problem.message
+
+
+def steps_for(first: Measurement) -> int:
+    """So many that about a second is measured: short, and the median is still robust."""
+    if first.times is None:
+        return MIN_STEPS
+    steps = math.ceil(MEASURED_SECONDS / first.times.median_seconds)
+    return min(MAX_STEPS, max(MIN_STEPS, steps))
