@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramcast.errors import UsageError
+from vramcast.records.base import plain_value
 
 SCHEMA = "workload_schema_v1"
 DTYPES = ("fp64", "fp32", "fp16", "bf16")
@@ -41,7 +42,7 @@ def workload_id(workload: str, knobs: Mapping[str, Any]) -> str:
     if specification is not None:
         return schema_id(*specification)
     return "wl_" + _short_hash(
-        {"workload": workload, "knobs": {key: _plain(value) for key, value in knobs.items()}}
+        {"workload": workload, "knobs": {key: plain_value(value) for key, value in knobs.items()}}
     )
 
 
@@ -108,7 +109,3 @@ def _checked(
 def _short_hash(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, int | float | str | bool | None) else str(value)
