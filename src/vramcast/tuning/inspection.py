@@ -165,7 +165,7 @@ def _answer_one(
 def _on(device: str) -> contextlib.AbstractContextManager[Any]:
     if device != "cpu":
         return contextlib.nullcontext()
-    from vramcast.probing.redirect import cuda_means_cpu
+    from vramcast.probing.cuda_on_cpu import cuda_means_cpu
 
     return cuda_means_cpu()
 
