@@ -14,6 +14,7 @@ import re
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from blocks import DOCS, ROOT, Block, blocks_of, commands_of, pages
 from file_list import the_files
@@ -23,38 +24,30 @@ WIDTH = 100
 _PART = re.compile(r"(<!-- generated: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def command_names() -> list[str]:
+def commands() -> dict[str, Any]:
+    """The commands by name, as typer makes them."""
     import typer
 
     from vramcast.cli.main import app
 
-    return list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    return typer.main.get_command(app).commands  # type: ignore[attr-defined,no-any-return]
 
 
 def help_of(name: str) -> str:
     """What `vramcast NAME --help` prints, as wide as a page."""
-    import typer
-
-    from vramcast.cli.main import app
-
-    group = typer.main.get_command(app)
-    command = group.commands[name]  # type: ignore[attr-defined]
+    command = commands()[name]
     context = command.make_context(name, [], resilient_parsing=True)
-    context.info_name, context.terminal_width, context.max_content_width = (
-        f"vramcast {name}",
-        WIDTH,
-        WIDTH,
-    )
+    context.info_name = f"vramcast {name}"
+    context.terminal_width = context.max_content_width = WIDTH
     lines = command.get_help(context).rstrip().splitlines()
     return "\n".join(line.rstrip() for line in lines)
 
 
 def the_commands(page: Path) -> str:
-    from vramcast.cli.lessons import LESSONS
-
     folder = {DOCS: "commands/", DOCS / "commands": ""}.get(page.parent, "docs/commands/")
     rows = [
-        f"| [`{name}`]({folder}{name}.md) | {LESSONS[name].question} |" for name in command_names()
+        f"| [`{name}`]({folder}{name}.md) | {command.short_help} |"
+        for name, command in commands().items()
     ]
     return "\n".join(["", "| command | the question it answers |", "|---|---|", *rows, "", ""])
 

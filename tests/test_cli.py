@@ -297,7 +297,10 @@ def test_output_to_a_closed_stdout_is_lost_and_said_but_one_that_goes_into_a_fil
 
 
 def test_a_closed_stderr_keeps_nothing_from_stdout() -> None:
-    code = "from vramcast.cli import env, main; from vramcast.records.machine import Machine; env.look = Machine; main.main()"
+    code = (
+        "from vramcast.cli import main; from vramcast.hardware import env; "
+        "from vramcast.records.machine import Machine; env.look = Machine; main.main()"
+    )
     done = subprocess.run(
         ["bash", "-c", '"$0" -c "$1" env 2>&-', sys.executable, code],
         stdout=subprocess.PIPE,

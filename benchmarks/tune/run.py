@@ -9,14 +9,13 @@ where it was when it is called again with the same --out. `--seconds` is for eac
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from vramcast.errors import VramcastError
-from vramcast.tuning.search import Progress
+from vramcast.processes.progress import Progress
 from vramcast.tuning.tune import tune
 
 NAIVE: dict[str, dict[str, Any]] = {
@@ -32,11 +31,8 @@ NAIVE: dict[str, dict[str, Any]] = {
 
 
 def show(progress: Progress) -> None:
-    if progress.said:
-        print(
-            f"  {time.strftime('%H:%M:%S')} {progress.stage:8} {progress.trying:28} {progress.said}",
-            flush=True,
-        )
+    if progress.line:
+        print(f"  {time.strftime('%H:%M:%S')} {progress.line}", flush=True)
 
 
 def tune_one(name: str, options: argparse.Namespace) -> bool:
@@ -49,9 +45,8 @@ def tune_one(name: str, options: argparse.Namespace) -> bool:
             budget=options.seconds,
             device=options.device,
             force=options.force,
-            show=show,
+            progress=show,
             outlook=options.outlook,
-            command=shlex.join(["python", *sys.argv]),
             **{**NAIVE[name], **dict(options.knob)},
         )
     except VramcastError as problem:

@@ -11,56 +11,73 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vramcast.benching.bench import bench, compare
     from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
-    from vramcast.hardware.calibration.calibrate import calibrate
+    from vramcast.forecast.laws import law_at
+    from vramcast.hardware.env import MachineReport, env
     from vramcast.hardware.gpus import GPUS, Gpu, find_gpu
-    from vramcast.predicting.max_batch import MaxBatch, max_batch
+    from vramcast.predicting.calibrate import calibrate
+    from vramcast.predicting.fit import fit
+    from vramcast.predicting.max_batch import max_batch
     from vramcast.predicting.plan import plan
     from vramcast.predicting.predict import predict, predict_batch_sizes
-    from vramcast.probing.probe import probe
+    from vramcast.probing.probe import NotSaved, probe
+    from vramcast.processes.progress import Progress
+    from vramcast.records.accuracy import AccuracyResult
+    from vramcast.records.bench import TrainedRun
+    from vramcast.records.comparison import Comparison
+    from vramcast.records.fit import MemoryFit
+    from vramcast.records.max_batch import MaxBatch
     from vramcast.records.measurement import Measurement
     from vramcast.records.plan import Plan
     from vramcast.records.prediction import BatchSizeCurve, BatchSizePoint, LargeTensor, Prediction
+    from vramcast.records.tune import TuneResult
+    from vramcast.reporting.report import report
     from vramcast.suites.accuracy import accuracy
+    from vramcast.tracing.diff import TraceDiff, diff
     from vramcast.tuning.tune import tune
     from vramcast.workload import register
     from vramcast.workload.configuration import Configuration, load_configuration
 
 __version__ = "0.1.0"
 
+# Where each public name is. Modules are imported when a name in them is first used: importing
+# vramcast stays fast and does not import torch.
 _HOME = {
-    "Configuration": "workload.configuration",
-    "load_configuration": "workload.configuration",
-    "predict": "predicting.predict",
-    "predict_batch_sizes": "predicting.predict",
-    "probe": "probing.probe",
-    "max_batch": "predicting.max_batch",
-    "MaxBatch": "predicting.max_batch",
-    "plan": "predicting.plan",
-    "Plan": "records.plan",
-    "bench": "benching.bench",
-    "compare": "benching.bench",
-    "tune": "tuning.tune",
-    "accuracy": "suites.accuracy",
-    "calibrate": "hardware.calibration.calibrate",
-    "Measurement": "records.measurement",
-    "Prediction": "records.prediction",
-    "LargeTensor": "records.prediction",
-    "BatchSizeCurve": "records.prediction",
-    "BatchSizePoint": "records.prediction",
-    "GPUS": "hardware.gpus",
-    "Gpu": "hardware.gpus",
-    "find_gpu": "hardware.gpus",
-    "register": "workload",
-    "VramcastError": "errors",
-    "UsageError": "errors",
-    "WorkloadError": "errors",
-    "EnvironmentProblem": "errors",
+    name: module
+    for module, names in {
+        "benching.bench": "bench compare",
+        "errors": "EnvironmentProblem UsageError VramcastError WorkloadError",
+        "forecast.laws": "law_at",
+        "hardware.env": "MachineReport env",
+        "hardware.gpus": "GPUS Gpu find_gpu",
+        "predicting.calibrate": "calibrate",
+        "predicting.fit": "fit",
+        "predicting.max_batch": "max_batch",
+        "predicting.plan": "plan",
+        "predicting.predict": "predict predict_batch_sizes",
+        "probing.probe": "NotSaved probe",
+        "processes.progress": "Progress",
+        "records.accuracy": "AccuracyResult",
+        "records.bench": "TrainedRun",
+        "records.comparison": "Comparison",
+        "records.fit": "MemoryFit",
+        "records.max_batch": "MaxBatch",
+        "records.measurement": "Measurement",
+        "records.plan": "Plan",
+        "records.prediction": "BatchSizeCurve BatchSizePoint LargeTensor Prediction",
+        "records.tune": "TuneResult",
+        "reporting.report": "report",
+        "suites.accuracy": "accuracy",
+        "tracing.diff": "TraceDiff diff",
+        "tuning.tune": "tune",
+        "workload": "register",
+        "workload.configuration": "Configuration load_configuration",
+    }.items()
+    for name in names.split()
 }
 __all__ = sorted([*_HOME, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are loaded when first used: importing vramcast stays fast and does not import torch."""
     if name not in _HOME:
         raise AttributeError(f"module 'vramcast' has no attribute {name!r}")
     import importlib

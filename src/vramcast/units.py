@@ -37,6 +37,9 @@ _SIZE_ADVICE = "Write a number above zero and a unit, for example --memory 24GiB
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([a-z]*)", re.ASCII)
 _DURATIONS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
+_COUNT = re.compile(r"([0-9]{1,24}(?:\.[0-9]{1,12})?)([kmb]?)", re.ASCII)
+_COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+
 _BYTE_UNITS = (
     ("B", 1, 0),
     ("KiB", KiB, 1),
@@ -87,6 +90,18 @@ def parse_duration(text: str) -> float:
             "Write a number above zero and a unit, for example 20min (also 90s, 1.5h, 2d).",
         )
     return float(match[1]) * _DURATIONS[match[2]]
+
+
+def parse_count(text: str) -> int:
+    """A number of parameters, as in "50M", "1.36B" or "390,974,976"."""
+    match = _COUNT.fullmatch(text.strip().lower().replace(",", "").replace("_", ""))
+    count = round(float(match[1]) * _COUNTS[match[2]]) if match else 0
+    if not 0 < count <= 10**15:
+        raise UsageError(
+            f"not a number of parameters: {text[:40]!r}",
+            "Write for example --params 50M, 1.36B or 390974976.",
+        )
+    return count
 
 
 def format_bytes(n: int) -> str:

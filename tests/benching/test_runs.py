@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from vramcast.benching.bench import bench, compare, split_models
+from vramcast.benching.bench import bench, compare, progress_text, split_models
 from vramcast.benching.data import Corpus
 from vramcast.benching.protocol import read_protocol
 from vramcast.benching.runs import ended, folder_name
@@ -26,6 +26,7 @@ from vramcast.cli import bench as cli_bench
 from vramcast.cli import compare as cli_compare
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
 from vramcast.processes.lifetime import child_environment
+from vramcast.processes.progress import Progress
 from vramcast.records.bench import Protocol, TrainedRun, Trial
 from vramcast.reporting.bench import show_runs
 
@@ -83,7 +84,7 @@ def test_models_are_trained_and_compared_and_one_that_fails_takes_no_other_with_
     out = tmp_path / "out"
     words = [f"{models}:tiny", f"{models}:tiny", "width=16", f"{models}:dying", f"{models}:raising"]
     options = {"protocol": str(toml), "data": str(data), "device": "cpu"}
-    assert cli_bench.run(words, None, str(out), options, as_json=True) == 1
+    assert cli_bench.bench(words, out=str(out), as_json=True, **options) == 1
     shown = json.loads(capsys.readouterr().out)
     small, large, dying, raising = shown["runs"]
     assert [run["outcome"] for run in shown["runs"]] == ["ok", "ok", "crashed", "crashed"]
@@ -97,7 +98,7 @@ def test_models_are_trained_and_compared_and_one_that_fails_takes_no_other_with_
 
     news: list[object] = []
     only_good = words[:3]
-    again = bench(only_good, out=out, progress=lambda *what: news.append(what), **options)  # type: ignore[arg-type]
+    again = bench(only_good, out=out, progress=news.append, **options)  # type: ignore[arg-type]
     assert [run.summary() for run in again] == [small, large]
     assert news == []  # nothing was trained again
     assert [run.environment["variables"]["CUDA_VISIBLE_DEVICES"] for run in again] == ["0", "1"]
@@ -132,7 +133,7 @@ def _check_what_is_shown(
         f"{runs[0].last_loss:.4f}",
     ):
         assert word in text
-    code = cli_compare.run([str(out / folder_name(run.trial)) for run in runs], as_json=False)
+    code = cli_compare.compare([str(out / folder_name(run.trial)) for run in runs], as_json=False)
     text = capsys.readouterr().out
     assert ("is better than" in text, "not distinguishable" in text) == (
         (True, False) if code == 0 else (False, True)
@@ -188,7 +189,7 @@ def test_a_bench_that_is_killed_or_interrupted_goes_on_to_the_same_losses(
 
     of_other_tests = set(_descendants(os.getpid()))
 
-    def interrupt(_: Trial, news: dict[str, object]) -> None:
+    def interrupt(_: Progress) -> None:
         workers[:] = set(_descendants(os.getpid())) - of_other_tests
         raise KeyboardInterrupt
 
@@ -248,11 +249,10 @@ def test_wrong_requests_are_refused_before_anything_starts(
 
 
 def test_seeds_that_are_no_numbers_are_refused_and_progress_is_one_line(tmp_path: Path) -> None:
-    options = {"protocol": "standard", "device": "cpu"}
     with pytest.raises(UsageError, match="--seeds '1,x'"):
-        cli_bench.run(["e1-50m"], "1,x", str(tmp_path / "x"), options, as_json=False)
+        bench(["e1-50m"], seeds="1,x", out=tmp_path / "x", device="cpu")
     with pytest.raises(UsageError, match="--out is ''"):
-        cli_bench.run(["e1-50m"], None, "", options, as_json=False)
+        cli_bench.bench(["e1-50m"], out="", device="cpu")
     news = {
         "step": 7,
         "loss": None,
@@ -262,7 +262,7 @@ def test_seeds_that_are_no_numbers_are_refused_and_progress_is_one_line(tmp_path
         "seconds_left": 90.0,
     }
     assert (
-        cli_bench.progress_text("Last100", news)
+        progress_text("Last100", news)
         == "step 7  loss nan  Last100 1.5000  12,346 tok/s  1.00 GiB  1 min 30 s left"
     )
 

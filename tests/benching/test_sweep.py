@@ -8,7 +8,6 @@ import pytest
 
 from vramcast.benching.bench import bench
 from vramcast.benching.sweep import Sweep, parse_sweep, swept_models
-from vramcast.cli import bench as cli_bench
 from vramcast.errors import UsageError
 from vramcast.records.bench import TrainedRun, Trial, tokens_note
 from vramcast_zoo.sizing import FAMILIES
@@ -83,9 +82,7 @@ def test_a_sweep_is_of_one_model_and_a_budget_is_of_a_sweep(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="one model"):
         bench(["e5", "e1"], out=tmp_path / "x", sweep=Sweep("dim", [768, 1024]))
     with pytest.raises(UsageError, match="--params is the budget"):
-        cli_bench.run(
-            ["e5"], None, str(tmp_path / "x"), {"protocol": "standard"}, False, params="50M"
-        )
+        bench(["e5"], out=tmp_path / "x", params="50M")
 
 
 def test_runs_that_saw_different_numbers_of_tokens_are_warned_of(make_trial: object) -> None:

@@ -16,11 +16,10 @@ import pytest
 import typer
 import yaml
 from blocks import DOCS, ROOT, Block, blocks_of, commands_of, pages
-from generate import command_names, generated
+from generate import commands, generated
 from sessions import Sandbox, comparable, not_printed
 
 import vramcast
-from vramcast.cli.lessons import LESSONS
 from vramcast.cli.main import app
 from vramcast.hardware.gpus import find_gpu
 from vramcast.workload import bind_knobs, load_function, parse_reference, split_assignments
@@ -96,8 +95,8 @@ def test_commands_within_sentences_exist_too(
         if re.search(
             r"\.\.\.|\b[A-Z]{3,}\b| --(out|help)$", words
         ):  # with something left out, or a name that stands for yours
-            assert words.split()[1] in ("COMMAND", *command_names()), words
-        elif words.split()[1:] not in ([name] for name in command_names()):
+            assert words.split()[1] in ("COMMAND", *list(commands())), words
+        elif words.split()[1:] not in ([name] for name in list(commands())):
             check(words)
 
 
@@ -163,7 +162,7 @@ def test_the_generated_part_of_a_page_is_what_the_code_says(page: Path) -> None:
     assert page.read_text() == generated(page), "run python docs/generate.py"
 
 
-@pytest.mark.parametrize("name", command_names())
+@pytest.mark.parametrize("name", list(commands()))
 def test_every_command_has_a_page_with_its_options_and_help_that_teaches(name: str) -> None:
     text = (DOCS / "commands" / f"{name}.md").read_text()
     assert f"<!-- generated: options of {name} -->" in text
@@ -171,12 +170,12 @@ def test_every_command_has_a_page_with_its_options_and_help_that_teaches(name: s
         assert heading in text
     assert f"commands/{name}.md" in (ROOT / "mkdocs.yml").read_text()
     assert f"docs/commands/{name}.md" in (ROOT / "README.md").read_text()
-    lesson = LESSONS[name]
-    assert len(lesson.question) <= 65  # one line in the list of commands
-    assert all(
-        f"vramcast {name}" in lesson.epilog and parsed(_words(example))
-        for example in lesson.examples
-    )
+    command = commands()[name]
+    assert len(command.short_help) <= 65  # one line in the list of commands
+    examples, _, then = command.epilog.partition("\n\n")
+    assert then.startswith("Next: ") and f"vramcast {name}" in examples
+    for example in examples.splitlines()[2:]:
+        parsed(_words(example.strip()))
 
 
 def _words(example: str) -> list[str]:

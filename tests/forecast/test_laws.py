@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.cli.fit import read_points
 from vramcast.errors import UsageError
 from vramcast.forecast.laws import Point, evaluate, fit, law_at
+from vramcast.predicting.fit import read_points
 
 MEASUREMENT = Path(__file__).parents[1] / "reporting" / "records" / "h200-measurement.json"
 DOCUMENT_004 = Path(__file__).parents[2] / "examples" / "document-004.csv"

@@ -159,7 +159,7 @@ def test_bytes_that_are_no_text_and_a_python_that_is_not_there_are_facts_too(
 
 def test_the_command_looks_at_this_machine_and_imports_no_torch_itself() -> None:
     """In a process of its own: other tests have imported torch into this one."""
-    code = "import sys; from vramcast.cli import env; code = env.run(as_json=True); assert 'torch' not in sys.modules; sys.exit(code)"
+    code = "import sys; from vramcast.cli import env; code = env.env(as_json=True); assert 'torch' not in sys.modules; sys.exit(code)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode in (0, 3), done.stderr
     out = json.loads(done.stdout)
@@ -183,8 +183,8 @@ def test_the_command_looks_at_this_machine_and_imports_no_torch_itself() -> None
 def test_the_command_shows_what_it_means_and_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(env, "look", lambda: replace(MACHINE, compiler=None))
-    assert env.run(as_json=False) == 3
+    monkeypatch.setattr("vramcast.hardware.env.look", lambda: replace(MACHINE, compiler=None))
+    assert env.env() == 3
     out = capsys.readouterr().out
     assert "✗ C compiler: missing" in out and "→ Install gcc or clang" in out
 
@@ -192,8 +192,8 @@ def test_the_command_shows_what_it_means_and_what_to_do(
 def test_what_is_not_installed_and_not_needed_has_no_tick(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(env, "look", lambda: MACHINE)
-    assert env.run(as_json=False) == 0
+    monkeypatch.setattr("vramcast.hardware.env.look", lambda: MACHINE)
+    assert env.env() == 0
     out = capsys.readouterr().out
     for line in ("- bitsandbytes: not installed", "- torchao: not installed", "- nvcc: not found"):
         assert line in out

@@ -13,7 +13,8 @@ import pytest
 
 import vramcast
 from vramcast.errors import UsageError, WorkloadError
-from vramcast.predicting.max_batch import confirm
+from vramcast.hardware import nvml
+from vramcast.predicting.max_batch import can_confirm, confirm_by_runs
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
 GPT = "vramcast_zoo.suites.models:gpt"
@@ -139,7 +140,7 @@ def measurements(fits_up_to: int) -> Any:
 def test_confirming_runs_the_answer_and_its_neighbour_and_more_if_reality_disagrees(
     predicted: int, truth: int, tried: list[int]
 ) -> None:
-    largest, failing, attempts = confirm(
+    largest, failing, attempts = confirm_by_runs(
         predicted, predicted + 1, measurements(truth), step=1, limit=None
     )
     assert largest == (truth or None)
@@ -148,7 +149,7 @@ def test_confirming_runs_the_answer_and_its_neighbour_and_more_if_reality_disagr
 
 
 def test_at_the_limit_given_no_larger_size_is_run() -> None:
-    largest, failing, attempts = confirm(32, None, measurements(1000), step=8, limit=32)
+    largest, failing, attempts = confirm_by_runs(32, None, measurements(1000), step=8, limit=32)
     assert (largest, failing, [attempt.batch_size for attempt in attempts]) == (32, None, [32])
 
 
@@ -161,12 +162,12 @@ def test_a_size_that_crashes_on_the_gpu_is_not_said_not_to_fit() -> None:
 
     tried: list[int] = []
     with pytest.raises(WorkloadError, match="batch_size=23 .*crashed: cuDNN said no"):
-        confirm(23, 24, crashes, step=1, limit=None)
+        confirm_by_runs(23, 24, crashes, step=1, limit=None)
     assert tried == [23], "smaller ones would crash too"
 
 
 def test_a_prediction_that_is_far_off_costs_few_real_runs() -> None:
-    largest, failing, attempts = confirm(
+    largest, failing, attempts = confirm_by_runs(
         200_000, 200_001, measurements(150_000), step=1, limit=None
     )
     assert (largest, failing) == (150_000, 150_001)
@@ -255,7 +256,7 @@ def test_names_in_the_way_are_shown_without_escape_codes(tmp_path: Path) -> None
     [
         (
             "300MiB",
-            ["the parameters alone take 474.8 MiB, 174.8 MiB more than there is", "16 bits"],
+            ["the parameters alone take 475.5 MiB, 175.5 MiB more than there is", "16 bits"],
         ),
         (
             "1100MiB",
@@ -292,25 +293,6 @@ def test_the_reserved_law_is_not_that_of_sizes_that_empty_the_cache(
     """Those reserve what there is; a line through them once had an intercept of 7 GiB."""
     assert at_24_gib["reserved_law"]["intercept_bytes"] < 2e9
     assert at_24_gib["reserved_law"]["largest_residual"] < 0.01
-
-
-def test_the_answer_is_run_under_the_budget_that_was_searched(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """With --safety too: otherwise the next size runs, and the edge moves up into what was to stay free."""
-    from vramcast.cli import max_batch as command
-
-    seen: list[Any] = []
-    prober = SimpleNamespace(run=lambda trial: seen.append(trial))
-    for safety, cap in ((0.0, 24 << 30), (0.25, 18 << 30)):
-        command._measure(
-            prober,
-            GPT,
-            {},
-            lambda safety=safety: command.budget_bytes("h200", "24GiB", safety),
-            None,
-        )(8)  # type: ignore[misc]
-        assert (seen[-1].memory_cap_bytes, seen[-1].knobs) == (cap, {"batch_size": 8})
 
 
 class Budgeted:
@@ -432,26 +414,40 @@ class FakeProber:
         )
 
 
-def test_where_there_is_the_gpu_the_command_confirms_its_answer_there(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from vramcast.cli import max_batch as command
-
-    monkeypatch.setattr(command, "Prober", FakeProber)
-    monkeypatch.setattr(command, "can_confirm", lambda gpu: True)
+@pytest.fixture
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> type[FakeProber]:
+    """A machine whose GPU runs batches of up to 24."""
+    monkeypatch.setattr("vramcast.predicting.max_batch.Prober", FakeProber)
+    monkeypatch.setattr("vramcast.predicting.max_batch.can_confirm", lambda gpu: True)
     monkeypatch.setattr(FakeProber, "happened", [])
     monkeypatch.setattr(FakeProber, "fits_up_to", 24)
-    knobs = ["vocabulary=1000", "width=128", "heads=4", "depth=2", "seq_len=64"]
-    options = {
-        "maximum": 32,
-        "multiple_of": 8,
-        "safety": 0.0,
-        "global_batch": None,
-        "timeout": 100.0,
-    }
-    assert command.run(GPT, knobs, "h200", "1GiB", None, True, options, True) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert FakeProber.happened == [
+    return FakeProber
+
+
+TINY = {"vocabulary": 1000, "width": 128, "heads": 4, "depth": 2, "seq_len": 64}
+
+
+def test_the_answer_is_run_under_the_budget_that_was_searched(on_a_gpu: type[FakeProber]) -> None:
+    """With `safety` too: otherwise the next size would run in the memory that is to stay free."""
+    found = vramcast.max_batch(GPT, gpu="h200", memory="1GiB", safety=0.25, maximum=8, **TINY)
+    assert found.confirmed and found.largest_batch == 8
+    assert on_a_gpu.happened == ["started", f"ran 8 under {3 << 28}", "closed"]
+
+
+def test_nothing_is_run_where_no_confirmation_is_wanted(on_a_gpu: type[FakeProber]) -> None:
+    found = vramcast.max_batch(GPT, gpu="h200", memory="1GiB", maximum=8, confirm=False, **TINY)
+    assert (found.confirmed, on_a_gpu.happened) == (False, [])
+
+
+def test_where_there_is_the_gpu_the_command_confirms_its_answer_there(
+    on_a_gpu: type[FakeProber],
+) -> None:
+    knobs = [f"{name}={value}" for name, value in TINY.items()]
+    options = ["--gpu", "h200", "--memory", "1GiB", "--max", "32", "--multiple-of", "8", "--json"]
+    done = run(GPT, *knobs, *options)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert on_a_gpu.happened == [
         "started",
         "ran 32 under 1073741824",
         "ran 24 under 1073741824",
@@ -477,12 +473,8 @@ def test_where_there_is_the_gpu_the_command_confirms_its_answer_there(
 def test_a_gpu_in_the_machine_is_meant_where_none_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str | None, expected: str | None
 ) -> None:
-    from vramcast.cli import max_batch as command
-
-    monkeypatch.setattr(
-        command.nvml, "gpu_states", lambda: [SimpleNamespace(name=name)] if name else []
-    )
-    assert command.nvml.gpu_here() == expected
-    assert command.can_confirm(None) == (name is not None)
-    assert command.can_confirm("h200") == (expected == "h200")
-    assert not command.can_confirm("a100-80gb")
+    monkeypatch.setattr(nvml, "gpu_states", lambda: [SimpleNamespace(name=name)] if name else [])
+    assert nvml.gpu_here() == expected
+    assert can_confirm(None) == (name is not None)
+    assert can_confirm("h200") == (expected == "h200")
+    assert not can_confirm("a100-80gb")

@@ -14,7 +14,7 @@ from trace_examples import of, trace
 
 from vramcast import UsageError
 from vramcast.allocator import replay
-from vramcast.predicting.predict import make_request, predict
+from vramcast.predicting.predict import predict
 from vramcast.simulate import build
 from vramcast.tracing.files import read_trace, write_files
 
@@ -138,14 +138,8 @@ def test_python_writes_the_same_trace_and_over_an_old_one_only_by_force(
 
 
 def test_a_trace_of_many_batch_sizes_is_refused(folder: Path) -> None:
-    knobs: dict[str, Any] = {
-        "gpu": None,
-        "memory": None,
-        "allocator": None,
-        "knobs": {},
-    }
-    with pytest.raises(UsageError, match="A trace is of one run"):
-        make_request(str(folder / "work.py"), batch_sizes=[1, 2], trace="runs", **knobs)
+    done = run(folder, "predict", "work.py:build", "--batch-sizes", "1,2", "--trace", "runs")
+    assert done.returncode == 2 and "A trace is of one run" in done.stderr
 
 
 def test_the_same_trace_exits_with_0(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from vramcast.cli.main import app
 from vramcast.errors import UsageError
 from vramcast.hardware import machine as machines
 from vramcast.probing.manager import Prober
+from vramcast.processes.progress import Progress
 from vramcast.records.machine import Machine
 from vramcast.records.store import read_lines
 from vramcast.records.tune import TuneResult
 from vramcast.tuning import inspection, runner
-from vramcast.tuning.search import Progress
 from vramcast.tuning.tune import tune
 from vramcast.workload import Text
 
@@ -59,11 +59,11 @@ def ended(quick: None, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("tune") / "run"
 
     def until_the_second(progress: Progress) -> None:
-        if progress.said and progress.trying != "sdpa":
+        if progress.line and "sdpa" not in progress.name:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tune(WORKLOAD, out=folder, show=until_the_second, **OPTIONS)  # type: ignore[arg-type]
+        tune(WORKLOAD, out=folder, progress=until_the_second, **OPTIONS)  # type: ignore[arg-type]
     recorded = len(list(read_lines(folder / "records.jsonl")))
     result = tune(WORKLOAD, out=folder, **OPTIONS)  # type: ignore[arg-type]
     return Ended(folder, recorded, result)

@@ -13,25 +13,21 @@ import pytest
 from invented import MACHINE, InventedRunner, prediction, run
 from typer.testing import CliRunner
 
+import vramcast
 from vramcast.cli.main import app
 from vramcast.errors import UsageError, VramcastError
-from vramcast.records.measurement import Measurement
+from vramcast.processes.progress import Progress, Report
+from vramcast.records.measurement import Device, Measurement
 from vramcast.records.prediction import Prediction
 from vramcast.records.tune import Reason, TuneResult, TuneVerdict
 from vramcast.reporting.tune_log import markdown
 from vramcast.tuning.batch_sizes import batch_sizes
 from vramcast.tuning.candidates import Candidate
-from vramcast.tuning.optimisations import Losses, Optimisation, Refusal, knobs
-from vramcast.tuning.search import Progress
+from vramcast.tuning.optimisation import ROUNDED, Optimisation, Refusal, knobs, switch
+from vramcast.tuning.runner import RunSettings
 from vramcast.tuning.tune import tune_with
 from vramcast.units import GiB
 from vramcast.workload.configuration import Configuration
-from vramcast.workload.switches import Switches
-
-
-def switches(**values: bool) -> Configuration:
-    return Configuration(switches=Switches(**values))
-
 
 OPTIMISATIONS = (
     Optimisation(name="attention", what="a better attention", changes=(knobs(attention="auto"),)),
@@ -39,14 +35,14 @@ OPTIMISATIONS = (
         name="amp",
         what="fewer bits",
         changes=(knobs(precision="amp"),),
-        losses=Losses.ROUNDED,
+        loss_tolerance=ROUNDED,
         caution="mind the range",
     ),
     Optimisation(
         name="tf32",
         what="fewer bits in products",
-        changes=(switches(tf32=True),),
-        losses=Losses.ROUNDED,
+        changes=(switch(tf32=True),),
+        loss_tolerance=ROUNDED,
     ),
     Optimisation(name="half", what="far fewer bits", changes=(knobs(precision="half"),)),
     Optimisation(name="diverges", what="faster and wrong", changes=(knobs(wrong=True),)),
@@ -65,9 +61,7 @@ OPTIMISATIONS = (
     Optimisation(
         name="other-gpu", what="needs another GPU", changes=(knobs(idle=3),), capability=(10, 0)
     ),
-    Optimisation(
-        name="anomaly-off", what="is so already", changes=(switches(detect_anomaly=False),)
-    ),
+    Optimisation(name="anomaly-off", what="is so already", changes=(switch(detect_anomaly=False),)),
     Optimisation(
         name="shallow", what="another model", changes=(knobs(shallow=True),), changes_training=True
     ),
@@ -77,7 +71,7 @@ OPTIMISATIONS = (
         what="compiles",
         changes=(knobs(compile=True),),
         start_seconds=40.0,
-        losses=Losses.ROUNDED,
+        loss_tolerance=ROUNDED,
     ),
 )
 
@@ -146,10 +140,19 @@ def whole(
     runner: InventedRunner,
     optimisations: tuple[Optimisation, ...] = OPTIMISATIONS,
     gpu: str | None = "h200",
+    **more: Any,
 ) -> TuneResult:
-    runner.settings = replace(runner.settings, gpu=gpu)
-    tried = candidates(optimisations)
-    return tune_with(runner, tried, Configuration(), MACHINE, target_steps=86_400)  # type: ignore[arg-type]
+    return tune_with(
+        runner,
+        RunSettings(workload="gpt2-124m", device=Device.CUDA, gpu=gpu, memory_bytes=None),
+        candidates(optimisations),
+        Configuration(),
+        {"batch_size": 4, "seq_len": 16},
+        MACHINE,
+        may_change_training=False,
+        target_steps=86_400,
+        **more,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -334,11 +337,11 @@ def test_the_log_has_every_row_and_the_numbers(
 def test_the_command_shows_it_and_its_exit_code_says_whether_something_helped(
     tuned: tuple[TuneResult, InventedRunner], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def invented(workload: str, *, show: Callable[[Progress], None], **_: Any) -> TuneResult:
-        show(Progress(stage="alone", trying="amp", said="applied: 2x"))
+    def invented(workload: str, *, progress: Report, **_: Any) -> TuneResult:
+        progress(Progress("alone: amp", line="alone amp applied: 2x"))
         return tuned[0] if workload == "w" else replace(tuned[0], rows=[])
 
-    monkeypatch.setattr("vramcast.cli.tune.tune", invented)
+    monkeypatch.setattr(vramcast, "tune", invented)
     shown = CliRunner().invoke(
         app, ["tune", "w", "--out", str(tmp_path / "x")], env={"COLUMNS": "200"}
     )
@@ -396,11 +399,7 @@ def test_the_budget_is_honoured_and_what_was_not_begun_is_listed(budget: float) 
 
 # --------------------------------------------------------------------------------------------------------------------------- sizes
 BATCH = Optimisation(
-    name="batch-size",
-    what="larger",
-    size="batch_size",
-    losses=Losses.NOT_COMPARED,
-    more_memory=True,
+    name="batch-size", what="larger", size="batch_size", loss_tolerance=None, more_memory=True
 )
 
 
@@ -473,13 +472,13 @@ def test_what_was_slower_in_a_small_step_is_tried_again_in_a_larger_one() -> Non
 def test_a_change_of_which_a_part_was_replaced_stays_with_the_rest() -> None:
     """Two knobs in one entry, of which a later one sets the first to something still faster."""
     both = Optimisation(
-        name="both", what="", changes=(knobs(precision="amp", fused=True),), losses=Losses.ROUNDED
+        name="both", what="", changes=(knobs(precision="amp", fused=True),), loss_tolerance=ROUNDED
     )
     better = Optimisation(
-        name="better", what="", changes=(knobs(precision="half"),), losses=Losses.ROUNDED
+        name="better", what="", changes=(knobs(precision="half"),), loss_tolerance=ROUNDED
     )
     worse = Optimisation(
-        name="worse", what="", changes=(knobs(precision="tf"),), losses=Losses.ROUNDED
+        name="worse", what="", changes=(knobs(precision="tf"),), loss_tolerance=ROUNDED
     )
 
     def measured(c: Configuration) -> Measurement:

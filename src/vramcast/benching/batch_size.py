@@ -37,7 +37,13 @@ def largest_batch(
 ) -> int:
     """Predicted; an error that says how much is missing where not even one sample fits."""
     found = max_batch(
-        WORKLOAD, gpu=gpu, memory=memory, maximum=maximum, safety=safety, trial=trial.to_json()
+        WORKLOAD,
+        gpu=gpu,
+        memory=memory,
+        maximum=maximum,
+        safety=safety,
+        confirm=False,
+        trial=trial.to_json(),
     )
     if found.largest_batch is None:
         raise EnvironmentProblem(

@@ -1,4 +1,4 @@
-"""Train models under one protocol, and say which learned best: the Python face of `vramcast bench` and `vramcast compare`."""
+"""`vramcast.bench` and `vramcast.compare`: train models under one protocol, and say which is better."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vramcast.benching.batch_size import with_batch_size
 from vramcast.benching.compare import compare_runs
@@ -15,13 +15,15 @@ from vramcast.benching.corpus import default_corpus
 from vramcast.benching.data import Corpus
 from vramcast.benching.places import Here
 from vramcast.benching.protocol import find_protocol, with_steps, within_documents
-from vramcast.benching.runs import Progress, run_trials
-from vramcast.benching.sweep import Sweep, swept_models
+from vramcast.benching.runs import run_trials
+from vramcast.benching.sweep import Sweep, parse_sweep, swept_models
 from vramcast.benching.trial_folder import find_runs
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.hardware import nvml
+from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.bench import DataIdentity, Protocol, TrainedRun, Trial
 from vramcast.records.comparison import Comparison
+from vramcast.units import format_bytes, format_seconds, parse_count
 from vramcast.workload import parse_reference, split_assignments
 
 if TYPE_CHECKING:
@@ -40,25 +42,35 @@ def bench(
     protocol: str | Protocol = "standard",
     data: str | os.PathLike[str] | None = None,
     steps: int | None = None,
-    seeds: Sequence[int] | None = None,
+    seeds: str | Sequence[int] | None = None,
     respect_documents: bool = False,
-    sweep: Sweep | None = None,
+    sweep: str | Sweep | None = None,
+    params: str | int | None = None,
     device: str = "cuda",
     ray: str | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     tensorboard: bool = False,
     force: bool = False,
-    progress: Progress = lambda *_: None,
+    progress: Report = ignore,
 ) -> list[TrainedRun]:
-    """Train every model with every seed, each in a process of its own; the results are kept in `out`.
+    """Train every model with every seed, each in a process of its own; `out` keeps the results.
 
-    `bench(["e1-50m", "e5-d1536-r270"], out="runs/first")`. A model is a name of the zoo or file.py:function, and knobs that follow it as
-    `key=value` are its own. `sweep` makes several out of one model: `Sweep("dim", [768, 1024])`. What `out` already holds is not trained
-    again, and what was interrupted goes on from its checkpoint. `ray` is the address of a Ray cluster to train on.
+    `bench(["e1-50m", "e5-d1536-r270"], out="runs/first")`. A model is a name of the zoo or
+    file.py:function, and knobs that follow it as `key=value` are its own. `sweep` makes several out
+    of one model: "dim=768,1024", each with as many parameters as `params`. What `out` already holds
+    is not trained again, and what was interrupted goes on from its checkpoint. `ray` is the address
+    of a Ray cluster to train on.
     """
     rules = _protocol(protocol, steps, respect_documents)
     chosen = split_models(models)
+    if params is not None and sweep is None:
+        raise UsageError(
+            "--params is the budget of a sweep.",
+            "Add --sweep, for example --sweep dim=512,768,1024.",
+        )
     if sweep is not None:
+        if isinstance(sweep, str):
+            sweep = parse_sweep(sweep, None if params is None else parse_count(str(params)))
         chosen = _swept(chosen, sweep)
     for name, _ in chosen:
         parse_reference(name)  # a name that is wrong is wrong on any machine: that comes first
@@ -90,8 +102,27 @@ def bench(
             checkpoint_seconds=checkpoint_seconds,
             tensorboard=tensorboard,
             force=force,
-            progress=progress,
+            progress=lambda trial, news: progress(_progress(trial, news)),
         )
+
+
+def _progress(trial: Trial, news: dict[str, Any]) -> Progress:
+    steps, seconds = trial.protocol.steps, trial.protocol.seconds
+    done = news["step"] / steps if steps else 1 - news["seconds_left"] / (seconds or 1.0)
+    detail = progress_text(trial.protocol.metric, news)
+    return Progress(f"{trial.label} seed {trial.seed}", done, 1.0, detail)
+
+
+def progress_text(metric: str, news: dict[str, Any]) -> str:
+    losses = (("loss", news["loss"]), (metric, news["last_loss"]))
+    parts = [
+        f"step {news['step']}",
+        *(f"{name} {'nan' if value is None else format(value, '.4f')}" for name, value in losses),
+        f"{news['tokens_per_second']:,.0f} tok/s",
+        format_bytes(news["memory_bytes"]),
+        f"{format_seconds(news['seconds_left'])} left",
+    ]
+    return "  ".join(parts)
 
 
 def compare(*runs: str | os.PathLike[str]) -> Comparison:
@@ -159,7 +190,14 @@ def _check_device(device: str, ray: str | None) -> None:
         )
 
 
-def _seeds(seeds: Sequence[int] | None, protocol: Protocol) -> list[int]:
+def _seeds(seeds: str | Sequence[int] | None, protocol: Protocol) -> list[int]:
+    if isinstance(seeds, str):
+        try:
+            seeds = [int(number) for number in seeds.split(",")]
+        except ValueError:
+            raise UsageError(
+                f"--seeds {seeds!r} is not a list of whole numbers.", "For example --seeds 1,2,3."
+            ) from None
     numbers = [protocol.seed] if seeds is None else list(seeds)
     if (
         not numbers

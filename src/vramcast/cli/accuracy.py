@@ -2,57 +2,68 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Annotated
 
-from vramcast.cli.probe import default_folder
-from vramcast.cli.progress import count_display
-from vramcast.errors import UsageError
-from vramcast.suites.accuracy import accuracy
-from vramcast.suites.catalogue import rows_of
+import typer
 
-GOAL_MISSED = 3
+import vramcast
+from vramcast.cli import options
+from vramcast.cli.command import ExitCode, command, folder_for, show
+from vramcast.cli.progress import progress_display
 
 
-def run(
-    suites: list[str],
-    out: str | None,
-    against: str | None,
-    rows: list[str],
-    peers: bool,
-    figure: str | None,
-    force: bool,
-    as_json: bool,
+@command(
+    "accuracy",
+    question="How good are the predictions?",
+    examples="vramcast accuracy --against benchmarks/accuracy/h200-torch-2.11",
+    then="a row that is off: vramcast predict and vramcast probe with --trace, then vramcast diff.",
+    needs_arguments=False,
+)
+def accuracy(
+    suite: Annotated[
+        list[str] | None,
+        typer.Option(help="open, varied, settings, hf or zoo; may be given again (default: all)."),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(help="The run's folder; what it already holds is not done again.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Compare with the measurements in this folder: needs no GPU.")
+    ] = None,
+    row: Annotated[
+        list[str] | None, typer.Option(help="Only this row; may be given again.")
+    ] = None,
+    peers: Annotated[
+        bool, typer.Option(help="Also ask MemTracker, accelerate and 4 x parameters.")
+    ] = True,
+    figure: Annotated[
+        str | None,
+        typer.Option(help="Draw predicted against measured into this .svg, .png or .pdf."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Begin again where the folder holds a run.")
+    ] = False,
+    as_json: options.Json = False,
 ) -> int:
-    folder = Path(out) if out else default_folder("accuracy", "-".join(suites) or "all")
-    if figure is not None and Path(figure).suffix not in (".svg", ".png", ".pdf"):
-        raise UsageError(
-            f"--figure {figure!r} is not a .svg, .png or .pdf file.",
-            "For example --figure accuracy.svg.",
-        )
-    count = len(rows) or len(rows_of(suites))
-    kinds = 1 if against else 4 if peers else 3
-    with count_display(count * kinds) as display:
-        result = accuracy(
+    """Predict the workloads of a suite, measure them, and compare.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a promised accuracy was missed.
+    """
+    suites = suite or []
+    folder = folder_for("accuracy", "-".join(suites) or "all", out)
+    with progress_display() as progress:
+        found = vramcast.accuracy(
             suites,
             out=folder,
             against=against,
-            only=rows,
+            only=row or [],
             peers=peers,
-            progress=display,
+            figure=figure,
             force=force,
+            progress=progress,
         )
-    if figure is not None:
-        from vramcast.suites.figure import write_figure
-
-        write_figure(result, Path(figure))
-    if as_json:
-        print(result.to_json())
-    else:
-        from rich.console import Console
-
-        from vramcast.reporting.accuracy import show_accuracy
-
-        show_accuracy(result, Console())
+    show(found, as_json)
     from vramcast.records.accuracy import goals
 
-    return GOAL_MISSED if any(reached is False for _, reached in goals(result)) else 0
+    is_missed = any(reached is False for _, reached in goals(found))
+    return ExitCode.NO if is_missed else ExitCode.DONE

@@ -2,161 +2,152 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-from vramcast.benching.bench import bench, split_models
-from vramcast.benching.compare import by_model, summary_of
-from vramcast.benching.protocol import find_protocol
-from vramcast.benching.runs import Progress
-from vramcast.benching.sweep import parse_sweep
-from vramcast.cli.probe import default_folder
-from vramcast.cli.zoo import parse_count
-from vramcast.errors import UsageError
-from vramcast.records.bench import TrainedRun, Trial, tokens_note
-from vramcast.units import format_bytes, format_seconds
+import typer
 
-DIVERGED, FAILED = 3, 1
+import vramcast
+from vramcast.cli import options
+from vramcast.cli.command import ExitCode, command, folder_for, resumable
+from vramcast.cli.progress import progress_display
+
+if TYPE_CHECKING:
+    from vramcast.records.bench import TrainedRun
 
 
-def run(
-    models: list[str],
-    seeds: str | None,
-    out: str | None,
-    options: dict[str, Any],
-    as_json: bool,
-    sweep: str | None = None,
-    params: str | None = None,
+@command(
+    "bench",
+    question="How well do models learn under one fixed protocol?",
+    examples="vramcast bench e1-50m mamba2-50m --seeds 1,2,3 --out runs/first",
+    then="vramcast compare runs/first says which is better; vramcast report runs/first draws the "
+    "losses.",
+)
+def bench(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            help="Names of the zoo, or file.py:function; each may be followed by knobs as "
+            "key=value."
+        ),
+    ],
+    protocol: Annotated[
+        str, typer.Option(help="standard, timebox, or a file.toml with your own.")
+    ] = "standard",
+    data: Annotated[
+        str | None, typer.Option(help="The file to train on (default: Python's own sources).")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Train for another number of steps than the protocol says.")
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="Train every model with each of these: 1,2,3 (default: the protocol's)."),
+    ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            help="One model at several sizes: dim=512,768,1024; rank or depth is solved for."
+        ),
+    ] = None,
+    params: Annotated[
+        str | None,
+        typer.Option(
+            help="Of --sweep: the parameters that all have, as in 50M (default: the model's)."
+        ),
+    ] = None,
+    respect_documents: Annotated[
+        bool,
+        typer.Option("--respect-documents", help="Samples stay within documents (0x1e ends one)."),
+    ] = False,
+    device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Train on a Ray cluster, a GPU a trial: host:port, or auto."
+        ),
+    ] = None,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(help="Seconds between two checkpoints.")
+    ] = 60.0,
+    tensorboard: Annotated[
+        bool,
+        typer.Option(
+            "--tensorboard", help="Losses for TensorBoard too, in the folders of the trials."
+        ),
+    ] = False,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            help="The run's folder; what has ended there is not trained again, the rest goes on."
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Begin again where the folder holds these trials.")
+    ] = False,
+    as_json: options.Json = False,
 ) -> int:
-    if out == "":
-        raise UsageError(
-            "--out is '', which names no folder.",
-            "Give a folder, or leave --out out for a new one under runs/.",
+    """Train models under one fixed protocol, each in a process of its own.
+
+    Exit codes: 0 done, 1 a trial failed, 2 wrong usage, 3 a model diverged.
+    """
+    folder = folder_for("bench", models[0], out)
+    with resumable(folder), progress_display() as progress:
+        runs = vramcast.bench(
+            models,
+            out=folder,
+            protocol=protocol,
+            data=data,
+            steps=steps,
+            seeds=seeds,
+            sweep=sweep,
+            params=params,
+            respect_documents=respect_documents,
+            device=device,
+            ray=ray,
+            checkpoint_seconds=checkpoint_seconds,
+            tensorboard=tensorboard,
+            force=force,
+            progress=progress,
         )
-    folder = Path(out) if out else default_folder("bench", split_models(models)[0][0])
-    if params is not None and sweep is None:
-        raise UsageError(
-            "--params is the budget of a sweep.",
-            "Add --sweep, for example --sweep dim=512,768,1024.",
-        )
-    options["sweep"] = (
-        None
-        if sweep is None
-        else parse_sweep(sweep, None if params is None else parse_count(params))
-    )
-    try:
-        with _display(find_protocol(options["protocol"]).metric) as progress:
-            runs = bench(models, out=folder, seeds=_numbers(seeds), progress=progress, **options)
-    except KeyboardInterrupt:
-        if folder.exists():
-            print(
-                f"What has ended is kept: give --out {folder} to the same command to go on from there.",
-                file=sys.stderr,
-            )
-        raise
     _show(runs, folder, as_json)
     if any(not run.finished for run in runs):
-        return FAILED
-    return DIVERGED if any(run.outcome == "diverged" for run in runs) else 0
-
-
-def _numbers(seeds: str | None) -> list[int] | None:
-    if seeds is None:
-        return None
-    try:
-        return [int(number) for number in seeds.split(",")]
-    except ValueError:
-        raise UsageError(
-            f"--seeds {seeds!r} is not a list of whole numbers.", "For example --seeds 1,2,3."
-        ) from None
+        return ExitCode.FAILED
+    return ExitCode.NO if any(run.outcome == "diverged" for run in runs) else ExitCode.DONE
 
 
 def _show(runs: list[TrainedRun], folder: Path, as_json: bool) -> None:
+    from vramcast.benching.compare import by_model
+
     if as_json:
-        protocol = runs[0].trial.protocol
-        heading = {
-            "folder": str(folder),
-            "protocol": protocol.name,
-            "protocol_hash": protocol.hash,
-            "data": vars(runs[0].trial.data),
-        }
-        notes = [note for note in [tokens_note([run for run in runs if run.finished])] if note]
-        models = [
-            asdict(summary_of(group))
-            for group in by_model([run for run in runs if run.outcome == "ok"])
-        ]
-        print(
-            json.dumps(
-                {
-                    **heading,
-                    "runs": [run.summary() for run in runs],
-                    "models": models,
-                    "notes": notes,
-                }
-            )
-        )
+        print(json.dumps(_as_object(runs, folder)))
         return
     from rich.console import Console
 
     from vramcast.reporting.bench import show_runs
 
     show_runs(runs, Console())
-    num_models = len(by_model([run for run in runs if run.finished]))
-    print(
-        f"Written to {folder}{f'; vramcast compare {folder} says which is better.' if num_models > 1 else '.'}",
-        file=sys.stderr,
-    )
+    is_several = len(by_model([run for run in runs if run.finished])) > 1
+    then = f"; vramcast compare {folder} says which is better." if is_several else "."
+    print(f"Written to {folder}{then}", file=sys.stderr)
 
 
-@contextlib.contextmanager
-def _display(metric: str) -> Iterator[Progress]:
-    """A line a trial, on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bars
+def _as_object(runs: list[TrainedRun], folder: Path) -> dict[str, object]:
+    from vramcast.benching.compare import by_model, summary_of
+    from vramcast.records.bench import tokens_note
 
-    tasks: dict[str, Any] = {}
-    with Bars(
-        TextColumn("{task.description}"),
-        BarColumn(20),
-        TextColumn("{task.fields[news]}"),
-        console=Console(stderr=True),
-    ) as bars:
-
-        def show(trial: Trial, news: dict[str, Any]) -> None:
-            name = f"{trial.label} seed {trial.seed}"
-            if name not in tasks:
-                tasks[name] = bars.add_task(name, total=1.0, news="")
-            bars.update(
-                tasks[name], completed=_fraction(trial, news), news=progress_text(metric, news)
-            )
-
-        yield show
-
-
-def _fraction(trial: Trial, news: dict[str, Any]) -> float:
-    if trial.protocol.steps is not None:
-        return float(news["step"] / trial.protocol.steps)
-    return 1 - float(news["seconds_left"]) / (trial.protocol.seconds or 1.0)
-
-
-def progress_text(metric: str, news: dict[str, Any]) -> str:
-    losses = [("loss", news["loss"]), (metric, news["last_loss"])]
-    parts = [
-        f"step {news['step']}",
-        *(f"{name} {'nan' if value is None else format(value, '.4f')}" for name, value in losses),
-    ]
-    parts += [
-        f"{news['tokens_per_second']:,.0f} tok/s",
-        format_bytes(news["memory_bytes"]),
-        f"{format_seconds(news['seconds_left'])} left",
-    ]
-    return "  ".join(parts)
+    trial = runs[0].trial
+    note = tokens_note([run for run in runs if run.finished])
+    good = [run for run in runs if run.outcome == "ok"]
+    return {
+        "folder": str(folder),
+        "protocol": trial.protocol.name,
+        "protocol_hash": trial.protocol.hash,
+        "data": vars(trial.data),
+        "runs": [run.summary() for run in runs],
+        "models": [asdict(summary_of(group)) for group in by_model(good)],
+        "notes": [note] if note else [],
+    }

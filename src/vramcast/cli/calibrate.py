@@ -3,51 +3,61 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from vramcast.cli.progress import total_display
-from vramcast.errors import EnvironmentProblem
-from vramcast.hardware import nvml
-from vramcast.hardware.calibration.calibrate import calibrate
-from vramcast.hardware.gpus import find_gpu
-from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, make_request
-from vramcast.records.calibration import Calibration
-from vramcast.simulate import build
-from vramcast.simulate.runner import simulate
+import typer
+
+import vramcast
+from vramcast.cli import options
+from vramcast.cli.command import ExitCode, assignments, command
+from vramcast.cli.progress import progress_display
 from vramcast.units import format_bytes
-from vramcast.workload import split_assignments
+
+if TYPE_CHECKING:
+    from vramcast.records.calibration import Calibration
 
 
-def run(workload: str | None, assignments: list[str], out: str | None, as_json: bool) -> int:
-    gpus = nvml.gpu_states()
-    if not gpus:
-        raise EnvironmentProblem(
-            "There is no NVIDIA GPU here to calibrate.",
-            "Run it on the machine with the GPU with --out FOLDER, and copy the table into calibration/ in vramcast's cache here.",
+@command(
+    "calibrate",
+    question="What do CUDA's libraries take on the GPU here?",
+    examples="""
+    vramcast calibrate
+    vramcast calibrate train.py:build batch_size=8
+    """,
+    then="predict again: the table is found by itself, here and wherever it is copied to.",
+    needs_arguments=False,
+)
+def calibrate(
+    workload: Annotated[
+        str | None,
+        typer.Argument(help="Measure the kernels of this workload (default: common layers)."),
+    ] = None,
+    knobs: options.Knobs = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            help="The table's folder (default: vramcast's cache, where predictions look first)."
+        ),
+    ] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Measure what GPU libraries allocate behind torch's back on the GPU here, for better predictions.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage.
+    """
+    with progress_display() as progress:
+        table, path = vramcast.calibrate(
+            workload, out=out, progress=progress, knobs=assignments(knobs)
         )
-    kernels = None
-    if workload is not None:
-        kernels = _uncalibrated(workload, assignments, find_gpu(gpus[0].name).name)
-    with total_display("measuring kernels") as display:
-        table, path = calibrate(kernels, folder=Path(out) if out else None, progress=display)
     if as_json:
         print(table.to_json())
     else:
-        _show(table, None if kernels is None else len(kernels))
+        _show(table)
     print(f"Written to {path}", file=sys.stderr)
-    return 0
+    return ExitCode.DONE
 
 
-def _uncalibrated(workload: str, assignments: list[str], gpu: str) -> list[str]:
-    knobs = split_assignments(assignments)
-    request = make_request(
-        workload, gpu=gpu, memory=None, allocator=None, knobs=knobs, batch_sizes=None
-    )
-    build.build()
-    return list(simulate(request, DEFAULT_TIMEOUT_SECONDS)["uncalibrated_kernels"])
-
-
-def _show(table: Calibration, num_asked: int | None) -> None:
+def _show(table: Calibration) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -56,9 +66,10 @@ def _show(table: Calibration, num_asked: int | None) -> None:
         title_justify="left",
         box=None,
         pad_edge=False,
+        show_header=False,
     )
-    shown.add_column("")
-    shown.add_column("", justify="right")
+    shown.add_column()
+    shown.add_column(justify="right")
     for name, num_bytes in (
         ("process without its tensors (context, kernels)", table.process_bytes),
         ("what the GPU has less for it", table.device_bytes),
@@ -68,6 +79,5 @@ def _show(table: Calibration, num_asked: int | None) -> None:
         ("cuBLASLt workspace", table.gemm_lt_workspace_bytes),
     ):
         shown.add_row(name, format_bytes(num_bytes))
-    asked = "" if num_asked is None else f", {num_asked} of them new for this workload"
-    shown.add_row(f"convolutions known{asked}", str(len(table.convolutions)))
+    shown.add_row("convolutions known", str(len(table.convolutions)))
     Console().print(shown)

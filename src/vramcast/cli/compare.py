@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from vramcast.benching.bench import compare
+from typing import Annotated
 
-NOT_DISTINGUISHABLE = 3
+import typer
+
+import vramcast
+from vramcast.cli import options
+from vramcast.cli.command import ExitCode, command, show
 
 
-def run(runs: list[str], as_json: bool) -> int:
-    found = compare(*runs)
-    if as_json:
-        print(found.to_json())
-    else:
-        from rich.console import Console
+@command(
+    "compare",
+    question="Which model is better, and is the difference real?",
+    examples="vramcast compare runs/first",
+    then="where it cannot tell, train with more seeds: vramcast bench ... --seeds 1,2,3,4,5 into "
+    "the same folder.",
+)
+def compare(
+    runs: Annotated[
+        list[str], typer.Argument(help="Folders of vramcast bench, or of single trials in one.")
+    ],
+    as_json: options.Json = False,
+) -> int:
+    """Say which model learned best under the same protocol, and whether the difference is real.
 
-        from vramcast.reporting.bench import show_comparison
-
-        show_comparison(found, Console())
-    return 0 if found.decided else NOT_DISTINGUISHABLE
+    Exit codes: 0 the best one is better, 2 wrong usage or not comparable, 3 not distinguishable.
+    """
+    found = vramcast.compare(*runs)
+    show(found, as_json)
+    return ExitCode.DONE if found.decided else ExitCode.NO

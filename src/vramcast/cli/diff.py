@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
+from typing import Annotated
 
-from vramcast.tracing.diff import diff_traces
-from vramcast.tracing.files import read_trace
+import typer
 
-DIFFERENT = 3
+import vramcast
+from vramcast.cli import options
+from vramcast.cli.command import ExitCode, command
 
 
-def run(a: str, b: str, as_json: bool) -> int:
-    result = diff_traces(read_trace(Path(a)), read_trace(Path(b)))
+@command(
+    "diff",
+    question="Where do two memory traces part?",
+    examples="vramcast diff predicted/trace.json measured/trace.json",
+    then="the first difference names operator, module and source line; docs/how-it-works.md says "
+    "how to go on from there.",
+)
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="A trace.json, or a folder with one.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    as_json: options.Json = False,
+) -> int:
+    """Line up two memory traces and show the first place where they differ.
+
+    Exit codes: 0 they are the same, 2 wrong usage, 3 they differ.
+    """
+    found = vramcast.diff(a, b)
     if as_json:
-        print(json.dumps({"a_file": a, "b_file": b, **asdict(result)}))
+        print(json.dumps({"a_file": a, "b_file": b, **asdict(found)}))
     else:
         from rich.console import Console
 
         from vramcast.reporting.differences import show_differences
 
-        show_differences(result, a, b, Console())
-    return 0 if result.same else DIFFERENT
+        show_differences(found, a, b, Console())
+    return ExitCode.DONE if found.same else ExitCode.NO

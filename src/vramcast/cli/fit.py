@@ -2,186 +2,82 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import math
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+import vramcast
+from vramcast.cli.command import ExitCode, assignments, command, show
 from vramcast.errors import UsageError
-from vramcast.forecast.laws import TERMS, Point, fit, law_at
-from vramcast.probing.run_folder import read_measurement
-from vramcast.records.fit import MemoryFit
-from vramcast.records.store import read_text
-from vramcast.units import GiB, MiB
-from vramcast.workload import split_assignments
 
-UNITS = {"_bytes": 1, "_mib": MiB, "_gib": GiB}
-QUANTITIES = ("allocated", "reserved", "overhead", "capacity")
+if TYPE_CHECKING:
+    from vramcast.records.fit import MemoryFit
 
 
-def run(
-    runs: list[str],
-    term_names: str | None,
-    own_terms: list[str],
-    by: str | None,
-    at: list[str],
-    as_json: bool,
+@command(
+    "fit",
+    question="Which law do measured runs follow, and how wrong is it?",
+    examples="""
+    vramcast fit runs.csv --term "ring=batch_size*seq_len*width*2"
+    vramcast fit runs/probe-a runs/probe-b runs/probe-c
+    """,
+    then="--at batch_size=24 asks the law; --json > law.json and vramcast report law.json draw it.",
+)
+def fit(
+    runs: Annotated[
+        list[str], typer.Argument(help="Folders of vramcast probe, or a CSV table of runs.")
+    ],
+    terms: Annotated[
+        str | None,
+        typer.Option(
+            help="With commas: constant, per_sample, per_token, per_token_and_length, your own."
+        ),
+    ] = None,
+    term: Annotated[
+        list[str] | None,
+        typer.Option(help="A term of your own: name=expression of knobs; may be given again."),
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="One law for every value of this knob.")] = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(help="Only say what the law gives here: key=value; may be given again."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON list on stdout, nothing else.")
+    ] = False,
 ) -> int:
-    points = [point for path in _paths(runs) for point in read_points(path, by)]
-    if by is not None and not any(by in point.knobs for point in points):
-        known = ", ".join(sorted({name for point in points for name in point.knobs})) or "none"
-        raise UsageError(f"--by {by!r} is no knob of these runs.", f"Knobs: {known}.")
-    fits = fit(points, _terms(term_names, own_terms))
+    """Fit a law for memory to measured runs, with the error each run has when it is left out.
+
+    Exit codes: 0 done, 2 wrong usage or a question outside what was measured.
+    """
+    laws = vramcast.fit(*runs, terms=terms, own_terms=assignments(term), by=by)
     if at:
-        _answer(fits, at)
-        return 0
-    if as_json:
-        print(json.dumps([found.to_dict() for found in fits]))
-        return 0
-    from rich.console import Console
-
-    from vramcast.reporting.fits import show_fit
-
-    for found in fits:
-        show_fit(found, Console())
-    return 0
+        print(_answer(laws, at))
+    elif as_json:
+        print(f"[{', '.join(law.to_json() for law in laws)}]")
+    else:
+        for law in laws:
+            show(law, as_json)
+    return ExitCode.DONE
 
 
-def _paths(runs: list[str]) -> list[Path]:
-    """A run that is there twice would vouch for itself when it is left out."""
-    paths = [Path(text) for text in runs]
-    places = [path.resolve() for path in paths]
-    twice = next((path for i, path in enumerate(paths) if places[i] in places[:i]), None)
-    if twice is not None:
-        raise UsageError(f"{twice} is given twice.", "Give every run once.")
-    return paths
-
-
-def _answer(fits: Sequence[MemoryFit], at: list[str]) -> None:
-    if len(fits) != 1:
+def _answer(laws: list[MemoryFit], at: list[str]) -> int:
+    if len(laws) != 1:
         raise UsageError(
-            f"--at asks one law, and there are {len(fits)}.", "Give the runs of one group."
+            f"--at asks one law, and there are {len(laws)}.", "Give the runs of one group."
         )
     try:
-        knobs = {name: float(value) for name, value in split_assignments(at).items()}
+        knobs = {name: float(value) for name, value in assignments(at).items()}
     except ValueError:
         raise UsageError(
             f"--at {' '.join(at)!r} holds something that is no number.",
             "For example --at batch_size=24.",
         ) from None
-    names = [knob.name for knob in fits[0].knobs]
+    names = [knob.name for knob in laws[0].knobs]
     strange = next((name for name in knobs if name not in names), None)
     if strange is not None:
         raise UsageError(
             f"--at {strange}: the law does not depend on {strange!r}.",
             f"It depends on: {', '.join(names) or 'nothing'}.",
         )
-    print(law_at(fits[0], knobs))
-
-
-def _terms(names: str | None, own: list[str]) -> dict[str, str] | None:
-    if names is None and not own:
-        return None
-    mine = split_assignments(own)
-    wanted = names.split(",") if names is not None else ["constant", *mine]
-    _check_terms(wanted, mine)
-    unknown = [name for name in wanted if name not in {**TERMS, **mine}]
-    if unknown:
-        raise UsageError(
-            f"There is no term {unknown[0]!r}.",
-            f"Terms: {', '.join(TERMS)}, or your own with --term name=expression.",
-        )
-    return {name: {**TERMS, **mine}[name] for name in wanted}
-
-
-def _check_terms(wanted: list[str], mine: dict[str, str]) -> None:
-    taken = next((name for name in mine if name in TERMS), None)
-    if taken is not None:
-        raise UsageError(
-            f"--term {taken}: there is a term of that name already, {TERMS[taken]!r}.",
-            "Give yours another name.",
-        )
-    twice = next((name for i, name in enumerate(wanted) if name in wanted[:i]), None)
-    if twice is not None:
-        raise UsageError(f"The term {twice!r} is named twice.", "Name every term once.")
-    unused = next((name for name in mine if name not in wanted), None)
-    if unused is not None:
-        raise UsageError(
-            f"--term {unused} is given, but --terms does not name it.",
-            f"Add it: --terms {','.join([*wanted, unused])}.",
-        )
-
-
-def read_points(path: Path, by: str | None) -> list[Point]:
-    if path.suffix == ".csv":
-        return _from_table(path, by)
-    m = read_measurement(path)
-    if m.outcome == "ok" and (m.peak_allocated_bytes is None or m.peak_reserved_bytes is None):
-        raise UsageError(
-            f"{path} measured no GPU memory (it ran on the {m.device}).",
-            "Fit runs that were made on a GPU.",
-        )
-    point = Point(
-        name=path.name,
-        knobs=m.knobs,
-        allocated_bytes=m.peak_allocated_bytes or 0,
-        reserved_bytes=m.peak_reserved_bytes or 0,
-        outcome=m.outcome,
-        capacity_bytes=m.capacity_bytes,
-        group=str(m.knobs.get(by, "")) if by else "",
-    )
-    return [point]
-
-
-def _from_table(path: Path, by: str | None) -> list[Point]:
-    """A table with columns name, group, knobs, and sizes such as reserved_gib; allocated, or the overhead between the two."""
-    try:
-        rows = list(csv.DictReader(read_text(path).splitlines()))
-    except csv.Error as problem:
-        raise UsageError(
-            f"{path} cannot be read: {problem}.", "Give a CSV file with a header line."
-        ) from None
-    if not rows:
-        raise UsageError(
-            f"{path} holds no rows.", "Give a CSV file with a header line and a line for every run."
-        )
-    return [_point(path, number, row, by) for number, row in enumerate(rows, 2)]
-
-
-def _point(path: Path, line: int, row: dict[str, Any], by: str | None) -> Point:
-    try:
-        given = {key: value for key, value in row.items() if value not in (None, "")}
-        sizes = {
-            q: _number(q + u, given[q + u]) * scale
-            for q in QUANTITIES
-            for u, scale in UNITS.items()
-            if q + u in given
-        }
-        taken = {"name", "group", "outcome", *(q + u for q in QUANTITIES for u in UNITS)}
-        knobs = {key: _number(key, value) for key, value in given.items() if key not in taken}
-        allocated = (
-            sizes["allocated"] if "allocated" in sizes else sizes["reserved"] - sizes["overhead"]
-        )
-        return Point(
-            name=row.get("name") or f"line {line}",
-            knobs=knobs,
-            allocated_bytes=round(allocated),
-            reserved_bytes=round(sizes["reserved"]),
-            outcome=row.get("outcome") or "ok",
-            capacity_bytes=round(sizes["capacity"]) if "capacity" in sizes else None,
-            group=str(knobs.get(by, "")) if by else row.get("group") or "",
-        )
-    except (KeyError, ValueError, TypeError) as problem:
-        raise UsageError(
-            f"{path}, line {line} has no usable numbers: {problem}.",
-            "Columns: name, group, knobs, reserved_gib, and allocated_gib or overhead_mib.",
-        ) from None
-
-
-def _number(name: str, text: Any) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{name} is {value}")
-    return value
+    return vramcast.law_at(laws[0], knobs)

@@ -4,29 +4,50 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
-from vramcast.hardware.gpus import GPUS, Gpu
-from vramcast.predicting.max_batch import capacity_of
+import typer
+
+import vramcast
+from vramcast.cli.command import ExitCode, command
 from vramcast.units import format_bytes
 
+if TYPE_CHECKING:
+    from vramcast.hardware.gpus import Gpu
 
-def run(as_json: bool) -> None:
+COLUMNS = ("name", "architecture", "memory", "usable", "bandwidth", "bf16 TFLOP/s")
+
+
+@command(
+    "gpus",
+    question="Which GPUs are known by name?",
+    examples="vramcast gpus",
+    then="vramcast predict ... --gpu NAME; for a GPU that is not there, --memory 24GiB.",
+    needs_arguments=False,
+)
+def gpus(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON list on stdout.")] = False,
+) -> int:
+    """List the GPUs vramcast knows.
+
+    Exit codes: 0 done, 2 wrong usage.
+    """
     if as_json:
-        print(json.dumps([asdict(gpu) for gpu in GPUS]))
-        return
+        print(json.dumps([asdict(gpu) for gpu in vramcast.GPUS]))
+        return ExitCode.DONE
     from rich.console import Console
 
     from vramcast.reporting.tables import Heading, fitted
 
     console = Console()
-    headings = [
-        Heading(name)
-        for name in ("name", "architecture", "memory", "usable", "bandwidth", "bf16 TFLOP/s")
-    ]
-    console.print(fitted(headings, [_cells(gpu) for gpu in GPUS], console.width))
+    headings = [Heading(name) for name in COLUMNS]
+    console.print(fitted(headings, [_cells(gpu) for gpu in vramcast.GPUS], console.width))
+    return ExitCode.DONE
 
 
 def _cells(gpu: Gpu) -> list[str]:
+    from vramcast.predicting.max_batch import capacity_of
+
     rate = gpu.flops_per_second.get("bf16")
     return [
         gpu.name,

@@ -2,105 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
-from typing import Any
+from typing import Annotated
 
-from vramcast.cli.progress import sign_of_life
-from vramcast.errors import UsageError
-from vramcast.hardware import nvml
-from vramcast.hardware.gpus import find_gpu
-from vramcast.predicting.max_batch import Measure, budget_bytes, max_batch
-from vramcast.probing.manager import Prober
-from vramcast.probing.preload import preload_for
-from vramcast.probing.trial import Trial
-from vramcast.records.max_batch import MaxBatch
-from vramcast.workload import split_assignments
+import typer
 
-DOES_NOT_FIT = 3
-WARMUP_STEPS, MEASURE_STEPS = (
-    2,
-    3,
-)  # memory is all there after the second step; three times make a median
+import vramcast
+from vramcast.cli import options
+from vramcast.cli.command import ExitCode, assignments, command, show
+from vramcast.cli.progress import progress_display
 
 
-def run(
-    workload: str,
-    assignments: list[str],
-    gpu: str | None,
-    memory: str | None,
-    allocator: str | None,
-    confirm: bool,
-    options: dict[str, Any],
-    as_json: bool,
+@command(
+    "max-batch",
+    question="What is the largest batch that fits?",
+    examples="vramcast max-batch train.py:build --gpu rtx-4090 --global-batch 256",
+    then="train with the recommended size; vramcast plan does the same for every sequence length.",
+)
+def max_batch(
+    workload: options.Workload,
+    knobs: Annotated[
+        list[str] | None,
+        typer.Argument(help="Knobs of the workload as key=value, without batch_size."),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="The GPU (see `vramcast gpus`; default: the one here).")
+    ] = None,
+    memory: options.Memory = None,
+    maximum: Annotated[
+        int | None, typer.Option("--max", help="Look no further than this size.")
+    ] = None,
+    multiple_of: Annotated[int, typer.Option(help="Only multiples of this.")] = 1,
+    safety: Annotated[
+        float, typer.Option(help="The fraction of the memory to leave free, for example 0.05.")
+    ] = 0.0,
+    global_batch: Annotated[
+        int | None,
+        typer.Option(help="Also give micro-batch and accumulation steps for this batch."),
+    ] = None,
+    confirm: Annotated[
+        bool, typer.Option(help="Where there is a GPU: run the answer and the next size for real.")
+    ] = True,
+    allocator: options.Allocator = None,
+    timeout: options.Timeout = 300.0,
+    as_json: options.Json = False,
 ) -> int:
-    knobs = split_assignments(assignments)
-    gpu = gpu or nvml.gpu_here()
-    with ExitStack() as stack:
-        measure = None
-        if confirm and can_confirm(gpu):
-            prober = stack.enter_context(Prober(preload_for(workload)))
-            prober.start()  # torch is imported for the real runs while the search is simulated
-            measure = _measure(
-                prober,
-                workload,
-                knobs,
-                lambda: budget_bytes(gpu, memory, options["safety"]),
-                allocator,
-            )
-        with sign_of_life("Searching"):
-            result = max_batch(
-                workload,
-                gpu=gpu,
-                memory=memory,
-                allocator=allocator,
-                measure=measure,
-                knobs=knobs,
-                **options,
-            )
-    _show(result, as_json)
-    return DOES_NOT_FIT if result.largest_batch is None else 0
+    """Find the largest batch size that fits: predicted without a GPU, confirmed with one.
 
-
-def can_confirm(gpu: str | None) -> bool:
-    """Where the GPU here is the one that is asked about."""
-    if gpu is None:
-        return bool(nvml.gpu_states())  # one that is not known by name: its memory is given
-    try:
-        return nvml.gpu_here() == find_gpu(gpu).name
-    except UsageError:
-        return False
-
-
-def _measure(
-    prober: Prober,
-    workload: str,
-    knobs: dict[str, str],
-    cap: Callable[[], int | None],
-    allocator: str | None,
-) -> Measure:
-    """How one size is run for real, under the same budget as the search: `cap` is asked when the request is known to be sound."""
-
-    def measure(batch_size: int) -> Any:
-        trial = Trial(
-            workload=workload,
-            knobs={**knobs, "batch_size": batch_size},
-            memory_cap_bytes=cap(),
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not even the smallest fits.
+    """
+    with progress_display() as progress:
+        found = vramcast.max_batch(
+            workload,
+            gpu=gpu,
+            memory=memory,
             allocator=allocator,
-            warmup_steps=WARMUP_STEPS,
-            measure_steps=MEASURE_STEPS,
+            maximum=maximum,
+            multiple_of=multiple_of,
+            safety=safety,
+            global_batch=global_batch,
+            confirm=confirm,
+            timeout=timeout,
+            progress=progress,
+            knobs=assignments(knobs),
         )
-        return prober.run(trial)
-
-    return measure
-
-
-def _show(result: MaxBatch, as_json: bool) -> None:
-    if as_json:
-        print(result.to_json())
-        return
-    from rich.console import Console
-
-    from vramcast.reporting.largest import show_max_batch
-
-    show_max_batch(result, Console())
+    show(found, as_json)
+    return ExitCode.NO if found.largest_batch is None else ExitCode.DONE

@@ -3,46 +3,80 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated
 
-from vramcast.cli.progress import sign_of_life, total_display
-from vramcast.predicting.plan import plan
-from vramcast.records.plan import Plan
-from vramcast.simulate import build
-from vramcast.workload import split_assignments
+import typer
 
-DOES_NOT_FIT = 3
+import vramcast
+from vramcast.cli import options
+from vramcast.cli.command import ExitCode, assignments, command, show
+from vramcast.cli.progress import progress_display
 
 
-def run(
-    workload: str, assignments: list[str], options: dict[str, Any], out: str | None, as_json: bool
+@command(
+    "plan",
+    question="Which batch for every sequence length, and how long will it take?",
+    examples="vramcast plan train.py:build --seq-lens 128,512 --gpu rtx-4090 --out runs/plan",
+    then="curriculum-GPU.yaml in the folder is for your training loop; vramcast report runs/plan "
+    "draws it.",
+)
+def plan(
+    workload: options.Workload,
+    knobs: options.Knobs = None,
+    seq_lens: Annotated[
+        str | None,
+        typer.Option(help="Sequence lengths in rising order: 128,256,512 (the knob seq_len)."),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="The GPUs to plan for, with commas (see `vramcast gpus`).")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="The allocator's budget on each, for example 24GiB.")
+    ] = None,
+    tokens_per_step: Annotated[
+        int | None,
+        typer.Option(help="Tokens in an optimizer step; what does not fit at once is accumulated."),
+    ] = None,
+    tokens: Annotated[str, typer.Option(help="Tokens to train on in all.")] = "1e9",
+    safety: Annotated[
+        float,
+        typer.Option(
+            help="The fraction of the memory to leave free, for fragmentation in long runs."
+        ),
+    ] = 0.05,
+    allocator: options.Allocator = None,
+    timeout: options.Timeout = 300.0,
+    out: Annotated[
+        str | None,
+        typer.Option(help="A folder for plan.json and a curriculum-GPU.yaml for each GPU."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over the plan in that folder.")
+    ] = False,
+    as_json: options.Json = False,
 ) -> int:
-    knobs = split_assignments(assignments)
-    if build.needs_building():
-        print(
-            "Compiling the simulated GPU for this version of torch, once (about 30 s).",
-            file=sys.stderr,
+    """Plan a batch for every sequence length and GPU: memory, what binds, time, and the curriculum they make.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 at some length not even one sample fits.
+    """
+    with progress_display() as progress:
+        found = vramcast.plan(
+            workload,
+            seq_lens=seq_lens,
+            gpu=gpu,
+            memory=memory,
+            tokens_per_step=tokens_per_step,
+            tokens=tokens,
+            safety=safety,
+            allocator=allocator,
+            timeout=timeout,
+            out=out,
+            force=force,
+            progress=progress,
+            knobs=assignments(knobs),
         )
-        with sign_of_life("Compiling"):
-            build.build()
-    with total_display("Planning") as tell:
-        found = plan(workload, knobs=knobs, out=out, tell=tell, **options)
     if out is not None:
-        written = [
-            "plan.json",
-            *(f"curriculum-{gpu.gpu or 'memory'}.yaml" for gpu in found.gpus if gpu.complete),
-        ]
-        print(f"Wrote {', '.join(written)} into {out}.", file=sys.stderr)
-    _show(found, as_json)
-    return 0 if found.fits else DOES_NOT_FIT
-
-
-def _show(found: Plan, as_json: bool) -> None:
-    if as_json:
-        print(found.to_json())
-        return
-    from rich.console import Console
-
-    from vramcast.reporting.plans import show_plan
-
-    show_plan(found, Console())
+        complete = [f"curriculum-{gpu.gpu or 'memory'}.yaml" for gpu in found.gpus if gpu.complete]
+        print(f"Wrote {', '.join(['plan.json', *complete])} into {out}.", file=sys.stderr)
+    show(found, as_json)
+    return ExitCode.DONE if found.fits else ExitCode.NO

@@ -2,101 +2,92 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import Any
+from typing import Annotated
 
-from vramcast.cli.progress import sign_of_life
+import typer
+
+import vramcast
+from vramcast.cli import options
+from vramcast.cli.command import ExitCode, assignments, command, show
+from vramcast.cli.progress import progress_display
 from vramcast.errors import UsageError
-from vramcast.predicting.predict import curve_from, make_request
-from vramcast.records.prediction import Prediction
-from vramcast.simulate import build
-from vramcast.simulate.runner import simulate
-from vramcast.workload import split_assignments
-
-DOES_NOT_FIT = 3
 
 
-def run(
-    workload: str,
-    assignments: list[str],
-    gpu: str | None,
-    memory: str | None,
-    batch_sizes: str | None,
-    allocator: str | None,
-    timeout: float,
-    as_json: bool,
-    trace: str | None,
-    force: bool,
+@command(
+    "predict",
+    question="Will it fit, what takes the memory, how fast? No GPU needed.",
+    examples="""
+    vramcast predict train.py:build batch_size=8 --gpu rtx-4090
+    vramcast predict gpt2-124m --batch-sizes 4-32:4 --memory 24GiB
+    """,
+    then="vramcast max-batch finds the largest batch; --json > fits.json and vramcast report "
+    "fits.json draw it; vramcast probe measures it.",
+)
+def predict(
+    workload: options.Workload,
+    knobs: options.Knobs = None,
+    gpu: options.Gpu = None,
+    memory: options.Memory = None,
+    batch_sizes: Annotated[
+        str | None,
+        typer.Option(help="Predict many batch sizes: 1-64, 4-32:4 (every fourth) or 8,16,32."),
+    ] = None,
+    allocator: options.Allocator = None,
+    timeout: options.Timeout = 300.0,
+    as_json: options.Json = False,
+    trace: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep every allocation in this folder: trace.json and a memory_viz snapshot."
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over the files of an earlier --trace.")
+    ] = False,
 ) -> int:
-    request = make_request(
-        workload,
-        gpu=gpu,
-        memory=memory,
-        allocator=allocator,
-        knobs=split_assignments(assignments),
-        batch_sizes=None if batch_sizes is None else parse_batch_sizes(batch_sizes),
-        trace=trace,
-        force=force,
-    )
-    if build.needs_building():
-        print(
-            "Compiling the simulated GPU for this version of torch, once (about 30 s).",
-            file=sys.stderr,
+    """Predict the GPU memory and the time of a training step, with no GPU.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 it does not fit.
+    """
+    if trace is not None and batch_sizes is not None:
+        raise UsageError(
+            "A trace is of one run; a list of batch sizes is many.",
+            "Give batch_size=N with --trace, or leave --trace out.",
         )
-        with sign_of_life("Compiling"):
-            build.build()
-    with sign_of_life("Simulating"):
-        answer = simulate(request, timeout)
+    values = assignments(knobs)
+    with progress_display() as progress:
+        if batch_sizes is not None:
+            curve = vramcast.predict_batch_sizes(
+                workload,
+                batch_sizes,
+                gpu=gpu,
+                memory=memory,
+                allocator=allocator,
+                timeout=timeout,
+                progress=progress,
+                knobs=values,
+            )
+        else:
+            prediction = vramcast.predict(
+                workload,
+                gpu=gpu,
+                memory=memory,
+                allocator=allocator,
+                timeout=timeout,
+                trace=trace,
+                force=force,
+                progress=progress,
+                knobs=values,
+            )
+    if batch_sizes is not None:
+        show(curve, as_json)
+        return ExitCode.DONE if any(point.fits for point in curve.points) else ExitCode.NO
     if trace is not None:
         print(
-            f"Wrote {trace}/trace.json and snapshot.pickle; https://pytorch.org/memory_viz opens the latter.",
+            f"Wrote {trace}/trace.json and snapshot.pickle; "
+            "https://pytorch.org/memory_viz opens the latter.",
             file=sys.stderr,
         )
-    if request["batch_sizes"] is not None:
-        return _show_curve(answer, as_json)
-    return _show_prediction(answer, as_json)
-
-
-def parse_batch_sizes(text: str) -> list[int]:
-    """'1-64', '1-64:4' (every fourth) or '8,16,32'."""
-    sizes: list[int] = []
-    try:
-        for part in text.split(","):
-            span, _, stride = part.partition(":")
-            first, dash, last = span.partition("-")
-            sizes += range(int(first), int(last) + 1, int(stride or 1)) if dash else [int(first)]
-    except ValueError:
-        sizes = []
-    if not sizes or min(sizes) < 1:
-        raise UsageError(
-            f"--batch-sizes {text!r} is not a list of positive sizes.",
-            "For example --batch-sizes 1-64 or 8,16,32.",
-        )
-    return sorted(set(sizes))
-
-
-def _show_prediction(answer: dict[str, Any], as_json: bool) -> int:
-    prediction = Prediction.from_json(json.dumps(answer))
-    if as_json:
-        print(prediction.to_json())
-    else:
-        from rich.console import Console
-
-        from vramcast.reporting.terminal import show_prediction
-
-        show_prediction(prediction, Console())
-    return 0 if prediction.fits else DOES_NOT_FIT
-
-
-def _show_curve(answer: dict[str, Any], as_json: bool) -> int:
-    curve = curve_from(answer)
-    if as_json:
-        print(curve.to_json())
-    else:
-        from rich.console import Console
-
-        from vramcast.reporting.terminal import show_curve
-
-        show_curve(curve, Console())
-    return 0 if any(point.fits for point in curve.points) else DOES_NOT_FIT
+    show(prediction, as_json)
+    return ExitCode.DONE if prediction.fits else ExitCode.NO

@@ -2,91 +2,86 @@
 
 from __future__ import annotations
 
-import json
-import re
 import sys
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from vramcast.cli.progress import step_display
-from vramcast.errors import EnvironmentProblem, UsageError
-from vramcast.hardware import environment, nvml
-from vramcast.probing.probe import NotSaved, make_trial, run_trial
-from vramcast.probing.run_folder import RunFolder
-from vramcast.records.measurement import Measurement
-from vramcast.workload import split_assignments
+import typer
 
-EXIT_CODES = {"ok": 0, "out_of_memory": 3, "paging": 3}  # anything else failed: 1
-NOT_STABLE = 3
+import vramcast
+from vramcast.cli import options
+from vramcast.cli.command import ExitCode, assignments, command, folder_for, show
+from vramcast.cli.progress import progress_display
 
 
-def run(
-    workload: str,
-    assignments: list[str],
-    device: str,
-    memory: str | None,
-    warmup: int,
-    steps: int,
-    allocator: str | None,
-    timeout: float,
-    out: str | None,
-    force: bool,
-    trace: bool,
-    config: str | None,
-    as_json: bool,
+@command(
+    "probe",
+    question="What does it really take here, and was the run sound?",
+    examples="""
+    vramcast probe train.py:build batch_size=8
+    vramcast probe train.py:build batch_size=8 --device cpu --steps 3
+    """,
+    then="vramcast report RUN shows the folder; vramcast fit RUN... makes a law of several; "
+    "--trace and vramcast diff compare it with a prediction, allocation by allocation.",
+)
+def probe(
+    workload: options.Workload,
+    knobs: options.Knobs = None,
+    device: Annotated[
+        str, typer.Option(help="cuda, or cpu to run the same step without a GPU.")
+    ] = "cuda",
+    memory: options.MemoryCap = None,
+    warmup: Annotated[int, typer.Option(help="Steps before the measured ones.")] = 2,
+    steps: Annotated[
+        int, typer.Option(help="Steps to measure; the p95 gate is judged from 20 on.")
+    ] = 20,
+    allocator: options.Allocator = None,
+    timeout: Annotated[float, typer.Option(help="Seconds after which the run is stopped.")] = 600.0,
+    out: Annotated[
+        str | None, typer.Option(help="The run's folder (default: a new one under runs/).")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over the run in that folder.")
+    ] = False,
+    trace: Annotated[
+        bool,
+        typer.Option(
+            "--trace", help="Keep every allocation: trace.json, and snapshot.pickle for memory_viz."
+        ),
+    ] = False,
+    config: Annotated[
+        str | None,
+        typer.Option(help="A configuration that vramcast tune wrote; knobs given beside it win."),
+    ] = None,
+    as_json: options.Json = False,
 ) -> int:
-    if out == "":
-        raise UsageError(
-            "--out is '', which names no folder.",
-            "Give a folder, or leave --out out for a new one under runs/.",
-        )
-    path = Path(out) if out else default_folder("probe", workload)
-    trial = make_trial(
-        workload,
-        device=device,
-        memory=memory,
-        allocator=allocator,
-        warmup=warmup,
-        steps=steps,
-        timeout=timeout,
-        knobs=split_assignments(assignments),
-        trace_folder=str(path.absolute()) if trace else None,
-        config=config,
-    )
-    if device == "cuda" and not nvml.gpu_states():
-        raise EnvironmentProblem(
-            "There is no NVIDIA GPU here to probe.",
-            "Add --device cpu to run the same step on the CPU, or use vramcast predict, which needs no GPU.",
-        )
-    folder = RunFolder(path, force=force)
-    with step_display(trial.warmup_steps, trial.measure_steps) as display:
-        try:
-            measurement = run_trial(
-                trial, folder, command=environment.command_line(), progress=display
+    """Measure real training steps in a fresh process, and judge whether the run was sound.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 out of memory or not stable.
+    """
+    folder = folder_for("probe", workload, out)
+    try:
+        with progress_display() as progress:
+            measured = vramcast.probe(
+                workload,
+                device=device,
+                memory=memory,
+                allocator=allocator,
+                warmup=warmup,
+                steps=steps,
+                timeout=timeout,
+                out=folder,
+                force=force,
+                trace=trace,
+                config=config,
+                progress=progress,
+                knobs=assignments(knobs),
             )
-        except NotSaved as problem:
-            _show(problem.measurement, None, as_json)
-            raise
-    _show(measurement, path, as_json)
-    code = EXIT_CODES.get(measurement.outcome, 1)
-    return code if code or measurement.verdict.stable else NOT_STABLE
-
-
-def default_folder(kind: str, workload: str) -> Path:
-    name = re.sub(r"[^A-Za-z0-9]+", "-", Path(workload.replace(":", "-")).name).strip("-")[:40]
-    return Path("runs") / f"{kind}-{name}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
-
-
-def _show(measurement: Measurement, folder: Path | None, as_json: bool) -> None:
-    if as_json:
-        extra: dict[str, Any] = {} if folder is None else {"folder": str(folder)}
-        print(json.dumps({**measurement.to_dict(), **extra}))
-        return
-    from rich.console import Console
-
-    from vramcast.reporting.measured import show_measurement
-
-    show_measurement(measurement, Console())
-    if folder is not None:
+    except vramcast.NotSaved as problem:
+        show(problem.measurement, as_json)
+        raise
+    show(measured, as_json, folder=str(folder))
+    if not as_json:
         print(f"Written to {folder}", file=sys.stderr)
+    if measured.outcome not in ("ok", "out_of_memory", "paging"):
+        return ExitCode.FAILED
+    return ExitCode.DONE if measured.outcome == "ok" and measured.verdict.stable else ExitCode.NO

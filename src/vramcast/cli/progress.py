@@ -1,139 +1,80 @@
-"""What goes to stderr: errors as one message, and a sign of life for anything longer than two seconds; and streams that can be written."""
+"""Shows on stderr what a command reports about its progress."""
 
 from __future__ import annotations
 
 import contextlib
-import io
-import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vramcast.errors import VramcastError
-from vramcast.text import printable
+from vramcast.processes.progress import Progress, Report
 
 if TYPE_CHECKING:
-    from vramcast.probing.facts import Facts
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
 
+# What takes less time shows no bar.
 PATIENCE_SECONDS = 2.0
 
 
-def prepare_output() -> None:
-    """Python has no stdout or stderr (None) where the descriptor is closed, and raises where an encoding has no ✓."""
-    if (
-        sys.stdout is None
-    ):  # what is written to it fails, and is told as on a full disk; a command that writes nothing there does not
-        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w")  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # else somebody reads along, as tests do
-            stream.reconfigure(errors="replace")
-
-
-def plain_errors(error: VramcastError) -> None:
-    print(f"vramcast: {printable(error.message)}", file=sys.stderr)  # a message may quote a file
-    if error.advice:
-        print(f"  {printable(error.advice)}", file=sys.stderr)
-
-
 @contextlib.contextmanager
-def sign_of_life(text: str) -> Iterator[None]:
-    """A line that counts the seconds, on a terminal and only once it takes longer."""
+def progress_display() -> Iterator[Report]:
+    """Bars on a terminal; where it is none, only the lines that stay."""
     if not sys.stderr.isatty():
-        yield
+        yield _print_line
         return
-    done = threading.Event()
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
 
-    def tick() -> None:
-        started = time.monotonic()
-        if done.wait(PATIENCE_SECONDS):
-            return
-        marks = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-        while not done.wait(0.1):
-            seconds = time.monotonic() - started
-            print(
-                f"\r{marks[int(seconds * 10) % len(marks)]} {text} {seconds:.0f} s",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
-        print("\r" + " " * (len(text) + 12) + "\r", end="", file=sys.stderr, flush=True)
-
-    thread = threading.Thread(target=tick, daemon=True)
-    thread.start()
+    bars = Bars(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(20),
+        TextColumn("{task.fields[detail]}", markup=False),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    begin = threading.Timer(PATIENCE_SECONDS, bars.start)
+    begin.daemon = True
+    begin.start()
     try:
-        yield
+        yield _Display(bars).show
     finally:
-        done.set()
-        thread.join()
+        begin.cancel()
+        begin.join()
+        if bars.live.is_started:
+            bars.stop()
 
 
-@contextlib.contextmanager
-def step_display(warmup_steps: int, measure_steps: int) -> Iterator[Callable[[Facts], None]]:
-    """A bar over the steps of a real run, on a terminal; called with what is known so far."""
-    if not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    texts = TextColumn("{task.description:<10}"), TextColumn("{task.fields[loss]}")
-    columns = (texts[0], BarColumn(), texts[1], TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting", total=warmup_steps + measure_steps, loss="")
-
-        def show(facts: Facts) -> None:
-            losses = facts.losses
-            loss = f"loss {losses[-1]:.4f}" if losses and losses[-1] is not None else ""
-            progress.update(task, description=facts.phase, completed=len(losses), loss=loss)
-
-        yield show
+def _print_line(progress: Progress) -> None:
+    if progress.line:
+        print(progress.line, file=sys.stderr, flush=True)
 
 
-@contextlib.contextmanager
-def count_display(total: int) -> Iterator[Callable[[str, str], None]]:
-    """A bar over many pieces of work, on a terminal; called with the kind and the name of each finished piece."""
-    if not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+class _Display:
+    """A bar for each name. One without a total goes when something else is reported."""
 
-    columns = (
-        TextColumn("{task.description:<60}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting", total=total)
-        yield lambda kind, name: progress.update(task, advance=1, description=f"{kind} {name}"[:60])
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
 
+    def show(self, progress: Progress) -> None:
+        if progress.line:
+            self._bars.console.print(progress.line, markup=False, highlight=False)
+        if progress.name not in self._tasks:
+            self._remove_those_without_a_total()
+            self._tasks[progress.name] = self._bars.add_task(progress.name, total=None, detail="")
+        self._bars.update(
+            self._tasks[progress.name],
+            completed=progress.done,
+            total=progress.total,
+            detail=progress.detail,
+        )
 
-@contextlib.contextmanager
-def total_display(text: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar of which the total is known only once it has begun; called with how much is done, and of how much."""
-    if not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(text, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    def _remove_those_without_a_total(self) -> None:
+        for name, task in list(self._tasks.items()):
+            if next(one for one in self._bars.tasks if one.id == task).total is None:
+                self._bars.remove_task(self._tasks.pop(name))

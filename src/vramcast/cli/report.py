@@ -4,117 +4,91 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
+import typer
+
+import vramcast
+from vramcast.cli.command import ExitCode, command
 from vramcast.errors import UsageError
-from vramcast.records.store import write_atomically
 
-if TYPE_CHECKING:
-    from vramcast.reporting.page.sections import Report
-
-FORMATS = ("html", "md", "terminal")
-SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}
 PAGE = "report.html"
-FILE_WIDTH = 120
-LARGE = 3_000_000
-MARK = "vramcast report"  # in the first line of every report
+LARGE = 3_000_000  # characters of a page that opens slowly
 
 
-def run(runs: list[str], form: str | None, out: str | None, show: bool, figures: str | None) -> int:
-    form = _format(form, out, show)
+@command(
+    "report",
+    question="Show me: one page, made from records alone.",
+    examples="""
+    vramcast predict train.py:build batch_size=8 --gpu rtx-4090 --json > fits.json
+    vramcast report fits.json --open             memory through the step
+    vramcast report fits.json runs/probe-train   what was measured laid over it
+    vramcast report runs/bench-first --format md tables for a README or an issue
+    """,
+    then="the page is one file without a network: send it; --figures DIR has the charts for a "
+    "paper.",
+)
+def report(
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="Run folders, or files with what a command printed with --json."),
+    ],
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="html, md or terminal (default: by the file's ending, else html)."
+        ),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", "-o", help="The file, - is stdout (default: report.html in the folder)."
+        ),
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    figures: Annotated[
+        str | None, typer.Option(help="Also write every chart into this folder, as SVG for papers.")
+    ] = None,
+) -> int:
+    """Show what other commands recorded: one page with tables and figures, made from records alone.
+
+    It takes predict, probe, max-batch, plan, fit, tune, bench, compare and accuracy. Nothing is run again.
+
+    Exit codes: 0 done, 1 the file cannot be written, 2 wrong usage, or a record that cannot be read.
+    """
+    if show and form not in (None, "html"):
+        raise UsageError(f"--open opens a page, and --format is {form}.", "Leave one of them out.")
     target = _target(runs, form, out)
-    from vramcast.reporting.page.html import as_html
-    from vramcast.reporting.page.making import make_report
-    from vramcast.reporting.page.markdown import as_markdown
-
-    report = make_report([Path(path) for path in runs])
+    page = vramcast.report(*runs, format=form, out=target, figures=figures)
     if figures is not None:
-        from vramcast.reporting.page.figures import write_figures
-
-        written = write_figures(report, _folder(figures))
-        print(f"Wrote {len(written)} figures into {figures}.", file=sys.stderr)
-    if form == "terminal" and target is None:
+        print(f"Wrote {len(page.figures)} figures into {figures}.", file=sys.stderr)
+    if target is not None:
+        print(f"Wrote {target}.", file=sys.stderr)
+        size = len(page.text)
+        if size > LARGE:
+            print(f"It has {size / 1e6:.1f} MB: fewer runs make a lighter one.", file=sys.stderr)
+        if show:
+            _open(target)
+    elif page.format == "terminal":
         from rich.console import Console
 
         from vramcast.reporting.page.terminal import show_report
 
-        show_report(report, Console())
-        return 0
-    text = (
-        as_html(report)
-        if form == "html"
-        else as_markdown(report)
-        if form == "md"
-        else _as_text(report)
-    )
-    if target is None:
-        print(text, end="")
-        return 0
-    write_atomically(target, text)
-    print(f"Wrote {target}.", file=sys.stderr)
-    if len(text) > LARGE:
-        print(f"It has {len(text) / 1e6:.1f} MB: fewer runs make a lighter one.", file=sys.stderr)
-    if show:
-        _open(target)
-    return 0
+        show_report(page.report, Console())
+    else:
+        print(page.text, end="")
+    return ExitCode.DONE
 
 
-def _format(form: str | None, out: str | None, show: bool) -> str:
-    if form is not None and form not in FORMATS:
-        raise UsageError(f"--format {form!r} is not known.", f"Formats: {', '.join(FORMATS)}.")
-    if show and form not in (None, "html"):
-        raise UsageError(f"--open opens a page, and --format is {form}.", "Leave one of them out.")
-    if out is not None and form is None and out != "-":
-        return SUFFIXES.get(Path(out).suffix.lower(), "html")
-    return form or "html"
-
-
-def _target(runs: list[str], form: str, out: str | None) -> Path | None:
-    """None is stdout. A page goes into the run's folder, or here, unless it is told where."""
+def _target(runs: list[str], form: str | None, out: str | None) -> Path | None:
+    """None is stdout. A page goes into the run's folder, or here, unless --out says where."""
     if out == "":
         raise UsageError("-o is '', which names no file.", f"For example -o {PAGE}; - is stdout.")
-    if out == "-" or (out is None and form != "html"):
+    if out is not None:
+        return None if out == "-" else Path(out)
+    if form not in (None, "html"):
         return None
-    inside = len(runs) == 1 and Path(runs[0]).is_dir()
-    target = Path(out) if out is not None else Path(runs[0]) / PAGE if inside else Path(PAGE)
-    _check_free(target)
-    return target
-
-
-def _check_free(target: Path) -> None:
-    """A report that was made here may be made again; nothing else is written over."""
-    if target.is_dir():
-        raise UsageError(f"{target} is a folder.", f"Give a file: -o {target / PAGE}.")
-    if target.exists() and not (target.is_file() and MARK in _beginning(target)):
-        raise UsageError(
-            f"{target} is there and is no report of vramcast.", "Choose another file with -o."
-        )
-
-
-def _beginning(path: Path) -> str:
-    with path.open("rb") as file:
-        return file.read(100).decode(errors="replace")
-
-
-def _as_text(report: Report) -> str:
-    from io import StringIO
-
-    from rich.console import Console
-
-    from vramcast.reporting.page.terminal import show_report
-
-    file = StringIO()
-    show_report(report, Console(file=file, width=FILE_WIDTH, no_color=True))
-    return f"{MARK}\n{file.getvalue()}"
-
-
-def _folder(text: str) -> Path:
-    path = Path(text)
-    if not text or path.exists() and not path.is_dir():
-        raise UsageError(
-            f"--figures {text!r} is no folder.", "Give a folder; it is made where it is not there."
-        )
-    return path
+    return Path(runs[0]) / PAGE if len(runs) == 1 and Path(runs[0]).is_dir() else Path(PAGE)
 
 
 def _open(target: Path) -> None:

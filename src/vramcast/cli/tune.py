@@ -2,97 +2,90 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from vramcast.cli.probe import default_folder
-from vramcast.errors import UsageError
-from vramcast.hardware.environment import command_line
-from vramcast.records.tune import TuneResult, TuneVerdict
-from vramcast.tuning.search import Progress
-from vramcast.tuning.tune import tune
-from vramcast.workload import split_assignments
+import typer
 
-NOTHING_HELPED = 3
+import vramcast
+from vramcast.cli import options
+from vramcast.cli.command import ExitCode, assignments, command, folder_for, resumable, show
+from vramcast.cli.progress import progress_display
 
 
-def run(
-    workload: str, assignments: list[str], out: str | None, options: dict[str, Any], as_json: bool
+@command(
+    "tune",
+    question="Which settings make it fastest, which fail, and why?",
+    examples="vramcast tune train.py:build batch_size=8 --budget 20min --out runs/tune",
+    then="vramcast probe train.py:build --config runs/tune/final.json runs what came out; "
+    "vramcast report runs/tune draws it.",
+)
+def tune(
+    workload: options.Workload,
+    knobs: Annotated[
+        list[str] | None, typer.Argument(help="Knobs to begin with, as key=value.")
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(help="Try only these, with commas; what changes the model must be named."),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Time for all of it, for example 20min; what is not begun by then is listed."
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="The GPU here, where its name is not recognised (see `vramcast gpus`)."),
+    ] = None,
+    memory: options.MemoryCap = None,
+    target_steps: Annotated[
+        int, typer.Option(help="Steps of a whole training run, to say how many days it takes.")
+    ] = 200_000,
+    device: Annotated[
+        str, typer.Option(help="cuda, or cpu to try the settings without a GPU.")
+    ] = "cuda",
+    outlook: Annotated[bool, typer.Option(help="Predict what other GPUs would bring.")] = True,
+    out: Annotated[
+        str | None,
+        typer.Option(help="The run's folder; with the same one again it goes on where it was."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Begin again where the folder holds a tune.")
+    ] = False,
+    as_json: options.Json = False,
 ) -> int:
-    if out == "":
-        raise UsageError(
-            "--out is '', which names no folder.",
-            "Give a folder, or leave --out out for a new one under runs/.",
+    """Which settings make the step fastest, which are not worth it, which fail, and why?
+
+    Tries precision, attention, batch size, checkpointing, optimizers, torch.compile, CUDA graphs,
+    allocator settings and more: each alone against the start in fresh processes, then those that
+    helped on top of each other. Writes a log, and the configuration that came out.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing helped or the start does not fit.
+    """
+    folder = folder_for("tune", workload, out)
+    with resumable(folder), progress_display() as progress:
+        found = vramcast.tune(
+            workload,
+            out=folder,
+            only=only,
+            budget=budget,
+            gpu=gpu,
+            memory=memory,
+            target_steps=target_steps,
+            device=device,
+            outlook=outlook,
+            force=force,
+            progress=progress,
+            knobs=assignments(knobs),
         )
-    folder = Path(out) if out else default_folder("tune", workload)
-    try:
-        with _display() as show:
-            result = tune(
-                workload,
-                out=folder,
-                knobs=split_assignments(assignments),
-                show=show,
-                command=command_line(),
-                **options,
-            )
-    except KeyboardInterrupt:
-        if folder.exists():
-            print(
-                f"What was measured is kept: give --out {folder} to the same command to go on from there.",
-                file=sys.stderr,
-            )
-        raise
-    _show(result, folder, as_json)
-    return 0 if result.rows_with(TuneVerdict.APPLIED) else NOTHING_HELPED
+    show(found, as_json, folder=str(folder))
+    if not as_json:
+        from vramcast.reporting.tune_log import probe_command
 
+        again = probe_command(found, f"{folder}/final.json")
+        print(f"Written to {folder}: log.md, final.json ({again})", file=sys.stderr)
+    from vramcast.records.tune import TuneVerdict
 
-def _show(result: TuneResult, folder: Path, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({**result.to_dict(), "folder": str(folder)}))
-        return
-    from rich.console import Console
-
-    from vramcast.reporting.page.sections import Report
-    from vramcast.reporting.page.terminal import show_report
-    from vramcast.reporting.page.tune import of_tune
-    from vramcast.reporting.tune_log import probe_command
-
-    show_report(Report(title=result.workload, sections=of_tune(result)), Console())
-    print(
-        f"Written to {folder}: log.md, final.json ({probe_command(result, f'{folder}/final.json')})",
-        file=sys.stderr,
-    )
-
-
-@contextlib.contextmanager
-def _display() -> Iterator[Any]:
-    """What is being tried, what is left, the best so far; a line for each that has ended. Lines alone where it is no terminal."""
-    if not sys.stderr.isatty():
-        yield lambda progress: _line(progress) if progress.said else None
-        return
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    with console.status("starting") as status:
-
-        def show(progress: Progress) -> None:
-            if progress.said:
-                console.print(_text(progress), markup=False, highlight=False)
-            left = f", {progress.left} left" if progress.left else ""
-            status.update(
-                f"{progress.stage}: {progress.trying}{left}, best so far {progress.best:.2f}x"
-            )
-
-        yield show
-
-
-def _line(progress: Progress) -> None:
-    print(_text(progress), file=sys.stderr, flush=True)
-
-
-def _text(progress: Progress) -> str:
-    return f"{progress.stage:9} {progress.trying:28} {progress.said}"
+    return ExitCode.DONE if found.rows_with(TuneVerdict.APPLIED) else ExitCode.NO

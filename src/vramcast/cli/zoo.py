@@ -3,61 +3,72 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from vramcast.cli.command import ExitCode, assignments, command
 from vramcast.errors import UsageError
-from vramcast.units import parse_model_size
-from vramcast.workload.knobs import split_assignments
+from vramcast.units import parse_count, parse_model_size
 from vramcast_zoo.catalogue import BY_NAME, DOCUMENTS, ENTRIES, Entry, find_named
 from vramcast_zoo.sizing import FAMILIES, Size, solve
 
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 FAR_OFF = 0.1  # of the budget
 
 
-def run(
-    family: str | None,
-    assignments: list[str],
-    options: Mapping[str, int | None],
-    params: str | None,
-    as_json: bool,
-) -> None:
-    sizes: dict[str, Size] = {
-        name: parse_model_size(name, text) for name, text in split_assignments(assignments).items()
+@command(
+    "zoo",
+    question="Which models come with vramcast? Which size has N parameters?",
+    examples="""
+    vramcast zoo
+    vramcast zoo e5 --params 50M --dim 1536
+    """,
+    then="vramcast predict NAME batch_size=8 --gpu rtx-4090.",
+    needs_arguments=False,
+)
+def zoo(
+    family: Annotated[
+        str | None, typer.Argument(help="Only this family: e1, e5, e10, mamba2, ...")
+    ] = None,
+    sizes: Annotated[
+        list[str] | None, typer.Argument(help="Sizes that are given, as key=value.")
+    ] = None,
+    params: Annotated[
+        str | None,
+        typer.Option(
+            help="A budget of parameters, for example 50M: find the size that is not given."
+        ),
+    ] = None,
+    dim: Annotated[int | None, typer.Option(help="The same as dim=N.")] = None,
+    depth: Annotated[int | None, typer.Option(help="The same as depth=N.")] = None,
+    rank: Annotated[int | None, typer.Option(help="The same as rank=N.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")] = False,
+) -> int:
+    """List the models that come with vramcast, or find the size that meets a budget of parameters.
+
+    Exit codes: 0 done, 2 wrong usage.
+    """
+    given: dict[str, Size] = {
+        name: parse_model_size(name, text) for name, text in assignments(sizes).items()
     }
-    sizes |= {name: value for name, value in options.items() if value is not None}
-    if params is None:
-        if sizes:
-            raise UsageError(
-                "Sizes are given but no budget.", "Add --params, for example --params 50M."
-            )
-        _list(
-            [entry for entry in ENTRIES if family is None or entry.family == _known(family)],
-            as_json,
-        )
-    elif family is None:
+    named = {"dim": dim, "depth": depth, "rank": rank}
+    given |= {name: value for name, value in named.items() if value is not None}
+    if params is not None and family is None:
         raise UsageError(
             "--params needs a family.",
             f"Name one of {', '.join(FAMILIES)}, as in: vramcast zoo e5 --params 50M.",
         )
-    else:
-        _solve(_known(family), parse_count(params), sizes, as_json)
-
-
-def parse_count(text: str) -> int:
-    """As in "50M", "1.36B" or "390,974,976"."""
-    match = re.fullmatch(
-        r"([0-9]+(?:\.[0-9]+)?)([kmb]?)", text.strip().lower().replace(",", "").replace("_", "")
-    )
-    count = round(float(match[1]) * UNITS[match[2]]) if match else 0
-    if not 0 < count <= 10**15:
+    if params is None and given:
         raise UsageError(
-            f"not a number of parameters: {text!r}",
-            "Write for example --params 50M, 1.36B or 390974976.",
+            "Sizes are given but no budget.", "Add --params, for example --params 50M."
         )
-    return count
+    known = None if family is None else _known(family)
+    if known is not None and params is not None:
+        _solve(known, parse_count(params), given, as_json)
+    else:
+        _list([entry for entry in ENTRIES if known in (None, entry.family)], as_json)
+    return ExitCode.DONE
 
 
 def _known(family: str) -> str:
@@ -89,9 +100,8 @@ def _list(entries: list[Entry], as_json: bool) -> None:
             entry.name, f"{entry.parameters:,}", entry.family, entry.document or "baseline", sizes
         )
     Console().print(table)
-    print(
-        "\nPredict one:  vramcast predict NAME batch_size=8 --gpu h200\nFind a size:  vramcast zoo e5 --params 50M --dim 1536"
-    )
+    print("\nPredict one:  vramcast predict NAME batch_size=8 --gpu h200")
+    print("Find a size:  vramcast zoo e5 --params 50M --dim 1536")
 
 
 def _as_object(entry: Entry) -> dict[str, Any]:
@@ -127,22 +137,19 @@ def _solve(family: str, wanted: int, given: Mapping[str, Size], as_json: bool) -
         found["nearest"] = {free: nearest.sizes[free], "num_parameters": nearest.parameters}
         print(json.dumps(found))
         return
-    print(
-        f"{free} {sizes[free]}: {parameters:,} parameters ({parameters / wanted - 1:+.2%} of {wanted:,})"
-    )
-    if abs(parameters / wanted - 1) > FAR_OFF:
+    off = parameters / wanted - 1
+    print(f"{free} {sizes[free]}: {parameters:,} parameters ({off:+.2%} of {wanted:,})")
+    if abs(off) > FAR_OFF:
         print(
-            f"The budget is missed: with the other sizes as they are, no {free} comes nearer. Give another size."
+            f"The budget is missed: with the other sizes as they are, no {free} comes nearer. "
+            "Give another size."
         )
     if named and sizes[free] != nearest.sizes[free]:
         where = DOCUMENTS[named.document] if named.document else "a baseline"
         print(
-            f"This is {named.name} ({where}). Nearest to the budget is {free} {nearest.sizes[free]}: {nearest.parameters:,}"
+            f"This is {named.name} ({where}). Nearest to the budget is "
+            f"{free} {nearest.sizes[free]}: {nearest.parameters:,}"
         )
-    command = (
-        named.name
-        if named
-        else f"vramcast_zoo.{family}:build "
-        + " ".join(f"{name}={value}" for name, value in sizes.items())
-    )
-    print(f"vramcast predict {command}")
+    knobs = " ".join(f"{name}={value}" for name, value in sizes.items())
+    workload = named.name if named else f"vramcast_zoo.{family}:build {knobs}"
+    print(f"vramcast predict {workload}")

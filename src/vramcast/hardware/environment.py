@@ -81,7 +81,8 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def command_line() -> str:
-    """The command as it can be pasted again."""
+    """The command, or the Python program that called vramcast, as it can be pasted again."""
     program = Path(sys.argv[0]).name
-    name = "vramcast" if program in ("vramcast", "__main__.py") else program
-    return shlex.join([name, *sys.argv[1:]])
+    is_command = program in ("vramcast", "__main__.py")
+    start = ["vramcast"] if is_command else ["python", program] if program else ["python"]
+    return shlex.join([*start, *sys.argv[1:]])

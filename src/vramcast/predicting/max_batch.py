@@ -1,34 +1,36 @@
-"""The largest batch: predicted without a GPU, confirmed with one. The Python face of `vramcast max-batch`."""
+"""`vramcast.max_batch`: the largest batch, searched without a GPU and confirmed where there is one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from vramcast.errors import UsageError, WorkloadError
 from vramcast.forecast.largest import COMFORTABLE_RATIOS
 from vramcast.forecast.search import accumulation, memory_law, settle
+from vramcast.hardware import nvml
 from vramcast.hardware.gpus import find_gpu
-from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, make_request
+from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, make_request, simulated
 from vramcast.predicting.shortage import what_would_help
 from vramcast.predicting.throughput import fastest, knee, scaling_notes, speeds_of
-from vramcast.records.max_batch import Attempt, Choice, MemoryLaw
-from vramcast.records.max_batch import (
-    MaxBatch as MaxBatch,
-)  # found here by those who call max_batch
+from vramcast.probing.manager import Prober
+from vramcast.probing.preload import preload_for
+from vramcast.probing.trial import Trial
+from vramcast.processes.progress import Progress, Report, ignore
+from vramcast.records.max_batch import Attempt, Choice, MaxBatch, MemoryLaw
 from vramcast.records.measurement import Measurement
 from vramcast.records.prediction import Prediction
-from vramcast.simulate import build
-from vramcast.simulate.runner import simulate
-from vramcast.units import format_bytes, memory_in_bytes
+from vramcast.units import format_bytes
 from vramcast.workload import Workload, joined
 
-LAW_FROM = (
-    0.2  # of the largest: below, the peak may lie in the optimizer step and not move with the batch
-)
-BEYOND_ITS_LABEL = (
-    1.1  # a 24 GiB card has a little less than that: --memory 24GiB is no contradiction, 200GiB is
-)
+# Below 20 % of the largest batch the optimizer step can set the peak, and memory does not grow
+# with the batch.
+LAW_FROM = 0.2
+# A 24 GiB card has a little less than that, so --memory 24GiB is no contradiction; 200GiB is.
+BEYOND_ITS_LABEL = 1.1
+# Memory is all taken after the second step, and three measured steps make a median.
+WARMUP_STEPS, MEASURE_STEPS = 2, 3
 JUDGED = ("out_of_memory", "paging")  # outcomes that say a size does not fit
 Measure = Callable[[int], Measurement]
 
@@ -43,63 +45,88 @@ def max_batch(
     multiple_of: int = 1,
     safety: float = 0.0,
     global_batch: int | None = None,
-    measure: Measure | None = None,
+    confirm: bool = True,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
 ) -> MaxBatch:
-    """The largest batch size that fits. `measure` runs one batch size for real; without it the answer is a prediction and says so.
+    """The largest batch size that fits, searched without a GPU.
 
-    `max_batch("train.py:build", gpu="rtx-4090", global_batch=256)`. `maximum` and `multiple_of` bound the sizes, `safety` is the fraction
-    of the memory to leave free.
+    `max_batch("train.py:build", gpu="rtx-4090", global_batch=256)`. `maximum` and `multiple_of`
+    bound the sizes, `safety` is the fraction of the memory to leave free. Where the GPU is in this
+    machine, the answer and the next size are run on it, unless `confirm` is false.
     """
-    request = search_request(
-        workload,
-        gpu=gpu,
-        memory=memory,
-        allocator=allocator,
+    gpu = gpu or nvml.gpu_here()
+    values = joined(knobs, more_knobs)
+    request = _search_request(
+        make_request(workload, gpu=gpu, memory=memory, allocator=allocator, knobs=values),
         maximum=maximum,
         multiple_of=multiple_of,
         safety=safety,
-        knobs=joined(knobs, more_knobs),
     )
     _positive("--global-batch", global_batch)
-    build.build()
-    found = simulate(request, timeout)
-    attempts = [_predicted(point) for point in found["attempts"]]
-    largest, failing, confirmed, notes = (
-        found["largest"],
-        found["first_failing"],
-        False,
-        _notes(found, maximum),
-    )
-    if measure is not None and largest is not None:
-        limit = None if maximum is None else maximum // multiple_of * multiple_of
-        largest, failing, measured = confirm(
-            largest, failing, measure, step=multiple_of, limit=limit
-        )
-        attempts += measured
-        notes += [
-            f"{a.batch_size} did not run: {a.outcome}, not for lack of memory"
-            for a in measured
-            if a.outcome not in (*JUDGED, "ok")
-        ]
-        confirmed = largest is not None and any(
-            a.batch_size == largest and a.outcome == "ok" for a in measured
-        )
+    with ExitStack() as stack:
+        prober = None
+        if confirm and can_confirm(gpu):
+            prober = stack.enter_context(Prober(preload_for(request["workload"])))
+            prober.start()  # imports torch for the real runs while the search is simulated
+        found = simulated(request, timeout, progress, "Searching")
+        attempts = [_predicted(point) for point in found["attempts"]]
+        largest, failing = found["largest"], found["first_failing"]
+        notes = _notes(found, maximum)
+        measured: list[Attempt] = []
+        if prober is not None and largest is not None:
+            limit = None if maximum is None else maximum // multiple_of * multiple_of
+            measure = _measure_on_gpu(prober, request, values, allocator, progress)
+            largest, failing, measured = confirm_by_runs(
+                largest, failing, measure, step=multiple_of, limit=limit
+            )
+    notes += [
+        f"{a.batch_size} did not run: {a.outcome}, not for lack of memory"
+        for a in measured
+        if a.outcome not in (*JUDGED, "ok")
+    ]
+    confirmed = any(a.batch_size == largest and a.outcome == "ok" for a in measured)
+    attempts += measured
     return _result(request, found, attempts, largest, failing, confirmed, notes, global_batch)
 
 
-def search_request(
-    workload: Workload,
-    *,
-    gpu: str | None,
-    memory: str | int | None,
-    allocator: str | None,
-    maximum: int | None,
-    multiple_of: int,
-    safety: float,
+def can_confirm(gpu: str | None) -> bool:
+    """Whether the GPU here is the one that is asked about."""
+    if gpu is None:
+        # A GPU that is not known by name can be used where its memory is given.
+        return bool(nvml.gpu_states())
+    return nvml.gpu_here() == find_gpu(gpu).name
+
+
+def _measure_on_gpu(
+    prober: Prober,
+    request: Mapping[str, Any],
     knobs: Mapping[str, Any],
+    allocator: str | None,
+    progress: Report,
+) -> Measure:
+    """Runs one size under the budget of the search."""
+
+    def measure(batch_size: int) -> Measurement:
+        progress(Progress(f"Running batch_size={batch_size} on the GPU"))
+        return prober.run(
+            Trial(
+                workload=request["workload"],
+                knobs={**knobs, "batch_size": batch_size},
+                memory_cap_bytes=request["memory_bytes"],
+                allocator=allocator,
+                warmup_steps=WARMUP_STEPS,
+                measure_steps=MEASURE_STEPS,
+            )
+        )
+
+    return measure
+
+
+def _search_request(
+    request: dict[str, Any], *, maximum: int | None, multiple_of: int, safety: float
 ) -> dict[str, Any]:
     _positive("--max", maximum)
     _positive("--multiple-of", multiple_of)
@@ -108,53 +135,29 @@ def search_request(
             f"--safety is a fraction of the memory, from 0 to below 1, not {safety:g}.",
             "For example --safety 0.05.",
         )
-    if gpu is None and memory is None:
+    gpu, memory_bytes = request["gpu"], request["memory_bytes"]
+    if gpu is None and memory_bytes is None:
         raise UsageError(
             "How much memory there is, is not known.", "Give --gpu NAME or --memory SIZE."
         )
-    request = make_request(
-        workload,
-        gpu=gpu,
-        memory=memory,
-        allocator=allocator,
-        knobs=knobs,
-        batch_sizes=None,
-    )
-    _check_it_has_as_much(gpu, memory)
-    return {
-        **request,
-        "memory_bytes": budget_bytes(gpu, memory, safety),
-        "search": {"step": multiple_of, "maximum": maximum},
-    }
-
-
-def _check_it_has_as_much(gpu: str | None, memory: str | int | None) -> None:
-    given = memory_in_bytes(memory)
-    if (
-        gpu is not None
-        and given is not None
-        and given > BEYOND_ITS_LABEL * find_gpu(gpu).total_bytes
-    ):
+    total = None if gpu is None else find_gpu(gpu).total_bytes
+    if total is not None and memory_bytes is not None and memory_bytes > BEYOND_ITS_LABEL * total:
         raise UsageError(
-            f"--memory {memory} is more than {gpu} has ({format_bytes(find_gpu(gpu).total_bytes)}).",
+            f"--memory {format_bytes(memory_bytes)} is more than {gpu} has ({format_bytes(total)}).",
             "Leave out --memory for all of it, or --gpu for a GPU that does not exist.",
         )
+    if safety:
+        free = memory_bytes if memory_bytes is not None else capacity_of(gpu)
+        memory_bytes = int((1 - safety) * free)
+        if memory_bytes < 1:
+            raise UsageError(
+                f"--safety {safety} leaves no memory at all.", "For example --safety 0.05."
+            )
+    search = {"step": multiple_of, "maximum": maximum}
+    return {**request, "memory_bytes": memory_bytes, "search": search}
 
 
-def budget_bytes(gpu: str | None, memory: str | int | None, safety: float) -> int | None:
-    """What the allocator may take, in the search and when its answer is run; None is all that the GPU has."""
-    given = memory_in_bytes(memory)
-    if not safety:
-        return given
-    left = int((1 - safety) * (given if given is not None else capacity_of(gpu)))
-    if left < 1:
-        raise UsageError(
-            f"--safety {safety} leaves no memory at all.", "For example --safety 0.05."
-        )
-    return left
-
-
-def capacity_of(gpu: str | None) -> int:
+def capacity_of(gpu: str) -> int:
     """What the allocator may take of this GPU."""
     from importlib.metadata import version
 
@@ -162,7 +165,6 @@ def capacity_of(gpu: str | None) -> int:
     from vramcast.forecast.forecast import Budget
     from vramcast.hardware.calibration.table import find
 
-    assert gpu is not None
     known = find_gpu(gpu)
     budget = Budget(
         gpu=known,
@@ -174,10 +176,11 @@ def capacity_of(gpu: str | None) -> int:
     return budget.capacity_bytes
 
 
-def confirm(
+def confirm_by_runs(
     predicted: int, failing: int | None, measure: Measure, *, step: int, limit: int | None
 ) -> tuple[int | None, int | None, list[Attempt]]:
-    """(largest that ran, next that did not, attempts): the predicted one, then its neighbour; further only if reality disagrees."""
+    """(largest that ran, next that did not, attempts): the predicted size is run, then the next one;
+    others only where the runs disagree with the prediction."""
     attempts: list[Attempt] = []
 
     def runs(size: int) -> bool:

@@ -1,10 +1,10 @@
-"""A batch for every sequence length and GPU, and the curriculum they make: the Python face of `vramcast plan`."""
+"""`vramcast.plan`: a batch for every sequence length and GPU, and the curriculum they make."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -15,11 +15,11 @@ from vramcast.predicting import document_001
 from vramcast.predicting.curriculum import SPLIT, as_yaml, in_sequence, totals
 from vramcast.predicting.plan_order import LENGTHS_ADVICE, Order, check_order
 from vramcast.predicting.plan_stages import make_stage, reserved_law
-from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS
+from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, compile_device
+from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.plan import DocumentComparison, GpuPlan, Plan
 from vramcast.records.prediction import BatchSizePoint
 from vramcast.records.store import new_folder, write_atomically
-from vramcast.simulate import build
 from vramcast.simulate.runner import simulate_all
 from vramcast.workload import Workload, joined, name_of
 
@@ -43,14 +43,14 @@ def plan(
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     out: str | os.PathLike[str] | None = None,
     force: bool = False,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
 ) -> Plan:
     """The batch for every sequence length on every GPU, with no GPU.
 
     `plan("train.py:build", seq_lens=[128, 256, 512], gpu=["rtx-4090", "h200"])`. `out` is a folder for plan.json and a curriculum-GPU.yaml
-    each; `tell` is given how many stages are done, and of how many.
+    each.
     """
     started = time.perf_counter()
     is_document = name_of(workload) == document_001.WORKLOAD
@@ -68,9 +68,9 @@ def plan(
         knobs=joined(knobs, more_knobs),
     )
     folder = None if out is None else new_folder(Path(out), force=force)
-    build.build()
+    compile_device(progress)
     jobs = _jobs(order, compare=is_document and document_001.GPU in order.gpus)
-    answers = _run(jobs, timeout, tell)
+    answers = _run(jobs, timeout, progress)
     found = _plan(order, answers, time.perf_counter() - started)
     if folder is not None:
         write(found, folder)
@@ -153,15 +153,15 @@ def _request(
     return {**order.request, "gpu": gpu, "knobs": knobs, "plan": asked}
 
 
-def _run(jobs: Jobs, timeout: float, tell: Callable[[int, int], None] | None) -> Jobs:
+def _run(jobs: Jobs, timeout: float, progress: Report) -> Jobs:
     requests = list(chain(*jobs.values()))
     total, done = sum(len(request["plan"]["seq_lens"]) for request in requests), [0]
 
     def count(_: dict[str, Any], __: Any) -> None:
         done[0] += 1
-        if tell is not None:
-            tell(done[0], total)
+        progress(Progress("Planning", done[0], total))
 
+    progress(Progress("Planning", 0, total))
     answers = iter(simulate_all(requests, timeout, count))
     return {key: [next(answers) for _ in some] for key, some in jobs.items()}
 

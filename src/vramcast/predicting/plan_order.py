@@ -61,7 +61,6 @@ def check_order(
         memory=memory,
         allocator=allocator,
         knobs=knobs,
-        batch_sizes=None,
     )
     return Order(
         gpus=names or (None,),

@@ -1,4 +1,4 @@
-"""Predict the GPU memory of a training step: the Python face of `vramcast predict`."""
+"""`vramcast.predict`: the GPU memory and the time of a training step, simulated without a GPU."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.hardware.gpus import find_gpu
+from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.prediction import BatchSizeCurve, Prediction
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
@@ -16,6 +17,8 @@ from vramcast.units import memory_in_bytes
 from vramcast.workload import Workload, joined, name_of, parse_reference, separated
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
+MAX_BATCH_SIZES = 10_000
+BATCH_SIZES_ADVICE = "For example --batch-sizes 1-64 or 8,16,32."
 
 
 def predict(
@@ -27,57 +30,86 @@ def predict(
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     trace: str | os.PathLike[str] | None = None,
     force: bool = False,
+    progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
 ) -> Prediction:
-    """Predict the memory of one training step with no GPU.
+    """Predict the memory and the time of one training step with no GPU.
 
-    `predict("train.py:build", batch_size=8, gpu="rtx-4090")` or `predict(build, batch_size=8, memory="24GiB")`.
-    `trace="DIR"` keeps every allocation there: trace.json, and snapshot.pickle for memory_viz; `force=True` writes over old ones.
+    `predict("train.py:build", batch_size=8, gpu="rtx-4090")`, or `predict(build, memory="24GiB")`.
+    `trace="DIR"` keeps every allocation there: trace.json, and snapshot.pickle for memory_viz;
+    `force=True` writes over old ones. A knob that has the name of an option goes into `knobs`.
     """
+    # Absolute: the workload may change the folder it works in.
+    folder = None if trace is None else Path(trace).absolute()
     request = make_request(
-        workload,
-        gpu=gpu,
-        memory=memory,
-        allocator=allocator,
-        knobs=joined(knobs, more_knobs),
-        batch_sizes=None,
-        trace=trace,
-        force=force,
+        workload, gpu=gpu, memory=memory, allocator=allocator, knobs=joined(knobs, more_knobs)
     )
-    build.build()
-    return Prediction.from_dict(simulate(request, timeout))
+    if folder is not None:
+        from vramcast.tracing.files import check_free
+
+        check_free(folder, force=force)
+        request |= {"trace": str(folder), "force": force}
+    return Prediction.from_dict(simulated(request, timeout, progress))
 
 
 def predict_batch_sizes(
     workload: Workload,
-    batch_sizes: Sequence[int],
+    batch_sizes: str | Sequence[int],
     *,
     gpu: str | None = None,
     memory: str | int | None = None,
     allocator: str | None = None,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
 ) -> BatchSizeCurve:
-    """Predict many batch sizes in little more time than one: a few are simulated, the others interpolated and replayed.
+    """Predict many batch sizes in little more time than one: only a few of them are simulated.
 
-    `predict_batch_sizes("train.py:build", range(4, 33, 4), memory="24GiB")`.
+    `predict_batch_sizes("train.py:build", range(4, 33, 4), memory="24GiB")`; also "4-32:4".
     """
+    sizes = read_batch_sizes(batch_sizes)
     request = make_request(
-        workload,
-        gpu=gpu,
-        memory=memory,
-        allocator=allocator,
-        knobs=joined(knobs, more_knobs),
-        batch_sizes=batch_sizes,
+        workload, gpu=gpu, memory=memory, allocator=allocator, knobs=joined(knobs, more_knobs)
     )
-    build.build()
-    return curve_from(simulate(request, timeout))
+    return BatchSizeCurve.from_dict(simulated({**request, "batch_sizes": sizes}, timeout, progress))
 
 
-def curve_from(data: dict[str, Any]) -> BatchSizeCurve:
-    return BatchSizeCurve.from_dict(data)
+def read_batch_sizes(given: str | Sequence[int]) -> list[int]:
+    """From 1-64, 1-64:4 (every fourth), 8,16,32, or whole numbers."""
+    if isinstance(given, str):
+        ranges = _ranges(given)
+        _check_number_of_sizes(given, sum((r.stop - r.start) // r.step for r in ranges))
+        return sorted({size for sizes in ranges for size in sizes})
+    _check_number_of_sizes(given, len(given))
+    if not given or any(type(size) is not int or size < 1 for size in given):
+        raise UsageError(
+            f"Batch sizes must be positive whole numbers, not {list(given)}.", BATCH_SIZES_ADVICE
+        )
+    return list(given)
+
+
+def _ranges(text: str) -> list[range]:
+    try:
+        ranges = []
+        for part in text.split(","):
+            span, _, stride = part.partition(":")
+            first, dash, last = span.partition("-")
+            ranges.append(range(int(first), int(last if dash else first) + 1, int(stride or 1)))
+        if all(1 <= sizes.start < sizes.stop and sizes.step > 0 for sizes in ranges):
+            return ranges
+    except ValueError:
+        pass
+    raise UsageError(f"--batch-sizes {text!r} is not a list of positive sizes.", BATCH_SIZES_ADVICE)
+
+
+def _check_number_of_sizes(given: object, count: int) -> None:
+    if count > MAX_BATCH_SIZES:
+        raise UsageError(
+            f"--batch-sizes {given} is {count:,} sizes; at most {MAX_BATCH_SIZES:,} are predicted.",
+            "Give fewer, for example every fourth: --batch-sizes 4-64:4.",
+        )
 
 
 def make_request(
@@ -87,39 +119,37 @@ def make_request(
     memory: str | int | None,
     allocator: str | None,
     knobs: Mapping[str, Any],
-    batch_sizes: Sequence[int] | None,
-    trace: str | os.PathLike[str] | None = None,
-    force: bool = False,
 ) -> dict[str, Any]:
     """Everything the worker needs, checked as far as that goes without importing torch."""
     from vramcast.allocator.settings import AllocatorSettings, from_environment
-    from vramcast.tracing.files import check_free
 
     name = name_of(workload)
     parse_reference(name)
     settings = allocator if allocator is not None else from_environment()
     AllocatorSettings.parse(settings)
-    if batch_sizes is not None and (
-        not batch_sizes or any(type(size) is not int or size < 1 for size in batch_sizes)
-    ):
-        what = f"Batch sizes must be positive whole numbers, not {list(batch_sizes)}."
-        raise UsageError(what, "For example --batch-sizes 1-64 or 8,16,32.")
-    if trace is not None and batch_sizes is not None:
-        raise UsageError(
-            "A trace is of one run; a list of batch sizes is many.",
-            "Give batch_size=N with --trace, or leave --trace out.",
-        )
-    # absolute: the workload may change the folder it works in
-    folder = None if trace is None else Path(trace).absolute()
-    if folder is not None:
-        check_free(folder, force=force)
     return {
         "workload": name,
         **separated(knobs),
         "gpu": None if gpu is None else find_gpu(gpu).name,
         "memory_bytes": memory_in_bytes(memory),
         "allocator": settings,
-        "batch_sizes": None if batch_sizes is None else list(batch_sizes),
-        "trace": None if folder is None else str(folder),
-        "force": force,
+        "batch_sizes": None,
+        "trace": None,
+        "force": False,
     }
+
+
+def simulated(
+    request: dict[str, Any], timeout: float, progress: Report, name: str = "Simulating"
+) -> dict[str, Any]:
+    """The worker's answer."""
+    compile_device(progress)
+    progress(Progress(name))
+    return simulate(request, timeout)
+
+
+def compile_device(progress: Report) -> None:
+    if build.needs_building():
+        line = "Compiling the simulated GPU for this version of torch, once (about 30 s)."
+        progress(Progress("Compiling", line=line))
+    build.build()

@@ -1,4 +1,4 @@
-"""Measure a training step for real: the Python face of `vramcast probe`."""
+"""`vramcast.probe`: run the real training steps of a workload in a fresh process and measure them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
+from vramcast.hardware import nvml
+from vramcast.hardware.environment import command_line
 from vramcast.probing.facts import Facts
-from vramcast.probing.manager import Prober, Progress
+from vramcast.probing.manager import Prober
+from vramcast.probing.manager import Progress as OnFacts
 from vramcast.probing.measurement import unfinished
 from vramcast.probing.run_folder import RunFolder
 from vramcast.probing.trial import Trial, device_named
+from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.measurement import Measurement
 from vramcast.units import memory_in_bytes
 from vramcast.workload import Workload, joined, name_of, parse_reference
@@ -31,14 +35,16 @@ def probe(
     force: bool = False,
     trace: bool = False,
     config: Configuration | str | Path | None = None,
+    progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
 ) -> Measurement:
     """Run the workload's real steps in a fresh process and measure them.
 
-    `probe("train.py:build", batch_size=8)` on the GPU, `probe(build, device="cpu")` without one. Failure is a value: see
-    `outcome` and `verdict`.
-    `config` is a configuration as tune writes it, or its file; knobs given here come before its own.
+    `probe("train.py:build", batch_size=8)` on the GPU, `probe(build, device="cpu")` without one. A
+    run that fails is a measurement too: see `outcome` and `verdict`. `out` is a folder for what was
+    measured. `config` is a configuration that tune wrote, or its file; knobs given here come before
+    its own.
     """
     if trace and out is None:
         raise UsageError(
@@ -56,8 +62,21 @@ def probe(
         trace_folder=str(Path(out).absolute()) if trace and out is not None else None,
         config=config,
     )
+    if device == "cuda" and not nvml.gpu_states():
+        raise EnvironmentProblem(
+            "There is no NVIDIA GPU here to probe.",
+            "Add --device cpu to run the same step on the CPU, "
+            "or use vramcast predict, which needs no GPU.",
+        )
     folder = RunFolder(Path(out), force=force) if out is not None else None
-    return run_trial(trial, folder, command=f"vramcast.probe({trial.workload!r})")
+
+    def listen(facts: Facts) -> None:
+        losses = facts.losses
+        loss = f"loss {losses[-1]:.4f}" if losses and losses[-1] is not None else ""
+        detail = f"{facts.phase} {loss}".rstrip()
+        progress(Progress("Running", len(losses), warmup + steps, detail))
+
+    return run_trial(trial, folder, command=command_line(), progress=listen)
 
 
 def make_trial(
@@ -106,7 +125,7 @@ class NotSaved(EnvironmentProblem):
 
 
 def run_trial(
-    trial: Trial, folder: RunFolder | None, *, command: str, progress: Progress = lambda _: None
+    trial: Trial, folder: RunFolder | None, *, command: str, progress: OnFacts = lambda _: None
 ) -> Measurement:
     """Runs it in a process of its own; the folder has a record before, and after whatever happens."""
     if folder is None:
@@ -121,7 +140,7 @@ def run_trial(
     return measurement
 
 
-def _recorded(trial: Trial, folder: RunFolder, command: str, progress: Progress) -> Measurement:
+def _recorded(trial: Trial, folder: RunFolder, command: str, progress: OnFacts) -> Measurement:
     heard = Facts()
 
     def listen(facts: Facts) -> None:

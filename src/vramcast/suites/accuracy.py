@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 
 from vramcast.errors import EnvironmentProblem, UsageError
@@ -15,6 +16,7 @@ from vramcast.hardware.gpus import find_gpu
 from vramcast.predicting.predict import predict
 from vramcast.probing.manager import Prober
 from vramcast.probing.trial import Trial
+from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.accuracy import AccuracyResult
 from vramcast.records.accuracy_rows import (
     Records,
@@ -28,6 +30,7 @@ from vramcast.records.prediction import Prediction
 from vramcast.records.store import write_atomically, write_json
 from vramcast.simulate import build
 from vramcast.suites.catalogue import SuiteRow, rows_of
+from vramcast.suites.figure import write_figure
 from vramcast.suites.page import as_markdown
 from vramcast.suites.run import Dependencies, ask_peers, run
 
@@ -48,14 +51,21 @@ def accuracy(
     against: str | Path | None = None,
     only: Sequence[str] = (),
     peers: bool = True,
-    progress: Callable[[str, str], None] = lambda *_: None,
+    figure: str | Path | None = None,
     force: bool = False,
+    progress: Report = ignore,
 ) -> AccuracyResult:
     """Predict and measure every row of the suites, and compare.
 
     What `out` already holds is not done again, except with `force`. `against` takes the
-    measurements from another run's folder instead: that needs no GPU.
+    measurements from another run's folder instead: that needs no GPU. `figure` is a file for the
+    chart of predicted against measured.
     """
+    if figure is not None and Path(figure).suffix not in (".svg", ".png", ".pdf"):
+        raise UsageError(
+            f"--figure {str(figure)!r} is not a .svg, .png or .pdf file.",
+            "For example --figure accuracy.svg.",
+        )
     rows = _chosen(rows_of(suites), only)
     folder = Path(out)
     recorded = read_records(Path(against)) if against is not None else None
@@ -75,7 +85,13 @@ def accuracy(
             measure=measure if recorded is None else None,
             ask_peers=ask_peers if peers and recorded is None else None,
         )
-        records = run(rows, folder, dependencies, known, progress)
+        total = len(rows) * (1 if recorded is not None else 3 + peers)
+        finished = count(1)
+
+        def tell(kind: str, name: str) -> None:
+            progress(Progress("Comparing", next(finished), total, f"{kind} {name}"))
+
+        records = run(rows, folder, dependencies, known, tell)
     if recorded is not None:
         records = {
             name: replace(recorded.get(name, RowRecords()), prediction=made.prediction)
@@ -86,6 +102,8 @@ def accuracy(
     )
     write_json(folder / "accuracy.json", result.to_dict())
     write_atomically(folder / "accuracy.md", as_markdown(result))
+    if figure is not None:
+        write_figure(result, Path(figure))
     return result
 
 

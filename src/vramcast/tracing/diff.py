@@ -6,13 +6,15 @@ of different length are compared over the steps they have in common. Sums of byt
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from vramcast.allocator import EMPTY_CACHE, AllocatorSettings
 from vramcast.tracing.align import ABSENT, EMPTIED, WORKSPACE, Item, Row, align, same
-from vramcast.tracing.files import Allocation, MemoryTrace
+from vramcast.tracing.files import Allocation, MemoryTrace, read_trace
 
 NEVER = 2**62
 ROUNDING = AllocatorSettings()
@@ -86,6 +88,11 @@ class TraceDiff:
     ops: list[OpDifference]
     kind: str = "trace_diff"
     version: int = 1
+
+
+def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> TraceDiff:
+    """Where two memory traces differ; each is a trace.json or a folder with one."""
+    return diff_traces(read_trace(Path(a)), read_trace(Path(b)))
 
 
 def diff_traces(a: MemoryTrace, b: MemoryTrace) -> TraceDiff:

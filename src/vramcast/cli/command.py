@@ -1,0 +1,121 @@
+"""What all commands share: how one is declared, its exit code, its folder, how it shows its record."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+from vramcast.errors import UsageError
+
+if TYPE_CHECKING:
+    from vramcast.records.base import Record
+
+START = """\b
+Start here:
+  vramcast predict gpt2-124m batch_size=8 --gpu rtx-4090   a model of the zoo
+  vramcast predict train.py:build --gpu rtx-4090           your own function
+  vramcast COMMAND --help                                  an example of each
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a valid no (it does not fit, nothing helped,
+not distinguishable), 130 interrupted."""
+app = typer.Typer(
+    name="vramcast",
+    help="Forecast a PyTorch training run before it runs: how much GPU memory it takes, "
+    "how long a step takes, and why.",
+    epilog=START,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+Run = TypeVar("Run", bound=Callable[..., int])
+
+
+class ExitCode(IntEnum):
+    """What is wrong usage has its code in errors.py."""
+
+    DONE = 0
+    FAILED = 1
+    NO = 3
+
+
+def command(
+    name: str, *, question: str, examples: str, then: str, needs_arguments: bool = True
+) -> Callable[[Run], Run]:
+    """Declares a command whose function returns the exit code.
+
+    `question` is its line in the list of commands; `examples`, one a line, and `then`, what to do
+    next, stand at the end of its --help.
+    """
+    lines = examples.strip().splitlines()
+    shown = "\n".join(f"  {line.strip()}" for line in lines)
+    epilog = f"\b\nExample{'s' * (len(lines) > 1)}:\n{shown}\n\nNext: {then}"
+
+    def declare(function: Run) -> Run:
+        @functools.wraps(function)
+        def run(*arguments: Any, **options: Any) -> None:
+            raise typer.Exit(function(*arguments, **options))
+
+        app.command(name, no_args_is_help=needs_arguments, short_help=question, epilog=epilog)(run)
+        return function
+
+    return declare
+
+
+def assignments(words: list[str] | None) -> dict[str, str]:
+    """Knobs, terms or sizes that were given as key=value."""
+    from vramcast.workload import split_assignments
+
+    return split_assignments(words or [])
+
+
+def folder_for(kind: str, workload: str, out: str | None) -> Path:
+    """The folder that --out names, or a new one under runs/."""
+    if out == "":
+        raise UsageError(
+            "--out is '', which names no folder.",
+            "Give a folder, or leave --out out for a new one under runs/.",
+        )
+    if out is not None:
+        return Path(out)
+    name = re.sub(r"[^A-Za-z0-9]+", "-", Path(workload.replace(":", "-")).name).strip("-")[:40]
+    return Path("runs") / f"{kind}-{name}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
+
+
+@contextlib.contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Says after Ctrl-C how to go on with what the folder holds."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder.exists():
+            print(
+                f"What has ended is kept: give --out {folder} to the same command "
+                "to go on from there.",
+                file=sys.stderr,
+            )
+        raise
+
+
+def show(record: Record, as_json: bool, **more: str) -> None:
+    """The record on stdout: one JSON object, which has `more` too, or for people."""
+    if not as_json:
+        from rich.console import Console
+
+        from vramcast.cli.showing import show_record
+
+        show_record(record, Console())
+    elif more:
+        print(json.dumps({**json.loads(record.to_json()), **more}))
+    else:
+        print(record.to_json())

@@ -1,0 +1,24 @@
+"""Arguments and options that several commands have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Workload = Annotated[
+    str, typer.Argument(help="file.py:function, package.module:function, or a name of the zoo.")
+]
+Knobs = Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value.")]
+Gpu = Annotated[str | None, typer.Option(help="The GPU to predict for (see `vramcast gpus`).")]
+Memory = Annotated[str | None, typer.Option(help="The allocator's budget, for example 24GiB.")]
+MemoryCap = Annotated[
+    str | None,
+    typer.Option(help="Cap the allocator, for example at 24GiB: a smaller card on a larger one."),
+]
+Allocator = Annotated[
+    str | None,
+    typer.Option(help="Allocator settings, as in PYTORCH_ALLOC_CONF (default: that variable)."),
+]
+Timeout = Annotated[float, typer.Option(help="Seconds after which a simulation is stopped.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]

@@ -1,0 +1,26 @@
+"""How long work says how far it is: the caller gives a function, and the command line draws bars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Progress:
+    name: str
+    """What is being done. Each name has its own bar."""
+    done: float = 0
+    total: float | None = None
+    """None: not known."""
+    detail: str = ""
+    """Shown beside the bar, for example a loss."""
+    line: str = ""
+    """A line of text that stays, for example a result."""
+
+
+Report = Callable[[Progress], None]
+
+
+def ignore(progress: Progress) -> None:
+    """For callers who want to see no progress."""
