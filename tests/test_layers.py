@@ -37,8 +37,8 @@ WITH_TORCH = (
     "hardware.calibration.measure",
     "probing.on_gpu",
     "probing.on_cpu",
-    "probing.redirect",
-    "probing.history",
+    "probing.cuda_on_cpu",
+    "probing.allocation_history",
     "probing.zygote",
     "benching.worker",
     "benching.trainer",
@@ -50,7 +50,7 @@ WITH_TORCH = (
     "benching.tensorboard",
 )
 # The zoo's lists of models and sizes are read by commands that do not import torch.
-ZOO_WITHOUT_TORCH = ("catalogue", "sizing")
+ZOO_WITHOUT_TORCH = ("catalogue", "sizing", "document_004")
 MOST_LINES = 400
 MOST_WORDS = 95_000
 MOST_FILES_AT_THE_ROOT = 6

@@ -15,6 +15,7 @@ from vramcast.units import (
     format_count,
     format_seconds,
     memory_in_bytes,
+    parse_duration,
     parse_size,
 )
 
@@ -195,3 +196,17 @@ def test_memory_without_a_unit_that_no_gpu_has_is_refused(memory: str | int) -> 
     assert "--memory 24GiB" in caught.value.advice
     assert memory_in_bytes(24 * GiB) == memory_in_bytes("24GiB") == 24 * GiB
     assert memory_in_bytes(None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("20min", 1200), ("90s", 90), ("1.5h", 5400), ("170", 170), ("2 d", 172_800), ("3m", 180)],
+)
+def test_times_are_read(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0", "-5min", "5 parsecs", "nan", "1e3"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="not a time"):
+        parse_duration(text)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.errors import UsageError
-from vramcast.hardware.calibration import grid, table
+from vramcast.hardware.calibration import calibrate, grid, table
 from vramcast.hardware.calibration.convolutions import KnownConvolutions
 from vramcast.hardware.gpus import find_gpu
 
@@ -76,6 +76,49 @@ def test_a_broken_table_is_named_and_not_half_used(cache: Path, content: str) ->
     path.write_text(content)
     with pytest.raises(UsageError, match=r"sm_90-torch-2\.12"):
         table.find(H200, "2.12.0")
+
+
+KEY = "bf16 nchw x48,3,160,160 w64,3,7,7 s2,2 p3,3 d1,1 g1"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"process_bytes": -1},
+        {"gemm_workspace_bytes": 1e90},
+        {"device_bytes": 10**90},
+        {"torch_version": "newest"},
+        {"cudnn_version": None},
+        {"kind": "plan"},
+        {"convolutions": {"a convolution": [1, 2, 3]}},
+        {"convolutions": {KEY: [1, 2]}},
+        {"convolutions": {KEY: [1, 2, -3]}},
+        {"convolutions": {KEY: [1, 2, 10**90]}},
+    ],
+    ids=str,
+)
+def test_an_edited_table_is_refused_with_its_name_and_what_to_do(
+    cache: Path, edit: dict[str, object]
+) -> None:
+    (cache / "sm_90-torch-2.12.json").write_text(json.dumps({**shipped(), **edit}))
+    with pytest.raises(UsageError, match=r"sm_90-torch-2\.12") as refusal:
+        table.find(H200, "2.12.0")
+    assert "vramcast calibrate" in refusal.value.advice
+
+
+def test_calibrating_again_adds_to_what_the_table_knows_of_other_kernels(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = KEY.replace("x48", "x8")
+    monkeypatch.setattr(calibrate.nvml, "gpu_states", lambda: [object()])
+    for number, key in enumerate((KEY, other, KEY)):
+        measured = {**shipped(), "process_bytes": number, "convolutions": {key: [number] * 3}}
+        monkeypatch.setattr(calibrate, "_measure", lambda *_, answer=measured: answer)
+        result, path = calibrate.calibrate([key])
+    assert result.convolutions == {KEY: [2, 2, 2], other: [1, 1, 1]}
+    assert (table.read(path), result.process_bytes) == (result, 2)
+    written = json.loads(path.read_text())
+    assert (written["kind"], written["version"]) == ("calibration table", 1)
 
 
 def test_a_key_says_everything_needed_to_run_the_convolution_again() -> None:

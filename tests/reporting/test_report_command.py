@@ -59,7 +59,7 @@ def test_a_report_is_made_again_but_nothing_else_is_written_over(tmp_path: Path)
 def test_what_never_ends_is_neither_read_nor_written() -> None:
     with pytest.raises(UsageError, match="/dev/zero is there and is no report"):
         report(CURVE, "-o", "/dev/zero")
-    with pytest.raises(UsageError, match="neither a file nor a folder"):
+    with pytest.raises(UsageError, match="not a regular file"):
         report("/dev/zero")
 
 

@@ -10,7 +10,7 @@ import torch
 
 from vramcast.errors import EnvironmentProblem
 from vramcast.probing import history as subject
-from vramcast.probing.history import (
+from vramcast.probing.allocation_history import (
     History,
     Maker,
     Mark,

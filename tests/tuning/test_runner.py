@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +16,17 @@ from vramcast.errors import UsageError
 from vramcast.records.measurement import Device, FailReason, Measurement
 from vramcast.simulate import build
 from vramcast.tuning.folder import TuneFolder
-from vramcast.tuning.runner import BudgetSpent, ProcessRunner, RunSettings, Target
+from vramcast.tuning.runner import BudgetSpent, Runner, RunSettings, Target
 from vramcast.tuning.tune import _request
 from vramcast.workload.configuration import Configuration
 
 
-class Simulated(ProcessRunner):
+class Simulated(Runner):
     """Every answer says what was asked."""
 
     def __init__(self, folder: TuneFolder, gpu: str | None = "h200") -> None:
         settings = RunSettings(workload="gpt2-124m", device=Device.CUDA, gpu=gpu, memory_bytes=None)
-        super().__init__(settings, None, folder, None)  # type: ignore[arg-type]
+        super().__init__(settings, None, folder, math.inf)  # type: ignore[arg-type]
         self.asked: list[str] = []
 
     def _simulate(self, configuration: Configuration, target: Target, stop: Any) -> str:
@@ -76,7 +77,7 @@ def test_a_run_that_stalls_is_its_own_fault_and_one_that_needs_longer_is_not(
     ended = run(outcome="timeout", error="It did not end.")
     reasons = [FailReason.STALL] if stalled else []
     found = replace(ended, verdict=replace(ended.verdict, fail_reasons=reasons))
-    runner = ProcessRunner(settings, Ended(found), folder, budget_seconds=60.0)  # type: ignore[arg-type]
+    runner = Runner(settings, Ended(found), folder, budget_seconds=60.0)  # type: ignore[arg-type]
     with contextlib.nullcontext() if stalled else pytest.raises(BudgetSpent):
         assert runner.measure(Configuration()).outcome == "timeout"
 

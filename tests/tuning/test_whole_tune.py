@@ -17,17 +17,22 @@ import vramcast
 from vramcast.cli.main import app
 from vramcast.errors import UsageError, VramcastError
 from vramcast.processes.progress import Progress, Report
-from vramcast.records.measurement import Device, Measurement
+from vramcast.records.measurement import Measurement
 from vramcast.records.prediction import Prediction
 from vramcast.records.tune import Reason, TuneResult, TuneVerdict
 from vramcast.reporting.tune_log import markdown
 from vramcast.tuning.batch_sizes import batch_sizes
 from vramcast.tuning.candidates import Candidate
-from vramcast.tuning.optimisation import ROUNDED, Optimisation, Refusal, knobs, switch
-from vramcast.tuning.runner import RunSettings
+from vramcast.tuning.optimisations import Losses, Optimisation, Refusal, knobs
 from vramcast.tuning.tune import tune_with
 from vramcast.units import GiB
 from vramcast.workload.configuration import Configuration
+from vramcast.workload.switches import Switches
+
+
+def switches(**values: bool) -> Configuration:
+    return Configuration(switches=Switches(**values))
+
 
 OPTIMISATIONS = (
     Optimisation(name="attention", what="a better attention", changes=(knobs(attention="auto"),)),
@@ -35,14 +40,14 @@ OPTIMISATIONS = (
         name="amp",
         what="fewer bits",
         changes=(knobs(precision="amp"),),
-        loss_tolerance=ROUNDED,
+        losses=Losses.ROUNDED,
         caution="mind the range",
     ),
     Optimisation(
         name="tf32",
         what="fewer bits in products",
-        changes=(switch(tf32=True),),
-        loss_tolerance=ROUNDED,
+        changes=(switches(tf32=True),),
+        losses=Losses.ROUNDED,
     ),
     Optimisation(name="half", what="far fewer bits", changes=(knobs(precision="half"),)),
     Optimisation(name="diverges", what="faster and wrong", changes=(knobs(wrong=True),)),
@@ -61,7 +66,9 @@ OPTIMISATIONS = (
     Optimisation(
         name="other-gpu", what="needs another GPU", changes=(knobs(idle=3),), capability=(10, 0)
     ),
-    Optimisation(name="anomaly-off", what="is so already", changes=(switch(detect_anomaly=False),)),
+    Optimisation(
+        name="anomaly-off", what="is so already", changes=(switches(detect_anomaly=False),)
+    ),
     Optimisation(
         name="shallow", what="another model", changes=(knobs(shallow=True),), changes_training=True
     ),
@@ -71,7 +78,7 @@ OPTIMISATIONS = (
         what="compiles",
         changes=(knobs(compile=True),),
         start_seconds=40.0,
-        loss_tolerance=ROUNDED,
+        losses=Losses.ROUNDED,
     ),
 )
 
@@ -140,19 +147,10 @@ def whole(
     runner: InventedRunner,
     optimisations: tuple[Optimisation, ...] = OPTIMISATIONS,
     gpu: str | None = "h200",
-    **more: Any,
 ) -> TuneResult:
-    return tune_with(
-        runner,
-        RunSettings(workload="gpt2-124m", device=Device.CUDA, gpu=gpu, memory_bytes=None),
-        candidates(optimisations),
-        Configuration(),
-        {"batch_size": 4, "seq_len": 16},
-        MACHINE,
-        may_change_training=False,
-        target_steps=86_400,
-        **more,
-    )
+    runner.settings = replace(runner.settings, gpu=gpu)
+    tried = candidates(optimisations)
+    return tune_with(runner, tried, Configuration(), MACHINE, target_steps=86_400)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -399,7 +397,11 @@ def test_the_budget_is_honoured_and_what_was_not_begun_is_listed(budget: float) 
 
 # --------------------------------------------------------------------------------------------------------------------------- sizes
 BATCH = Optimisation(
-    name="batch-size", what="larger", size="batch_size", loss_tolerance=None, more_memory=True
+    name="batch-size",
+    what="larger",
+    size="batch_size",
+    losses=Losses.NOT_COMPARED,
+    more_memory=True,
 )
 
 
@@ -472,13 +474,13 @@ def test_what_was_slower_in_a_small_step_is_tried_again_in_a_larger_one() -> Non
 def test_a_change_of_which_a_part_was_replaced_stays_with_the_rest() -> None:
     """Two knobs in one entry, of which a later one sets the first to something still faster."""
     both = Optimisation(
-        name="both", what="", changes=(knobs(precision="amp", fused=True),), loss_tolerance=ROUNDED
+        name="both", what="", changes=(knobs(precision="amp", fused=True),), losses=Losses.ROUNDED
     )
     better = Optimisation(
-        name="better", what="", changes=(knobs(precision="half"),), loss_tolerance=ROUNDED
+        name="better", what="", changes=(knobs(precision="half"),), losses=Losses.ROUNDED
     )
     worse = Optimisation(
-        name="worse", what="", changes=(knobs(precision="tf"),), loss_tolerance=ROUNDED
+        name="worse", what="", changes=(knobs(precision="tf"),), losses=Losses.ROUNDED
     )
 
     def measured(c: Configuration) -> Measurement:

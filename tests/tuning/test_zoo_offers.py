@@ -13,10 +13,11 @@ from vramcast.errors import WorkloadError
 from vramcast.records.tune import Reason
 from vramcast.tuning import inspection
 from vramcast.tuning.candidates import Candidate
-from vramcast.tuning.catalogue import CATALOGUE
 from vramcast.tuning.inspection import inspect_workload
-from vramcast.tuning.optimisation import Optimisation, knobs, switch
+from vramcast.tuning.optimisations import Optimisation, catalogue, knobs
 from vramcast.workload import Text
+from vramcast.workload.configuration import Configuration
+from vramcast.workload.switches import Switches
 
 Candidates = dict[str, Candidate]
 ROOT = Path(__file__).parents[2]
@@ -49,7 +50,7 @@ def refused(candidates: Candidates) -> set[str]:
 
 @pytest.fixture(scope="module")
 def candidates() -> dict[str, Candidates]:
-    return {name: inspected(name, CATALOGUE, **given) for name, given in naive().items()}
+    return {name: inspected(name, catalogue(), **given) for name, given in naive().items()}
 
 
 def test_every_optimisation_can_be_tried_on_some_model_of_the_zoo(
@@ -74,14 +75,14 @@ def test_the_naive_form_leaves_room_for_the_usual_ones(
 
 
 def test_an_optimisation_that_would_exchange_the_optimizer_is_refused() -> None:
-    refusal = inspected("gpt2-124m", CATALOGUE, optimizer="sgd")["optimizer-fused"].refusal
+    refusal = inspected("gpt2-124m", catalogue(), optimizer="sgd")["optimizer-fused"].refusal
     assert refusal and refusal.code == Reason.OTHER_METHOD
     assert "the baseline has optimizer=sgd" in refusal.sentence
 
 
 def test_the_first_name_that_a_workload_takes_counts() -> None:
     amp = (knobs(precision="amp-bf16"), knobs(precision="amp"), knobs(autocast="bf16"))
-    flash = (knobs(attention="flash"), switch(sdpa="flash"))
+    flash = (knobs(attention="flash"), Configuration(switches=Switches(sdpa="flash")))
     optimisations = (
         Optimisation(name="amp", what="", changes=amp),
         Optimisation(name="flash", what="", changes=flash),

@@ -21,6 +21,7 @@ from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.records.bench import Protocol
+from vramcast.records.store import read_text
 
 VOCABULARY = 256
 LARGEST = "largest"  # how a file says batch_size=None
@@ -93,14 +94,8 @@ def find_protocol(text: str) -> Protocol:
 def read_protocol(path: Path) -> Protocol:
     """Fields that the file leaves out are standard-1's."""
     try:
-        with open(path, "rb") as file:
-            values = tomllib.load(file)
-    except OSError as problem:
-        raise UsageError(
-            f"The protocol {path} cannot be read: {problem.strerror}.",
-            "Check the path given to --protocol.",
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
+        values = tomllib.loads(read_text(path))
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
         raise UsageError(
             f"The protocol {path} is not TOML: {problem}.",
             'Write lines such as name = "mine-1" and steps = 200.',

@@ -122,11 +122,11 @@ class TrialFolder:
         return file
 
     def trial(self) -> Trial:
-        return Trial.from_json(_read(self._trial))
+        return Trial.from_file(self._trial)
 
     def result(self) -> TrainedRun | None:
         """None where the run has not ended."""
-        return TrainedRun.from_json(_read(self._result)) if self._result.exists() else None
+        return TrainedRun.from_file(self._result) if self._result.exists() else None
 
     def add_steps(self, first_step: int, steps: Steps) -> None:
         append_line(self._steps, {"first_step": first_step, **vars(steps)})
@@ -167,15 +167,6 @@ def _is_whole(line: dict[str, Any]) -> bool:
         and len(lists) == 3
         and len({len(values) for values in lists}) == 1
     )
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(
-            f"{path} cannot be read: {problem}.", "Give a folder that vramcast bench wrote."
-        ) from None
 
 
 def find_runs(path: Path) -> list[TrainedRun]:

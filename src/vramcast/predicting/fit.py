@@ -14,6 +14,7 @@ from vramcast.forecast.laws import TERMS, Point
 from vramcast.forecast.laws import fit as fit_points
 from vramcast.probing.run_folder import read_measurement
 from vramcast.records.fit import MemoryFit
+from vramcast.records.store import read_text
 from vramcast.units import GiB, MiB
 
 UNITS = {"_bytes": 1, "_mib": MiB, "_gib": GiB}
@@ -107,8 +108,8 @@ def read_points(path: Path, by: str | None) -> list[Point]:
 def _from_table(path: Path, by: str | None) -> list[Point]:
     """A table with columns name, group, knobs, and sizes such as reserved_gib; allocated, or the overhead between the two."""
     try:
-        rows = list(csv.DictReader(path.read_text().splitlines()))
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        rows = list(csv.DictReader(read_text(path).splitlines()))
+    except csv.Error as problem:
         raise UsageError(
             f"{path} cannot be read: {problem}.", "Give a CSV file with a header line."
         ) from None

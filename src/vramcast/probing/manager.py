@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
-from vramcast.probing.contract import stall_threshold_seconds
 from vramcast.probing.facts import Ending, Facts, KilledFor, Phase, Step
 from vramcast.probing.measurement import measurement_from
+from vramcast.probing.stability import stall_threshold_seconds
 from vramcast.probing.trial import Trial
 from vramcast.probing.zygote import MAX_MESSAGE_BYTES
 from vramcast.processes.lifetime import child_environment

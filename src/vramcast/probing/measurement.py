@@ -6,10 +6,10 @@ import signal
 from dataclasses import replace
 
 from vramcast.hardware.nvml import MemorySource
-from vramcast.probing.contract import Evidence, is_paging, judge, step_times
 from vramcast.probing.facts import Ending, Facts, KilledFor
-from vramcast.probing.identity import workload_id
+from vramcast.probing.stability import Evidence, is_paging, judge, step_times
 from vramcast.probing.trial import Trial
+from vramcast.probing.workload_id import workload_id
 from vramcast.records.base import Knobs
 from vramcast.records.measurement import Clock, Device, Measurement, Outcome, StepTimes
 

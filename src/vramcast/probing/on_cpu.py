@@ -13,8 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from vramcast.probing.cuda_on_cpu import cuda_means_cpu
 from vramcast.probing.facts import Phase, Reporter
-from vramcast.probing.redirect import cuda_means_cpu
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Clock, Memory
 from vramcast.simulate.ownership import Ownership

@@ -83,7 +83,7 @@ class GpuRun:
     def go(self, function: Callable[..., Any], knobs: dict[str, Any]) -> None:
         torch.manual_seed(self.trial.seed)
         if self.trial.trace_folder is not None:
-            from vramcast.probing.history import History
+            from vramcast.probing.allocation_history import History
 
             self.history = History()
             self.history.start()

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from vramcast.errors import UsageError
-from vramcast.probing.contract import STALL_FLOOR_SECONDS
+from vramcast.probing.stability import STALL_FLOOR_SECONDS
 from vramcast.records.measurement import Device
 from vramcast.workload import separated, together
 from vramcast.workload.switches import Switches

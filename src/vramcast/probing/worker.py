@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import time
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from vramcast.errors import VramcastError
 from vramcast.probing.facts import Phase, Reporter
 from vramcast.probing.trial import Trial
+from vramcast.records.base import plain_value
 from vramcast.records.measurement import MemoryOf, Outcome
 from vramcast.text import printable
 
@@ -93,7 +93,7 @@ def _run(trial: Trial, report: Reporter) -> None:
     with run.around():
         function = load_function(parse_reference(trial.workload))
         knobs = bind_knobs(function, trial.knobs)
-        report.facts.knobs = {key: _plain(value) for key, value in knobs.items()}
+        report.facts.knobs = {key: plain_value(value) for key, value in knobs.items()}
         report.facts.import_seconds = time.perf_counter() - started
         report.tell()
         run.go(function, knobs)
@@ -147,9 +147,3 @@ def classify(
     ):
         return Outcome.UNSUPPORTED, None
     return Outcome.CRASHED, None
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no word for it
-    return value if isinstance(value, int | float | str | bool | None) else str(value)

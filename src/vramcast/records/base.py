@@ -10,6 +10,7 @@ that is not possible, raise the kind's `VERSION` and turn older data into the ne
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -28,12 +29,13 @@ SignedBytes = Annotated[int, msgspec.Meta(ge=-(1 << 60), le=1 << 60)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 Number = Annotated[float, msgspec.Meta(ge=-1e100, le=1e100)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-# The value of a knob. Objects are written as text.
-KnobValue = bool | int | float | str | None
+# The value of a knob, as `plain_value` writes it.
+MAX_INT = (1 << 63) - 1
+KnobValue = bool | Annotated[int, msgspec.Meta(ge=-MAX_INT, le=MAX_INT)] | float | str | None
 Knobs = dict[str, KnobValue]
 
 MAKE_AGAIN = "It was cut short, edited or made by another program: make it again."
-MOST_VALUE_CHARACTERS = 60
+MAX_VALUE_CHARACTERS = 60
 
 R = TypeVar("R", bound="Record")
 T = TypeVar("T")
@@ -80,10 +82,13 @@ class Record:
 
 
 def plain_value(value: Any) -> KnobValue:
-    """A value that JSON does not have, as one that it has: numpy's numbers, torch's version."""
-    for kind in (int, float, str):
-        if isinstance(value, kind):
-            return kind(value)
+    """A value as JSON has it: numpy's numbers as numbers, infinity and objects as text."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value) if abs(value) <= MAX_INT else hex(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(value)
     return str(value)
 
 
@@ -125,9 +130,12 @@ def _check_version(kind: type[Record], data: Mapping[str, Any], where: str) -> N
 
 def _explained(problem: str, data: Any) -> str:
     """msgspec's message with the field's name and the value that was found there."""
-    message, _, path = problem.partition(" - at `$")
+    message, _, path = problem.partition(" - at `")
     message = re.sub(r"Object missing required field `(\w+)`", r"it lacks \1", message)
-    path = path.rstrip("`").lstrip(".")
+    path = path.rstrip("`")
+    if path.startswith("key` in `"):
+        return f"a key of {path.rpartition('`$.')[2]} is wrong: {message}"
+    path = path.removeprefix("$").lstrip(".")
     if not path:
         return message
     found = _value_at(path, data)
@@ -146,4 +154,4 @@ def _value_at(path: str, data: Any) -> Any:
 def shortened(value: Any) -> str:
     """A value of a file as it may be shown: on one line, without control characters."""
     text = " ".join(printable(repr(value)).split())
-    return text if len(text) <= MOST_VALUE_CHARACTERS else f"{text[:MOST_VALUE_CHARACTERS]}…"
+    return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[:MAX_VALUE_CHARACTERS]}…"

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
 
 from vramcast.records.base import Bytes, Count, Number, Record
+
+TorchVersion = Annotated[str, Meta(pattern=r"^\d+\.\d+")]
+# As hardware.calibration.table.convolution_key writes it.
+ConvolutionKey = Annotated[
+    str, Meta(pattern=r"^\w+ (nchw|nhwc) x\d[\d,]* w\d[\d,]* s\d[\d,]* p\d[\d,]* d\d[\d,]* g\d+$")
+]
+# Of the forward pass, the data gradient and the weight gradient.
+Workspaces = Annotated[list[Bytes], Meta(min_length=3, max_length=3)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,43 +24,40 @@ class Calibration(Record):
 
     gpu: str  # as the driver names it
     architecture: str  # sm_90
-    torch_version: str
+    torch_version: TorchVersion
     cuda_version: str
-    cudnn_version: int
+    cudnn_version: Count
     driver_version: str
-    process_bytes: Bytes  # of a process that trains, without the allocator's: CUDA's context and the kernels it loaded, as NVML counts it
+    # what a process that trains takes outside the allocator, as NVML counts it: CUDA's context and
+    # the kernels it loaded
+    process_bytes: Bytes
     device_bytes: Bytes  # what the GPU has less for it
     libraries_bytes: Bytes  # more, once flash attention or cuDNN is used
-    solver_bytes: Bytes = (
-        0  # more, once a matrix is factorised (cuSOLVER): orthogonal initialisation does
-    )
+    # more, once cuSOLVER factorises a matrix, as orthogonal initialisation does
+    solver_bytes: Bytes = 0
     gemm_workspace_bytes: Bytes  # cuBLAS's, for each thread that multiplies matrices
     gemm_lt_workspace_bytes: Bytes
-    convolutions: dict[str, list[int]] = field(
-        default_factory=dict
-    )  # workspace by key: forward, data gradient, weight gradient
+    convolutions: dict[ConvolutionKey, Workspaces] = field(default_factory=dict)
     source: str = "calibrated"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rates(Record):
+    """What the numbers of a list mean is in forecast/timing/rates.py."""
+
     KIND: ClassVar[str] = "table of rates"
 
     gpu: str
-    torch_version: str
-    kernels: dict[
-        str, list[float]
-    ]  # "aten::add plain bf16", or "aten::add plain", or "plain": FIELDS_OF_KERNEL
-    products: dict[
-        str, list[float]
-    ]  # "tensor" (16-bit and tf32), "tensor unaligned" and "fp32": FIELDS_OF_PRODUCT
-    compute: dict[
-        str, list[float]
-    ]  # attention, convolutions and recurrent layers, by operator and precision: FIELDS_OF_COMPUTE
+    torch_version: TorchVersion
+    # "aten::add plain bf16", or "aten::add plain", or "plain"
+    kernels: dict[str, list[Number]]
+    # "tensor" (16-bit and tf32), "tensor unaligned" and "fp32"
+    products: dict[str, list[Number]]
+    # attention, convolutions and recurrent layers, by operator and precision
+    compute: dict[str, list[Number]]
     recurrent_step_seconds: dict[str, Number]  # of a recurrent layer's kernel, whatever its size
     host: dict[str, Number]  # seconds on the host by kind of operator
-    calibrated_on: list[str] = field(
-        default_factory=list
-    )  # rows of the suites whose kernels and times it was made from
+    # rows of the suites whose kernels and times it was made from
+    calibrated_on: list[str] = field(default_factory=list)
     num_kernels: Count = 0  # how many measured kernels are behind it
     source: str = "calibrated"

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.errors import UsageError
-from vramcast.records.store import write_atomically
+from vramcast.records.store import read_text, write_atomically
 
 VERSION = 1
 TRACE_NAME = "trace.json"
@@ -157,17 +157,9 @@ def from_json(text: str, what: str = "This text") -> MemoryTrace:
 def read_trace(path: Path) -> MemoryTrace:
     """From trace.json itself or from the folder that holds it."""
     file = path / TRACE_NAME if path.is_dir() else path
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UsageError(f"There is no {file}.", GIVE_TRACE) from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{file} is not text, so it is no memory trace.", GIVE_TRACE) from None
-    except OSError as problem:
-        raise UsageError(
-            f"{file} cannot be read: {problem.strerror}.", "Check its permissions."
-        ) from None
-    return from_json(text, str(file))
+    if not file.exists():
+        raise UsageError(f"There is no {file}.", GIVE_TRACE)
+    return from_json(read_text(file), str(file))
 
 
 def check_free(folder: Path, *, force: bool) -> None:

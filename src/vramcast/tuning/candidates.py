@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from vramcast.records.measurement import Measurement
 from vramcast.records.tune import LOSS_REASONS, Reason, TrialResult, TuneVerdict
-from vramcast.tuning.optimisation import Optimisation, Refusal
+from vramcast.tuning.optimisations import Optimisation, Refusal
 from vramcast.workload.configuration import Configuration
 
 # What takes longer to start is tried last, and once.

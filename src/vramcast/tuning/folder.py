@@ -21,7 +21,7 @@ from typing import IO, Any
 from vramcast.errors import UsageError
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.records.prediction import Prediction
-from vramcast.records.store import append_line, new_folder, read_lines, write_json
+from vramcast.records.store import append_line, new_folder, read_lines, read_text, write_json
 
 FILES = ("request.json", "records.jsonl", "worker.log", "result.json", "log.md", "final.json")
 OTHER_FOLDER = "Choose another folder with --out, or --force to begin again in this one."
@@ -93,8 +93,8 @@ class TuneFolder:
             write_json(self._request, request)
             return
         try:
-            there = dict(json.loads(self._request.read_text()))
-        except (OSError, ValueError, TypeError, RecursionError) as problem:
+            there = dict(json.loads(read_text(self._request)))
+        except (UsageError, ValueError, TypeError, RecursionError) as problem:
             raise UsageError(f"{self._request} cannot be read: {problem}.", OTHER_FOLDER) from None
         different = [name for name in request if there.get(name) != request[name]]
         if different and self._records.exists():

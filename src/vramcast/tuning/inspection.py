@@ -22,7 +22,7 @@ from vramcast.errors import EnvironmentProblem, VramcastError, WorkloadError
 from vramcast.processes.lifetime import child_environment, end_with_the_parent
 from vramcast.records.tune import Reason
 from vramcast.tuning.candidates import Candidate
-from vramcast.tuning.optimisation import Optimisation, Refusal
+from vramcast.tuning.optimisations import Optimisation, Refusal
 from vramcast.workload import separated
 
 SECONDS = 300.0
@@ -56,8 +56,8 @@ def _candidate(
     if "refused" in answer:
         code, sentence = answer["refused"]
         return Candidate(optimisation, refusal=Refusal(Reason(code), sentence))
-    for name, values in optimisation.only_from.items():
-        if name in in_force and in_force[name] not in values:
+    for name, beginning in optimisation.only_from.items():
+        if name in in_force and not str(in_force[name]).startswith(beginning):
             sentence = (
                 f"the baseline has {name}={in_force[name]}: with it this would be something else, "
                 "not the same made faster"
@@ -165,7 +165,7 @@ def _answer_one(
 def _on(device: str) -> contextlib.AbstractContextManager[Any]:
     if device != "cpu":
         return contextlib.nullcontext()
-    from vramcast.probing.redirect import cuda_means_cpu
+    from vramcast.probing.cuda_on_cpu import cuda_means_cpu
 
     return cuda_means_cpu()
 

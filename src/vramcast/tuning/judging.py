@@ -19,7 +19,7 @@ from vramcast.probing.significance import pooled
 from vramcast.records.measurement import FailReason, Measurement, MemoryOf, Outcome
 from vramcast.records.tune import Reason, Speedup, TrialResult, TuneVerdict
 from vramcast.tuning.error_causes import likely_cause, missing_bytes_of
-from vramcast.tuning.optimisation import Optimisation, Refusal
+from vramcast.tuning.optimisations import Optimisation, Refusal
 from vramcast.units import format_bytes, format_percent
 
 # A smaller gain is not worth another setting.
@@ -38,16 +38,11 @@ def judge(
     baseline: Sequence[Measurement],
     candidate: Sequence[Measurement],
     optimisation: Optimisation,
-    *,
-    may_change_training: bool = False,
 ) -> TrialResult:
     """`baseline` are runs that ended well; those of the candidate may have failed."""
-    broken = next((run for run in candidate if run.outcome != Outcome.OK), None)
-    if broken is not None:
-        result = _failed(broken)
-    else:
-        result = _compared(baseline, candidate, optimisation, may_change_training)
     good = [run for run in candidate if run.outcome == Outcome.OK]
+    failed = [run for run in candidate if run.outcome != Outcome.OK]
+    result = _failed(failed[0]) if failed else _compared(baseline, good, optimisation)
     return replace(
         result,
         memory_before_bytes=peak_memory_bytes(baseline),
@@ -85,7 +80,6 @@ def _compared(
     baseline: Sequence[Measurement],
     candidate: Sequence[Measurement],
     optimisation: Optimisation,
-    may_change_training: bool,
 ) -> TrialResult:
     speedup, tolerance = compare(baseline, candidate), optimisation.loss_tolerance
     difference = None if tolerance is None else loss_difference(baseline, candidate)
@@ -94,7 +88,7 @@ def _compared(
         or _too_much_memory(candidate)
         or _too_little_gain(speedup, len(candidate))
     )
-    if refusal is None and optimisation.changes_training and not may_change_training:
+    if refusal is None and optimisation.changes_training:
         name = optimisation.name
         text = f"{speedup}, but it changes what is trained: ask for it with --only {name}"
         refusal = Refusal(Reason.CHANGES_TRAINING, text)

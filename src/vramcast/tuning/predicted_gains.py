@@ -6,7 +6,7 @@ from vramcast.hardware.gpus import find_gpu
 from vramcast.records.prediction import Prediction
 from vramcast.records.tune import PredictedGain
 from vramcast.tuning.batch_sizes import missing_bytes
-from vramcast.tuning.optimisation import knobs
+from vramcast.tuning.optimisations import knobs
 from vramcast.tuning.runner import Runner
 from vramcast.units import format_bytes
 from vramcast.workload.configuration import Configuration
@@ -17,9 +17,10 @@ NO_GPU = "there is no GPU here that vramcast knows by name (--gpu names one)"
 
 
 def predicted_gains(
-    runner: Runner, final: Configuration, gpu: str | None, seq_len: int | None
+    runner: Runner, final: Configuration, seq_len: int | None
 ) -> tuple[list[PredictedGain], list[str]]:
     """(what each would bring against the prediction for the final configuration here, notes)."""
+    gpu = runner.settings.gpu
     if gpu is None:
         return [], [f"what other hardware would bring is not predicted: {NO_GPU}"]
     others = [name for name in GPUS if find_gpu(name).name != gpu]

@@ -12,6 +12,7 @@ from vramcast.records.tune import (
     CandidateResult,
     MeasuredConfiguration,
     Reason,
+    Speedup,
     TrialResult,
     TuneResult,
     TuneVerdict,
@@ -25,39 +26,45 @@ from vramcast.tuning.judging import (
     peak_memory_bytes,
     work_of_step,
 )
-from vramcast.tuning.search import Found
+from vramcast.tuning.runner import RunSettings
+from vramcast.tuning.search import Search
 from vramcast.workload.configuration import Configuration
 
 
-def result_of(found: Found, *, workload: str, target_steps: int, **rest: Any) -> TuneResult:
-    before = _measured(found.baseline, found.baseline_runs)
-    after = _measured(found.final, found.final_runs)
-    first = found.baseline_runs[0]
-    alone = [one.alone.speedup.ratio for one in found.applied if one.alone and one.alone.speedup]
-    difference = loss_difference(found.baseline_runs, found.final_runs)
+def result_of(
+    search: Search, total: Speedup, settings: RunSettings, target_steps: int, **rest: Any
+) -> TuneResult:
+    stack, applied = search.stack, search.stack.candidates
+    start_runs, end_runs = map(search.trials.good_runs, (stack.baseline, stack.configuration))
+    before = _measured(stack.baseline, start_runs)
+    after = _measured(stack.configuration, end_runs)
+    first = start_runs[0]
+    alone = [one.alone.speedup.ratio for one in applied if one.alone and one.alone.speedup]
     is_same_size = before.work_per_step == after.work_per_step
     return TuneResult(
-        workload=workload,
+        workload=settings.workload,
+        knobs=first.knobs,
         device=first.device,
         gpu=first.gpu,
+        memory_bytes=settings.memory_bytes,
         num_parameters=first.num_parameters,
         torch_version=first.torch_version,
         cuda_version=first.cuda_version,
         driver_version=first.driver_version,
         before=before,
         after=after,
-        total=found.total,
-        product_of_alone=math.prod(alone) if len(alone) == len(found.applied) > 0 else None,
-        loss_difference=difference if is_same_size else None,
+        total=total,
+        product_of_alone=math.prod(alone) if len(alone) == len(applied) > 0 else None,
+        loss_difference=loss_difference(start_runs, end_runs) if is_same_size else None,
         target_steps=target_steps,
         seconds_before=target_steps * before.step_seconds,
         seconds_after=target_steps * before.work_per_step / after.per_second,
-        rows=[_candidate_result(one, found.applied) for one in found.candidates],
-        configuration=found.final.to_dict(),
-        python_lines=found.final.python_lines(workload),
-        applied_order=[one.name for one in found.applied],
-        step_order=[one.name for one in found.steps],
-        notes=[*found.notes, *([] if is_same_size else [_size_note(before, after)])],
+        rows=[_candidate_result(one, applied) for one in search.candidates],
+        configuration=stack.configuration.to_dict(),
+        python_lines=stack.configuration.python_lines(settings.workload),
+        applied_order=[one.name for one in applied],
+        step_order=[one.name for one in stack.steps],
+        notes=[*search.notes, *([] if is_same_size else [_size_note(before, after)])],
         least_gain=LEAST_GAIN,
         significance_level=SIGNIFICANCE_LEVEL,
         **rest,

@@ -1,7 +1,4 @@
-"""Where a tune's numbers come from: runs in fresh processes and predictions, both recorded.
-
-Tests put a runner with invented numbers in its place.
-"""
+"""Where a tune's numbers come from: runs in fresh processes and predictions, both recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
 
 from vramcast.errors import VramcastError
 from vramcast.predicting.predict import make_request
@@ -43,35 +39,6 @@ class BudgetSpent(Exception):
     """The time for the tune is over, before or during a run."""
 
 
-class Runner(Protocol):
-    def measure(
-        self,
-        configuration: Configuration,
-        *,
-        start_seconds: float = 0.0,
-        more_warmup: int = 0,
-        reserve_seconds: float = 0.0,
-    ) -> Measurement:
-        """A fresh run. Raises BudgetSpent if it would use the time reserved for later."""
-        ...
-
-    def has_run(self, configuration: Configuration) -> bool:
-        """Whether an earlier call has run it, so that measuring it takes no time."""
-        ...
-
-    def predict(
-        self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()
-    ) -> list[Prediction | str]:
-        """For the GPU here, or each for a GPU of its own. A text says why there is none."""
-        ...
-
-    def prediction_seconds(self) -> float:
-        """How long the last predictions took; 0 if there were none."""
-        ...
-
-    def seconds_left(self) -> float: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """What all runs of a tune have in common."""
@@ -82,7 +49,7 @@ class RunSettings:
     memory_bytes: int | None  # the allocator's limit
 
 
-class ProcessRunner:
+class Runner:
     """Runs every configuration in a process of its own, and takes over what the folder has."""
 
     def __init__(
@@ -90,21 +57,19 @@ class ProcessRunner:
         settings: RunSettings,
         prober: Prober,
         folder: TuneFolder,
-        budget_seconds: float | None,
+        budget_seconds: float,
     ) -> None:
-        self._settings, self._prober, self._folder = settings, prober, folder
-        self._deadline = math.inf if budget_seconds is None else time.monotonic() + budget_seconds
+        self.settings, self._prober, self._folder = settings, prober, folder
+        self._deadline = time.monotonic() + budget_seconds
         self._num_steps: dict[str, int] = {}  # by configuration, from its first run
         self._has_slow_steps = False
-        self._prediction_seconds = 0.0
-
-    def prediction_seconds(self) -> float:
-        return self._prediction_seconds
+        self.prediction_seconds = 0.0  # how long the last predictions took
 
     def seconds_left(self) -> float:
         return self._deadline - time.monotonic()
 
     def has_run(self, configuration: Configuration) -> bool:
+        """Whether an earlier call has run it, so that measuring it takes no time."""
         return self._folder.has_run(configuration.key)
 
     def measure(
@@ -115,6 +80,7 @@ class ProcessRunner:
         more_warmup: int = 0,
         reserve_seconds: float = 0.0,
     ) -> Measurement:
+        """A fresh run. Raises BudgetSpent if it would use the time reserved for later."""
         found = self._folder.recorded_run(configuration.key)
         if found is None:
             seconds = self.seconds_left() - reserve_seconds
@@ -133,10 +99,10 @@ class ProcessRunner:
         allowed = RUN_SECONDS + 3 * start_seconds
         first_steps = MIN_STEPS if self._has_slow_steps else FIRST_STEPS
         trial = Trial(
-            workload=self._settings.workload,
+            workload=self.settings.workload,
             knobs=configuration.knobs,
-            device=self._settings.device,
-            memory_cap_bytes=self._settings.memory_bytes,
+            device=self.settings.device,
+            memory_cap_bytes=self.settings.memory_bytes,
             allocator=configuration.allocator,
             switches=configuration.switches,
             warmup_steps=(1 if self._has_slow_steps else WARMUP_STEPS) + more_warmup,
@@ -153,7 +119,8 @@ class ProcessRunner:
     def predict(
         self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()
     ) -> list[Prediction | str]:
-        here: Target = (self._settings.gpu, self._settings.memory_bytes)
+        """For the GPU here, or each for a GPU of its own. A text says why there is none."""
+        here: Target = (self.settings.gpu, self.settings.memory_bytes)
         if not gpus and here == (None, None):
             return ["no GPU was named to predict for"] * len(configurations)
         targets = [(gpu, None) for gpu in gpus] if gpus else [here] * len(configurations)
@@ -187,7 +154,7 @@ class ProcessRunner:
                 stop.set()
                 raise
             finally:
-                self._prediction_seconds = time.monotonic() - started
+                self.prediction_seconds = time.monotonic() - started
 
     def _simulate(
         self, configuration: Configuration, target: Target, stop: threading.Event
@@ -196,7 +163,7 @@ class ProcessRunner:
         if seconds < LEAST_SECONDS:
             raise BudgetSpent
         request = make_request(
-            self._settings.workload,
+            self.settings.workload,
             gpu=target[0],
             memory=target[1],
             allocator=configuration.allocator,

@@ -8,9 +8,8 @@ a whole search on invented ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vramcast.errors import UsageError, VramcastError
 from vramcast.records.measurement import Measurement, Outcome
@@ -18,7 +17,7 @@ from vramcast.records.tune import Speedup, TrialResult, TuneVerdict
 from vramcast.tuning.batch_sizes import FACTOR, batch_sizes, gain_of_larger
 from vramcast.tuning.candidates import Candidate, already_set, promising, untried, with_sizes
 from vramcast.tuning.judging import SIGNIFICANCE_LEVEL, compare, has_finite_losses, last_line
-from vramcast.tuning.optimisation import knobs
+from vramcast.tuning.optimisations import knobs
 from vramcast.tuning.runner import BudgetSpent, Runner
 from vramcast.tuning.trials import Stack, Trials
 from vramcast.workload.configuration import Configuration
@@ -44,21 +43,6 @@ class BaselineError(VramcastError):
         self.exit_code = 3 if run.outcome == Outcome.OUT_OF_MEMORY else 1
 
 
-@dataclass(frozen=True)
-class Found:
-    """What a search found."""
-
-    candidates: list[Candidate]
-    applied: list[Candidate]
-    steps: list[Candidate]  # also those that were replaced later
-    baseline: Configuration
-    final: Configuration
-    baseline_runs: list[Measurement]
-    final_runs: list[Measurement]
-    total: Speedup
-    notes: list[str]
-
-
 @dataclass
 class Progress:
     """Where a search is."""
@@ -76,47 +60,36 @@ class Search:
         runner: Runner,
         candidates: Sequence[Candidate],
         baseline: Configuration,
-        knobs_in_force: Mapping[str, Any],
-        *,
-        may_change_training: bool,
         show: Callable[[Progress], None],
     ) -> None:
         self._runner, self._show = runner, show
-        # Further ones are added for sizes that are chosen on the way.
-        self._candidates, self._knobs_in_force = list(candidates), knobs_in_force
-        self._stack = Stack(baseline)
-        self._trials = Trials(runner, self._stack, may_change_training=may_change_training)
+        self.candidates = list(candidates)  # with those for sizes that are chosen on the way
+        self.stack = Stack(baseline)
+        self.trials = Trials(runner, self.stack)
+        self.notes: list[str] = []
         self._progress = Progress()
         self._has_chosen_sizes = False  # on top of the others
-        self._notes: list[str] = []
 
-    def run(self) -> Found:
-        first = self._run_baseline()
-        for one in self._candidates:
-            one.refusal = one.refusal or already_set(one.change, first)
+    def run(self) -> Speedup:
+        """The speed-up of `stack`."""
+        self._first = self._run_baseline()
+        for one in self.candidates:
+            one.refusal = one.refusal or already_set(one.change, self._first)
         batch_first = self._has_cheap_larger_batch()
         self._try_alone(batch_first)
         self._try_together(batch_first)
-        total = self._total()
-        start, end = self._stack.baseline, self._stack.configuration
-        return Found(
-            candidates=self._candidates,
-            applied=self._stack.candidates,
-            steps=self._stack.steps,
-            baseline=start,
-            final=end,
-            baseline_runs=self._trials.good_runs(start),
-            final_runs=self._trials.good_runs(end),
-            total=total,
-            notes=self._notes,
-        )
+        return self._total()
+
+    def size_of(self, configuration: Configuration, knob: str) -> int | None:
+        size = configuration.knobs.get(knob, self._first.knobs.get(knob))
+        return size if type(size) is int else None
 
     def _run_baseline(self) -> Measurement:
         try:
-            first = self._trials.run(self._stack.baseline)
+            first = self.trials.run(self.stack.baseline)
             if first.outcome != Outcome.OK or not has_finite_losses(first):
                 raise BaselineError(first)
-            self._trials.run(self._stack.baseline)
+            self.trials.run(self.stack.baseline)
         except BudgetSpent:
             raise UsageError(
                 "The budget is spent before the start has run twice.",
@@ -126,14 +99,14 @@ class Search:
 
     @property
     def _usable(self) -> list[Candidate]:
-        return [one for one in self._candidates if not one.refusal]
+        return [one for one in self.candidates if not one.refusal]
 
     # --------------------------------------------------------------------------------------- sizes
     def _sized(self, candidate: Candidate, without: Configuration) -> list[Candidate]:
         """One for every size worth trying on top of a configuration."""
         knob = candidate.optimisation.size
         assert knob is not None
-        now = self._size_in(without, knob)
+        now = self.size_of(without, knob) or 1
         if knob == "batch_size":
             sizes = self._batch_sizes(without, now)
         else:
@@ -141,16 +114,13 @@ class Search:
         candidate.found_no_size = not sizes
         return [Candidate(candidate.optimisation, knobs(**{knob: size})) for size in sizes]
 
-    def _size_in(self, configuration: Configuration, knob: str) -> int:
-        return int(configuration.knobs.get(knob, self._knobs_in_force[knob]))
-
     def _batch_sizes(self, without: Configuration, now: int) -> list[int]:
         """By prediction; if that is slow and was done before, twice and four times as large."""
-        if self._has_chosen_sizes and self._trials.is_slow_to_predict():
+        if self._has_chosen_sizes and self.trials.is_slow_to_predict():
             return [factor * now for factor in (2, 4)]
         larger = without.with_change(knobs(batch_size=FACTOR * now))
         here, further = self._runner.predict([without, larger])
-        seconds = STEP_SHARE * (self._runner.seconds_left() - self._trials.reserve())
+        seconds = STEP_SHARE * (self._runner.seconds_left() - self.trials.reserve())
         return batch_sizes(now, here, further, seconds)
 
     def _has_cheap_larger_batch(self) -> bool:
@@ -160,15 +130,15 @@ class Search:
         """
         if not any(one.optimisation.size == "batch_size" for one in self._usable):
             return False
-        start = self._stack.baseline
-        change = knobs(batch_size=FACTOR * self._size_in(start, "batch_size"))
+        start = self.stack.baseline
+        change = knobs(batch_size=FACTOR * (self.size_of(start, "batch_size") or 1))
         predictions = self._runner.predict([start, start.with_change(change)])
         return gain_of_larger(*predictions) >= LARGE_GAIN
 
     # --------------------------------------------------------------------------------------- alone
     def _try_alone(self, batch_first: bool) -> None:
-        budget, start = self._runner.seconds_left(), self._stack.baseline
-        self._trials.seconds_for_later = 0.0 if budget == math.inf else (1 - ALONE_SHARE) * budget
+        budget, start = self._runner.seconds_left(), self.stack.baseline
+        self.trials.seconds_for_later = 0.0 if budget == math.inf else (1 - ALONE_SHARE) * budget
 
         def turn(one: Candidate) -> int:
             is_first = batch_first and one.optimisation.size == "batch_size"
@@ -176,21 +146,21 @@ class Search:
 
         waiting = sorted(self._usable, key=turn)
         for num_left, one in zip(reversed(range(len(waiting))), waiting, strict=True):
-            is_over = self._runner.seconds_left() < self._trials.reserve()
-            if is_over and not self._trials.is_begun(start, one):
+            is_over = self._runner.seconds_left() < self.trials.reserve()
+            if is_over and not self.trials.is_begun(start, one):
                 continue
             if one.optimisation.size:
                 # Sizes are chosen by prediction, and are chosen again on top of the others.
-                if self._trials.is_slow_to_predict() and not batch_first:
+                if self.trials.is_slow_to_predict() and not batch_first:
                     continue
                 sized = self._sized(one, start)
                 if not sized:
                     continue
                 one.change = sized[0].change
             self._show_trying("alone", one, num_left)
-            one.alone = self._trials.try_on(start, one)
+            one.alone = self.trials.try_on(start, one)
             self._show_result(one, one.alone)
-        self._trials.seconds_for_later = 0.0
+        self.trials.seconds_for_later = 0.0
 
     # ------------------------------------------------------------------------------------ together
     def _try_together(self, batch_first: bool) -> None:
@@ -205,13 +175,13 @@ class Search:
             self._round(with_sizes(self._usable, at_the_end=False))
         self._rounds(quick, has_larger_step=batch_first)
         self._round([one for one in untried(quick) if one.optimisation.likely])
-        before = self._stack.configuration
+        before = self.stack.configuration
         self._has_chosen_sizes = batch_first
         self._round(with_sizes(self._usable, at_the_end=False))
         self._has_chosen_sizes = True
-        self._rounds(quick, has_larger_step=self._stack.configuration != before)
+        self._rounds(quick, has_larger_step=self.stack.configuration != before)
         rest = untried(quick)
-        if slow and self._trials.is_tight(len(rest), slow[0]):
+        if slow and self.trials.is_tight(len(rest), slow[0]):
             self._round(slow[:1])
         self._round(rest)
         self._rounds(quick)
@@ -221,19 +191,19 @@ class Search:
 
     def _rounds(self, quick: Sequence[Candidate], *, has_larger_step: bool = False) -> None:
         for index in range(MAX_ROUNDS):
-            before = self._stack.configuration
+            before = self.stack.configuration
             is_larger = has_larger_step and index == 0
-            self._round(promising(quick, self._stack.candidates, has_larger_step=is_larger))
-            if self._stack.configuration == before:
+            self._round(promising(quick, self.stack.candidates, has_larger_step=is_larger))
+            if self.stack.configuration == before:
                 return
 
     def _round(self, queue: Sequence[Candidate]) -> None:
         for index, one in enumerate(queue):
             self._show_trying("on top", one, len(queue) - index - 1)
-            before = self._stack.configuration
+            before = self.stack.configuration
             for variant in self._variants(one):
-                if variant not in self._candidates:
-                    self._candidates.append(variant)
+                if variant not in self.candidates:
+                    self.candidates.append(variant)
                 if not self._try_on_top(variant, before):
                     break
 
@@ -244,27 +214,27 @@ class Search:
         """
         variants = [candidate]
         if candidate.optimisation.size is not None:
-            variants = self._sized(candidate, self._stack.configuration)
+            variants = self._sized(candidate, self.stack.configuration)
         for variant in variants:
             if candidate.last is None:  # it was not tried alone
                 candidate.change = variant.change
             same = [one for one in self._usable if one.name == variant.name]
             variant = same[0] if same else variant
-            now = self._stack.configuration
+            now = self.stack.configuration
             if now.with_change(variant.change) != now and variant.tried_on != now.key:
                 yield variant
 
     def _try_on_top(self, candidate: Candidate, before: Configuration) -> bool:
         """Whether it was applied. `before` is without any of its sizes."""
-        now, alone = self._stack.configuration, candidate.alone
+        now, alone = self.stack.configuration, candidate.alone
         if (
-            not self._stack.candidates
+            not self.stack.candidates
             and alone is not None
             and alone.verdict != TuneVerdict.NOT_TRIED
         ):
             result = alone  # on top of nothing: that was measured
         else:
-            result = self._trials.try_on(now, candidate)
+            result = self.trials.try_on(now, candidate)
             candidate.num_on_top += 1
             self._show_result(candidate, result)
             if result.verdict != TuneVerdict.NOT_TRIED or candidate.on_top is None:
@@ -272,33 +242,33 @@ class Search:
         candidate.tried_on = now.key
         if not result.is_gain:
             return False
-        self._stack.apply(candidate, before)
-        candidate.on_top = self._trials.judge(before, self._stack.configuration, candidate)
+        self.stack.apply(candidate, before)
+        candidate.on_top = self.trials.judge(before, self.stack.configuration, candidate)
         self._progress.best = self._speedup().ratio
         return True
 
     # --------------------------------------------------------------------------------------- total
     def _speedup(self) -> Speedup:
-        start, end = self._stack.baseline, self._stack.configuration
-        return compare(self._trials.good_runs(start), self._trials.good_runs(end))
+        start, end = self.stack.baseline, self.stack.configuration
+        return compare(self.trials.good_runs(start), self.trials.good_runs(end))
 
     def _total(self) -> Speedup:
         """Over all runs of start and end, once more side by side. It is not a product."""
-        if not self._stack.candidates:
+        if not self.stack.candidates:
             return Speedup(ratio=1.0)
         self._progress.stage, self._progress.trying = "the whole", "start and end side by side"
         self._show(self._progress)
         try:
-            self._trials.run(self._stack.baseline)
-            self._trials.run(self._stack.configuration)
+            self.trials.run(self.stack.baseline)
+            self.trials.run(self.stack.configuration)
         except BudgetSpent:
-            self._notes.append(
+            self.notes.append(
                 "there was no time to run start and end once more side by side: "
                 "the total compares runs minutes apart"
             )
         total = self._speedup()
         if total.p_value is None or total.p_value > SIGNIFICANCE_LEVEL:
-            self._notes.append(
+            self.notes.append(
                 "the total is not distinguishable from noise: "
                 "something else may have used the machine meanwhile"
             )

@@ -49,9 +49,8 @@ class Stack:
 
 
 class Trials:
-    def __init__(self, runner: Runner, stack: Stack, *, may_change_training: bool) -> None:
+    def __init__(self, runner: Runner, stack: Stack) -> None:
         self._runner, self._stack = runner, stack
-        self._may_change_training = may_change_training
         self._runs: dict[str, list[Measurement]] = defaultdict(list)
         self.seconds_for_later = 0.0  # kept back from the trials of now
 
@@ -78,12 +77,8 @@ class Trials:
     def judge(
         self, without: Configuration, configuration: Configuration, candidate: Candidate
     ) -> TrialResult:
-        return judge(
-            self.good_runs(without),
-            self._runs[configuration.key],
-            candidate.optimisation,
-            may_change_training=self._may_change_training,
-        )
+        runs = self._runs[configuration.key]
+        return judge(self.good_runs(without), runs, candidate.optimisation)
 
     def try_on(self, without: Configuration, candidate: Candidate) -> TrialResult:
         configuration = without.with_change(candidate.change)
@@ -158,7 +153,7 @@ class Trials:
     def is_slow_to_predict(self) -> bool:
         """A prediction takes more of the time left than an attempt that fails would."""
         limit = SLOW_PREDICTION_SHARE * self._runner.seconds_left()
-        return self._runner.prediction_seconds() > limit
+        return self._runner.prediction_seconds > limit
 
     def is_begun(self, without: Configuration, candidate: Candidate) -> bool:
         """An earlier call of this tune has run it: its runs cost nothing now."""

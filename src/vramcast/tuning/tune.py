@@ -25,16 +25,15 @@ from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.machine import Machine
 from vramcast.records.measurement import Device
 from vramcast.records.store import write_atomically, write_json
-from vramcast.records.tune import TuneResult
+from vramcast.records.tune import PredictedGain, TuneResult
 from vramcast.reporting.tune_log import markdown
 from vramcast.tuning.candidates import Candidate
-from vramcast.tuning.catalogue import chosen
 from vramcast.tuning.folder import TuneFolder
 from vramcast.tuning.inspection import inspect_workload
-from vramcast.tuning.optimisation import Optimisation, missing_on
+from vramcast.tuning.optimisations import Optimisation, chosen, missing_on
 from vramcast.tuning.predicted_gains import predicted_gains
 from vramcast.tuning.result import result_of
-from vramcast.tuning.runner import ProcessRunner, Runner, RunSettings
+from vramcast.tuning.runner import Runner, RunSettings
 from vramcast.tuning.search import Progress as Stage
 from vramcast.tuning.search import Search
 from vramcast.units import memory_in_bytes, parse_duration
@@ -74,25 +73,28 @@ def tune(
     with contextlib.closing(folder), Prober(preload_for(settings.workload)) as prober:
         prober.start()  # imports torch for the runs while the workload is inspected
         started = time.monotonic()
-        knobs_in_force, candidates, machine = _inspect(
-            settings, optimisations, values, budget_seconds
-        )
-        left = None if budget_seconds is None else budget_seconds - (time.monotonic() - started)
+        allowed = math.inf if budget_seconds is None else budget_seconds
+        with ThreadPoolExecutor(1) as beside:
+            machine = beside.submit(machines.look)
+            in_force, candidates = inspect_workload(
+                settings.workload,
+                optimisations,
+                device=settings.device,
+                knobs=values,
+                timeout_seconds=allowed,
+            )
         result = tune_with(
-            ProcessRunner(settings, prober, folder, left),
-            settings,
+            Runner(settings, prober, folder, allowed - (time.monotonic() - started)),
             candidates,
-            baseline_of(values, knobs_in_force),
-            knobs_in_force,
-            machine,
-            may_change_training=only is not None,
+            baseline_of(values, in_force),
+            machine.result(),
             target_steps=target_steps,
             outlook=outlook,
-            budget_seconds=budget_seconds,
             show=lambda stage: progress(_progress(stage)),
         )
         result = replace(
             result,
+            budget_seconds=budget_seconds,
             seconds=time.monotonic() - started,
             num_earlier_runs=folder.num_resumed,
             time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -166,73 +168,35 @@ def _request(
     }
 
 
-def _inspect(
-    settings: RunSettings,
-    optimisations: Sequence[Optimisation],
-    knobs: Mapping[str, Any],
-    budget_seconds: float | None,
-) -> tuple[dict[str, Any], list[Candidate], Machine]:
-    """The workload's knobs, what it lets one change, and at the same time what the machine has."""
-    with ThreadPoolExecutor(1) as beside:
-        machine = beside.submit(machines.look)
-        knobs_in_force, candidates = inspect_workload(
-            settings.workload,
-            optimisations,
-            device=settings.device,
-            knobs=knobs,
-            timeout_seconds=math.inf if budget_seconds is None else budget_seconds,
-        )
-        return knobs_in_force, candidates, machine.result()
-
-
 def tune_with(
     runner: Runner,
-    settings: RunSettings,
     candidates: Sequence[Candidate],
     baseline: Configuration,
-    knobs_in_force: Mapping[str, Any],
     machine: Machine,
     *,
-    may_change_training: bool,
     target_steps: int,
     outlook: bool = True,
-    budget_seconds: float | None = None,
     show: Callable[[Stage], None] = lambda _: None,
 ) -> TuneResult:
-    """A whole tune with any runner."""
+    """A whole tune; tests give it a runner with invented numbers."""
+    settings = runner.settings
     for one in candidates:
         one.refusal = missing_on(one.optimisation, machine, settings.device) or one.refusal
-    found = Search(
-        runner,
-        candidates,
-        baseline,
-        knobs_in_force,
-        may_change_training=may_change_training,
-        show=show,
-    ).run()
-    length = found.final.knobs.get("seq_len", knobs_in_force.get("seq_len"))
-    seq_len = length if type(length) is int else None
-    gains, notes = (
-        predicted_gains(runner, found.final, settings.gpu, seq_len) if outlook else ([], [])
-    )
-    result = result_of(
-        found,
-        workload=settings.workload,
-        target_steps=target_steps,
-        knobs=dict(knobs_in_force),
-        machine=machine,
-        memory_bytes=settings.memory_bytes,
-        prospects=gains,
-        budget_seconds=budget_seconds,
-    )
-    return replace(result, notes=[*result.notes, *notes])
+    search = Search(runner, candidates, baseline, show)
+    total = search.run()
+    gains: list[PredictedGain] = []
+    if outlook:
+        final = search.stack.configuration
+        gains, notes = predicted_gains(runner, final, search.size_of(final, "seq_len"))
+        search.notes += notes
+    return result_of(search, total, settings, target_steps, machine=machine, prospects=gains)
 
 
-def baseline_of(knobs: Mapping[str, Any], knobs_in_force: Mapping[str, Any]) -> Configuration:
+def baseline_of(knobs: Mapping[str, Any], in_force: Mapping[str, Any]) -> Configuration:
     """The knobs that were given, as plain values where the workload has them as such."""
 
     def plain(name: str, given: Any) -> Any:
-        value = knobs_in_force[name]
+        value = in_force[name]
         # A dtype or an Enum comes back as its text: it must be given as text again.
         is_other_text = isinstance(value, str) and value != given
         return given if isinstance(given, Text) and is_other_text else value

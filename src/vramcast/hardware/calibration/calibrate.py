@@ -1,4 +1,4 @@
-"""Measure, on the GPU at hand, what its libraries allocate behind torch's back: the Python face of `vramcast calibrate`."""
+"""`calibrate`: measures what GPU libraries allocate beside torch, and keeps it as a table."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,10 @@ def calibrate(
     folder: Path | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> tuple[Calibration, Path]:
-    """Measure what CUDA, cuBLAS and cuDNN take on the GPU here, and keep it as a table where predictions look for it.
+    """Measure what CUDA, cuBLAS and cuDNN take on the GPU here; predictions find the table.
 
-    What an earlier table for the same architecture and torch knows of other kernels stays.
-
-    `kernels` are those of a prediction (Prediction.uncalibrated_kernels); without any, common layers are measured.
+    `kernels` are those of a prediction (Prediction.uncalibrated_kernels); without any, common
+    layers are measured. Other kernels of an earlier table of the same GPU and torch stay known.
     """
     if not nvml.gpu_states():
         raise EnvironmentProblem(
@@ -40,13 +40,8 @@ def calibrate(
     measured = Calibration.from_dict({**_measure(keys, progress), "version": 1})
     path = (folder or user_folder()) / table_name(measured.architecture, measured.torch_version)
     if path.exists():
-        earlier = read(path)
-        measured = Calibration(
-            **{
-                **measured.to_dict(),
-                "convolutions": {**earlier.convolutions, **measured.convolutions},
-            }
-        )
+        known = read(path).convolutions
+        measured = replace(measured, convolutions={**known, **measured.convolutions})
     write_json(path, measured.to_dict())
     read.cache_clear()
     return measured, path

@@ -1,11 +1,13 @@
-"""What GPU libraries take behind torch's back, as data: a table per architecture and torch version, measured by `vramcast calibrate`.
+"""Which calibration table a prediction uses: measured ones, by architecture and torch version.
 
-Looked for in the user's cache first (their own GPU), then among the tables that come with vramcast. Where there is none, documented
-defaults are used and the prediction's `limits` say so. No torch.
+A table says what GPU libraries allocate beside torch. The user's own tables, made by `vramcast
+calibrate`, come before those that come with vramcast. Where there is none, documented defaults are
+used and the prediction's `limits` say so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,7 +21,7 @@ from vramcast.records.store import cache_folder
 SHIPPED = Path(__file__).parent / "tables"
 # Kernels are loaded into GPU memory when first used: what training steps loaded on an H200.
 DEFAULT_KERNELS_BYTES = 136_314_880
-# Between these versions the sources of cuBLAS's workspaces and of the kernels' temporaries are the same.
+# Between these versions cuBLAS's workspaces and the kernels' temporaries have the same sources.
 SAME_TORCH = ((2, 10), (2, 13))
 
 
@@ -38,38 +40,33 @@ def user_folder() -> Path:
 
 def find(gpu: Gpu, torch_version: str) -> tuple[Calibration | None, list[str]]:
     """The table for this GPU's architecture, and what must be said about it in the limits."""
-    architecture = architecture_of(gpu.capability)
+    architecture, wanted = architecture_of(gpu.capability), _minor(torch_version)
     tables = [read(path) for path in _candidates(architecture)]
-    same = [t for t in tables if _minor(t.torch_version) == _minor(torch_version)]
-    near = [
-        t
-        for t in tables
-        if all(
-            SAME_TORCH[0] <= _minor(v) <= SAME_TORCH[1] for v in (t.torch_version, torch_version)
-        )
-    ]
+    same = [table for table in tables if _minor(table.torch_version) == wanted]
+    near = [table for table in tables if _is_near(_minor(table.torch_version), wanted)]
     if same or near:
         return _merged(same or near), []
     if tables:
+        measured_under = tables[0].torch_version
         return tables[0], [
-            f"hidden allocations were measured under torch {tables[0].torch_version}, not {torch_version}"
+            f"hidden allocations were measured under torch {measured_under}, not {torch_version}"
         ]
-    return None, [_no_table(architecture)]
+    return None, [
+        f"nothing was calibrated on {architecture}: the CUDA context, loaded kernels and library "
+        "workspaces are documented defaults (`vramcast calibrate` measures them on the GPU)"
+    ]
+
+
+def _is_near(*versions: tuple[int, int]) -> bool:
+    return all(SAME_TORCH[0] <= version <= SAME_TORCH[1] for version in versions)
 
 
 def _merged(tables: list[Calibration]) -> Calibration:
-    """The first, with the convolutions that only the others know: a user's own table adds to the one that comes with vramcast."""
+    """The first, with the convolutions that only the others have."""
     known: dict[str, list[int]] = {}
     for table in reversed(tables):
         known |= table.convolutions
     return replace(tables[0], convolutions=known)
-
-
-def _no_table(architecture: str) -> str:
-    return (
-        f"nothing was calibrated on {architecture}: the CUDA context, loaded kernels and library workspaces are documented defaults "
-        "(`vramcast calibrate` measures them on the GPU)"
-    )
 
 
 def _candidates(architecture: str) -> list[Path]:
@@ -84,26 +81,23 @@ def _candidates(architecture: str) -> list[Path]:
 @cache
 def read(path: Path) -> Calibration:
     try:
-        return Calibration.from_json(path.read_text())
-    except (OSError, UnicodeDecodeError, UsageError) as problem:
-        raise UsageError(
-            f"The calibration {path} cannot be used: {problem}",
-            "Remove it, or run vramcast calibrate again.",
-        ) from None
+        return Calibration.from_file(path)
+    except UsageError as problem:
+        raise UsageError(problem.message, "Remove it, or run vramcast calibrate again.") from None
 
 
 def convolution_key(
     *,
     dtype: str,
     channels_last: bool,
-    x: Any,
-    weight: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+    x: Sequence[int],
+    weight: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
     groups: int,
 ) -> str:
-    """One convolution, in words that can be parsed again: `bf16 nhwc x64,3,224,224 w64,3,7,7 s2,2 p3,3 d1,1 g1`."""
+    """One convolution as text: `bf16 nhwc x64,3,224,224 w64,3,7,7 s2,2 p3,3 d1,1 g1`."""
     named = zip("xwspd", (x, weight, stride, padding, dilation), strict=True)
     lists = " ".join(f"{letter}{','.join(map(str, values))}" for letter, values in named)
     return f"{dtype} {'nhwc' if channels_last else 'nchw'} {lists} g{groups}"

@@ -20,6 +20,7 @@ from vramcast.records.max_batch import MaxBatch
 from vramcast.records.measurement import Measurement
 from vramcast.records.plan import Plan
 from vramcast.records.prediction import BatchSizeCurve, Prediction
+from vramcast.records.store import read_text
 from vramcast.records.tune import TuneResult
 from vramcast.text import printable
 from vramcast.tracing.files import MemoryTrace, read_trace
@@ -99,14 +100,10 @@ def _recorded(path: Path) -> AccuracyResult:
 
 
 def _from_file(path: Path) -> list[Loaded]:
-    if path.exists() and not path.is_file():  # a device or a pipe may never end
-        raise UsageError(f"{_shown(path)} is neither a file nor a folder.", GIVE)
     if path.suffix == ".jsonl":
         return [Loaded(record=_recorded(path), path=path)]
     try:
-        data = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(f"{_shown(path)} cannot be read: {problem}.", GIVE) from None
+        data = json.loads(read_text(path))
     except (ValueError, RecursionError) as problem:
         raise UsageError(
             f"{_shown(path)} is no whole JSON: {problem}.",

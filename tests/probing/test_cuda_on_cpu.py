@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from vramcast.probing.cuda_on_cpu import cuda_means_cpu, on_cpu
 from vramcast.probing.on_cpu import TensorMemory
-from vramcast.probing.redirect import cuda_means_cpu, on_cpu
 
 SOURCE = Path(__file__).with_name("devices.py").read_text()
 STEPS = 3

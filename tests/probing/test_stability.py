@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramcast.probing.contract import (
+from vramcast.probing.stability import (
     EXPLOSION_RATIO,
     GUARD_RATIO,
     JUDGEABLE_STEPS,
