@@ -39,7 +39,6 @@ WITH_TORCH = (
     "probing.on_cpu",
     "probing.cuda_on_cpu",
     "probing.allocation_history",
-    "probing.zygote",
     "benching.worker",
     "benching.trainer",
     "benching.models",

@@ -59,11 +59,12 @@ def dying():
     return Dying(8, 0.0)
 
 class Lost(Tiny):
-    # ends the process that started the process that forks the trials: of Ray itself, in a task of Ray
+    # ends the process that started the fork server, above the guard: of Ray itself, in a task of Ray
     def forward(self, tokens):
-        forking = os.getppid()
-        starting = int(open(f"/proc/{forking}/stat").read().rpartition(")")[2].split()[1])
-        os.kill(starting, signal.SIGKILL)
+        pid = os.getppid()
+        for _ in range(2):
+            pid = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+        os.kill(pid, signal.SIGKILL)
         time.sleep(60)
 
 def lost():

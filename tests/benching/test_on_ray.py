@@ -18,11 +18,12 @@ from vramcast.benching import on_ray
 from vramcast.benching.bench import bench
 from vramcast.benching.data import Corpus
 from vramcast.benching.on_ray import Cluster, RayPlace
-from vramcast.benching.runs import ended
+from vramcast.benching.runs import followed
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
-from vramcast.benching.workers import Stopped
+from vramcast.benching.workers import Stopped, Workers
 from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.records.bench import TrainedRun, Trial
 
 MakeTrial = Callable[..., Trial]
@@ -118,7 +119,7 @@ def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
         def __exit__(self, *_: object) -> None:
             return
 
-        def news(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        def news(self, request: dict[str, Any]) -> Iterator[Any]:
             assert Corpus(Path(request["data_path"])).identity() == make_trial().data
             seen.append(Path(request["folder"]))
             trial = Trial.from_dict(request["trial"])
@@ -127,9 +128,7 @@ def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
             )
             TrialFolder(seen[-1]).board.mkdir(exist_ok=True)
             (TrialFolder(seen[-1]).board / "events").write_bytes(bytes(range(256)))
-            yield {"progress": {"step": 30}}
-            yield {"outcome": "ok"}
-            yield {"ended": 0}
+            yield {"step": 30}
 
     monkeypatch.setattr(on_ray, "Workers", PretendedWorkers)
     here = TrialFolder(tmp_path / "here")
@@ -141,11 +140,11 @@ def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
     }
     told = list(on_ray._train(request, data.read_bytes()))
     assert not seen[0].exists()  # nothing stays on the node
-    assert told[-1] == {"ended": 0}
-    end: dict[str, Any] = {}
-    for news in place(*told)[0].news({**request, "folder": str(here.path)}):
-        end |= news
-    assert ended(make_trial(), here, end).losses == [1.0] * 30
+    assert told[0] == {"progress": {"step": 30}} and told[-1].keys() == {"files"}
+    heard: list[Any] = []
+    news = place(*told)[0].news({**request, "folder": str(here.path)})
+    run = followed(make_trial(), here, news, lambda _, far: heard.append(far))
+    assert (run.losses, heard) == ([1.0] * 30, [{"step": 30}])
     assert (here.board / "events").read_bytes() == bytes(range(256))
 
     list(on_ray._train({**request, "folder": str(here.path)}, data.read_bytes()))
@@ -157,8 +156,8 @@ def test_a_lost_task_is_a_crash_and_a_cancelled_one_is_nothing(
 ) -> None:
     folder = TrialFolder(tmp_path / "trial")
     folder.begin(make_trial())
-    (end,) = place("lost")[0].news({})
-    assert "the node is gone" in (ended(make_trial(), folder, end).error or "")
+    run = followed(make_trial(), folder, place("lost")[0].news({}), lambda *_: None)
+    assert (run.outcome, "the node is gone" in str(run.error)) == ("crashed", True)
     stopped, ray = place({"progress": {}}, "lost")
     news = stopped.news({})
     next(news)
@@ -168,6 +167,29 @@ def test_a_lost_task_is_a_crash_and_a_cancelled_one_is_nothing(
         next(news)
     with pytest.raises(Stopped):
         next(stopped.news({}))
+
+
+def test_what_went_wrong_on_a_node_is_raised_here_as_it_was_there(
+    make_trial: MakeTrial, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = TrialFolder(tmp_path / "trial")
+    folder.begin(make_trial())
+    request = {
+        "trial": make_trial().to_dict(),
+        "folder": str(folder.path),
+        "data_path": str(data),
+    }
+    for problem in (UsageError("no knob", "Did you"), TaskFailed(FailureKind.EXITED, "It left.")):
+
+        class FailingWorkers(Workers):
+            def news(self, request: dict[str, Any], problem: Any = problem) -> Iterator[Any]:
+                raise problem
+
+        monkeypatch.setattr(on_ray, "Workers", FailingWorkers)
+        (end,) = on_ray._train(request, None)
+        with pytest.raises(type(problem)) as caught:
+            list(place(end)[0].news(request))
+        assert caught.value.message == problem.message
 
 
 def test_without_ray_it_is_said_what_to_install(

@@ -32,11 +32,11 @@ class Pretended:
     def stop(self) -> None:
         self.is_stopped.set()
 
-    def news(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def news(self, request: dict[str, Any]) -> Iterator[Any]:
         if request.get("hang"):
             assert self.is_stopped.wait(10)
             raise Stopped
-        yield {"ended": 0}
+        yield {"step": 1}
 
 
 def test_every_place_takes_the_next_job_when_its_own_has_ended() -> None:

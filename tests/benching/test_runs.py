@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -18,7 +19,7 @@ from rich.console import Console
 from vramcast.benching.bench import bench, compare, progress_text, split_models
 from vramcast.benching.data import Corpus
 from vramcast.benching.protocol import read_protocol
-from vramcast.benching.runs import ended, folder_name
+from vramcast.benching.runs import folder_name, followed
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import Steps, TrialFolder
 from vramcast.benching.workers import Workers
@@ -212,16 +213,19 @@ def test_a_bench_that_is_killed_or_interrupted_goes_on_to_the_same_losses(
 def test_wrong_usage_of_a_model_is_raised_and_leaves_no_trial_behind(
     make_trial: Callable[..., Trial], tmp_path: Path
 ) -> None:
-    problem = {"message": "no knob 'widht'", "advice": "Did you mean width?", "exit_code": 2}
+    def refused() -> Iterator[Any]:
+        raise WorkloadError("no knob 'widht'", "Did you mean width?")
+        yield
+
     folder = TrialFolder(tmp_path / "trial")
     folder.begin(make_trial())
     with pytest.raises(WorkloadError, match="tiny.*no knob 'widht'"):
-        ended(make_trial(), folder, {"error": problem, "ended": 0})
+        followed(make_trial(), folder, refused(), lambda *_: None)
     assert not folder.path.exists()  # nothing is left that would look like a trial
     folder.begin(make_trial())
     folder.add_steps(0, Steps([1.0], [0.1], [1]))
     with pytest.raises(WorkloadError):
-        ended(make_trial(), folder, {"error": problem, "ended": 0})
+        followed(make_trial(), folder, refused(), lambda *_: None)
     assert len(folder.steps()) == 1  # what was trained before is kept
 
 

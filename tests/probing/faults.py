@@ -1,4 +1,4 @@
-"""Workloads that misbehave, each in its own way. `phase` says where: build, warm-up, or a measured step."""
+"""Workloads that misbehave. `phase` says where: build, warm-up, or a measured step."""
 
 import ctypes
 import os
@@ -58,7 +58,7 @@ def hangs_deaf(*, phase: str):
 
 
 def waits(*, phase: str, started: str):
-    """Until somebody ends it, with a child in a session of its own; `started` is made when it waits."""
+    """With a child in a session of its own; the file `started` is made when it waits."""
 
     def wait():
         subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -85,9 +85,9 @@ def exits(*, phase: str, how: str):
 
 
 def rubbish(*, megabytes: int = 4):
-    """Into every descriptor there is, the pipes to the manager among them: no UTF-8, no newline, then lines that look like news."""
+    """Into every descriptor: bytes that are no text, then lines that look like messages."""
     junk = bytes(range(256)).replace(b"\n", b"\0") * (megabytes << 12)
-    lines = b'{"step": 3}\n{"facts": [1]}\n{"outcome": "ok"}\nnull\n[[[\n{"phase": {"a": 1}, "step": {}}\n'
+    lines = b'{"step": 3}\n{"facts": [1]}\n{"outcome": "ok"}\nnull\n[[[\n{"phase": {"a": 1}}\n'
 
     def spew():
         for name in os.listdir("/proc/self/fd"):
@@ -163,19 +163,12 @@ def leaves_children(*, ends: bool = True):
     return (lambda: 1.0) if ends else (lambda: time.sleep(600))
 
 
-def ends_the_zygote(*, number: int):
+def ends_its_guard(*, number: int):
     def step():
         os.kill(os.getppid(), number)
         time.sleep(600)
 
     return step
-
-
-def inherits():
-    """What a program started by the workload has open."""
-    done = subprocess.run(["ls", "/proc/self/fd"], capture_output=True, text=True, check=True)
-    print("open in a child:", *done.stdout.split())
-    return lambda: 1.0
 
 
 def loses(*, losses: list[str]):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.errors import EnvironmentProblem
 from vramcast.probing.manager import Prober
 from vramcast.probing.preload import SLOW, preload_for
 from vramcast.probing.trial import Trial
+from vramcast.processes.ask import TaskFailed
 
 STEP = "def build(*, batch_size: int = 1):\n    return lambda: 0.0\n"
 
@@ -45,7 +45,7 @@ def test_started_early_torch_is_imported_meanwhile(tmp_path: Path) -> None:
 def test_started_early_and_never_used_it_is_gone_with_the_prober() -> None:
     with Prober() as prober:
         prober.start()
-        process = prober._zygote
+        process = prober._server._process
         assert process is not None and process.poll() is None
     assert process.poll() is not None
 
@@ -53,5 +53,5 @@ def test_started_early_and_never_used_it_is_gone_with_the_prober() -> None:
 def test_started_early_what_cannot_be_imported_is_said_at_the_first_trial() -> None:
     with Prober(preload=["no_such_module"]) as broken:
         broken.start()
-        with pytest.raises(EnvironmentProblem, match="no_such_module"):
+        with pytest.raises(TaskFailed, match="no_such_module"):
             broken.run(Trial(workload="examples/gpt.py:build", device="cpu", measure_steps=1))

@@ -11,7 +11,7 @@ import json
 import logging
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from vramcast.benching.data import WHOLE_UP_TO_BYTES
 from vramcast.benching.places import Place
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.benching.workers import Stopped, Workers
-from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.hardware.gpus import find_gpu
+from vramcast.processes.ask import FailureKind, TaskFailed
+from vramcast.processes.channel import error_from_dict, error_to_dict
 from vramcast.records.bench import Trial
 from vramcast.records.store import write_atomically
 
@@ -138,28 +140,34 @@ class RayPlace:
         if self._running is not None:
             self._ray.cancel(self._running, force=True)
 
-    def news(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def news(self, request: dict[str, Any]) -> Generator[Any, None, None]:
         if self._is_stopped:
             raise Stopped
         self._running = self._task.remote(request, self._data)
         try:
             for reference in self._running:
                 news = self._ray.get(reference)
-                if "files" in news:
-                    _keep(news["files"], Path(request["folder"]))
+                if "progress" in news:
+                    yield news["progress"]
                 else:
-                    yield news
+                    _keep(news["files"], Path(request["folder"]))
+                    _raise_if_failed(news)
         except self._ray.exceptions.RayError as problem:
             if self._is_stopped:
                 raise Stopped from None
-            yield {
-                "ended": 1,
-                "lost": f"Ray has lost the task ({type(problem).__name__}): {problem}",
-            }
+            what = f"Ray has lost the task ({type(problem).__name__}): {problem}"
+            raise TaskFailed(FailureKind.KILLED, what) from None
+
+
+def _raise_if_failed(end: dict[str, Any]) -> None:
+    if "error" in end:
+        raise error_from_dict(end["error"])
+    if "failure" in end:
+        raise TaskFailed(FailureKind(end["failure"]["kind"]), end["failure"]["message"])
 
 
 def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, Any]]:
-    """On a node: news as they come, then the files, then how the process ended."""
+    """On a node: progress as it comes, then the files, with what went wrong."""
     with tempfile.TemporaryDirectory(prefix="vramcast-") as temporary:
         folder, data_path = Path(request["folder"]), Path(request["data_path"])
         if not _is_seen_here(folder, request):
@@ -169,16 +177,16 @@ def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, An
             data_path = Path(temporary) / data_path.name
             data_path.write_bytes(data)
         end: dict[str, Any] = {}
-        with Workers() as workers:
-            for news in workers.news(
-                {**request, "folder": str(folder), "data_path": str(data_path)}
-            ):
-                if "ended" in news:
-                    end = news
-                else:
-                    yield news
-        yield {"files": _contents(folder)}
-        yield end
+        request = {**request, "folder": str(folder), "data_path": str(data_path)}
+        try:
+            with Workers() as workers:
+                for progress in workers.news(request):
+                    yield {"progress": progress}
+        except TaskFailed as failed:
+            end = {"failure": {"kind": failed.kind, "message": failed.message}}
+        except VramcastError as problem:
+            end = {"error": error_to_dict(problem)}
+        yield {"files": _contents(folder), **end}
 
 
 def _is_seen_here(folder: Path, request: dict[str, Any]) -> bool:

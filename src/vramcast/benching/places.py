@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
 from queue import Empty, SimpleQueue
@@ -17,8 +17,8 @@ Job = TypeVar("Job")
 
 
 class Place(AbstractContextManager["Place"], Protocol):
-    def news(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Of one trial; the last has "ended"."""
+    def news(self, request: dict[str, Any]) -> Generator[Any, None, None]:
+        """The progress of one trial until it has written its result."""
 
     def stop(self) -> None:
         """From another thread: whoever waits for news gets `Stopped`."""

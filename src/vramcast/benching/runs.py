@@ -1,23 +1,21 @@
-"""All trials of a bench, each in a process of its own; whatever a trial does, the others go on, and nothing is left running."""
+"""All trials of a bench, each in a process of its own: one that fails does not stop the others."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
-import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 from vramcast.benching.places import Place, run_everywhere
 from vramcast.benching.trial_folder import TrialFolder
-from vramcast.errors import EnvironmentProblem, VramcastError, WorkloadError
+from vramcast.errors import UsageError, VramcastError
+from vramcast.processes.ask import TaskFailed
 from vramcast.records.bench import TrainedRun, Trial
-from vramcast.text import printable
 
-USAGE = 2  # the exit code of wrong usage
-NUM_LINES = 8  # of what a process that died has printed last
 Progress = Callable[[Trial, dict[str, Any]], None]
 
 
@@ -34,12 +32,15 @@ def run_trials(
 ) -> list[TrainedRun]:
     """What has ended in an earlier run of the same bench is read, not trained again."""
     folders = [TrialFolder(out / folder_name(trial)) for trial in trials]
-    for trial, folder in zip(
-        trials, folders, strict=True
-    ):  # all of them first: a refusal comes before hours of training
+    # all of them first: a refusal comes before hours of training
+    for trial, folder in zip(trials, folders, strict=True):
         folder.check(trial, force=force)
     runs = [folder.result() for folder in folders]
     one_at_a_time = threading.Lock()
+
+    def told(trial: Trial, far: dict[str, Any]) -> None:
+        with one_at_a_time:
+            progress(trial, far)
 
     def train(index: int, place: Place) -> None:
         trial, folder = trials[index], folders[index]
@@ -51,14 +52,7 @@ def run_trials(
             "checkpoint_seconds": checkpoint_seconds,
             "tensorboard": tensorboard,
         }
-        end: dict[str, Any] = {}
-        for news in place.news(request):
-            if "progress" in news:
-                with one_at_a_time:
-                    progress(trial, news["progress"])
-            else:
-                end |= news
-        runs[index] = ended(trial, folder, end)
+        runs[index] = followed(trial, folder, place.news(request), told)
 
     run_everywhere(
         [index for index, run in enumerate(runs) if run is None or not run.finished], places, train
@@ -73,32 +67,24 @@ def folder_name(trial: Trial) -> str:
     return f"{readable}-{distinct}-seed{trial.seed}"
 
 
-def ended(trial: Trial, folder: TrialFolder, end: dict[str, Any]) -> TrainedRun:
-    """What a trial that has ended has left."""
-    if "error" in end:
-        problem = end["error"]
-        if problem["exit_code"] == USAGE:
-            folder.forget()
-        kinds: dict[int, type[VramcastError]] = {USAGE: WorkloadError, 1: EnvironmentProblem}
-        raise kinds.get(problem["exit_code"], VramcastError)(
-            f"{trial.label}: {problem['message']}", problem["advice"]
-        )
-    run = folder.result() if "outcome" in end else None
-    if run is None:
-        run = TrainedRun(
-            trial=trial,
-            outcome="crashed",
-            environment={},
-            error=end.get("lost") or _last_words(end["ended"], folder.log),
-        )
-        folder.write_result(run)
-    return run
-
-
-def _last_words(code: int, log: Path) -> str:
-    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+def followed(
+    trial: Trial, folder: TrialFolder, news: Generator[Any, None, None], progress: Progress
+) -> TrainedRun:
+    """A trial to its end, and what it has left."""
+    error = "The process ended without a result."
     try:
-        lines = printable(log.read_bytes()[-8000:].decode(errors="replace")).strip().splitlines()
-    except OSError:
-        lines = []
-    return "\n".join([f"The process ended with {how}.", *lines[-NUM_LINES:]])
+        with contextlib.closing(news):
+            for far in news:
+                progress(trial, far)
+        run = folder.result()
+        if run is not None:
+            return run
+    except TaskFailed as failure:
+        error = failure.message
+    except VramcastError as problem:
+        if isinstance(problem, UsageError):
+            folder.forget()
+        raise type(problem)(f"{trial.label}: {problem.message}", problem.advice) from None
+    run = TrainedRun(trial=trial, outcome="crashed", environment={}, error=error)
+    folder.write_result(run)
+    return run

@@ -1,4 +1,4 @@
-"""What the zygote imports beside torch: libraries that take seconds, where the workload's file names them. Nothing of the user's is run."""
+"""What is imported once for all trials: slow libraries that the workload's file names."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from vramcast.workload import parse_reference
 
-# a package -> what most of an import of it is
+# a package: the modules that most of its import time goes into
 SLOW: dict[str, tuple[str, ...]] = {
     "transformers": ("transformers.modeling_utils", "transformers.generation")
 }
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 def preload_for(workload: str) -> list[str]:
@@ -27,20 +27,17 @@ def preload_for(workload: str) -> list[str]:
 
 
 def _source(workload: str) -> bytes:
-    """The text of the workload's file; empty where it is not plainly there. A wrong name is answered by whoever loads it."""
+    """The text of the workload's file, empty where it is not found. Nothing of it is run."""
     reference = parse_reference(workload)
     places = [reference.path] if reference.path is not None else []
-    if (
-        reference.module is not None
-    ):  # by hand: Python's own search would run the packages on the way
-        parts = reference.module.split(".")
-        places = [
-            Path(folder or os.curdir, *parts).with_suffix(".py") for folder in ("", *sys.path)
-        ]
+    if reference.module is not None:
+        # by hand: Python's own search would run the packages on the way
+        name = Path(*reference.module.split(".")).with_suffix(".py")
+        places = [Path(folder) / name for folder in (os.curdir, *sys.path)]
     for place in places:
         try:
             with open(place, "rb") as file:
-                return file.read(MOST_BYTES)
+                return file.read(MAX_BYTES)
         except OSError:
             continue
     return b""

@@ -1,11 +1,10 @@
-"""The forked process in which a trial really runs: facts go out over the progress pipe as they are known, the whole at the end."""
+"""The task that really runs a trial, and what its exceptions stand for."""
 
 from __future__ import annotations
 
 import errno
-import json
-import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from vramcast.errors import VramcastError
@@ -15,17 +14,16 @@ from vramcast.records.base import plain_value
 from vramcast.records.measurement import MemoryOf, Outcome
 from vramcast.text import printable
 
-# texts by which kernels and libraries say that this machine or build cannot do it, whatever the memory
+# how kernels and libraries say that this machine or build cannot do it
 UNSUPPORTED = (
-    *(
-        "no kernel image is available",
-        "not implemented for",
-        "is not supported on",
-        "not compiled with",
-    ),
-    *("requires a gpu with", "requires compute capability"),
+    "no kernel image is available",
+    "not implemented for",
+    "is not supported on",
+    "not compiled with",
+    "requires a gpu with",
+    "requires compute capability",
 )
-# "driver error" is how expandable segments say it; libraries that allocate for themselves have their own words
+# "driver error" is how expandable segments say it; libraries have words of their own
 GPU_MEMORY = (
     "cuda error: out of memory",
     "cuda driver error: out of memory",
@@ -37,61 +35,33 @@ HOST_MEMORY = (
     "defaultcpuallocator: not enough memory",
     "unable to mmap",
 )
+MAX_ERROR_CHARACTERS = 8000
 
 
-MOST_ERROR_CHARACTERS = 8000
-
-
-class Pipe:
-    """One end of a pipe to the manager. A workload that closes every descriptor may get the number again for a file of its own."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._made = self._identity()
-
-    def _identity(self) -> tuple[int, int] | None:
-        try:
-            status = os.fstat(self._descriptor)
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
-
-    def send(self, value: dict[str, Any]) -> None:
-        if self._identity() != self._made:
-            raise OSError("the workload has closed the pipe to vramcast")
-        line = (
-            f"\n{json.dumps(value)}\n".encode()
-        )  # a line of its own: others may have written into the pipe
-        while line:
-            line = line[os.write(self._descriptor, line) :]
-
-
-def work(request: dict[str, Any], result: int, progress: int) -> None:
-    report, answer = Reporter(Pipe(progress).send), Pipe(result)
+def work(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:
+    """The task: facts are told as they are known, and all of them are the answer."""
+    report = Reporter(tell)
     try:
-        _run(Trial.from_dict(request), report)
+        _run(Trial.from_dict(request["trial"]), request["target"], report)
         report.facts.outcome = Outcome.OK
-    except VramcastError as error:
-        refusal = {"message": error.message, "advice": error.advice, "exit_code": error.exit_code}
-        answer.send({"usage_error": refusal})
-        return
+    except VramcastError:
+        raise
     except BaseException as error:
         # also SystemExit: a step that ends the program has not done its work
         found = failure(error)
         report.facts.outcome, report.facts.error = found["outcome"], found["error"]
         report.facts.out_of_memory_on = found["out_of_memory_on"]
-    result_message = {"facts": report.facts.to_dict()}
-    answer.send(result_message)
+    return report.facts.to_dict()
 
 
-def _run(trial: Trial, report: Reporter) -> None:
+def _run(trial: Trial, target: str, report: Reporter) -> None:
     from vramcast.workload import bind_knobs, load_function, parse_reference
 
     report.phase(Phase.LOADING)
     started = time.perf_counter()
     run = _runner(trial, report)
     with run.around():
-        function = load_function(parse_reference(trial.workload))
+        function = load_function(parse_reference(target))
         knobs = bind_knobs(function, trial.knobs)
         report.facts.knobs = {key: plain_value(value) for key, value in knobs.items()}
         report.facts.import_seconds = time.perf_counter() - started
@@ -128,7 +98,7 @@ def failure(error: BaseException) -> dict[str, Any]:
     kind, memory = classify(type(error).__name__, text, host)
     return {
         "outcome": kind,
-        "error": printable(where, MOST_ERROR_CHARACTERS),
+        "error": printable(where, MAX_ERROR_CHARACTERS),
         "out_of_memory_on": memory,
     }
 

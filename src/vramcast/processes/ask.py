@@ -25,16 +25,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any
 
-from vramcast import errors
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
-from vramcast.processes.channel import SECRET_BYTES, Channel
+from vramcast.processes.channel import SECRET_BYTES, Channel, error_from_dict
 from vramcast.processes.lifetime import child_environment
 from vramcast.text import printable
 
 START_SECONDS = 120.0
 # a killed process gives its GPU memory back within seconds, or the driver hangs
 END_SECONDS = 60.0
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.25
 SHOWN_LINES, SHOWN_LINE_CHARACTERS = 8, 400
 # lines in Python's report of a fatal signal that are not the user's
 OUR_LINES = ("Extension modules:", 'File "<frozen runpy>"', f'File "{Path(__file__).parent}')
@@ -78,7 +77,7 @@ class ForkServer:
         self, preload: Sequence[str] = (), environment: Mapping[str, str] | None = None
     ) -> None:
         self._preload, self._environment = list(preload), dict(environment or {})
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
         self._log: IO[bytes] | None = None  # what the server itself prints
@@ -131,6 +130,7 @@ class ForkServer:
                 raise self._not_started(str(problem)) from None
 
     def _not_started(self, printed: str) -> TaskFailed:
+        self.close()
         modules = ", ".join(name.partition(":")[0] for name in self._preload) or "vramcast"
         return TaskFailed(
             FailureKind.NOT_STARTED,
@@ -188,10 +188,9 @@ class ForkServer:
                 if not running.end():
                     self.close()
                 channel.close()
-            return running.answer(lambda: tail(printed), self._why_not_started)
-
-    def _why_not_started(self) -> TaskFailed:
-        return self._not_started(tail(self._log) if self._log is not None else "")
+            if running.is_not_started():
+                raise self._not_started(tail(self._log) if self._log is not None else "")
+            return running.answer(tail(printed))
 
     def _sent(self, order: bytes, log: int) -> socket.socket:
         """The server has it when it is ready to; this side of the task's connection."""
@@ -245,44 +244,45 @@ class _Running:
         return message
 
     def end(self) -> bool:
-        """False: it cannot be ended, or was never started in time."""
+        """False: it cannot be ended."""
         self._channel.hang_up()
         deadline = time.monotonic() + END_SECONDS
         while self._is_started and not self._has_ended:
             if time.monotonic() > deadline:
                 return False
             self._hear()
-        return self._is_started or self._killed_for is not FailureKind.TIMEOUT
+        return True
 
-    def answer(self, printed: Callable[[], str], why_not_started: Callable[[], TaskFailed]) -> Any:
+    def is_not_started(self) -> bool:
+        return not self._is_started and self._killed_for is not FailureKind.STOPPED
+
+    def answer(self, printed: str) -> Any:
         if "answer" in self._last:
             return self._last["answer"]
         if "error" in self._last:
-            raise _raised(self._last["error"], printed())
-        if self._killed_for is FailureKind.STOPPED:
-            raise TaskFailed(FailureKind.STOPPED, "The process was stopped.", printed())
-        if not self._is_started:
-            raise why_not_started()
-        raise self._failure(printed())
+            raise _raised(self._last["error"], printed)
+        kind, what = self._how_it_ended()
+        raise TaskFailed(kind, what, printed, exit_status=self._status)
 
-    def _failure(self, printed: str) -> TaskFailed:
+    def _how_it_ended(self) -> tuple[FailureKind, str]:
+        if self._killed_for is FailureKind.STOPPED:
+            return FailureKind.STOPPED, "The process was stopped."
         if self._killed_for is FailureKind.TIMEOUT:
-            what = f"The process did not end within {self._timeout_seconds:g} s."
-            return TaskFailed(FailureKind.TIMEOUT, what, printed)
+            limit = f"{self._timeout_seconds:g} s"
+            return FailureKind.TIMEOUT, f"The process did not end within {limit}."
         if "crashed" in self._last:
-            return TaskFailed(
-                FailureKind.CRASHED, f"The process failed: {self._last['crashed']}", printed
-            )
+            return FailureKind.CRASHED, f"The process failed: {self._last['crashed']}"
         if self._status is None:
-            what = "The process was ended together with the one that watched it."
-            return TaskFailed(FailureKind.KILLED, what, printed)
+            return (
+                FailureKind.KILLED,
+                "The process was ended together with the one that watched it.",
+            )
         if self._status >= 0:
-            what = f"The process ended with exit code {self._status} and gave no answer."
-            return TaskFailed(FailureKind.EXITED, what, printed, exit_status=self._status)
+            code = f"exit code {self._status}"
+            return FailureKind.EXITED, f"The process ended with {code} and gave no answer."
         name = signal_name(-self._status)
         hint = f"; {HOST_MEMORY_HINT}" if name == "SIGKILL" else ""
-        what = f"The process was ended by {name}{hint}."
-        return TaskFailed(FailureKind.KILLED, what, printed, exit_status=self._status)
+        return FailureKind.KILLED, f"The process was ended by {name}{hint}."
 
 
 def ask(
@@ -318,11 +318,11 @@ def _encoded(order: dict[str, Any]) -> bytes:
         raise UsageError(what, advice) from None
 
 
-def _raised(error: Mapping[str, str], printed: str) -> VramcastError:
-    kind: type[VramcastError] = getattr(errors, error["class"])
-    is_of_workload = printed and issubclass(kind, WorkloadError)
-    more = f"\nBefore that it printed:\n{printed}" if is_of_workload else ""
-    return kind(error["message"] + more, error["advice"])
+def _raised(data: dict[str, str], printed: str) -> VramcastError:
+    error = error_from_dict(data)
+    if printed and isinstance(error, WorkloadError):
+        error.message += f"\nBefore that it printed:\n{printed}"
+    return error
 
 
 def open_log(path: Path | None) -> IO[bytes]:

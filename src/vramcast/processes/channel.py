@@ -13,6 +13,8 @@ import struct
 import threading
 from typing import Any
 
+from vramcast import errors
+
 SECRET_BYTES = 16
 PART_BYTES = 1 << 16
 # a message is sent in parts; what a process that died has left unfinished is dropped
@@ -75,3 +77,14 @@ class Channel:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def error_to_dict(error: errors.VramcastError) -> dict[str, str]:
+    """By a class that every process knows."""
+    known = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+    return {"class": known.__name__, "message": error.message, "advice": error.advice}
+
+
+def error_from_dict(data: dict[str, str]) -> errors.VramcastError:
+    kind: type[errors.VramcastError] = getattr(errors, data["class"])
+    return kind(data["message"], data["advice"])

@@ -11,8 +11,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from vramcast import errors
-from vramcast.processes.channel import Channel
+from vramcast.errors import VramcastError
+from vramcast.processes.channel import Channel, error_to_dict
 from vramcast.processes.lifetime import end_with_the_parent
 
 
@@ -69,8 +69,8 @@ def _answer(order: dict[str, Any], channel: Channel) -> int:
     try:
         task = function_named(order["task"])
         channel.send(answer=task(order["request"], lambda news: channel.send(progress=news)))
-    except errors.VramcastError as error:
-        channel.send(error=_described(error))
+    except VramcastError as error:
+        channel.send(error=error_to_dict(error))
     except SystemExit as leaving:
         if isinstance(leaving.code, int | None):
             return leaving.code or 0
@@ -81,9 +81,3 @@ def _answer(order: dict[str, Any], channel: Channel) -> int:
         channel.send(crashed=f"{type(error).__name__}: {error}")
         return 1
     return 0
-
-
-def _described(error: errors.VramcastError) -> dict[str, str]:
-    """By a class that the asking process knows."""
-    known = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
-    return {"class": known.__name__, "message": error.message, "advice": error.advice}
