@@ -23,7 +23,7 @@ from vramcast.tuning import inspection, runner
 from vramcast.tuning.tune import tune
 from vramcast.workload import Text
 
-ASK = inspection._ask
+ASK = inspection.ask
 WORKLOAD = f"{Path(__file__).with_name('sleepy.py')}:build"
 ONLY = "sdpa,checkpointing-off,chunked-loss,anomaly-off,compile,amp-bf16"
 OPTIONS = {
@@ -49,7 +49,7 @@ def quick() -> Iterator[None]:
         for name, value in (("MEASURED_SECONDS", 0.1), ("FIRST_STEPS", 3), ("WARMUP_STEPS", 1)):
             patch.setattr(runner, name, value)
         patch.setattr(
-            inspection, "_ask", lambda request, _: inspection.answer(request)
+            inspection, "ask", lambda _, request, **__: inspection.answer(request)
         )  # the test of a wrong knob starts a process
         yield
 
@@ -154,7 +154,7 @@ def test_without_a_gpu_it_says_what_can_be_done(
 def test_a_knob_that_is_not_there_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "_ask", ASK)
+    monkeypatch.setattr(inspection, "ask", ASK)
     monkeypatch.setattr(
         Prober, "start", lambda _: None
     )  # it would import torch for runs that never come

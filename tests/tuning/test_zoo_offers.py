@@ -39,7 +39,7 @@ def naive() -> dict[str, dict[str, Any]]:
 def inspected(workload: str, optimisations: Sequence[Optimisation], **given: Any) -> Candidates:
     """By the name of the optimisation, with the inspection in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inspection, "_ask", lambda request, _: inspection.answer(request))
+        patch.setattr(inspection, "ask", lambda _, request, **__: inspection.answer(request))
         candidates = inspect_workload(workload, optimisations, device="cuda", knobs=given)[1]
     return {one.optimisation.name: one for one in candidates}
 
