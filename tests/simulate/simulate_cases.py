@@ -61,7 +61,7 @@ def main() -> None:
         H200.max_threads_per_multiprocessor,
         *gemm_workspaces(H200.capability),
     )
-    kernels.install(DEVICE.library, H200.capability, H200.num_multiprocessors)
+    kernels.install(DEVICE.library, H200)
     with patches.installed(H200), DEVICE.on(), gzip.open(sys.argv[1], "wt") as file:
         from kernel_cases import CASES
 

@@ -9,7 +9,6 @@ import torch
 
 from vramcast.simulate.device import Allocation, Device
 from vramcast.simulate.gpu import SimulatedGpu
-from vramcast.simulate.kernels import Target
 from vramcast.simulate.locations import Locations
 from vramcast.simulate.ownership import Ownership
 from vramcast.tracing.simulated import AllocationDetail, Trace, in_canonical_order
@@ -83,7 +82,7 @@ class Recording:
             uses_libraries=any(map(_is_of_library, operators)),
             uses_solver=any(map(_is_of_solver, operators)),
             works=self._work_of_last_step(),
-            uncalibrated_kernels=tuple(sorted(Target.uncalibrated)),
+            uncalibrated_kernels=tuple(sorted(self.gpu.uncalibrated_kernels)),
         )
 
     def _category(self, number: int, allocation: Allocation) -> str:

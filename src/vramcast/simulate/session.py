@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vramcast.errors import WorkloadError
+from vramcast.hardware.calibration.convolutions import KnownConvolutions
 from vramcast.simulate.device import Device
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.tracing.simulated import Trace
@@ -40,8 +41,8 @@ class Session:
         gpu.peak_allocated_bytes = device.peak_allocated_bytes
         gpu.empty_cache = device.empty_cache
         device.set_gpu(gpu.num_multiprocessors, gpu.max_threads_per_multiprocessor, *workspaces)
-        kernels.install(device.library, gpu.capability, gpu.num_multiprocessors, convolutions)
-        kernels.Target.notes = gpu.notes
+        gpu.convolutions = KnownConvolutions(convolutions or {})
+        kernels.install(device.library, gpu)
         _interpret_scripted_functions()
         # Later collections need not look at what the imports made.
         gc.freeze()
@@ -56,13 +57,11 @@ class Session:
         import torch
 
         from vramcast.simulate import patches
-        from vramcast.simulate.kernels import Target
         from vramcast.simulate.locations import Locations
         from vramcast.simulate.ownership import Ownership
         from vramcast.simulate.recording import Recording
 
-        self.gpu.notes.clear()
-        Target.uncalibrated.clear()
+        self.gpu.clear()
         torch.manual_seed(0)
         locations, ownership = Locations(), Ownership(self.device.block_id, watching=locate)
         with ExitStack() as stack:
@@ -78,7 +77,7 @@ class Session:
             try:
                 yield Recording(self.device, self.gpu, locations, ownership, patch_new_imports)
             finally:
-                Target.kept.clear()
+                self.gpu.library_memory.clear()
                 gc.collect()
                 self.device.reset()
 

@@ -1,37 +1,55 @@
-"""The CUDA kernels that allocate more than their result, by family; install() puts them under torch's dispatcher."""
+"""The CUDA kernels that allocate more than their result, by family.
+
+To add one, write the function in the fitting file, or in a new file that is imported here.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from vramcast.hardware.calibration.convolutions import KnownConvolutions
+from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.kernels import (  # noqa: F401
+    activations,
     attention,
-    cells,
     convolution,
+    data_dependent,
     indexing,
-    misc,
+    losses,
     normalisation,
     recurrent,
+    recurrent_cells,
+    reductions,
     sorting,
-    values,
+    without_memory,
 )
-from vramcast.simulate.kernels.registry import KERNELS, Kernel, Target, any_on_gpu
+from vramcast.simulate.kernels.registry import ARGUMENT_NAMES, KERNELS, Kernel, Target, any_on_gpu
 from vramcast.simulate.kernels.work import WITHOUT_KERNEL, work_of
 
 _library: torch.library.Library | None = None
 
 
-def _wrap(name: str, function: Kernel, device: ctypes.CDLL) -> Kernel:
-    operator: Any = getattr(torch.ops.aten, name.partition(".")[0])
-    overload = getattr(operator, name.partition(".")[2] or "default")
-    full_name, base_name = f"aten::{name}".encode(), name.partition(".")[0]
-    outside_overload = f"aten::{base_name}".encode()
+def install(device: ctypes.CDLL, gpu: SimulatedGpu) -> None:
+    """Put the kernels under torch's dispatcher, once; they model this GPU from now on."""
+    global _library
+    Target.gpu = gpu
+    if _library is not None:
+        return
+    _library = torch.library.Library("aten", "IMPL")
+    for name, function in KERNELS.items():
+        operator = getattr(torch.ops.aten, name.partition(".")[0], None)
+        overload = getattr(operator, name.partition(".")[2] or "default", None)
+        if overload is not None:  # else this version of torch does not have it
+            _library.impl(name, _wrap(name, overload, function, device), "Fake")
+
+
+def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Kernel:
+    """The function as torch's dispatcher calls it. Calls with host tensors go to torch's own kernel."""
+    base_name = name.partition(".")[0]
+    names = [ARGUMENT_NAMES.get(a.name, a.name) for a in overload._schema.arguments]
 
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
@@ -41,38 +59,15 @@ def _wrap(name: str, function: Kernel, device: ctypes.CDLL) -> Kernel:
                 return overload(*arguments, **options)
             finally:
                 device.vramcast_set_excluded(excluded)
-        before = device.vramcast_begin_kernel(full_name)
+        named = {**dict(zip(names, arguments)), **options}
+        before = device.vramcast_begin_kernel(f"aten::{name}".encode())
         try:
-            result = function(*arguments, **options)
+            result = function(**named)
         finally:
             device.vramcast_end_kernel(before)
         if base_name not in WITHOUT_KERNEL:
-            dtype, flops, num_bytes, sizes, access = work_of(base_name, arguments, options, result)
-            device.vramcast_add_work(
-                outside_overload, dtype, flops, num_bytes, (ctypes.c_int64 * 4)(*sizes), access
-            )
+            work = work_of(base_name, arguments, named, result)
+            device.vramcast_add_work(f"aten::{base_name}".encode(), *work)
         return result
 
     return run
-
-
-def install(
-    device: ctypes.CDLL,
-    capability: tuple[int, int] = (9, 0),
-    num_multiprocessors: int = 132,
-    convolutions: Mapping[str, Sequence[int]] | None = None,
-) -> None:
-    global _library
-    Target.capability, Target.num_multiprocessors, Target.convolutions = (
-        capability,
-        num_multiprocessors,
-        KnownConvolutions(convolutions or {}),
-    )
-    if _library is not None:
-        return
-    _library = torch.library.Library("aten", "IMPL")
-    for name, function in KERNELS.items():
-        operator = getattr(torch.ops.aten, name.partition(".")[0], None)
-        if operator is None or not hasattr(operator, name.partition(".")[2] or "default"):
-            continue  # not in this version of torch
-        _library.impl(name, _wrap(name, function, device), "Fake")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vramcast.simulate.kernels.registry import (
+    accumulator_dtype,
     kernel,
     known,
     like,
@@ -15,72 +19,65 @@ from vramcast.simulate.kernels.registry import (
     note,
     scratch,
     set_known,
+    use_scratch,
 )
-from vramcast.simulate.kernels.sorting import radix_sort_bytes, scan_scratch
+from vramcast.simulate.kernels.sorting import radix_sort_bytes, use_scan_scratch
 
 aten = torch.ops.aten
 ROWS_PER_PARTIAL = 10
+UNSORTED_INDICES = 3072  # up to here the gradient is added without sorting
 
 
 @kernel("embedding_dense_backward")
 def embedding_backward(
-    grad: Any, indices: Any, num_weights: int, padding: int, by_frequency: bool
-) -> torch.Tensor:
+    grad: Tensor, indices: Tensor, num_weights: int, scale_grad_by_freq: bool, **_: Any
+) -> Tensor:
+    """EmbeddingBackwardKernel.cu: sorts the indices, then sums rows with the same one."""
     indices = indices.contiguous()
     n, width = indices.numel(), grad.shape[-1]
     grad = grad.contiguous()
-    if n <= 3072 and not by_frequency:
+    if n <= UNSORTED_INDICES and not scale_grad_by_freq:
         return torch.zeros(num_weights, width, dtype=grad.dtype, device="cuda")
     item_bytes = indices.element_size()
     ordered, origin = torch.empty_like(indices), torch.empty_like(indices)
     positions = scratch(n * item_bytes)
-    work = scratch(radix_sort_bytes(n, item_bytes, item_bytes))
-    del work, positions
-    counts = scratch(n * item_bytes) if by_frequency else None
+    use_scratch(radix_sort_bytes(n, item_bytes, item_bytes))
+    del positions
+    counts = scratch(n * item_bytes) if scale_grad_by_freq else None
     result = _sum_segments(grad, n, width, num_weights, item_bytes)
     del ordered, origin, counts
     return result
 
 
-def _sum_segments(
-    grad: torch.Tensor, n: int, width: int, num_weights: int, item_bytes: int
-) -> torch.Tensor:
-    """Rows with the same index are summed ten at a time, then the partial sums are added into the gradient."""
+def _sum_segments(grad: Tensor, n: int, width: int, num_weights: int, item_bytes: int) -> Tensor:
+    """Rows with the same index are summed ten at a time; then the partial sums are added."""
     out = torch.zeros(num_weights, width, dtype=grad.dtype, device="cuda")
-    segments = scratch(n * item_bytes)
-    count = scratch(8)
+    # starts and number of the segments
+    buffers = [scratch(n * item_bytes), scratch(8)]
     ends = scratch(n * item_bytes)
-    work = scan_scratch(n)
-    del work, ends
-    most_segments = min(n, num_weights)
-    partials, offsets = scratch(most_segments * item_bytes), scratch(most_segments * item_bytes)
-    work = scan_scratch(most_segments)
-    del work
-    num_partials = scratch(8)
-    most_partials = n // ROWS_PER_PARTIAL + most_segments
-    starts = scratch(most_partials * item_bytes)
-    sums = owners = wide = None
+    use_scan_scratch(n)
+    del ends
+    max_segments = min(n, num_weights)
+    # number and offset of the partial sums of each segment
+    buffers += [scratch(max_segments * item_bytes) for _ in range(2)]
+    use_scan_scratch(max_segments)
+    max_partials = n // ROWS_PER_PARTIAL + max_segments
+    # number and starts of the partial sums
+    buffers += [scratch(8), scratch(max_partials * item_bytes)]
     if num_weights > n // ROWS_PER_PARTIAL:
-        sums = new(
-            most_partials,
-            -(-width // 32) * 32,
-            dtype=torch.float32 if grad.dtype != torch.float64 else grad.dtype,
-        )
+        buffers.append(new(max_partials, -(-width // 32) * 32, dtype=accumulator_dtype(grad)))
     else:
-        # few distinct rows: the partial sums are added atomically, in single precision
-        owners = scratch(most_partials * item_bytes)
-        wide = (
-            new(num_weights, width, dtype=torch.float32)
-            if grad.dtype in (torch.float16, torch.bfloat16)
-            else None
-        )
-    del wide, sums, owners, starts, num_partials, offsets, partials, count, segments
+        # few distinct rows: partial sums are added atomically, in single precision
+        buffers.append(scratch(max_partials * item_bytes))
+        if grad.dtype in (torch.float16, torch.bfloat16):
+            buffers.append(new(num_weights, width, dtype=torch.float32))
+    del buffers
     return out
 
 
-def _as_positions(indices: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+def _as_positions(indices: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Masks become the positions of their true elements."""
-    positions: list[torch.Tensor | None] = []
+    positions: list[Tensor | None] = []
     for index in indices:
         if index is not None and index.dtype in (torch.bool, torch.uint8):
             positions.extend(index.nonzero().unbind(1))
@@ -90,66 +87,54 @@ def _as_positions(indices: list[torch.Tensor | None]) -> list[torch.Tensor | Non
 
 
 @kernel("index.Tensor")
-def index(x: Any, indices: Any) -> torch.Tensor:
+def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     positions = _as_positions(indices)
     out = like(meta_result(aten.index.Tensor, x, positions))
     host = known(x)
     hosts = [None if p is None else known(p) for p in positions]
-    if host is not None and all(
-        (h is None) == (p is None) for h, p in zip(hosts, positions, strict=True)
-    ):
+    all_known = all((h is None) == (p is None) for h, p in zip(hosts, positions, strict=True))
+    if host is not None and all_known:
         set_known(out, aten.index.Tensor(host, hosts))
     return out
 
 
-def _put_with_sort(x: torch.Tensor, positions: list[torch.Tensor | None]) -> None:
-    """Adding at repeated positions: the linear positions are sorted first."""
-    present = [p for p in positions if p is not None]
-    linear = torch.broadcast_tensors(*present)[0]
-    n = linear.numel()
-    size = 1
-    for dim, p in enumerate(positions):
-        size *= x.shape[dim] if p is not None else 1
-    parts = [scratch(n * 8) for _ in range(2)]
-    del parts[1]
-    if len(present) > 1:
-        more = [scratch(n * 8) for _ in range(2)]
-        del parts[0]
-        parts.append(more.pop(0))
-        del more
-    ordered, origin, iota = scratch(n * 8), scratch(n * 8), scratch(n * 8)
-    work = scratch(radix_sort_bytes(n, 8, 8, bits=max(size.bit_length(), 1)))
-    del work, iota, ordered, origin, parts
-
-
 @kernel("_index_put_impl_")
 def index_put(
-    x: Any, indices: Any, values: Any, accumulate: bool = False, unsafe: bool = False
-) -> torch.Tensor:
+    x: Tensor, indices: Sequence[Tensor | None], accumulate: bool = False, **_: Any
+) -> Tensor:
     positions = _as_positions(indices)
     if accumulate and any(p is not None and p.numel() for p in positions):
-        _put_with_sort(x, positions)
+        _use_sort_of_positions(x, positions)
     return x
 
 
+def _use_sort_of_positions(x: Tensor, positions: list[Tensor | None]) -> None:
+    """Adding at repeated positions: the linear positions are computed and sorted first."""
+    present = [p for p in positions if p is not None]
+    n = torch.broadcast_tensors(*present)[0].numel()
+    size = math.prod(x.shape[dim] for dim, p in enumerate(positions) if p is not None)
+    linear = scratch(n * 8)
+    use_scratch(n * 8)
+    if len(present) > 1:
+        sums = [scratch(n * 8), scratch(n * 8)]
+        linear = sums.pop(0)
+        del sums
+    buffers = [scratch(n * 8) for _ in range(3)]
+    use_scratch(radix_sort_bytes(n, 8, 8, bits=max(size.bit_length(), 1)))
+    del buffers, linear
+
+
 @kernel("index_add", "index_reduce")
-def index_add(
-    x: Any, dim: int, index: Any, source: Any, *rest: Any, **options: Any
-) -> torch.Tensor:
+def index_add(x: Tensor, **_: Any) -> Tensor:
     return x.clone()
 
 
 @kernel("take")
-def take(x: Any, index: Any) -> torch.Tensor:
+def take(x: Tensor, index: Tensor) -> Tensor:
     return torch.empty_like(index, dtype=x.dtype)
 
 
 @kernel("_embedding_bag", "_embedding_bag_forward_only")
-def embedding_bag(weight: Any, indices: Any, offsets: Any, *rest: Any, **options: Any) -> Any:
+def embedding_bag(**arguments: Any) -> Any:
     note("the scratch memory of embedding_bag is not modelled")
-    return tuple(
-        like(m)
-        for m in meta_result(
-            aten._embedding_bag.default, weight, indices, offsets, *rest, **options
-        )
-    )
+    return tuple(like(m) for m in meta_result(aten._embedding_bag.default, **arguments))

@@ -1,59 +1,66 @@
-"""Layer, RMS, group and batch normalisation."""
+"""Layer, RMS and group normalisation."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from vramcast.simulate.kernels.registry import Target, kernel, like, meta_result, new
+from vramcast.simulate.kernels.registry import (
+    Target,
+    accumulator_dtype,
+    kernel,
+    like,
+    meta_result,
+    new,
+)
 
-aten = torch.ops.aten
 
+def _num_partial_sums(x: Tensor, shape: list[int]) -> int:
+    """Partial sums of a weight's gradient, one for each block of rows; 0 for a single pass.
 
-def _sums_in_two_passes(rows: int, columns: int) -> int:
-    """Very tall inputs: partial sums of the weight gradient per block of rows, then one more reduction. 0: a single pass."""
-    if rows <= 64 * 1024 or columns // 32 >= Target.num_multiprocessors // 2:
+    layer_norm_kernel.cu: two passes where there are many rows and few columns.
+    """
+    columns = math.prod(shape)
+    rows = x.numel() // max(columns, 1)
+    if rows <= 64 * 1024 or columns // 32 >= Target.gpu.num_multiprocessors // 2:
         return 0
     return min(32 * 1024 // -(-columns // 32), -(-rows // 32))
 
 
-def _rows_and_columns(x: torch.Tensor, shape: list[int]) -> tuple[int, int]:
-    columns = 1
-    for n in shape:
-        columns *= n
-    return x.numel() // max(columns, 1), columns
+def _statistics_shape(x: Tensor, shape: list[int]) -> list[int]:
+    """One for each row."""
+    return [*x.shape[: x.dim() - len(shape)], *[1] * len(shape)]
 
 
 @kernel("native_layer_norm")
-def layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
-    rows = list(x.shape[: x.dim() - len(shape)]) + [1] * len(shape)
-    dense = x if x.is_contiguous() else x.contiguous()
-    return (
-        torch.empty_like(dense),
-        new(*rows, dtype=_statistics(x)),
-        new(*rows, dtype=_statistics(x)),
-    )
+def layer_norm(x: Tensor, normalized_shape: list[int], **_: Any) -> Any:
+    dense = x.contiguous()
+    rows, dtype = _statistics_shape(x, normalized_shape), accumulator_dtype(x)
+    return torch.empty_like(dense), new(*rows, dtype=dtype), new(*rows, dtype=dtype)
 
 
 @kernel("native_layer_norm_backward")
 def layer_norm_backward(
-    grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
+    grad: Tensor,
+    x: Tensor,
+    normalized_shape: list[int],
+    weight: Tensor,
+    bias: Tensor,
+    wanted: list[bool],
+    **_: Any,
 ) -> Any:
-    if not x.is_contiguous():
-        x = x.contiguous()
-    if not grad.is_contiguous():
-        grad = grad.contiguous()
-    rows, columns = _rows_and_columns(x, shape)
-    grad_x = torch.empty_like(x) if mask[0] else None
-    grad_weight = torch.empty_like(weight) if mask[1] else None
-    grad_bias = torch.empty_like(bias) if mask[2] else None
-    blocks = _sums_in_two_passes(rows, columns) if grad_weight is not None else 0
+    x, grad = x.contiguous(), grad.contiguous()
+    grad_x = torch.empty_like(x) if wanted[0] else None
+    grad_weight = torch.empty_like(weight) if wanted[1] else None
+    grad_bias = torch.empty_like(bias) if wanted[2] else None
+    blocks = _num_partial_sums(x, normalized_shape)
     if blocks and grad_weight is not None:
-        partial_weight = new(blocks, columns, dtype=grad_weight.dtype)
-        partial_bias = (
-            new(blocks, columns, dtype=grad_weight.dtype) if grad_bias is not None else None
-        )
+        shape, dtype = (blocks, math.prod(normalized_shape)), grad_weight.dtype
+        partial_weight = new(*shape, dtype=dtype)
+        partial_bias = new(*shape, dtype=dtype) if grad_bias is not None else None
         grad_weight = partial_weight.sum(0).view(weight.shape)
         if partial_bias is not None:
             grad_bias = partial_bias.sum(0).view(weight.shape)
@@ -61,72 +68,54 @@ def layer_norm_backward(
 
 
 @kernel("_fused_rms_norm")
-def rms_norm(x: Any, shape: Any, weight: Any, eps: Any) -> Any:
-    if not x.is_contiguous():
-        x = x.contiguous()
-    rows_shape = list(x.shape[: x.dim() - len(shape)]) + [1] * len(shape)
+def rms_norm(x: Tensor, normalized_shape: list[int], **_: Any) -> Any:
+    x = x.contiguous()
     out = torch.empty_like(x)
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    return out, new(*rows_shape, dtype=dtype)
+    return out, new(*_statistics_shape(x, normalized_shape), dtype=accumulator_dtype(x))
 
 
 @kernel("_fused_rms_norm_backward")
-def rms_norm_backward(grad: Any, x: Any, shape: Any, rstd: Any, weight: Any, mask: Any) -> Any:
-    if not x.is_contiguous():
-        x = x.contiguous()
-    if not grad.is_contiguous():
-        grad = grad.contiguous()
-    rows, columns = _rows_and_columns(x, shape)
-    grad_x = torch.empty_like(x) if mask[0] else None
-    grad_weight = torch.empty_like(weight) if mask[1] and weight is not None else None
-    blocks = _sums_in_two_passes(rows, columns) if grad_weight is not None else 0
+def rms_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    normalized_shape: list[int],
+    weight: Tensor | None,
+    wanted: list[bool],
+    **_: Any,
+) -> Any:
+    x, grad = x.contiguous(), grad.contiguous()
+    grad_x = torch.empty_like(x) if wanted[0] else None
+    grad_weight = torch.empty_like(weight) if wanted[1] and weight is not None else None
+    blocks = _num_partial_sums(x, normalized_shape)
     if blocks and grad_weight is not None:
-        partial = new(blocks, columns, dtype=grad_weight.dtype)
-        grad_weight = partial.sum(0).view(weight.shape)
+        partial = new(blocks, math.prod(normalized_shape), dtype=grad_weight.dtype)
+        grad_weight = partial.sum(0).view(grad_weight.shape)
     return grad_x, grad_weight
 
 
-def _statistics(x: torch.Tensor) -> torch.dtype:
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
-
-
 @kernel("native_group_norm")
-def group_norm(
-    x: Any, weight: Any, bias: Any, n: int, channels: int, pixels: int, groups: int, eps: float
-) -> Any:
-    results = [
-        like(m)
-        for m in meta_result(
-            aten.native_group_norm.default, x, weight, bias, n, channels, pixels, groups, eps
-        )
-    ]
-    if pixels > 1:
-        a, b = new(n, channels, dtype=_statistics(x)), new(n, channels, dtype=_statistics(x))
-        del a, b
+def group_norm(x: Tensor, N: int, C: int, HxW: int, **others: Any) -> Any:
+    operator = torch.ops.aten.native_group_norm.default
+    results = [like(m) for m in meta_result(operator, x, N=N, C=C, HxW=HxW, **others)]
+    if HxW > 1:
+        scale_and_shift = [new(N, C, dtype=accumulator_dtype(x)) for _ in range(2)]
+        del scale_and_shift
     return tuple(results)
 
 
 @kernel("native_group_norm_backward")
 def group_norm_backward(
-    grad: Any,
-    x: Any,
-    mean: Any,
-    rstd: Any,
-    weight: Any,
-    n: int,
-    channels: int,
-    pixels: int,
-    groups: int,
-    mask: Any,
+    x: Tensor, weight: Tensor, N: int, C: int, group: int, wanted: list[bool], **_: Any
 ) -> Any:
-    grad_x = torch.empty_like(x) if mask[0] else None
-    grad_weight = torch.empty_like(weight) if mask[1] else None
-    grad_bias = torch.empty_like(weight) if mask[2] else None
-    dtype = _statistics(x)
-    ds, db = new(n, channels, dtype=dtype), new(n, channels, dtype=dtype)
+    """The scratch tensors have the names of group_norm_kernel.cu."""
+    grad_x = torch.empty_like(x) if wanted[0] else None
+    grad_weight = torch.empty_like(weight) if wanted[1] else None
+    grad_bias = torch.empty_like(weight) if wanted[2] else None
+    dtype = accumulator_dtype(x)
+    ds, db = new(N, C, dtype=dtype), new(N, C, dtype=dtype)
     if grad_x is not None:
-        c2, c3 = new(n, groups, dtype=dtype), new(n, groups, dtype=dtype)
-        c1 = new(n, channels, dtype=dtype) if weight is not None else None
+        c2, c3 = new(N, group, dtype=dtype), new(N, group, dtype=dtype)
+        c1 = new(N, C, dtype=dtype) if weight is not None else None
         del c2, c3, c1
     del ds, db
     return grad_x, grad_weight, grad_bias

@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vramcast.simulate.kernels.recurrent_workspace import Recurrent, reserve_bytes, workspace_bytes
-from vramcast.simulate.kernels.registry import Target, kernel, new, note, scratch
+from vramcast.simulate.kernels.registry import Target, kernel, new, note, scratch, use_scratch
 
-DROPOUT_THREADS, DROPOUT_STATE_BYTES = 2048, 24  # of a multiprocessor, and of each
+# threads of a multiprocessor, and the random state of each
+DROPOUT_THREADS, DROPOUT_STATE_BYTES = 2048, 24
 KINDS = ("RNN", "RNN", "LSTM", "GRU")  # by torch's mode: relu, tanh, LSTM, GRU
-UNMEASURED = "cuDNN's recurrent workspaces were measured for equal lengths and no projection; here they are an estimate"
+UNMEASURED = (
+    "cuDNN's recurrent workspaces were measured for equal lengths and no projection; "
+    "here they are an estimate"
+)
 
 
-def _described(
-    x: Any,
+def _describe(
+    x: Tensor,
     mode: int,
-    hidden: int,
-    layers: int,
-    bidirectional: bool,
-    batch_sizes: Any,
-    projection: int,
+    hidden_size: int,
+    proj_size: int,
+    num_layers: int,
     dropout: float,
+    bidirectional: bool,
+    batch_sizes: Sequence[int],
+    **_: Any,
 ) -> Recurrent:
     """x is [time, batch, features], or packed: [all steps, features]."""
-    if batch_sizes or projection or (dropout and layers > 2):
+    if batch_sizes or proj_size or (dropout and num_layers > 2):
         note(UNMEASURED)
-    steps, batch = (len(batch_sizes), batch_sizes[0]) if batch_sizes else (x.shape[0], x.shape[1])
+    steps, batch = (len(batch_sizes), batch_sizes[0]) if batch_sizes else x.shape[:2]
     return Recurrent(
         kind=KINDS[mode],
         item_bytes=x.element_size(),
         input_size=x.shape[-1],
-        hidden=hidden,
-        layers=layers,
+        hidden=hidden_size,
+        layers=num_layers,
         batch=batch,
         steps=steps,
         directions=2 if bidirectional else 1,
@@ -42,165 +49,95 @@ def _described(
     )
 
 
+def _flat_buffer(weights: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    return new(sum(weight.numel() for weight in weights), dtype=dtype)
+
+
+def _views(buffer: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+    """One view of the buffer for each weight, in its shape."""
+    parts = buffer.split([weight.numel() for weight in weights])
+    return [part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)]
+
+
 @kernel("_cudnn_rnn_flatten_weight")
-def flatten_weight(weights: Any, *rest: Any, **options: Any) -> torch.Tensor:
+def flatten_weight(weight_arr: Sequence[Tensor], **_: Any) -> Tensor:
     """One buffer for all weights; they become views of it."""
-    buffer = new(sum(w.numel() for w in weights), dtype=weights[0].dtype)
-    offset = 0
-    for weight in weights:
-        weight.data = buffer.narrow(0, offset, weight.numel()).view(weight.shape)
-        offset += weight.numel()
+    buffer = _flat_buffer(weight_arr, weight_arr[0].dtype)
+    for weight, view in zip(weight_arr, _views(buffer, weight_arr), strict=True):
+        weight.data = view
     return buffer
 
 
 def _make_dropout_state() -> None:
     """The random state of every thread, made at the first use and kept as long as the process."""
-    if "dropout_state" not in Target.kept:
-        seed = scratch(8)
-        del seed
-        Target.kept["dropout_state"] = scratch(
-            Target.num_multiprocessors * DROPOUT_THREADS * DROPOUT_STATE_BYTES
-        )
+    gpu = Target.gpu
+    if "dropout_state" not in gpu.library_memory:
+        use_scratch(8)
+        num_threads = gpu.num_multiprocessors * DROPOUT_THREADS
+        gpu.library_memory["dropout_state"] = scratch(num_threads * DROPOUT_STATE_BYTES)
+
+
+def _time_first(x: Tensor, batch_first: bool) -> Tensor:
+    return (x.transpose(0, 1) if batch_first else x).contiguous()
 
 
 @kernel("_cudnn_rnn")
 def forward(
-    x: Any,
-    weights: Any,
-    stride0: int,
-    buffer: Any,
-    hx: Any,
-    cx: Any,
-    mode: int,
-    hidden: int,
-    projection: int,
-    layers: int,
+    x: Tensor,
+    weight: Sequence[Tensor],
+    weight_buf: Tensor | None,
+    cx: Tensor | None,
     batch_first: bool,
-    dropout: float,
     train: bool,
-    bidirectional: bool,
-    batch_sizes: Any,
-    dropout_state: Any,
+    **others: Any,
 ) -> Any:
-    directions = 2 if bidirectional else 1
-    if train and dropout:
+    if train and others["dropout"]:
         _make_dropout_state()
-    if batch_first:
-        x = x.transpose(0, 1)
-    x = x.contiguous()
-    time, batch = (
-        (x.shape[0], x.shape[1]) if not batch_sizes else (len(batch_sizes), batch_sizes[0])
-    )
-    width = (projection or hidden) * directions
-    out = (
-        new(time, batch, width, dtype=x.dtype)
-        if not batch_sizes
-        else new(x.shape[0], width, dtype=x.dtype)
-    )
-    hy = new(layers * directions, batch, projection or hidden, dtype=x.dtype)
-    cy = (
-        new(layers * directions, batch, hidden, dtype=x.dtype)
-        if cx is not None
-        else new(0, dtype=x.dtype)
-    )
-    if buffer is None or buffer.numel() == 0:
-        buffer = new(sum(w.numel() for w in weights), dtype=x.dtype)
-    described = _described(x, mode, hidden, layers, bidirectional, batch_sizes, projection, dropout)
+    x = _time_first(x, batch_first)
+    described = _describe(x, **others)
+    states, width = described.layers * described.directions, others["proj_size"] or described.hidden
+    out = new(*x.shape[:-1], width * described.directions, dtype=x.dtype)
+    hy = new(states, described.batch, width, dtype=x.dtype)
+    cy_shape = (states, described.batch, described.hidden) if cx is not None else (0,)
+    cy = new(*cy_shape, dtype=x.dtype)
+    if weight_buf is None or weight_buf.numel() == 0:
+        weight_buf = _flat_buffer(weight, x.dtype)
     work = scratch(workspace_bytes(described, backward=False))
     reserve = scratch(reserve_bytes(described)) if train else new(0, dtype=torch.uint8)
     del work
-    if batch_first:
-        out = out.transpose(0, 1)
-    return out, hy, cy, reserve, buffer
+    return out.transpose(0, 1) if batch_first else out, hy, cy, reserve, weight_buf
 
 
 @kernel("_cudnn_rnn_backward")
 def backward(
-    x: Any,
-    weights: Any,
-    stride0: int,
-    buffer: Any,
-    hx: Any,
-    cx: Any,
-    out: Any,
-    grad_out: Any,
-    grad_hy: Any,
-    grad_cy: Any,
-    mode: int,
-    hidden: int,
-    projection: int,
-    layers: int,
+    x: Tensor,
+    weight: Sequence[Tensor],
+    hx: Tensor,
+    cx: Tensor | None,
+    output: Tensor,
+    grad: Tensor,
     batch_first: bool,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_sizes: Any,
-    dropout_state: Any,
-    reserve: Any,
-    mask: Any,
+    wanted: Sequence[bool],
+    **others: Any,
 ) -> Any:
-    zeros = [
-        torch.zeros_like(state) for state in (hx, cx) if state is not None
-    ]  # nobody asked for the last state's gradient
-    grad_x, grad_hx, grad_cx, described = _data_gradients(
-        x,
-        out,
-        grad_out,
-        hx,
-        cx,
-        mode,
-        hidden,
-        projection,
-        layers,
-        batch_first,
-        dropout,
-        bidirectional,
-        batch_sizes,
-    )
-    grad_weights = _weight_gradients(x, weights, batch_first, described) if mask[3] else []
-    del zeros
-    return grad_x, grad_hx, grad_cx, grad_weights
-
-
-def _time_first(t: Any, batch_first: bool) -> Any:
-    return t.transpose(0, 1).contiguous() if batch_first else t.contiguous()
-
-
-def _data_gradients(
-    x: Any,
-    out: Any,
-    grad_out: Any,
-    hx: Any,
-    cx: Any,
-    mode: int,
-    hidden: int,
-    projection: int,
-    layers: int,
-    batch_first: bool,
-    dropout: float,
-    bidirectional: bool,
-    batch_sizes: Any,
-) -> Any:
-    dense = [_time_first(t, batch_first) for t in (x, grad_out, out)]
-    described = _described(
-        dense[0], mode, hidden, layers, bidirectional, batch_sizes, projection, dropout
-    )
+    # gradients of the last states, which nobody asked for
+    zeros = [torch.zeros_like(state) for state in (hx, cx) if state is not None]
+    dense = [_time_first(t, batch_first) for t in (x, grad, output)]
+    described = _describe(dense[0], **others)
     grad_x, grad_hx = torch.empty_like(dense[0]), torch.empty_like(hx)
     grad_cx = torch.empty_like(cx) if cx is not None else None
-    work = scratch(workspace_bytes(described, backward=True))
-    del work
-    return grad_x.transpose(0, 1) if batch_first else grad_x, grad_hx, grad_cx, described
+    use_scratch(workspace_bytes(described, backward=True))
+    dense.clear()
+    grad_weights = _weight_gradients(x, weight, batch_first, described) if wanted[3] else []
+    del zeros
+    return grad_x.transpose(0, 1) if batch_first else grad_x, grad_hx, grad_cx, grad_weights
 
 
 def _weight_gradients(
-    x: Any, weights: Any, batch_first: bool, described: Recurrent
-) -> list[torch.Tensor]:
+    x: Tensor, weights: Sequence[Tensor], batch_first: bool, described: Recurrent
+) -> list[Tensor]:
     dense = _time_first(x, batch_first)  # made again
-    flat = new(sum(w.numel() for w in weights), dtype=x.dtype)
-    work = scratch(workspace_bytes(described, backward=True))
-    del work, dense
-    views, offset = [], 0
-    for weight in weights:
-        views.append(flat.narrow(0, offset, weight.numel()).view(weight.shape))
-        offset += weight.numel()
-    return views
+    flat = _flat_buffer(weights, x.dtype)
+    use_scratch(workspace_bytes(described, backward=True))
+    del dense
+    return _views(flat, weights)

@@ -1,7 +1,11 @@
-"""Kernels written in Python: what a CUDA kernel allocates, in its order, where that is more than its result.
+"""How a CUDA kernel's memory is written down in Python.
 
-A kernel gets the operator's arguments, allocates what the CUDA one does (`new`, `scratch`, or any torch operator) and returns the result.
-Memory is given back when the last reference goes, as in C++, so the order of `del` and `return` is part of the model.
+Most kernels allocate their result and nothing else: torch's Meta kernels know that. The others are
+functions here. Such a function allocates what the CUDA kernel does, in its order, and returns the
+result. Memory is freed with the last reference, as in C++, so the order of `del` is part of the model.
+
+A function names the arguments it uses and takes the rest as `**_`. The names are those of torch's
+schema, but what torch calls by several names has one here (ARGUMENT_NAMES).
 """
 
 from __future__ import annotations
@@ -10,84 +14,100 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from vramcast.hardware.calibration.convolutions import KnownConvolutions
 from vramcast.simulate import meta_kernels
+from vramcast.simulate.gpu import H200, SimulatedGpu
 
+ARGUMENT_NAMES = {
+    "self": "x",
+    "input": "x",
+    "query": "q",
+    "key": "k",
+    "value": "v",
+    "grad_output": "grad",
+    "grad_out": "grad",
+    "grad_out_": "grad",
+    "output_mask": "wanted",  # which gradients are to be computed
+    "grad_input_mask": "wanted",
+}
 Kernel = Callable[..., Any]
 KERNELS: dict[str, Kernel] = {}
 
 
 class Target:
-    """What the kernels need to know about the GPU and the torch build that are simulated; set by install()."""
+    """The GPU whose kernels these are; set by install()."""
 
-    capability: tuple[int, int] = (9, 0)
-    num_multiprocessors: int = 132
-    notes: set[str] = set()
-    convolutions = KnownConvolutions({})
-    uncalibrated: set[str] = set()  # keys that were looked for in vain
-    kept: dict[str, torch.Tensor] = {}  # what a library keeps for as long as the process lives
-
-
-def note(text: str) -> None:
-    """Say in the prediction's limits what could not be known."""
-    Target.notes.add(text)
+    gpu: SimulatedGpu = H200
 
 
 def kernel(*names: str) -> Callable[[Kernel], Kernel]:
     """Register the function as the CUDA kernel of these aten operators."""
 
     def register(function: Kernel) -> Kernel:
-        for name in names:
-            KERNELS[name] = function
+        KERNELS.update(dict.fromkeys(names, function))
         return function
 
     return register
 
 
-def new(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+def note(text: str) -> None:
+    Target.gpu.note(text)
+
+
+def new(*shape: int, dtype: torch.dtype) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="cuda")
 
 
-def scratch(num_bytes: int) -> torch.Tensor:
-    """Memory a kernel takes for itself; given back when the returned object goes."""
+def scratch(num_bytes: int) -> Tensor:
+    """Memory that a kernel takes for itself, until the returned tensor goes."""
     return torch.empty(num_bytes, dtype=torch.uint8, device="cuda")
 
 
-def to_meta(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-    if isinstance(value, list | tuple):
-        return type(value)(to_meta(item) for item in value)
-    return value
+def use_scratch(num_bytes: int) -> None:
+    """Memory that is taken and given back before the next allocation."""
+    scratch(num_bytes)
+
+
+def accumulator_dtype(x: Tensor) -> torch.dtype:
+    """Sums and statistics are in single precision, or in double if the input is."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def meta_result(operator: Any, *arguments: Any, **options: Any) -> Any:
     """Shapes, strides and types of an operator's result, by torch's own Meta kernel."""
-    metas = to_meta(arguments), {key: to_meta(value) for key, value in options.items()}
     if not torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "Meta"):
         meta_kernels.load()
-    return operator(*metas[0], **metas[1])
+    named = {name: _to_meta(value) for name, value in options.items()}
+    return operator(*_to_meta(arguments), **named)
 
 
-def like(meta: torch.Tensor) -> torch.Tensor:
+def _to_meta(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    if isinstance(value, list | tuple):
+        return type(value)(_to_meta(item) for item in value)
+    return value
+
+
+def like(meta: Tensor) -> Tensor:
     """Allocate what a meta tensor describes."""
     return torch.empty_strided(meta.shape, meta.stride(), dtype=meta.dtype, device="cuda")
 
 
-def known(tensor: torch.Tensor) -> torch.Tensor | None:
+def known(tensor: Tensor) -> Tensor | None:
     """The tensor's real contents on the host, where they are known."""
-    values: torch.Tensor | None = torch.ops.vramcast.values(tensor)
+    values: Tensor | None = torch.ops.vramcast.values(tensor)
     return values
 
 
-def set_known(tensor: torch.Tensor, values: torch.Tensor) -> None:
+def set_known(tensor: Tensor, values: Tensor) -> None:
     torch.ops.vramcast.set_values(tensor, values)
 
 
 def any_on_gpu(values: Sequence[Any]) -> bool:
     for value in values:
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             if value.is_cuda:
                 return True
         elif isinstance(value, list | tuple) and any_on_gpu(value):

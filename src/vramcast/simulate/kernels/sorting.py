@@ -1,11 +1,13 @@
-"""Sort, scan, random permutation: CUB's scratch memory."""
+"""Sorts, scans and random permutations: scratch memory of the library CUB."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from vramcast.allocator.blocks import round_up
 from vramcast.simulate.kernels.registry import (
     kernel,
     known,
@@ -14,94 +16,80 @@ from vramcast.simulate.kernels.registry import (
     new,
     scratch,
     set_known,
+    use_scratch,
 )
 
-aten = torch.ops.aten
 SINGLE_TILE = 2048  # sorted by one thread block, without scratch memory
+LARGEST_DRAWN = 1 << 17  # longer orders of unknown values are not drawn
 
 
-def _up(n: int) -> int:
-    return -(-n // 256) * 256
+def radix_sort_bytes(n: int, key_bytes: int, value_bytes: int, bits: int | None = None) -> int:
+    """Scratch of a CUB radix sort of n pairs by the low `bits` of the key.
 
-
-def radix_sort_bytes(
-    n: int, key_bytes: int, value_bytes: int, bits: int | None = None, tile: int | None = None
-) -> int:
-    """Scratch of a CUB radix sort of n pairs on the low `bits` of the key: a second copy of the pairs (if it takes more than one pass),
-    a histogram a pass, a look-back table a tile, counters."""
+    It has a second copy of the pairs if it takes more than one pass, a histogram for each pass, a
+    look-back table for each tile, and counters.
+    """
     if n <= SINGLE_TILE:
         return 1
     passes = -(-(bits or 8 * key_bytes) // 8)
-    tile = tile or (
-        4608 if key_bytes + value_bytes >= 16 else 5376 if key_bytes + value_bytes >= 12 else 5760
-    )
-    copies = _up(n * key_bytes) + _up(n * value_bytes) if passes > 1 else 0
+    pair_bytes = key_bytes + value_bytes
+    tile = 4608 if pair_bytes >= 16 else 5376 if pair_bytes >= 12 else 5760
+    copies = round_up(n * key_bytes, 256) + round_up(n * value_bytes, 256) if passes > 1 else 0
     return 255 + copies + passes * 2048 + -(-n // tile) * 1024 + 256
 
 
-def scan_scratch(n: int) -> torch.Tensor:
-    return scratch(1279 + 256 * max(0, -(-n // 120000) - 1))
-
-
-def _draw_order(
-    values: torch.Tensor, indices: torch.Tensor, source: torch.Tensor, dim: int, descending: bool
-) -> None:
-    host = known(source)
-    if host is not None:
-        ordered = host.sort(dim=dim, descending=descending, stable=True)
-        set_known(indices, ordered.indices)
-        set_known(values, ordered.values)
-    elif indices.numel() * 8 <= 1 << 20:
-        set_known(indices, torch.rand(source.shape).argsort(dim))
+def use_scan_scratch(n: int) -> None:
+    use_scratch(1279 + 256 * max(0, -(-n // 120000) - 1))
 
 
 @kernel("sort.stable", "sort")
 def sort(
-    x: torch.Tensor,
-    *arguments: Any,
-    stable: bool | None = False,
-    dim: int = -1,
-    descending: bool = False,
-) -> Any:
-    if arguments:
-        dim, descending = (
-            (arguments[0], arguments[1] if len(arguments) > 1 else descending)
-            if not isinstance(arguments[0], bool | None)
-            else (arguments[1], arguments[2])
-        )
-    shapes = meta_result(aten.sort.stable, x, stable=stable, dim=dim, descending=descending)
+    x: Tensor, dim: int = -1, descending: bool = False, stable: bool | None = False
+) -> tuple[Tensor, Tensor]:
+    operator = torch.ops.aten.sort.stable
+    metas = meta_result(operator, x, stable=stable, dim=dim, descending=descending)
     length = x.shape[dim] if x.dim() else 1
-    rows = x.numel() // max(length, 1)
-    values, indices = like(shapes[0]), like(shapes[1])
-    size = x.element_size()
-    if x.numel() == 0:
-        return values, indices
-    if length <= 4096:
-        work = scratch(length * 8)
-        del work
-    elif rows == 1:
-        order = new(length, dtype=torch.int64)
-        work = scratch(radix_sort_bytes(length, size, 8))
-        del work, order
-    else:
-        order, segments = scratch(x.numel() * 8), scratch(x.numel() * 8)
-        keys = scratch(x.numel() * size)
-        work = scratch(radix_sort_bytes(x.numel(), size, 8))
-        del work
-        second = scratch(radix_sort_bytes(x.numel(), 4, 4, bits=max(rows.bit_length(), 1)))
-        del second, order, segments, keys
-    _draw_order(values, indices, x, dim, descending)
+    values, indices = like(metas[0]), like(metas[1])
+    if x.numel():
+        _use_sort_scratch(x.numel(), length, x.element_size())
+        _set_order(values, indices, x, dim, descending)
     return values, indices
 
 
+def _use_sort_scratch(n: int, length: int, item_bytes: int) -> None:
+    """Short rows in shared memory; one long row by a radix sort; many by value, then by row."""
+    if length <= 4096:
+        use_scratch(length * 8)
+    elif n == length:
+        order = scratch(n * 8)
+        use_scratch(radix_sort_bytes(n, item_bytes, 8))
+        del order
+    else:
+        buffers = [scratch(n * 8), scratch(n * 8), scratch(n * item_bytes)]
+        use_scratch(radix_sort_bytes(n, item_bytes, 8))
+        use_scratch(radix_sort_bytes(n, 4, 4, bits=max((n // length).bit_length(), 1)))
+        del buffers
+
+
+def _set_order(values: Tensor, indices: Tensor, x: Tensor, dim: int, descending: bool) -> None:
+    """The real order where the values are known, else a random one."""
+    host = known(x)
+    if host is not None:
+        ordered = host.sort(dim=dim, descending=descending, stable=True)
+        set_known(indices, ordered.indices)
+        set_known(values, ordered.values)
+    elif indices.numel() <= LARGEST_DRAWN:
+        set_known(indices, torch.rand(x.shape).argsort(dim))
+
+
 @kernel("cumsum", "cumprod", "logcumsumexp", "_logcumsumexp")
-def scan(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
-    dtype = dtype or (torch.int64 if not (x.is_floating_point() or x.is_complex()) else x.dtype)
+def scan(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    is_integer = not (x.is_floating_point() or x.is_complex())
+    dtype = dtype or (torch.int64 if is_integer else x.dtype)
     source = x if x.dtype == dtype else x.to(dtype)
     out = torch.empty_like(source)
     if x.dim() == 1 and x.numel() > 1:
-        work = scan_scratch(x.numel())
-        del work
+        use_scan_scratch(x.numel())
     host = known(x)
     if host is not None and not x.is_floating_point():
         set_known(out, host.cumsum(dim, dtype=dtype))
@@ -109,26 +97,18 @@ def scan(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torc
 
 
 @kernel("cummax", "cummin")
-def running_extreme(x: torch.Tensor, dim: int) -> Any:
+def running_extreme(x: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), torch.empty_like(x, dtype=torch.int64)
 
 
 @kernel("randperm")
-def randperm(
-    n: int,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> torch.Tensor:
+def randperm(n: int, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+    """Sorts the numbers by random keys, which are wider for long permutations."""
     out = new(n, dtype=dtype or torch.int64)
-    seed = scratch(8)
-    del seed
-    ordered = new(n, dtype=torch.int64)
+    use_scratch(8)
     key_bytes = 4 if n <= 65536 else 8
-    keys, sorted_keys = scratch(n * key_bytes), scratch(n * key_bytes)
-    work = scratch(radix_sort_bytes(n, key_bytes, 8))
-    del work, keys, sorted_keys, ordered
+    buffers = [scratch(n * 8), scratch(n * key_bytes), scratch(n * key_bytes)]
+    use_scratch(radix_sort_bytes(n, key_bytes, 8))
+    del buffers
     set_known(out, torch.rand(n).argsort())
     return out

@@ -1,0 +1,151 @@
+"""Operators whose result depends on contents: .item(), nonzero, unique and the like.
+
+Known contents are used. Unknown ones are assumed, and the assumption is noted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vramcast.simulate.kernels.registry import (
+    accumulator_dtype,
+    kernel,
+    known,
+    new,
+    note,
+    scratch,
+    set_known,
+    use_scratch,
+)
+
+# A loop that has asked for an unknown boolean so often gets the other answer, to end it.
+MAX_QUESTIONS = 1000
+_num_questions: Counter[torch.dtype] = Counter()
+
+
+def _assumed_value(tensor: Tensor) -> bool | int | float:
+    """Conditions are false, which ends most loops; numbers are one."""
+    _num_questions[tensor.dtype] += 1
+    if tensor.dtype == torch.bool:
+        return _num_questions[tensor.dtype] % MAX_QUESTIONS == 0
+    return 1.0 if tensor.is_floating_point() else 1
+
+
+@kernel("_local_scalar_dense")
+def item(x: Tensor) -> Any:
+    values = known(x)
+    if values is not None:
+        return values.item()
+    value = _assumed_value(x)
+    dtype = str(x.dtype).removeprefix("torch.")
+    note(
+        f"the program reads a {dtype} value from the GPU that was not computed; {value} was assumed"
+    )
+    return value
+
+
+@kernel("equal")
+def equal(x: Tensor, other: Tensor) -> bool:
+    a, b = known(x), known(other)
+    return bool(torch.equal(a, b)) if a is not None and b is not None else x.shape == other.shape
+
+
+@kernel("nonzero")
+def nonzero(x: Tensor) -> Tensor:
+    """CUB counts, then selects."""
+    values = known(x)
+    count = new(dtype=torch.int32)
+    n = x.numel()
+    use_scratch(1 if n <= 4096 else 255 + 256 * 8 * min(-(-n // 4096), 1320))
+    positions = None if values is None else values.nonzero()
+    if positions is None:
+        note(
+            "the positions of nonzero elements were not computed; "
+            "half of them were assumed to be nonzero"
+        )
+    length = n // 2 if positions is None else positions.shape[0]
+    out = new(x.dim(), length, dtype=torch.int64).t()
+    if length:
+        use_scratch(1023)
+    if positions is not None:
+        set_known(out, positions)
+    del count
+    return out
+
+
+@kernel("masked_select")
+def masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    wide, mask = torch.broadcast_tensors(x, mask)
+    return wide[mask]
+
+
+@kernel("repeat_interleave.Tensor")
+def repeat_interleave(repeats: Tensor, output_size: int | None = None) -> Tensor:
+    values = known(repeats)
+    sums = repeats.cumsum(0)
+    if output_size is None:
+        if values is None:
+            note("the number of repeats was not computed; one each was assumed")
+        output_size = int(values.sum()) if values is not None else repeats.numel()
+    out = new(output_size, dtype=repeats.dtype)
+    if values is not None:
+        set_known(out, torch.arange(repeats.numel()).repeat_interleave(values))
+    del sums
+    return out
+
+
+@kernel("bincount")
+def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    values = known(x)
+    if x.numel():
+        x.min()
+        x.max()
+    if values is None:
+        note(
+            "bincount of values that were not computed: its minlength was assumed to be its length"
+        )
+    num_bins = int(values.max()) + 1 if values is not None and values.numel() else 0
+    dtype = torch.int64 if weights is None else accumulator_dtype(weights)
+    out = new(max(num_bins, minlength, 1), dtype=dtype)
+    if values is not None and weights is None:
+        set_known(out, torch.bincount(values, minlength=minlength))
+    return out
+
+
+@kernel("_unique2", "unique_consecutive")
+def unique(
+    x: Tensor, return_inverse: bool = False, return_counts: bool = False, **_: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    values = known(x)
+    if values is None:
+        note("the number of distinct values was not computed; all were assumed to be distinct")
+    n = x.numel()
+    ordered = new(n, dtype=x.dtype)
+    order = scratch(n * 8) if return_inverse or return_counts else None
+    use_scratch(max(n * x.element_size() + 18000, 1))
+    num_distinct = n if values is None else int(values.unique().numel())
+    out = new(num_distinct, dtype=x.dtype)
+    count = new(dtype=torch.int64)
+    use_scratch(1023)
+    del count, ordered, order
+    inverse = new(*(x.shape if return_inverse else (0,)), dtype=torch.int64)
+    counts = new(num_distinct if return_counts else 0, dtype=torch.int64)
+    if values is not None:
+        exact = torch.unique(values, return_inverse=True, return_counts=True)
+        set_known(out, exact[0])
+        if return_inverse:
+            set_known(inverse, exact[1])
+        if return_counts:
+            set_known(counts, exact[2])
+    return out, inverse, counts
+
+
+@kernel("unique_dim")
+def unique_dim(x: Tensor, dim: int, **_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    note("the number of distinct slices was not computed; all were assumed to be distinct")
+    n = x.shape[dim]
+    return torch.empty_like(x), new(n, dtype=torch.int64), new(n, dtype=torch.int64)

@@ -1,0 +1,43 @@
+"""Reductions that are made of other kernels, and grouped products. Plain reductions are in native/reductions.h."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vramcast.simulate.kernels.registry import (
+    accumulator_dtype,
+    kernel,
+    like,
+    meta_result,
+    new,
+    scratch,
+    use_scratch,
+)
+
+CHUNK = 65536  # elements that one block of a foreach kernel works on
+GROUP_BYTES = 1024  # describe one group of a grouped product
+
+
+@kernel("count_nonzero", "count_nonzero.dim_IntList")
+def count_nonzero(x: Tensor, dim: Any = None) -> Tensor:
+    return (x != 0).sum() if dim is None else (x != 0).sum(dim)
+
+
+@kernel("_foreach_norm.Scalar")
+def foreach_norm(x: list[Tensor], dtype: torch.dtype | None = None, **_: Any) -> list[Tensor]:
+    """Partial norms of every chunk of every tensor first, then one scalar for each tensor."""
+    chunks = max(-(-t.numel() // CHUNK) for t in x)
+    partial = scratch(len(x) * chunks * accumulator_dtype(x[0]).itemsize)
+    norms = [new(dtype=dtype or x[0].dtype) for _ in x]
+    del partial
+    return norms
+
+
+@kernel("_grouped_mm")
+def grouped_mm(x: Tensor, offs: Tensor | None = None, **others: Any) -> Tensor:
+    out = like(meta_result(torch.ops.aten._grouped_mm.default, x, offs=offs, **others))
+    use_scratch((offs.numel() if offs is not None else x.shape[0]) * GROUP_BYTES)
+    return out

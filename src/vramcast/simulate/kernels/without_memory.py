@@ -1,0 +1,21 @@
+"""Operators that allocate nothing on the GPU and have no Meta kernel that says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramcast.simulate.kernels.registry import kernel
+
+
+@kernel(
+    "_fused_sgd_",
+    "_fused_sgd_.tensor_lr",
+    "_fused_adagrad_",
+    "_fused_adagrad_.tensor_lr",
+    "record_stream",
+    "_assert_async",
+    "_assert_async.msg",
+    "_amp_foreach_non_finite_check_and_unscale_",
+)
+def allocate_nothing(**_: Any) -> None:
+    """The loss scaler's check finds gradients finite, as in all but a few steps of a real run."""
