@@ -1,4 +1,4 @@
-"""Compile the simulated device once per torch version and source, and keep the result in the user's cache."""
+"""Compiles the simulated device, once for each torch version, and keeps it in the user's cache."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from vramcast.hardware.compilers import cxx_compiler
 from vramcast.records.store import cache_folder
 
 SOURCES = Path(__file__).parent / "native"
+OPTIONS = ("-O2", "-shared", "-fPIC", "-std=c++20", "-w")
 
 
 def torch_folder() -> Path:
@@ -34,7 +35,7 @@ def library_path() -> Path:
         if source.suffix in (".cpp", ".h"):
             digest.update(source.read_bytes())
     version = importlib.metadata.version("torch")
-    # Two builds of one version (CPU, CUDA 12, CUDA 13) share headers but not always the ABI of their libraries.
+    # Two builds of one version (CPU, CUDA 12, CUDA 13) may differ in the ABI of their libraries.
     digest.update(f"{version} {torch_folder()} {platform.machine()}".encode())
     return cache_folder() / f"device-{version}-{digest.hexdigest()[:16]}.so"
 
@@ -59,40 +60,34 @@ def build() -> Path:
     path = library_path()
     if path.exists():
         return path
-    torch = torch_folder()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             fresh = Path(folder) / path.name
-            command = [
-                *compiler(),
-                *(
-                    "-O2",
-                    "-shared",
-                    "-fPIC",
-                    "-std=c++20",
-                    "-w",
-                    str(SOURCES / "device.cpp"),
-                ),
-                *(f"-I{torch / 'include'}", f"-I{torch / 'include/torch/csrc/api/include'}"),
-                *(f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu", "-o", str(fresh)),
-            ]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                errors = [line for line in done.stderr.splitlines() if "error" in line][
-                    :5
-                ] or done.stderr.splitlines()[-5:]
-                raise EnvironmentProblem(
-                    f"The simulated GPU does not compile against torch {importlib.metadata.version('torch')}:\n"
-                    + "\n".join(errors),
-                    "Supported are torch 2.10 to 2.13; please report the lines above.",
-                )
-            os.replace(
-                fresh, path
-            )  # a process that is building the same file at the same time ends with the same result
+            _compile(fresh)
+            os.replace(fresh, path)  # at once, because other processes may be building it too
     except OSError as problem:
         raise EnvironmentProblem(
             f"The compiled device cannot be kept in {path.parent}: {problem}.",
             "Set VRAMCAST_CACHE to a folder you can write to.",
         ) from problem
     return path
+
+
+def _compile(result: Path) -> None:
+    torch = torch_folder()
+    folders = (
+        f"-I{torch / 'include'}",
+        f"-I{torch / 'include/torch/csrc/api/include'}",
+        f"-L{torch / 'lib'}",
+    )
+    files = (str(SOURCES / "device.cpp"), "-lc10", "-ltorch_cpu", "-o", str(result))
+    done = subprocess.run([*compiler(), *OPTIONS, *folders, *files], capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.splitlines()
+        errors = [line for line in lines if "error" in line][:5] or lines[-5:]
+        version = importlib.metadata.version("torch")
+        raise EnvironmentProblem(
+            "\n".join((f"The simulated GPU does not compile against torch {version}:", *errors)),
+            "Supported are torch 2.10 to 2.13; please report the lines above.",
+        )

@@ -1,34 +1,36 @@
-"""The simulated GPU of this process: loads the compiled device under torch and reads back what it recorded.
+"""Loads the compiled device under torch, and reads back what it recorded.
 
-Must be imported before torch: the device registers itself where torch looks once, at start-up, for its CUDA support.
+It must be loaded before torch: torch looks for its CUDA support once, at start-up.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from ctypes import POINTER, c_bool, c_char_p, c_double, c_int32, c_int64
+from typing import Any, TypeVar
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.simulate import meta_kernels
 from vramcast.simulate.build import build, torch_folder
+
+STEP = 0  # as an event: a step begins
 
 
 class Allocation(ctypes.Structure):
     """Mirrors struct Allocation in native/recorder.h."""
 
     _fields_ = [
-        ("num_bytes", ctypes.c_int64),
-        ("operator_name", ctypes.c_int32),
-        ("node_name", ctypes.c_int32),
-        ("phase", ctypes.c_int32),
-        ("dtype", ctypes.c_int32),
-        ("shape_offset", ctypes.c_int32),
-        ("num_dims", ctypes.c_int32),
-        ("location", ctypes.c_int64),
+        ("num_bytes", c_int64),
+        ("operator_name", c_int32),
+        ("node_name", c_int32),
+        ("phase", c_int32),
+        ("dtype", c_int32),
+        ("shape_offset", c_int32),
+        ("num_dims", c_int32),
+        ("location", c_int64),
     ]
 
 
@@ -36,54 +38,44 @@ class Work(ctypes.Structure):
     """Mirrors struct Work in native/work.h."""
 
     _fields_ = [
-        ("flops", ctypes.c_double),
-        ("num_bytes", ctypes.c_double),
-        ("sizes", ctypes.c_int64 * 4),
-        ("operator_name", ctypes.c_int32),
-        ("dtype", ctypes.c_int32),
-        ("phase", ctypes.c_int32),
-        ("access", ctypes.c_int32),
+        ("flops", c_double),
+        ("num_bytes", c_double),
+        ("sizes", c_int64 * 4),
+        ("operator_name", c_int32),
+        ("dtype", c_int32),
+        ("phase", c_int32),
+        ("access", c_int32),
     ]
 
 
-_Struct = TypeVar("_Struct", bound=ctypes.Structure)
-LOCATION_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64)
-META_LOADER = ctypes.CFUNCTYPE(ctypes.c_int32)
-_RESULT_TYPES = {
-    "vramcast_events": ctypes.POINTER(ctypes.c_int64),
-    "vramcast_allocations": ctypes.POINTER(Allocation),
-    "vramcast_shapes": ctypes.POINTER(ctypes.c_int64),
-    "vramcast_work": ctypes.POINTER(Work),
-    "vramcast_num_work": ctypes.c_int64,
-    "vramcast_name": ctypes.c_char_p,
-    "vramcast_num_events": ctypes.c_int64,
-    "vramcast_num_shapes": ctypes.c_int64,
-    "vramcast_num_allocations": ctypes.c_int64,
-    "vramcast_allocated": ctypes.c_int64,
-    "vramcast_peak_allocated": ctypes.c_int64,
-    "vramcast_block_id": ctypes.c_int64,
-    "vramcast_begin_kernel": ctypes.c_int32,
-    "vramcast_set_excluded": ctypes.c_bool,
-}
-_ARGUMENT_TYPES = {
-    "vramcast_enable": [ctypes.c_bool],
-    "vramcast_set_excluded": [ctypes.c_bool],
-    "vramcast_set_gpu": [ctypes.c_int32, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64],
-    "vramcast_name": [ctypes.c_int64],
-    "vramcast_mark": [ctypes.c_int64],
-    "vramcast_add_work": [
-        ctypes.c_char_p,
-        ctypes.c_int32,
-        ctypes.c_double,
-        ctypes.c_double,
-        ctypes.c_int64 * 4,
-        ctypes.c_int32,
-    ],
-    "vramcast_begin_kernel": [ctypes.c_char_p],
-    "vramcast_end_kernel": [ctypes.c_int32],
-    "vramcast_block_id": [ctypes.c_int64],
-    "vramcast_set_meta_loader": [META_LOADER],
-    "vramcast_set_location_callback": [LOCATION_CALLBACK, ctypes.c_int64],
+_Item = TypeVar("_Item", bound=ctypes.Structure)
+LOCATION_CALLBACK = ctypes.CFUNCTYPE(c_int64)
+META_LOADER = ctypes.CFUNCTYPE(c_int32)
+# The functions of native/exports.h: what each returns, then what it takes.
+FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "install": (None,),
+    "set_gpu": (None, c_int32, c_int32, c_int64, c_int64),
+    "set_meta_loader": (None, META_LOADER),
+    "set_location_callback": (None, LOCATION_CALLBACK, c_int64),
+    "enable": (None, c_bool),
+    "set_excluded": (c_bool, c_bool),
+    "reset": (None,),
+    "mark": (None, c_int64),
+    "allocated": (c_int64,),
+    "peak_allocated": (c_int64,),
+    "num_events": (c_int64,),
+    "events": (POINTER(c_int64),),
+    "num_shapes": (c_int64,),
+    "shapes": (POINTER(c_int64),),
+    "num_allocations": (c_int64,),
+    "allocations": (POINTER(Allocation),),
+    "num_work": (c_int64,),
+    "work": (POINTER(Work),),
+    "name": (c_char_p, c_int64),
+    "block_id": (c_int64, c_int64),
+    "begin_kernel": (c_int32, c_char_p),
+    "end_kernel": (None, c_int32),
+    "add_work": (None, c_char_p, c_int32, c_double, c_double, c_int64 * 4, c_int32),
 }
 
 
@@ -91,26 +83,19 @@ def load() -> ctypes.CDLL:
     """Put the simulated device under torch, before torch starts."""
     if "torch" in sys.modules:
         raise RuntimeError("the simulated device must be loaded before torch is imported")
-    folder = torch_folder() / "lib"
-    for name in (
-        "libtorch_global_deps.so",
-        "libc10.so",
-        "libtorch_cpu.so",
-        "libc10_cuda.so",
-        "libtorch_cuda.so",
-    ):
-        if os.path.exists(folder / name):
-            ctypes.CDLL(str(folder / name), ctypes.RTLD_GLOBAL)
+    for name in ("torch_global_deps", "c10", "torch_cpu", "c10_cuda", "torch_cuda"):
+        path = torch_folder() / "lib" / f"lib{name}.so"
+        if path.exists():
+            ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
     library = ctypes.CDLL(str(build()))
-    for function, result in _RESULT_TYPES.items():
-        getattr(library, function).restype = result
-    for function, arguments in _ARGUMENT_TYPES.items():
-        getattr(library, function).argtypes = arguments
+    for name, (result, *arguments) in FUNCTIONS.items():
+        function = getattr(library, f"vramcast_{name}")
+        function.restype, function.argtypes = result, arguments
     return library
 
 
 class Device:
-    """The one simulated device of a worker process."""
+    """The one simulated device of a process."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
@@ -136,19 +121,28 @@ class Device:
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """While on, every torch operator of this thread (and of the backward passes it starts) is simulated."""
+        """Simulate every torch operator of this thread and of the backward passes it starts."""
         self.library.vramcast_enable(True)
         try:
             yield
         finally:
             self.library.vramcast_enable(False)
 
+    @contextmanager
+    def locating(self, here: Callable[[], int], minimum_bytes: int) -> Iterator[None]:
+        """Ask `here` for the current line at allocations of this size and at autograd nodes."""
+        callback = LOCATION_CALLBACK(here)  # must live as long as C++ has the pointer to it
+        self.library.vramcast_set_location_callback(callback, minimum_bytes)
+        try:
+            yield
+        finally:
+            self.library.vramcast_set_location_callback(LOCATION_CALLBACK(0), 0)
+
     def reset(self) -> None:
         self.library.vramcast_reset()
 
-    def mark(self) -> None:
-        """Note a boundary between steps in the events."""
-        self.library.vramcast_mark(0)
+    def mark_step(self) -> None:
+        self.library.vramcast_mark(STEP)
 
     def empty_cache(self) -> None:
         self.library.vramcast_mark(EMPTY_CACHE)
@@ -159,18 +153,8 @@ class Device:
     def peak_allocated_bytes(self) -> int:
         return int(self.library.vramcast_peak_allocated())
 
-    @contextmanager
-    def locating(self, here: Callable[[], int], minimum_bytes: int) -> Iterator[None]:
-        """Ask `here` for the current line's number at allocations of this size and at new autograd nodes."""
-        callback = LOCATION_CALLBACK(here)  # must live as long as C++ has the pointer to it
-        self.library.vramcast_set_location_callback(callback, minimum_bytes)
-        try:
-            yield
-        finally:
-            self.library.vramcast_set_location_callback(LOCATION_CALLBACK(0), 0)
-
     def events(self) -> list[int]:
-        return self.library.vramcast_events()[: self.library.vramcast_num_events()]  # type: ignore[no-any-return]
+        return self.library.vramcast_events()[: self.library.vramcast_num_events()]
 
     def allocations(self) -> Sequence[Allocation]:
         return self._copy("allocations", Allocation)
@@ -179,15 +163,9 @@ class Device:
         """What each operator computed and moved, in order."""
         return self._copy("work", Work)
 
-    def _copy(self, name: str, kind: type[_Struct]) -> Sequence[_Struct]:
-        """A copy of a list of structs, which does not change when the device goes on."""
-        count = getattr(self.library, f"vramcast_num_{name}")()
-        first = getattr(self.library, f"vramcast_{name}")()
-        return (kind * count).from_buffer_copy(ctypes.string_at(first, count * ctypes.sizeof(kind)))
-
     def shapes(self) -> Sequence[int]:
-        """All dimensions of all allocations; an Allocation knows where its own are."""
-        return self.library.vramcast_shapes()[: self.library.vramcast_num_shapes()]  # type: ignore[no-any-return]
+        """The dimensions of all allocations, one after the other."""
+        return self.library.vramcast_shapes()[: self.library.vramcast_num_shapes()]
 
     def name(self, index: int) -> str:
         return self.library.vramcast_name(index).decode() if index >= 0 else ""
@@ -195,3 +173,9 @@ class Device:
     def block_id(self, address: int) -> int:
         """The number of the live allocation at an address (a storage's data_ptr), or 0."""
         return int(self.library.vramcast_block_id(address))
+
+    def _copy(self, name: str, kind: type[_Item]) -> Sequence[_Item]:
+        """A list of structs as it is now; the device's own may move when it grows."""
+        count = getattr(self.library, f"vramcast_num_{name}")()
+        first = getattr(self.library, f"vramcast_{name}")()
+        return (kind * count).from_buffer_copy(ctypes.string_at(first, count * ctypes.sizeof(kind)))

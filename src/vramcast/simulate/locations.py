@@ -35,8 +35,8 @@ class Location(NamedTuple):
 class Locations:
     """Gives distinct locations numbers, by walking the Python stack.
 
-    It reads only the code and the line of a frame. Reading a frame's variables would keep the tensors
-    in them alive.
+    It reads only the code and the line of a frame. Reading the variables would keep the tensors in
+    them alive.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
-"""torch's Meta kernels written in Python: slower than the C++ ones they replace, and a quarter of torch's import time.
+"""Loads torch's Meta kernels written in Python only when they are needed.
 
-The worker starts torch without them and loads them when an operator turns out to have no other, or when a program imports a part of
-torch that builds on them; even then they are registered only for operators without a C++ Meta kernel.
+They are slower than the C++ ones they replace, and a quarter of torch's import time. They are
+loaded when an operator has no other Meta kernel, or when a program imports a part of torch that
+builds on them, and are registered only for operators without a C++ one.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from collections.abc import Sequence
 from typing import Any
 
 NAME = "torch._meta_registrations"
-# These import each other in a circle that works only when entered at NAME.
+# These import each other in a circle that works only when NAME is imported first.
 CIRCLE = (NAME, "torch._decomp", "torch._refs", "torch._prims")
 
 
-class _EnterAtTheRightPlace(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Whoever imports one of the circle first gets it by way of load()."""
+class _LoadFirst(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Calls load() when a module of the circle is imported for the first time."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -28,11 +29,11 @@ class _EnterAtTheRightPlace(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if name not in CIRCLE:
             return None
         load()
-        # importlib finds the module in sys.modules now and would run it again by its own spec: it gets one that does nothing instead.
+        # Python would now run the module a second time by its own spec: this one does nothing.
         self.real_spec = sys.modules[name].__spec__
-        again = importlib.machinery.ModuleSpec(name, self)
-        sys.modules[name].__spec__ = again
-        return again
+        empty = importlib.machinery.ModuleSpec(name, self)
+        sys.modules[name].__spec__ = empty
+        return empty
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         return sys.modules[spec.name]
@@ -42,7 +43,7 @@ class _EnterAtTheRightPlace(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def import_torch_without_them() -> None:
-    """Import torch while a placeholder stands where they would be."""
+    """Import torch with an empty module in their place."""
     placeholder = types.ModuleType(NAME)
     sys.modules[NAME] = placeholder
     import torch
@@ -50,13 +51,16 @@ def import_torch_without_them() -> None:
     del sys.modules[NAME]
     if getattr(torch, "_meta_registrations", None) is placeholder:
         del torch._meta_registrations
-    _let_generators_be_made()
+    _allow_generators()
     if not any(name in sys.modules for name in CIRCLE):
-        sys.meta_path.insert(0, _EnterAtTheRightPlace())
+        sys.meta_path.insert(0, _LoadFirst())
 
 
-def _let_generators_be_made() -> None:
-    """torch 2.13 refuses torch.Generator(), and with it every DataLoader that shuffles, until one of those modules has set this."""
+def _allow_generators() -> None:
+    """torch 2.13 refuses torch.Generator() until one of those modules has set this.
+
+    Every DataLoader that shuffles makes one.
+    """
     import torch
 
     if hasattr(torch._C, "_set_generator_metaclass"):
@@ -66,12 +70,10 @@ def _let_generators_be_made() -> None:
 
 
 def load() -> bool:
-    """Register them for the operators that have no C++ Meta kernel; False if that was done before."""
+    """Register them where there is no C++ Meta kernel; False if that was done before."""
     if NAME in sys.modules:
         return False
-    sys.meta_path[:] = [
-        finder for finder in sys.meta_path if not isinstance(finder, _EnterAtTheRightPlace)
-    ]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _LoadFirst)]
     import torch
 
     register = torch.library.Library.impl

@@ -1,4 +1,4 @@
-"""What belongs to the model and the optimizer, recognised from what a program does: parameters are registered, optimizers step."""
+"""Recognises parameters, buffers, gradients and optimizer state from what a program does."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.nn.modules import module as nn_module
 from torch.optim import optimizer as optim
 
 
 class Ownership:
-    """Watches registrations and optimizer steps; afterwards says which allocation is a parameter, a gradient or optimizer state."""
+    """Watches modules being made and optimizers stepping; says which allocations are theirs."""
 
     def __init__(self, block_id: Callable[[int], int], *, watching: bool = True) -> None:
-        self._watching = watching
+        """`block_id` gives the number of the allocation at an address."""
         self._block_id = block_id
-        self._modules: dict[int, weakref.ref[torch.nn.Module]] = {}
+        self._modules: dict[int, weakref.ref[nn.Module]] = {}
         self._optimizers: dict[int, Any] = {}
-        self._parameters_before = 0  # when stock was last taken
+        self._most_parameters = 0
+        # by the number of the allocation
         self.category_of: dict[int, str] = {}
         self.name_of: dict[int, str] = {}
-        self._handles: list[Any] = []
-        if watching:
-            self._handles = self._watch()
+        self._hooks = self._watch() if watching else []
 
     def _watch(self) -> list[Any]:
         return [
@@ -33,14 +33,14 @@ class Ownership:
             nn_module.register_module_module_registration_hook(self._saw_module),
             optim.register_optimizer_step_pre_hook(self._before_update),
             optim.register_optimizer_step_post_hook(self._after_update),
-            _Copies(self._saw_module),
+            _CopyHook(self._saw_module),
         ]
 
     def close(self) -> None:
-        for handle in self._handles:
-            handle.remove()
+        for hook in self._hooks:
+            hook.remove()
 
-    def _saw_module(self, module: torch.nn.Module, *_: Any) -> None:
+    def _saw_module(self, module: nn.Module, *_: Any) -> None:
         self._modules[id(module)] = weakref.ref(module)
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
@@ -48,106 +48,104 @@ class Ownership:
         for group in optimizer.param_groups:  # those of modules have their names already
             for parameter in group["params"]:
                 self._put(parameter, "parameters", "")
-        self._note_gradients()
+        self._put_gradients()
 
     def _after_update(self, optimizer: Any, *_: Any) -> None:
-        self._note_state()
+        self._put_state()
 
     def look(self) -> None:
-        """Take stock between steps."""
-        if not self._watching:
-            return
-        for name, tensor, kind in self._module_tensors():
-            self._put(tensor, kind, name)
-        self._note_gradients()
-        self._note_state()
-        self._parameters_before = self.num_parameters()
+        """Find what modules and optimizers own now. Called between steps."""
+        for name, tensor, category in self._module_tensors():
+            self._put(tensor, category, name)
+        self._put_gradients()
+        self._put_state()
+        self._most_parameters = self.num_parameters()
 
     def num_parameters(self) -> int:
-        """Distinct trainable and frozen parameters of every module and optimizer seen, also of those that have ended with the step."""
-        now = sum(p.numel() for p in {id(p): p for p in self._parameters()}.values())
-        return max(self._parameters_before, now)
+        """Elements of the distinct parameters of all modules and optimizers, trainable or frozen.
 
-    def _parameters(self) -> Iterator[torch.Tensor]:
-        for _, tensor, kind in self._module_tensors():
-            if kind == "parameters":
+        Modules that ended with a step are counted if they were seen by look().
+        """
+        now = sum(p.numel() for p in {id(p): p for p in self._parameters()}.values())
+        return max(self._most_parameters, now)
+
+    def _parameters(self) -> Iterator[Tensor]:
+        for _, tensor, category in self._module_tensors():
+            if category == "parameters":
                 yield tensor
         for optimizer in self._optimizers.values():
             for group in optimizer.param_groups:
                 yield from group["params"]
 
-    def _module_tensors(self) -> Iterator[tuple[str, torch.Tensor, str]]:
+    def _module_tensors(self) -> Iterator[tuple[str, Tensor, str]]:
         names = self.module_names()
-        for key, reference in list(self._modules.items()):
-            module = reference()
-            if module is None:
-                continue
-            prefix = names.get(key, "")
-            for kind, tensors in (("parameters", module._parameters), ("buffers", module._buffers)):
+        for module in self._live_modules():
+            prefix = names.get(id(module), "")
+            owned = {"parameters": module._parameters, "buffers": module._buffers}
+            for category, tensors in owned.items():
                 for name, tensor in tensors.items():
                     if tensor is not None:
-                        yield f"{prefix}.{name}" if prefix else name, tensor, kind
+                        yield f"{prefix}.{name}" if prefix else name, tensor, category
+
+    def _live_modules(self) -> list[nn.Module]:
+        found = (reference() for reference in list(self._modules.values()))
+        return [module for module in found if module is not None]
 
     def module_names(self) -> dict[int, str]:
-        """Dotted names from the outermost modules down."""
-        alive = {
-            key: module
-            for key, reference in self._modules.items()
-            if (module := reference()) is not None
-        }
+        """Dotted names from the outermost modules down, by the module's id."""
+        modules = self._live_modules()
+        children = {id(child) for module in modules for child in module.children()}
         names: dict[int, str] = {}
-        for module in self.outermost(list(alive.values())):
-            for name, child in module.named_modules():
-                names.setdefault(id(child), name)
+        for module in modules:
+            if id(module) not in children:
+                for name, child in module.named_modules():
+                    names.setdefault(id(child), name)
         return names
 
-    @staticmethod
-    def outermost(modules: list[torch.nn.Module]) -> list[torch.nn.Module]:
-        children = {id(child) for module in modules for child in module.children()}
-        return [module for module in modules if id(module) not in children]
-
-    def _note_gradients(self) -> None:
+    def _put_gradients(self) -> None:
         for parameter in self._parameters():
             if parameter.grad is not None:
-                self._put(parameter.grad, "gradients", self.name_of.get(self._id(parameter), ""))
+                self._put(parameter.grad, "gradients", self._name(parameter))
 
-    def _note_state(self) -> None:
+    def _put_state(self) -> None:
         for optimizer in self._optimizers.values():
             for parameter, state in optimizer.state.items():
-                owner = (
-                    self.name_of.get(self._id(parameter), "")
-                    if isinstance(parameter, torch.Tensor)
-                    else ""
-                )
+                owner = self._name(parameter) if isinstance(parameter, Tensor) else ""
                 for key, value in state.items() if isinstance(state, dict) else ():
                     for tensor in value if isinstance(value, list | tuple) else (value,):
-                        if isinstance(tensor, torch.Tensor):
+                        if isinstance(tensor, Tensor):
                             self._put(tensor, "optimizer_state", f"{owner} {key}".strip())
 
-    def _id(self, tensor: torch.Tensor) -> int:
+    def _number(self, tensor: Tensor) -> int:
         return self._block_id(tensor.untyped_storage().data_ptr()) if tensor.is_cuda else 0
 
-    def _put(self, tensor: torch.Tensor, category: str, name: str) -> None:
+    def _name(self, parameter: Tensor) -> str:
+        return self.name_of.get(self._number(parameter), "")
+
+    def _put(self, tensor: Tensor, category: str, name: str) -> None:
         if tensor.layout is not torch.strided:
             return
-        number = self._id(tensor)
+        number = self._number(tensor)
         if number and self.category_of.get(number) != "parameters":
             self.category_of[number] = category
             if name:
                 self.name_of[number] = name
 
 
-class _Copies:
-    """Sees modules that are copied or loaded as a whole: nothing is registered then. torch's own nn.TransformerEncoder copies its layers."""
+class _CopyHook:
+    """Sees modules that are copied or unpickled: nothing is registered then.
 
-    def __init__(self, saw: Callable[[torch.nn.Module], None]) -> None:
-        original = self._original = torch.nn.Module.__setstate__
+    torch's own nn.TransformerEncoder copies its layers.
+    """
 
-        def restored(module: torch.nn.Module, state: dict[str, Any]) -> None:
+    def __init__(self, saw: Callable[[nn.Module], None]) -> None:
+        original = self._original = nn.Module.__setstate__
+
+        def restored(module: nn.Module, state: dict[str, Any]) -> None:
             original(module, state)
             saw(module)
 
-        torch.nn.Module.__setstate__ = restored  # type: ignore[method-assign]
+        nn.Module.__setstate__ = restored  # type: ignore[method-assign]
 
     def remove(self) -> None:
-        torch.nn.Module.__setstate__ = self._original  # type: ignore[method-assign]
+        nn.Module.__setstate__ = self._original  # type: ignore[method-assign]

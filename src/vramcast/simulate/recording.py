@@ -1,4 +1,4 @@
-"""What a program did on the simulated GPU: marks where steps begin, and describes what was recorded."""
+"""A recording on the simulated GPU: marks where steps begin, and describes what was recorded."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Recording:
         """A step begins here."""
         self.patch_new_imports()
         self.ownership.look()
-        self.device.mark()
+        self.device.mark_step()
 
     def describe(self) -> Trace:
         """What was recorded until now."""

@@ -1,4 +1,4 @@
-"""The simulated GPU of this process, ready for use: records a program, or builds and steps a workload."""
+"""The simulated GPU of this process: records a program, or builds and steps a workload."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vramcast.workload import bind_knobs, check_step, user_traceback
 if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
     from vramcast.simulate.recording import Recording
 
-# The first step has no optimizer state, the second allocates it, the others show whether memory grows.
+# The first has no optimizer state, the second allocates it, the others show whether memory grows.
 STEPS = 4
 LOCATED_BYTES = 64 << 10  # smaller tensors are not worth finding their source line
 FIRST_ALLOCATION_BYTES = 512
@@ -51,8 +51,8 @@ class Session:
     def recording(self, *, locate: bool = True, locate_all: bool = False) -> Iterator[Recording]:
         """Everything in this block runs on the simulated GPU and is recorded.
 
-        `locate` finds modules, optimizers and the source lines of large tensors, `locate_all` those of
-        all tensors.
+        `locate` finds modules, optimizers and the source lines of large tensors, `locate_all` those
+        of all tensors.
         """
         import torch
 
@@ -125,15 +125,15 @@ def _user_code(call: Callable[[], Any], what: str) -> Any:
         except Exception as error:
             raise WorkloadError(
                 f"The workload's {what} failed.\n{user_traceback(error)}".rstrip(),
-                "Innermost last. If this step does run on a real GPU, it is a fault of the simulated "
-                "one: docs/limits.md has what is known.",
+                "Innermost last. If this step does run on a real GPU, it is a fault of the "
+                "simulated one: docs/limits.md has what is known.",
             ) from None
 
 
 def _interpret_scripted_functions() -> None:
     """Stop torch.jit from compiling kernels for a GPU that is not there.
 
-    Scripted functions still run in its interpreter: unlike Python it frees a tensor after its last use.
+    Scripted functions still run in its interpreter, which frees a tensor after its last use.
     """
     import torch
 

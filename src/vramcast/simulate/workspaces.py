@@ -14,26 +14,26 @@ LT_BYTES = 1 << 20
 def gemm_workspaces(
     capability: tuple[int, int], measured: tuple[int, int] | None = None
 ) -> tuple[int, int]:
-    """(cuBLAS, cuBLASLt) bytes per thread that multiplies matrices: by the environment variables torch reads, as calibrated, or the default."""
+    """Bytes of cuBLAS and of cuBLASLt for each thread that multiplies matrices.
+
+    They are what the environment variables say that torch reads, else calibrated, else the default.
+    """
     default = HOPPER_BYTES if capability[0] in (9, 10, 12) else DEFAULT_BYTES
     plain, lt = measured or (default, LT_BYTES)
-    return _from_config(os.environ.get("CUBLAS_WORKSPACE_CONFIG"), plain), _lt_from_environment(lt)
+    config = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+    lt_kib = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
+    return _parse(config) if config else plain, int(lt_kib) * 1024 if lt_kib.isdigit() else lt
 
 
-def _from_config(config: str | None, default: int) -> int:
-    if not config:
-        return default
+def _parse(config: str) -> int:
+    """Pairs of a size in KiB and a count, as :4096:2:16:8."""
     try:
         numbers = [int(part) for part in config.split(":") if part]
-        pairs = zip(numbers[::2], numbers[1::2], strict=True)
-        return sum(kib * 1024 * count for kib, count in pairs)
+        return sum(
+            kib * 1024 * count for kib, count in zip(numbers[::2], numbers[1::2], strict=True)
+        )
     except ValueError:
         raise UsageError(
             f"CUBLAS_WORKSPACE_CONFIG is {config!r}, not pairs of numbers.",
             "Write it as :4096:2:16:8 or unset it.",
         ) from None
-
-
-def _lt_from_environment(default: int) -> int:
-    text = os.environ.get("CUBLASLT_WORKSPACE_SIZE")
-    return int(text) * 1024 if text and text.isdigit() else default

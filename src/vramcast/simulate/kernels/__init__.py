@@ -47,7 +47,7 @@ def install(device: ctypes.CDLL, gpu: SimulatedGpu) -> None:
 
 
 def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Kernel:
-    """The function as torch's dispatcher calls it. Calls with host tensors go to torch's own kernel."""
+    """The function as the dispatcher calls it. Host tensors go to torch's own kernel."""
     base_name = name.partition(".")[0]
     names = [ARGUMENT_NAMES.get(a.name, a.name) for a in overload._schema.arguments]
 

@@ -1,4 +1,4 @@
-"""cuDNN convolutions. Workspaces come from the calibration table; others are estimated, and noted."""
+"""cuDNN convolutions: workspaces as calibrated; others are estimated, and noted."""
 
 from __future__ import annotations
 

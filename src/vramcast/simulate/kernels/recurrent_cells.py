@@ -1,4 +1,4 @@
-"""nn.GRUCell and nn.LSTMCell: one fused kernel each, which keeps activations for the backward pass."""
+"""nn.GRUCell and nn.LSTMCell: a fused kernel each that keeps activations for the backward pass."""
 
 from __future__ import annotations
 

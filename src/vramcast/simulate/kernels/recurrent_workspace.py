@@ -1,6 +1,7 @@
-"""cuDNN's memory for nn.LSTM, nn.GRU and nn.RNN in training, deduced from 340 measured on an H200 (cuDNN 9.19) and exact on all of them.
+"""cuDNN's memory for nn.LSTM, nn.GRU and nn.RNN in training. No torch.
 
-Measured were fp32, bf16 and some fp16, one and two directions, one to three layers, with and without dropout. No torch.
+Deduced from 340 networks measured on an H200 (cuDNN 9.19), and exact on all of them: fp32, bf16 and
+some fp16, one and two directions, one to three layers, with and without dropout.
 """
 
 from __future__ import annotations
@@ -9,13 +10,11 @@ from dataclasses import dataclass
 
 MIB = 1 << 20
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-KEPT = {
-    "RNN": 1,
-    "GRU": 6,
-    "LSTM": 5,
-}  # activations a layer keeps for the backward pass, per hidden unit and step
-# up to this hidden size torch asks for the kernel that keeps its weights on chip; cuDNN has it for fp32 and fp16
-SMALL_HIDDEN = {"RNN": (384, 256), "GRU": (192, 128), "LSTM": (192, 128)}  # forward, backward
+# for the backward pass, per hidden unit, step and layer
+KEPT_ACTIVATIONS = {"RNN": 1, "GRU": 6, "LSTM": 5}
+# Up to this hidden size, forward and backward, torch asks for the kernel that keeps its weights on
+# chip; cuDNN has it for fp32 and fp16.
+MAX_SMALL_HIDDEN = {"RNN": (384, 256), "GRU": (192, 128), "LSTM": (192, 128)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +35,7 @@ class Recurrent:
         return GATES[self.kind]
 
     @property
-    def both(self) -> bool:
+    def is_bidirectional(self) -> bool:
         return self.directions == 2
 
     @property
@@ -48,98 +47,91 @@ class Recurrent:
         return self.batch * self.hidden * self.item_bytes
 
     @property
-    def row_bytes(self) -> int:
+    def feature_bytes(self) -> int:
         """One feature at every step of every sample."""
         return self.steps * self.batch * self.item_bytes
 
+    @property
+    def is_persistent(self) -> bool:
+        """In fp16 torch asks for weights on chip for one layer of these sizes too."""
+        return (
+            self.is_half
+            and self.kind != "GRU"
+            and self.layers == 1
+            and not self.is_bidirectional
+            and self.hidden <= 1024
+            and self.hidden % 128 == 0
+            and self.input_size % 128 == 0
+            and self.batch % 8 == 0
+            and self.batch <= 128
+        )
+
+    @property
+    def num_states(self) -> int:
+        """State buffers of each layer: h and its gradient, for an LSTM also c and its."""
+        if self.is_bidirectional:
+            return 24 if self.kind == "LSTM" else 14
+        return 10 if self.kind == "LSTM" else 5
+
 
 def reserve_bytes(r: Recurrent) -> int:
-    """Kept from the forward to the backward pass: each layer's activations, and what passes between layers."""
-    mask = (
-        r.steps * r.batch * r.result_width * r.directions * (r.layers - 1) // 8 if r.dropout else 0
-    )  # a bit each
-    return (KEPT[r.kind] * r.layers + r.layers - 1) * r.row_bytes * r.result_width + mask + 256
+    """Kept from the forward to the backward pass: activations, and what passes between layers."""
+    between = r.layers - 1
+    result_bytes = r.feature_bytes * r.result_width
+    total = (KEPT_ACTIVATIONS[r.kind] * r.layers + between) * result_bytes + 256
+    if r.dropout:  # a bit each
+        total += r.steps * r.batch * r.result_width * r.directions * between // 8
+    return total
 
 
 def workspace_bytes(r: Recurrent, *, backward: bool) -> int:
     """Of one call: the forward pass, the data gradient and the weight gradient take one each."""
-    library = (
-        8 * MIB * r.layers * r.directions
-    )  # a matrix product's workspace for each layer and direction
-    weights = (
-        r.gates
-        * r.result_width
-        * r.item_bytes
-        * (r.input_size + r.hidden + (r.layers - 1) * (r.result_width + r.hidden))
-    )
-    lengths = 256 + 8 * r.batch
-    small = (
-        is_persistent(r)
-        or (r.item_bytes == 4 or r.is_half)
-        and r.hidden <= SMALL_HIDDEN[r.kind][1 if backward else 0]
-    )
-    gates, results = _gates_bytes(r), _results_bytes(r, small)
+    # a matrix product's workspace for each layer and direction
+    total = 8 * MIB * r.layers * r.directions
+    weight_columns = r.input_size + r.hidden + (r.layers - 1) * (r.result_width + r.hidden)
+    total += r.gates * r.result_width * weight_columns * r.item_bytes
+    total += 256 + 8 * r.batch  # lengths
     # an input wider than the state needs wider buffers
-    wider = (
-        max(0, r.input_size - r.hidden) * r.directions * (r.steps + r.both) * r.batch * r.item_bytes
+    wider = max(0, r.input_size - r.hidden) * r.directions
+    total += wider * (r.steps + r.is_bidirectional) * r.batch * r.item_bytes
+    is_small = r.is_persistent or (
+        (r.item_bytes == 4 or r.is_half) and r.hidden <= MAX_SMALL_HIDDEN[r.kind][backward]
     )
-    if small and r.kind == "LSTM":
-        return (
-            library
-            + weights
-            + lengths
-            + wider
-            + gates
-            + (16 * r.steps - (6 if r.both else 2) * r.layers) * r.state_bytes
-        )
+    if is_small and r.kind == "LSTM":
+        num_states = 16 * r.steps - (6 if r.is_bidirectional else 2) * r.layers
+        return total + _gates_bytes(r) + num_states * r.state_bytes
     # two phases that share memory
-    total = library + weights + lengths + wider + max(gates, results)
-    if r.dropout and r.layers > 1 and not r.both:
-        total += r.row_bytes * r.result_width  # what was dropped out of, whole
-    if small:
-        total += (
-            (9 if r.kind == "RNN" else 14) * r.steps + (0 if r.both else r.layers)
-        ) * r.state_bytes
+    total += max(_gates_bytes(r), _results_bytes(r, is_small))
+    if r.dropout and r.layers > 1 and not r.is_bidirectional:
+        total += r.feature_bytes * r.result_width  # the input of dropout
+    if is_small:
+        num_states = (9 if r.kind == "RNN" else 14) * r.steps
+        total += (num_states + (0 if r.is_bidirectional else r.layers)) * r.state_bytes
     return total
-
-
-def is_persistent(r: Recurrent) -> bool:
-    """torch asks for the kernel whose weights stay on chip also in fp16, for one layer of fitting sizes."""
-    fits = (
-        r.hidden <= 1024
-        and r.hidden % 128 == 0
-        and r.input_size % 128 == 0
-        and r.batch % 8 == 0
-        and r.batch <= 128
-    )
-    return r.is_half and r.kind != "GRU" and r.layers == 1 and not r.both and fits
-
-
-def _num_states(r: Recurrent) -> int:
-    """State buffers of each layer: h and its gradient, for an LSTM also c and its."""
-    if r.both:
-        return 24 if r.kind == "LSTM" else 14
-    return 10 if r.kind == "LSTM" else 5
 
 
 def _gates_bytes(r: Recurrent) -> int:
     """All gates of one layer, its result and its input; with two directions two more results."""
-    return (
-        r.row_bytes * ((r.gates + 1 + 2 * r.both) * r.result_width + r.input_size)
-        + _num_states(r) * r.layers * r.state_bytes
-    )
+    num_results = r.gates + (3 if r.is_bidirectional else 1)
+    num_features = num_results * r.result_width + r.input_size
+    return r.feature_bytes * num_features + r.num_states * r.layers * r.state_bytes
 
 
-def _results_bytes(r: Recurrent, small: bool) -> int:
-    """Inputs with their gradients and the results; between layers a result is passed on, whole or in chunks of steps, as a wave."""
-    total = r.row_bytes * (2 * r.input_size + (4 + r.both) * r.result_width)
-    if r.layers > 1 and (r.both or small):
-        total += r.row_bytes * r.result_width
+def _results_bytes(r: Recurrent, is_small: bool) -> int:
+    """Inputs with their gradients, and results.
+
+    Between layers a result is passed on, whole or in chunks of steps.
+    """
+    num_results = 5 if r.is_bidirectional else 4
+    total = r.feature_bytes * (2 * r.input_size + num_results * r.result_width)
+    if r.layers > 1 and (r.is_bidirectional or is_small):
+        total += r.feature_bytes * r.result_width
     elif r.layers > 1:
         chunk = max(8 if r.steps >= 128 else 4, min(16, _power_of_two_below(128 // r.batch)))
         passed = min(r.steps, r.layers * chunk + max(8, chunk))
         total += (passed - r.steps) * r.batch * r.item_bytes * r.result_width
-    return total + (_num_states(r) + (r.kind == "LSTM" and not r.both)) * r.layers * r.state_bytes
+    num_states = r.num_states + (r.kind == "LSTM" and not r.is_bidirectional)
+    return total + num_states * r.layers * r.state_bytes
 
 
 def _power_of_two_below(number: int) -> int:

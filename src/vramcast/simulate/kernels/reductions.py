@@ -1,4 +1,4 @@
-"""Reductions that are made of other kernels, and grouped products. Plain reductions are in native/reductions.h."""
+"""Reductions made of other kernels, and grouped products; others are in native/reductions.h."""
 
 from __future__ import annotations
 

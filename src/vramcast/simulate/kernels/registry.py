@@ -2,7 +2,7 @@
 
 Most kernels allocate their result and nothing else: torch's Meta kernels know that. The others are
 functions here. Such a function allocates what the CUDA kernel does, in its order, and returns the
-result. Memory is freed with the last reference, as in C++, so the order of `del` is part of the model.
+result. Memory is freed with the last reference, as in C++: the order of `del` is part of the model.
 
 A function names the arguments it uses and takes the rest as `**_`. The names are those of torch's
 schema, but what torch calls by several names has one here (ARGUMENT_NAMES).

@@ -2,7 +2,7 @@
 
 To patch another library, add a file here. It has a docstring with the reason and the versions, the
 constant LIBRARY with the module it patches, and the function `apply(patcher)`, which replaces
-attributes with `patcher.put`: that also undoes them. A patch is applied once its library is imported.
+attributes with `patcher.put`, which can undo them. It is applied once its library is imported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CUDA graphs do nothing.
 
-Why: what a graph captures is simulated as it runs; replaying it takes no further memory. The private
-memory pool of a graph is not modelled, and the answer says so.
+Why: what a graph captures is simulated as it runs; replaying it takes no further memory. A graph's
+private memory pool is not modelled, and the answer says so.
 Versions: torch 2.10 to 2.13.
 """
 

@@ -1,7 +1,7 @@
 """torch.cuda answers for the simulated GPU.
 
-Why: these functions ask the CUDA driver, which is not there. There is one device and one stream, and
-everything is always finished.
+Why: these functions ask the CUDA driver, which is not there. There is one device and one stream,
+and everything is always finished.
 Versions: torch 2.10 to 2.13; names that a version lacks are skipped.
 """
 

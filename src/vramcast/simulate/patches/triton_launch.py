@@ -14,8 +14,8 @@ from vramcast.simulate.patching import Patcher
 
 LIBRARY = "triton.runtime.jit"
 NOTE = (
-    "the Triton kernel {name} was launched directly: what it computes and allocates is not modelled; "
-    "register it as a torch custom op with a fake kernel"
+    "the Triton kernel {name} was launched directly: what it computes and allocates is not "
+    "modelled; register it as a torch custom op with a fake kernel"
 )
 
 
