@@ -94,7 +94,7 @@ def test_a_file_that_was_edited_is_another_workload(tmp_path: Path) -> None:
 
 def test_a_folder_that_another_tune_fills_is_not_emptied_by_force(folder: TuneFolder) -> None:
     folder.add_prediction("key", "x")
-    with pytest.raises(UsageError, match="Another process tunes"):
+    with pytest.raises(UsageError, match="is being written by"):
         TuneFolder(folder.path, {}, force=True)
     assert (folder.path / "records.jsonl").exists()
 

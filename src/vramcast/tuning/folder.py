@@ -11,17 +11,23 @@ final.json       the configuration that came out
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 from collections import defaultdict, deque
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.records.prediction import Prediction
-from vramcast.records.store import append_line, new_folder, read_lines, read_text, write_json
+from vramcast.records.store import (
+    append_line,
+    locked_folder,
+    new_folder,
+    read_lines,
+    read_text,
+    write_json,
+)
 
 FILES = ("request.json", "records.jsonl", "worker.log", "result.json", "log.md", "final.json")
 OTHER_FOLDER = "Choose another folder with --out, or --force to begin again in this one."
@@ -31,10 +37,14 @@ class TuneFolder:
     def __init__(self, path: Path, request: dict[str, Any], *, force: bool) -> None:
         self.path, self.log = path, path / "worker.log"
         self._request, self._records = path / "request.json", path / "records.jsonl"
-        if force:
-            self._remove_files()
-        self._begin(request, force=force)
-        self._lock = self._locked()
+        new_folder(path, force=force or self._request.exists())
+        with contextlib.ExitStack() as stack:
+            # Two tunes at once would also slow each other down.
+            stack.enter_context(locked_folder(path))
+            if force:
+                self._remove_files()
+            self._begin(request)
+            self._lock = stack.pop_all()
         self._runs: dict[str, deque[Measurement]] = defaultdict(deque)
         self._predictions: dict[str, Prediction | str] = {}
         for line in read_lines(self._records):
@@ -46,8 +56,7 @@ class TuneFolder:
     def close(self) -> None:
         """A tune without any run leaves nothing: the corrected command may use the same folder."""
         if not self._records.exists():
-            for name in FILES:
-                (self.path / name).unlink(missing_ok=True)
+            self._remove_files()
             with contextlib.suppress(OSError):  # something else is in it
                 self.path.rmdir()
         self._lock.close()
@@ -87,41 +96,24 @@ class TuneFolder:
         else:
             self._predictions[key] = Prediction.from_dict(line["answer"]["prediction"])
 
-    def _begin(self, request: dict[str, Any], *, force: bool) -> None:
-        if not self._request.exists():
-            new_folder(self.path, force=force)
-            write_json(self._request, request)
-            return
+    def _begin(self, request: dict[str, Any]) -> None:
+        if self._records.exists():
+            there = self._read_request()
+            different = [name for name in request if there.get(name) != request[name]]
+            if different:
+                raise UsageError(
+                    f"{self.path} holds another tune: not the same {', '.join(different)}.",
+                    OTHER_FOLDER,
+                )
+        write_json(self._request, request)
+
+    def _read_request(self) -> dict[str, Any]:
         try:
-            there = dict(json.loads(read_text(self._request)))
+            return dict(json.loads(read_text(self._request)))
         except (UsageError, ValueError, TypeError, RecursionError) as problem:
             raise UsageError(f"{self._request} cannot be read: {problem}.", OTHER_FOLDER) from None
-        different = [name for name in request if there.get(name) != request[name]]
-        if different and self._records.exists():
-            raise UsageError(
-                f"{self.path} holds another tune: not the same {', '.join(different)}.",
-                OTHER_FOLDER,
-            )
-        if different:  # that one was killed before its first run: nothing is lost
-            self._locked().close()
-            write_json(self._request, request)
-
-    def _locked(self) -> IO[bytes]:
-        """Held until it is closed or the process ends: two tunes would slow each other down."""
-        file = open(self._request, "rb")  # noqa: SIM115  closed by close()
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            raise UsageError(
-                f"Another process tunes in {self.path}.",
-                "Wait for it, or choose another folder with --out.",
-            ) from None
-        return file
 
     def _remove_files(self) -> None:
-        if self._request.exists():
-            self._locked().close()  # refuses a folder that another process is filling
         try:
             for name in FILES:
                 (self.path / name).unlink(missing_ok=True)

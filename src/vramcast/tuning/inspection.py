@@ -37,6 +37,8 @@ def inspect_workload(
     try:
         found = ask(TASK, request, timeout_seconds=seconds)
     except TaskFailed as failure:
+        if failure.kind is FailureKind.NOT_STARTED:
+            raise
         if failure.kind is FailureKind.TIMEOUT:
             raise WorkloadError(
                 f"{workload} could not be imported within {seconds:.3g} s.",

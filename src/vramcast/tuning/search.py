@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from vramcast.errors import UsageError, VramcastError
 from vramcast.records.measurement import Measurement, Outcome
+from vramcast.records.prediction import Prediction
 from vramcast.records.tune import Speedup, TrialResult, TuneVerdict
 from vramcast.tuning.batch_sizes import FACTOR, batch_sizes, gain_of_larger
 from vramcast.tuning.candidates import Candidate, already_set, promising, untried, with_sizes
@@ -43,7 +45,7 @@ class BaselineError(VramcastError):
         self.exit_code = 3 if run.outcome == Outcome.OUT_OF_MEMORY else 1
 
 
-@dataclass
+@dataclass(frozen=True)
 class Progress:
     """Where a search is."""
 
@@ -118,10 +120,9 @@ class Search:
         """By prediction; if that is slow and was done before, twice and four times as large."""
         if self._has_chosen_sizes and self.trials.is_slow_to_predict():
             return [factor * now for factor in (2, 4)]
-        larger = without.with_change(knobs(batch_size=FACTOR * now))
-        here, further = self._runner.predict([without, larger])
+        here, larger = self._predict_larger(without)
         seconds = STEP_SHARE * (self._runner.seconds_left() - self.trials.reserve())
-        return batch_sizes(now, here, further, seconds)
+        return batch_sizes(now, here, larger, seconds)
 
     def _has_cheap_larger_batch(self) -> bool:
         """Whether a larger batch takes hardly more time, by prediction: the GPU waits for the host.
@@ -130,10 +131,13 @@ class Search:
         """
         if not any(one.optimisation.size == "batch_size" for one in self._usable):
             return False
-        start = self.stack.baseline
-        change = knobs(batch_size=FACTOR * (self.size_of(start, "batch_size") or 1))
-        predictions = self._runner.predict([start, start.with_change(change)])
-        return gain_of_larger(*predictions) >= LARGE_GAIN
+        return gain_of_larger(*self._predict_larger(self.stack.baseline)) >= LARGE_GAIN
+
+    def _predict_larger(self, configuration: Configuration) -> list[Prediction | str]:
+        """For a configuration, and for FACTOR times its batch."""
+        batch = self.size_of(configuration, "batch_size") or 1
+        larger = configuration.with_change(knobs(batch_size=FACTOR * batch))
+        return self._runner.predict([configuration, larger])
 
     # --------------------------------------------------------------------------------------- alone
     def _try_alone(self, batch_first: bool) -> None:
@@ -157,9 +161,9 @@ class Search:
                 if not sized:
                     continue
                 one.change = sized[0].change
-            self._show_trying("alone", one, num_left)
+            self._tell(stage="alone", trying=one.name, left=num_left)
             one.alone = self.trials.try_on(start, one)
-            self._show_result(one, one.alone)
+            self._tell_result(one, one.alone)
         self.trials.seconds_for_later = 0.0
 
     # ------------------------------------------------------------------------------------ together
@@ -199,7 +203,7 @@ class Search:
 
     def _round(self, queue: Sequence[Candidate]) -> None:
         for index, one in enumerate(queue):
-            self._show_trying("on top", one, len(queue) - index - 1)
+            self._tell(stage="on top", trying=one.name, left=len(queue) - index - 1)
             before = self.stack.configuration
             for variant in self._variants(one):
                 if variant not in self.candidates:
@@ -236,7 +240,7 @@ class Search:
         else:
             result = self.trials.try_on(now, candidate)
             candidate.num_on_top += 1
-            self._show_result(candidate, result)
+            self._tell_result(candidate, result)
             if result.verdict != TuneVerdict.NOT_TRIED or candidate.on_top is None:
                 candidate.on_top = result
         candidate.tried_on = now.key
@@ -244,7 +248,7 @@ class Search:
             return False
         self.stack.apply(candidate, before)
         candidate.on_top = self.trials.judge(before, self.stack.configuration, candidate)
-        self._progress.best = self._speedup().ratio
+        self._progress = replace(self._progress, best=self._speedup().ratio)
         return True
 
     # --------------------------------------------------------------------------------------- total
@@ -256,8 +260,7 @@ class Search:
         """Over all runs of start and end, once more side by side. It is not a product."""
         if not self.stack.candidates:
             return Speedup(ratio=1.0)
-        self._progress.stage, self._progress.trying = "the whole", "start and end side by side"
-        self._show(self._progress)
+        self._tell(stage="the whole", trying="start and end side by side")
         try:
             self.trials.run(self.stack.baseline)
             self.trials.run(self.stack.configuration)
@@ -274,13 +277,9 @@ class Search:
             )
         return total
 
-    # ------------------------------------------------------------------------------------ progress
-    def _show_trying(self, stage: str, candidate: Candidate, num_left: int) -> None:
-        self._progress = Progress(stage, candidate.name, num_left, self._progress.best)
+    def _tell(self, said: str = "", **changes: Any) -> None:
+        self._progress = replace(self._progress, said=said, **changes)
         self._show(self._progress)
 
-    def _show_result(self, candidate: Candidate, result: TrialResult) -> None:
-        self._progress.trying = candidate.name
-        self._progress.said = f"{result.verdict}: {result.reason}"
-        self._show(self._progress)
-        self._progress.said = ""
+    def _tell_result(self, candidate: Candidate, result: TrialResult) -> None:
+        self._tell(f"{result.verdict}: {result.reason}", trying=candidate.name)
