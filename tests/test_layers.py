@@ -35,6 +35,7 @@ WITH_TORCH = (
     "workload.switches",
     "suites.peers",
     "hardware.calibration.measure",
+    "hardware.torch_facts",
     "probing.on_gpu",
     "probing.on_cpu",
     "probing.cuda_on_cpu",

@@ -133,26 +133,16 @@ def test_wsl_is_known_by_its_kernel() -> None:
 
 
 def test_a_torch_that_cannot_be_imported_is_a_fact_not_an_error(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machines, "ASK_TORCH", "raise ImportError('libcudart.so.13')")
-    answer = machines.ask_torch()
-    assert "libcudart.so.13" in answer["torch_error"]
-
-
-def test_bytes_that_are_no_text_and_a_python_that_is_not_there_are_facts_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(
-        machines,
-        "ASK_TORCH",
-        "import os; os.write(1, b'\\xff'); os.write(2, b'\\xff'); print('\\n{\"torch\": \"2\"}')",
-    )
-    assert machines.ask_torch() == {"torch": "2"}
-    monkeypatch.setattr(
-        machines, "ASK_TORCH", "import os; os.write(1, b'\\xff'); os.write(2, b'\\xff')"
-    )
-    assert machines.ask_torch() == {"torch_error": "\ufffd"}
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for code, error in (
+        ("raise ImportError('libcudart.so.13')", "ImportError: libcudart.so.13"),
+        ("import os; os.write(2, b'\\xff'); os._exit(3)", "\ufffd"),
+        ("import os; os._exit(3)", "exit code 3"),
+    ):
+        (tmp_path / "torch.py").write_text(code)
+        assert error in machines.ask_torch()["torch_error"]
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert "/nowhere/python" in machines.ask_torch()["torch_error"]
 

@@ -6,48 +6,21 @@ Asks NVML, the file system and a process of its own that imports torch. What the
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from vramcast.hardware import nvml
 from vramcast.hardware.compilers import c_compiler, cxx_compiler
 from vramcast.hardware.environment import ALLOCATOR_VARIABLES, package_version, variables
-from vramcast.processes.lifetime import child_environment
+from vramcast.processes.ask import TaskFailed, ask
 from vramcast.records.machine import Machine
 
 PACKAGES = ("bitsandbytes", "torchao", "triton", "schedulefree", "transformers")
 ASK_SECONDS = 120.0
-# Run by another process: this one must stay light, and CUDA may start only where a workload runs.
-ASK_TORCH = """
-import json, os
-os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-import torch
-def ask(question):
-    try:
-        return question()
-    except Exception:
-        return None
-try:
-    import triton
-    triton, problem = triton.__version__, None
-except BaseException as error:
-    triton, problem = None, f"{type(error).__name__}: {error}"
-print("\\n" + json.dumps({
-    "torch_version": torch.__version__,
-    "torch_cuda": torch.version.cuda,
-    "cudnn": ask(torch.backends.cudnn.version),
-    "cuda_available": ask(torch.cuda.is_available),
-    "architectures": ask(lambda: torch._C._cuda_getArchFlags().split()) or [],
-    "triton": triton,
-    "triton_error": problem,
-}))
-"""
 
 
 def look() -> Machine:
@@ -74,26 +47,13 @@ def look() -> Machine:
 
 def ask_torch() -> dict[str, Any]:
     """What torch says of itself, as fields of `Machine`."""
-    command = [sys.executable, "-P", "-c", ASK_TORCH]
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ASK_SECONDS,
-            env=child_environment(),
+        facts: dict[str, Any] = ask(
+            "vramcast.hardware.torch_facts:facts", None, timeout_seconds=ASK_SECONDS
         )
-    except subprocess.TimeoutExpired:
-        return {"torch_error": f"importing torch did not end within {ASK_SECONDS:g} s"}
-    except OSError as problem:
-        return {"torch_error": f"Python cannot be started to import torch: {problem}"}
-    try:
-        answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        return answer
-    except (ValueError, IndexError):
-        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        return {"torch_error": words[-1]}
+    except TaskFailed as failure:
+        return {"torch_error": (failure.printed or failure.what).splitlines()[-1]}
+    return facts
 
 
 def find_nvcc() -> tuple[str | None, str | None]:

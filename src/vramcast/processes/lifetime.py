@@ -17,7 +17,13 @@ def child_environment(**more: str) -> dict[str, str]:
     """This process's environment, in which a child finds the same vramcast, installed or not."""
     package_root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, (package_root, os.environ.get("PYTHONPATH", ""))))
-    return {**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", **more}
+    ours = {
+        "PYTHONPATH": path,
+        "TOKENIZERS_PARALLELISM": "false",
+        # torch.cuda.is_available() then asks NVML and does not start CUDA
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    }
+    return {**os.environ, **ours, **more}
 
 
 def end_with_the_parent(parent: int) -> None:

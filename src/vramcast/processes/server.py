@@ -111,8 +111,6 @@ def main() -> NoReturn:
     link, parent_pid, modules = sys.argv[1:]
     end_with_the_parent(int(parent_pid))
     adopt_orphans()
-    # torch.cuda.is_available() then asks NVML and does not start CUDA
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     num_threads = _import(json.loads(modules))
     # The kernel's signal would come when the thread that started this process ends.
     # From here on the parent is watched.

@@ -29,6 +29,7 @@ from vramcast.records.measurement import Measurement
 from vramcast.records.prediction import Prediction
 from vramcast.records.store import write_atomically, write_json
 from vramcast.simulate import build
+from vramcast.simulate.runner import shared_server
 from vramcast.suites.catalogue import SuiteRow, rows_of
 from vramcast.suites.figure import write_figure
 from vramcast.suites.page import as_markdown
@@ -74,7 +75,11 @@ def accuracy(
     _check_same_machine(known, gpu)
     build.build()
     preload = HUGGING_FACE if find_spec("transformers") else ()
-    with Prober() as plain, Prober(preload=preload) as with_transformers:
+    with (
+        shared_server(),
+        Prober() as plain,
+        Prober(preload=preload) as with_transformers,
+    ):
 
         def measure(row: SuiteRow, cap: int | None) -> Measurement:
             prober = with_transformers if "huggingface" in row.workload else plain

@@ -1,16 +1,11 @@
 """What other tools estimate for the same workload.
 
 They are torch's MemTracker with fake tensors, accelerate's estimate, and four times the parameters.
-Run as `python -m vramcast.suites.peers` with a row as JSON on stdin; the answer is a record on
-stdout, with the reason where a tool fails.
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -23,9 +18,13 @@ from vramcast.workload import bind_knobs, load_function, parse_reference
 STEPS = 2  # the second has optimizer state
 
 
-def estimates(workload: str, knobs: dict[str, Any]) -> PeerEstimates:
-    function = load_function(parse_reference(workload))
-    values = bind_knobs(function, knobs)
+def estimates(request: dict[str, Any], _: object = None) -> dict[str, Any]:
+    """The task: a record, with the reason where a tool fails."""
+    function = load_function(parse_reference(request["workload"]))
+    return _estimates(function, bind_knobs(function, request["knobs"])).to_dict()
+
+
+def _estimates(function: Callable[..., Any], values: dict[str, Any]) -> PeerEstimates:
     with FakeTensorMode():
         try:
             step = function(**values)
@@ -93,18 +92,3 @@ def _memtracker(
 
 def _short(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0][:200]
-
-
-def main() -> None:
-    request = json.load(sys.stdin)
-    answer = os.dup(1)
-    os.dup2(2, 1)  # what the workload prints must not mix with the answer
-    result = estimates(request["workload"], request["knobs"])
-    with os.fdopen(answer, "w") as file:
-        file.write(result.to_json())
-    sys.stdout.flush()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,18 +5,15 @@ Every record is written as soon as it is made, so that an interrupted run can be
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from vramcast.errors import UsageError, VramcastError
-from vramcast.processes.lifetime import child_environment
+from vramcast.errors import VramcastError
+from vramcast.processes.ask import TaskFailed, ask
 from vramcast.records.accuracy import Estimate, PeerEstimates, RowPrediction
 from vramcast.records.accuracy_rows import Records, RowRecords, append_record
 from vramcast.records.base import Record
@@ -118,15 +115,14 @@ def _on_all_cores(
 def ask_peers(row: SuiteRow) -> PeerEstimates:
     """In a process of its own: the other methods start CUDA, and a workload may do anything."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "vramcast.suites.peers"],
-            input=json.dumps({"workload": row.workload, "knobs": row.knobs}),
-            capture_output=True,
-            text=True,
-            timeout=PEER_SECONDS,
-            env=child_environment(OMP_NUM_THREADS="1"),
+        answer = ask(
+            "vramcast.suites.peers:estimates",
+            {"workload": row.workload, "knobs": row.knobs},
+            timeout_seconds=PEER_SECONDS,
+            environment={"OMP_NUM_THREADS": "1"},
         )
-        return PeerEstimates.from_json(done.stdout)
-    except (subprocess.TimeoutExpired, UsageError) as problem:
-        failed = Estimate(error=type(problem).__name__)
+        return PeerEstimates.from_dict(answer)
+    except VramcastError as problem:
+        kind = problem.kind if isinstance(problem, TaskFailed) else type(problem).__name__
+        failed = Estimate(error=kind)
         return PeerEstimates(memtracker=failed, accelerate=failed, four_times_parameters=failed)

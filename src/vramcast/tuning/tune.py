@@ -27,6 +27,7 @@ from vramcast.records.measurement import Device
 from vramcast.records.store import write_atomically, write_json
 from vramcast.records.tune import PredictedGain, TuneResult
 from vramcast.reporting.tune_log import markdown
+from vramcast.simulate.runner import shared_server
 from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.folder import TuneFolder
 from vramcast.tuning.inspection import inspect_workload
@@ -70,7 +71,11 @@ def tune(
     )
     values = joined(knobs, more_knobs)
     folder = TuneFolder(Path(out), _request(settings, only, memory, values), force=force)
-    with contextlib.closing(folder), Prober(preload_for(settings.workload)) as prober:
+    with (
+        contextlib.closing(folder),
+        shared_server(),
+        Prober(preload_for(settings.workload)) as prober,
+    ):
         prober.start()  # imports torch for the runs while the workload is inspected
         started = time.monotonic()
         allowed = math.inf if budget_seconds is None else budget_seconds

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +11,13 @@ from vramcast.errors import EnvironmentProblem
 from vramcast.hardware import nvml
 from vramcast.hardware.calibration import grid
 from vramcast.hardware.calibration.table import read, table_name, user_folder
-from vramcast.processes.lifetime import child_environment
+from vramcast.processes.ask import TaskFailed, ask
 from vramcast.records.calibration import Calibration
 from vramcast.records.store import write_json
+
+MEASURE = "vramcast.hardware.calibration.measure:table"
+# a few minutes are usual
+MEASURE_SECONDS = 3600.0
 
 
 def calibrate(
@@ -49,30 +49,16 @@ def calibrate(
 
 def _measure(keys: list[str], progress: Callable[[int, int], None]) -> dict[str, Any]:
     """In a process of its own: the context's size is only seen while CUDA starts."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "vramcast.hardware.calibration.measure"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=child_environment(),
-    ) as process:
-        assert (
-            process.stdin is not None and process.stdout is not None and process.stderr is not None
+    try:
+        table: dict[str, Any] = ask(
+            MEASURE,
+            keys,
+            timeout_seconds=MEASURE_SECONDS,
+            progress=lambda done: progress(done, len(keys)),
         )
-        try:
-            process.stdin.write(json.dumps(keys))
-            process.stdin.close()
-            for line in process.stdout:
-                with contextlib.suppress(ValueError):
-                    news = json.loads(line)
-                    if "table" in news:
-                        return dict(news["table"])
-                    progress(news["done"], len(keys))
-            tail = process.stderr.read()[-1500:]
-            raise EnvironmentProblem(
-                f"The calibration gave no answer.\n{tail}".rstrip(),
-                "Check that torch sees the GPU: vramcast probe.",
-            )
-        finally:
-            process.kill()
+    except TaskFailed as failure:
+        raise EnvironmentProblem(
+            f"The calibration gave no answer.\n{failure.message}",
+            "Check that torch sees the GPU: vramcast probe.",
+        ) from None
+    return table

@@ -1,11 +1,8 @@
-"""Measures a calibration table on the GPU at hand. Run as `python -m vramcast.hardware.calibration.measure`: convolution keys as a JSON list on
-stdin; progress as lines {"done": n} and at the end {"table": ...} on stdout."""
+"""The task that measures a calibration table on the GPU at hand."""
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -125,6 +122,7 @@ def use_libraries() -> None:
 
 
 def table(keys: list[str], tell: Callable[[int], None]) -> dict[str, Any]:
+    """Of the convolutions with these keys; tells how many are done."""
     outside = Outside()
     torch.zeros(1, device="cuda")
     gemm, gemm_lt = gemm_workspaces()
@@ -159,15 +157,3 @@ def table(keys: list[str], tell: Callable[[int], None]) -> dict[str, Any]:
         "gemm_lt_workspace_bytes": gemm_lt,
         "convolutions": convolutions,
     }
-
-
-def main() -> None:
-    keys = json.load(sys.stdin)
-    print(
-        json.dumps({"table": table(keys, lambda n: print(json.dumps({"done": n}), flush=True))}),
-        flush=True,
-    )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,38 @@
+"""What the installed torch says of itself. Runs in a process of its own and starts no CUDA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def facts(_request: None, _tell: Callable[[Any], None]) -> dict[str, Any]:
+    """The task: fields of `records.machine.Machine`."""
+    import torch
+
+    triton, problem = _triton()
+    return {
+        "torch_version": torch.__version__,
+        "torch_cuda": torch.version.cuda,
+        "cudnn": _answer(torch.backends.cudnn.version),
+        "cuda_available": _answer(torch.cuda.is_available),
+        "architectures": _answer(lambda: torch._C._cuda_getArchFlags().split()) or [],
+        "triton": triton,
+        "triton_error": problem,
+    }
+
+
+def _triton() -> tuple[str | None, str | None]:
+    """(its version, why it cannot be imported)."""
+    try:
+        import triton
+    except Exception as error:
+        return None, f"{type(error).__name__}: {error}"
+    return triton.__version__, None
+
+
+def _answer(question: Callable[[], Any]) -> Any:
+    try:
+        return question()
+    except Exception:
+        return None

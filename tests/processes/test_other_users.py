@@ -1,0 +1,46 @@
+"""What calibrate and accuracy owe to the process layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vramcast.errors import EnvironmentProblem
+from vramcast.hardware.calibration import calibrate
+from vramcast.suites import run
+
+HOSTILE = Path(__file__).with_name("hostile.py")
+
+
+def test_a_calibration_does_not_wait_for_what_libraries_print(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calibrate, "MEASURE", "process_tasks:calibrates")
+    heard: list[tuple[int, int]] = []
+    table = calibrate._measure(["a", "b"], lambda *far: heard.append(far))
+    assert table == {"convolutions": {"a": [1, 2, 3], "b": [1, 2, 3]}}
+    assert heard == [(0, 2), (1, 2)]
+
+
+def test_a_calibration_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "MEASURE", "process_tasks:waits")
+    monkeypatch.setattr(calibrate, "MEASURE_SECONDS", 0.3)
+    with pytest.raises(EnvironmentProblem, match=r"did not end within 0\.3 s"):
+        calibrate._measure(["a"], lambda *_: None)
+
+
+def test_other_methods_are_asked_without_modules_of_the_users_folder_and_leave_nothing_running(
+    tmp_path: Path, new_mark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = new_mark()
+    for name, value in mark.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "random.py").write_text("raise RuntimeError('not the one you want')\n")
+    row: Any = SimpleNamespace(workload=f"{HOSTILE}:leaves_children", knobs={})
+    estimates = run.ask_peers(row)
+    assert estimates.four_times_parameters.bytes == 0
+    assert mark.none_left(1.0)
