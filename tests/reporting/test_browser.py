@@ -13,8 +13,8 @@ from report_examples import HOSTILE, ODD, PAGES, put, record
 
 from vramcast.forecast.laws import evaluate
 from vramcast.records.fit import MemoryFit
-from vramcast.reporting.page.html import as_html
-from vramcast.reporting.page.making import make_report
+from vramcast.reporting.html import as_html
+from vramcast.reporting.showing import make_report
 
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -19,17 +19,14 @@ from rich.console import Console
 from vramcast.errors import UsageError
 from vramcast.forecast.laws import evaluate
 from vramcast.records.bench import TrainedRun
-from vramcast.records.fit import MemoryFit
+from vramcast.records.fit import MemoryFit, parse_term
 from vramcast.records.prediction import Prediction
-from vramcast.reporting.page.bench import MOST_POINTS, of_runs, thinned
-from vramcast.reporting.page.html import as_html
-from vramcast.reporting.page.laws import expression
-from vramcast.reporting.page.loading import load
-from vramcast.reporting.page.making import make_report
-from vramcast.reporting.page.markdown import as_markdown
-from vramcast.reporting.page.prediction import of_prediction
-from vramcast.reporting.page.sections import Calculator, Chart, Meter, Report
-from vramcast.reporting.page.terminal import blocks, show_report
+from vramcast.reporting.bench import MOST_POINTS, of_runs
+from vramcast.reporting.loading import load
+from vramcast.reporting.prediction import of_prediction
+from vramcast.reporting.sections import Axis, Calculator, Chart, Layer, Meter, Report, View
+from vramcast.reporting.showing import Format, make_report, render
+from vramcast.reporting.terminal import blocks_of, show_sections
 from vramcast.text import markdown_cell, printable
 
 MOST_BYTES = 3 << 20
@@ -37,8 +34,16 @@ MOST_BYTES = 3 << 20
 
 def in_terminal(report: Report, width: int = 4000) -> str:
     file = StringIO()
-    show_report(report, Console(file=file, width=width))
+    show_sections(report.sections, Console(file=file, width=width), detail=True)
     return file.getvalue()
+
+
+def html_of(report: Report) -> str:
+    return render(report, Format.HTML)
+
+
+def markdown_of(report: Report) -> str:
+    return render(report, Format.MARKDOWN)
 
 
 def charts(report: Report) -> dict[str, Chart]:
@@ -59,7 +64,7 @@ def test_every_table_is_the_same_in_every_format_and_says_where_it_comes_from(
     paths: list[Path],
 ) -> None:
     report = make_report(paths)
-    page, text, shown = as_html(report), as_markdown(report), in_terminal(report)
+    page, text, shown = html_of(report), markdown_of(report), in_terminal(report)
     tables = [table for section in report.sections for table in section.tables]
     assert tables and any(section.figures for section in report.sections)
     for table in tables:
@@ -72,7 +77,6 @@ def test_every_table_is_the_same_in_every_format_and_says_where_it_comes_from(
             table.title,
             table.footer,
             *table.notes,
-            *table.not_modelled,
             *(cell for row in table.rows for cell in row),
         ):
             assert html.escape(printable(line)) in page
@@ -85,7 +89,7 @@ def test_every_table_is_the_same_in_every_format_and_says_where_it_comes_from(
 
 @pytest.mark.parametrize("paths", PAGES.values(), ids=PAGES)
 def test_a_page_is_one_small_file_that_needs_no_network(paths: list[Path]) -> None:
-    page = as_html(make_report(paths))
+    page = html_of(make_report(paths))
     assert len(page.encode()) < MOST_BYTES
     # without the library, whose text names addresses
     own = page.partition("<style>")[0] + page.partition("</style>")[2].partition("<script>")[0]
@@ -219,7 +223,7 @@ def test_a_term_as_nested_lists_is_the_same_number(text: str) -> None:
             return float(operators[term[0]](value(term[1]), value(term[2])))
         return float(knobs[term] if isinstance(term, str) else term)
 
-    assert value(expression(text)) == evaluate(text, knobs)
+    assert value(parse_term(text)) == evaluate(text, knobs)
 
 
 def test_the_plans_slider_has_batch_and_length_and_its_own_gpus() -> None:
@@ -261,11 +265,11 @@ def test_losses_are_drawn_by_step_by_tokens_and_by_time() -> None:
 
 
 def test_a_long_loss_curve_is_means_of_stretches_and_leaves_out_what_is_not_finite() -> None:
-    pairs = [(float(i), 2.0 if i % 2 else 4.0) for i in range(10 * MOST_POINTS)] + [
-        (0.0, None),
-        (1.0, float("nan")),
-    ]
-    points = thinned(pairs)
+    num_steps = 10 * MOST_POINTS
+    losses = [*(2.0 if i % 2 else 4.0 for i in range(num_steps)), None]
+    run = TrainedRun.from_dict({**record("bench/small/result.json"), "losses": losses})
+    chart = charts(Report(title="", sections=of_runs([run])))["Training loss"]
+    points = chart.views[0].layers[0].points
     assert len(points) == MOST_POINTS
     assert {y for _, y in points} == {3.0}
 
@@ -298,7 +302,7 @@ def test_the_table_that_accuracy_wrote_is_the_same_report(tmp_path: Path) -> Non
 )
 def test_a_hostile_name_stays_text(tmp_path: Path, name: str) -> None:
     report = make_report([put(tmp_path / "hostile.json", {**record(name), "workload": HOSTILE})])
-    page, text, shown = as_html(report), as_markdown(report), in_terminal(report)
+    page, text, shown = html_of(report), markdown_of(report), in_terminal(report)
     assert "<" not in page.partition('id="figures">')[2].partition("</script>")[0]
     assert "<img" not in page and page.count("</script>") == page.count("<script")
     assert "<script" not in text and "<img" not in text and "[x](" not in text
@@ -312,28 +316,47 @@ def test_the_terminals_width_and_wish_for_no_colour_are_respected(
     if not colour:
         monkeypatch.setenv("NO_COLOR", "1")
     file = StringIO()
-    show_report(
-        make_report(PAGES["max-batch"]), Console(file=file, width=width, force_terminal=True)
-    )
+    report = make_report(PAGES["max-batch"])
+    show_sections(report.sections, Console(file=file, width=width, force_terminal=True))
     plain = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).splitlines()
     assert max(map(len, plain)) <= width
     assert ("\x1b[32m" in file.getvalue() or "\x1b[1;32m" in file.getvalue()) == colour
 
 
+def blocks(
+    *lines: list[float], room: int = 40, unit: str = "number", log: bool = False
+) -> list[str]:
+    layers = [
+        Layer(kind="line", name="", points=[[i, y] for i, y in enumerate(line, 1)])
+        for line in lines
+    ]
+    y = Axis(label="", unit=unit, log=log)
+    return blocks_of(View(x=Axis(label="", unit="number"), y=y, layers=layers), room)
+
+
 def test_a_line_of_blocks_keeps_its_peak_and_fits() -> None:
-    values = [1.0] * 500 + [9.0] + [2.0] * 500
-    line = blocks(values, 40)
+    (line,) = blocks([1.0] * 500 + [9.0] + [2.0] * 500)
     assert len(line) == 40 and line.count("█") == 1 and line[0] < line[-1]
-    assert blocks([3.0, 3.0], 40) == "▁▁"
-    assert blocks([5.0, 5.1], 40) == "▁█"
-    assert blocks([5.0, 10.0], 40, (0, 10)) == "▅█"
+    assert blocks([3.0, 3.0, 3.0]) == ["▁▁▁"]
+    assert blocks([5.0, 5.1, 5.0]) == ["▁█▁"]
+    assert blocks([5.0, 10.0, 10.0], unit="bytes") == ["▅██"], "memory is drawn from zero"
+    assert blocks([1e308, -1e308, 1e308]) == ["█▁█"], "their difference is infinite"
+
+
+def test_lines_of_blocks_share_a_scale_and_a_shorter_one_ends_earlier() -> None:
+    losses = [8.0, 4.0, 2.0, 1.0]
+    assert blocks(losses, losses[:3], log=True) == ["█▆▃▁", "█▆▃ "], "every halving is the same"
+    assert blocks([99.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0], log=True) == ["████▁▁▁▁"]
+    assert blocks([8.0, 2.0, 4.0, 4.0, 1.0, 1.0], room=3, log=True) == ["██▁"], "means of losses"
 
 
 def test_no_torch_is_imported_for_a_report() -> None:
+    paths = [str(path) for paths in PAGES.values() for path in paths]
+    paths = [str(path) for paths in PAGES.values() for path in paths]
     code = (
         "import sys; from pathlib import Path\n"
-        "from vramcast.reporting.page.making import make_report; from vramcast.reporting.page.html import as_html\n"
-        f"as_html(make_report([Path(p) for p in {[str(path) for paths in PAGES.values() for path in paths]!r}]))\n"
+        "from vramcast.reporting.showing import Format, make_report, render\n"
+        f"render(make_report([Path(path) for path in {paths!r}]), Format.HTML)\n"
         "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -342,9 +365,9 @@ def test_no_torch_is_imported_for_a_report() -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("", "no whole JSON"),
-        ('{"source": "predicted", "ver', "no whole JSON"),
-        ("[" * 100_000, "no whole JSON"),
+        ("", "no JSON"),
+        ('{"source": "predicted", "ver', "no JSON"),
+        ("[" * 100_000, "no JSON"),
         ("[]", "no record of vramcast"),
         ("7", "no record of vramcast"),
         ('{"source": "predicted", "version": 99}', "version 99"),
@@ -364,33 +387,34 @@ def test_what_is_no_record_is_refused_with_its_name(
 
 
 @pytest.mark.parametrize(
-    ("name", "edit"),
+    ("name", "edit", "says"),
     [
-        ("prediction.json", lambda d: d["step_memory"].update(peak_point=10**6)),
-        ("prediction.json", lambda d: d["step_memory"].update(points=[[1]] * 5)),
-        ("prediction.json", lambda d: d["step_memory"]["changes"].insert(0, [10**6, 1])),
-        ("prediction.json", lambda d: d["step"].update(bound_by="magic")),
-        ("max-batch.json", lambda d: d.update(capacity_bytes=0)),
-        ("compare.json", lambda d: d.update(models=[])),
-        ("plan.json", lambda d: d["gpus"][0]["stages"][0].update(seq_len=0)),
-        ("fit.json", lambda d: d[0]["terms"].update(constant="__import__('os').system('true')")),
-        ("fit.json", lambda d: d[0].update(rows=[])),
+        ("prediction.json", lambda d: d["step_memory"].update(peak_point=10**6), "peak_point"),
+        ("prediction.json", lambda d: d["step_memory"].update(points=[[1]] * 5), "points"),
+        ("prediction.json", lambda d: d["step_memory"]["changes"].insert(0, [10**6, 1]), "changes"),
+        ("prediction.json", lambda d: d["step"].update(bound_by="magic"), "bound_by"),
+        ("max-batch.json", lambda d: d.update(capacity_bytes=0), "capacity_bytes"),
+        ("compare.json", lambda d: d.update(models=[]), "models"),
+        ("plan.json", lambda d: d["gpus"][0]["stages"][0].update(seq_len=0), "seq_len"),
+        ("fit.json", lambda d: d[0]["terms"].update(constant="open('x')"), "terms"),
+        ("fit.json", lambda d: d[0].update(rows=[]), "rows"),
+        ("tune.json", lambda d: d.update(target_steps=0), "target_steps"),
     ],
 )
-def test_a_record_that_contradicts_itself_is_one_message(
-    tmp_path: Path, name: str, edit: Any
+def test_a_record_that_contradicts_itself_is_one_message_with_the_field(
+    tmp_path: Path, name: str, edit: Any, says: str
 ) -> None:
     data = record(name)
     edit(data)
-    with pytest.raises(UsageError, match="do not fit together"):
+    with pytest.raises(UsageError, match=says):
         make_report([put(tmp_path / "edited.json", data)])
 
 
 @pytest.mark.parametrize(
     ("name", "edit", "says"),
     [
-        ("curve.json", lambda d: d.update(capacity_bytes=float("nan")), "nan"),
-        ("curve.json", lambda d: d["points"][0].update(step_seconds=float("nan")), "nan"),
+        ("curve.json", lambda d: d.update(capacity_bytes=-1), "capacity_bytes"),
+        ("curve.json", lambda d: d["points"][0].update(step_seconds=float("nan")), "no JSON"),
         (
             "h200-measurement.json",
             lambda d: d.update(memory_cap_bytes=-(10**400)),
@@ -423,7 +447,7 @@ def test_many_long_runs_still_make_a_small_page() -> None:
     }
     run = TrainedRun.from_dict({**record("bench/small/result.json"), **steps})
     runs = [replace(run, trial=replace(run.trial, seed=seed)) for seed in range(100)]
-    assert len(as_html(Report(title="", sections=of_runs(runs)))) < MOST_BYTES
+    assert len(html_of(Report(title="", sections=of_runs(runs)))) < MOST_BYTES
 
 
 def test_a_long_measurement_is_drawn_by_its_ends_and_its_lowest_and_highest_steps(
@@ -444,7 +468,7 @@ def test_a_long_measurement_is_drawn_by_its_ends_and_its_lowest_and_highest_step
         assert [1, seconds[0]] in points and [num_steps, seconds[-1]] in points
         assert [5_433, 9.0] in points and [6_544, 0.001] in points
     assert "lowest and the highest of every" in charts(report)["Loss"].caption
-    assert len(as_html(report)) < MOST_BYTES
+    assert len(html_of(report)) < MOST_BYTES
 
 
 def test_a_folder_without_a_record_is_refused(tmp_path: Path) -> None:
@@ -469,7 +493,7 @@ def test_numbers_that_json_has_no_word_for_do_not_break_the_page(tmp_path: Path)
     broken["losses"] = ["nan", 1.5, "inf", None]
     report = make_report([put(tmp_path / "broken.json", broken)])
     assert layers(charts(report)["Loss"])["loss"].points == [[2, 1.5]]
-    data = as_html(report).partition('id="figures">')[2].partition("</script>")[0]
+    data = html_of(report).partition('id="figures">')[2].partition("</script>")[0]
     json.loads(data, parse_constant=lambda name: pytest.fail(name))
 
 
@@ -482,7 +506,7 @@ def test_what_a_record_lacks_is_left_out_of_every_format(
         table.rows and table.columns for section in report.sections for table in section.tables
     )
     assert all(view.layers for chart in charts(report).values() for view in chart.views)
-    assert says in as_html(report) and says in as_markdown(report) and says in in_terminal(report)
+    assert says in html_of(report) and says in markdown_of(report) and says in in_terminal(report)
 
 
 def test_a_plan_for_a_gpu_on_which_nothing_fits_shows_what_is_in_the_way(tmp_path: Path) -> None:
@@ -491,11 +515,11 @@ def test_a_plan_for_a_gpu_on_which_nothing_fits_shows_what_is_in_the_way(tmp_pat
     stage |= dict.fromkeys([name for name in stage if name not in ("seq_len", "why", "fits")])
     stage |= {"fits": False, "missing_bytes": 3 << 30, "largest_tensors": [TENSOR]}
     plan["gpus"][0] |= {"total_steps": None, "total_tokens": None, "total_hours": None, "law": None}
-    text = as_markdown(make_report([put(tmp_path / "plan.json", plan)]))
+    text = markdown_of(make_report([put(tmp_path / "plan.json", plan)]))
     assert (
         "not even one sample fits at length 1024" in text
         and "where 3.00 GiB are missing" in text
-        and "none fits" in text
+        and "| none |" in text
     )
 
 
@@ -512,4 +536,4 @@ def test_a_prediction_that_does_not_fit_shows_where_the_memory_ends() -> None:
     assert isinstance(meter, Meter) and sum(size for _, size, _ in meter.parts) > (
         meter.capacity_bytes or 0
     )
-    assert 'class="limit"' in as_html(Report(title="", sections=[section]))
+    assert 'class="limit"' in html_of(Report(title="", sections=[section]))

@@ -38,7 +38,7 @@ def test_the_ending_of_the_file_is_the_format(tmp_path: Path) -> None:
 
 
 def test_markdown_and_terminal_go_to_stdout(tmp_path: Path) -> None:
-    assert "| batch &#91;samples&#93; |" in report(CURVE, "--format", "md").stdout
+    assert "| batch | allocated |" in report(CURVE, "--format", "md").stdout
     plain = report(CURVE, "--format", "terminal").stdout
     assert "By batch size" in plain and "\x1b" not in plain
     assert report(CURVE, "-o", "-").stdout.startswith("<!doctype html>")
@@ -111,7 +111,7 @@ def test_figures_are_svg_files_one_for_every_view(tmp_path: Path) -> None:
     assert f"Wrote {len(names)} figures" in done.stderr
     assert (
         "01-memory-through-step-2.svg" in names
-        and "02-alive-at-the-peak-step-2-by-module.svg" in names
+        and "03-alive-at-the-peak-step-2-by-module.svg" in names
     )
     assert all("<svg" in path.read_text() for path in (tmp_path / "figures").iterdir())
 

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from vramcast.reporting.page.sections import Axis, Layer, View
-from vramcast.reporting.page.terminal import _bars
-from vramcast.reporting.tables import Heading, fitted
+from vramcast.reporting.sections import Axis, Column, Layer, Table, Tone, View
+from vramcast.reporting.tables import fitted
+from vramcast.reporting.terminal import bars_of
 
-HEADINGS = [
-    Heading("name"),
-    Heading("memory", left=False),
-    Heading("times as fast", left=False),
-    Heading("why"),
+COLUMNS = [
+    Column("name", left=True),
+    Column("memory"),
+    Column("times as fast"),
+    Column("why", left=True),
 ]
 ROWS = [
     [
@@ -31,7 +31,8 @@ ROWS = [
 
 def shown(width: int, rows: list[list[str]] = ROWS, title: str = "") -> str:
     file = io.StringIO()
-    Console(file=file, width=width).print(fitted(HEADINGS, rows, width, title))
+    table = Table(title=title, columns=COLUMNS, rows=rows, origin="", samples="")
+    Console(file=file, width=width).print(fitted(table, width))
     return file.getvalue()
 
 
@@ -75,7 +76,7 @@ def test_bars_share_a_scale_with_zero_on_it() -> None:
     points = [["gain", 0, 6, 0], ["loss", 0, -2, 1], ["apart", 2, 4, 2], ["both", -1, 1, 3]]
     layer = Layer(kind="bar", name="x", colour="s0", points=points)
     view = View(name="", x=Axis(label=""), y=Axis(label=""), pointer="point", layers=[layer])
-    assert dict(_bars(view, 8)) == {
+    assert {label: bar for label, bar, _ in bars_of(view, 8)} == {
         "gain": "  ██████",
         "loss": "░░",
         "apart": "    ▒▒",

@@ -125,11 +125,9 @@ def _show(runs: list[TrainedRun], folder: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_as_object(runs, folder)))
         return
-    from rich.console import Console
+    from vramcast.reporting.showing import show
 
-    from vramcast.reporting.bench import show_runs
-
-    show_runs(runs, Console())
+    show(runs)
     is_several = len(by_model([run for run in runs if run.finished])) > 1
     then = f"; vramcast compare {folder} says which is better." if is_several else "."
     print(f"Written to {folder}{then}", file=sys.stderr)

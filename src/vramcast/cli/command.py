@@ -110,11 +110,9 @@ def resumable(folder: Path) -> Iterator[None]:
 def show(record: Record, as_json: bool, **more: str) -> None:
     """The record on stdout: one JSON object, which has `more` too, or for people."""
     if not as_json:
-        from rich.console import Console
+        from vramcast.reporting import showing
 
-        from vramcast.cli.showing import show_record
-
-        show_record(record, Console())
+        showing.show(record)
     elif more:
         print(json.dumps({**json.loads(record.to_json()), **more}))
     else:

@@ -33,9 +33,8 @@ def diff(
     if as_json:
         print(json.dumps({"a_file": a, "b_file": b, **asdict(found)}))
     else:
-        from rich.console import Console
+        from vramcast.reporting.differences import of_diff
+        from vramcast.reporting.showing import show
 
-        from vramcast.reporting.differences import show_differences
-
-        show_differences(found, a, b, Console())
+        show(of_diff(found, a, b))
     return ExitCode.DONE if found.same else ExitCode.NO

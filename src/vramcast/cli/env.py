@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from vramcast.hardware.machine_checks import Check
 
 MARKS = {
-    "good": ("✓", "green"),
-    "optional": ("-", "bright_black"),
-    "notice": ("!", "yellow"),
-    "problem": ("✗", "red"),
+    "good": ("✓", "good"),
+    "optional": ("-", ""),
+    "notice": ("!", "unsure"),
+    "problem": ("✗", "bad"),
 }
 
 
@@ -44,13 +44,13 @@ def env(as_json: options.Json = False) -> int:
 
 
 def _show(checks: list[Check]) -> None:
-    from rich.console import Console
-    from rich.text import Text
+    from vramcast.reporting.sections import Remark, Section, Tone
+    from vramcast.reporting.showing import show
 
-    console = Console()
+    remarks = []
     for check in checks:
-        mark, style = MARKS[check.status]
-        console.print(Text.assemble((f"{mark} {check.name}: ", f"bold {style}"), check.value))
-        console.print(Text(f"  {check.meaning}", style="bright_black"))
-        if check.advice:
-            console.print(Text(f"  → {check.advice}"))
+        mark, tone = MARKS[check.status]
+        advice = [f"→ {check.advice}"] if check.advice else []
+        text = f"{mark} {check.name}: {check.value}"
+        remarks.append(Remark(text=text, tone=Tone(tone), below=[check.meaning, *advice]))
+    show([Section(title="This machine", remarks=remarks)])

@@ -35,13 +35,12 @@ def gpus(
     if as_json:
         print(json.dumps([asdict(gpu) for gpu in vramcast.GPUS]))
         return ExitCode.DONE
-    from rich.console import Console
+    from vramcast.reporting.sections import Column, Section, Table
+    from vramcast.reporting.showing import show
 
-    from vramcast.reporting.tables import Heading, fitted
-
-    console = Console()
-    headings = [Heading(name) for name in COLUMNS]
-    console.print(fitted(headings, [_cells(gpu) for gpu in vramcast.GPUS], console.width))
+    columns = [Column(name, left=name in ("name", "architecture")) for name in COLUMNS]
+    rows = [_cells(gpu) for gpu in vramcast.GPUS]
+    show([Section(title="GPUs", tables=[Table(columns=columns, rows=rows)])])
     return ExitCode.DONE
 
 

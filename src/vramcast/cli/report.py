@@ -72,9 +72,9 @@ def report(
     elif page.format == "terminal":
         from rich.console import Console
 
-        from vramcast.reporting.page.terminal import show_report
+        from vramcast.reporting.terminal import show_sections
 
-        show_report(page.report, Console())
+        show_sections(page.report.sections, Console(), detail=True)
     else:
         print(page.text, end="")
     return ExitCode.DONE

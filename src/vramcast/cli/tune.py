@@ -82,7 +82,7 @@ def tune(
         )
     show(found, as_json, folder=str(folder))
     if not as_json:
-        from vramcast.reporting.tune_log import probe_command
+        from vramcast.reporting.tune import probe_command
 
         again = probe_command(found, f"{folder}/final.json")
         print(f"Written to {folder}: log.md, final.json ({again})", file=sys.stderr)

@@ -86,21 +86,23 @@ def _list(entries: list[Entry], as_json: bool) -> None:
     if as_json:
         print(json.dumps([_as_object(entry) for entry in entries]))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from vramcast.reporting.sections import Column, Section, Table, knobs_of
+    from vramcast.reporting.showing import show
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "parameters", "family", "document", "sizes"):
-        table.add_column(
-            column, no_wrap=True, justify="right" if column == "parameters" else "left"
-        )
-    for entry in entries:
-        sizes = " ".join(f"{name}={value}" for name, value in entry.sizes.items())
-        table.add_row(
-            entry.name, f"{entry.parameters:,}", entry.family, entry.document or "baseline", sizes
-        )
-    Console().print(table)
-    print("\nPredict one:  vramcast predict NAME batch_size=8 --gpu h200")
+    names = ("name", "parameters", "family", "document", "sizes")
+    rows = [
+        [
+            entry.name,
+            f"{entry.parameters:,}",
+            entry.family,
+            entry.document or "baseline",
+            knobs_of(entry.sizes),
+        ]
+        for entry in entries
+    ]
+    columns = [Column(name, left=name != "parameters") for name in names]
+    show([Section(title="Models", tables=[Table(columns=columns, rows=rows)])])
+    print("Predict one:  vramcast predict NAME batch_size=8 --gpu h200")
     print("Find a size:  vramcast zoo e5 --params 50M --dim 1536")
 
 

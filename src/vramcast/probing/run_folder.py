@@ -14,8 +14,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import json
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,8 +24,7 @@ from vramcast.probing.measurement import unfinished
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Measurement
 from vramcast.records.store import locked_folder, new_folder, write_atomically, write_json
-from vramcast.text import markdown_cell
-from vramcast.units import format_bytes, format_seconds
+from vramcast.reporting.showing import Format, render, report_of
 
 FILES = (
     "run_cmd.txt",
@@ -81,7 +78,8 @@ class RunFolder:
         seen = {name: getattr(measurement, name) for name in names}
         write_json(self.path / "env.json", {**self._environment, "measured_with": seen})
         write_atomically(self.path / "metrics.csv", steps_csv(measurement))
-        write_atomically(self.path / "summary.md", summary(measurement))
+        page = report_of(measurement, f"Probe of {measurement.workload}")
+        write_atomically(self.path / "summary.md", render(page, Format.MARKDOWN))
         write_json(self.path / "metrics.json", measurement.to_dict())
         shutil.rmtree(self.path / PREVIOUS, ignore_errors=True)
 
@@ -119,56 +117,3 @@ def steps_csv(measurement: Measurement) -> str:
     for index, ((phase, seconds), loss) in enumerate(zip(steps, measurement.losses, strict=True)):
         writer.writerow([index + 1, phase, seconds, "" if loss is None else loss])
     return file.getvalue()
-
-
-def summary(m: Measurement) -> str:
-    """The record in Markdown."""
-    reserved = "" if m.peak_reserved_bytes is None else format_bytes(m.peak_reserved_bytes)
-    allocated = "" if m.peak_allocated_bytes is None else format_bytes(m.peak_allocated_bytes)
-    rows = [
-        ("outcome", m.outcome),
-        (
-            "stable",
-            "yes" if m.verdict.stable else f"no: {', '.join(m.verdict.fail_reasons) or m.outcome}",
-        ),
-        *((f"not judged: {name}", reason) for name, reason in m.verdict.not_judged.items()),
-        ("workload", f"{m.workload} {json.dumps(m.knobs)}"),
-        ("workload id", m.workload_id),
-        ("device", m.gpu or m.device),
-        ("peak allocated", allocated),
-        ("peak reserved", reserved),
-        ("process", "" if m.process_bytes is None else format_bytes(m.process_bytes)),
-        ("allocator retries", m.num_alloc_retries),
-        ("median step", "" if m.times is None else format_seconds(m.times.median_seconds)),
-        ("p95 step", "" if m.times is None else format_seconds(m.times.p95_seconds)),
-        (
-            "samples per second",
-            "" if m.samples_per_second is None else f"{m.samples_per_second:.4g}",
-        ),
-        ("tokens per second", "" if m.tokens_per_second is None else f"{m.tokens_per_second:.4g}"),
-        ("steps", f"{m.warmup_steps} to warm up, {m.steps_done} of {m.measure_steps} measured"),
-    ]
-    lines = [
-        f"| {name} | {'' if value is None else markdown_cell(value)} |" for name, value in rows
-    ]
-    error = f"\n{_block(m.error)}\n" if m.error else ""
-    notes = "".join(f"\n- {note}" for note in m.notes)
-    return (
-        "\n".join(
-            [
-                f"# Probe of {markdown_cell(m.workload)}",
-                "",
-                "Measured.",
-                "",
-                "| | |",
-                "|---|---|",
-                *lines,
-            ]
-        )
-        + f"\n{error}{notes}\n"
-    )
-
-
-def _block(text: str) -> str:
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{fence}\n{text}\n{fence}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
-from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds
+from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, require
 from vramcast.records.measurement import Outcome
 from vramcast.records.prediction import BoundBy, Prediction, StepForecast
 
@@ -171,6 +171,10 @@ class AccuracyResult(Record):
                 for row in self.rows
             ],
         }
+
+    def check(self) -> None:
+        require("vramcast" in self.reserved, "reserved has no vramcast")
+        require(set(self.reserved) <= set(METHODS), "reserved has a method that is not known")
 
 
 def percent(predicted: float | None, measured: float | None) -> float | None:

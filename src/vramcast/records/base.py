@@ -41,6 +41,15 @@ R = TypeVar("R", bound="Record")
 T = TypeVar("T")
 
 
+class Contradiction(ValueError):
+    """Fields of a record that do not fit together; the text names the field."""
+
+
+def require(is_sound: bool, problem: str) -> None:
+    if not is_sound:
+        raise Contradiction(problem)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """A record that is written as JSON with its kind and version, and read back strictly."""
@@ -69,7 +78,12 @@ class Record:
             raise UsageError(f"{where} is no JSON object, but {type(data).__name__}.", MAKE_AGAIN)
         _check_kind(cls, data, where)
         _check_version(cls, data, where)
-        return convert(cls.upgraded(data), cls, where)
+        record = convert(cls.upgraded(data), cls, where)
+        try:
+            record.check()
+        except Contradiction as problem:
+            raise UsageError(f"{where}: {problem}.", MAKE_AGAIN) from None
+        return record
 
     @classmethod
     def from_file(cls: type[R], path: Path) -> R:
@@ -79,6 +93,9 @@ class Record:
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
         """Data of an older version, or in a form that only JSON needs, as this version has it."""
         return data
+
+    def check(self) -> None:
+        """Raises Contradiction where fields do not fit together, which types cannot say."""
 
 
 def plain_value(value: Any) -> KnobValue:

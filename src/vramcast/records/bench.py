@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
-from vramcast.records.base import Bytes, Count, Number, Record, Seconds
+from vramcast.records.base import Bytes, Count, Number, Record, Seconds, require
 
 FORMAT = 1  # of the protocol: what its hash covers beside the values
 FINISHED = ("ok", "diverged")  # other outcomes are tried again when the same bench is started again
@@ -119,11 +119,8 @@ class TrainedRun(Record):
     @property
     def tokens_per_second(self) -> float | None:
         """Of the median step: the first ones compile kernels and fill caches."""
-        return (
-            self.trial.tokens_per_step / statistics.median(self.step_seconds)
-            if self.step_seconds
-            else None
-        )
+        median = statistics.median(self.step_seconds) if self.step_seconds else 0.0
+        return self.trial.tokens_per_step / median if median else None
 
     @property
     def peak_memory_bytes(self) -> int | None:
@@ -135,7 +132,7 @@ class TrainedRun(Record):
 
     @property
     def data_wait_fraction(self) -> float:
-        return self.data_wait_seconds / self.training_seconds if self.step_seconds else 0.0
+        return self.data_wait_seconds / self.training_seconds if self.training_seconds else 0.0
 
     @property
     def tokens(self) -> int:
@@ -161,6 +158,9 @@ class TrainedRun(Record):
             "data_wait_fraction": self.data_wait_fraction,
             "error": self.error,
         }
+
+    def check(self) -> None:
+        require(self.trial.protocol.last_steps > 0, "trial.protocol.last_steps is 0")
 
 
 def finite_or_nan(losses: list[float | None]) -> list[float]:

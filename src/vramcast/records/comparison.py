@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from vramcast.records.base import Bytes, Count, Number, Record, Seconds
+from vramcast.records.base import Bytes, Count, Number, Record, Seconds, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,3 +58,9 @@ class Comparison(Record):
     def decided(self) -> bool:
         """The best model is distinguishable from the next one."""
         return self.differences[0].distinguishable
+
+    def check(self) -> None:
+        require(bool(self.models), "models is empty")
+        require(bool(self.differences), "differences is empty")
+        sound = all(len(difference.interval) == 2 for difference in self.differences)
+        require(sound, "differences: an interval has not two ends")

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from vramcast.records.base import Bytes, Number, Record
+from vramcast.records.base import Bytes, Contradiction, Number, Record, require, shortened
+
+OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Pow: "**",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,3 +55,31 @@ class MemoryFit(Record):
     left_out: dict[str, str] = field(default_factory=dict)  # runs that were not used, and why
     notes: list[str] = field(default_factory=list)
     source: str = "fitted"
+
+    def check(self) -> None:
+        require(bool(self.rows), "rows is empty")
+        require(set(self.terms) <= set(self.coefficients), "coefficients lacks a term")
+        for text in self.terms.values():
+            parse_term(text)
+
+
+# A term for programs that must not run text: a number, a knob's name, or [operator, left, right].
+Term = float | str | list[Any]
+
+
+def parse_term(text: str) -> Term:
+    """Arithmetic with numbers and the names of knobs; nothing else is accepted."""
+    try:
+        return _parsed(ast.parse(text, mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise Contradiction(f"terms: {shortened(text)} is not arithmetic") from None
+
+
+def _parsed(node: ast.AST) -> Term:
+    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        return [OPERATORS[type(node.op)], _parsed(node.left), _parsed(node.right)]
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return node.value
+    raise ValueError(ast.unparse(node))

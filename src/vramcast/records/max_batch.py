@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes
+from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes, require
 from vramcast.records.prediction import LargeTensor
 
 
@@ -100,3 +100,6 @@ class MaxBatch(Record):
     torch_version: str = ""
     seconds: Seconds = 0.0
     source: str = "searched"
+
+    def check(self) -> None:
+        require(self.capacity_bytes > 0, "capacity_bytes is 0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes
+from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes, require
 from vramcast.records.fit import MemoryFit
 from vramcast.records.prediction import LargeTensor
 
@@ -109,3 +109,10 @@ class Plan(Record):
     @property
     def fits(self) -> bool:
         return all(gpu.complete for gpu in self.gpus)
+
+    def check(self) -> None:
+        stages = [stage for gpu in self.gpus for stage in gpu.stages]
+        require(all(stage.seq_len > 0 for stage in stages), "gpus: the seq_len of a stage is 0")
+        for gpu in self.gpus:
+            if gpu.law is not None:
+                gpu.law.check()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
-from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes
+from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes, require
 
 CATEGORIES = (
     "parameters",
@@ -61,6 +61,24 @@ class StepMemory:
     changes: list[
         list[int]
     ]  # of every point: the tensor's index and 1 where it was allocated, 0 where freed; [] where nothing was
+
+    def check(self) -> None:
+        require(self.columns[:2] == ["event", "allocated"], "step_memory.columns are out of order")
+        require(
+            bool(self.points) and all(len(point) == len(self.columns) for point in self.points),
+            "step_memory.points do not have a number for each column",
+        )
+        require(
+            0 <= self.peak_point < len(self.points), "step_memory.peak_point is none of the points"
+        )
+        require(
+            len(self.changes) == len(self.points)
+            and all(
+                not change or len(change) == 2 and 0 <= change[0] < len(self.tensors)
+                for change in self.changes
+            ),
+            "step_memory.changes do not name a tensor for each point",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +144,11 @@ class Prediction(Record):
     )
     alive_at_peak: list[AliveGroup] = field(default_factory=list)
     source: str = "predicted"
+
+    def check(self) -> None:
+        require(all(len(point) == 3 for point in self.timeline), "timeline has no triples")
+        if self.step_memory is not None:
+            self.step_memory.check()
 
 
 @dataclass(frozen=True, kw_only=True)

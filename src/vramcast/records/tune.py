@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes
+from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes, require
 from vramcast.records.machine import Machine
 
 
@@ -179,3 +179,13 @@ class TuneResult(Record):
         found = [row for row in self.rows if row.verdict == verdict]
         order = {name: index for index, name in enumerate(self.applied_order)}
         return sorted(found, key=lambda row: order.get(row.name, len(order)))
+
+    def check(self) -> None:
+        require(self.target_steps > 0, "target_steps is 0")
+        trials = [trial for row in self.rows for trial in (row.alone, row.on_top) if trial]
+        speedups = [self.total, *(trial.speedup for trial in trials if trial.speedup)]
+        require(all(speedup.ratio > 0 for speedup in speedups), "the ratio of a speedup is 0")
+        require(
+            all(len(trial.num_runs) in (0, 2) for trial in trials),
+            "rows: num_runs are not those without and with the candidate",
+        )

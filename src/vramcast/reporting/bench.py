@@ -1,194 +1,189 @@
-"""Trained models in the terminal: what came of each, and which is better."""
+"""Trained models as sections: the results, and how the losses fell."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+import statistics
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 
-from rich.console import Console, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from vramcast.benching.compare import by_model, summary_of
 from vramcast.records.bench import TrainedRun, tokens_note
-from vramcast.records.comparison import Comparison, Difference, ModelResult
-from vramcast.reporting.curves import WIDTH, curves
-from vramcast.reporting.tables import Heading, fitted
-from vramcast.text import printable
-from vramcast.units import format_bytes, format_count, format_seconds
+from vramcast.reporting.sections import (
+    MEASURED,
+    SERIES_COLOURS,
+    Axis,
+    Chart,
+    Column,
+    Layer,
+    Remark,
+    Section,
+    Table,
+    Tone,
+    View,
+    count,
+    duration,
+    number,
+    size,
+)
+from vramcast.units import format_count
+
+MOST_POINTS = 400  # of a loss curve
+MOST_IN_ALL = 20_000  # points of all curves in a chart: a page must stay small
+FEWEST_POINTS = 50
 
 
-def show_runs(runs: Sequence[TrainedRun], console: Console) -> None:
-    protocol, data = runs[0].trial.protocol, runs[0].trial.data
-    columns = _columns(runs)
-    rows = []
-    for group in by_model(runs):
-        rows += [[run.trial.label, *(cell(run) for cell in columns.values())] for run in group]
-        ended = [run for run in group if run.outcome == "ok"]
-        if len(ended) > 1:
-            rows.append(_over_seeds(ended, columns))
-    console.print(
-        _table(f"Trained under {protocol.name} on {data.name}", list(columns), rows, console.width)
-    )
-    _show_curves([run for run in runs if run.losses], console)
+def of_runs(runs: Sequence[TrainedRun]) -> list[Section]:
+    """A section for each protocol and data: losses of different ones must not share a chart."""
+    groups: dict[tuple[str, str], list[TrainedRun]] = {}
     for run in runs:
-        if not run.finished:
-            console.print(
-                Text(
-                    printable(
-                        f"✗ {run.trial.label}, seed {run.trial.seed}: {run.outcome}\n{run.error or ''}".rstrip()
-                    ),
-                    style="red",
-                )
-            )
-        elif run.outcome == "diverged":
-            console.print(
-                Text(
-                    printable(
-                        f"✗ {run.trial.label}, seed {run.trial.seed}: diverged at step {len(run.losses)}"
-                    ),
-                    style="red",
-                )
-            )
+        groups.setdefault((run.trial.protocol_hash, run.trial.data.hash), []).append(run)
+    return [_section(group) for group in groups.values()]
+
+
+def _section(runs: Sequence[TrainedRun]) -> Section:
+    protocol, data = runs[0].trial.protocol, runs[0].trial.data
+    failed = [run for run in runs if run.outcome != "ok"]
+    verdict = f"✓ {count(len(runs), 'run')} ended"
+    if failed:
+        verdict = f"✗ {len(failed)} of {count(len(runs), 'run')} did not end well"
     note = tokens_note([run for run in runs if run.finished])
-    if note:
-        console.print(Text(f"note: {note}", style="yellow"))
-    kinds = sorted({run.memory_kind for run in runs if run.memory_kind})
-    console.print(
-        Text(
-            f"memory: the peak ({'; '.join(kinds)}); waited: the share of the time in which a step waited for data",
-            style="bright_black",
-        )
-    )
-    same = [f"seed {runs[0].trial.seed}"] if "seed" not in columns else []
-    same += [f"{format_count(runs[0].tokens)} tokens each"] if "tokens" not in columns else []
-    console.print(
-        Text(
-            ", ".join([*same, f"protocol {protocol.hash[:12]}, data {data.hash[:24]}, measured"]),
-            style="bright_black",
-        )
+    return Section(
+        title=f"Trained under {protocol.name} on {data.name}",
+        verdict=verdict,
+        tone=Tone.BAD if failed else Tone.GOOD,
+        remarks=[_problem(run) for run in failed],
+        figures=_losses(runs),
+        tables=[_results(runs)],
+        notes=[note] if note else [],
+        made=f"Measured under protocol {protocol.hash[:12]} with data {data.hash[:24]}.",
     )
 
 
-def _columns(runs: Sequence[TrainedRun]) -> dict[str, Callable[[TrainedRun], str]]:
-    """What is the same for all is said below the table: a terminal has 80 columns."""
-    columns: dict[str, Callable[[TrainedRun], str]] = {
+def _problem(run: TrainedRun) -> Remark:
+    how = f"diverged at step {len(run.losses)}" if run.outcome == "diverged" else run.outcome
+    text = f"✗ {run.trial.label}, seed {run.trial.seed}: {how}"
+    below = (run.error or "").strip().splitlines()
+    return Remark(text=text, tone=Tone.BAD, below=below)
+
+
+def _losses(runs: Sequence[TrainedRun]) -> list[Chart]:
+    runs = [run for run in runs if any(map(_is_finite, run.losses))]
+    if not runs:
+        return []
+    most = max(FEWEST_POINTS, min(MOST_POINTS, MOST_IN_ALL // len(runs)))
+    # The first steps are far above the rest, which a plain axis would flatten.
+    positive = all(loss > 0 for run in runs for loss in run.losses if _is_finite(loss))
+    y = Axis(label="loss", unit="number", log=positive)
+    step, tokens = Axis(label="step", unit="number"), Axis(label="tokens", unit="number")
+    time = Axis(label="time trained", unit="seconds")
+
+    def layers(places: Callable[[TrainedRun], list[float]]) -> list[Layer]:
+        return [_layer(run, runs, places(run), most) for run in runs]
+
+    views = [
+        View(name="by step", x=step, y=y, in_terminal=True, layers=layers(_steps)),
+        View(name="by tokens", x=tokens, y=y, layers=layers(_tokens)),
+        View(name="by time", x=time, y=y, in_terminal=True, layers=layers(_seconds)),
+    ]
+    longest = max(len(run.losses) for run in runs)
+    mean = (
+        f" Every point is the mean of up to {-(-longest // most)} steps." if longest > most else ""
+    )
+    caption = f"Measured, {count(len(runs), 'run')}.{mean}"
+    return [Chart(title="Training loss", caption=caption, views=views)]
+
+
+def _is_finite(loss: float | None) -> bool:
+    return loss is not None and math.isfinite(loss)
+
+
+def _layer(
+    run: TrainedRun, runs: Sequence[TrainedRun], places: Sequence[float], most: int
+) -> Layer:
+    models = list(dict.fromkeys(run.trial.label for run in runs))
+    seed = f", seed {run.trial.seed}" if len(runs) > len(models) else ""
+    points = [[x, y] for x, y in zip(places, run.losses, strict=False) if _is_finite(y)]
+    return Layer(
+        kind="line",
+        name=f"{run.trial.label}{seed}",
+        points=_means(points, most),
+        colour=SERIES_COLOURS[models.index(run.trial.label) % len(SERIES_COLOURS)],
+    )
+
+
+def _means(points: Sequence[Sequence[float]], most: int) -> list[list[float]]:
+    """Means of stretches, which show where noisy losses go."""
+    length = max(1, -(-len(points) // most))
+    parts = [points[i : i + length] for i in range(0, len(points), length)]
+    return [[part[-1][0], math.fsum(y for _, y in part) / len(part)] for part in parts]
+
+
+def _steps(run: TrainedRun) -> list[float]:
+    return [float(step) for step in range(1, len(run.losses) + 1)]
+
+
+def _tokens(run: TrainedRun) -> list[float]:
+    return [run.trial.tokens_per_step * step for step in _steps(run)]
+
+
+def _seconds(run: TrainedRun) -> list[float]:
+    return list(accumulate(run.step_seconds))
+
+
+def _results(runs: Sequence[TrainedRun]) -> Table:
+    """Columns with the same value for all runs are said below: a terminal has 80 characters."""
+    protocol = runs[0].trial.protocol
+    cells: dict[str, Callable[[TrainedRun], str]] = {
+        "model": lambda run: run.trial.label,
         "seed": lambda run: str(run.trial.seed),
-        runs[0].trial.protocol.metric: lambda run: _loss(run.last_loss),
-        "params": lambda run: _count(run.parameters),
+        protocol.metric: lambda run: _loss(run.last_loss),
+        "params": lambda run: "" if run.parameters is None else format_count(run.parameters),
+        "batch": lambda run: str(run.trial.batch_size),
         "steps": lambda run: str(len(run.losses)),
         "tokens": lambda run: format_count(run.tokens),
-        "tok/s": lambda run: _rate(run.tokens_per_second),
-        "memory": lambda run: _size(run.peak_memory_bytes),
-        "time": lambda run: format_seconds(run.training_seconds),
-        "waited": lambda run: f"{run.data_wait_fraction:.1%}",
+        "tok/s": lambda run: number(run.tokens_per_second, ",.0f"),
+        "memory": lambda run: size(run.peak_memory_bytes),
+        "time": lambda run: duration(run.training_seconds),
+        "waited": lambda run: f"{100 * run.data_wait_fraction:.1f} %",
     }
-    constant = [
-        name for name in ("seed", "tokens") if len({columns[name](run) for run in runs}) == 1
-    ]
-    return {name: cell for name, cell in columns.items() if name not in constant}
-
-
-def _over_seeds(runs: Sequence[TrainedRun], columns: Collection[str]) -> list[str]:
-    """A row under those of one model."""
-    found = summary_of(runs)
-    known = {
-        runs[0].trial.protocol.metric: f"{_loss(found.mean_last_loss)} ± {found.spread or 0.0:.4f}"
-    }
-    return [f"  over {len(runs)} seeds", *(known.get(name, "") for name in columns)]
-
-
-def _show_curves(runs: Sequence[TrainedRun], console: Console) -> None:
-    """How the losses fell, on one scale."""
-    if not runs:
-        return
-    names = [
-        printable(
-            f"{run.trial.label}, seed {run.trial.seed}"
-            if len(runs) > len(by_model(runs))
-            else run.trial.label
-        )
-        for run in runs
-    ]
-    width = max(8, min(WIDTH, (console.width - max(map(len, names))) // 2 - 2))
-    by_step, scale = curves(runs, "step", width)
-    by_time, _ = curves(runs, "time", width)
-    table = Table(box=None, pad_edge=False, title=Text(f"Loss, {scale}"), title_justify="left")
-    table.add_column("model", overflow="fold")
-    table.add_column(f"by step, to {max(len(run.losses) for run in runs)}")
-    table.add_column(f"by time, to {format_seconds(max(run.training_seconds for run in runs))}")
-    for name, *lines in zip(names, by_step, by_time, strict=True):
-        table.add_row(Text(name), *lines)
-    console.print(table)
-
-
-def show_comparison(found: Comparison, console: Console) -> None:
-    names = ["seeds", found.metric, "±", "params", "tokens", "tok/s", "memory", "time"]
-    rows = [_model_cells(model) for model in found.models]
-    tokens = names.index("tokens")
-    if len({row[tokens] for row in rows}) == 1:  # a terminal has 80 columns
-        for cells in (names, *rows):
-            del cells[tokens]
-    named = [[model.model, *row] for model, row in zip(found.models, rows, strict=True)]
-    console.print(
-        _table(f"{found.metric} under {found.protocol}, best first", names, named, console.width)
-    )
-    best = found.models[0].model
-    for difference in found.differences:
-        console.print(
-            Text(
-                printable(_sentence(best, difference)),
-                style="green" if difference.distinguishable else "yellow",
-            )
-        )
-    for note in found.notes:
-        console.print(Text(printable(f"note: {note}"), style="yellow"))
-    console.print(
-        Text("±: the spread over seeds, or of one seed the noise of its mean", style="bright_black")
+    same = [name for name in ("seed", "batch", "tokens") if len(set(map(cells[name], runs))) == 1]
+    shown = [name for name in cells if name not in same]
+    kinds = sorted({run.memory_kind for run in runs if run.memory_kind})
+    peak = f" ({'; '.join(kinds)})" if kinds else ""
+    rows = []
+    for group in _by_model(runs):
+        rows += [[cells[name](run) for name in shown] for run in group]
+        ended = [run.last_loss for run in group if run.outcome == "ok"]
+        if len(ended) > 1:
+            mean, spread = statistics.fmean(ended), statistics.stdev(ended)
+            over = {
+                "model": f"  over {len(ended)} seeds",
+                protocol.metric: f"{mean:.4f} ± {spread:.4f}",
+            }
+            rows.append([over.get(name, "") for name in shown])
+    all_same = ", ".join(f"{name} {cells[name](runs[0])}" for name in same)
+    return Table(
+        title="Results, best first",
+        columns=[Column(name, left=name == "model") for name in shown],
+        rows=rows,
+        origin=MEASURED,
+        samples=count(len(runs), "run"),
+        notes=[
+            f"{protocol.metric}: the mean loss of the last {protocol.last_steps} steps; "
+            f"tok/s: of the median step; memory: the peak{peak}; "
+            "waited: the share of the time in which a step waited for data",
+            *([f"the same for all: {all_same}"] if all_same else []),
+        ],
     )
 
 
-def _model_cells(model: ModelResult) -> list[str]:
-    noise = model.spread if model.spread is not None else model.noise
-    return [
-        str(len(model.seeds)),
-        _loss(model.mean_last_loss),
-        "" if noise is None else f"{noise:.4f}",
-        _count(model.parameters),
-        format_count(model.tokens),
-        _rate(model.tokens_per_second),
-        _size(model.peak_memory_bytes),
-        format_seconds(model.training_seconds),
-    ]
-
-
-def _sentence(best: str, d: Difference) -> str:
-    numbers = f"by {d.difference:.4f} (95 %: {d.interval[0]:.4f} to {d.interval[1]:.4f}, p = {d.p_value:.2g}; {d.how})"
-    if d.distinguishable:
-        return f"✓ {best} is better than {d.model} {numbers}"
-    return f"≈ {best} and {d.model} are not distinguishable: they differ {numbers}"
-
-
-def _table(
-    title: str, names: Sequence[str], rows: Sequence[Sequence[str]], width: int
-) -> RenderableType:
-    headings = [Heading("model"), *(Heading(name, left=False) for name in names)]
-    return fitted(
-        headings, [[printable(cell) for cell in row] for row in rows], width, printable(title)
-    )
+def _by_model(runs: Sequence[TrainedRun]) -> list[list[TrainedRun]]:
+    """Best first, runs and models."""
+    groups: dict[str, list[TrainedRun]] = {}
+    for run in sorted(runs, key=lambda run: (not math.isfinite(run.last_loss), run.last_loss)):
+        groups.setdefault(run.trial.label, []).append(run)
+    return list(groups.values())
 
 
 def _loss(value: float) -> str:
     return f"{value:.4f}" if math.isfinite(value) else "none"
-
-
-def _count(value: int | None) -> str:
-    return "" if value is None else format_count(value)
-
-
-def _rate(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
-
-
-def _size(value: int | None) -> str:
-    return "" if value is None else format_bytes(value)

@@ -1,14 +1,11 @@
-"""Two memory traces side by side in the terminal: where they part, and by how much they differ in all."""
+"""Two memory traces side by side as sections: where they part, and by how much in all."""
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Sequence
 
-from vramcast.text import printable
-from vramcast.tracing.diff import Line, OpDifference, Place, Side, TraceDiff
-from vramcast.units import format_bytes
+from vramcast.reporting.sections import Column, Remark, Section, Table, Tone, count, size
+from vramcast.tracing.diff import Line, OpDifference, Place, TraceDiff
 
 MOST_OPS = 12
 MEANING = {
@@ -19,129 +16,134 @@ MEANING = {
     "alive": "freed earlier on one side",
     "step": "step begins elsewhere",
 }
+FACTS = ("category", "name", "node", "module", "source")
+BOTH = "every allocation of both traces"
 
 
-def show_differences(result: TraceDiff, a: str, b: str, console: Console) -> None:
-    console.print(_sides(result.a, result.b, a, b))
-    if result.a.num_steps != result.b.num_steps:
-        console.print(
-            f"compared: the build and the first {result.num_steps_compared} steps", style="yellow"
-        )
-    if result.first is None:
-        console.print(
-            "\n✓ the same: every allocation, and what is alive at each", style="bold green"
-        )
-        return
-    total = sum(result.num_differences.values())
-    counts = ", ".join(
-        f"{number} {MEANING[kind]}" for kind, number in result.num_differences.items() if number
+def of_diff(found: TraceDiff, a: str, b: str) -> list[Section]:
+    """`a` and `b` are the files."""
+    verdict, tone = "✓ the same: every allocation, and what is alive at each", Tone.GOOD
+    if found.first is not None:
+        total = count(sum(found.num_differences.values()), "difference")
+        numbers = found.num_differences.items()
+        kinds = ", ".join(f"{number} {MEANING[kind]}" for kind, number in numbers if number)
+        verdict, tone = f"✗ {total}: {kinds}", Tone.BAD
+    notes = []
+    if found.a.num_steps != found.b.num_steps:
+        steps = count(found.num_steps_compared, "step")
+        notes = [f"compared are the build and the first {steps}"]
+    summary = Section(
+        title=f"{a} and {b}",
+        verdict=verdict,
+        tone=tone,
+        tables=[_sides(found, a, b)],
+        notes=notes,
     )
-    console.print(
-        Text(f"\n✗ {total} difference{'s' if total > 1 else ''}: {counts}", style="bold red")
+    places = []
+    if found.first is not None:
+        places.append(_place("First difference", found.first))
+    if found.first_in_memory not in (None, found.first):
+        assert found.first_in_memory is not None
+        places.append(_place("First difference that is more than a name", found.first_in_memory))
+    ops = [Section(title="By operator", tables=[_ops(found.ops)])] if found.ops else []
+    return [summary, *places, *ops]
+
+
+def _sides(found: TraceDiff, a: str, b: str) -> Table:
+    names = ("steps", "allocations", "peak asked for")
+    return Table(
+        title="Traces",
+        columns=[
+            Column("", left=True),
+            Column("trace", left=True),
+            *map(Column, names),
+            Column("torch", left=True),
+        ],
+        rows=[
+            [
+                name,
+                f"{file} ({side.source}, {side.workload})",
+                str(side.num_steps),
+                f"{side.num_allocations:,}",
+                size(side.peak_allocated_bytes),
+                side.torch_version,
+            ]
+            for name, side, file in (("A", found.a, a), ("B", found.b, b))
+        ],
+        origin=f"A {found.a.source}, B {found.b.source}",
+        samples=BOTH,
     )
-    _show_place("First difference", result.first, console)
-    if result.first_in_memory not in (None, result.first):
-        assert result.first_in_memory is not None
-        _show_place("First difference that is more than a name", result.first_in_memory, console)
-    if result.ops:
-        console.print(_ops(result.ops))
 
 
-def _sides(a: Side, b: Side, a_file: str, b_file: str) -> Table:
-    table = _table("", "trace", "steps", "allocations", "peak asked for", "torch")
-    for name, side, file in (("A", a, a_file), ("B", b, b_file)):
-        cells = (
-            str(side.num_steps),
-            f"{side.num_allocations:,}",
-            format_bytes(side.peak_allocated_bytes),
-            side.torch_version,
-        )
-        table.add_row(name, _plain(f"{file} ({side.source}, {side.workload})"), *map(_plain, cells))
-    return table
-
-
-def _show_place(title: str, place: Place, console: Console) -> None:
+def _place(title: str, place: Place) -> Section:
     where = f"step {place.step}" if place.step else "the build"
-    console.print(
-        Text(
-            f"\n{title}, in {where}: {', '.join(MEANING[kind] for kind in place.kinds)}",
-            style="bold",
-        )
+    kinds = ", ".join(MEANING[kind] for kind in place.kinds)
+    text = f"{title}, in {where}: {kinds}"
+    left = ("", "A", "operator", "B")
+    names = ("", "A", "operator", "bytes", "allocated", "B", "operator", "bytes", "allocated")
+    here = [index == place.position for index in range(len(place.lines))]
+    return Section(
+        title=title,
+        remarks=[Remark(text=text, below=_explained(place))],
+        tables=[
+            Table(
+                columns=[Column(name, left=name in left) for name in names],
+                rows=[
+                    [">" if is_here else "", *_cells(one), *_cells(other)]
+                    for is_here, (one, other) in zip(here, place.lines, strict=True)
+                ],
+                tones=[Tone.BAD if is_here else Tone.PLAIN for is_here in here],
+                samples="some allocations before and after it",
+            )
+        ],
     )
-    table = _table("", "A", "operator", "bytes", "allocated", "B", "operator", "bytes", "allocated")
-    for index, (a, b) in enumerate(place.lines):
-        here = index == place.position
-        table.add_row(
-            ">" if here else "",
-            *map(_plain, _cells(a)),
-            *map(_plain, _cells(b)),
-            style="bold red" if here else "",
-        )
-    console.print(table)
-    _show_facts(place, console)
-    for side, lines, number in (
+
+
+def _explained(place: Place) -> list[str]:
+    lines = [
+        f"{side}: {_described(line)}"
+        for side, line in zip("AB", place.lines[place.position], strict=True)
+        if line is not None and line.facts
+    ]
+    for side, alive, number in (
         ("A", place.alive_only_a, place.num_alive_only_a),
         ("B", place.alive_only_b, place.num_alive_only_b),
     ):
-        for line in lines:
-            console.print(_plain(f"  alive in {side} only: {_described(line)}"))
-        if number > len(lines):
-            console.print(f"  alive in {side} only: {number - len(lines)} more")
+        lines += [f"alive in {side} only: {_described(line)}" for line in alive]
+        if number > len(alive):
+            lines.append(f"alive in {side} only: {number - len(alive)} more")
+    return lines
 
 
-def _show_facts(place: Place, console: Console) -> None:
-    for side, line in zip("AB", place.lines[place.position]):
-        if line is not None and line.facts:
-            console.print(_plain(f"  {side}: {_described(line)}"))
-
-
-def _cells(line: Line | None) -> tuple[str, str, str, str]:
+def _cells(line: Line | None) -> Sequence[str]:
     if line is None:
         return "-", "", "", ""
     number = f"#{line.number}" if line.number else ""
-    return (
-        number,
-        line.op.removeprefix("aten::") or "?",
-        f"{line.num_bytes:,}",
-        format_bytes(line.allocated_bytes),
-    )
+    op = line.op.removeprefix("aten::") or "?"
+    return number, op, f"{line.num_bytes:,}", size(line.allocated_bytes)
 
 
 def _described(line: Line) -> str:
-    facts = " ".join(
-        line.facts[fact]
-        for fact in ("category", "name", "node", "module", "source")
-        if fact in line.facts
+    facts = " ".join(line.facts[fact] for fact in FACTS if fact in line.facts)
+    return f"#{line.number} {line.op or '?'} {size(line.num_bytes)}  {facts}".rstrip()
+
+
+def _ops(ops: Sequence[OpDifference]) -> Table:
+    names = ("count A", "count B", "bytes A", "bytes B", "B less A")
+    return Table(
+        title="By operator, largest difference first",
+        columns=[Column("operator", left=True), *map(Column, names)],
+        rows=[
+            [
+                op.op or "?",
+                str(op.count_a),
+                str(op.count_b),
+                size(op.bytes_a),
+                size(op.bytes_b),
+                size(op.bytes_b - op.bytes_a),
+            ]
+            for op in ops
+        ],
+        most_rows=MOST_OPS,
+        samples=BOTH,
     )
-    return f"#{line.number} {line.op or '?'} {format_bytes(line.num_bytes)}  {facts}".rstrip()
-
-
-def _ops(ops: list[OpDifference]) -> Table:
-    table = _table("operator", "count A", "count B", "bytes A", "bytes B", "B less A")
-    table.title = "\nBy operator, largest difference first"
-    table.title_justify = "left"
-    for op in ops[:MOST_OPS]:
-        cells = (
-            str(op.count_a),
-            str(op.count_b),
-            format_bytes(op.bytes_a),
-            format_bytes(op.bytes_b),
-            format_bytes(op.bytes_b - op.bytes_a),
-        )
-        table.add_row(_plain(op.op or "?"), *cells)
-    if len(ops) > MOST_OPS:
-        table.add_row(f"{len(ops) - MOST_OPS} more")
-    return table
-
-
-def _plain(text: str) -> Text:
-    """What a trace says, which may come from others: neither markup nor escape codes."""
-    return Text(printable(text))
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        left = column in ("", "trace", "operator", "A", "B", "torch")
-        table.add_column(column, justify="left" if left else "right", overflow="fold")
-    return table

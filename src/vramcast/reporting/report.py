@@ -4,38 +4,22 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from enum import StrEnum
-from io import StringIO
 from pathlib import Path
-
-from rich.console import Console
 
 from vramcast.errors import UsageError
 from vramcast.records.store import write_atomically
-from vramcast.reporting.page.figures import write_figures
-from vramcast.reporting.page.html import as_html
-from vramcast.reporting.page.making import make_report
-from vramcast.reporting.page.markdown import as_markdown
-from vramcast.reporting.page.sections import Report
-from vramcast.reporting.page.terminal import show_report
+from vramcast.reporting.sections import Report
+from vramcast.reporting.showing import MARK, Format, make_report, render
+from vramcast.reporting.svg import write_figures
 
-
-class ReportFormat(StrEnum):
-    HTML = "html"
-    MARKDOWN = "md"
-    TERMINAL = "terminal"
-
-
-FORMAT_OF = {".md": ReportFormat.MARKDOWN, ".markdown": ReportFormat.MARKDOWN}
+FORMAT_OF = {".md": Format.MARKDOWN, ".markdown": Format.MARKDOWN}
 PAGE = "report.html"
-FILE_WIDTH = 120
-MARK = "vramcast report"  # in the first line of every report
 
 
 @dataclass(frozen=True)
 class Page:
     report: Report
-    format: ReportFormat
+    format: Format
     text: str
     figures: list[Path] = field(default_factory=list)
 
@@ -58,21 +42,21 @@ def report(
         _check_free(Path(out))
     made = make_report([Path(run) for run in runs])
     drawn = [] if figures is None else write_figures(made, _folder(figures))
-    page = Page(made, chosen, _text(made, chosen), drawn)
+    page = Page(made, chosen, render(made, chosen), drawn)
     if out is not None:
         write_atomically(Path(out), page.text)
     return page
 
 
-def _format(given: str | None, out: str | os.PathLike[str] | None) -> ReportFormat:
+def _format(given: str | None, out: str | os.PathLike[str] | None) -> Format:
     if given is None:
         suffix = "" if out is None else Path(out).suffix.lower()
-        return FORMAT_OF.get(suffix, ReportFormat.HTML)
+        return FORMAT_OF.get(suffix, Format.HTML)
     try:
-        return ReportFormat(given)
+        return Format(given)
     except ValueError:
         raise UsageError(
-            f"--format {given!r} is not known.", f"Formats: {', '.join(ReportFormat)}."
+            f"--format {given!r} is not known.", f"Formats: {', '.join(Format)}."
         ) from None
 
 
@@ -98,13 +82,3 @@ def _folder(figures: str | os.PathLike[str]) -> Path:
             "Give a folder; it is made where it is not there.",
         )
     return path
-
-
-def _text(made: Report, chosen: ReportFormat) -> str:
-    if chosen is ReportFormat.HTML:
-        return as_html(made)
-    if chosen is ReportFormat.MARKDOWN:
-        return as_markdown(made)
-    file = StringIO()
-    show_report(made, Console(file=file, width=FILE_WIDTH, no_color=True))
-    return f"{MARK}\n{file.getvalue()}"

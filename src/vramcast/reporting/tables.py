@@ -1,91 +1,128 @@
-"""A table as wide as the terminal: where its columns cannot stand side by side, the last ones go below, a line or more for each row."""
+"""Tables as wide as the terminal: columns without room go below, a line or more for each row."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-GAP = 2
+from vramcast.reporting.sections import Column, Table, Tone
+from vramcast.text import printable
+
+GAPS = (2, 1)  # between columns: narrow ones before anything goes below
 LEAST_TEXT = 30  # a column of sentences that is narrower cannot be read
+LEAST_BAR, MOST_BAR = 8, 40
+STYLES = {
+    Tone.GOOD: "bold green",
+    Tone.BAD: "bold red",
+    Tone.UNSURE: "bold yellow",
+    Tone.PLAIN: "",
+}
+COLOURS = {
+    "parameters": "blue",
+    "buffers": "bright_blue",
+    "gradients": "magenta",
+    "optimizer_state": "yellow",
+    "activations": "green",
+    "workspaces": "cyan",
+    "temporaries": "red",
+    "cached_unused": "bright_black",
+    "bad": "red",
+    "unsure": "yellow",
+    "s3": "yellow",
+}
+Rows = Sequence[Sequence[str]]
 
 
-@dataclass(frozen=True)
-class Heading:
-    text: str
-    left: bool = True
+def colour_of(name: str) -> str:
+    return COLOURS.get(name, "green")
 
 
-def fitted(
-    headings: Sequence[Heading], rows: Sequence[Sequence[str]], width: int, title: str = ""
-) -> RenderableType:
-    """Cells are shown as they are: without markup, and without escape codes if the caller has taken them out."""
-    if not rows or _least_width(headings, rows) <= width:
-        return _side_by_side(headings, rows, title)
-    return _stacked(headings, rows, width, title)
+def fitted(table: Table, width: int, most_rows: int | None = None) -> RenderableType:
+    """Cells are shown without markup and without escape codes."""
+    rows = [[printable(cell) for cell in row] for row in table.rows[:most_rows]]
+    for gap in GAPS:
+        needed = _least_width(table.columns, rows, gap)
+        if not rows or needed <= width:
+            return Group(*_title(table), _side_by_side(table, rows, gap, width - needed - gap))
+    return Group(*_title(table), *_stacked(table, rows, width))
 
 
-def _side_by_side(headings: Sequence[Heading], rows: Sequence[Sequence[str]], title: str) -> Table:
-    table = Table(
-        title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False
+def _title(table: Table) -> list[Text]:
+    return [Text(printable(table.title), style="italic")] if table.title else []
+
+
+def _side_by_side(table: Table, rows: Rows, gap: int, room: int) -> RichTable:
+    drawn = RichTable(
+        box=None,
+        pad_edge=False,
+        padding=(0, gap, 0, 0),
+        show_header=any(column.heading for column in table.columns),
     )
-    for heading in headings:
-        table.add_column(
-            Text(heading.text), justify="left" if heading.left else "right", overflow="fold"
-        )
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
+    for column in table.columns:
+        justify = "left" if column.left else "right"
+        drawn.add_column(Text(printable(column.heading)), justify=justify, overflow="fold")
+    has_bars = bool(table.bars) and room >= LEAST_BAR
+    if has_bars:
+        drawn.add_column()
+    for index, row in enumerate(rows):
+        bar = [_bar(*table.bars[index], min(room, MOST_BAR))] if has_bars else []
+        drawn.add_row(*map(Text, row), *bar, style=_style(table, index))
+    return drawn
 
 
-def _least_width(headings: Sequence[Heading], rows: Sequence[Sequence[str]]) -> int:
-    """Numbers and names are not broken, headings between words; a last column of sentences may wrap."""
-    longest = [max(len(row[i]) for row in rows) for i in range(len(headings))]
+def _style(table: Table, index: int) -> str:
+    return "red" if table.tones and table.tones[index] == Tone.BAD else ""
+
+
+def _bar(share: float, colour: str, room: int) -> Text:
+    length = min(room, max(1, round(room * share)))
+    return Text("█" * length, style=colour_of(colour))
+
+
+def _least_width(columns: Sequence[Column], rows: Rows, gap: int) -> int:
+    """Numbers and names are not broken, headings between words; a last column of sentences may
+    wrap."""
+    longest = [max((len(row[i]) for row in rows), default=0) for i in range(len(columns))]
     longest[-1] = min(longest[-1], LEAST_TEXT)
-    words = [max(map(len, heading.text.split()), default=0) for heading in headings]
-    return sum(map(max, longest, words)) + GAP * (len(headings) - 1)
+    words = [max(map(len, column.heading.split()), default=0) for column in columns]
+    return sum(map(max, longest, words)) + gap * (len(columns) - 1)
 
 
-def _stacked(
-    headings: Sequence[Heading], rows: Sequence[Sequence[str]], width: int, title: str
-) -> Group:
+def _stacked(table: Table, rows: Rows, width: int) -> list[RenderableType]:
+    gap, columns = GAPS[0], table.columns
     widths = [
-        max(len(heading.text), *(len(row[i]) for row in rows)) for i, heading in enumerate(headings)
+        max(len(column.heading), *(len(row[i]) for row in rows)) for i, column in enumerate(columns)
     ]
-    beside = next(
-        (i for i in range(len(widths), 0, -1) if sum(widths[:i]) + GAP * (i - 1) <= width), 1
-    )
-    beside = min(beside, len(headings) - 1) or 1
+    fits = [i for i in range(1, len(widths)) if sum(widths[:i]) + gap * (i - 1) <= width]
+    beside = max(fits, default=1)
     is_text = max(len(row[-1]) for row in rows) > LEAST_TEXT
-    parts: list[RenderableType] = [Text(title, style="italic")] if title else []
-    parts.append(_line([heading.text for heading in headings[:beside]], headings, widths, "bold"))
-    for row in rows:
-        parts.append(_line(row[:beside], headings, widths))
+    headings = [printable(column.heading) for column in columns]
+    parts: list[RenderableType] = [_line(headings[:beside], columns, widths, "bold")]
+    for index, row in enumerate(rows):
+        parts.append(_line(row[:beside], columns, widths, _style(table, index)))
         below = _below(headings[beside:], row[beside:], is_text)
         if below:
-            parts.append(Padding(Text(below, style="bright_black"), (0, 0, 0, GAP), expand=False))
-    return Group(*parts)
+            parts.append(Padding(Text(below, style="bright_black"), (0, 0, 0, gap), expand=False))
+    return parts
 
 
 def _line(
-    cells: Sequence[str], headings: Sequence[Heading], widths: Sequence[int], style: str = ""
+    cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], style: str
 ) -> Text:
     aligned = [
-        cell.ljust(size) if heading.left else cell.rjust(size)
-        for cell, heading, size in zip(cells, headings, widths, strict=False)
+        cell.ljust(size) if column.left else cell.rjust(size)
+        for cell, column, size in zip(cells, columns, widths, strict=False)
     ]
-    return Text((" " * GAP).join(aligned).rstrip(), style=style)
+    return Text((" " * GAPS[0]).join(aligned).rstrip(), style=style)
 
 
-def _below(headings: Sequence[Heading], cells: Sequence[str], is_text: bool) -> str:
-    """What has no room beside, each with its heading; the last without where that column holds sentences."""
-    names = [heading.text for heading in headings]
-    if is_text:
-        names[-1] = ""
+def _below(headings: Sequence[str], cells: Sequence[str], is_text: bool) -> str:
+    """Each with its heading; the last without where that column holds sentences."""
+    names = [*headings[:-1], ""] if is_text else headings
     return "; ".join(
         f"{name} {cell}".strip() for name, cell in zip(names, cells, strict=True) if cell
     )

@@ -1,157 +1,260 @@
-"""A prediction as people like to look at it: tables, bars and a timeline in the terminal."""
+"""Sections in the terminal: the verdict in a frame, tables, and lines and bars made of blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from vramcast.records.prediction import BatchSizeCurve, Prediction
-from vramcast.reporting import verdicts
-from vramcast.reporting.blocks import BLOCKS, COLOURS, FRAME, block
-from vramcast.reporting.tensors import largest_tensors
+from vramcast.reporting.sections import (
+    Axis,
+    Calculator,
+    Chart,
+    Figure,
+    Layer,
+    Meter,
+    Section,
+    Table,
+    View,
+    is_code,
+    limits_of,
+)
+from vramcast.reporting.tables import STYLES, colour_of, fitted
 from vramcast.text import printable, whole_words
-from vramcast.units import format_bytes, format_count, format_seconds
+from vramcast.units import format_bytes, format_seconds
 
-BAR_WIDTH = 40
+BLOCKS = "▁▂▃▄▅▆▇█"
+FRAME = 6  # of the line with a frame's title: a corner, a dash and a space on both sides
+GREY = "bright_black"
+MOST_LINES = 8  # layers of a chart that get a line of blocks each
+NARROWEST = 12
 
 
-def show_prediction(prediction: Prediction, console: Console) -> None:
-    console.print(
-        Panel(
-            _answer(prediction), title=Text(_title(prediction, console.width)), title_align="left"
-        )
-    )
-    console.print(_memory_table(prediction))
-    console.print(_step(prediction))
-    console.print(_breakdown_table(prediction))
-    console.print(_timeline(prediction.timeline))
-    if prediction.largest_tensors:
+def show_sections(sections: Sequence[Section], console: Console, *, detail: bool = False) -> None:
+    """Without `detail` the short form that commands show."""
+    for index, record in enumerate(_by_record(sections)):
+        if index:
+            console.print()
+        shown = [section for section in record if detail or not section.detail]
+        for section in shown:
+            _show_section(section, console, detail)
+        limits = dict.fromkeys(line for section in shown for line in limits_of(section))
+        for line in limits:
+            console.print(_plain(line, "yellow"))
+        if record[0].made:
+            console.print(_plain(("\n" if limits else "") + record[0].made, GREY))
+
+
+def _by_record(sections: Sequence[Section]) -> list[list[Section]]:
+    """Notes and limits are shown once, after all sections of a record."""
+    records: list[list[Section]] = []
+    for section in sections:
+        if section.made or not records:
+            records.append([])
+        records[-1].append(section)
+    return records
+
+
+def _show_section(section: Section, console: Console, detail: bool) -> None:
+    if section.verdict:
+        console.print(_frame(section, console.width, detail))
+    elif detail:
+        console.print(_plain(" ".join(section.heading.split()), "bold"))
+    for text in section.text:
+        # An error or code is not wrapped, so that it can be copied.
+        console.print(_plain(text.rstrip()), soft_wrap=is_code(text))
+    for remark in section.remarks:
+        console.print(_plain(remark.text, STYLES[remark.tone]))
+        for line in remark.below:
+            console.print(_plain(f"  {line}", GREY))
+    parts: list[Table | Figure] = [*section.tables, *section.figures]
+    shown = [part for part in parts if detail or not part.detail]
+    for index, part in enumerate(shown):
+        if index or section.text or section.remarks:
+            console.print()
+        console.print(Group(*_part(part, console.width, detail)))
+    if shown:
         console.print()
-        console.print(
-            largest_tensors(
-                prediction.largest_tensors, console.width, "Largest tensors at the peak"
-            )
-        )
-    console.print(_footer(prediction.limits, prediction.torch_version, prediction.seconds))
 
 
-def _answer(prediction: Prediction) -> Text:
-    sentence, tone = verdicts.of_prediction(prediction)
-    return Text(sentence, style=verdicts.STYLES[tone])
+def _frame(section: Section, width: int, detail: bool) -> Panel:
+    """The short form has as many knobs as the title has room for, a report all of them."""
+    lines = [_plain(section.verdict, STYLES[section.tone])]
+    title = section.heading if detail else f"{section.title} {section.subtitle}"
+    if detail and section.subtitle:
+        lines.append(_plain(section.subtitle, GREY))
+    heading = whole_words(printable(" ".join(title.split())), width - FRAME)
+    return Panel(Group(*lines), title=Text(heading), title_align="left")
 
 
-def _title(prediction: Prediction, width: int) -> str:
-    knobs = " ".join(f"{key}={value}" for key, value in prediction.knobs.items())
-    return whole_words(printable(f"{prediction.workload} {knobs}"), width - FRAME)
+def _plain(text: str, style: str = "") -> Text:
+    """Text of a record may come from others: neither markup nor escape codes."""
+    return Text(printable(text), style=style)
 
 
-def _memory_table(p: Prediction) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in ("predicted", "first step", "peak"):
-        table.add_column(column, justify="left" if column == "predicted" else "right")
-    table.add_row(
-        "allocated (tensors)",
-        format_bytes(p.first_step_allocated_bytes),
-        format_bytes(p.peak_allocated_bytes),
-    )
-    table.add_row(
-        "reserved (by the allocator)",
-        format_bytes(p.first_step_reserved_bytes),
-        format_bytes(p.peak_reserved_bytes),
-    )
-    process = "unknown without --gpu" if p.process_bytes is None else format_bytes(p.process_bytes)
-    table.add_row("whole process (nvidia-smi)", "", process)
-    table.add_row("parameters", "", format_count(p.num_parameters))
-    return table
+def _part(part: Table | Figure, width: int, detail: bool) -> Iterator[RenderableType]:
+    if isinstance(part, Table):
+        yield from _table(part, width, detail)
+    elif isinstance(part, Meter):
+        yield _plain(part.label)
+        yield _meter(part, width)
+    elif isinstance(part, Calculator):
+        yield _plain(f"{part.title}: sliders in the HTML page.", GREY)
+    else:
+        yield from _chart(part, width)
+        if detail:
+            yield _plain(part.caption, GREY)
 
 
-def _step(p: Prediction) -> Text:
-    if p.step is None:
-        return Text(f"step time: not predicted ({p.step_seconds_reason})")
-    tokens = "" if p.tokens_per_second is None else f", {p.tokens_per_second:,.0f} tokens/s"
-    share = f", {100 * p.step.achieved_fraction:.0f} % of the GPU's peak rate"
-    return Text(
-        f"one step: {format_seconds(p.step.seconds)}{tokens}{share}; {verdicts.BOUND_BY[p.step.bound_by]}\n"
-    )
+def _table(table: Table, width: int, detail: bool) -> Iterator[RenderableType]:
+    most = None if detail else table.most_rows
+    yield fitted(table, width, most)
+    if most is not None and len(table.rows) > most:
+        yield _plain(f"{len(table.rows) - most} more rows: see vramcast report", GREY)
+    if detail:
+        yield _plain(table.footer, GREY)
+    yield from (_plain(note, GREY) for note in table.notes)
 
 
-def _breakdown_table(p: Prediction) -> Table:
-    table = Table(
-        title=f"What the memory is at the peak ({p.peak_phase})",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-    )
-    table.add_column("")
-    table.add_column("", justify="right")
-    table.add_column("", justify="right")
-    table.add_column("")
-    total = max(p.peak_reserved_bytes, 1)
-    for category, num_bytes in p.breakdown_bytes.items():
-        if num_bytes:
-            bar = Text(
-                "█" * max(1, round(BAR_WIDTH * num_bytes / total)),
-                style=COLOURS.get(category, "white"),
-            )
-            table.add_row(
-                category.replace("_", " "),
-                format_bytes(num_bytes),
-                f"{100 * num_bytes / total:.1f} %",
-                bar,
-            )
-    return table
+def _meter(meter: Meter, width: int) -> Text:
+    whole = max(meter.total_bytes, meter.capacity_bytes or 0, 1)
+    bar, room = Text(), max(NARROWEST, width - 2)
+    for _, num_bytes, colour in meter.parts:
+        bar.append("█" * round(room * num_bytes / whole), style=colour_of(colour))
+    return bar.append("░" * max(0, room - len(bar)), style=GREY)
 
 
-def _timeline(points: Sequence[Sequence[int]]) -> RenderableType:
-    """Allocated memory over the simulated run, one column a moment."""
-    top = max((reserved for _, _, reserved in points), default=1) or 1
-    columns = 80
-    heights = [
-        max(
-            (
-                p[1]
-                for p in points[
-                    i * len(points) // columns : max(
-                        (i + 1) * len(points) // columns, i * len(points) // columns + 1
-                    )
-                ]
-            ),
-            default=0,
-        )
-        for i in range(columns)
-    ]
-    line = "".join(block(height / top, " " + BLOCKS) for height in heights)
-    return Group(Text(), Text("Allocated over build and steps"), Text(line, style="green"))
+def _chart(chart: Chart, width: int) -> Iterator[RenderableType]:
+    """Lines as blocks, with the views that are meant for the terminal side by side; bars as bars."""
+    views = [view for view in chart.views if view.in_terminal] or chart.views[:1]
+    names = [_label(layer, views[0]) for layer in _lines(views[0])]
+    yield _plain(chart.title, "italic")
+    drawn = RichTable(box=None, pad_edge=False, show_header=len(views) > 1)
+    drawn.add_column(overflow="fold", max_width=max(NARROWEST, width // 3))
+    labels = min(max(map(len, names), default=width // 3), width // 3)
+    room = max(NARROWEST, (width - labels) // len(views) - 2)
+    for view in views:
+        drawn.add_column(_extent(view), no_wrap=True, overflow="crop")
+    blocks = [blocks_of(view, room) for view in views]
+    for name, *row in zip_longest(names, *blocks, fillvalue=""):
+        drawn.add_row(_plain(name), *(Text(line, style="green") for line in row))
+    for label, bar, colour in bars_of(views[0], room):
+        drawn.add_row(_plain(label), Text(bar, style=colour_of(colour)))
+    if drawn.rows:
+        yield drawn
 
 
-def _footer(limits: Sequence[str], torch_version: str, seconds: float) -> RenderableType:
-    lines = [Text(f"not modelled: {limit}", style="yellow") for limit in limits]
-    return Group(
-        *lines,
-        Text(
-            f"\nAll numbers are predicted (torch {torch_version}, no GPU used, {seconds:.1f} s).",
-            style="bright_black",
+def _lines(view: View) -> list[Layer]:
+    """Three points at least: two are a law, which a line of blocks cannot show."""
+    lines = [layer for layer in view.layers if layer.kind in ("line", "step")]
+    return [layer for layer in lines if len(layer.points) > 2][:MOST_LINES]
+
+
+def _label(layer: Layer, view: View) -> str:
+    """With the first and the last value where that says more than the blocks: memory returns to
+    where it was, and several curves have a common scale."""
+    if view.y.unit == "bytes" or view.in_terminal:
+        return layer.name
+    first, last = (_value(layer.points[index][1], view.y) for index in (0, -1))
+    return f"{layer.name} {first} → {last}"
+
+
+def _extent(view: View) -> Text:
+    ends = [layer.points[-1][0] for layer in _lines(view)]
+    return _plain(f"{view.name}, to {_value(max(ends, default=0), view.x)}")
+
+
+def _value(value: float, axis: Axis) -> str:
+    if axis.unit == "bytes":
+        return format_bytes(round(value))
+    return format_seconds(value) if axis.unit == "seconds" else f"{value:,.6g}"
+
+
+def blocks_of(view: View, room: int) -> list[str]:
+    """A line of blocks for every layer, all on one scale and over the same range of x.
+
+    Of what falls into one column the highest is drawn, so that no peak is lost; of losses, which
+    have a logarithmic scale, the mean.
+    """
+    layers = _lines(view)
+    if not layers:
+        return []
+    end = max(layer.points[-1][0] for layer in layers)
+    # Steps and events are counted from some number on; time begins at zero.
+    begin = min(layer.points[0][0] for layer in layers) - 1 if view.x.unit == "number" else 0.0
+    num_columns = min(room, max(len(layer.points) for layer in layers))
+    lines = [_in_columns(layer, view.y, begin, end, num_columns) for layer in layers]
+    low, high = _scale(lines, view.y, num_columns)
+    return ["".join(_block(value, low, high) for value in line) for line in lines]
+
+
+def _in_columns(
+    layer: Layer, y: Axis, begin: float, end: float, num_columns: int
+) -> list[float | None]:
+    found: list[list[float]] = [[] for _ in range(num_columns)]
+    for place, value, *_ in layer.points:
+        index = math.ceil(num_columns * (place - begin) / (end - begin)) - 1 if end > begin else 0
+        if not y.log or value > 0:
+            found[min(max(0, index), num_columns - 1)].append(math.log(value) if y.log else value)
+    heights = [(_mean(values) if y.log else max(values)) if values else None for values in found]
+    # A column without a point belongs to the next one; after the last point there is nothing.
+    for index in reversed(range(num_columns - 1)):
+        if heights[index] is None:
+            heights[index] = heights[index + 1]
+    return heights
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _scale(
+    lines: Sequence[Sequence[float | None]], y: Axis, num_columns: int
+) -> tuple[float, float]:
+    """Memory from zero. Losses without the first eighth, which falls so far that it would
+    flatten the rest."""
+    first = num_columns // 8 if y.log else 0
+    values = [value for line in lines for value in line[first:] if value is not None]
+    return (0.0 if y.unit == "bytes" else min(values, default=0.0)), max(values, default=0.0)
+
+
+def _block(value: float | None, low: float, high: float) -> str:
+    if value is None:
+        return " "
+    # Halves: the difference of two large numbers may be infinite.
+    height = high / 2 - low / 2
+    share = (value / 2 - low / 2) / height if height > 0 else 0.0
+    return BLOCKS[round((len(BLOCKS) - 1) * min(1.0, max(0.0, share)))]
+
+
+def bars_of(view: View, room: int) -> list[tuple[str, str, str]]:
+    """Label, bar and colour, on one scale with zero on it. A bar that begins at zero is full; one
+    between two other values is lighter, and seen however short."""
+    points = sorted(
+        (
+            (*point, layer.colour)
+            for layer in view.layers
+            if layer.kind == "bar"
+            for point in layer.points
         ),
+        key=lambda point: point[3],
     )
+    ends = [0.0, *(float(value) for point in points for value in point[1:3])]
+    low, high = min(ends), max(ends)
 
+    def at(value: float) -> int:
+        return round(room * (value - low) / (high - low)) if high > low else 0
 
-def show_curve(curve: BatchSizeCurve, console: Console) -> None:
-    title = Text(printable(f"{curve.workload}: predicted memory by batch size"))
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for column in ("batch", "allocated", "reserved", "fits", "retries", "source"):
-        table.add_column(column, justify="right")
-    for point in curve.points:
-        table.add_row(
-            str(point.batch_size),
-            format_bytes(point.peak_allocated_bytes),
-            format_bytes(point.peak_reserved_bytes),
-            Text("yes", style="green") if point.fits else Text("no", style="red"),
-            str(point.num_alloc_retries),
-            "simulated" if point.simulated else "interpolated",
-        )
-    console.print(table)
-    console.print(_footer(curve.limits, curve.torch_version, curve.seconds))
+    def bar(begin: float, end: float) -> str:
+        first, last = sorted((at(begin), at(end)))
+        if begin == 0:
+            return " " * first + ("█" if end >= 0 else "░") * (last - first)
+        drawn, zero = " " * first + "▒" * max(1, last - first), at(0)
+        return f"{drawn[:zero]}│{drawn[zero + 1 :]}" if begin < 0 < end else drawn
+
+    return [(str(label), bar(begin, end), colour) for label, begin, end, _, colour in points]

@@ -28,11 +28,12 @@ from vramcast.records.accuracy_rows import (
 from vramcast.records.measurement import Measurement
 from vramcast.records.prediction import Prediction
 from vramcast.records.store import write_atomically, write_json
+from vramcast.reporting.accuracy import scatter
+from vramcast.reporting.showing import Format, render, report_of
+from vramcast.reporting.svg import write_view
 from vramcast.simulate import build
 from vramcast.simulate.runner import shared_server
 from vramcast.suites.catalogue import SuiteRow, rows_of
-from vramcast.suites.figure import write_figure
-from vramcast.suites.page import as_markdown
 from vramcast.suites.run import Dependencies, ask_peers, run
 
 WARMUP_STEPS = 2
@@ -106,9 +107,10 @@ def accuracy(
         records, shipped().calibrated_on, gpu=gpu, torch_version=metadata.version("torch")
     )
     write_json(folder / "accuracy.json", result.to_dict())
-    write_atomically(folder / "accuracy.md", as_markdown(result))
+    write_atomically(folder / "accuracy.md", render(report_of(result, "Accuracy"), Format.MARKDOWN))
     if figure is not None:
-        write_figure(result, Path(figure))
+        chart = scatter(result)
+        write_view(chart, chart.views[0], Path(figure))
     return result
 
 

@@ -26,7 +26,7 @@ from vramcast.records.machine import Machine
 from vramcast.records.measurement import Device
 from vramcast.records.store import write_atomically, write_json
 from vramcast.records.tune import PredictedGain, TuneResult
-from vramcast.reporting.tune_log import markdown
+from vramcast.reporting.showing import Format, render, report_of
 from vramcast.simulate.runner import shared_server
 from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.folder import TuneFolder
@@ -212,5 +212,6 @@ def baseline_of(knobs: Mapping[str, Any], in_force: Mapping[str, Any]) -> Config
 def save(result: TuneResult, folder: Path) -> None:
     configuration = Configuration.from_dict(result.configuration)
     configuration.save(folder / "final.json", workload=result.workload, made_by="vramcast tune")
-    write_atomically(folder / "log.md", markdown(result))
+    log = report_of(result, f"Optimisation log of {result.workload}")
+    write_atomically(folder / "log.md", render(log, Format.MARKDOWN))
     write_json(folder / "result.json", result.to_dict())

@@ -1,4 +1,4 @@
-"""The charts of a report as SVG files, for papers. Needs matplotlib (the extra `accuracy`)."""
+"""Charts as SVG, PNG or PDF files, for papers. Needs matplotlib (the extra `accuracy`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from vramcast.errors import EnvironmentProblem
 from vramcast.records.store import write_atomically
-from vramcast.reporting.page.sections import Axis, Chart, Layer, Report, View
+from vramcast.reporting.sections import Axis, Chart, Layer, Report, View
 from vramcast.text import printable
 from vramcast.units import GiB
 
@@ -32,34 +32,34 @@ def _colours() -> dict[str, str]:
 
 
 def write_figures(report: Report, folder: Path) -> list[Path]:
-    """One file for every chart and each of its views."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise EnvironmentProblem(
-            "Figures need matplotlib, which is not installed.",
-            "pip install 'vramcast[accuracy]', or leave out --figures.",
-        ) from None
-    matplotlib.use("Agg")
-    charts = [
-        figure
-        for section in report.sections
-        for figure in section.figures
-        if isinstance(figure, Chart)
-    ]
+    """One SVG file for every chart and each of its views."""
+    figures = [figure for section in report.sections for figure in section.figures]
+    charts = [figure for figure in figures if isinstance(figure, Chart)]
     written = []
     for number, chart in enumerate(charts, 1):
         for view in chart.views:
             name = re.sub(r"[^a-z0-9]+", "-", f"{chart.title} {view.name}".lower()).strip("-")[:80]
             path = folder / f"{number:02d}-{name}.svg"
-            write_atomically(path, _drawn(chart, view))
+            write_view(chart, view, path)
             written.append(path)
     return written
 
 
-def _drawn(chart: Chart, view: View) -> bytes:
+def write_view(chart: Chart, view: View, path: Path) -> None:
+    """The ending of the path says the format."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise EnvironmentProblem(
+            "Figures need matplotlib, which is not installed.",
+            "pip install 'vramcast[accuracy]', or leave the figures out.",
+        ) from None
+    matplotlib.use("Agg")
+    write_atomically(path, _drawn(chart, view, path.suffix.lstrip(".")))
+
+
+def _drawn(chart: Chart, view: View, form: str) -> bytes:
     from matplotlib import pyplot
-    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     bars = any(layer.kind == "bar" for layer in view.layers)
     rows = len({point[0] for layer in view.layers if layer.kind == "bar" for point in layer.points})
@@ -73,29 +73,35 @@ def _drawn(chart: Chart, view: View) -> bytes:
             axes.invert_yaxis()
         else:
             axes.set_ylabel(_label(view.y))
-        for axis, scale, limits, ticks in (
-            (view.x, axes.set_xscale, axes.get_xlim, axes.xaxis),
-            (view.y, axes.set_yscale, axes.get_ylim, axes.yaxis),
-        ):
-            if axis.log:
-                scale("log", base=10 if limits()[1] > DECADES * max(limits()[0], 1e-12) else 2)
-                ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-                ticks.set_minor_formatter(NullFormatter())
-        axes.set_title(
-            printable(f"{chart.title}: {view.name}" if len(chart.views) > 1 else chart.title),
-            fontsize=10,
-            loc="left",
-        )
+        _set_log_scales(axes, view)
+        title = f"{chart.title}: {view.name}" if len(chart.views) > 1 else chart.title
+        axes.set_title(printable(title), fontsize=10, loc="left")
         axes.spines[["top", "right"]].set_visible(False)
         if len(view.layers) > 1:
-            named = dict(
-                zip(*reversed(axes.get_legend_handles_labels()), strict=True)
-            )  # one for all of the same name
+            # One entry for all layers of the same name.
+            handles, labels = axes.get_legend_handles_labels()
+            named = dict(zip(labels, handles, strict=True))
             axes.legend(named.values(), named, fontsize=7, frameon=False)
         file = io.BytesIO()
-        figure.savefig(file, format="svg", metadata={"Date": None}, bbox_inches="tight")
+        # Without the date the same chart is the same file.
+        metadata = {"Date": None} if form == "svg" else None
+        figure.savefig(file, format=form, metadata=metadata, bbox_inches="tight")
         pyplot.close(figure)
     return file.getvalue()
+
+
+def _set_log_scales(axes: Any, view: View) -> None:
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    for axis, scale, limits, ticks in (
+        (view.x, axes.set_xscale, axes.get_xlim, axes.xaxis),
+        (view.y, axes.set_yscale, axes.get_ylim, axes.yaxis),
+    ):
+        if axis.log:
+            low, high = limits()
+            scale("log", base=10 if high > DECADES * max(low, 1e-12) else 2)
+            ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            ticks.set_minor_formatter(NullFormatter())
 
 
 def _label(axis: Axis) -> str:
@@ -112,20 +118,7 @@ def _layer(axes: Any, layer: Layer, view: View, below: list[float]) -> list[floa
     style = {"color": _colours()[layer.colour], "label": printable(layer.name)}
     dashes = "--" if layer.dashed else "-"
     if layer.kind == "bar":
-        for label, start, end, *rank in sorted(layer.points, key=lambda point: point[3]):
-            low, high = _scaled(start, view.x), _scaled(end, view.x)
-            axes.barh(rank[0], high - low, left=low, height=0.7, **style)
-            style.pop("label", None)
-            axes.text(
-                -0.01,
-                rank[0],
-                printable(str(label))[:MOST_LABELS],
-                ha="right",
-                va="center",
-                transform=axes.get_yaxis_transform(),
-                fontsize=7,
-            )
-        axes.set_yticks([])
+        _bars(axes, layer, view, style)
         return below
     if layer.kind == "across":
         axes.axhline(_scaled(layer.points[0][0], view.y), linestyle="--", linewidth=1, **style)
@@ -133,10 +126,8 @@ def _layer(axes: Any, layer: Layer, view: View, below: list[float]) -> list[floa
     if layer.kind == "down":
         axes.axvline(_scaled(layer.points[0][0], view.x), linestyle=":", linewidth=1, **style)
         return below
-    xs, ys = (
-        [_scaled(p[0], view.x) for p in layer.points],
-        [_scaled(p[1], view.y) for p in layer.points],
-    )
+    xs = [_scaled(point[0], view.x) for point in layer.points]
+    ys = [_scaled(point[1], view.y) for point in layer.points]
     if layer.kind == "area":
         base = below or [0.0] * len(ys)
         tops = [a + b for a, b in zip(base, ys, strict=True)]
@@ -149,3 +140,13 @@ def _layer(axes: Any, layer: Layer, view: View, below: list[float]) -> list[floa
     else:
         axes.plot(xs, ys, linestyle=dashes, linewidth=1.3, **style)
     return below
+
+
+def _bars(axes: Any, layer: Layer, view: View, style: dict[str, str]) -> None:
+    for label, start, end, rank in layer.points:
+        low, high = _scaled(start, view.x), _scaled(end, view.x)
+        axes.barh(rank, high - low, left=low, height=0.7, **style)
+        style.pop("label", None)
+        place = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "center"}
+        axes.text(-0.01, rank, printable(str(label))[:MOST_LABELS], fontsize=7, **place)
+    axes.set_yticks([])

@@ -1,10 +1,19 @@
-"""A report as Markdown: the same tables; of a figure its title and what there is to see."""
+"""A report as Markdown: the same tables; of a figure its title and caption."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from vramcast.reporting.page.sections import Calculator, Figure, Meter, Report, Section, Table
+from vramcast.reporting.sections import (
+    Calculator,
+    Figure,
+    Meter,
+    Report,
+    Section,
+    Table,
+    is_code,
+    limits_of,
+)
 from vramcast.text import markdown_cell, printable
 from vramcast.units import format_bytes
 
@@ -13,38 +22,41 @@ def as_markdown(report: Report) -> str:
     lines = ["<!-- vramcast report -->", f"# {markdown_cell(report.title)}", ""]
     for section in report.sections:
         lines += _section(section)
-    lines.append(
-        f"Made by `vramcast report` from {markdown_cell(', '.join(report.sources))}. GiB = 2^30 bytes."
-    )
-    return "\n".join(lines) + "\n"
+    made = "Made by `vramcast`"
+    if report.sources:
+        made += f" from {markdown_cell(', '.join(report.sources))}"
+    return "\n".join([*lines, f"{made}. GiB = 2^30 bytes."]) + "\n"
 
 
 def _section(section: Section) -> Iterator[str]:
-    yield f"## {markdown_cell(section.title)}"
+    yield f"## {markdown_cell(section.heading)}"
     yield ""
     if section.subtitle:
         yield from (markdown_cell(section.subtitle), "")
     if section.verdict:
         yield from (f"**{markdown_cell(section.verdict)}**", "")
-    for text in section.text:
-        yield from (_block(text) if "\n" in text.strip() else [markdown_cell(text)])
-        yield ""
+    for text in (*section.text, section.made):
+        if text:
+            yield from (_block(text) if is_code(text) else [markdown_cell(text)])
+            yield ""
+    remarks = [line for remark in section.remarks for line in (remark.text, *remark.below)]
+    yield from _listed([*remarks, *limits_of(section)])
     for figure in section.figures:
         yield from (f"*{markdown_cell(_figure(figure))}*", "")
     for table in section.tables:
         yield from _table(table)
 
 
+def _listed(lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield from (f"- {markdown_cell(line)}" for line in lines)
+        yield ""
+
+
 def _figure(figure: Figure) -> str:
     if isinstance(figure, Meter):
-        total = sum(size for _, size, _ in figure.parts)
-        of = (
-            ""
-            if figure.capacity_bytes is None
-            else f" of {format_bytes(figure.capacity_bytes)} ({figure.capacity_name})"
-        )
         parts = ", ".join(f"{name} {format_bytes(size)}" for name, size, _ in figure.parts)
-        return f"{figure.title}: {format_bytes(total)}{of}: {parts}"
+        return f"{figure.label}: {parts}"
     kind = "Sliders" if isinstance(figure, Calculator) else "Figure"
     return f"{kind} in the HTML page: {figure.title}. {figure.caption}"
 
@@ -61,10 +73,4 @@ def _table(table: Table) -> Iterator[str]:
     for row in table.rows:
         yield f"| {' | '.join(map(markdown_cell, row))} |"
     yield ""
-    for line in (
-        table.footer,
-        *table.notes,
-        *(f"not modelled: {limit}" for limit in table.not_modelled),
-    ):
-        yield f"- {markdown_cell(line)}"
-    yield ""
+    yield from _listed([table.footer, *table.notes])

@@ -1,0 +1,79 @@
+"""Which kind of record a file holds: by its `kind`, and for older records by `source`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vramcast.errors import UsageError
+from vramcast.records.accuracy import AccuracyResult
+from vramcast.records.base import Record, parse_json, shortened
+from vramcast.records.bench import TrainedRun
+from vramcast.records.comparison import Comparison
+from vramcast.records.fit import MemoryFit
+from vramcast.records.max_batch import MaxBatch
+from vramcast.records.measurement import Measurement
+from vramcast.records.plan import Plan
+from vramcast.records.prediction import BatchSizeCurve, Prediction
+from vramcast.records.store import read_file
+from vramcast.records.tune import TuneResult
+
+GIVE = (
+    "Give a run folder of probe, plan, tune, bench or accuracy, "
+    "or a file with what a command printed with --json."
+)
+# Of two kinds with the same source, the first has a field that the second lacks.
+KINDS: tuple[tuple[type[Record], str, str], ...] = (
+    (BatchSizeCurve, "predicted", "points"),
+    (Prediction, "predicted", ""),
+    (Measurement, "measured", ""),
+    (MaxBatch, "searched", ""),
+    (Plan, "planned", ""),
+    (Comparison, "compared", "models"),
+    (AccuracyResult, "compared", ""),
+    (TuneResult, "tuned", ""),
+    (TrainedRun, "trained", ""),
+    (MemoryFit, "fitted", ""),
+)
+LISTED = (TrainedRun, MemoryFit)  # several belong together
+
+
+def read_json(path: Path) -> Any:
+    return parse_json(read_file(path), str(path))
+
+
+def is_trace(data: Any) -> bool:
+    return isinstance(data, dict) and data.get("kind") == "trace"
+
+
+def record_from(data: Any, where: str) -> Record | list[Record]:
+    """A record; trained models and fitted laws as lists, since several belong together."""
+    if isinstance(data, list) and data and all(_kind_of(one) is MemoryFit for one in data):
+        return [MemoryFit.from_dict(one, where) for one in data]
+    if isinstance(data, dict) and "runs" in data and "protocol_hash" in data:
+        raise UsageError(
+            f"{where} is the summary of a bench: it has no losses.",
+            f"Give its folder: {shortened(data.get('folder'))}.",
+        )
+    kind = _kind_of(data)
+    if kind is None:
+        source = data.get("source") if isinstance(data, dict) else None
+        raise UsageError(
+            f"{where} is no record of vramcast that can be shown (source {shortened(source)}).",
+            GIVE,
+        )
+    record = kind.from_dict(data, where)
+    return [record] if kind in LISTED else record
+
+
+def _kind_of(data: Any) -> type[Record] | None:
+    if not isinstance(data, dict):
+        return None
+    for kind, source, name in KINDS:
+        if "kind" in data:
+            is_kind = data["kind"] == kind.KIND
+        else:
+            is_kind = data.get("source") == source and (not name or name in data)
+        if is_kind:
+            return kind
+    return None

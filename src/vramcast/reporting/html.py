@@ -1,0 +1,172 @@
+"""A report as one HTML file that needs no network and no script but its own.
+
+Text from records is escaped, and the data of figures is JSON in which no tag can begin. Beyond
+that, the page's policy allows only scripts whose hashes it names.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from html import escape
+from importlib.resources import files
+
+import msgspec
+
+from vramcast import __version__
+from vramcast.reporting.sections import (
+    Calculator,
+    Chart,
+    Meter,
+    Report,
+    Section,
+    Table,
+    is_code,
+    limits_of,
+)
+from vramcast.text import printable
+from vramcast.units import format_bytes
+
+MARK = "<!doctype html><!-- vramcast report -->"
+LIBRARIES = ("d3.min.js", "plot.min.js")
+SCRIPTS = (*LIBRARIES, "text.js", "drawing.js", "charts.js", "calculator.js", "start.js")
+KINDS = {Chart: "chart", Calculator: "calculator"}
+SENTENCE = 30  # characters: longer cells are text
+
+
+def as_html(report: Report) -> str:
+    figures = [
+        figure
+        for section in report.sections
+        for figure in section.figures
+        if not isinstance(figure, Meter)
+    ]
+    plain = [{"kind": KINDS[type(f)], **msgspec.to_builtins(f)} for f in figures]
+    data = msgspec.json.encode(plain).decode()
+    scripts = tuple(_asset(name) for name in SCRIPTS)
+    numbers = iter(range(len(figures)))
+    lines = [
+        MARK,
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">',
+        f"<title>{_text(report.title)} · vramcast</title>",
+        f"<style>{_asset('page.css')}</style></head><body>",
+        f'<header><p class="by">vramcast report</p><h1>{_text(report.title)}</h1></header>',
+        *_contents(report),
+        "<main><noscript>The charts and sliders need JavaScript; the tables do not.</noscript>",
+        *(
+            line
+            for number, section in enumerate(report.sections)
+            for line in _section(section, report.title, number, numbers)
+        ),
+        "</main>",
+        f"<footer>Made by vramcast {__version__} from {_text(', '.join(report.sources))}. ",
+        "GiB = 2<sup>30</sup> bytes. ",
+        "Charts: arrow keys or the pointer show details; drag, + and − zoom; Esc shows all. ",
+        "Drawn with Observable Plot and D3 (ISC licence).</footer>",
+        # No < of a record can begin a tag in here.
+        '<script type="application/json" id="figures">',
+        data.replace("<", "\\u003c") + "</script>",
+        *(f"<script>{script}</script>" for script in scripts),
+        "</body></html>\n",
+    ]
+    return "\n".join(lines)
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("vramcast.reporting").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+@cache
+def _policy(scripts: tuple[str, ...]) -> str:
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        for script in scripts
+    )
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _text(value: object) -> str:
+    return escape(printable(str(value)))
+
+
+def _contents(report: Report) -> list[str]:
+    if len(report.sections) < 3:
+        return []
+    links = [
+        f'<li><a href="#section-{number}">{_text(section.heading)}</a></li>'
+        for number, section in enumerate(report.sections)
+    ]
+    return ['<nav aria-label="Contents"><ul>', *links, "</ul></nav>"]
+
+
+def _section(section: Section, title: str, number: int, numbers: Iterator[int]) -> Iterator[str]:
+    same = ' class="same"' if section.heading == title else ""  # said above it already
+    yield f'<section id="section-{number}"><h2{same}>{_text(section.heading)}</h2>'
+    if section.subtitle:
+        yield f'<p class="knobs">{_text(section.subtitle)}</p>'
+    if section.verdict:
+        yield f'<p class="verdict {section.tone}">{_text(section.verdict)}</p>'
+    for text in (*section.text, section.made):
+        if is_code(text):
+            yield f'<pre class="text" tabindex="0">{_text(text)}</pre>'
+        elif text:
+            yield f'<p class="text">{_text(text)}</p>'
+    for remark in section.remarks:
+        below = "".join(f"<br>{_text(line)}" for line in remark.below)
+        yield f'<p class="remark {remark.tone}">{_text(remark.text)}{below}</p>'
+    for figure in section.figures:
+        if isinstance(figure, Meter):
+            yield from _meter(figure)
+        else:
+            yield f'<figure data-figure="{next(numbers)}"><h3>{_text(figure.title)}</h3>'
+            yield f"<figcaption>{_text(figure.caption)}</figcaption></figure>"
+    for table in section.tables:
+        yield from _table(table)
+    yield from (f'<p class="under">{_text(line)}</p>' for line in limits_of(section))
+    yield "</section>"
+
+
+def _meter(meter: Meter) -> Iterator[str]:
+    total, capacity = meter.total_bytes, meter.capacity_bytes
+    whole = max(total, capacity or 0, 1)
+    label = _text(meter.label)
+    yield f'<figure><h3>{label}</h3><div class="meter" role="img" aria-label="{label}">'
+    for name, size, colour in meter.parts:
+        style = f"width:{100 * size / whole:.3f}%;background:var(--{colour})"
+        yield f'<i style="{style}" title="{_text(name)} {format_bytes(size)}"></i>'
+    if capacity is not None and total > capacity:
+        yield f'<span class="limit" style="left:{100 * capacity / whole:.3f}%"></span>'
+    yield '</div><ul class="parts">'
+    for name, size, colour in meter.parts:
+        swatch = f'<span class="swatch" style="background:var(--{colour})"></span>'
+        yield f"<li>{swatch}{_text(name)} <b>{format_bytes(size)}</b></li>"
+    yield "</ul></figure>"
+
+
+def _table(table: Table) -> Iterator[str]:
+    title = _text(table.title)
+    yield f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">'
+    yield f"<table><caption>{title}</caption><thead><tr>"
+    for column in table.columns:
+        yield f'<th scope="col"{_left(column.left)}>{_text(column.heading)}</th>'
+    yield "</tr></thead><tbody>"
+    for index, row in enumerate(table.rows):
+        yield f'<tr class="{table.tones[index]}">' if table.tones else "<tr>"
+        for column, cell in zip(table.columns, row, strict=True):
+            yield f"<td{_left(column.left, len(cell) > SENTENCE)}>{_text(cell)}</td>"
+        yield "</tr>"
+    yield "</tbody></table></div>"
+    yield from (f'<p class="under">{_text(line)}</p>' for line in (table.footer, *table.notes))
+
+
+def _left(left: bool, is_long: bool = False) -> str:
+    """A sentence gets room: on a phone it would be a tall column of single words."""
+    return f' class="left{" long" if is_long else ""}"' if left else ""

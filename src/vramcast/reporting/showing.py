@@ -1,0 +1,131 @@
+"""The one way to show a record: as sections, in the terminal, as HTML or as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from vramcast.records.accuracy import AccuracyResult
+from vramcast.records.bench import TrainedRun
+from vramcast.records.comparison import Comparison
+from vramcast.records.fit import MemoryFit
+from vramcast.records.max_batch import MaxBatch
+from vramcast.records.measurement import Measurement
+from vramcast.records.plan import Plan
+from vramcast.records.prediction import BatchSizeCurve, Prediction
+from vramcast.records.tune import TuneResult
+from vramcast.reporting.accuracy import of_accuracy
+from vramcast.reporting.batch_curve import of_curve
+from vramcast.reporting.bench import of_runs
+from vramcast.reporting.comparison import of_comparison
+from vramcast.reporting.html import as_html
+from vramcast.reporting.laws import of_fit
+from vramcast.reporting.loading import Loaded, load
+from vramcast.reporting.markdown import as_markdown
+from vramcast.reporting.max_batch import of_max_batch
+from vramcast.reporting.measurement import of_measurement
+from vramcast.reporting.plan import of_plan
+from vramcast.reporting.prediction import of_prediction
+from vramcast.reporting.sections import Report, Section
+from vramcast.reporting.terminal import show_sections
+from vramcast.reporting.trace import of_trace, overlay_of
+from vramcast.reporting.tune import of_tune
+from vramcast.tracing.files import MemoryTrace
+
+FILE_WIDTH = 120
+MARK = "vramcast report"  # in the first line of every report
+
+
+class Format(StrEnum):
+    HTML = "html"
+    MARKDOWN = "md"
+    TERMINAL = "terminal"
+
+
+def show(record: Any, console: Console | None = None) -> None:
+    """The short form, as commands show their results: of a record, or of sections."""
+    show_sections(sections_of(record), console or Console())
+
+
+def render(report: Report, form: Format) -> str:
+    """The whole report as text."""
+    if form == Format.HTML:
+        return as_html(report)
+    if form == Format.MARKDOWN:
+        return as_markdown(report)
+    file = StringIO()
+    console = Console(file=file, width=FILE_WIDTH, no_color=True)
+    show_sections(report.sections, console, detail=True)
+    return f"{MARK}\n{file.getvalue()}"
+
+
+def report_of(record: Any, title: str) -> Report:
+    return Report(title=title, sections=sections_of(record))
+
+
+def make_report(paths: Sequence[Path]) -> Report:
+    loaded = [one for path in paths for one in load(path)]
+    sections = [
+        section for one in loaded for section in sections_of(one.record, one.traces, loaded)
+    ]
+    more = f", and {len(loaded) - 1} more" if len(loaded) > 1 else ""
+    return Report(
+        title=f"{sections[0].heading}{more}",
+        sections=sections,
+        sources=list(dict.fromkeys(str(one.path) for one in loaded)),
+    )
+
+
+def sections_of(
+    record: Any, traces: Sequence[MemoryTrace] = (), others: Sequence[Loaded] = ()
+) -> list[Section]:
+    """`traces` are a measurement's; `others` may hold measurements of the same workload. A new
+    kind of record gets a line here and a file beside this one."""
+    match record:
+        case Prediction():
+            same = [other for other in others if _measures(other.record, record)]
+            overlay = overlay_of([trace for other in same for trace in other.traces])
+            return of_prediction(record, [other.record for other in same], overlay)
+        case BatchSizeCurve():
+            return of_curve(record)
+        case Measurement():
+            return of_measurement(record, traces[0] if traces else None)
+        case MemoryTrace():
+            return of_trace(record)
+        case MaxBatch():
+            runs = [other.record for other in others]
+            same_runs = [run for run in runs if _measures(run, record, but="batch_size")]
+            return of_max_batch(record, same_runs)
+        case Plan():
+            return of_plan(record)
+        case TuneResult():
+            return of_tune(record)
+        case AccuracyResult():
+            return of_accuracy(record)
+        case Comparison():
+            return of_comparison(record)
+        case MemoryFit():
+            return of_fit(record)
+        case [MemoryFit(), *_]:
+            return [section for found in record for section in of_fit(found)]
+        case [TrainedRun(), *_]:
+            return of_runs(record)
+        case [Section(), *_]:
+            return record
+    raise TypeError(f"{type(record).__name__} cannot be shown")
+
+
+def _measures(other: Any, record: Prediction | MaxBatch, but: str = "") -> bool:
+    """A run of the same workload with the same knobs, perhaps with one exception."""
+    if not isinstance(other, Measurement):
+        return False
+    names = [run.workload.removesuffix(":build") for run in (other, record)]
+    knobs = [
+        {name: value for name, value in run.knobs.items() if name != but} for run in (other, record)
+    ]
+    return names[0] == names[1] and knobs[0] == knobs[1]
