@@ -59,7 +59,7 @@ def the_accuracy() -> str:
     exact = re.search(r"^Peak reserved memory is exact .*$", text, re.MULTILINE)
     times = dict(
         re.findall(
-            r"^\| (all|the GPU is busy|the GPU waits for the host) \| \d+ \| (.*?) \|",
+            r"^\| (all|the GPU is busy|the GPU waits for the host) \| (?:\d+ \| )+(.*?) \|",
             text,
             re.MULTILINE,
         )

@@ -29,7 +29,7 @@ from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
 from vramcast.processes.lifetime import child_environment
 from vramcast.processes.progress import Progress
 from vramcast.records.bench import Protocol, TrainedRun, Trial
-from vramcast.reporting.bench import show_runs
+from vramcast.reporting.showing import show
 
 PROTOCOL = """\
 name = "tiny-1"
@@ -116,7 +116,7 @@ def _check_what_is_shown(
     runs: list[TrainedRun], out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     console = Console(width=200)
-    show_runs(
+    show(
         [
             *runs,
             replace(runs[0], outcome="diverged"),

@@ -12,7 +12,7 @@ import pytest
 
 from vramcast.records.measurement import Measurement
 from vramcast.records.tune import TuneResult
-from vramcast.reporting.tune_log import markdown
+from vramcast.reporting.showing import Format, render, report_of
 from vramcast.tuning.judging import compare
 from vramcast.workload.configuration import load_configuration
 
@@ -69,7 +69,8 @@ def test_what_was_measured_on_top_of_each_other_multiplies_to_the_total(model: s
 @pytest.mark.parametrize("model", MODELS)
 def test_the_log_and_the_configuration_are_the_results(model: str) -> None:
     result = result_of(model)
-    assert (FOLDER / model / "log.md").read_text() == markdown(result)
+    log = report_of(result, f"Optimisation log of {result.workload}")
+    assert (FOLDER / model / "log.md").read_text() == render(log, Format.MARKDOWN)
     assert (
         load_configuration(FOLDER / model / "final.json").to_dict()
         == result.configuration

@@ -23,7 +23,7 @@ from vramcast.predicting.plan_order import read_lengths, read_tokens
 from vramcast.predicting.plan_stages import gain_of_doubling, make_stage, step_seconds, what_binds
 from vramcast.records.plan import GpuPlan, Plan, Stage
 from vramcast.records.prediction import BatchSizePoint
-from vramcast.reporting.plans import show_plan
+from vramcast.reporting.showing import show
 from vramcast.simulate.accumulating import accumulating
 from vramcast.tracing.simulated import Trace
 
@@ -365,7 +365,7 @@ def test_a_plan_with_times_is_one_line_a_stage_in_80_columns() -> None:
     )
     plan = a_plan([large])
     console = Console(width=80, file=io.StringIO(), color_system=None)
-    show_plan(plan, console)
+    show(plan, console)
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     row = next(line for line in lines if line.split()[:1] == ["2048"])

@@ -17,7 +17,7 @@ from vramcast.probing import probe as api
 from vramcast.probing.facts import Facts
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.probe import NotSaved, run_trial
-from vramcast.probing.run_folder import RunFolder, read_measurement, steps_csv, summary
+from vramcast.probing.run_folder import RunFolder, read_measurement, steps_csv
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Device, Measurement, Outcome
 
@@ -211,22 +211,27 @@ def test_a_run_that_broke_off_has_the_lines_of_its_steps(
 HOSTILE = "w|x`y`<script>alert(1)</script>[l](http://e.vil)\\|*b*\n# heading\r\n| a | b |\x1b[31m.py:build"
 
 
-def test_a_hostile_name_is_text_in_the_summary_and_nothing_else(trial: Trial) -> None:
+def summary_of(record: Measurement, folder: Path) -> str:
+    RunFolder(folder).after(record)
+    return (folder / "summary.md").read_text()
+
+
+def test_a_hostile_name_is_text_in_the_summary_and_nothing_else(tmp_path: Path) -> None:
     record = measured(
         Trial(workload=HOSTILE, device=Device.CPU, knobs={"a|b": "```\n</table>"}),
         error="```\nout of the block\n````\n# heading",
     )
-    text = summary(record)
-    table, _, rest = text.partition("\n\n`````\n")
-    assert table.count("\n# ") == 0 and text.startswith("# Probe of ")
-    assert all(line.count("|") == 3 for line in table.splitlines() if line.startswith("|"))
-    assert not any(part in table for part in ("<script", "</table", "`", "[l]", "\x1b", "\\"))
-    assert "&lt;script&gt;" in table
-    assert rest.count("\n`````\n") == 1, "the error's own fences are shorter"
+    text = summary_of(record, tmp_path / "run")
+    assert text.count("\n# ") == 1 and "\n# Probe of " in text
+    assert not any(part in text for part in ("<script", "</table", "[l]", "\x1b", "\\"))
+    assert "&lt;script&gt;" in text
+    assert "    out of the block\n    ````\n    # heading" in text, "the error is a block of code"
 
 
-def test_the_summary_says_what_was_not_judged_and_how_far_a_run_came(trial: Trial) -> None:
-    text = summary(measured(trial, outcome="crashed", error="boom"))
-    assert "| not judged: step_time_explosion | 2 measured steps" in text
-    assert "| stable | no: nan_or_inf, runtime_exception |" in text
-    assert "```\nboom\n```" in text
+def test_the_summary_says_what_was_not_judged_and_how_far_a_run_came(
+    tmp_path: Path, trial: Trial
+) -> None:
+    text = summary_of(measured(trial, outcome="crashed", error="boom"), tmp_path / "run")
+    assert "- not judged: step_time_explosion (2 measured steps" in text
+    assert "✗ crashed: nan_or_inf, runtime_exception" in text
+    assert "boom" in text and "| steps | 2 of " in text

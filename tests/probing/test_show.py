@@ -14,7 +14,7 @@ from vramcast.probing.facts import Facts
 from vramcast.probing.measurement import measurement_from, unfinished
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Outcome
-from vramcast.reporting.measured import show_measurement, sparkline
+from vramcast.reporting.showing import show
 from vramcast.text import printable
 
 FACTS: dict[str, Any] = {
@@ -26,7 +26,7 @@ FACTS: dict[str, Any] = {
 
 def shown(facts: dict[str, Any], trial: Trial | None = None, width: int = 60) -> str:
     file = io.StringIO()
-    show_measurement(
+    show(
         measurement_from(trial or Trial(workload="w"), Facts(**{**FACTS, **facts})),
         Console(file=file, width=width),
     )
@@ -41,7 +41,7 @@ def test_every_outcome_can_be_shown_with_and_without_anything_measured(outcome: 
     assert "what went wrong" in text
     assert max(map(len, text.splitlines())) <= 60
     nothing = unfinished(Trial(workload="w"))
-    show_measurement(nothing, Console(file=io.StringIO(), width=20))
+    show(nothing, Console(file=io.StringIO(), width=20))
 
 
 def test_a_run_stopped_by_the_clock_alone_has_no_empty_list_of_reasons() -> None:
@@ -58,14 +58,6 @@ def test_hostile_names_and_knobs_cannot_steer_the_terminal() -> None:
     )
     assert not any(c in text for c in "\x1b\x07\r\udcff")
     assert "[bold]w" in text, "not markup"
-
-
-@settings(deadline=None)  # the machine may be busy
-@given(st.lists(st.floats(), max_size=100))
-def test_a_sparkline_has_a_mark_for_every_value_up_to_its_width(values: list[float]) -> None:
-    line = sparkline(values)
-    assert len(line) == min(len(values), 60)
-    assert ("?" in line) <= any(v != v or abs(v) == float("inf") for v in values)
 
 
 @settings(deadline=None)  # the machine may be busy

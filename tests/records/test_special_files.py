@@ -19,7 +19,7 @@ from vramcast.hardware.calibration import table
 from vramcast.probing.run_folder import read_measurement
 from vramcast.records.accuracy_rows import ROWS_FILE, read_records
 from vramcast.records.measurement import Measurement
-from vramcast.reporting.page.loading import load
+from vramcast.reporting.loading import load
 from vramcast.tracing.files import read_trace
 from vramcast.workload.configuration import load_configuration
 

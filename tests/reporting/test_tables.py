@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from vramcast.reporting.sections import Axis, Column, Layer, Table, Tone, View
+from vramcast.reporting.sections import Axis, Column, Layer, Table, View
 from vramcast.reporting.tables import fitted
 from vramcast.reporting.terminal import bars_of
 

@@ -35,10 +35,11 @@ from vramcast.records.accuracy_rows import (
 from vramcast.records.measurement import Measurement, Memory, Outcome
 from vramcast.records.prediction import BoundBy, Prediction
 from vramcast.records.store import append_line
+from vramcast.reporting.accuracy import scatter
+from vramcast.reporting.showing import Format, render, report_of
+from vramcast.reporting.svg import write_view
 from vramcast.suites.accuracy import accuracy
 from vramcast.suites.catalogue import SUITES, SuiteRow, covering, rows_of
-from vramcast.suites.figure import write_figure
-from vramcast.suites.page import as_markdown
 from vramcast.suites.run import Dependencies, run
 
 GIB = 2**30
@@ -190,17 +191,16 @@ def test_the_result_is_the_same_after_a_round_trip_and_its_page_names_every_row(
 ) -> None:
     result = result_of(run(ROWS, tmp_path, Machine().dependencies(), {}))
     assert AccuracyResult.from_json(result.to_json()) == result
-    page = as_markdown(result)
+    page = render(report_of(result, "Accuracy"), Format.MARKDOWN)
     assert all(f"| {name} |" in page for name in ("one", "two", "wrong"))
-    assert "- dies: not measured" in page
-    assert "✗ missed worst" in page
+    assert "| dies | not measured" in page
+    assert "✗ missed: worst" in page
 
 
 def test_the_figure_has_every_method(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    write_figure(
-        result_of(run(ROWS, tmp_path, Machine().dependencies(), {})), tmp_path / "figure.svg"
-    )
+    chart = scatter(result_of(run(ROWS, tmp_path, Machine().dependencies(), {})))
+    write_view(chart, chart.views[0], tmp_path / "figure.svg")
     text = (tmp_path / "figure.svg").read_text()
     assert text.startswith("<?xml") and "MemTracker" in text
 
@@ -249,7 +249,9 @@ def test_step_times_are_judged_on_other_rows_than_they_were_calibrated_on() -> N
         4.0
     ) and result.step_time.worst == pytest.approx(30.0)
     assert [reached for _, reached in goals(result)][-2:] == [True, False]
-    assert "| the GPU is busy | 2 | 3.0 % | 4.0 % | 4.0 % |" in as_markdown(result)
+    assert "| the GPU is busy | 2 | 0 | 3.0 % | 4.0 % | 4.0 % |" in render(
+        report_of(result, "Accuracy"), Format.MARKDOWN
+    )
 
 
 ERRORS = [

@@ -44,18 +44,17 @@ def of_accuracy(result: AccuracyResult) -> list[Section]:
     judged = goals(result)
     missed = sum(reached is False for _, reached in judged)
     unjudged = sum(reached is None for _, reached in judged)
-    verdict = (
-        "Peak reserved memory is exact to the byte "
-        f"in {result.num_exact} of {result.reserved['vramcast'].num_rows} rows"
-        f"; {count(missed, 'goal') if missed else 'no goal is'} missed"
-        f"{f', {unjudged} not judged' if unjudged else ''}."
-    )
+    verdict = f"✗ {missed} of {len(judged)} goals missed" if missed else "✓ no goal is missed"
+    if unjudged:
+        verdict += f", {unjudged} not judged"
+    exact = f"{result.num_exact} of {result.reserved['vramcast'].num_rows} rows"
     samples = f"{count(len(compared), 'workload')}, each measured in a fresh process"
     return [
         Section(
             title=f"Predicted against measured on {result.gpu or 'no GPU'}",
             verdict=verdict,
             tone=Tone.UNSURE if missed else Tone.GOOD,
+            text=[f"Peak reserved memory is exact to the byte in {exact}."],
             remarks=[_goal(goal, reached) for goal, reached in judged],
             figures=[scatter(result), _histogram(result, compared)],
             tables=[_methods(result), _step_times(result)],

@@ -153,7 +153,8 @@ def _results(runs: Sequence[TrainedRun]) -> Table:
     rows = []
     for group in _by_model(runs):
         rows += [[cells[name](run) for name in shown] for run in group]
-        ended = [run.last_loss for run in group if run.outcome == "ok"]
+        losses = [run.last_loss for run in group if run.outcome == "ok"]
+        ended = [loss for loss in losses if math.isfinite(loss)]
         if len(ended) > 1:
             mean, spread = statistics.fmean(ended), statistics.stdev(ended)
             over = {

@@ -47,9 +47,9 @@ def of_measurement(m: Measurement, trace: MemoryTrace | None = None) -> list[Sec
         subtitle=knobs_of(m.knobs),
         verdict=verdict,
         tone=tone,
+        text=[m.error] if m.error else [],
         remarks=[
-            *([Remark(text=m.error.rstrip(), tone=Tone.BAD)] if m.error else []),
-            *(Remark(text=f"not judged: {gate} ({why})", tone=Tone.UNSURE) for gate, why in judged),
+            Remark(text=f"not judged: {gate} ({why})", tone=Tone.UNSURE) for gate, why in judged
         ],
         figures=_meters(m),
         tables=[_memory(m), *_times(m), _facts(m)],
