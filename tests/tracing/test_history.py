@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vramcast.errors import EnvironmentProblem
-from vramcast.probing import history as subject
+from vramcast.probing import allocation_history as subject
 from vramcast.probing.allocation_history import (
     History,
     Maker,
