@@ -1,10 +1,9 @@
-"""A trial on the real GPU. Steps are timed with device events and never waited for one by one: the GPU is as busy as in training."""
+"""A trial on the real GPU. The host never waits for a single step: the GPU is as busy as in training."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-import numbers
 import os
 import time
 from collections import deque
@@ -17,15 +16,13 @@ import torch
 from vramcast.allocator.settings import from_environment
 from vramcast.hardware import nvml
 from vramcast.hardware.nvml import MemorySource
+from vramcast.probing.building import Step, build_step, plain_loss
 from vramcast.probing.facts import Facts, Phase, Reporter
 from vramcast.probing.trial import Trial
-from vramcast.records.machine import GpuState
 from vramcast.records.measurement import Clock, Memory
-from vramcast.simulate.ownership import Ownership
-from vramcast.workload import check_step
-from vramcast.workload.switches import apply_allocator, apply_switches, switches_in_force
+from vramcast.workload.switches import apply_allocator
 
-MOST_LOSSES = 1 << 20
+MAX_LOSSES = 1 << 20
 TRACED = "every allocation was recorded with --trace: the steps are slower for it"
 
 
@@ -36,7 +33,7 @@ class GpuRun:
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        """Start CUDA under the trial's settings; whatever happens inside, tell what the allocator saw."""
+        """Starts CUDA under the trial's settings; whatever happens inside, tells the memory used."""
         if not torch.cuda.is_available():
             raise NotImplementedError("torch finds no CUDA GPU in this process")
         if self.trial.allocator:
@@ -55,9 +52,8 @@ class GpuRun:
         total = torch.cuda.mem_get_info()[1]  # starts the context
         properties = torch.cuda.get_device_properties(0)
         if self.trial.memory_cap_bytes is not None:
-            torch.cuda.set_per_process_memory_fraction(
-                fraction_for(self.trial.memory_cap_bytes, properties.total_memory)
-            )
+            fraction = fraction_for(self.trial.memory_cap_bytes, properties.total_memory)
+            torch.cuda.set_per_process_memory_fraction(fraction)
         torch.empty(1, device="cuda")
         self._used.find(f"GPU-{properties.uuid}")
         facts = self.report.facts
@@ -68,9 +64,9 @@ class GpuRun:
         facts.cuda_version = torch.version.cuda
         facts.context_bytes = self._used() - torch.cuda.memory_reserved()
         facts.allocator_settings = self.trial.allocator or from_environment()
-        state = self._used.state()
-        if state is not None:
-            facts.driver_version, facts.driver_model = state.driver_version, state.driver_model
+        for state in nvml.gpu_states():
+            if state.uuid == self._used.uuid:
+                facts.driver_version, facts.driver_model = state.driver_version, state.driver_model
         self.report.tell()
 
     def _note_final_memory(self) -> None:
@@ -88,72 +84,44 @@ class GpuRun:
             self.history = History()
             self.history.start()
             self.report.facts.notes.append(TRACED)
-        step = self._build(function, knobs)
-        self._steps(step)
+        step = build_step(self.trial, self.report, function, knobs, torch.cuda.synchronize)
+        self.report.facts.build = _peaks()
+        clock = _Clock(self.report, self.trial.warmup_steps + self.trial.measure_steps)
+        try:
+            self._steps(step, clock)
+        finally:
+            # keeps steps that ended before one that failed; a broken context answers nothing
+            with contextlib.suppress(RuntimeError):
+                clock.drain()
         if self.history is not None:
             self.report.phase(Phase.TRACE)
             events, snapshot = self.history.finish()
             write_trace(self.trial, self.report.facts, events, snapshot)
 
-    def _build(self, function: Callable[..., Any], knobs: dict[str, Any]) -> Callable[[], Any]:
-        self.report.phase(Phase.BUILD)
-        apply_switches(self.trial.switches)
-        started = time.perf_counter()
-        ownership = Ownership(lambda _: 0)
-        try:
-            step = check_step(function(**knobs))
-        finally:
-            ownership.close()
-        apply_switches(self.trial.switches)
-        torch.cuda.synchronize()
-        facts = self.report.facts
-        facts.switches = switches_in_force()
-        facts.build_seconds = time.perf_counter() - started
-        facts.num_parameters = ownership.num_parameters()
-        facts.build = _peaks()
-        return step
-
-    def _steps(self, step: Callable[[], Any]) -> None:
-        clock = _Clock(self.report, self.trial.warmup_steps + self.trial.measure_steps)
-        try:
-            self._timed_steps(step, clock)
-        finally:
-            with contextlib.suppress(
-                RuntimeError
-            ):  # steps that ended before one that failed are kept; a broken context answers nothing
-                clock.drain()
-
-    def _timed_steps(self, step: Callable[[], Any], clock: _Clock) -> None:
+    def _steps(self, step: Step, clock: _Clock) -> None:
+        facts, num_warmup = self.report.facts, self.trial.warmup_steps
         self.report.phase(Phase.WARM_UP)
-        for index in range(self.trial.warmup_steps):
-            self._mark(index)
-            clock.time(step, is_measured=False)
-            if index == 0:
-                self.report.facts.first_step = _peaks()
-                self.report.tell()
-        clock.drain()
-        self.report.facts.cold = _peaks()
-        torch.cuda.reset_peak_memory_stats()
-        self.report.phase(Phase.MEASURE)
         started = time.perf_counter()
-        for index in range(self.trial.measure_steps):
-            self._mark(self.trial.warmup_steps + index)
-            clock.time(step, is_measured=True)
-            if index == 0 and not self.trial.warmup_steps:
-                self.report.facts.first_step = _peaks()
+        for index in range(num_warmup + self.trial.measure_steps):
+            if index == num_warmup:
+                clock.drain()
+                facts.cold = _peaks()
+                torch.cuda.reset_peak_memory_stats()
+                self.report.phase(Phase.MEASURE)
+                started = time.perf_counter()
+            if self.history is not None:
+                self.history.mark_step(index + 1)
+            clock.time(step, is_measured=index >= num_warmup)
+            if index == 0:
+                facts.first_step = _peaks()
                 self.report.tell()
         clock.drain()
-        facts = self.report.facts
         facts.wall_seconds, facts.clock = time.perf_counter() - started, Clock.CUDA_EVENTS
         facts.warm = _peaks()
 
-    def _mark(self, index: int) -> None:
-        if self.history is not None:
-            self.history.mark_step(index + 1)
-
 
 class _Clock:
-    """Times steps on the device and fetches their losses through pinned memory, so that neither makes the host wait."""
+    """Times steps on the device and fetches their losses without making the host wait."""
 
     def __init__(self, report: Reporter, num_steps: int) -> None:
         self._report, self._num_steps = report, num_steps
@@ -161,41 +129,41 @@ class _Clock:
         self._losses: torch.Tensor | None = None
         self._count = 0
 
-    def time(self, step: Callable[[], Any], *, is_measured: bool) -> None:
+    def time(self, step: Step, *, is_measured: bool) -> None:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         loss = self._copy(step())
         end.record()
         self._pending.append((start, end, is_measured, loss))
         while self._pending and self._pending[0][1].query():
-            self._tell(*self._pending.popleft())
+            self._tell_oldest()
 
     def drain(self) -> None:
-        """Step by step: the host may be many steps ahead, and each that ends is a sign of life."""
+        """Step by step: the host may be many steps ahead, and each that ends is progress."""
         while self._pending:
             self._pending[0][1].synchronize()
-            self._tell(*self._pending.popleft())
+            self._tell_oldest()
         torch.cuda.synchronize()
 
-    def _tell(
-        self, start: Any, end: Any, is_measured: bool, loss: Callable[[], float | None]
-    ) -> None:
-        self._report.step(
-            is_measured=is_measured, seconds=start.elapsed_time(end) / 1e3, loss=loss()
-        )
+    def _tell_oldest(self) -> None:
+        start, end, is_measured, loss = self._pending.popleft()
+        seconds = start.elapsed_time(end) / 1e3
+        self._report.step(is_measured=is_measured, seconds=seconds, loss=loss())
 
     def _copy(self, loss: Any) -> Callable[[], float | None]:
-        """How to read the loss once the device has got there. The tensor itself is let go: the next step must find its memory free."""
+        """How to read the loss once the device has got there, from pinned memory.
+
+        The tensor itself is let go: the next step must find its memory free.
+        """
         if not isinstance(loss, torch.Tensor):
-            value = float(loss) if isinstance(loss, numbers.Real) else None
+            value = plain_loss(loss)
             return lambda: value
         if loss.numel() != 1 or loss.is_complex():
             return lambda: None
         if self._losses is None or self._losses.dtype != loss.dtype:
-            self._losses, self._count = (
-                torch.empty(min(self._num_steps, MOST_LOSSES), dtype=loss.dtype, pin_memory=True),
-                0,
-            )
+            size = min(self._num_steps, MAX_LOSSES)
+            self._losses = torch.empty(size, dtype=loss.dtype, pin_memory=True)
+            self._count = 0
         place = self._losses[self._count % len(self._losses)]
         self._count += 1
         place.copy_(loss.detach().reshape(()), non_blocking=True)
@@ -203,34 +171,31 @@ class _Clock:
 
 
 class _UsedMemory:
-    """GPU memory in use by this process, allocator and all. Made before CUDA starts: where the driver does not list processes (in
-    containers), it is what the whole GPU's use has grown by since."""
+    """GPU memory in use by this process, the allocator's included.
+
+    Made before CUDA starts: where the driver lists no processes, as in containers, it is what the
+    whole GPU's use has grown by since.
+    """
 
     def __init__(self) -> None:
         self._before = {state.uuid: state.used_bytes for state in nvml.gpu_states()}
-        self._uuid = ""
+        self.uuid = ""
         self.source = MemorySource.CUDA
 
     def find(self, uuid: str) -> None:
         """CUDA has started on this GPU."""
-        self._uuid = uuid
+        self.uuid = uuid
         seen = nvml.used_bytes(uuid, os.getpid()) if uuid in self._before else None
         self.source = seen[1] if seen else MemorySource.CUDA
 
-    def state(self) -> GpuState | None:
-        return next((state for state in nvml.gpu_states() if state.uuid == self._uuid), None)
-
     def __call__(self) -> int:
-        if self.source is not MemorySource.CUDA:
-            seen = nvml.used_bytes(self._uuid, os.getpid())
-            assert seen is not None
-            return (
-                seen[0]
-                if self.source is MemorySource.PROCESS
-                else seen[0] - self._before[self._uuid]
-            )
-        free, total = torch.cuda.mem_get_info()
-        return total - free
+        if self.source is MemorySource.CUDA:
+            free, total = torch.cuda.mem_get_info()
+            return total - free
+        seen = nvml.used_bytes(self.uuid, os.getpid())
+        assert seen is not None
+        before = 0 if self.source is MemorySource.PROCESS else self._before[self.uuid]
+        return seen[0] - before
 
 
 def fraction_for(cap_bytes: int, total_bytes: int) -> float:
@@ -261,6 +226,5 @@ def write_trace(trial: Trial, facts: Facts, events: list[Any], snapshot: dict[st
         torch_version=torch.__version__,
         allocator_settings=facts.allocator_settings or "",
     )
-    write_files(
-        Path(trial.trace_folder), trace, snapshot, force=True
-    )  # the run's folder was checked before the run
+    # the run's folder was checked before the run
+    write_files(Path(trial.trace_folder), trace, snapshot, force=True)
