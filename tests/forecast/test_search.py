@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.forecast.search import accumulation, crossing, ladder, memory_law, settle, spread
+from vramcast.forecast.laws import batch_law
+from vramcast.forecast.search import accumulation, crossing, ladder, settle, spread
 
 
 @given(
@@ -95,9 +96,9 @@ def test_document_000_mistakes_its_first_row_for_the_overhead() -> None:
         112: 44.28,
     }
     rows[114] = 45.04
-    law = memory_law([(size, round(gigabytes * 1e9)) for size, gigabytes in rows.items()])
+    law = batch_law({size: round(gigabytes * 1e9) for size, gigabytes in rows.items()})
     assert law is not None
     assert law.intercept_bytes == pytest.approx(2.61e9, abs=0.02e9)
     assert law.bytes_per_sample == pytest.approx(0.3717e9, abs=0.0005e9)
     assert law.largest_residual < 0.01
-    assert memory_law([(8, 100)]) is None
+    assert batch_law({8: 100}) is None

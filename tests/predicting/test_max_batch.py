@@ -13,8 +13,10 @@ import pytest
 
 import vramcast
 from vramcast.errors import UsageError, WorkloadError
+from vramcast.forecast import largest
 from vramcast.hardware import nvml
 from vramcast.predicting.max_batch import can_confirm, confirm_by_runs
+from vramcast.records.prediction import BatchSizePoint
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
 GPT = "vramcast_zoo.suites.models:gpt"
@@ -296,40 +298,38 @@ def test_the_reserved_law_is_not_that_of_sizes_that_empty_the_cache(
 
 
 class Budgeted:
-    """A search over sizes that were not simulated: memory by rule, through the real search."""
+    """The real search over batch sizes whose memory follows a rule."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fits: Any, reserved: Any) -> None:
-        from vramcast.forecast import largest
-        from vramcast.records.prediction import BatchSizePoint
-
         def point(size: int, *_: Any, simulated: bool, **__: Any) -> BatchSizePoint:
             self.asked.append(size)
-            sizes = {"peak_allocated_bytes": reserved(size), "peak_reserved_bytes": reserved(size)}
             return BatchSizePoint(
                 batch_size=size,
                 fits=fits(size),
                 num_alloc_retries=0,
                 simulated=simulated,
                 step_seconds=0.1,
-                **sizes,
+                peak_allocated_bytes=reserved(size),
+                peak_reserved_bytes=reserved(size),
             )
 
         self.asked: list[int] = []
         self.simulated: list[int] = []
         monkeypatch.setattr(largest, "batch_size_point", point)
 
-    def search(self, capacity: int, **options: Any) -> dict[str, Any]:
-        from vramcast.forecast.largest import Search
+    def search(
+        self, capacity: int, guess: int | None = None, **options: Any
+    ) -> tuple[largest.Edge, list[int], list[BatchSizePoint]]:
+        """(the edge, the sizes beyond it that fit, every point looked at)."""
 
         def trace_at(size: int) -> Any:
             self.simulated.append(size)
             return SimpleNamespace(events=[1], sizes=[size])
 
-        return Search(
-            trace_at,
-            SimpleNamespace(capacity_bytes=capacity),
-            **{"step": 1, "maximum": None, **options},
-        ).run()  # type: ignore[arg-type]
+        budget: Any = SimpleNamespace(capacity_bytes=capacity)
+        search = largest.BatchSearch(trace_at, budget, **options)
+        edge = search.run(guess)
+        return edge, search.look_around(edge), list(search.points.values())
 
 
 @pytest.mark.parametrize("edge", [1, 2, 23, 255, 256, 257, 5000, 300_000])
@@ -337,8 +337,8 @@ def test_the_search_finds_the_edge_with_few_simulations(
     monkeypatch: pytest.MonkeyPatch, edge: int
 ) -> None:
     budgeted = Budgeted(monkeypatch, lambda size: size <= edge, lambda size: 1000 + 7 * size)
-    found = budgeted.search(1000 + 7 * edge)
-    assert (found["largest"], found["first_failing"], found["fits_beyond"]) == (edge, edge + 1, [])
+    found, beyond, _ = budgeted.search(1000 + 7 * edge)
+    assert (found, beyond) == ((edge, edge + 1), [])
     assert {edge, edge + 1} <= set(budgeted.simulated)
     assert len(budgeted.simulated) <= 10 and len(budgeted.asked) <= 30
 
@@ -349,21 +349,18 @@ def test_where_sizes_fail_and_larger_ones_fit_the_answer_is_below_and_says_so(
     budgeted = Budgeted(
         monkeypatch, lambda size: size <= 100 or size in (102, 103), lambda size: 10 * size
     )
-    found = budgeted.search(1000)
-    assert (found["largest"], found["first_failing"], found["fits_beyond"]) == (
-        100,
-        101,
-        [102, 103],
-    )
+    for guess in (None, 80, 99, 102, 130):
+        edge, beyond, _ = budgeted.search(1000, guess)
+        assert (edge, beyond) == ((100, 101), [102, 103])
 
 
 def test_smaller_sizes_are_simulated_for_their_time_in_the_multiples_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     budgeted = Budgeted(monkeypatch, lambda size: size <= 100, lambda size: 10 * size)
-    found = budgeted.search(1000, step=4, maximum=90)
-    assert (found["largest"], found["first_failing"]) == (88, None)
-    timed = [a["batch_size"] for a in found["attempts"] if a["simulated"]]
+    edge, _, points = budgeted.search(1000, step=4, maximum=90)
+    assert edge == (88, None)
+    timed = [point.batch_size for point in points if point.simulated]
     assert all(size % 4 == 0 and size <= 88 for size in timed) and {4, 8, 16, 32, 64, 88} >= set(
         timed
     ) >= {4, 88}

@@ -50,7 +50,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], P
     return answer, folder
 
 
-def test_every_batch_of_a_plan_fits_and_the_next_larger_one_does_not(
+def test_every_batch_of_a_plan_fits_without_emptying_the_cache_and_the_next_does_not(
     planned: tuple[dict[str, Any], Path],
 ) -> None:
     answer, _ = planned
@@ -68,6 +68,51 @@ def test_every_batch_of_a_plan_fits_and_the_next_larger_one_does_not(
                 < curve.points[1].peak_reserved_bytes
             )
             assert stage["why"] and stage["binds"] in ("memory", "compute", "bandwidth", "launch")
+
+
+FRAGMENTING = """
+import torch
+
+def build(*, batch_size: int = 1, seq_len: int = 8):
+    layer = torch.nn.Linear(1, 1, device="cuda")
+
+    def step():
+        # Sizes that grow by different amounts leave gaps that larger tensors cannot use.
+        kept = []
+        for number in range(12):
+            size = (batch_size * (7 + 13 * number % 11) + 40 * number) * seq_len * 1000
+            short = torch.empty(size, device="cuda")
+            kept.append(torch.empty(size // 3 + batch_size * 70_000, device="cuda"))
+            del short
+        layer(torch.ones(1, 1, device="cuda")).sum().backward()
+
+    return step
+"""
+
+
+@pytest.mark.parametrize(
+    ("workload", "memory", "safety"),
+    [
+        ("gpt", "1GiB", 0.0),
+        ("gpt", "1.5GiB", 0.1),
+        ("fragmenting", "4GiB", 0.0),
+        ("fragmenting", "2.5GiB", 0.05),
+    ],
+)
+def test_max_batch_and_plan_find_the_same_largest_batch(
+    workload: str, memory: str, safety: float, tmp_path: Path
+) -> None:
+    """They were once two searches, and could disagree."""
+    (tmp_path / "w.py").write_text(FRAGMENTING)
+    name, knobs = (GPT, TINY) if workload == "gpt" else (f"{tmp_path}/w.py:build", {})
+    lengths = [32, 64, 192]
+    stages = vramcast.plan(name, seq_lens=lengths, memory=memory, safety=safety, **knobs).gpus[0]
+    for seq_len, stage in zip(lengths, stages.stages, strict=True):
+        found = vramcast.max_batch(name, memory=memory, safety=safety, seq_len=seq_len, **knobs)
+        assert (found.largest_batch, found.first_failing_batch) == (
+            stage.largest_batch,
+            stage.first_failing_batch,
+        )
 
 
 def test_the_plan_and_a_curriculum_for_each_gpu_are_written(
@@ -158,42 +203,6 @@ def children(pid: int) -> list[str]:
         for task in Path(f"/proc/{pid}/task").iterdir()
         for child in (task / "children").read_text().split()
     ]
-
-
-# ------------------------------------------------------------------------------------------------------------------- document 001
-@pytest.fixture(scope="module")
-def yxanul() -> vramcast.Plan:
-    return vramcast.plan("yxanul-197m", seq_lens=[64], gpu="rtx-4090")
-
-
-def test_the_documents_batches_are_shown_beside_what_fits(yxanul: vramcast.Plan) -> None:
-    assert yxanul.document is not None
-    row = yxanul.document.rows[0]
-    assert (row.seq_len, row.document_batch, row.document_tokens, row.logits_bytes) == (
-        64,
-        2048,
-        131_072,
-        52_430_110_720,
-    )
-    assert (
-        not row.document_fits
-        and row.document_needs_bytes > row.logits_bytes > yxanul.gpus[0].capacity_bytes
-    )
-    assert row.batch_size is not None and row.batch_size * 64 < 12_000
-    assert "52.4 GB" in yxanul.document.notes[0]
-
-
-def test_a_chunked_loss_lets_more_than_twice_as_much_fit(yxanul: vramcast.Plan) -> None:
-    assert yxanul.document is not None
-    assert all(
-        (row.chunked_batch_size or 0) > 2 * (row.batch_size or 0) > 0
-        for row in yxanul.document.rows
-    )
-
-
-def test_the_document_is_shown_only_for_its_own_model_and_gpu() -> None:
-    assert vramcast.plan("yxanul-197m", seq_lens=[64], gpu="h200", depth=2).document is None
-    assert vramcast.plan(GPT, seq_lens=[64], gpu="rtx-4090", **TINY).document is None
 
 
 # ------------------------------------------------------------------------------------------------------------------- bad input

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramcast.predicting.throughput import fastest, knee, scaling_notes, speeds_of
-from vramcast.records.max_batch import Attempt
+from vramcast.records.prediction import Attempt
 
 
 def attempt(

@@ -14,6 +14,7 @@ from vramcast.forecast.timing.pipeline import forecast_step
 from vramcast.hardware.calibration.table import DEFAULT_KERNELS_BYTES
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Calibration
+from vramcast.records.measurement import Outcome
 from vramcast.records.prediction import (
     CATEGORIES,
     BatchSizePoint,
@@ -139,14 +140,8 @@ def replay_within(
     budget: Budget, events: Sequence[int], sizes: Sequence[int]
 ) -> tuple[Replay, Replay]:
     """(what happens within the budget, the same or, where that does not fit, with enough memory)."""
-    capacity = budget.capacity_bytes
-    unlimited = replay(events, sizes, budget.settings)
-    if capacity is None:
-        return unlimited, unlimited
-    if unlimited.peak_reserved_bytes <= capacity and not budget.settings.depends_on_capacity:
-        return unlimited, unlimited
-    limited = replay(events, sizes, budget.settings, capacity)
-    return limited, limited if limited.fits else unlimited
+    limited = replay(events, sizes, budget.settings, budget.capacity_bytes)
+    return limited, limited if limited.fits else replay(events, sizes, budget.settings)
 
 
 def timeline(shown: Replay) -> list[list[int]]:
@@ -222,6 +217,7 @@ def batch_size_point(
         peak_allocated_bytes=shown.peak_allocated_bytes,
         peak_reserved_bytes=shown.peak_reserved_bytes,
         fits=result.fits,
+        outcome=Outcome.OK if result.fits else Outcome.OUT_OF_MEMORY,
         num_alloc_retries=result.num_alloc_retries,
         simulated=simulated,
         step_seconds=step.seconds if step else None,

@@ -1,7 +1,7 @@
-"""Many sizes from few traces: where two traces have the same events, every size in between is known by interpolation.
+"""Many batch sizes from few simulations: between two traces with the same events, sizes are interpolated.
 
-The sizes in a trace are affine in the batch size, up to rounding; what is not (a kernel that takes another path from some size on) changes
-the events, and there the trace is made again in the middle.
+The sizes in a trace are affine in the batch size, up to rounding. A kernel that takes another path
+from some batch size on changes the events, and there the trace is simulated again in the middle.
 """
 
 from __future__ import annotations
@@ -11,20 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from vramcast.tracing.simulated import Trace
 
 MAX_TRACES = 12
+# How far outside of two simulated sizes the line through them is used, as a part of the size.
+MAX_OUTSIDE = 0.25
 
 
-def line_up(a: Trace, b: Trace) -> bool:
-    return a.events == b.events and len(a.sizes) == len(b.sizes)
-
-
-def between(low: int, a: Trace, high: int, b: Trace, size: int) -> list[int]:
-    """Allocation sizes at `size`, from the traces at `low` and `high`."""
-    part, whole = size - low, high - low
-    return [x + -(-(y - x) * part // whole) for x, y in zip(a.sizes, b.sizes, strict=True)]
-
-
-class Interpolated:
-    """Traces at some sizes, and at any size between two that line up; simulates where they do not."""
+class Interpolation:
+    """Traces at some batch sizes, and allocation sizes at any batch size that two of them tell."""
 
     def __init__(self, trace_at: Callable[[int], Trace]) -> None:
         self._trace_at = trace_at
@@ -37,39 +29,48 @@ class Interpolated:
 
     def at(self, size: int) -> tuple[Trace, list[int], bool]:
         """(a trace with its events, its allocation sizes, whether it was itself simulated)."""
-        low = max((s for s in self.traces if s < size), default=None)
-        high = min((s for s in self.traces if s > size), default=None)
-        if (
-            size not in self.traces
-            and low is not None
-            and high is not None
-            and line_up(self.traces[low], self.traces[high])
-        ):
-            return (
-                self.traces[low],
-                between(low, self.traces[low], high, self.traces[high], size),
-                False,
-            )
-        trace = self.simulate(size)
-        return trace, trace.sizes, True
+        pair = None if size in self.traces else self._pair_for(size)
+        if pair is None:
+            trace = self.simulate(size)
+            return trace, trace.sizes, True
+        return self.traces[pair[0]], self._between(*pair, size), False
 
     def refine(self, wanted: Sequence[int]) -> None:
-        """Halve the range of these sorted sizes until its ends line up."""
+        """Simulates in the middle of these sorted sizes until neighbours have the same events."""
         first, last = self.simulate(wanted[0]), self.simulate(wanted[-1])
-        if len(wanted) < 3 or len(self.traces) >= MAX_TRACES or line_up(first, last):
+        if len(wanted) < 3 or len(self.traces) >= MAX_TRACES or first.events == last.events:
             return
         middle = (len(wanted) - 1) // 2
         self.simulate(wanted[middle])
         self.refine(wanted[: middle + 1])
         self.refine(wanted[middle:])
 
+    def _pair_for(self, size: int) -> tuple[int, int] | None:
+        """Two simulated sizes with the same events: around this one, or near it on one side."""
+        below = sorted((other for other in self.traces if other < size), reverse=True)
+        above = sorted(other for other in self.traces if other > size)
+        pairs = list(zip(below[:1], above[:1], strict=False))
+        pairs += [(other, below[0]) for other in below[1:]]
+        pairs += [(above[0], other) for other in above[1:]]
+        return next((pair for pair in pairs if self._tells(*pair, size)), None)
+
+    def _tells(self, low: int, high: int, size: int) -> bool:
+        outside = max(size - high, low - size, 0)
+        near = min(high - low, MAX_OUTSIDE * min(size, high))
+        return outside <= near and self.traces[low].events == self.traces[high].events
+
+    def _between(self, low: int, high: int, size: int) -> list[int]:
+        part, whole = size - low, high - low
+        pairs = zip(self.traces[low].sizes, self.traces[high].sizes, strict=True)
+        return [x + -(-(y - x) * part // whole) for x, y in pairs]
+
 
 def over_sizes(
     sizes: Sequence[int], trace_at: Callable[[int], Trace]
 ) -> Iterator[tuple[int, Trace, list[int], bool]]:
-    """For every size: (size, a trace with its events, its allocation sizes, whether it was itself simulated)."""
+    """For every size: itself and what `Interpolation.at` says."""
     wanted = sorted(set(sizes))
-    curve = Interpolated(trace_at)
-    curve.refine(wanted)
+    interpolation = Interpolation(trace_at)
+    interpolation.refine(wanted)
     for size in wanted:
-        yield size, *curve.at(size)
+        yield size, *interpolation.at(size)

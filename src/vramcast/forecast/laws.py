@@ -22,6 +22,7 @@ import numpy as np
 from vramcast.errors import UsageError
 from vramcast.forecast.piecewise import Pieces, find_pieces, odd_one_out, solve, without
 from vramcast.records.fit import FittedRow, Knob, MemoryFit
+from vramcast.records.max_batch import MemoryLaw
 from vramcast.text import printable
 from vramcast.units import format_bytes
 
@@ -54,6 +55,23 @@ class Point:
     outcome: str = "ok"
     capacity_bytes: int | None = None
     group: str = ""
+
+
+def batch_law(bytes_at: Mapping[int, int]) -> MemoryLaw | None:
+    """Memory as a line over the batch size; None where fewer than two sizes are known."""
+    if len(bytes_at) < 2:
+        return None
+    sizes, measured = np.array(list(bytes_at)), np.array(list(bytes_at.values()))
+    matrix = np.stack([np.ones(len(sizes)), sizes], axis=1)
+    intercept_bytes, bytes_per_sample = solve(matrix, measured)
+    fitted = intercept_bytes + bytes_per_sample * sizes
+    return MemoryLaw(
+        intercept_bytes=round(intercept_bytes),
+        bytes_per_sample=round(bytes_per_sample),
+        largest_residual=float(np.max(np.abs(fitted / measured - 1))),
+        smallest_batch=min(bytes_at),
+        largest_batch=max(bytes_at),
+    )
 
 
 def law_at(fit: MemoryFit, knobs: Mapping[str, float]) -> int:

@@ -1,21 +1,9 @@
-"""The largest size that fits, with few questions asked. Pure; no torch."""
+"""The rules of a search for the largest size that fits with few questions asked."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-
-LOOK_BEYOND = 3  # sizes past the first that fails: fragmentation can let one of them fit
-
-
-@dataclass(frozen=True)
-class Found:
-    largest: int | None
-    first_failing: (
-        int | None
-    )  # the next size after `largest`; None where the search ended at its limit
-    fits_beyond: list[int] = field(default_factory=list)  # sizes above one that fails
 
 
 def crossing(known: Mapping[int, int], limit_bytes: int) -> float | None:
@@ -84,25 +72,3 @@ def accumulation(global_batch: int, largest: int, step: int = 1) -> tuple[int, i
         if global_batch % size == 0
     ]
     return (parts[-1], global_batch // parts[-1]) if parts else None
-
-
-@dataclass(frozen=True)
-class Law:
-    """bytes = intercept + slope x batch, by least squares."""
-
-    intercept_bytes: float
-    bytes_per_sample: float
-    largest_residual: float  # relative
-
-
-def memory_law(points: list[tuple[int, int]]) -> Law | None:
-    if len({size for size, _ in points}) < 2:
-        return None
-    count = len(points)
-    mean_x, mean_y = sum(x for x, _ in points) / count, sum(y for _, y in points) / count
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum(
-        (x - mean_x) ** 2 for x, _ in points
-    )
-    intercept = mean_y - slope * mean_x
-    residual = max(abs(y - intercept - slope * x) / y for x, y in points)
-    return Law(intercept, slope, residual)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from vramcast.errors import UsageError, WorkloadError
-from vramcast.forecast.largest import COMFORTABLE_RATIOS
-from vramcast.forecast.search import accumulation, memory_law, settle
+from vramcast.forecast.largest import COMFORTABLE_RATIOS, Edge
+from vramcast.forecast.laws import batch_law
+from vramcast.forecast.search import accumulation, settle
 from vramcast.hardware import nvml
 from vramcast.hardware.gpus import find_gpu
 from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, make_request, simulated
@@ -18,20 +19,23 @@ from vramcast.probing.manager import Prober
 from vramcast.probing.preload import preload_for
 from vramcast.probing.trial import Trial
 from vramcast.processes.progress import Progress, Report, ignore
-from vramcast.records.max_batch import Attempt, Choice, MaxBatch, MemoryLaw
-from vramcast.records.measurement import Measurement
-from vramcast.records.prediction import Prediction
+from vramcast.records.base import convert
+from vramcast.records.max_batch import Choice, MaxBatch
+from vramcast.records.measurement import Measurement, Outcome
+from vramcast.records.prediction import Attempt, BatchSizePoint, Prediction
 from vramcast.units import format_bytes
 from vramcast.workload import Workload, joined
 
 # Below 20 % of the largest batch the optimizer step can set the peak, and memory does not grow
 # with the batch.
 LAW_FROM = 0.2
-# A 24 GiB card has a little less than that, so --memory 24GiB is no contradiction; 200GiB is.
-BEYOND_ITS_LABEL = 1.1
+# A "24 GiB" card has a little less than 24 GiB: --memory 24GiB is accepted for it, 200GiB is not.
+MAX_OVER_LABEL = 1.1
 # Memory is all taken after the second step, and three measured steps make a median.
 WARMUP_STEPS, MEASURE_STEPS = 2, 3
-JUDGED = ("out_of_memory", "paging")  # outcomes that say a size does not fit
+LACKS_MEMORY = (Outcome.OUT_OF_MEMORY, Outcome.PAGING)
+RECOMMENDED = COMFORTABLE_RATIOS[0], "the rest is for fragmentation in long runs"
+CONSERVATIVE = COMFORTABLE_RATIOS[1], "the rest is for longer inputs and other software too"
 Measure = Callable[[int], Measurement]
 
 
@@ -72,9 +76,8 @@ def max_batch(
             prober = stack.enter_context(Prober(preload_for(request["workload"])))
             prober.start()  # imports torch for the real runs while the search is simulated
         found = simulated(request, timeout, progress, "Searching")
-        attempts = [_predicted(point) for point in found["attempts"]]
+        points = convert(found["points"], list[BatchSizePoint], "The worker's answer")
         largest, failing = found["largest"], found["first_failing"]
-        notes = _notes(found, maximum)
         measured: list[Attempt] = []
         if prober is not None and largest is not None:
             limit = None if maximum is None else maximum // multiple_of * multiple_of
@@ -82,14 +85,8 @@ def max_batch(
             largest, failing, measured = confirm_by_runs(
                 largest, failing, measure, step=multiple_of, limit=limit
             )
-    notes += [
-        f"{a.batch_size} did not run: {a.outcome}, not for lack of memory"
-        for a in measured
-        if a.outcome not in (*JUDGED, "ok")
-    ]
-    confirmed = any(a.batch_size == largest and a.outcome == "ok" for a in measured)
-    attempts += measured
-    return _result(request, found, attempts, largest, failing, confirmed, notes, global_batch)
+    notes = [*_search_notes(found, points, maximum), *_failure_notes(measured)]
+    return _result(request, found, Edge(largest, failing), points, measured, notes, global_batch)
 
 
 def can_confirm(gpu: str | None) -> bool:
@@ -141,7 +138,7 @@ def _search_request(
             "How much memory there is, is not known.", "Give --gpu NAME or --memory SIZE."
         )
     total = None if gpu is None else find_gpu(gpu).total_bytes
-    if total is not None and memory_bytes is not None and memory_bytes > BEYOND_ITS_LABEL * total:
+    if total is not None and memory_bytes is not None and memory_bytes > MAX_OVER_LABEL * total:
         raise UsageError(
             f"--memory {format_bytes(memory_bytes)} is more than {gpu} has ({format_bytes(total)}).",
             "Leave out --memory for all of it, or --gpu for a GPU that does not exist.",
@@ -186,13 +183,15 @@ def confirm_by_runs(
     def runs(size: int) -> bool:
         measured = measure(size)
         attempts.append(_measured(measured))
-        if measured.outcome not in ("ok", *JUDGED) and not any(a.outcome == "ok" for a in attempts):
+        if measured.outcome not in (Outcome.OK, *LACKS_MEMORY) and not any(
+            a.outcome == Outcome.OK for a in attempts
+        ):
             # a smaller one would end the same way, and it would be wrong to say that it does not fit
             raise WorkloadError(
                 f"batch_size={size} is predicted to fit, but run on the GPU it ended with {measured.outcome}: {measured.error}",
                 "Look at it with vramcast probe, or ask for the prediction alone with --no-confirm.",
             )
-        return measured.outcome == "ok"
+        return measured.outcome == Outcome.OK
 
     return *settle(runs, predicted, failing, step=step, limit=limit), attempts
 
@@ -200,62 +199,42 @@ def confirm_by_runs(
 def _result(
     request: dict[str, Any],
     found: dict[str, Any],
-    attempts: list[Attempt],
-    largest: int | None,
-    failing: int | None,
-    confirmed: bool,
+    edge: Edge,
+    predicted: Sequence[BatchSizePoint],
+    measured: Sequence[Attempt],
     notes: list[str],
     global_batch: int | None,
 ) -> MaxBatch:
-    law_points = [
-        p
-        for p in found["attempts"]
-        if p["fits"] and p["batch_size"] >= (found["largest"] or 0) * LAW_FROM
-    ]
-    micro = (
-        accumulation(global_batch, largest, request["search"]["step"])
-        if global_batch is not None and largest is not None
-        else None
-    )
-    if global_batch is not None and largest is not None and micro is None:
-        notes = [
-            *notes,
-            f"no multiple of {request['search']['step']} up to {largest} divides a batch of {global_batch}",
-        ]
+    attempts = [*predicted, *measured]
+    largest, step, capacity = edge.largest, request["search"]["step"], found["capacity_bytes"]
+    micro = None
+    if global_batch is not None and largest is not None:
+        micro = accumulation(global_batch, largest, step)
+        if micro is None:
+            notes += [f"no multiple of {step} up to {largest} divides a batch of {global_batch}"]
     speeds = speeds_of(attempts, largest)
-    capacity = found["capacity_bytes"]
+    least = LAW_FROM * (found["largest"] or 0)
+    for_law = [p for p in predicted if p.fits and p.batch_size >= least]
     return MaxBatch(
         workload=request["workload"],
         knobs=found["knobs"],
         gpu=request["gpu"],
         capacity_bytes=capacity,
         largest_batch=largest,
-        first_failing_batch=failing,
-        confirmed=confirmed,
+        first_failing_batch=edge.first_failing,
+        confirmed=any(a.batch_size == largest and a.outcome == Outcome.OK for a in measured),
         attempts=attempts,
-        allocated_law=_law(law_points, "peak_allocated_bytes"),
-        # where the allocator empties its cache, what is reserved is what there is, not what the size takes
-        reserved_law=_law(
-            [p for p in law_points if not p["num_alloc_retries"]], "peak_reserved_bytes"
+        allocated_law=batch_law({p.batch_size: p.peak_allocated_bytes for p in for_law}),
+        # Where the allocator empties its cache, what is reserved is what there is.
+        reserved_law=batch_law(
+            {p.batch_size: p.peak_reserved_bytes for p in for_law if not p.num_alloc_retries}
         ),
         maximum=_maximum(attempts, capacity, largest),
-        recommended=_choice(
-            attempts,
-            capacity,
-            largest,
-            COMFORTABLE_RATIOS[0],
-            "the rest is for fragmentation in long runs",
-        ),
-        conservative=_choice(
-            attempts,
-            capacity,
-            largest,
-            COMFORTABLE_RATIOS[1],
-            "the rest is for longer inputs and other software too",
-        ),
+        recommended=_comfortable(attempts, capacity, largest, *RECOMMENDED),
+        conservative=_comfortable(attempts, capacity, largest, *CONSERVATIVE),
         speeds=speeds,
         fastest=fastest(speeds),
-        knee=knee(speeds, request["search"]["step"]),
+        knee=knee(speeds, step),
         micro_batch=micro[0] if micro else None,
         accumulation_steps=micro[1] if micro else None,
         global_batch=global_batch,
@@ -267,56 +246,88 @@ def _result(
     )
 
 
-def _shortage(found: dict[str, Any], capacity: int) -> dict[str, Any]:
-    """Where not even the smallest batch fits: how much is missing, what is in the way, what would help."""
+def _shortage(found: dict[str, Any], capacity_bytes: int) -> dict[str, Any]:
+    """Where not even the smallest batch fits: what is missing, what takes it, what would help."""
     if found["smallest"] is None:
         return {}
     smallest = Prediction.from_dict(found["smallest"])
     return {
         "largest_tensors": smallest.largest_tensors[:3],
-        "missing_bytes": smallest.peak_reserved_bytes - capacity,
-        "advice": what_would_help(smallest, capacity, found["first_failing"]),
+        "missing_bytes": smallest.peak_reserved_bytes - capacity_bytes,
+        "advice": what_would_help(smallest, capacity_bytes, found["first_failing"]),
     }
 
 
-def _notes(found: dict[str, Any], maximum: int | None) -> list[str]:
-    notes = []
-    if found["first_failing"] is None and maximum is None:
+def _search_notes(
+    found: dict[str, Any], points: Sequence[BatchSizePoint], maximum: int | None
+) -> list[str]:
+    notes, largest, failing = [], found["largest"], found["first_failing"]
+    if failing is None and maximum is None:
         notes.append(
-            f"{found['largest']} still fits and no larger size was looked at: does the memory depend on batch_size at all?"
+            f"{largest} still fits and no larger size was looked at: "
+            "does the memory depend on batch_size at all?"
         )
     if found["fits_beyond"]:
         sizes = ", ".join(map(str, found["fits_beyond"]))
+        notes.append(f"not monotone: {failing} does not fit but {sizes} would (fragmentation)")
+    retries = next((p.num_alloc_retries for p in points if p.batch_size == largest), 0)
+    if retries:
         notes.append(
-            f"not monotone: {found['first_failing']} does not fit but {sizes} would (fragmentation)"
-        )
-    edge = next(
-        (
-            p
-            for p in found["attempts"]
-            if p["batch_size"] == found["largest"] and p["num_alloc_retries"]
-        ),
-        None,
-    )
-    if edge is not None:
-        notes.append(
-            f"{found['largest']} fits only because the allocator empties its cache (retries: {edge['num_alloc_retries']}): slower"
+            f"{largest} fits only because the allocator empties its cache "
+            f"(retries: {retries}): slower"
         )
     return notes
 
 
-def _predicted(point: dict[str, Any]) -> Attempt:
-    return Attempt(
-        batch_size=point["batch_size"],
-        source="predicted",
-        outcome="ok" if point["fits"] else "out_of_memory",
-        peak_allocated_bytes=point["peak_allocated_bytes"],
-        peak_reserved_bytes=point["peak_reserved_bytes"],
-        num_alloc_retries=point["num_alloc_retries"],
-        step_seconds=point["step_seconds"],
-        bound_by=point["bound_by"],
-        simulated=point["simulated"],
+def _failure_notes(measured: Sequence[Attempt]) -> list[str]:
+    return [
+        f"{a.batch_size} did not run: {a.outcome}, not for lack of memory"
+        for a in measured
+        if a.outcome not in (*LACKS_MEMORY, Outcome.OK)
+    ]
+
+
+def _maximum(
+    attempts: Sequence[Attempt], capacity_bytes: int, largest: int | None
+) -> Choice | None:
+    """The answer as a choice: how much it takes and leaves. A measured size counts more."""
+    seen = [
+        a
+        for a in attempts
+        if a.batch_size == largest and a.outcome == Outcome.OK and a.peak_reserved_bytes is not None
+    ]
+    if not seen:
+        return None
+    best = max(seen, key=lambda a: a.source == "measured")
+    reserved = best.peak_reserved_bytes or 0
+    left = format_bytes(max(0, capacity_bytes - reserved))
+    reason = (
+        f"takes {100 * reserved / capacity_bytes:.1f} % of the memory there is and leaves {left}: "
+        "for runs whose inputs never get larger"
     )
+    if best.num_alloc_retries:
+        reason += "; it fits only because the allocator empties its cache, which is slower"
+    return Choice(batch_size=best.batch_size, reason=reason)
+
+
+def _comfortable(
+    attempts: Sequence[Attempt], capacity_bytes: int, largest: int | None, ratio: float, why: str
+) -> Choice | None:
+    """The largest size looked at that reserves at most a fraction of what there is."""
+    known = {
+        a.batch_size: a.peak_reserved_bytes
+        for a in attempts
+        if a.outcome == Outcome.OK and a.peak_reserved_bytes is not None
+    }
+    sizes = [
+        size
+        for size, reserved in known.items()
+        if reserved <= ratio * capacity_bytes and (largest is None or size <= largest)
+    ]
+    if not sizes:
+        return None
+    share = f"{100 * known[max(sizes)] / capacity_bytes:.0f} %"
+    return Choice(batch_size=max(sizes), reason=f"takes {share} of the memory there is; {why}")
 
 
 def _measured(m: Measurement) -> Attempt:
@@ -328,66 +339,6 @@ def _measured(m: Measurement) -> Attempt:
         peak_reserved_bytes=m.peak_reserved_bytes,
         num_alloc_retries=m.num_alloc_retries,
         step_seconds=m.times.median_seconds if m.times else None,
-    )
-
-
-def _law(points: list[dict[str, Any]], field_name: str) -> MemoryLaw | None:
-    law = memory_law([(p["batch_size"], p[field_name]) for p in points])
-    if law is None:
-        return None
-    sizes = [p["batch_size"] for p in points]
-    return MemoryLaw(
-        intercept_bytes=round(law.intercept_bytes),
-        bytes_per_sample=round(law.bytes_per_sample),
-        largest_residual=law.largest_residual,
-        smallest_batch=min(sizes),
-        largest_batch=max(sizes),
-    )
-
-
-def _maximum(attempts: list[Attempt], capacity: int, largest: int | None) -> Choice | None:
-    """The answer as a choice: how much it takes and leaves. What was measured counts more than what was predicted."""
-    seen = [
-        a
-        for a in attempts
-        if a.batch_size == largest and a.outcome == "ok" and a.peak_reserved_bytes is not None
-    ]
-    if not seen:
-        return None
-    best = max(seen, key=lambda a: a.source == "measured")
-    reserved = best.peak_reserved_bytes or 0
-    slower = (
-        "; it fits only because the allocator empties its cache, which is slower"
-        if best.num_alloc_retries
-        else ""
-    )
-    taken = f"takes {100 * reserved / capacity:.1f} % of the memory there is and leaves {format_bytes(max(0, capacity - reserved))}"
-    return Choice(
-        batch_size=best.batch_size,
-        reason=f"{taken}: for runs whose inputs never get larger{slower}",
-    )
-
-
-def _choice(
-    attempts: list[Attempt], capacity: int, largest: int | None, ratio: float, why: str
-) -> Choice | None:
-    """The largest size looked at whose reserved memory stays below a fraction of what there is."""
-    known = {
-        a.batch_size: a.peak_reserved_bytes
-        for a in attempts
-        if a.outcome == "ok" and a.peak_reserved_bytes is not None
-    }
-    sizes = [
-        size
-        for size, reserved in known.items()
-        if reserved <= ratio * capacity and (largest is None or size <= largest)
-    ]
-    if not sizes:
-        return None
-    size = max(sizes)
-    return Choice(
-        batch_size=size,
-        reason=f"takes {100 * known[size] / capacity:.0f} % of the memory there is; {why}",
     )
 
 

@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vramcast.records.max_batch import Attempt, Choice, Speed
+from vramcast.records.max_batch import Choice, Speed
+from vramcast.records.prediction import Attempt
 from vramcast.units import format_seconds
 
 KNEE = 0.95  # of the most samples a second

@@ -6,27 +6,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes, require
-from vramcast.records.prediction import LargeTensor
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """One batch size, predicted or really run."""
-
-    batch_size: Count
-    source: str  # predicted or measured
-    outcome: str  # ok, out_of_memory, ...
-    peak_allocated_bytes: Bytes | None
-    peak_reserved_bytes: Bytes | None
-    num_alloc_retries: Count | None
-    step_seconds: Seconds | None = None
-    bound_by: str = ""  # of a predicted time: compute, bandwidth or launch
-    simulated: bool = True  # False where it was interpolated between simulated ones
+from vramcast.records.prediction import Attempt, LargeTensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryLaw:
-    intercept_bytes: Bytes
+    intercept_bytes: SignedBytes
     bytes_per_sample: int
     largest_residual: Number  # of the sizes it was made from
     smallest_batch: Count | None = None  # of those sizes; None in records of earlier versions

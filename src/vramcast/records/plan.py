@@ -12,33 +12,32 @@ from vramcast.records.prediction import LargeTensor
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One sequence length on one GPU. What is not predicted, or does not exist because nothing fits, is None."""
+    """One sequence length on one GPU. None: not predicted, or nothing fits."""
 
     seq_len: Count
     fits: bool
-    batch_size: Count | None  # of one forward and backward pass
-    accumulation_steps: Count | None  # passes in one optimizer step
-    tokens_per_batch: Count | None
-    tokens_per_step: Count | None
-    largest_batch: Count | None
     first_failing_batch: Count | None
-    peak_allocated_bytes: Bytes | None
-    peak_reserved_bytes: Bytes | None
-    share_of_memory: Number | None  # reserved, of all the memory the allocator may take
-    binds: str | None  # memory, compute, bandwidth or launch
-    step_seconds: Seconds | None  # of one optimizer step, all its passes
-    tokens_per_second: Number | None
-    samples_per_second: Number | None
-    hours_to_budget: Number | None  # if the whole token budget were trained at this length
     why: str
+    batch_size: Count | None = None  # of one forward and backward pass
+    accumulation_steps: Count | None = None  # passes in one optimizer step
+    tokens_per_batch: Count | None = None
+    tokens_per_step: Count | None = None
+    largest_batch: Count | None = None
+    peak_allocated_bytes: Bytes | None = None
+    peak_reserved_bytes: Bytes | None = None
+    share_of_memory: Number | None = None  # reserved, of all the memory the allocator may take
+    binds: str | None = None  # memory, compute, bandwidth or launch
+    step_seconds: Seconds | None = None  # of one optimizer step, all its passes
+    tokens_per_second: Number | None = None
+    samples_per_second: Number | None = None
+    hours_to_budget: Number | None = None  # if the whole token budget were trained at this length
     start_step: Count | None = None
     steps: Count | None = None
     tokens: Count | None = None
     hours: Number | None = None  # of this stage
     missing_bytes: SignedBytes | None = None
-    largest_tensors: list[LargeTensor] = field(
-        default_factory=list
-    )  # where not even one sample fits
+    # Where not even one sample fits.
+    largest_tensors: list[LargeTensor] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,38 +50,12 @@ class GpuPlan:
     total_tokens: Count | None
     total_hours: Number | None
     limits: list[str] = field(default_factory=list)
-    law: MemoryFit | None = (
-        None  # of reserved memory, over every size that was simulated; None where those are too few
-    )
+    # Of reserved memory, over every size that was simulated; None where those are too few.
+    law: MemoryFit | None = None
 
     @property
     def complete(self) -> bool:
         return all(stage.fits for stage in self.stages)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DocumentRow:
-    """One row of document 001's table beside what is predicted."""
-
-    seq_len: Count
-    document_batch: Count
-    document_tokens: Count
-    document_tokens_per_second: Number | None
-    logits_bytes: Bytes  # of the document's batch, in bf16, alone
-    document_needs_bytes: Bytes
-    document_fits: bool
-    batch_size: Count | None  # the largest that fits
-    chunked_batch_size: Count | None  # the same with the loss in chunks
-    tokens_per_second: Number | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DocumentComparison:
-    document: str
-    gpu: str
-    chunks: int
-    rows: list[DocumentRow]
-    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +74,6 @@ class Plan(Record):
     gpus: list[GpuPlan]
     step_seconds_reason: str
     allocator_settings: str
-    document: DocumentComparison | None = None
     torch_version: str = ""
     seconds: Seconds = 0.0
     source: str = "planned"

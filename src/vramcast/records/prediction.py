@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes, require
+from vramcast.records.measurement import Outcome
 
 CATEGORIES = (
     "parameters",
@@ -152,17 +153,28 @@ class Prediction(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchSizePoint:
-    """One batch size of a curve: replayed from a trace that was simulated, or interpolated between simulated ones."""
+class Attempt:
+    """One batch size, predicted or really run."""
 
     batch_size: Count
+    source: str = "predicted"  # or measured
+    outcome: Outcome | None = None  # None in curves of earlier versions
+    peak_allocated_bytes: Bytes | None
+    peak_reserved_bytes: Bytes | None
+    num_alloc_retries: Count | None
+    step_seconds: Seconds | None = None  # predicted only for sizes that were simulated
+    bound_by: BoundBy = BoundBy.NOT_PREDICTED
+    simulated: bool = True  # False where it was interpolated between simulated ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSizePoint(Attempt):
+    """One predicted batch size. What does not fit is shown as with enough memory."""
+
     peak_allocated_bytes: Bytes
     peak_reserved_bytes: Bytes
-    fits: bool
     num_alloc_retries: Count
-    simulated: bool
-    step_seconds: Seconds | None = None  # only of sizes that were simulated
-    bound_by: BoundBy = BoundBy.NOT_PREDICTED
+    fits: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramcast.records.max_batch import Attempt, Choice, MaxBatch, MemoryLaw, Speed
+from vramcast.records.max_batch import Choice, MaxBatch, MemoryLaw, Speed
 from vramcast.records.measurement import Measurement
+from vramcast.records.prediction import Attempt
 from vramcast.reporting.laws import batch_calculator
 from vramcast.reporting.prediction import largest_table, where_of
 from vramcast.reporting.sections import (
@@ -179,7 +180,7 @@ def _attempts(result: MaxBatch) -> Table:
         attempts,
         [
             (Column("batch"), lambda a: str(a.batch_size)),
-            (Column("fits"), lambda a: FITS.get(a.outcome, a.outcome.replace("_", " "))),
+            (Column("fits"), lambda a: FITS.get(a.outcome or "", str(a.outcome).replace("_", " "))),
             (Column("allocated"), lambda a: size(a.peak_allocated_bytes)),
             (Column("reserved"), lambda a: size(a.peak_reserved_bytes)),
             (

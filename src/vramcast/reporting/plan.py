@@ -1,8 +1,8 @@
-"""A plan as sections: an overview, the stages on every GPU, and document 001's table beside ours."""
+"""A plan as sections: an overview, and the stages on every GPU."""
 
 from __future__ import annotations
 
-from vramcast.records.plan import DocumentComparison, GpuPlan, Plan, Stage
+from vramcast.records.plan import GpuPlan, Plan, Stage
 from vramcast.reporting.laws import calculator_of
 from vramcast.reporting.prediction import largest_table, where_of
 from vramcast.reporting.sections import (
@@ -37,8 +37,7 @@ def of_plan(plan: Plan) -> list[Section]:
         made=f"All numbers are predicted (torch {plan.torch_version}, no GPU used, "
         f"{plan.seconds:.1f} s).",
     )
-    document = [_document(plan.document)] if plan.document is not None else []
-    return [overview, *(_gpu_section(plan, gpu) for gpu in plan.gpus), *document]
+    return [overview, *(_gpu_section(plan, gpu) for gpu in plan.gpus)]
 
 
 def _name(gpu: GpuPlan) -> str:
@@ -195,26 +194,3 @@ def _in_the_way(gpu: GpuPlan) -> list[Table]:
     return largest_table(
         stage.largest_tensors, f"Largest in memory at length {stage.seq_len}, {missing}"
     )
-
-
-def _document(found: DocumentComparison) -> Section:
-    table = table_of(
-        found.rows,
-        [
-            (Column("length"), lambda r: str(r.seq_len)),
-            (Column("its batch"), lambda r: str(r.document_batch)),
-            (Column("logits"), lambda r: size(r.logits_bytes)),
-            (Column("needs"), lambda r: size(r.document_needs_bytes)),
-            (Column("fits"), lambda r: "yes" if r.document_fits else "no"),
-            (Column("ours"), lambda r: number(r.batch_size, "d") or "none"),
-            (Column(f"in {found.chunks} chunks"), lambda r: number(r.chunked_batch_size, "d")),
-            (Column("its tok/s"), lambda r: _rate(r.document_tokens_per_second)),
-            (Column("our tok/s"), lambda r: _rate(r.tokens_per_second)),
-        ],
-        title=f"Document {found.document}, beside ours on {found.gpu}",
-        tones=[Tone.PLAIN if row.document_fits else Tone.BAD for row in found.rows],
-        notes=found.notes,
-        origin="its batch and rate: the document's claims; the others: predicted",
-        samples=count(len(found.rows), "length"),
-    )
-    return Section(title=f"Document {found.document} beside ours", tables=[table])

@@ -6,6 +6,7 @@ A plan takes longer and tells how far it is: a message for each length.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -198,20 +199,24 @@ def _search(
     import torch
 
     from vramcast.forecast.forecast import forecast
-    from vramcast.forecast.largest import Search
+    from vramcast.forecast.largest import BatchSearch
 
     limits: set[str] = set(budget.limits())
     trace_at = _trace_maker(request, session, function, knobs, limits)
-    found = Search(trace_at, budget, **request["search"]).run()
+    search = BatchSearch(trace_at, budget, **request["search"])
+    edge = search.run()
+    fits_beyond = search.look_around(edge)
     smallest = None
-    if found["largest"] is None:
+    if edge.largest is None:
         size = request["search"]["step"]
         trace = session.run(function, {**knobs, "batch_size": size})
         smallest = forecast(
             trace, budget, workload=request["workload"], knobs={}, seconds=0.0
         ).to_dict()
     return {
-        **found,
+        **edge._asdict(),
+        "fits_beyond": fits_beyond,
+        "points": [asdict(point) for point in search.points.values()],
         "smallest": smallest,
         "knobs": {key: value for key, value in _shown(knobs).items() if key != "batch_size"},
         "capacity_bytes": budget.capacity_bytes,
@@ -231,14 +236,14 @@ def _plan(
 ) -> dict[str, Any]:
     import torch
 
-    from vramcast.simulate.planned import MOVED, Planned
+    from vramcast.simulate.planned import PLANNED_KNOBS, LengthPlanner
 
-    planned = Planned(request, session, function, knobs, budget)
+    planner = LengthPlanner(request, session, function, knobs, budget)
     return {
-        "stages": planned.run(tell),
-        "knobs": {key: value for key, value in _shown(knobs).items() if key not in MOVED},
+        "stages": planner.run(tell),
+        "knobs": {key: value for key, value in _shown(knobs).items() if key not in PLANNED_KNOBS},
         "capacity_bytes": budget.capacity_bytes,
-        "limits": sorted(planned.limits),
+        "limits": sorted(planner.limits),
         "torch_version": torch.__version__,
         "seconds": 0.0,
     }

@@ -16,24 +16,24 @@ from vramcast.units import format_bytes, memory_in_bytes
 from vramcast.workload import Workload
 
 LENGTHS_ADVICE = "Give lengths in rising order, for example --seq-lens 128,256,512."
-LONGEST = 1 << 24
-MOST_TOKENS = 10**18
+MAX_LENGTH = 1 << 24
+MAX_TOKENS = 10**18
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class PlanRequest:
     gpus: tuple[str | None, ...]  # None: a GPU of which only the memory is known
     seq_lens: tuple[int, ...]
     tokens: int
     tokens_per_step: int | None
     safety: float
-    request: Mapping[str, Any]  # what all workers are given
+    worker_request: Mapping[str, Any]  # what all workers are given
 
 
-def check_order(
+def check_request(
     workload: Workload,
     *,
-    seq_lens: str | Sequence[int],
+    seq_lens: str | Sequence[int] | None,
     gpu: str | Sequence[str] | None,
     memory: str | int | None,
     allocator: str | None,
@@ -41,7 +41,7 @@ def check_order(
     tokens_per_step: int | None,
     safety: float,
     knobs: Mapping[str, Any],
-) -> Order:
+) -> PlanRequest:
     lengths = read_lengths(seq_lens)
     names = read_gpus(gpu)
     if not names and memory is None:
@@ -62,20 +62,18 @@ def check_order(
         allocator=allocator,
         knobs=knobs,
     )
-    return Order(
+    return PlanRequest(
         gpus=names or (None,),
         seq_lens=lengths,
         tokens=read_tokens(tokens),
         tokens_per_step=tokens_per_step,
         safety=float(safety),
-        request=request,
+        worker_request=request,
     )
 
 
-def read_lengths(given: str | Sequence[int]) -> tuple[int, ...]:
-    parts: Sequence[Any] = (
-        [part.strip() for part in given.split(",")] if isinstance(given, str) else list(given)
-    )
+def read_lengths(given: str | Sequence[int] | None) -> tuple[int, ...]:
+    parts: Sequence[Any] = _parts(given or ())
     if not parts or parts == [""]:
         raise UsageError("No sequence lengths were given.", LENGTHS_ADVICE)
     lengths = tuple(_length(part) for part in parts)
@@ -91,6 +89,11 @@ def read_lengths(given: str | Sequence[int]) -> tuple[int, ...]:
     return lengths
 
 
+def _parts(given: str | Sequence[Any]) -> list[Any]:
+    """Of a list, or of text with commas."""
+    return [part.strip() for part in given.split(",")] if isinstance(given, str) else list(given)
+
+
 def _length(part: Any) -> int:
     text = str(part)
     if (
@@ -101,9 +104,9 @@ def _length(part: Any) -> int:
         raise UsageError(
             f"A sequence length is a whole number from 1 on, not {text[:40]!r}.", LENGTHS_ADVICE
         )
-    if len(text) > len(str(LONGEST)) or not 1 <= int(text) <= LONGEST:
+    if len(text) > len(str(MAX_LENGTH)) or not 1 <= int(text) <= MAX_LENGTH:
         raise UsageError(
-            f"A sequence length lies between 1 and {LONGEST}, and {text[:40]} does not.",
+            f"A sequence length lies between 1 and {MAX_LENGTH}, and {text[:40]} does not.",
             LENGTHS_ADVICE,
         )
     return int(text)
@@ -112,7 +115,7 @@ def _length(part: Any) -> int:
 def read_gpus(given: str | Sequence[str] | None) -> tuple[str, ...]:
     if given is None:
         return ()
-    parts = [part.strip() for part in given.split(",")] if isinstance(given, str) else list(given)
+    parts = _parts(given)
     if not parts or not all(isinstance(part, str) and part for part in parts):
         raise UsageError(
             f"--gpu {given!r} names no GPU, or has an empty name in it.",
@@ -131,7 +134,8 @@ def read_tokens(given: str | float) -> int:
         tokens = float(given)
     except (TypeError, ValueError):
         tokens = math.nan
-    if not 1 <= tokens <= MOST_TOKENS or isinstance(given, bool):  # nan neither
+    # Also refuses NaN, which compares false with everything.
+    if not 1 <= tokens <= MAX_TOKENS or isinstance(given, bool):
         raise UsageError(
             f"--tokens is how many tokens to train on, from 1 to 1e18, not {str(given)[:40]}.",
             "For example --tokens 1e9.",
@@ -152,7 +156,8 @@ def _check_tokens_per_step(tokens_per_step: int | None, lengths: Sequence[int]) 
         common = math.lcm(*lengths)
         near = max(1, round(tokens_per_step / common)) * common
         raise UsageError(
-            f"--tokens-per-step {tokens_per_step} is no whole number of sequences of length {wrong[0]}.",
+            f"--tokens-per-step {tokens_per_step} is no whole number of sequences "
+            f"of length {wrong[0]}.",
             f"Give a multiple of every length, for example {near}, or leave such lengths out.",
         )
 
@@ -163,6 +168,7 @@ def _check_memory(names: Sequence[str], memory: str | int | None) -> None:
         there = capacity_of(name)
         if given is not None and given > there:
             raise UsageError(
-                f"--memory {memory} is {format_bytes(given)}, and {name} has {format_bytes(there)} for the allocator.",
+                f"--memory {memory} is {format_bytes(given)}, and {name} has "
+                f"{format_bytes(there)} for the allocator.",
                 "Give a smaller --memory, or leave it or the GPU out.",
             )
