@@ -1,4 +1,4 @@
-"""Every wrong request ends with exit code 2 and one message that says what, which value and what to do next."""
+"""Every wrong request ends with exit code 2 and one message: what, which value, what to do next."""
 
 from __future__ import annotations
 
@@ -75,6 +75,8 @@ CASES: dict[str, list[str]] = {
     "unknown setting": ["predict", "work.py:good", "--allocator", "nonsense:1"],
     "batch sizes": ["predict", "work.py:good", "--batch-sizes", "8,eleven"],
     "batch size zero": ["predict", "work.py:good", "--batch-sizes", "0-4"],
+    "endless batch sizes": ["predict", "work.py:good", "--batch-sizes", "1-999999999999"],
+    "endless parameters": ["zoo", "e5", "--params", "9" * 400],
     "timeout nan": ["predict", "work.py:good", "--timeout", "nan"],
     "empty batch sizes": ["predict", "work.py:good", "--batch-sizes", ""],
     "empty gpu": ["predict", "work.py:good", "--gpu", ""],
@@ -131,7 +133,7 @@ Complaint = Callable[[str], str]
 
 
 def marked_workers(mark: str) -> list[int]:
-    """Workers that a command of this test has started: other sessions on the machine have theirs."""
+    """Workers that a command of this test has started; others may run on this machine."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -317,6 +319,11 @@ def test_bad_batch_sizes_are_shown_with_an_example_of_good_ones(
     text = complaint(case)
     assert value in text
     assert "--batch-sizes 1-64" in text
+
+
+def test_numbers_beyond_all_bounds_are_refused_at_once(complaint: Complaint) -> None:
+    assert "999,999,999,999 sizes; at most 10,000" in complaint("endless batch sizes")
+    assert "--params 50M" in complaint("endless parameters")
 
 
 def test_a_time_limit_that_is_no_number_is_refused(complaint: Complaint) -> None:

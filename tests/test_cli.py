@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -16,7 +17,9 @@ from typing import Any
 import in_process
 import pytest
 
+from vramcast.cli.progress import progress_display
 from vramcast.hardware.gpus import GPUS, find_gpu
+from vramcast.processes.progress import Progress
 from vramcast.simulate import build
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
@@ -42,7 +45,8 @@ from torch import nn
 
 def train(*, batch_size: int = 4096, width: int = 64):
     print("building")
-    model = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)).cuda()
+    layers = nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)
+    model = nn.Sequential(*layers).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
     x = torch.randn(batch_size, width, device="cuda")
 
@@ -201,7 +205,10 @@ def test_help_comes_at_once(folder: Path) -> None:
 
 
 def test_importing_vramcast_and_its_public_names_does_not_import_torch() -> None:
-    code = "import sys, vramcast, vramcast.cli.predict; [getattr(vramcast, n) for n in vramcast.__all__]; print('torch' in sys.modules)"
+    code = (
+        "import sys, vramcast, vramcast.cli.main; "
+        "[getattr(vramcast, name) for name in vramcast.__all__]; print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "False\n", done.stderr
 
@@ -263,7 +270,7 @@ def test_names_of_modules_and_files_are_neither_markup_nor_escape_codes(tmp_path
         assert "[/b]" in done.stdout
 
 
-# ------------------------------------------------------------------------------------------------------------------- where output goes
+# ------------------------------------------------------------------------------- where output goes
 def test_a_full_disk_is_one_line_and_a_reader_who_has_seen_enough_is_no_failure() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([VRAMCAST, "zoo"], stdout=full, stderr=subprocess.PIPE, text=True)
@@ -354,3 +361,43 @@ def test_an_error_that_quotes_a_file_sends_no_control_characters_to_the_terminal
 ) -> None:
     done = in_process.vramcast("compare", str(tmp_path / "\x1b[31mred"))
     assert done.returncode == 2 and "\x1b" not in done.stderr and "\ufffd[31mred" in done.stderr
+
+
+# ----------------------------------------------------------------------------------------- progress
+def shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, *reported: Progress) -> str:
+    monkeypatch.setattr("vramcast.cli.progress.PATIENCE_SECONDS", 0.0)
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress_display() as report:
+        time.sleep(0.3)  # the bars begin
+        for one in reported:
+            report(one)
+        time.sleep(0.3)
+    return terminal.getvalue()
+
+
+def test_progress_is_a_bar_on_a_terminal_with_its_name_and_detail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = shown_on_a_terminal(monkeypatch, Progress("Planning", 3, 10, "length [128]"))
+    assert "Planning" in text and "length [128]" in text
+
+
+def test_work_without_a_known_end_goes_from_the_display_when_the_next_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = shown_on_a_terminal(
+        monkeypatch, Progress("Compiling", line="once"), Progress("Simulating")
+    )
+    assert "once" in text and "Simulating" in text and "Compiling" not in text.splitlines()[-1]
+
+
+def test_progress_that_is_no_terminal_is_only_the_lines_that_stay(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with progress_display() as report:
+        report(Progress("tuning", 1, 10, "best so far 1.20x", line="amp applied"))
+        report(Progress("tuning", 2, 10))
+    assert capsys.readouterr() == ("", "amp applied\n")

@@ -1,8 +1,9 @@
-"""vramcast from Python: predict, predict_batch_sizes and their records."""
+"""vramcast from Python: the functions of the commands, and their records."""
 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import subprocess
 import sys
@@ -10,10 +11,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from typer.main import get_command
 
 import vramcast
 from vramcast import Prediction, UsageError
-from vramcast.predicting.predict import predict, predict_batch_sizes
+from vramcast.cli.main import app
+from vramcast.predicting.predict import predict, predict_batch_sizes, read_batch_sizes
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
 
@@ -23,7 +26,8 @@ def build(*, batch_size: int = 8, width: int = 256):
     import torch
     from torch import nn
 
-    model = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)).cuda()
+    layers = nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)
+    model = nn.Sequential(*layers).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
     x = torch.randn(batch_size, width, device="cuda")
 
@@ -153,7 +157,10 @@ def test_every_public_name_resolves_and_no_other_does() -> None:
     ],
 )
 def test_predict_is_the_function_whichever_name_is_used_first(first: str) -> None:
-    code = f"import vramcast; {first}; print(callable(vramcast.predict), callable(vramcast.predict_batch_sizes))"
+    code = (
+        f"import vramcast; {first}; "
+        "print(callable(vramcast.predict), callable(vramcast.predict_batch_sizes))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "True True\n", done.stderr
 
@@ -201,3 +208,58 @@ def test_a_knob_may_have_the_name_of_an_option(tmp_path: Path) -> None:
 def test_a_number_of_bytes_that_no_gpu_has_is_refused(file: Path) -> None:
     with pytest.raises(UsageError, match="--memory 24 is 24 B"):
         predict(f"{file}:build", memory=24)
+
+
+def test_batch_sizes_are_text_as_on_the_command_line_or_numbers() -> None:
+    assert read_batch_sizes("8,4,1-3") == [1, 2, 3, 4, 8]
+    assert read_batch_sizes("4-16:4") == read_batch_sizes(range(4, 17, 4)) == [4, 8, 12, 16]
+
+
+@pytest.mark.parametrize("sizes", ["1-999999999999", f"1-1{'0' * 40}", range(1, 10**12)])
+def test_more_batch_sizes_than_anyone_wants_are_refused_at_once(sizes: str | range) -> None:
+    with pytest.raises(UsageError, match="at most 10,000 are predicted"):
+        read_batch_sizes(sizes)
+
+
+def test_every_command_has_a_function_that_takes_its_options() -> None:
+    """What the command line shows or asks of a person (--json, --open) is its own."""
+    of_people = {"as_json", "show", "version"}
+    renamed = {"form": "format", "term": "own_terms", "row": "only", "suite": "suites", "at": ""}
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        if name in ("gpus", "zoo"):
+            continue
+        accepted = set(inspect.signature(getattr(vramcast, name.replace("-", "_"))).parameters)
+        if name == "predict":
+            accepted |= set(inspect.signature(vramcast.predict_batch_sizes).parameters)
+        options = {renamed.get(one.name, one.name) for one in command.params} - {*of_people, ""}
+        assert options <= accepted, name
+
+
+def test_progress_is_reported_to_the_function_that_is_given(file: Path) -> None:
+    reported: list[vramcast.Progress] = []
+    predict(f"{file}:build", memory="1GiB", progress=reported.append)
+    assert [one.name for one in reported] == ["Simulating"]
+
+
+def test_records_are_shown_from_python_as_text_and_as_a_page(tmp_path: Path) -> None:
+    record = Path(__file__).parent / "reporting" / "records" / "tune.json"
+    assert vramcast.report(record, format="md").text.startswith("<!-- vramcast report")
+    page = vramcast.report(record, out=tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == page.text and "<html" in page.text
+    with pytest.raises(UsageError, match="--format 'pdf' is not known"):
+        vramcast.report(record, format="pdf")
+
+
+def test_a_law_is_fitted_to_a_table_from_python_and_asked(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    rows = [f"{size},{1 + size},{2 + size}" for size in (1, 2, 4, 8)]
+    table.write_text("\n".join(["batch_size,allocated_gib,reserved_gib", *rows]) + "\n")
+    (law,) = vramcast.fit(table, terms=["constant", "per_sample"])
+    assert vramcast.law_at(law, {"batch_size": 6}) == pytest.approx(8 * 2**30, rel=1e-6)
+    with pytest.raises(UsageError, match="given twice"):
+        vramcast.fit(table, table)
+
+
+def test_a_trace_compared_with_itself_is_the_same(tmp_path: Path, file: Path) -> None:
+    predict(f"{file}:build", memory="1GiB", trace=tmp_path)
+    assert vramcast.diff(tmp_path, tmp_path / "trace.json").same

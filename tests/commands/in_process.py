@@ -1,6 +1,6 @@
-"""`vramcast ARGUMENTS` in the tests' own process: the same main(), without the half second in which a new process starts.
+"""`vramcast ARGUMENTS` in the tests' own process: the same main(), without starting a new process.
 
-What is about the process itself (signals, descriptors, what is imported, what is left running) runs `vramcast` as a process.
+Tests of the process itself (signals, descriptors, imports, what is left running) start `vramcast`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ def vramcast(
             contextlib.redirect_stderr(err),
         ):
             main()
-    except (
-        SystemExit
-    ) as error:  # any other exception is a traceback of vramcast's own, and fails the test
+    # Any other exception would be a traceback for the user, and fails the test.
+    except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     finally:
         os.chdir(before)

@@ -41,7 +41,8 @@ def calibrate(
     ] = None,
     as_json: options.Json = False,
 ) -> int:
-    """Measure what GPU libraries allocate behind torch's back on the GPU here, for better predictions.
+    """Measure what GPU libraries allocate behind torch's back on the GPU here, for better
+    predictions.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage.
     """

@@ -29,7 +29,8 @@ MARKS = {
     needs_arguments=False,
 )
 def env(as_json: options.Json = False) -> int:
-    """Is this machine ready to train fast? GPU, driver, CUDA, Triton, compilers, allocator settings, and what to do about each.
+    """Is this machine ready to train fast? GPU, driver, CUDA, Triton, compilers, allocator
+    settings, and what to do about each.
 
     Exit codes: 0 nothing is in the way, 3 something is.
     """

@@ -55,7 +55,8 @@ def plan(
     ] = False,
     as_json: options.Json = False,
 ) -> int:
-    """Plan a batch for every sequence length and GPU: memory, what binds, time, and the curriculum they make.
+    """Plan a batch for every sequence length and GPU: memory, what binds, time, and the curriculum
+    they make.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 at some length not even one sample fits.
     """

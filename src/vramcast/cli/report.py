@@ -52,9 +52,11 @@ def report(
 ) -> int:
     """Show what other commands recorded: one page with tables and figures, made from records alone.
 
-    It takes predict, probe, max-batch, plan, fit, tune, bench, compare and accuracy. Nothing is run again.
+    It takes predict, probe, max-batch, plan, fit, tune, bench, compare and accuracy. Nothing is run
+    again.
 
-    Exit codes: 0 done, 1 the file cannot be written, 2 wrong usage, or a record that cannot be read.
+    Exit codes: 0 done, 1 the file cannot be written, 2 wrong usage, or a record that cannot be
+    read.
     """
     if show and form not in (None, "html"):
         raise UsageError(f"--open opens a page, and --format is {form}.", "Leave one of them out.")

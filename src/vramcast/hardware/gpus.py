@@ -124,8 +124,12 @@ def catalogue(path: Path = FILE) -> Catalogue:
     )
 
 
+GPUS: tuple[Gpu, ...]
+"""All of them."""
+
+
 def __getattr__(name: str) -> Any:
-    """`GPUS`, a tuple of all: read when it is first asked for, so that importing this is fast."""
+    """`GPUS`: read when it is first asked for, so that importing this is fast."""
     if name != "GPUS":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return catalogue().gpus

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from vramcast.allocator.settings import AllocatorSettings
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.hardware import nvml
 from vramcast.hardware.environment import command_line
@@ -50,17 +51,24 @@ def probe(
         raise UsageError(
             "A trace needs a folder to be kept in.", "Give out=FOLDER with trace=True."
         )
-    trial = make_trial(
-        workload,
-        device=device,
-        memory=memory,
-        allocator=allocator,
-        warmup=warmup,
-        steps=steps,
-        timeout=timeout,
-        knobs=joined(knobs, more_knobs),
+    name = name_of(workload)
+    parse_reference(name)
+    loaded = (
+        load_configuration(config) if isinstance(config, str | Path) else config or Configuration()
+    )
+    settings = allocator if allocator is not None else loaded.allocator
+    AllocatorSettings.parse(settings or "")
+    trial = Trial(
+        workload=name,
+        knobs={**loaded.knobs, **joined(knobs, more_knobs)},
+        switches=loaded.switches,
+        device=device_named(device),
+        memory_cap_bytes=memory_in_bytes(memory),
+        allocator=settings,
+        warmup_steps=warmup,
+        measure_steps=steps,
+        timeout_seconds=timeout,
         trace_folder=str(Path(out).absolute()) if trace and out is not None else None,
-        config=config,
     )
     if device == "cuda" and not nvml.gpu_states():
         raise EnvironmentProblem(
@@ -77,43 +85,6 @@ def probe(
         progress(Progress("Running", len(losses), warmup + steps, detail))
 
     return run_trial(trial, folder, command=command_line(), progress=listen)
-
-
-def make_trial(
-    workload: Workload,
-    *,
-    device: str,
-    memory: str | int | None,
-    allocator: str | None,
-    warmup: int,
-    steps: int,
-    timeout: float,
-    knobs: Mapping[str, Any],
-    trace_folder: str | None = None,
-    config: Configuration | str | Path | None = None,
-) -> Trial:
-    from vramcast.allocator.settings import AllocatorSettings
-
-    name = name_of(workload)
-    parse_reference(name)
-    loaded = (
-        load_configuration(config) if isinstance(config, str | Path) else config or Configuration()
-    )
-    allocator = allocator if allocator is not None else loaded.allocator
-    if allocator is not None:
-        AllocatorSettings.parse(allocator)
-    return Trial(
-        workload=name,
-        knobs={**loaded.knobs, **knobs},
-        switches=loaded.switches,
-        device=device_named(device),
-        memory_cap_bytes=memory_in_bytes(memory),
-        allocator=allocator,
-        warmup_steps=warmup,
-        measure_steps=steps,
-        timeout_seconds=timeout,
-        trace_folder=trace_folder,
-    )
 
 
 class NotSaved(EnvironmentProblem):
