@@ -1,8 +1,8 @@
-"""What a real run allocated and freed, as the rows of a memory trace: sizes and order from the allocator's own history, operators from the
-profiler. Neither changes what the program allocates; a dispatch mode would, by changing how autograd accumulates gradients.
+"""What a real run allocated and freed, as the rows of a memory trace.
 
-The allocator knows the requested size of each allocation but not the operator; the profiler the operator but only the rounded size. They
-are joined by address: the n-th allocation at an address is the same in both. Where they disagree about an address the operator is "".
+Sizes and order come from the allocator's history, operators from the profiler. Neither changes what
+the program allocates, as a dispatch mode would. The two are joined by address: the n-th allocation
+at an address is the same in both. Where they disagree about an address, the operator is "".
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Maker(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Something between two allocations: a step, an emptied cache. Placed by what was allocated and freed before it."""
+    """A step or an emptied cache, with how much was allocated and freed before it."""
 
     num_allocs: int
     num_frees: int
@@ -46,7 +46,7 @@ class Mark(NamedTuple):
 
 
 class History:
-    """Records from start() to finish() in a process with a real GPU. As a simulation does, it begins with one small tensor of its own."""
+    """Records from start() to finish(). Like a simulation, it begins with a small tensor."""
 
     def __init__(self) -> None:
         self._memory: Any = torch.cuda.memory
@@ -79,7 +79,8 @@ class History:
         entries = snapshot["device_traces"][device]
         if sum(entry["action"] == "alloc" for entry in entries) != num_allocs:
             raise EnvironmentProblem(
-                f"The allocator's history of {len(entries)} events is not complete: the run made {num_allocs} allocations.",
+                f"The allocator's history of {len(entries)} events is not complete: "
+                f"the run made {num_allocs} allocations.",
                 f"It holds {MAX_ENTRIES} events: trace fewer steps.",
             )
         roots = self._profiler.profiler.kineto_results.experimental_event_tree()
@@ -108,7 +109,8 @@ def _profiler() -> Any:
     return torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU],
         profile_memory=True,
-        acc_events=True,  # without it torch 2.10 and 2.11 warn that events of earlier cycles are dropped; there is only one
+        # torch 2.10 and 2.11 warn without it that events of earlier cycles are dropped
+        acc_events=True,
         experimental_config=_ExperimentalConfig(capture_overload_names=True),
     )
 
@@ -119,7 +121,7 @@ def rows_of(
     makers: Mapping[int, Sequence[Maker]],
     source: Callable[[Sequence[Mapping[str, Any]]], str],
 ) -> list[Row]:
-    """The rows of a trace from the allocator's history. Frees of what was there before the history began are left out."""
+    """The rows of a trace. Frees of what was there before the history began are left out."""
     rows: list[Row] = []
     alive: dict[int, int] = {}
     waiting = list(reversed(marks))
@@ -128,15 +130,12 @@ def rows_of(
     num_allocs = num_frees = 0
     for entry in entries:
         if entry["action"] == "alloc":
-            # a mark comes at the latest here: a free that is still under way on the device must not carry it along
+            # also marks whose frees the device has not completed yet
             _place(waiting, rows, num_allocs, None)
             num_allocs += 1
             alive[entry["addr"]] = num_allocs
-            rows.append(
-                _alloc_row(
-                    num_allocs, entry["size"], next(maker_of), source(entry.get("frames", ()))
-                )
-            )
+            where = source(entry.get("frames", ()))
+            rows.append(_alloc_row(num_allocs, entry["size"], next(maker_of), where))
         elif entry["action"] == "free_completed":
             _place(waiting, rows, num_allocs, num_frees)
             num_frees += 1
@@ -148,7 +147,7 @@ def rows_of(
 
 
 def _place(waiting: list[Mark], rows: list[Row], num_allocs: int, num_frees: int | None) -> None:
-    """Moves the marks that are due into the rows; with no number of frees, all that wait for none but the allocations so far."""
+    """Moves the marks that are due into the rows; without `num_frees`, frees do not matter."""
     while (
         waiting
         and waiting[-1].num_allocs <= num_allocs
@@ -182,7 +181,7 @@ def makers_by_address(
 ) -> dict[int, list[Maker]]:
     """Who made each allocation at each address, in order, from the profiler's tree of events.
 
-    An allocation is named by the outermost operator around it that has a kernel of its own, as a simulation names it: aten::clone, neither
+    Like in a simulation, that is the outermost operator with a kernel of its own: aten::clone, not
     the aten::reshape around it, which only calls others, nor the aten::empty_strided inside.
     """
     found: dict[int, list[tuple[int, Maker]]] = defaultdict(list)
@@ -196,35 +195,30 @@ def makers_by_address(
             continue
         inner = _inside(event, maker, composite)
         todo += [(child, inner) for child in event.children]
-    return {
-        address: [maker for _, maker in sorted(made, key=lambda item: item[0])]
-        for address, made in found.items()
-    }
+    for made in found.values():
+        made.sort(key=lambda item: item[0])
+    return {address: [maker for _, maker in made] for address, made in found.items()}
 
 
 def _inside(event: Any, maker: Maker, composite: IsComposite) -> Maker:
     if event.name.startswith(ENGINE):
         return maker._replace(node=event.name.removeprefix(ENGINE))
-    if (
-        not maker.op
-        and OPERATOR.fullmatch(event.name)
-        and not composite(event.name, getattr(event, "overload_name", ""))
-    ):
-        return maker._replace(op=event.name)
-    return maker
+    if maker.op or not OPERATOR.fullmatch(event.name):
+        return maker
+    overload = getattr(event, "overload_name", "")
+    return maker if composite(event.name, overload) else maker._replace(op=event.name)
 
 
 @cache
 def is_composite(name: str, overload: str) -> bool:
-    """Whether an operator on CUDA is only made of others, so that those are what a simulation sees.
+    """Whether an operator on CUDA only calls others, which are what a simulation sees.
 
-    A range named by the user counts as such. Where a profiler does not tell the overload, all of them have to be composite.
+    A range named by the user counts as such. Where the profiler does not tell the overload, all of
+    them have to be composite.
     """
     overloads = {schema.overload_name for schema in torch._C._jit_get_schemas_for_operator(name)}
-    return all(
-        _overload_is_composite(name, each)
-        for each in ({overload} if overload in overloads else overloads)
-    )
+    asked = {overload} if overload in overloads else overloads
+    return all(_overload_is_composite(name, each) for each in asked)
 
 
 def _overload_is_composite(name: str, overload: str) -> bool:

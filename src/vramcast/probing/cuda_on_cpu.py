@@ -1,6 +1,6 @@
-"""Run code written for "cuda" on the CPU: the device in every call is replaced, nothing else.
+"""Runs code written for "cuda" on the CPU: the device in every call is replaced, nothing else.
 
-Needed for `probe --device cpu`: a workload says "cuda" (that is what predict simulates and probe measures) and has no knob for the device.
+`probe --device cpu` needs it: a workload says "cuda" and has no knob for the device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 CPU = torch.device("cpu")
-MOVES = (torch.Tensor.to,)  # the only call that takes a device's name without its keyword
 
 
 class OnCpu(TorchFunctionMode):
@@ -30,7 +29,8 @@ class OnCpu(TorchFunctionMode):
         if "device" in kwargs:
             kwargs["device"] = on_cpu(kwargs["device"])
         kwargs.pop("pin_memory", None)
-        if func in MOVES:
+        # the only call that takes a device's name without its keyword
+        if func is torch.Tensor.to:
             args = (args[0], *map(on_cpu, args[1:2]), *args[2:])
         return func(*(on_cpu(a) if isinstance(a, torch.device) else a for a in args), **kwargs)
 
@@ -99,11 +99,11 @@ _PROPERTIES = SimpleNamespace(
 
 
 def _answering(value: Any) -> Callable[..., Any]:
-    """A function of its own for each name: torch.compile keeps a table of torch's functions and wants no two alike."""
+    """A new function for each name: torch.compile's table of functions wants no two alike."""
     return lambda *_, **__: value
 
 
-# what a training step may ask of torch.cuda, answered for a machine whose only device is the CPU
+# What a training step may ask of torch.cuda, answered for the CPU.
 _NOTHING = (
     "synchronize",
     "empty_cache",
@@ -113,6 +113,7 @@ _NOTHING = (
     "set_stream",
     "init",
 )
+_NVTX = ("range_push", "range_pop", "mark", "range_start", "range_end")
 _NO_BYTES = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
 _CUDA_ANSWERS: dict[str, Any] = {
     **{name: _answering(None) for name in _NOTHING},
@@ -145,32 +146,29 @@ _CUDA_ANSWERS: dict[str, Any] = {
 
 @contextlib.contextmanager
 def cuda_means_cpu() -> Iterator[None]:
+    default_device = torch.set_default_device
+    # torch.cuda.memory_stats is made of memory_stats_as_nested_dict
+    nested_stats = _CUDA_ANSWERS["memory_stats_as_nested_dict"]
+    patches = [
+        *(patch.object(torch.cuda, name, answer) for name, answer in _CUDA_ANSWERS.items()),
+        patch.object(torch.cuda.memory, "memory_stats_as_nested_dict", nested_stats),
+        *(patch.object(torch.cuda.nvtx, name, _answering(None)) for name in _NVTX),
+        patch.object(torch.Tensor, "record_stream", _answering(None)),
+        patch.object(torch._C._nn, "_parse_to", _onto_the_cpu(torch._C._nn._parse_to)),
+        patch.object(torch, "set_default_device", lambda device: default_device(on_cpu(device))),
+        patch.object(torch, "Generator", CpuGenerator),
+        _first_argument_on_cpu(torch.amp.autocast_mode.autocast, "device_type"),
+        _first_argument_on_cpu(torch.amp.grad_scaler.GradScaler, "device"),
+        OnCpu(),
+    ]
     with contextlib.ExitStack() as stack:
-        for name, answer in _CUDA_ANSWERS.items():
-            stack.enter_context(patch.object(torch.cuda, name, answer))
-        nested_stats = _CUDA_ANSWERS["memory_stats_as_nested_dict"]
-        stack.enter_context(
-            patch.object(torch.cuda.memory, "memory_stats_as_nested_dict", nested_stats)
-        )  # memory_stats is made of it
-        for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
-            stack.enter_context(patch.object(torch.cuda.nvtx, name, _answering(None)))
-        stack.enter_context(patch.object(torch.Tensor, "record_stream", _answering(None)))
-        stack.enter_context(
-            patch.object(torch._C._nn, "_parse_to", _onto_the_cpu(torch._C._nn._parse_to))
-        )
-        default_device = torch.set_default_device
-        stack.enter_context(
-            patch.object(torch, "set_default_device", lambda device: default_device(on_cpu(device)))
-        )
-        stack.enter_context(patch.object(torch, "Generator", CpuGenerator))
-        stack.enter_context(_first_argument_on_cpu(torch.amp.autocast_mode.autocast, "device_type"))
-        stack.enter_context(_first_argument_on_cpu(torch.amp.grad_scaler.GradScaler, "device"))
-        stack.enter_context(OnCpu())
+        for each in patches:
+            stack.enter_context(each)
         yield
 
 
 def _onto_the_cpu(parse_to: Callable[..., Any]) -> Callable[..., Any]:
-    """For what Module.to reads its arguments with: outside every mode, and it knows no GPU's number where there is no GPU."""
+    """For Module.to, which reads its arguments where no mode sees them."""
 
     def parse(*args: Any, **kwargs: Any) -> Any:
         given = {"device": on_cpu(kwargs["device"])} if "device" in kwargs else {}

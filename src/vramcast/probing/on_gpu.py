@@ -1,4 +1,4 @@
-"""A trial on the real GPU. The host never waits for a single step: the GPU is as busy as in training."""
+"""A trial on the real GPU. The host waits for no single step: the GPU is as busy as in training."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GpuRun:
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        """Starts CUDA under the trial's settings; whatever happens inside, tells the memory used."""
+        """Starts CUDA under the trial's settings; at the end, however it ends, notes the memory."""
         if not torch.cuda.is_available():
             raise NotImplementedError("torch finds no CUDA GPU in this process")
         if self.trial.allocator:
