@@ -8,11 +8,10 @@ a whole search on invented ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from vramcast.errors import UsageError, VramcastError
+from vramcast.processes.progress import Progress, Report
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.records.prediction import Prediction
 from vramcast.records.tune import Speedup, TrialResult, TuneVerdict
@@ -45,31 +44,20 @@ class BaselineError(VramcastError):
         self.exit_code = 3 if run.outcome == Outcome.OUT_OF_MEMORY else 1
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Where a search is."""
-
-    stage: str = ""
-    trying: str = ""
-    left: int = 0
-    best: float = 1.0
-    said: str = ""  # the result of the trial that has just ended
-
-
 class Search:
     def __init__(
         self,
         runner: Runner,
         candidates: Sequence[Candidate],
         baseline: Configuration,
-        show: Callable[[Progress], None],
+        progress: Report,
     ) -> None:
-        self._runner, self._show = runner, show
+        self._runner, self._progress = runner, progress
         self.candidates = list(candidates)  # with those for sizes that are chosen on the way
         self.stack = Stack(baseline)
         self.trials = Trials(runner, self.stack)
         self.notes: list[str] = []
-        self._progress = Progress()
+        self._stage, self._best_ratio = "alone", 1.0
         self._has_chosen_sizes = False  # on top of the others
 
     def run(self) -> Speedup:
@@ -161,9 +149,9 @@ class Search:
                 if not sized:
                     continue
                 one.change = sized[0].change
-            self._tell(stage="alone", trying=one.name, left=num_left)
+            self._tell(one.name, num_left)
             one.alone = self.trials.try_on(start, one)
-            self._tell_result(one, one.alone)
+            self._tell(one.name, num_left, one.alone)
         self.trials.seconds_for_later = 0.0
 
     # ------------------------------------------------------------------------------------ together
@@ -173,6 +161,7 @@ class Search:
         What is slow to start comes last and once, unless there would be no time for it. A candidate
         may help only on top of another, so those that did not help are tried again, in rounds.
         """
+        self._stage = "on top"
         quick = [one for one in self._usable if not one.is_slow_to_start]
         slow = [one for one in self._usable if one.is_slow_to_start]
         if batch_first:
@@ -203,7 +192,7 @@ class Search:
 
     def _round(self, queue: Sequence[Candidate]) -> None:
         for index, one in enumerate(queue):
-            self._tell(stage="on top", trying=one.name, left=len(queue) - index - 1)
+            self._tell(one.name, len(queue) - index - 1)
             before = self.stack.configuration
             for variant in self._variants(one):
                 if variant not in self.candidates:
@@ -240,7 +229,7 @@ class Search:
         else:
             result = self.trials.try_on(now, candidate)
             candidate.num_on_top += 1
-            self._tell_result(candidate, result)
+            self._tell(candidate.name, result=result)
             if result.verdict != TuneVerdict.NOT_TRIED or candidate.on_top is None:
                 candidate.on_top = result
         candidate.tried_on = now.key
@@ -248,7 +237,7 @@ class Search:
             return False
         self.stack.apply(candidate, before)
         candidate.on_top = self.trials.judge(before, self.stack.configuration, candidate)
-        self._progress = replace(self._progress, best=self._speedup().ratio)
+        self._best_ratio = self._speedup().ratio
         return True
 
     # --------------------------------------------------------------------------------------- total
@@ -260,7 +249,8 @@ class Search:
         """Over all runs of start and end, once more side by side. It is not a product."""
         if not self.stack.candidates:
             return Speedup(ratio=1.0)
-        self._tell(stage="the whole", trying="start and end side by side")
+        self._stage = "the whole"
+        self._tell("start and end side by side")
         try:
             self.trials.run(self.stack.baseline)
             self.trials.run(self.stack.configuration)
@@ -277,9 +267,8 @@ class Search:
             )
         return total
 
-    def _tell(self, said: str = "", **changes: Any) -> None:
-        self._progress = replace(self._progress, said=said, **changes)
-        self._show(self._progress)
-
-    def _tell_result(self, candidate: Candidate, result: TrialResult) -> None:
-        self._tell(f"{result.verdict}: {result.reason}", trying=candidate.name)
+    def _tell(self, name: str, num_left: int = 0, result: TrialResult | None = None) -> None:
+        left = f"{num_left} left, " if num_left else ""
+        line = f"{self._stage:9} {name:28} {result.verdict}: {result.reason}" if result else ""
+        detail = f"{left}best so far {self._best_ratio:.2f}x"
+        self._progress(Progress(f"{self._stage}: {name}", detail=detail, line=line))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from vramcast.hardware.gpus import find_gpu
 from vramcast.probing.manager import Prober
 from vramcast.probing.preload import preload_for
 from vramcast.probing.trial import Trial, device_named
-from vramcast.processes.progress import Progress, Report, ignore
+from vramcast.processes.progress import Report, ignore
 from vramcast.records.machine import Machine
 from vramcast.records.measurement import Device
 from vramcast.records.store import write_atomically, write_json
@@ -31,11 +31,10 @@ from vramcast.simulate.runner import shared_server
 from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.folder import TuneFolder
 from vramcast.tuning.inspection import inspect_workload
-from vramcast.tuning.optimisations import Optimisation, chosen, missing_on
+from vramcast.tuning.optimisations import chosen, missing_on
 from vramcast.tuning.predicted_gains import predicted_gains
 from vramcast.tuning.result import result_of
 from vramcast.tuning.runner import Runner, RunSettings
-from vramcast.tuning.search import Progress as Stage
 from vramcast.tuning.search import Search
 from vramcast.units import memory_in_bytes, parse_duration
 from vramcast.workload import Text, Workload, joined, name_of, parse_reference
@@ -66,15 +65,21 @@ def tune(
     `tune("train.py:build", out="runs/tune", budget="20min")`. The log.md in `out` says what came of
     every one. `out` keeps every run; called again with the same one it goes on.
     """
-    optimisations, settings, budget_seconds = _checked(
-        name_of(workload), only, budget, gpu, memory, target_steps, device
-    )
+    # Whatever is wrong is refused before anything is run or written.
+    optimisations = chosen(only)
+    budget_seconds = parse_duration(budget) if isinstance(budget, str) else budget
+    if type(target_steps) is not int or target_steps < 1:
+        raise UsageError(
+            f"--target-steps must be a whole number from 1 on, not {target_steps}.",
+            "For example --target-steps 200000.",
+        )
+    settings = _settings(name_of(workload), device, gpu, memory)
     values = joined(knobs, more_knobs)
     folder = TuneFolder(Path(out), _request(settings, only, memory, values), force=force)
     with (
         contextlib.closing(folder),
-        shared_server(),
         Prober(preload_for(settings.workload)) as prober,
+        shared_server(),  # predictions fork from one process that has torch
     ):
         prober.start()  # imports torch for the runs while the workload is inspected
         started = time.monotonic()
@@ -95,7 +100,7 @@ def tune(
             machine.result(),
             target_steps=target_steps,
             outlook=outlook,
-            show=lambda stage: progress(_progress(stage)),
+            progress=progress,
         )
         result = replace(
             result,
@@ -109,47 +114,21 @@ def tune(
     return result
 
 
-def _progress(tuning: Stage) -> Progress:
-    left = f"{tuning.left} left, " if tuning.left else ""
-    line = f"{tuning.stage:9} {tuning.trying:28} {tuning.said}" if tuning.said else ""
-    name = f"{tuning.stage}: {tuning.trying}"
-    return Progress(name, detail=f"{left}best so far {tuning.best:.2f}x", line=line)
-
-
-def _checked(
-    workload: str,
-    only: str | None,
-    budget: str | float | None,
-    gpu: str | None,
-    memory: str | int | None,
-    target_steps: int,
-    device: str,
-) -> tuple[Sequence[Optimisation], RunSettings, float | None]:
-    """What to try, on what, for how many seconds: refused before anything is run or written."""
+def _settings(workload: str, device: str, gpu: str | None, memory: str | int | None) -> RunSettings:
     parse_reference(workload)
-    optimisations = chosen(only)
-    budget_seconds = parse_duration(budget) if isinstance(budget, str) else budget
-    if type(target_steps) is not int or target_steps < 1:
-        raise UsageError(
-            f"--target-steps must be a whole number from 1 on, not {target_steps}.",
-            "For example --target-steps 200000.",
-        )
-    memory_bytes = memory_in_bytes(memory)
+    where, memory_bytes = device_named(device), memory_in_bytes(memory)
     # A trial refuses options that do not go together.
-    where = device_named(device)
     Trial(workload=workload, device=where, memory_cap_bytes=memory_bytes)
-    named = find_gpu(gpu).name if gpu is not None else None
+    name = find_gpu(gpu).name if gpu is not None else None
     if where == Device.CUDA and not nvml.gpu_states():
         raise EnvironmentProblem(
             "There is no NVIDIA GPU here to tune on.",
             "Add --device cpu to try the settings on the CPU, or use vramcast predict and "
             "max-batch, which need no GPU.",
         )
-    here = nvml.gpu_here() if where == Device.CUDA else None
-    settings = RunSettings(
-        workload=workload, device=where, gpu=named or here, memory_bytes=memory_bytes
-    )
-    return optimisations, settings, budget_seconds
+    if name is None and where == Device.CUDA:
+        name = nvml.gpu_here()
+    return RunSettings(workload=workload, device=where, gpu=name, memory_bytes=memory_bytes)
 
 
 def _request(
@@ -181,13 +160,13 @@ def tune_with(
     *,
     target_steps: int,
     outlook: bool = True,
-    show: Callable[[Stage], None] = lambda _: None,
+    progress: Report = ignore,
 ) -> TuneResult:
     """A whole tune; tests give it a runner with invented numbers."""
     settings = runner.settings
     for one in candidates:
         one.refusal = missing_on(one.optimisation, machine, settings.device) or one.refusal
-    search = Search(runner, candidates, baseline, show)
+    search = Search(runner, candidates, baseline, progress)
     total = search.run()
     gains: list[PredictedGain] = []
     if outlook:
