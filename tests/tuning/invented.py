@@ -11,9 +11,9 @@ from vramcast.probing.facts import Facts
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
 from vramcast.records.machine import GpuState, Machine
-from vramcast.records.measurement import Device, Measurement, Memory, Outcome
+from vramcast.records.measurement import Measurement, Memory, Outcome
 from vramcast.records.prediction import Prediction
-from vramcast.tuning.runner import BudgetSpent, RunSettings
+from vramcast.tuning.runner import BudgetSpent
 from vramcast.units import GiB
 from vramcast.workload.configuration import Configuration
 
@@ -123,9 +123,7 @@ class InventedRunner:
         self.measured: list[Configuration] = []
         self.predicted: list[Configuration] = []
         self.seconds_to_predict = 0.0
-        self.settings = RunSettings(
-            workload="gpt2-124m", device=Device.CUDA, gpu="h200", memory_bytes=None
-        )
+        self.trial, self.gpu = Trial(workload="gpt2-124m"), "h200"
         self.run_earlier: set[str] = set()  # keys of configurations whose runs cost nothing
 
     @property

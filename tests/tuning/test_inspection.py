@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from vramcast.errors import WorkloadError
+from vramcast.probing.trial import Trial
 from vramcast.tuning.inspection import inspect_workload
 
 BUILD = "\ndef build(*, width: int = 3): ...\n"
@@ -28,9 +29,8 @@ PRINTS_BYTES = "import os\nos.write(1, b'\\xff\\n')\n"
 def inspect(folder: Path, code: str, timeout_seconds: float = 300.0) -> dict[str, Any]:
     file = folder / "work.py"
     file.write_text(code + BUILD)
-    return inspect_workload(
-        f"{file}:build", [], device="cuda", knobs={}, timeout_seconds=timeout_seconds
-    )[0]
+    trial = Trial(workload=f"{file}:build")
+    return inspect_workload(trial, [], timeout_seconds=timeout_seconds)[0]
 
 
 def is_running(pid: int) -> bool:
@@ -80,8 +80,9 @@ def test_the_process_ends_when_whoever_asked_is_killed(
 ) -> None:
     (tmp_path / "work.py").write_text(WAITS + BUILD)
     code = (
+        "from vramcast.probing.trial import Trial\n"
         "from vramcast.tuning.inspection import inspect_workload\n"
-        "inspect_workload('work.py:build', [], device='cuda', knobs={})\n"
+        "inspect_workload(Trial(workload='work.py:build'), [])\n"
     )
     asking = subprocess.Popen(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

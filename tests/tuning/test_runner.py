@@ -13,10 +13,11 @@ import pytest
 from invented import run
 
 from vramcast.errors import UsageError
+from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Device, FailReason, Measurement
 from vramcast.simulate import build
 from vramcast.tuning.folder import TuneFolder
-from vramcast.tuning.runner import BudgetSpent, Runner, RunSettings, Target
+from vramcast.tuning.runner import BudgetSpent, Runner, Target
 from vramcast.tuning.tune import _request
 from vramcast.workload.configuration import Configuration
 
@@ -25,8 +26,8 @@ class Simulated(Runner):
     """Every answer says what was asked."""
 
     def __init__(self, folder: TuneFolder, gpu: str | None = "h200") -> None:
-        settings = RunSettings(workload="gpt2-124m", device=Device.CUDA, gpu=gpu, memory_bytes=None)
-        super().__init__(settings, None, folder, math.inf)  # type: ignore[arg-type]
+        trial = Trial(workload="gpt2-124m")
+        super().__init__(trial, gpu, None, folder, math.inf)  # type: ignore[arg-type]
         self.asked: list[str] = []
 
     def _simulate(self, configuration: Configuration, target: Target, stop: Any) -> str:
@@ -73,22 +74,22 @@ class Ended:
 def test_a_run_that_stalls_is_its_own_fault_and_one_that_needs_longer_is_not(
     folder: TuneFolder, stalled: bool
 ) -> None:
-    settings = RunSettings(workload="w", device=Device.CUDA, gpu=None, memory_bytes=None)
+    trial = Trial(workload="w")
     ended = run(outcome="timeout", error="It did not end.")
     reasons = [FailReason.STALL] if stalled else []
     found = replace(ended, verdict=replace(ended.verdict, fail_reasons=reasons))
-    runner = Runner(settings, Ended(found), folder, budget_seconds=60.0)  # type: ignore[arg-type]
+    runner = Runner(trial, None, Ended(found), folder, budget_seconds=60.0)  # type: ignore[arg-type]
     with contextlib.nullcontext() if stalled else pytest.raises(BudgetSpent):
         assert runner.measure(Configuration()).outcome == "timeout"
 
 
 def test_a_file_that_was_edited_is_another_workload(tmp_path: Path) -> None:
     file = tmp_path / "w.py"
-    settings = RunSettings(workload=f"{file}:build", device=Device.CPU, gpu=None, memory_bytes=None)
+    trial = Trial(workload=f"{file}:build", device=Device.CPU)
     requests = []
     for text in ("def build(): ...", "def build(): ...", "def build(): 1"):
         file.write_text(text)
-        requests.append(_request(settings, None, None, {}))
+        requests.append(_request(trial, None, None, None))
     assert requests[0] == requests[1] != requests[2]
 
 

@@ -148,7 +148,7 @@ def whole(
     optimisations: tuple[Optimisation, ...] = OPTIMISATIONS,
     gpu: str | None = "h200",
 ) -> TuneResult:
-    runner.settings = replace(runner.settings, gpu=gpu)
+    runner.gpu = gpu
     tried = candidates(optimisations)
     return tune_with(runner, tried, Configuration(), MACHINE, target_steps=86_400)  # type: ignore[arg-type]
 

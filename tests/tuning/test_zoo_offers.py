@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from vramcast.errors import WorkloadError
+from vramcast.probing.trial import Trial
 from vramcast.records.tune import Reason
 from vramcast.tuning import inspection
 from vramcast.tuning.candidates import Candidate
@@ -40,7 +41,7 @@ def inspected(workload: str, optimisations: Sequence[Optimisation], **given: Any
     """By the name of the optimisation, with the inspection in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inspection, "ask", lambda _, request, **__: inspection.answer(request))
-        candidates = inspect_workload(workload, optimisations, device="cuda", knobs=given)[1]
+        candidates = inspect_workload(Trial(workload=workload, knobs=given), optimisations)[1]
     return {one.optimisation.name: one for one in candidates}
 
 

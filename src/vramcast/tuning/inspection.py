@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from vramcast.errors import WorkloadError
+from vramcast.probing.trial import Trial
 from vramcast.processes.ask import FailureKind, TaskFailed, ask
 from vramcast.records.measurement import Device
 from vramcast.records.tune import Reason
@@ -19,18 +20,13 @@ SECONDS = 300.0
 
 
 def inspect_workload(
-    workload: str,
-    optimisations: Sequence[Optimisation],
-    *,
-    device: str,
-    knobs: Mapping[str, Any],
-    timeout_seconds: float = SECONDS,
+    trial: Trial, optimisations: Sequence[Optimisation], *, timeout_seconds: float = SECONDS
 ) -> tuple[dict[str, Any], list[Candidate]]:
     """(the knobs in force, defaults included; a candidate for every optimisation)."""
     request = {
-        "workload": parse_reference(workload).portable,
-        "device": device,
-        **separated(knobs),
+        "workload": parse_reference(trial.workload).portable,
+        "device": trial.device,
+        **separated(trial.knobs),
         "changes": [[change.knobs for change in one.changes] for one in optimisations],
     }
     seconds = min(SECONDS, timeout_seconds)
@@ -41,13 +37,14 @@ def inspect_workload(
             raise
         if failure.kind is FailureKind.TIMEOUT:
             raise WorkloadError(
-                f"{workload} could not be imported within {seconds:.3g} s.",
+                f"{trial.workload} could not be imported within {seconds:.3g} s.",
                 "Does its file wait?"
                 if seconds >= SECONDS
                 else "Give more time with --budget, for example 20min.",
             ) from None
         raise WorkloadError(
-            f"{workload} could not be imported.\n{failure.message}", "Import it in Python first."
+            f"{trial.workload} could not be imported.\n{failure.message}",
+            "Import it in Python first.",
         ) from None
     in_force: dict[str, Any] = found["knobs"]
     answers = zip(optimisations, found["answers"], strict=True)

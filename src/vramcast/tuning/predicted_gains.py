@@ -20,7 +20,7 @@ def predicted_gains(
     runner: Runner, final: Configuration, seq_len: int | None
 ) -> tuple[list[PredictedGain], list[str]]:
     """(what each would bring against the prediction for the final configuration here, notes)."""
-    gpu = runner.settings.gpu
+    gpu = runner.gpu
     if gpu is None:
         return [], [f"what other hardware would bring is not predicted: {NO_GPU}"]
     others = [name for name in GPUS if find_gpu(name).name != gpu]

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Measurement
 from vramcast.records.tune import (
     CandidateResult,
@@ -26,13 +27,12 @@ from vramcast.tuning.judging import (
     peak_memory_bytes,
     work_of_step,
 )
-from vramcast.tuning.runner import RunSettings
 from vramcast.tuning.search import Search
 from vramcast.workload.configuration import Configuration
 
 
 def result_of(
-    search: Search, total: Speedup, settings: RunSettings, target_steps: int, **rest: Any
+    search: Search, total: Speedup, trial: Trial, target_steps: int, **rest: Any
 ) -> TuneResult:
     stack, applied = search.stack, search.stack.candidates
     start_runs, end_runs = map(search.trials.good_runs, (stack.baseline, stack.configuration))
@@ -42,11 +42,11 @@ def result_of(
     alone = [one.alone.speedup.ratio for one in applied if one.alone and one.alone.speedup]
     is_same_size = before.work_per_step == after.work_per_step
     return TuneResult(
-        workload=settings.workload,
+        workload=trial.workload,
         knobs=first.knobs,
         device=first.device,
         gpu=first.gpu,
-        memory_bytes=settings.memory_bytes,
+        memory_bytes=trial.memory_cap_bytes,
         num_parameters=first.num_parameters,
         torch_version=first.torch_version,
         cuda_version=first.cuda_version,
@@ -61,7 +61,7 @@ def result_of(
         seconds_after=target_steps * before.work_per_step / after.per_second,
         rows=[_candidate_result(one, applied) for one in search.candidates],
         configuration=stack.configuration.to_dict(),
-        python_lines=stack.configuration.python_lines(settings.workload),
+        python_lines=stack.configuration.python_lines(trial.workload),
         applied_order=[one.name for one in applied],
         step_order=[one.name for one in stack.steps],
         notes=[*search.notes, *([] if is_same_size else [_size_note(before, after)])],

@@ -9,13 +9,13 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 
 from vramcast.errors import VramcastError
 from vramcast.predicting.predict import make_request
 from vramcast.probing.manager import Prober
 from vramcast.probing.trial import Trial
-from vramcast.records.measurement import Device, FailReason, Measurement, Outcome
+from vramcast.records.measurement import FailReason, Measurement, Outcome
 from vramcast.records.prediction import Prediction
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
@@ -39,27 +39,19 @@ class BudgetSpent(Exception):
     """The time for the tune is over, before or during a run."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunSettings:
-    """What all runs of a tune have in common."""
-
-    workload: str
-    device: Device
-    gpu: str | None  # to predict for
-    memory_bytes: int | None  # the allocator's limit
-
-
 class Runner:
     """Runs every configuration in a process of its own, and takes over what the folder has."""
 
     def __init__(
         self,
-        settings: RunSettings,
+        trial: Trial,
+        gpu: str | None,
         prober: Prober,
         folder: TuneFolder,
         budget_seconds: float,
     ) -> None:
-        self.settings, self._prober, self._folder = settings, prober, folder
+        """`trial` is what all runs have in common; `gpu` is what is predicted for."""
+        self.trial, self.gpu, self._prober, self._folder = trial, gpu, prober, folder
         self._deadline = time.monotonic() + budget_seconds
         self._num_steps: dict[str, int] = {}  # by configuration, from its first run
         self._has_slow_steps = False
@@ -98,11 +90,9 @@ class Runner:
             raise BudgetSpent
         allowed = RUN_SECONDS + 3 * start_seconds
         first_steps = MIN_STEPS if self._has_slow_steps else FIRST_STEPS
-        trial = Trial(
-            workload=self.settings.workload,
+        trial = replace(
+            self.trial,
             knobs=configuration.knobs,
-            device=self.settings.device,
-            memory_cap_bytes=self.settings.memory_bytes,
             allocator=configuration.allocator,
             switches=configuration.switches,
             warmup_steps=(1 if self._has_slow_steps else WARMUP_STEPS) + more_warmup,
@@ -120,7 +110,7 @@ class Runner:
         self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()
     ) -> list[Prediction | str]:
         """For the GPU here, or each for a GPU of its own. A text says why there is none."""
-        here: Target = (self.settings.gpu, self.settings.memory_bytes)
+        here: Target = (self.gpu, self.trial.memory_cap_bytes)
         if not gpus and here == (None, None):
             return ["no GPU was named to predict for"] * len(configurations)
         targets = [(gpu, None) for gpu in gpus] if gpus else [here] * len(configurations)
@@ -163,7 +153,7 @@ class Runner:
         if seconds < LEAST_SECONDS:
             raise BudgetSpent
         request = make_request(
-            self.settings.workload,
+            self.trial.workload,
             gpu=target[0],
             memory=target[1],
             allocator=configuration.allocator,

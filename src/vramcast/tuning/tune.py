@@ -34,7 +34,7 @@ from vramcast.tuning.inspection import inspect_workload
 from vramcast.tuning.optimisations import chosen, missing_on
 from vramcast.tuning.predicted_gains import predicted_gains
 from vramcast.tuning.result import result_of
-from vramcast.tuning.runner import Runner, RunSettings
+from vramcast.tuning.runner import Runner
 from vramcast.tuning.search import Search
 from vramcast.units import memory_in_bytes, parse_duration
 from vramcast.workload import Text, Workload, joined, name_of, parse_reference
@@ -73,12 +73,17 @@ def tune(
             f"--target-steps must be a whole number from 1 on, not {target_steps}.",
             "For example --target-steps 200000.",
         )
-    settings = _settings(name_of(workload), device, gpu, memory)
-    values = joined(knobs, more_knobs)
-    folder = TuneFolder(Path(out), _request(settings, only, memory, values), force=force)
+    trial = Trial(
+        workload=name_of(workload),
+        knobs=joined(knobs, more_knobs),
+        device=device_named(device),
+        memory_cap_bytes=memory_in_bytes(memory),
+    )
+    gpu = _gpu(trial.device, gpu)
+    folder = TuneFolder(Path(out), _request(trial, gpu, only, memory), force=force)
     with (
         contextlib.closing(folder),
-        Prober(preload_for(settings.workload)) as prober,
+        Prober(preload_for(trial.workload)) as prober,
         shared_server(),  # predictions fork from one process that has torch
     ):
         prober.start()  # imports torch for the runs while the workload is inspected
@@ -86,17 +91,11 @@ def tune(
         allowed = math.inf if budget_seconds is None else budget_seconds
         with ThreadPoolExecutor(1) as beside:
             machine = beside.submit(machines.look)
-            in_force, candidates = inspect_workload(
-                settings.workload,
-                optimisations,
-                device=settings.device,
-                knobs=values,
-                timeout_seconds=allowed,
-            )
+            in_force, candidates = inspect_workload(trial, optimisations, timeout_seconds=allowed)
         result = tune_with(
-            Runner(settings, prober, folder, allowed - (time.monotonic() - started)),
+            Runner(trial, gpu, prober, folder, allowed - (time.monotonic() - started)),
             candidates,
-            baseline_of(values, in_force),
+            baseline_of(trial.knobs, in_force),
             machine.result(),
             target_steps=target_steps,
             outlook=outlook,
@@ -114,41 +113,40 @@ def tune(
     return result
 
 
-def _settings(workload: str, device: str, gpu: str | None, memory: str | int | None) -> RunSettings:
-    parse_reference(workload)
-    where, memory_bytes = device_named(device), memory_in_bytes(memory)
-    # A trial refuses options that do not go together.
-    Trial(workload=workload, device=where, memory_cap_bytes=memory_bytes)
-    name = find_gpu(gpu).name if gpu is not None else None
-    if where == Device.CUDA and not nvml.gpu_states():
+def _gpu(device: Device, name: str | None) -> str | None:
+    """The GPU to predict for."""
+    if name is not None:
+        name = find_gpu(name).name
+    if device != Device.CUDA:
+        return name
+    if not nvml.gpu_states():
         raise EnvironmentProblem(
             "There is no NVIDIA GPU here to tune on.",
             "Add --device cpu to try the settings on the CPU, or use vramcast predict and "
             "max-batch, which need no GPU.",
         )
-    if name is None and where == Device.CUDA:
-        name = nvml.gpu_here()
-    return RunSettings(workload=workload, device=where, gpu=name, memory_bytes=memory_bytes)
+    return name or nvml.gpu_here()
 
 
 def _request(
-    settings: RunSettings, only: str | None, memory: str | int | None, knobs: Mapping[str, Any]
+    trial: Trial, gpu: str | None, only: str | None, memory: str | int | None
 ) -> dict[str, Any]:
     """What must be the same for runs to be taken over: the machine and the workload's file too."""
     here = nvml.gpu_states()
     return {
         "version": 1,
-        "workload": settings.workload,
+        "workload": trial.workload,
         "knobs": {
-            name: value if isinstance(value, PLAIN) else str(value) for name, value in knobs.items()
+            name: value if isinstance(value, PLAIN) else str(value)
+            for name, value in trial.knobs.items()
         },
         "only": only,
-        "device": settings.device,
-        "gpu": settings.gpu,
+        "device": trial.device,
+        "gpu": gpu,
         "memory": memory,
         "here": here[0].name if here else None,
         "torch": version("torch"),
-        "file": parse_reference(settings.workload).file_hash(),
+        "file": parse_reference(trial.workload).file_hash(),
     }
 
 
@@ -163,9 +161,9 @@ def tune_with(
     progress: Report = ignore,
 ) -> TuneResult:
     """A whole tune; tests give it a runner with invented numbers."""
-    settings = runner.settings
     for one in candidates:
-        one.refusal = missing_on(one.optimisation, machine, settings.device) or one.refusal
+        lacks = missing_on(one.optimisation, machine, runner.trial.device)
+        one.refusal = lacks or one.refusal
     search = Search(runner, candidates, baseline, progress)
     total = search.run()
     gains: list[PredictedGain] = []
@@ -173,7 +171,7 @@ def tune_with(
         final = search.stack.configuration
         gains, notes = predicted_gains(runner, final, search.size_of(final, "seq_len"))
         search.notes += notes
-    return result_of(search, total, settings, target_steps, machine=machine, prospects=gains)
+    return result_of(search, total, runner.trial, target_steps, machine=machine, prospects=gains)
 
 
 def baseline_of(knobs: Mapping[str, Any], in_force: Mapping[str, Any]) -> Configuration:
