@@ -10,7 +10,7 @@ from blocks import ROOT
 
 
 def the_files() -> str:
-    """Every source file with the first line of what it says it is for."""
+    """The list as it stands in docs/files.md."""
     lines = []
     for package in ("vramcast", "vramcast_zoo"):
         lines.append(f"src/{package}/")
@@ -41,4 +41,4 @@ def purpose(path: Path) -> str:
     else:
         said = re.sub(r"^// ?", "", text.partition("\n#")[0], flags=re.MULTILINE)
     paragraph = " ".join(said.partition("\n\n")[0].split())
-    return re.split(r"(?<=[a-z)`])[.:;] ", paragraph)[0].rstrip(".:")
+    return re.split(r"(?<=[a-z)`])\. ", paragraph)[0].rstrip(".:")
