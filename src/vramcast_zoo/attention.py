@@ -1,4 +1,7 @@
-"""Causal attention and rotary positions, as the transformers of the zoo use them. Tensors are [batch, head, time, channel]."""
+"""Causal attention and rotary positions, as the transformers of the zoo use them.
+
+Tensors are [batch, head, time, channel].
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ KERNELS = {
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, attention: Attention = "auto") -> Tensor:
-    """softmax(q kᵀ / √channels, no moment later than its own) v. Keys and values may have fewer heads than queries: each serves a group."""
+    """softmax(q kᵀ / √channels, no moment later than its own) v.
+
+    Keys and values may have fewer heads than queries: each serves a group.
+    """
     groups = q.shape[1] // k.shape[1]
     kernel_takes_groups = attention in ("auto", "flash", "cudnn", "math") and q.dtype in (
         torch.float16,
@@ -63,7 +69,7 @@ def rotary_angles(
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turns channel c and channel c + half, as a point in the plane, by the angle of their moment."""
+    """Rotates channels c and c + half, as a point in the plane, by the angle of their position."""
     first, second = x.chunk(2, dim=-1)
     cos, sin = cos.to(x.dtype), sin.to(x.dtype)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

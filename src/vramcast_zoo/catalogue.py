@@ -1,4 +1,7 @@
-"""Every model of the zoo by name. No torch is imported: this is what lists, registers and looks up names."""
+"""Every model of the zoo by name.
+
+No torch is imported: this is what lists, registers and looks up names.
+"""
 
 from __future__ import annotations
 
@@ -89,9 +92,10 @@ NAMES = {entry.name: f"vramcast_zoo.names:{entry.function}" for entry in ENTRIES
 def find_named(
     family: str, wanted: int, given: Mapping[str, Size], tolerance: float = 0.01
 ) -> Entry | None:
-    """The model of the documents that has the given sizes and about the wanted number of parameters, if there is one.
+    """The model of the documents with these sizes and about this number of parameters, or None.
 
-    The documents chose by hand, not always the nearest size; their results belong to what they chose.
+    The documents chose by hand, not always the nearest size; their results belong to what they
+    chose.
     """
     free = free_size(FAMILIES[family], given)
     fixed = {

@@ -2,13 +2,15 @@
 
     [x̃, z_h, z_1 .. z_k] = W_in u                 d -> (2 + k)i, i = expansion · d
     h_t = tanh(W_x silu(x̃_t) + W_h h_{t-1} + b)   as in E1; W_h spectrally normalised
-    a_j = sigmoid(logit_j)                        one a bank and channel, learned, the same for every input
+    a_j = sigmoid(logit_j)                        learned, one for each bank and channel
     m_{j,t} = a_j ⊙ m_{j,t-1} + (1 - a_j) ⊙ h_t   m_0 = 0
     y_t = W_out (h_t ⊙ silu(z_{h,t}) + Σ_j m_{j,t} ⊙ silu(z_{j,t}))
 
-The a_j start between 0.8 and 0.99, time constants of 5 to 100 steps. Parameters of a layer: (3 + k)di + 2i² + (1 + k)i.
+The a_j start between 0.8 and 0.99, time constants of 5 to 100 steps. Parameters of a layer:
+(3 + k)di + 2i² + (1 + k)i.
 
-For backward a layer keeps its input, the projections (2 + k), silu(x̃), h and the sum before W_out; banks and gates are computed again.
+For backward a layer keeps its input, the projections (2 + k), silu(x̃), h and the sum before W_out;
+banks and gates are computed again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""E5, a low-rank Elman network (document 002). The state is as wide as the model; there are no projections in or out.
+"""E5, a low-rank Elman network (document 002).
+
+The state is as wide as the model; there are no projections in or out.
 
     h_t = tanh(U_h V_h h_{t-1} + U_x V_x u_t + b)    h_0 = 0
     y_t = h_t ⊙ silu(U_z V_z u_t)
 
-U: d × r, V: r × d, orthogonal times 0.5. Parameters of a layer: 6dr + d. What does not depend on the state is computed for all t at once.
+U: d × r, V: r × d, orthogonal times 0.5. Parameters of a layer: 6dr + d. What does not depend on
+the state is computed for all t at once.
 """
 
 from __future__ import annotations

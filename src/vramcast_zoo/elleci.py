@@ -1,20 +1,28 @@
-"""Elleci (document 003): Mamba and latent attention by turns, with a feed-forward network of 1.58-bit weights.
+"""Elleci (document 003): blocks of Mamba and of latent attention in turn, with 1.58-bit weights.
 
     x = E[tokens] + P[0..T)
-    x <- x + Mixer(LayerNorm(x));  x <- x + FFN(LayerNorm(x))     blocks 0, 2, .. mix by Mamba, 1, 3, .. by attention
-    logits = W_head LayerNorm(x)                                  a head of its own
+    x <- x + Mixer(LayerNorm(x))       blocks 0, 2, .. mix by Mamba, blocks 1, 3, .. by attention
+    x <- x + FFN(LayerNorm(x))
+    logits = W_head LayerNorm(x)       a head of its own
 
-BitLinear   x̂ = RMSNorm(x); s = 127 / max|x̂| a token; q(x̂) = round(x̂ s) / s; g = mean|W|; q(W) = g clamp(round(W / g), -1, 1)
-            y = q(x̂) q(W)ᵀ; the gradient goes through q as if it were not there: v + stop(q(v) - v)
-FFN         BitLinear(d -> 4d), gelu, BitLinear(4d -> d)
-Attention   c = W_down x (128 + 32), [k, v] = W_up c[:128], r = c[128:]; 16 heads of 128 channels; the last 32 channels of a head carry
-            its position: RoPE(q) meets RoPE(k + r), where r is shared by all heads
-Mamba       [u, z] = W_in x; u <- silu(causal depthwise convolution over 4); [p, B, C] = W_x u; dt = softplus(W_dt p + b) a channel
-            S_t = exp(dt_t A) S_{t-1} + dt_t u_t B_tᵀ, A = -exp(A_log) a head; y_t = S_t C_t + D u_t; out = W_out LayerNorm(y ⊙ silu(z))
+BitLinear:
+    x̂ = RMSNorm(x);  s = 127 / max|x̂| for each token;  q(x̂) = round(x̂ s) / s
+    g = mean|W|;  q(W) = g clamp(round(W / g), -1, 1)
+    y = q(x̂) q(W)ᵀ;  the gradient goes through q as if it were not there: v + stop(q(v) - v)
+FFN:
+    BitLinear(d -> 4d), gelu, BitLinear(4d -> d)
+Attention, 16 heads of 128 channels:
+    c = W_down x (128 + 32);  [k, v] = W_up c[:128];  r = c[128:]
+    the last 32 channels of a head carry its position: RoPE(q) meets RoPE(k + r); all heads share r
+Mamba:
+    [u, z] = W_in x;  u <- silu(causal depthwise convolution over 4)
+    [p, B, C] = W_x u;  dt = softplus(W_dt p + b) for each channel;  A = -exp(A_log) for each head
+    S_t = exp(dt_t A) S_{t-1} + dt_t u_t B_tᵀ;  y_t = S_t C_t + D u_t
+    out = W_out LayerNorm(y ⊙ silu(z))
 
-Parameters at d = 2048 and 24 blocks: 1,355,075,776. The original's mistakes are not repeated: its straight-through estimator had value
-and gradient exchanged, its scan amplified what is long past, its targets were the inputs, and it computed r and the norm after the
-gate without using them.
+Parameters at d = 2048 and 24 blocks: 1,355,075,776. The original's mistakes are not repeated: its
+straight-through estimator had value and gradient exchanged, its scan amplified what is long past,
+its targets were the inputs, and it computed r and the norm after the gate without using them.
 """
 
 from __future__ import annotations
@@ -52,7 +60,7 @@ THOUGHTS, ENOUGH_CHANGE = 4, 0.01
 SLOW_SHARE, SLOW_SHARE_WEIGHT = 0.3, 0.01
 
 
-# ---------------------------------------------------------------------------------------------------------------- BitLinear
+# -------------------------------------------------------------------------------------- BitLinear
 def straight_through(value: Tensor, quantised: Tensor) -> Tensor:
     """Forward the quantised value, backward the identity."""
     return value + (quantised - value).detach()
@@ -81,14 +89,15 @@ class BitLinear(nn.Linear):
         )
 
 
-# -------------------------------------------------------------------------------------------------------------------- mixers
+# ----------------------------------------------------------------------------------------- mixers
 class LatentAttention(nn.Module):
     def __init__(self, dim: int, heads: int, attention: Attention) -> None:
         super().__init__()
         check_divides("heads", heads, "dim", dim)
         if dim // heads < ROTARY:
             raise ValueError(
-                f"heads={heads} leave {dim // heads} of dim={dim} channels a head: positions alone take {ROTARY}"
+                f"heads={heads} leave {dim // heads} of dim={dim} channels a head: "
+                f"positions alone take {ROTARY}"
             )
         self.heads, self.attention = heads, attention
         self.query, self.down = (
@@ -166,11 +175,14 @@ class Block(nn.Module):
         return x + self.feed_forward(self.norm_2(x))
 
 
-# --------------------------------------------------------------------------------------------------------------------- model
+# ------------------------------------------------------------------------------------------ model
 class TwoPathRouter(nn.Module):
-    """x <- p_slow · slow(x) + p_fast · fast(x): two attention blocks, or one Mamba block up to four times, mixed token by token.
+    """x <- p_slow · slow(x) + p_fast · fast(x).
 
-    It stands in front of the 24 blocks; the original's replaced them. `slow_share` is what the loss holds near 0.3.
+    Two attention blocks, or one Mamba block up to four times, mixed token by token.
+
+    It stands in front of the 24 blocks; the original's replaced them. `slow_share` is what the loss
+    holds near 0.3.
     """
 
     def __init__(
@@ -239,9 +251,9 @@ class Elleci(LanguageModel):
         self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, vocabulary, bias=False)
         self.apply(init_normal)
         for module in self.modules():
-            if isinstance(
-                module, Mamba
-            ):  # a first step between 0.001 and 0.1: at zero bias all would forget within two moments
+            if isinstance(module, Mamba):
+                # a first time step between 0.001 and 0.1: with zero bias all would be forgotten
+                # within two positions
                 nn.init.uniform_(
                     module.step.bias, math.log(math.expm1(1e-3)), math.log(math.expm1(1e-1))
                 )

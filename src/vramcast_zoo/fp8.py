@@ -1,11 +1,14 @@
-"""A linear layer that multiplies in 8 bits: weights and gradients stay as they are, the operands of each product are rounded.
+"""A linear layer that multiplies in 8 bits.
+
+Weights and gradients stay as they are, the operands of each product are rounded.
 
     forward    y  = x Wᵀ      both as e4m3 (3 bits of fraction, up to 448)
     backward   dx = dy W      dy as e5m2 (2 bits of fraction, up to 57344)
                dW = dyᵀ x
 
-Each tensor is scaled so that its largest entry is the format's largest. A GPU from compute capability 8.9 on multiplies the 8-bit
-operands; anything else multiplies the same rounded values in full, which gives the same result more slowly.
+Each tensor is scaled so that its largest entry is the format's largest. A GPU from compute
+capability 8.9 on multiplies the 8-bit operands; anything else multiplies the same rounded values in
+full, which gives the same result more slowly.
 """
 
 from __future__ import annotations
@@ -58,7 +61,8 @@ class Fp8Linear(nn.Linear):
     def __init__(self, width_in: int, width_out: int) -> None:
         if width_in % MULTIPLE or width_out % MULTIPLE:
             raise ValueError(
-                f"a product in 8 bits needs widths that are multiples of {MULTIPLE}, not {width_in} and {width_out}"
+                f"a product in 8 bits needs widths that are multiples of {MULTIPLE}, "
+                f"not {width_in} and {width_out}"
             )
         super().__init__(width_in, width_out, bias=False)
 
@@ -68,7 +72,8 @@ class Fp8Linear(nn.Linear):
         flat = x.flatten(0, -2)
         if flat.shape[0] % MULTIPLE:  # the gradient of the weight sums over the rows
             raise ValueError(
-                f"a product in 8 bits needs batch_size · seq_len to be a multiple of {MULTIPLE}, not {flat.shape[0]}"
+                f"a product in 8 bits needs batch_size · seq_len to be a multiple of {MULTIPLE}, "
+                f"not {flat.shape[0]}"
             )
         y = _Product.apply(flat, self.weight.to(x.dtype))
         if self.bias is not None:
@@ -77,11 +82,15 @@ class Fp8Linear(nn.Linear):
 
 
 def multiply_in_fp8(model: nn.Module) -> None:
-    """The plain linear layers inside the blocks, where their widths are what the kernels take; embeddings and head stay as they are."""
+    """The plain linear layers inside the blocks, where their widths are what the kernels take.
+
+    Embeddings and head stay as they are.
+    """
     blocks = getattr(model, "blocks", None)
     if not isinstance(blocks, nn.Module):
         raise ValueError(
-            f"precision='amp-fp8' multiplies in 8 bits inside the blocks of a model, and {type(model).__name__} has none"
+            "precision='amp-fp8' multiplies in 8 bits inside the blocks of a model, "
+            f"and {type(model).__name__} has none"
         )
     for module in blocks.modules():
         if (

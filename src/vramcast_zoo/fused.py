@@ -1,8 +1,12 @@
-"""The recurrences as operators of torch's own kind: one call for all steps, with a fake kernel that says what it allocates.
+"""The recurrences as operators of torch's own kind.
 
-Whoever simulates a GPU sees exactly what the real one allocates, because an operator allocates its results and nothing else: scratch
-memory is a result too (`counters`), and whatever calls other operators (the gradient of the weight) is outside. Whether an operator is used
-depends on the tensor alone, never on what is installed: where Triton is missing the same operator goes through a plain loop.
+One call for all steps, with a fake kernel that says what it allocates.
+
+Whoever simulates a GPU sees exactly what the real one allocates, because an operator allocates its
+results and nothing else: scratch memory is a result too (`counters`), and whatever calls other
+operators (the gradient of the weight) is outside. Whether an operator is used depends on the tensor
+alone, never on what is installed: where Triton is missing the same operator goes through a plain
+loop.
 """
 
 from __future__ import annotations
@@ -30,7 +34,8 @@ def wanted(recurrence: Recurrence, x: Tensor) -> bool:
     fits = x.dtype in HALVES
     if recurrence == "fused" and x.is_cuda and not fits:
         raise ValueError(
-            f"recurrence='fused' computes in bfloat16 or float16, not in {str(x.dtype).removeprefix('torch.')}"
+            "recurrence='fused' computes in bfloat16 or float16, "
+            f"not in {str(x.dtype).removeprefix('torch.')}"
         )
     return recurrence == "fused" or (recurrence == "auto" and x.is_cuda and fits)
 
@@ -46,7 +51,7 @@ def _launch_elman(
     launch.elman(out, drive, states, weight, counters, plan, backward=backward)
 
 
-# ------------------------------------------------------------------------------------------------------- h_t = tanh(drive_t + W h_{t-1})
+# ---------------------------------------------------------------- h_t = tanh(drive_t + W h_{t-1})
 @torch.library.custom_op("vramcast_zoo::elman", mutates_args=(), device_types=DEVICES)
 def elman(drive: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The states of all steps, and scratch memory that nobody needs."""
@@ -93,7 +98,10 @@ def _elman_gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _summed_outer(grad_drive: Tensor, states: Tensor) -> Tensor:
-    """The sum over time and samples of gradient times state before: one product after the loop. The first step has no state before."""
+    """The sum over time and samples of gradient times state before: one product after the loop.
+
+    The first step has no state before.
+    """
     return grad_drive[1:].flatten(0, 1).t() @ states[:-1].flatten(0, 1)
 
 
@@ -101,7 +109,10 @@ elman.register_autograd(_elman_gradients, setup_context=_keep_states)
 
 
 class LowRankElman(torch.autograd.Function):
-    """With W = U V: the steps take W whole, because one product a step is one wait and two are two; the gradients take U and V."""
+    """With W = U V: the steps take W whole, because one product a step is one wait and two are two.
+
+    The gradients take U and V.
+    """
 
     @staticmethod
     def forward(ctx: Any, drive: Tensor, up: Tensor, down: Tensor) -> Tensor:
@@ -117,7 +128,7 @@ class LowRankElman(torch.autograd.Function):
         return grad_drive, flat.t() @ (before @ down.t()), (flat @ up).t() @ before
 
 
-# ------------------------------------------------------------------------------------------------ m_{j,t} = a_j m_{j,t-1} + (1 - a_j) h_t
+# -------------------------------------------------------- m_{j,t} = a_j m_{j,t-1} + (1 - a_j) h_t
 @torch.library.custom_op("vramcast_zoo::ema_banks", mutates_args=(), device_types=DEVICES)
 def ema_banks(states: Tensor, decay: Tensor) -> Tensor:
     memory = _memory_like(states, decay)

@@ -1,7 +1,8 @@
 """A whole training step as one CUDA graph: the host launches one thing instead of thousands.
 
-A graph repeats the kernels of the step it was captured from, with the same addresses. So a step can be captured where the host decides
-nothing in it: it must not read a value from the GPU. Random numbers go on as they would without a graph.
+A graph repeats the kernels of the step it was captured from, with the same addresses. So a step can
+be captured where the host decides nothing in it: it must not read a value from the GPU. Random
+numbers go on as they would without a graph.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def captured(step: Callable[[], Tensor], model: nn.Module) -> Callable[[], Tenso
 
 
 def _write_back(model: nn.Module, before: dict[str, Tensor]) -> None:
-    """A step may have put new tensors in the place of buffers. The next replay reads the old places: the new values go there."""
+    """A step may have put new tensors in the place of buffers.
+
+    The next replay reads the old places: the new values go there.
+    """
     for name, old in before.items():
         new = model.get_buffer(name)
         if new is not old:

@@ -1,8 +1,11 @@
 # mypy: ignore-errors
-"""Triton kernels of silu(causal depthwise convolution over four moments) and of its backward pass; launch.py launches them.
+"""Triton kernels of silu(causal depthwise convolution over four moments) and of its backward pass.
 
-On [batch, time, channel]. A program walks a block of channels of one sample through a stretch of time, the last moments in registers:
-memory sees each number about once. Backward walks the other way and computes the convolution again instead of having kept it.
+They are launched by launch.py.
+
+On [batch, time, channel]. A program walks a block of channels of one sample through a stretch of
+time, the last moments in registers: memory sees each number about once. Backward walks the other
+way and computes the convolution again instead of having kept it.
 """
 
 import triton
@@ -68,7 +71,9 @@ def conv_backward(
     CHANNELS: tl.constexpr,
     STRETCH: tl.constexpr,
 ):
-    """`grad_parts` [sample · stretches, 5, channel]: the gradients of the four weights and of the bias, a stretch of a sample at a time.
+    """`grad_parts` [sample · stretches, 5, channel].
+
+    The gradients of the four weights and of the bias, a stretch of a sample at a time.
 
     A stretch begins with the three moments after it, for what they send back into it.
     """
@@ -85,8 +90,9 @@ def conv_backward(
     u1 = _at(u, last - 2, length, stride, inside)
     u2 = _at(u, last - 1, length, stride, inside)
     u3 = _at(u, last, length, stride, inside)
-    # g of the moments one, two and three later. These first values are never used: the three moments after the stretch come first.
-    # Were they equal, Triton 3.6 would take g2 and g3 for constants.
+    # g of the moments one, two and three later. These first values are never used: the three
+    # moments after the stretch come first. Were they equal, Triton 3.6 would take g2 and g3 for
+    # constants.
     g1, g2, g3 = u1, u2, u3
     zero = tl.zeros((CHANNELS,), tl.float32)
     s0, s1, s2, s3, s4 = zero, zero, zero, zero, zero

@@ -1,17 +1,22 @@
 # mypy: ignore-errors
-"""Triton kernels of h_t = tanh(drive_t + W h_{t-1}) and of its backward pass. What launches them is in launch.py.
+"""Triton kernels of h_t = tanh(drive_t + W h_{t-1}) and of its backward pass.
 
-One step is a product of [batch, width] with [width, width]: far too small to fill a GPU, so what counts is how quickly the next step can
-begin. Samples do not depend on each other. The batch is cut into groups of ROWS samples and the width into slices of COLUMNS channels; a
-program computes one slice of one group at every step. After a step it waits until the other slices of its group have arrived at the
-group's counter, never for other groups. Its slice of W comes from the L2 cache again at every step: keeping it in shared memory was tried,
-and leaves too little room for states on their way (768 channels: the same time; 960 and 1536: 1.1 and 1.6 times as long on an H200).
+What launches them is in launch.py.
 
-Every state has a place of its own in memory and is written once, so nobody can overwrite what another program has yet to read: one
-counter that only grows is the whole of the synchronisation.
+One step is a product of [batch, width] with [width, width]: far too small to fill a GPU, so what
+counts is how quickly the next step can begin. Samples do not depend on each other. The batch is cut
+into groups of ROWS samples and the width into slices of COLUMNS channels; a program computes one
+slice of one group at every step. After a step it waits until the other slices of its group have
+arrived at the group's counter, never for other groups. Its slice of W comes from the L2 cache again
+at every step: keeping it in shared memory was tried, and leaves too little room for states on their
+way (768 channels: the same time; 960 and 1536: 1.1 and 1.6 times as long on an H200).
 
-Backward is the same recurrence the other way round, with c_t = g_t + gpre_{t+1} W and gpre_t = c_t (1 - h_t²): `drive` is then the gradient
-of the states, `out` that of the drive, and W is read transposed.
+Every state has a place of its own in memory and is written once, so nobody can overwrite what
+another program has yet to read: one counter that only grows is the whole of the synchronisation.
+
+Backward is the same recurrence the other way round, with c_t = g_t + gpre_{t+1} W and gpre_t = c_t
+(1 - h_t²): `drive` is then the gradient of the states, `out` that of the drive, and W is read
+transposed.
 """
 
 import triton
@@ -23,10 +28,13 @@ def _tanh(x):
     return 1 - 2 / (1 + tl.exp(2 * x))
 
 
-# ------------------------------------------------------------------------------------------------------------- between programs
+# ------------------------------------------------------------------------------- between programs
 @triton.jit
 def _arrivals(counter):
-    """Every thread reads for itself and orders its own loads; an atomic would go through shared memory and two barriers."""
+    """Every thread reads for itself and orders its own loads.
+
+    An atomic would go through shared memory and two barriers.
+    """
     address = counter.to(tl.int64, bitcast=True)
     return tl.inline_asm_elementwise(
         "ld.acquire.gpu.global.u32 $0, [$1];",
@@ -47,11 +55,13 @@ def _wait_for(counter, wanted):
 
 @triton.jit
 def _arrive(counter):
-    tl.debug_barrier()  # all threads have stored their part; the release below then covers what every one of them stored
+    # all threads have stored their part; the release below then covers what every one of them
+    # stored
+    tl.debug_barrier()
     tl.atomic_add(counter, 1, sem="release", scope="gpu")
 
 
-# --------------------------------------------------------------------------------------------------------------------- one step
+# --------------------------------------------------------------------------------------- one step
 @triton.jit
 def _load(
     where,
@@ -62,7 +72,10 @@ def _load(
     EVEN_INNER: tl.constexpr,
     CACHE: tl.constexpr,
 ):
-    """A tile whose rows are valid where `outside_ok`, and whose first `inner_left` columns are; no masks where none are needed."""
+    """A tile whose rows are valid where `outside_ok`, and whose first `inner_left` columns are.
+
+    No masks where none are needed.
+    """
     if EVEN and EVEN_INNER:
         return tl.load(where, cache_modifier=CACHE)
     if EVEN_INNER:
@@ -132,7 +145,7 @@ def _finish(total, slope, BACKWARD: tl.constexpr):
     return _tanh(total)
 
 
-# ---------------------------------------------------------------------------------------------------------------------- kernels
+# ---------------------------------------------------------------------------------------- kernels
 @triton.jit(
     do_not_specialize=["num_steps", "begin", "end", "batch", "first_row"]
 )  # one compilation serves all lengths and batches
@@ -155,7 +168,10 @@ def elman_slices(
     BACKWARD: tl.constexpr,
     WAITS: tl.constexpr,
 ):
-    """Steps `begin` to `end` of one slice of one group. With WAITS all programs must be running at once; without, one step a launch."""
+    """Steps `begin` to `end` of one slice of one group.
+
+    With WAITS all programs must be running at once; without, one step a launch.
+    """
     SLICES: tl.constexpr = (WIDTH + COLUMNS - 1) // COLUMNS
     W_STRIDE: tl.constexpr = WIDTH if BACKWARD else 1
     EVEN_COLUMNS: tl.constexpr = WIDTH % COLUMNS == 0
@@ -177,7 +193,8 @@ def elman_slices(
             _arrive(counter)
     for step in range(tl.maximum(begin, 1), end):
         at = (num_steps - 1 - step) * moment if BACKWARD else step * moment
-        # What does not depend on the step before is read before the wait, and in the layout of the product.
+        # What does not depend on the step before is read before the wait, and in the layout of the
+        # product.
         total = tl.trans(tl.load(drive + at + tile, mask=inside, other=0.0).to(tl.float32))
         slope = 1.0
         if BACKWARD:
@@ -219,7 +236,10 @@ def elman_rows(
     EVEN_ROWS: tl.constexpr,
     BACKWARD: tl.constexpr,
 ):
-    """All steps and all slices of one group in one program: nobody to wait for, but all of W comes from the L2 cache at every step."""
+    """All steps and all slices of one group in one program.
+
+    Nobody to wait for, but all of W comes from the L2 cache at every step.
+    """
     W_STRIDE: tl.constexpr = WIDTH if BACKWARD else 1
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     rows_ok = (rows < batch)[:, None]

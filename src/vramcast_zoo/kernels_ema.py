@@ -1,9 +1,11 @@
 # mypy: ignore-errors
-"""Triton kernels of the memory banks m_{j,t} = a_j m_{j,t-1} + (1 - a_j) h_t and of their backward pass; launch.py launches them.
+"""Triton kernels of the memory banks and of their backward pass; launch.py launches them.
 
-A channel of a sample is a scan of its own: a program takes BLOCK channels of one sample through all of time and carries its banks in
-registers, in float32. Reading h and writing the banks once is all there is to do, so memory bandwidth is the limit. Each step's numbers are
-asked for a step early.
+    m_{j,t} = a_j m_{j,t-1} + (1 - a_j) h_t
+
+A channel of a sample is a scan of its own: a program takes BLOCK channels of one sample through all
+of time and carries its banks in registers, in float32. Reading h and writing the banks once is all
+there is to do, so memory bandwidth is the limit. Each step's numbers are asked for a step early.
 """
 
 import triton
@@ -58,7 +60,10 @@ def ema_backward(
     BANKS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The decay's gradient is left as one part a sample, [batch, banks, width]: adding them up in a fixed order is the caller's."""
+    """The decay's gradient is left as one part a sample, [batch, banks, width].
+
+    Adding them up in a fixed order is the caller's.
+    """
     sample = tl.program_id(0)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = channels < WIDTH

@@ -1,10 +1,15 @@
 # mypy: ignore-errors
-"""Triton kernels of Elleci's selective scan, where every channel has a time step of its own; launch.py launches them.
+"""Triton kernels of Elleci's selective scan, where every channel has a time step of its own.
 
-    S_t = e^(dt_t a) S_{t-1} + dt_t x_t B_tᵀ,  y_t = S_t C_t + D x_t        S is [channel, N]; B and C are shared by all channels
+They are launched by launch.py.
 
-A program walks a block of channels of one sample through time, the state in registers. Forward may leave the state before every CHUNK
-moments in memory; backward begins at the last of them, makes the states of its moments again, keeps them in registers and walks back.
+    S_t = e^(dt_t a) S_{t-1} + dt_t x_t B_tᵀ,  y_t = S_t C_t + D x_t
+
+S is [channel, N]; all channels share B and C.
+
+A program walks a block of channels of one sample through time, the state in registers. Forward may
+leave the state before every CHUNK moments in memory; backward begins at the last of them, makes the
+states of its moments again, keeps them in registers and walks back.
 """
 
 import triton
@@ -90,7 +95,10 @@ def selective_backward(
     CHANNELS: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    """The gradients of B and C come in parts, a block of channels each: [block, sample, time, N]; those of a and D sample by sample."""
+    """The gradients of B and C come in parts, a block of channels each: [block, sample, time, N].
+
+    Those of a and D sample by sample.
+    """
     sample, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     channels, number = block * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, N)
     inside = channels < width

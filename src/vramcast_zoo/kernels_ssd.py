@@ -1,18 +1,23 @@
 # mypy: ignore-errors
-"""Triton kernels of Mamba-2's scan and of its backward pass; launch.py launches them, scan.py has the same equations in plain torch.
+"""Triton kernels of Mamba-2's scan and of its backward pass.
 
-`mixed` [batch, time, heads · P + 2N] holds x, B and C side by side, as the convolution before the scan leaves them. Time is cut into
-chunks. With cum the sum of dt · a since the chunk's start, S the state before it and G the gradient of the state after it:
+They are launched by launch.py; scan.py has the same equations in plain torch.
+
+`mixed` [batch, time, heads · P + 2N] holds x, B and C side by side, as the convolution before the
+scan leaves them. Time is cut into chunks. With cum the sum of dt · a since the chunk's start, S the
+state before it and G the gradient of the state after it:
 
     y_t  = Σ_{s<=t} (C_t · B_s) e^(cum_t - cum_s) dt_s x_s + e^(cum_t) S C_t + D x_t
     S   <- e^(cum_end) S + Σ_s e^(cum_end - cum_s) dt_s x_s B_sᵀ
     G   <- e^(cum_end) G + Σ_t e^(cum_t) dy_t C_tᵀ                           backwards in time
 
-Forward, a program takes one head of one sample through all of time, its state in registers. Backward, such programs leave S and G of every
-chunk in memory and find the gradient of x on their way; then a program takes one chunk of one sample through all heads and adds up the
-gradients of B and C, which the heads share, in registers: no atomics, the same bits every time.
+Forward, a program takes one head of one sample through all of time, its state in registers.
+Backward, such programs leave S and G of every chunk in memory and find the gradient of x on their
+way; then a program takes one chunk of one sample through all heads and adds up the gradients of B
+and C, which the heads share, in registers: no atomics, the same bits every time.
 
-Tiles are [N, P] for states and [CHUNK, ...] for moments. Powers of e are at most 0, so nothing can overflow.
+Tiles are [N, P] for states and [CHUNK, ...] for moments. Powers of e are at most 0, so nothing can
+overflow.
 """
 
 import triton
@@ -34,7 +39,10 @@ def _tile(base, t, ok, stride, SIZE: tl.constexpr):
 
 @triton.jit
 def _decays(dt, t, ok, rate, HEADS: tl.constexpr):
-    """dt of a chunk's moments, the sum of dt · a up to each of them and up to the last. Past the end dt is 0: no decay, no input."""
+    """dt of a chunk's moments, the sum of dt · a up to each of them and up to the last.
+
+    Past the end dt is 0: no decay, no input.
+    """
     d = tl.load(dt + t * HEADS, mask=ok, other=0.0)
     return d, tl.cumsum(d * rate, 0), tl.sum(d * rate, 0)
 
@@ -130,8 +138,11 @@ def ssd_grad_x(
     N: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    """One head of one sample, backwards in time: the gradients of x and D, that of dt as far as it goes through dt x, and the gradient of
-    the state after every chunk."""
+    """One head of one sample, backwards in time.
+
+    The gradients of x and D, that of dt as far as it goes through dt x, and the gradient of the
+    state after every chunk.
+    """
     head, sample = tl.program_id(0) % HEADS, (tl.program_id(0) // HEADS).to(tl.int64)
     WIDTH: tl.constexpr = HEADS * P + 2 * N
     rate, through = tl.load(a + head), tl.load(skip + head)
@@ -193,8 +204,9 @@ def ssd_grad_shared(
 ):
     """One chunk of one sample, all heads: the gradients of B, C and a, and the rest of that of dt.
 
-    A decay moves whatever crosses its moment: C_t · dC_t of all later moments less B_s · dB_s of them, where pairs of later moments cancel.
-    Beyond the chunk's end that is the state's product with its gradient: what came in and goes through, and what the chunk adds.
+    A decay moves whatever crosses its moment: C_t · dC_t of all later moments less B_s · dB_s of
+    them, where pairs of later moments cancel. Beyond the chunk's end that is the state's product
+    with its gradient: what came in and goes through, and what the chunk adds.
     """
     chunks = tl.cdiv(length, CHUNK)
     chunk, sample = tl.program_id(0) % chunks, (tl.program_id(0) // chunks).to(tl.int64)

@@ -20,7 +20,9 @@ from vramcast_zoo.language_model import LanguageModel, check_positive
 
 VOCABULARY = 256
 POWER_ITERATIONS = 3
-ALIGNMENT = 8  # halves in the 16 bytes that tensor cores read at once; products of other widths take up to four times as long
+# halves in the 16 bytes that tensor cores read at once; products of other widths take up to four
+# times as long
+ALIGNMENT = 8
 SPECTRAL_NORM = 0.99
 
 
@@ -51,11 +53,13 @@ class LadderLM(LanguageModel):
 
     def features(self, tokens: Tensor) -> Tensor:
         """With time first, where the model works that way."""
-        # Once a step and outside the blocks: a checkpointed block runs twice and must see the same vectors both times.
+        # Once a step and outside the blocks: a checkpointed block runs twice and must see the same
+        # vectors both times.
         for module in self.modules():
             if isinstance(module, SpectrallyNormalised):
                 module.iterate()
-        # A recurrent layer works on one moment of all samples at a time: with time first that is one piece of memory.
+        # A recurrent layer works on one moment of all samples at a time: with time first that is
+        # one piece of memory.
         x = self.embedding(tokens.t() if self.time_first else tokens)
         return self.norm(self.through_blocks(self.blocks, x))
 

@@ -1,4 +1,7 @@
-"""What the language models of the zoo have in common: the loss, a random batch, blocks one after the other."""
+"""What the language models of the zoo have in common.
+
+The loss, a random batch, blocks one after the other.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from vramcast_zoo.recompute import recomputed
 class LanguageModel(nn.Module):
     """`forward` turns tokens [batch, length] into logits [batch, length, vocabulary].
 
-    The loss is the mean cross entropy of the next token: the caller hands in `targets` that are already one position ahead, so no
-    model can be trained to repeat its input.
+    The loss is the mean cross entropy of the next token: the caller hands in `targets` that are
+    already one position ahead, so no model can be trained to repeat its input.
     """
 
     vocabulary: int
@@ -31,7 +34,7 @@ class LanguageModel(nn.Module):
         stochastic_depth: float = 0.0,
         loss_chunks: int = 1,
     ) -> None:
-        """What a model does with its blocks and its loss; see run_blocks and chunked_cross_entropy."""
+        """How blocks and loss are computed: see run_blocks and chunked_cross_entropy."""
         check_positive(checkpoint_every=checkpoint_every, loss_chunks=loss_chunks)
         if not 0 <= stochastic_depth < 1:
             raise ValueError(f"stochastic_depth={stochastic_depth} is no probability below 1")
@@ -50,7 +53,7 @@ class LanguageModel(nn.Module):
         )
 
     def features(self, tokens: Tensor) -> Tensor:
-        """What the head turns into logits: asked for by models whose loss can be taken in chunks."""
+        """What the head turns into logits; for models whose loss can be computed in chunks."""
         raise NotImplementedError
 
     def head_matrices(self) -> tuple[Tensor, ...]:
@@ -76,7 +79,7 @@ class LanguageModel(nn.Module):
 
 
 def shifted(tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Inputs and targets from windows of one token more than the length: target t is input t + 1."""
+    """Inputs and targets, cut from one more token than the length: target t is input t + 1."""
     return tokens[:, :-1], tokens[:, 1:]
 
 
@@ -93,7 +96,7 @@ def chunked_cross_entropy(
     weights: Sequence[Tensor],
     chunks: int,
 ) -> Tensor:
-    """The mean cross entropy of logits_of(features, *weights), of which only one part of the tokens exists at a time.
+    """The mean cross entropy of logits_of(features, *weights), one part of the tokens at a time.
 
     The parts' logits are not kept for the backward pass but computed again there.
     """
@@ -116,8 +119,12 @@ def run_blocks(
     every: int = 1,
     skipped: float = 0.0,
 ) -> Tensor:
-    """One after the other. `every`: of so many blocks one is checkpointed. `skipped`: the probability with which a step leaves a block
-    out, as if it had added nothing; what the others add is made larger, so that the mean stays (stochastic depth)."""
+    """Runs the blocks one after the other.
+
+    `every`: of so many blocks one is checkpointed. `skipped`: the probability with which a step
+    leaves a block out, as if it had added nothing; what the others add is made larger, so that the
+    mean stays (stochastic depth).
+    """
     for index, block in enumerate(blocks):
         if skipped and torch.rand(()).item() < skipped:  # drawn on the CPU: nothing is waited for
             continue
@@ -135,7 +142,8 @@ def check_divides(what: str, divisor: int, of_what: str, number: int) -> None:
 def check_length(length: int, longest: int | None) -> None:
     if longest is not None and length > longest:
         raise ValueError(
-            f"a sequence of {length} tokens is longer than the {longest} positions the model has learned"
+            f"a sequence of {length} tokens is longer than the {longest} positions "
+            "the model has learned"
         )
 
 

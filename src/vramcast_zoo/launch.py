@@ -1,6 +1,9 @@
-"""How the Triton kernels of the recurrences are launched: which tiles, how many programs, and what to do where they cannot all run at once.
+"""How the Triton kernels of the recurrences are launched.
 
-Nothing here allocates GPU memory, so the choice is free to depend on the GPU: what a step takes does not.
+Which tiles, how many programs, and what to do where they cannot all run at once.
+
+Nothing here allocates GPU memory, so the choice is free to depend on the GPU: what a step takes
+does not.
 """
 
 from __future__ import annotations
@@ -23,7 +26,10 @@ _STATIC_SHARED_BYTES = 2048
 
 @dataclass(frozen=True)
 class Plan:
-    """`slices`: one launch, programs wait for each other at every step. `steps`: one launch a step. `rows`: one launch, nobody waits."""
+    """`slices`: one launch, programs wait for each other at every step.
+
+    `steps`: one launch a step. `rows`: one launch, nobody waits.
+    """
 
     variant: Variant
     rows: int
@@ -35,7 +41,10 @@ class Plan:
 
 @cache
 def plan_for(batch: int, width: int, multiprocessors: int, shared_bytes: int) -> Plan:
-    """The smallest groups whose slices can all run at once: the fewer states a program reads at each step, the sooner it is done."""
+    """The smallest groups whose slices can all run at once.
+
+    The fewer states a program reads at each step, the sooner it is done.
+    """
     columns = 64  # what the tensor cores take at once
     slices = -(-width // columns)
     if slices > multiprocessors:
@@ -87,7 +96,7 @@ def on_its_gpu(launch: Callable[Arguments, None]) -> Callable[Arguments, None]:
     return launched
 
 
-# ------------------------------------------------------------------------------------------------------------------ the recurrence
+# --------------------------------------------------------------------------------- the recurrence
 @on_its_gpu
 def elman(
     out: Tensor,
@@ -99,7 +108,11 @@ def elman(
     *,
     backward: bool,
 ) -> None:
-    """Writes `out`: forward the states (`states` is not read), backward the gradient of the drive (`drive` is that of the states)."""
+    """Writes `out`.
+
+    Forward the states (`states` is not read), backward the gradient of the drive (`drive` is that
+    of the states).
+    """
     from triton.runtime.errors import OutOfResources
 
     try:
@@ -192,8 +205,11 @@ def _elman_slices(
     plan: Plan,
     backward: bool,
 ) -> None:
-    """As many groups at once as there are multiprocessors for. A cooperative launch starts all programs of a grid together or fails: no
-    program can wait for one that never runs."""
+    """As many groups at once as there are multiprocessors for.
+
+    A cooperative launch starts all programs of a grid together or fails: no program can wait for
+    one that never runs.
+    """
     from vramcast_zoo.kernels_elman import elman_slices
 
     steps, batch, width = drive.shape
@@ -221,7 +237,7 @@ def _elman_slices(
         )
 
 
-# ----------------------------------------------------------------------------------------------------------------------- the banks
+# -------------------------------------------------------------------------------------- the banks
 _EMA_BLOCK = 256
 
 
@@ -253,7 +269,7 @@ def ema_backward(
     )
 
 
-# ------------------------------------------------------------------------------------------------------------------------- Mamba-2
+# ---------------------------------------------------------------------------------------- Mamba-2
 _CONV_CHANNELS, _CONV_STRETCH = 256, 128
 
 
@@ -322,7 +338,9 @@ def ssd_backward(
     skip: Tensor,
     chunk: int,
 ) -> None:
-    """`results`: the gradients of `mixed`, `dt`, `a` and `skip`, then the states and their gradients, [sample, head, chunk, N, P]."""
+    """`results`: the gradients of `mixed`, `dt`, `a` and `skip`, then the states and their
+    gradients, [sample, head, chunk, N, P].
+    """
     from vramcast_zoo.kernels_ssd import ssd_grad_shared, ssd_grad_x, ssd_states
 
     grad_mixed, grad_dt, a_parts, skip_parts, states, grad_states = results
@@ -336,7 +354,7 @@ def ssd_backward(
     ssd_grad_shared[(batch * chunks,)](*by_chunk, num_stages=2, **sizes)
 
 
-# ------------------------------------------------------------------------------------------------------------------------- Elleci
+# ----------------------------------------------------------------------------------------- Elleci
 _SELECTIVE_CHANNELS, _SELECTIVE_CHUNK = 32, 16
 _SELECTIVE = {"CHANNELS": _SELECTIVE_CHANNELS, "CHUNK": _SELECTIVE_CHUNK, "num_warps": 2}
 
@@ -370,7 +388,7 @@ def selective_backward(
     c: Tensor,
     skip: Tensor,
 ) -> None:
-    """`results`: the gradients of x and dt, of a and skip by sample, of b and c in parts, and the states."""
+    """`results`: gradients of x and dt, of a and skip by sample, of b and c in parts; states."""
     from vramcast_zoo.kernels_selective import selective_backward as gradients
     from vramcast_zoo.kernels_selective import selective_forward as forward
 

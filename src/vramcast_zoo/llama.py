@@ -1,4 +1,6 @@
-"""A Llama-style decoder, a baseline: the blocks of transformer.py between an embedding and a head of its own.
+"""A Llama-style decoder, a baseline.
+
+The blocks of transformer.py between an embedding and a head of its own.
 
 Parameters: 2Vd + L(2d² + 2d·kv + 3dh + 2d) + d, where kv = d / heads · kv_heads and h = hidden.
 """

@@ -1,16 +1,16 @@
 """Mamba-2 (document 002's baseline), in the same wrapper as the Elman networks.
 
-    [z, x, B, C, dt] = W_in u                     d -> 2i + 2n + heads, i = 2d, heads of 64 channels, state n
+    [z, x, B, C, dt] = W_in u                     d -> 2i + 2n + heads; i = 2d, 64 channels a head
     (x, B, C) <- silu(depthwise causal convolution over 4 moments)
     dt = softplus(dt + bias),  A = -exp(A_log)    one a head
-    S_t = exp(dt_t A) S_{t-1} + dt_t x_t B_tᵀ     a 64 × n matrix a head; B and C are shared by the heads
+    S_t = exp(dt_t A) S_{t-1} + dt_t x_t B_tᵀ     a 64 × n matrix a head; all heads share B and C
     y_t = S_t C_t + D x_t
     out = W_out (RMSNorm(y ⊙ silu(z)))
 
 Parameters of a layer: d(2i + 2n + heads) + 5(i + 2n) + 3 heads + i + id.
 
-`ssd` computes the recurrence a chunk at a time: inside a chunk as a product of matrices, from chunk to chunk through the states. Halves
-on a GPU go through the operators of scan.py instead.
+`ssd` computes the recurrence a chunk at a time: inside a chunk as a product of matrices, from chunk
+to chunk through the states. Halves on a GPU go through the operators of scan.py instead.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ CHUNK = 64
 
 
 def ssd(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, chunk: int = CHUNK) -> Tensor:
-    """y_t = C_t S_t for x [batch, time, head, channel], dt [batch, time, head], a [head], b and c [batch, time, state].
+    """y_t = C_t S_t for x [batch, time, head, channel], dt [batch, time, head], a [head], b and c
+    [batch, time, state].
 
-    Decays are powers of e at most 0, so nothing can overflow: exp(cum_t - cum_s) is formed as one difference with s <= t.
+    Decays are powers of e at most 0, so nothing can overflow: exp(cum_t - cum_s) is formed as one
+    difference with s <= t.
     """
     length = x.shape[1]
     chunk = min(chunk, length)
@@ -119,7 +121,8 @@ class Mamba2Layer(nn.Module):
         mixed = F.silu(self.conv(mixed.transpose(1, 2))[..., : mixed.shape[1]]).transpose(1, 2)
         x, b, c = mixed.split((self.inner, self.state, self.state), dim=-1)
         x = x.unflatten(-1, (self.heads, HEAD_DIM))
-        # The matrices inside the chunks are large and quickly made again: backward keeps only what goes into the scan.
+        # The matrices inside the chunks are large and quickly made again: backward keeps only what
+        # goes into the scan.
         scanned = checkpoint(ssd, x, dt, a, b, c, use_reentrant=False)
         return (scanned + x * self.skip.to(x.dtype).unsqueeze(-1)).flatten(-2)
 

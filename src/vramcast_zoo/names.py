@@ -1,4 +1,8 @@
-"""Name -> model and workload: `names.e10_391m` is `e10.build` with the sizes of e10-391m as its defaults, made when first asked for."""
+"""Name -> model and workload.
+
+`names.e10_391m` is `e10.build` with the sizes of e10-391m as its defaults, made when first asked
+for.
+"""
 
 from __future__ import annotations
 

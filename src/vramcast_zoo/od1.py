@@ -1,8 +1,8 @@
-"""OD1 (document 004): a recurrent network that writes into a ring of slots under a pointer it moves itself.
+"""OD1 (document 004): a recurrent network that writes into a ring of slots at a pointer it moves.
 
 Of a scalar x_t each step:
-    e = tanh(W_s x_t);  g_t = GRU_s(e + g_{t-R/2}, g_{t-1})       the sensory ring of R/2 slots: what was written a turn ago, or 0
-    inp = tanh(W_b g_t)                                           with sensory=False: inp = tanh(W_in x_t)
+    e = tanh(W_s x_t);  g_t = GRU_s(e + g_{t-R/2}, g_{t-1})    the sensory ring has R/2 slots
+    inp = tanh(W_b g_t)                                        without it: inp = tanh(W_in x_t)
     slots floor(p) + {-2 .. 2} mod R,  w = softmax(-(slot - p)² / 8)
     c = Σ w M[slots];  h_t = GRU(inp + σ(ctx) c, h_{t-1});  M[slots] += w h_t
 The pointer, with lerp(a, b, s) = a + s · wrap(b - a) mod R, wrap into [-R/2, R/2):
@@ -10,12 +10,15 @@ The pointer, with lerp(a, b, s) = a + s · wrap(b - a) mod R, wrap into [-R/2, R
     p' = lerp(lerp(p, p + 1, σ(W_w h)), target, σ(W_j h + θ_gate[p]))
     p'' = lerp(p, p', 1 - σ(W_i h));  Δ = wrap(p'' - p)
     p <- p + σ((|Δ| - softplus(W_d h)) / 0.25) Δ mod R
-After the last step: logits = Head(M[floor p] + h), the head that belongs to the pointer's part of the ring (`out_dim` heads).
+After the last step: logits = Head(M[floor p] + h), the head that belongs to the pointer's part of
+the ring (`out_dim` heads).
 
-Parameters: 2s + 6s(s + 1) + sS + S + 2S + 6S(S + 1) + 4(S + 1) + 2R + heads (256S + 256) + 1, with slots of S and s = max(8, S // 3).
+Parameters: 2s + 6s(s + 1) + sS + S + 2S + 6S(S + 1) + 4(S + 1) + 2R + heads (256S + 256) + 1, with
+slots of S and s = max(8, S // 3).
 
-`ring="dense"` is the form document 004 measured: every step makes a new ring and backward keeps them all. `ring="sparse"` writes in
-place and gives the same gradients from the slots' numbers alone.
+`ring="dense"` is the form document 004 measured: every step makes a new ring and backward keeps
+them all. `ring="sparse"` writes in place and gives the same gradients from the slots' numbers
+alone.
 """
 
 from __future__ import annotations
@@ -50,7 +53,8 @@ def lerp(a: Tensor, b: Tensor, share: Tensor, ring_len: int) -> Tensor:
 
 
 def slot_under(pointer: Tensor, ring_len: int) -> Tensor:
-    # A pointer just below 0 becomes exactly R when it is rounded: the number of the slot is taken modulo R again.
+    # A pointer just below 0 becomes exactly R when it is rounded: the number of the slot is taken
+    # modulo R again.
     return pointer.detach().floor().long() % ring_len
 
 
@@ -78,7 +82,8 @@ class OD1(nn.Module):
         check_positive(slot_dim=slot_dim, out_dim=out_dim)
         if ring_len < NEIGHBOURHOOD:
             raise ValueError(
-                f"ring_len={ring_len} is shorter than the neighbourhood of {NEIGHBOURHOOD} slots that is read and written"
+                f"ring_len={ring_len} is shorter than the neighbourhood of {NEIGHBOURHOOD} slots "
+                "that is read and written"
             )
         if out_dim > ring_len:
             raise ValueError(
@@ -104,7 +109,7 @@ class OD1(nn.Module):
         self.heads = nn.Linear(slot_dim, out_dim * CLASSES)
 
     def forward(self, x: Tensor, start: Tensor | None = None) -> Tensor:
-        """x [batch, time, 1] and the pointer's start [batch], random if not given -> logits [batch, 256]."""
+        """x [batch, time, 1], the pointer's start [batch] or random -> logits [batch, 256]."""
         x = x.to(self.input.weight.dtype)
         batch = x.shape[0]
         pointer = (

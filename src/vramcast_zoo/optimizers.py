@@ -1,4 +1,4 @@
-"""The optimizers of the zoo by name, and the update of each weight as soon as its gradient is there."""
+"""The optimizers of the zoo by name, and updates of weights during the backward pass."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-# "adamw": torch's own choice, on a GPU all weights at once; "-loop": one weight after the other; "-fused": in one kernel;
-# "-8bit-": with states of 8 bits, from the package named
+# "adamw": torch's own choice, on a GPU all weights at once; "-loop": one weight after the other;
+# "-fused": in one kernel; "-8bit-": with states of 8 bits, from the package named
 OptimizerName = Literal[
     "adamw",
     "adamw-loop",
@@ -36,11 +36,15 @@ FROM_PACKAGES = {
 def make_optimizer(
     name: OptimizerName, parameters: list[nn.Parameter], lr: float, *, in_a_graph: bool = False
 ) -> torch.optim.Optimizer:
-    """`in_a_graph`: its step is captured in a CUDA graph, so whatever it counts must be counted on the GPU."""
+    """With `in_a_graph` its step is captured in a CUDA graph.
+
+    Whatever it counts must then be counted on the GPU.
+    """
     if name in FROM_PACKAGES:
         if in_a_graph:
             raise ValueError(
-                f"optimizer={name!r} counts steps on the host, which a CUDA graph does not repeat: take adamw or adamw-fused"
+                f"optimizer={name!r} counts steps on the host, which a CUDA graph does not repeat: "
+                "take adamw or adamw-fused"
             )
         return _from_package(name, parameters, lr)
     if name == "sgd":
@@ -65,7 +69,9 @@ def _from_package(name: str, parameters: list[nn.Parameter], lr: float) -> torch
 
 
 def update_in_backward(name: OptimizerName, parameters: list[nn.Parameter], lr: float) -> None:
-    """Every weight has an optimizer of its own, called when its gradient is complete; then the gradient is let go.
+    """Every weight has an optimizer of its own, called when its gradient is complete.
+
+    Then the gradient is let go.
 
     So the gradients of all weights are never there together.
     """

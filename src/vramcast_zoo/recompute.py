@@ -1,7 +1,8 @@
 """Compute a function again in the backward pass instead of keeping what is inside it.
 
-torch.utils.checkpoint does the same for any module, but leaves circles of references behind that hold its arguments until Python's garbage
-collector comes by: what a step takes then depends on when that is.
+torch.utils.checkpoint does the same for any module, but leaves circles of references behind that
+hold its arguments until Python's garbage collector comes by: what a step takes then depends on when
+that is.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from torch import Tensor
 
 
 def recomputed(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """function(*tensors), of which only the arguments are kept; every tensor that needs a gradient must be among them."""
+    """function(*tensors), of which only the arguments are kept.
+
+    Every tensor that needs a gradient must be among them.
+    """
     return _Recomputed.apply(function, *tensors)
 
 

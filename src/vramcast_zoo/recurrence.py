@@ -1,8 +1,9 @@
 """The recurrences of E1, E5 and E10, time first: tensors are [time, batch, width].
 
-Each is one function with a backward pass of its own that keeps only what it must: the states. A loop written in autograd keeps every
-intermediate of every step instead. The loops below are plain torch and run anywhere; `recurrence` says when the
-operators of fused.py, which do all steps in one kernel, are used instead.
+Each is one function with a backward pass of its own that keeps only what it must: the states. A
+loop written in autograd keeps every intermediate of every step instead. The loops below are plain
+torch and run anywhere; `recurrence` says when the operators of fused.py, which do all steps in one
+kernel, are used instead.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ def low_rank_elman(
 
 
 def ema_banks(states: Tensor, decay: Tensor, recurrence: Recurrence = "auto") -> Tensor:
-    """m_{j,t} = a_j m_{j,t-1} + (1 - a_j) h_t, m_0 = 0: [time, batch, width] and a [banks, width] -> [time, batch, banks, width]."""
+    """m_{j,t} = a_j m_{j,t-1} + (1 - a_j) h_t, m_0 = 0.
+
+    [time, batch, width] and a [banks, width] -> [time, batch, banks, width].
+    """
     if fused.wanted(recurrence, states) and len(decay) <= fused.MOST_BANKS:
         at_least_float32 = torch.promote_types(decay.dtype, torch.float32)
         return fused.ema_banks(states.contiguous(), decay.to(at_least_float32).contiguous())
@@ -45,7 +49,7 @@ def ema_banks(states: Tensor, decay: Tensor, recurrence: Recurrence = "auto") ->
 
 
 def _unroll(drive: Tensor, pre_activation: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """States 0 to T in one tensor, so that "all but the last" and "all but the first" are views and not copies."""
+    """States 0 to T in one tensor: all but the last and all but the first are views, not copies."""
     states = drive.new_empty(drive.shape[0] + 1, *drive.shape[1:])
     states[0] = 0
     for t in range(drive.shape[0]):
@@ -97,7 +101,8 @@ class _LowRankElman(torch.autograd.Function):
 class _EmaBanks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, decay: Tensor) -> Tensor:
-        # A slow average moves by less than half precision can tell apart: what is carried from step to step is at least float32.
+        # A slow average moves by less than half precision can tell apart: what is carried from step
+        # to step is at least float32.
         decay = decay.to(torch.promote_types(decay.dtype, torch.float32))
         memory = states.new_empty(*states.shape[:2], *decay.shape)
         carry = decay.new_zeros(memory.shape[1:])

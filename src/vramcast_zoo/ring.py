@@ -1,4 +1,4 @@
-"""A memory of slots that is read by gathering and written by adding, in two forms with the same values and the same gradients."""
+"""A memory of slots that is read by gathering and written by adding, in two equivalent forms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def _as_index(slots: Tensor, width: int) -> Tensor:
 
 
 class DenseRing:
-    """Every write makes a new memory. Autograd keeps the old ones, because the gradient of a gather asks for what it gathered from."""
+    """Every write makes a new memory.
+
+    Autograd keeps the old ones, because the gradient of a gather asks for what it gathered from.
+    """
 
     def __init__(self, memory: Tensor) -> None:
         self.memory = memory
@@ -40,12 +43,14 @@ class DenseRing:
 class SparseRing:
     """One memory, written in place; in backward one gradient of the same size, added to in place.
 
-    The gradient of a read adds to the slots read; the gradient of a write is what has come together in the slots written. That is
-    right only if backward goes through reads and writes in exactly the opposite order, so each hands a number, `turn`, to the next.
+    The gradient of a read adds to the slots read; the gradient of a write is what has come together
+    in the slots written. That is right only if backward goes through reads and writes in exactly
+    the opposite order, so each hands a number, `turn`, to the next.
     """
 
     def __init__(self, memory: Tensor) -> None:
-        # What backward needs is an object of its own: it must not lead back to `turn`, which leads to the whole graph.
+        # What backward needs is an object of its own: it must not lead back to `turn`, which leads
+        # to the whole graph.
         self.shared = _Shared(memory)
         self.turn = memory.new_zeros(())
 

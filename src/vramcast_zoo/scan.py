@@ -1,8 +1,10 @@
-"""Mamba-2's convolution and scan as operators, like those of fused.py: one call each, with fake kernels that say what they allocate.
+"""Mamba-2's convolution and scan as operators, like those of fused.py.
 
-`mixed` is [batch, time, heads · P + 2N]: x, B and C side by side. An operator that reads and writes them together needs no copies to take
-them apart and to put their gradients together. kernels_ssd.py has the equations; here they are in plain torch, for where there is no
-Triton.
+One call each, with fake kernels that say what they allocate.
+
+`mixed` is [batch, time, heads · P + 2N]: x, B and C side by side. An operator that reads and writes
+them together needs no copies to take them apart and to put their gradients together. kernels_ssd.py
+has the equations; here they are in plain torch, for where there is no Triton.
 """
 
 from __future__ import annotations
@@ -27,10 +29,13 @@ def fits(heads: int, mixed: Tensor, state: int) -> bool:
     return head_dim in SIZES and state in SIZES
 
 
-# --------------------------------------------------------------------------------------------------- silu(causal depthwise convolution)
+# ------------------------------------------------------------- silu(causal depthwise convolution)
 @torch.library.custom_op("vramcast_zoo::causal_conv", mutates_args=(), device_types=DEVICES)
 def causal_conv(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """u [batch, time, channel], its channels side by side in memory; weight [channel, 1, 4]. Moments before the first are zero."""
+    """u [batch, time, channel], its channels side by side in memory; weight [channel, 1, 4].
+
+    Moments before the first are zero.
+    """
     out = _conv_like(u, weight, bias)
     if runs_kernel(u):
         launch.conv_forward(out, u, weight, bias)
@@ -44,7 +49,10 @@ def causal_conv(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def causal_conv_backward(
     grad: Tensor, u: Tensor, weight: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The gradient of u; those of the weights and, last, of the bias in parts to be added up: [part, 5, channel]."""
+    """The gradient of u.
+
+    Those of the weights and, last, of the bias in parts to be added up: [part, 5, channel].
+    """
     grad_u, parts = _conv_gradients_like(grad, u, weight, bias)
     if runs_kernel(u):
         launch.conv_backward(grad_u, parts, grad, u, weight, bias)
@@ -108,10 +116,13 @@ def _conv_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 causal_conv.register_autograd(_conv_gradients, setup_context=_keep_inputs)
 
 
-# ------------------------------------------------------------------------------------------------------------------------- the scan
+# --------------------------------------------------------------------------------------- the scan
 @torch.library.custom_op("vramcast_zoo::ssd", mutates_args=(), device_types=DEVICES)
 def ssd(mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, state: int) -> Tensor:
-    """y_t = S_t C_t + D x_t: [batch, time, heads · P]; dt [batch, time, heads], a and skip [heads], all three at least float32."""
+    """y_t = S_t C_t + D x_t: [batch, time, heads · P].
+
+    `dt` is [batch, time, heads], a and skip [heads], all three at least float32.
+    """
     y = _ssd_like(mixed, dt, a, skip, state)
     if runs_kernel(mixed):
         launch.ssd_forward(y, mixed, dt, a, skip, state, CHUNK)
@@ -128,8 +139,11 @@ def ssd(mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, state: int) -> Tenso
 def ssd_backward(
     grad: Tensor, mixed: Tensor, dt: Tensor, a: Tensor, skip: Tensor, state: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of `mixed` and `dt`; those of `a` chunk by chunk and of `skip` sample by sample; and scratch
-    memory: the state before every chunk and the gradient of the state after it."""
+    """The gradients of `mixed` and `dt`.
+
+    Those of `a` chunk by chunk and of `skip` sample by sample; and scratch memory: the state before
+    every chunk and the gradient of the state after it.
+    """
     results = _ssd_gradients_like(grad, mixed, dt, a, skip, state)
     if runs_kernel(mixed):
         launch.ssd_backward(results, grad, mixed, dt, a, skip, CHUNK)
@@ -142,7 +156,10 @@ def ssd_backward(
 
 
 class _Chunks:
-    """A scan's arguments with time cut into chunks, and what both passes need of each. Past the end dt is 0, and nothing happens."""
+    """A scan's arguments with time cut into chunks, and what both passes need of each.
+
+    Past the end dt is 0, and nothing happens.
+    """
 
     def __init__(self, mixed: Tensor, dt: Tensor, a: Tensor, state: int) -> None:
         self.length, heads = mixed.shape[1], len(a)
@@ -199,7 +216,8 @@ def _plain_gradients(
     goes = torch.einsum("kzshp,kzsh,kzhpn->kzshn", parts.x, parts.dt * parts.to_end, after)
     grad_c = torch.einsum("kzhts,kzsn->kztn", met, parts.b) + came.sum(3)
     grad_b = torch.einsum("kzhts,kztn->kzsn", met, parts.c) + goes.sum(3)
-    # The decay of a moment moves whatever crosses it: pairs of the chunk around it, what comes in and what goes out.
+    # The decay of a moment moves whatever crosses it: pairs of the chunk around it, what comes in
+    # and what goes out.
     crossed, goes_out = met * parts.scores.unsqueeze(2), (goes * parts.b.unsqueeze(3)).sum(-1)
     along = (
         (crossed.sum(-1) - crossed.sum(-2)).transpose(2, 3)

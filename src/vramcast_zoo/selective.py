@@ -1,7 +1,11 @@
-"""Elleci's selective scan: S_t = e^(dt_t a) S_{t-1} + dt_t x_t B_tᵀ, y_t = S_t C_t + D x_t, where every channel has a time step of its own.
+"""Elleci's selective scan.
 
-x and dt are [batch, time, channel], a and D [channel], B and C [batch, time, state]. `selective_scan` is plain torch and runs anywhere;
-`scan` is the same as an operator with Triton kernels behind it, like those of fused.py.
+S_t = e^(dt_t a) S_{t-1} + dt_t x_t B_tᵀ, y_t = S_t C_t + D x_t, where every channel has a time step
+of its own.
+
+x and dt are [batch, time, channel], a and D [channel], B and C [batch, time, state].
+`selective_scan` is plain torch and runs anywhere; `scan` is the same as an operator with Triton
+kernels behind it, like those of fused.py.
 """
 
 from __future__ import annotations
@@ -19,11 +23,15 @@ from vramcast_zoo.fused import DEVICES, runs_kernel
 CHUNK = 32
 
 
-# ------------------------------------------------------------------------------------------------------------------------ plain torch
+# ------------------------------------------------------------------------------------ plain torch
 def selective_scan(
     x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, chunk: int = CHUNK
 ) -> Tensor:
-    """y_t = S_t C_t. Only the state at the start of each chunk is kept for backward; what is inside a chunk is computed again."""
+    """y_t = S_t C_t.
+
+    Only the state at the start of each chunk is kept for backward; what is inside a chunk is
+    computed again.
+    """
     state = x.new_zeros(x.shape[0], x.shape[2], b.shape[2], dtype=dt.dtype)
     outputs = []
     for parts in zip(*(t.split(chunk, dim=1) for t in (x, dt, b, c))):
@@ -35,7 +43,10 @@ def selective_scan(
 def _scan_chunk(
     state: Tensor, a: Tensor, x: Tensor, dt: Tensor, b: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """All states of a chunk by doubling: after the round with offset o each holds what its last 2o moments added, decayed until now."""
+    """All states of a chunk by doubling.
+
+    After the round with offset o each holds what its last 2o moments added, decayed until now.
+    """
     decay, added = (dt * a).exp(), (dt * x).unsqueeze(-1) * b.unsqueeze(2)
     offset = 1
     while offset < x.shape[1]:
@@ -46,7 +57,7 @@ def _scan_chunk(
     return (states * c.unsqueeze(2)).sum(-1), states[:, -1]
 
 
-# -------------------------------------------------------------------------------------------------------------------- as an operator
+# --------------------------------------------------------------------------------- as an operator
 @torch.library.custom_op("vramcast_zoo::selective_scan", mutates_args=(), device_types=DEVICES)
 def scan(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor) -> Tensor:
     """dt, a and skip at least float32; the result is of x's type."""
@@ -65,8 +76,11 @@ def scan(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor) -
 def scan_backward(
     grad: Tensor, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of x and dt; of a and skip sample by sample; of B and C in parts to be added up, [part, batch, time, state]; and
-    scratch memory: the state before every so many moments."""
+    """The gradients of x, dt, a, B, C and skip, and scratch memory.
+
+    Those of a and skip are sample by sample, those of B and C in parts to be added up:
+    [part, batch, time, state]. The scratch memory holds the state before every so many moments.
+    """
     results = _gradients_like(grad, x, dt, a, b, c, skip)
     if runs_kernel(x):
         launch.selective_backward(results, grad, x, dt, a, b, c, skip)

@@ -1,4 +1,6 @@
-"""Parameter counts as arithmetic, and the one size that meets a budget. No torch: `vramcast zoo` answers at once.
+"""Parameter counts as arithmetic, and the one size that meets a budget.
+
+No torch: `vramcast zoo` answers at once.
 
 The tests hold every formula against the modules themselves.
 """
@@ -32,7 +34,10 @@ class Solution:
 
 
 def solve(family: Family, wanted: int, given: Mapping[str, Size]) -> Solution:
-    """The value of the first free size whose parameter count is nearest to `wanted`; the smaller one when two are as near."""
+    """The value of the first free size whose parameter count is nearest to `wanted`.
+
+    The smaller one when two are as near.
+    """
     free = free_size(family, given)
     step = family.steps.get(free, 1)
     sizes = {**family.defaults, **given}
@@ -43,7 +48,8 @@ def solve(family: Family, wanted: int, given: Mapping[str, Size]) -> Solution:
     value = _nearest(count_at, wanted) * step
     if free == "rank" and value > sizes["dim"]:
         raise ValueError(
-            f"{wanted:,} parameters would need rank={value}, above dim={sizes['dim']}: give a larger dim or depth"
+            f"{wanted:,} parameters would need rank={value}, above dim={sizes['dim']}: "
+            "give a larger dim or depth"
         )
     return Solution(free, {**sizes, free: value}, count_at(value // step))
 
@@ -86,7 +92,7 @@ def _nearest(count_at: Callable[[int], int], wanted: int) -> int:
     return low if low >= 1 and wanted - count_at(low) <= count_at(above) - wanted else above
 
 
-# ------------------------------------------------------------------------------------------------------------- the formulas
+# ----------------------------------------------------------------------------------- the formulas
 def _ladder(dim: int, depth: int, layer: int) -> int:
     """Tied byte embedding, a LayerNorm before every layer and one at the end."""
     return BYTES * dim + 2 * dim + depth * (2 * dim + layer)

@@ -1,7 +1,8 @@
 """The training step that every model of the zoo shares, and how a model becomes a workload.
 
-A workload is a function whose keyword arguments are knobs; it builds everything on the GPU and returns `step`. The knobs of a zoo
-workload are those of its model (`dim`, `depth`, ...) followed by those of `train` below.
+A workload is a function whose keyword arguments are knobs; it builds everything on the GPU and
+returns `step`. The knobs of a zoo workload are those of its model (`dim`, `depth`, ...) followed by
+those of `train` below.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from vramcast_zoo.graphs import captured
 from vramcast_zoo.language_model import check_length
 from vramcast_zoo.optimizers import OptimizerName, make_optimizer, update_in_backward
 
-# "bf16": weights, gradients and optimizer state too; "amp-": weights stay fp32; "amp-fp8": products inside the blocks in 8 bits
+# "bf16": weights, gradients and optimizer state too; "amp-": weights stay fp32; "amp-fp8": products
+# inside the blocks in 8 bits
 Precision = Literal["fp32", "bf16", "amp-bf16", "amp-fp16", "amp-fp8"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 Step = Callable[[], Tensor]
@@ -55,10 +57,12 @@ def train(
     optimizer_in_backward: bool = False,
     seed: int = 42,
 ) -> Step:
-    """One training step on random data: memory and speed do not depend on what the data says. `clip=0` clips no gradients.
+    """One training step on random data: memory and speed do not depend on what the data says.
 
-    `cuda_graphs` captures the whole step in a graph. `optimizer_in_backward` updates a weight when its gradient is there, and
-    cannot clip: the norm is that of all gradients.
+    `clip=0` clips no gradients.
+
+    `cuda_graphs` captures the whole step in a graph. `optimizer_in_backward` updates a weight when
+    its gradient is there, and cannot clip: the norm is that of all gradients.
     """
     torch.manual_seed(seed)
     with torch.device(DEVICE):  # makes the weights on the GPU, not on the CPU first
@@ -117,7 +121,8 @@ def training_step(
         return _backward_only(loss_of_next)
     if cuda_graphs and getattr(model, "stochastic_depth", False):
         raise ValueError(
-            "cuda_graphs=True repeats one step: stochastic_depth would leave out the same blocks for ever. Give one of the two."
+            "cuda_graphs=True repeats one step: stochastic_depth would leave out the same blocks "
+            "for ever. Give one of the two."
         )
     update = make_optimizer(optimizer, trained, lr, in_a_graph=cuda_graphs)
     # Gradients of half precision vanish below 6e-8 unless the loss is scaled up first.
@@ -178,9 +183,12 @@ def autocast(precision: Precision, device: str) -> AbstractContextManager[Any]:
     )
 
 
-# ------------------------------------------------------------------------------------------------------ models as workloads
+# ---------------------------------------------------------------------------- models as workloads
 def workload(make_model: Callable[..., nn.Module], **defaults: object) -> Callable[..., Step]:
-    """The function that builds a training step of `make_model`; its signature is that of `make_model` joined with `train`'s."""
+    """The function that builds a training step of `make_model`.
+
+    Its signature is that of `make_model` joined with `train`'s.
+    """
     of_model = inspect.signature(make_model).parameters
     of_training = {
         name: p
@@ -193,7 +201,8 @@ def workload(make_model: Callable[..., nn.Module], **defaults: object) -> Callab
         training_knobs = {name: value for name, value in knobs.items() if name in of_training}
         return train(lambda: make_model(**model_knobs), **training_knobs)
 
-    signed = make_model.__init__ if isinstance(make_model, type) else make_model  # type: ignore[misc]
+    # type: ignore[misc]
+    signed = make_model.__init__ if isinstance(make_model, type) else make_model
     hints = {**typing.get_type_hints(train), **typing.get_type_hints(signed)}
     _sign(build, [*of_model.values(), *of_training.values()], hints)
     return with_defaults(build, "build", defaults)
@@ -222,7 +231,8 @@ def with_defaults(
 def _sign(
     function: Callable[..., Step], parameters: list[inspect.Parameter], hints: Mapping[str, Any]
 ) -> None:
-    # Annotations are given as types, not as text: whoever reads them need not know this module's names.
+    # Annotations are given as types, not as text: whoever reads them need not know this module's
+    # names.
     typed = [p.replace(annotation=hints.get(p.name, p.annotation)) for p in parameters]
     function.__signature__ = inspect.Signature(typed)  # type: ignore[attr-defined]
     function.__annotations__ = {p.name: p.annotation for p in typed}

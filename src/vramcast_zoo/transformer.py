@@ -92,7 +92,10 @@ class DecoderBlock(nn.Module):
 
 
 def init_decoder(model: nn.Module, depth: int) -> None:
-    """N(0, 0.02²) everywhere; what adds to the residual stream smaller, so that its sum over all layers stays of one size."""
+    """N(0, 0.02²) everywhere.
+
+    What adds to the residual stream begins smaller: its sum over all layers stays of one size.
+    """
     model.apply(init_normal)
     for block in model.modules():
         if isinstance(block, DecoderBlock):

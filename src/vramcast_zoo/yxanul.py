@@ -1,16 +1,18 @@
 """Yxanul (document 001): a decoder whose embedding of 200,005 tokens is a product of two factors.
 
     x_0 = P E[token]            E: V × 128, P: 128 -> 768
-    blocks                      transformer.py: 12 query heads, 2 of keys and values, RoPE, SwiGLU of 2048
+    blocks                      12 query heads, 2 of keys and values, RoPE, SwiGLU of 2048
     logits = (Pᵀ n) Eᵀ          n = RMSNorm(x_L): the head is the same two factors
 
 Parameters: (V + d)·128 + L(2d² + 2d·kv + 3dh + 2d) + d = 196,398,464.
 
-`tied=False` has a full head of V × d instead: 350,002,304 parameters. That is what the project's FP8 model was, though its document
-counts 197M. `linear="fp8"` multiplies in 8 bits inside the blocks; weights, gradients and optimizer state stay as wide as they are.
+`tied=False` has a full head of V × d instead: 350,002,304 parameters. That is what the project's
+FP8 model was, though its document counts 197M. `linear="fp8"` multiplies in 8 bits inside the
+blocks; weights, gradients and optimizer state stay as wide as they are.
 
-`loss_chunks=n` takes the loss of the tokens in n parts, one after the other: only the logits of one part are there at a time, and the
-backward pass computes them again. With 200,005 logits a token they are most of the memory.
+`loss_chunks=n` takes the loss of the tokens in n parts, one after the other: only the logits of one
+part are there at a time, and the backward pass computes them again. With 200,005 logits a token
+they are most of the memory.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ class Yxanul(LanguageModel):
         self.norm = nn.RMSNorm(dim, eps=NORM_EPS)
         self.head = None if tied else plain_linear(dim, vocabulary)
         init_decoder(self, depth)
-        # x_0 as large as from one matrix of N(0, 0.02²); two such factors would leave it too small for the norms to see
+        # x_0 as large as from one matrix of N(0, 0.02²); two such factors would leave it too small
+        # for the norms to see
         nn.init.normal_(self.widen.weight, std=embedding_rank**-0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
     PYTHONPATH=tests/recordings python tests/recordings/record_kernels.py OUT.jsonl.gz
 
-Each line: {"name": ..., "first": [+size, -size, ...], "second": [...]}, or {"name": ..., "error": ...}.
-A positive number is an allocation of that many bytes, a negative one frees such an allocation.
+Each line: {"name": ..., "first": [+size, -size, ...], "second": [...]}, or {"name": ..., "error":
+...}. A positive number is an allocation of that many bytes, a negative one frees such an
+allocation.
 """
 
 from __future__ import annotations

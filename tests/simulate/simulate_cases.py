@@ -1,4 +1,4 @@
-"""Simulate every kernel case in this (fresh) process and write what the first and second call allocate and free.
+"""Simulates every kernel case in this process and writes what two calls allocate and free.
 
     python tests/simulate/simulate_cases.py OUT.jsonl.gz
 
@@ -73,7 +73,8 @@ def main() -> None:
         for name in CASES:
             file.write(json.dumps(simulate(name)) + "\n")
             gc.collect()
-            gc.freeze()  # the modules that a case imported: the next collections need not look at them
+            # the modules that a case imported: the next collections need not look at them
+            gc.freeze()
 
 
 if __name__ == "__main__":

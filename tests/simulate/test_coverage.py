@@ -1,4 +1,7 @@
-"""What a training step may do, each as a workload of its own: none crashes, what is not modelled is said."""
+"""What a training step may do, each as a workload of its own.
+
+None crashes, and what is not modelled is in the limits.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,11 @@ def test_the_optimizer_steps_under_a_loss_scaler(
 def test_parameters_of_copied_modules_and_of_no_module_are_parameters(
     predictions: dict[str, vramcast.Prediction],
 ) -> None:
-    """Two encoders of two layers: 64 x 192 + 192 and 64 x 64 + 64 of attention, two products with 128, four norms of 64; and 64 alone."""
+    """Two encoders of two layers.
+
+    64 x 192 + 192 and 64 x 64 + 64 of attention, two products with 128, four norms of 64; and 64
+    alone.
+    """
     prediction = predictions["copies_its_layers"]
     layer = 64 * 192 + 192 + 64 * 64 + 64 + 2 * 64 * 128 + 128 + 64 + 4 * 64
     assert prediction.num_parameters == 4 * layer + 64

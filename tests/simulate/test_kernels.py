@@ -1,4 +1,7 @@
-"""Every kernel case simulated and compared with what an H200 recorded: the same allocations and frees, in the same order."""
+"""Every kernel case simulated and compared with what an H200 recorded.
+
+The same allocations and frees, in the same order.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ import pytest
 HERE = Path(__file__).parent
 RECORDING = HERE.parent / "recordings" / "h200-torch-2.11-kernels.jsonl.gz"
 
-# cuDNN chooses workspaces by rules it does not publish: an estimate, and every prediction with one says so.
+# cuDNN chooses workspaces by rules it does not publish: an estimate, and every prediction with one
+# says so.
 ESTIMATED = (
     "conv1d",
     "conv2d",
@@ -23,7 +27,8 @@ ESTIMATED = (
     "batch_norm1d",
     "batch_norm2d-channels_last",
 )
-# Scratch of CUB's select, sort and unique, of cuFFT, of grouped products: a few KiB to a few MiB beside their result.
+# Scratch of CUB's select, sort and unique, of cuFFT, of grouped products: a few KiB to a few MiB
+# beside their result.
 APPROXIMATE = (
     "mask-select",
     "index_put-accumulate",
@@ -44,7 +49,8 @@ APPROXIMATE = (
     "transformer-layer",
     "sdpa-boolmask-f32-B2H4T256D64",
 )
-# C++ leaves the order of evaluation of arguments to the compiler; torch for Arm makes these temporaries in another order than for x86-64.
+# C++ leaves the order of evaluation of arguments to the compiler; torch for Arm makes these
+# temporaries in another order than for x86-64.
 OTHER_ORDER_ON_ARM = (
     "isfinite",
     "sdpa-mask-bf16-B2H4T64D20",
@@ -75,7 +81,7 @@ def exact_cases() -> list[str]:
 
 
 def without_last_frees(events: list[int]) -> list[int]:
-    """After the last allocation the main thread and the backward thread release what they still hold, in either order.
+    """Without the frees after the last allocation: two threads release what they hold.
 
     Between two allocations frees commute: what is left does not depend on their order.
     """

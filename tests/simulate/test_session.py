@@ -1,4 +1,4 @@
-"""A simulated run ends with what the user did wrong, and other threads of the program do not slow it."""
+"""A run ends with what the user did wrong; other threads of the program do not slow it."""
 
 from __future__ import annotations
 

@@ -161,7 +161,10 @@ def accumulates_with_a_scaler() -> Callable[[], Any]:
 
 
 def copies_its_layers() -> Callable[[], Any]:
-    """As torch's own encoder does; the average is a copy of the whole, and one parameter is in no module."""
+    """As torch's own encoder does.
+
+    The average is a copy of the whole, and one parameter is in no module.
+    """
     model = nn.TransformerEncoder(
         nn.TransformerEncoderLayer(WIDTH, 2, 128, batch_first=True), 2
     ).cuda()

@@ -1,4 +1,7 @@
-"""Compiles the recurrences' kernels for an H200, which needs Triton but no GPU, and prints what each would take; run by a test."""
+"""Compiles the kernels of the recurrences for an H200 and prints what each would take.
+
+It needs Triton but no GPU. A test runs it.
+"""
 
 from __future__ import annotations
 

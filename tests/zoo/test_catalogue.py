@@ -187,7 +187,7 @@ def test_a_wrong_request_ends_with_exit_code_2_and_no_traceback() -> None:
 def document_id(
     ant: str, colony: str | None = None, *, precision: str = "fp32", batch_size: int | None = None
 ) -> str:
-    """The id of a zoo's model in the run of the same or another preset, from the knobs the zoo has for it."""
+    """The id of a model in the run of the same or another preset, from its knobs."""
     run_sizes = BY_NAME[f"od1-{colony or ant}"].knobs
     sizes = {name: BY_NAME[f"od1-{ant}"].all_sizes[name] for name in ("ring_len", "slot_dim")}
     length = run_sizes["seq_len"]

@@ -43,7 +43,7 @@ def test_every_parameter_of_elleci_is_trained() -> None:
     ] == []
 
 
-# ---------------------------------------------------------------------------------------------------------------- BitLinear
+# -------------------------------------------------------------------------------------- BitLinear
 def test_a_bit_linear_layer_computes_with_three_weights_and_256_activations() -> None:
     torch.manual_seed(0)
     weight, x = torch.randn(8, 16), torch.randn(5, 16)
@@ -55,7 +55,10 @@ def test_a_bit_linear_layer_computes_with_three_weights_and_256_activations() ->
 
 
 def test_a_bit_linear_layer_is_quantised_forward_and_the_identity_backward() -> None:
-    """The original had it the other way round: full precision forward, and a gradient through the scale alone."""
+    """The original had it the other way round.
+
+    Full precision forward, and a gradient through the scale alone.
+    """
     torch.manual_seed(0)
     layer, x = (
         BitLinear(16, 8).double(),
@@ -73,7 +76,7 @@ def test_a_bit_linear_layer_is_quantised_forward_and_the_identity_backward() -> 
     torch.testing.assert_close(x.grad, through_norm)
 
 
-# --------------------------------------------------------------------------------------------------------------------- scan
+# ------------------------------------------------------------------------------------------- scan
 @pytest.mark.parametrize("chunk", [1, 5, 8, 64])
 def test_the_scan_in_chunks_is_the_sequential_one(chunk: int) -> None:
     torch.manual_seed(0)
@@ -88,7 +91,10 @@ def test_the_scan_in_chunks_is_the_sequential_one(chunk: int) -> None:
 
 
 def test_an_old_input_fades() -> None:
-    """The original's fast scan multiplied by the decay where it should have divided: what is long past grew."""
+    """The original's fast scan multiplied by the decay where it should have divided.
+
+    What is long past grew.
+    """
     x = torch.zeros(1, 200, 1, dtype=torch.float64)
     x[0, 0] = 1
     ones = torch.ones(1, 200, 1, dtype=torch.float64)
@@ -108,7 +114,7 @@ def test_the_mamba_block_does_not_look_ahead() -> None:
     assert not torch.allclose(first[:, 33:], second[:, 33:])
 
 
-# ---------------------------------------------------------------------------------------------------------------- attention
+# -------------------------------------------------------------------------------------- attention
 def test_the_shared_rotary_channels_reach_the_output() -> None:
     """The original computed these 32 channels and threw them away."""
     torch.manual_seed(0)
@@ -124,7 +130,7 @@ def test_what_must_be_kept_of_the_past_is_the_latent_alone() -> None:
     assert (mixer.up.in_features, mixer.up.out_features) == (128, 2 * 2048)
 
 
-# ------------------------------------------------------------------------------------------------------------------- router
+# ----------------------------------------------------------------------------------------- router
 def test_the_router_mixes_two_paths_and_keeps_the_blocks() -> None:
     """In the original the 24 blocks were skipped when the router was on."""
     torch.manual_seed(0)

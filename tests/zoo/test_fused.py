@@ -1,4 +1,7 @@
-"""The recurrences as operators: the same values and gradients as the loops, and what they allocate is known without a GPU."""
+"""The recurrences as operators.
+
+The same values and gradients as the loops, and what they allocate is known without a GPU.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,7 @@ def test_fake_kernels_say_what_the_operators_return(steps: int) -> None:
     )
 
 
-# ------------------------------------------------------------------------------------------------------------------------- Mamba-2
+# ---------------------------------------------------------------------------------------- Mamba-2
 HEADS, HEAD_DIM, STATE = 3, 4, 5
 
 
@@ -125,7 +128,7 @@ def selective_by_autograd(
 
 
 @pytest.mark.parametrize("steps", [1, 5, scan.CHUNK + 6])
-def test_the_scans_and_the_convolution_and_their_gradients_are_what_autograd_makes_of_the_plain_ones(
+def test_scans_and_convolution_and_their_gradients_are_what_autograd_makes_of_the_plain_ones(
     steps: int,
 ) -> None:
     arguments = scan_arguments(steps)
@@ -190,7 +193,7 @@ def test_heads_that_are_no_tile_go_through_the_plain_scan() -> None:
     assert not scan.fits(3, torch.empty(1, 1, 3 * 64 + 10), 5)
 
 
-# ------------------------------------------------------------------------------------------------------------------- the decision
+# ----------------------------------------------------------------------------------- the decision
 class OnGpu:
     """All that the decision may look at."""
 
@@ -229,10 +232,11 @@ def test_more_banks_than_registers_go_through_the_loop() -> None:
 def test_the_knob_reaches_every_layer(make: Callable[..., torch.nn.Module]) -> None:
     options = {"rank": 4} if make is e5.make_model else {}
     model = make(dim=8, depth=2, recurrence="fused", **options)
-    assert [block.layer.recurrence for block in model.blocks] == ["fused", "fused"]  # type: ignore[union-attr]
+    # type: ignore[union-attr]
+    assert [block.layer.recurrence for block in model.blocks] == ["fused", "fused"]
 
 
-# ------------------------------------------------------------------------------------------------------------------- the prediction
+# --------------------------------------------------------------------------------- the prediction
 SMALL = {"dim": 64, "depth": 2, "batch_size": 4, "seq_len": 16}
 
 
@@ -246,7 +250,7 @@ SMALL = {"dim": 64, "depth": 2, "batch_size": 4, "seq_len": 16}
 def test_a_prediction_sees_the_operators_and_never_what_is_inside(
     name: str, operators: set[str], tmp_path: Path
 ) -> None:
-    """No loop over the steps: that would be as many allocations as there are steps, in every layer."""
+    """No loop over the steps: that would allocate once for each step, in every layer."""
     prediction = predict(name, gpu="h200", trace=str(tmp_path), **SMALL)
     assert [limit.startswith("the time of ") for limit in prediction.limits] == [True]
     allocations = read_trace(tmp_path).allocations
@@ -262,9 +266,12 @@ def test_a_prediction_sees_the_operators_and_never_what_is_inside(
     assert len(inside) < passes * 4 < passes * SMALL["seq_len"]
 
 
-# -------------------------------------------------------------------------------------------------------------------- the launches
+# ----------------------------------------------------------------------------------- the launches
 class Kernels:
-    """In place of a module of Triton kernels: writes down which GPU is the current one at each launch."""
+    """In place of a module of Triton kernels.
+
+    Writes down which GPU is the current one at each launch.
+    """
 
     def __init__(self) -> None:
         self.current, self.launched_on = "cuda:0", list[str]()
@@ -341,7 +348,7 @@ def test_tensors_of_the_cpu_make_no_gpu_the_current_one(kernels: Kernels) -> Non
     assert set(kernels.launched_on) == {"cuda:0"}
 
 
-# ------------------------------------------------------------------------------------------------------------------------ the plan
+# --------------------------------------------------------------------------------------- the plan
 def test_768_channels_of_256_samples_are_96_programs() -> None:
     assert launch.plan_for(256, 768, **H200) == launch.Plan(
         "slices", rows=32, columns=64, chunk=128, warps=4, stages=4

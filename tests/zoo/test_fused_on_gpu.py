@@ -1,4 +1,8 @@
-"""On a real GPU: whole models with the fused recurrences learn as with the plain ones, and take the memory that was predicted."""
+"""On a real GPU.
+
+Whole models with the fused recurrences learn as with the plain ones, and take the memory that was
+predicted.
+"""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_e5_is_its_equations(checkpointing: bool) -> None:
 @pytest.mark.parametrize("banks", [1, 3])
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_e10_is_its_equations(banks: int, checkpointing: bool) -> None:
-    """The original's plain form wrote the banks in place into what backward still needed, and could not be trained."""
+    """The original wrote the banks in place into what backward needed: it could not be trained."""
     torch.manual_seed(0)
     model = e10.make_model(dim=8, depth=2, banks=banks, checkpointing=checkpointing).double()
     tokens, targets = batch()
@@ -67,7 +67,7 @@ def test_mamba2_is_its_equations(length: int) -> None:
     )
 
 
-# --------------------------------------------------------------------------------------------------------------- recurrences
+# ------------------------------------------------------------------------------------ recurrences
 def gradients(function: object, *arguments: Tensor) -> tuple[Tensor, ...]:
     result = function(*arguments)  # type: ignore[operator]
     weight = torch.linspace(-1, 2, result.numel(), dtype=result.dtype).view(result.shape)
@@ -118,7 +118,10 @@ def test_a_bank_fed_with_a_constant_comes_as_near_to_it_as_its_time_constant_say
 
 
 def test_a_slow_bank_keeps_moving_in_bfloat16() -> None:
-    """Carried in bfloat16 it stops early: a step of 1 % of what is missing is below the spacing of its numbers."""
+    """Carried in bfloat16 it stops early.
+
+    A step of 1 % of what is missing is below the spacing of its numbers.
+    """
     memory = ema_banks(torch.ones(400, 1, 1, dtype=torch.bfloat16), torch.tensor([[0.99]]))
     assert memory.dtype is torch.bfloat16
     assert memory[-1].item() == pytest.approx(1 - 0.99**400, abs=0.004)
@@ -141,7 +144,7 @@ def test_backward_keeps_one_state_a_step_and_no_more() -> None:
     assert sum(kept.values()) == (51 * 2 * 4 + 4 * 4) * 4
 
 
-# ------------------------------------------------------------------------------------------------------ spectral normalisation
+# ------------------------------------------------------------------------- spectral normalisation
 def test_spectral_normalisation_gives_the_largest_singular_value_099() -> None:
     torch.manual_seed(0)
     matrix = SpectrallyNormalised(12).double()
@@ -151,7 +154,7 @@ def test_spectral_normalisation_gives_the_largest_singular_value_099() -> None:
 
 
 def test_the_gradient_goes_through_the_singular_value_too() -> None:
-    """d(W / σ): making the matrix longer changes nothing, so the gradient along the matrix itself is zero."""
+    """Making the matrix longer changes nothing: the gradient along the matrix itself is zero."""
     torch.manual_seed(0)
     matrix = SpectrallyNormalised(6).double()
     matrix.iterate()
@@ -184,7 +187,7 @@ def test_two_forward_passes_before_one_backward_pass_are_allowed() -> None:
     (model.loss(*batch()) + model.loss(*batch())).backward()
 
 
-# ------------------------------------------------------------------------------------------------------------------ the SSD scan
+# ----------------------------------------------------------------------------------- the SSD scan
 def scan_arguments(length: int) -> tuple[Tensor, ...]:
     torch.manual_seed(0)
     dt = torch.rand(2, length, 3, dtype=torch.float64).requires_grad_()
@@ -209,7 +212,7 @@ def test_the_chunked_scan_is_the_sequential_one(chunk: int) -> None:
 
 
 def test_what_is_long_past_fades_across_chunks() -> None:
-    """The original scan of document 003 took the logarithm of a decay that was already cumulative and amplified old inputs."""
+    """The original scan took the logarithm of a cumulative decay: old inputs grew."""
     x = torch.zeros(1, 64, 1, 1, dtype=torch.float64)
     x[0, 0] = 1
     ones = torch.ones(1, 64, 1, dtype=torch.float64)

@@ -41,10 +41,14 @@ def loss_from(model: OD1, x: Tensor, targets: Tensor, start: Tensor) -> Tensor:
 @pytest.mark.parametrize("ring", ["sparse", "dense"])
 @pytest.mark.parametrize("out_dim", [1, 3])
 def test_od1_is_its_equations(ring: str, out_dim: int) -> None:
-    """Twelve steps on a ring of nine slots: the sensory ring of four turns three times, the pointer passes the seam."""
+    """Twelve steps on a ring of nine slots.
+
+    The sensory ring of four turns three times, the pointer passes the seam.
+    """
     model = make(ring, out_dim=out_dim)
     x, targets, start = batch()
-    model.loss = lambda inputs, targets: loss_from(model, inputs, targets, start)  # type: ignore[method-assign]
+    # type: ignore[method-assign]
+    model.loss = lambda inputs, targets: loss_from(model, inputs, targets, start)
     reference.compare(model, lambda p: reference.od1(p, x, start, 9, out_dim), x, targets)
 
 
@@ -88,11 +92,12 @@ def test_a_sparse_ring_keeps_no_ring_for_backward_and_a_dense_one_keeps_one_a_st
 
 @pytest.mark.parametrize("form", ["sparse", "dense"])
 def test_a_ring_goes_with_its_loss_and_does_not_wait_for_the_garbage_collector(form: str) -> None:
-    """A circle through the graph would keep one ring a step alive on the GPU, which the collector does not watch."""
+    """A reference cycle would keep a ring of each step alive on the GPU."""
     x, targets, start = batch()
     model, rings = make(form), []
     new_ring = model.new_ring
-    model.new_ring = lambda *arguments: rings.append(new_ring(*arguments)) or rings[-1]  # type: ignore[method-assign, func-returns-value]
+    # type: ignore[method-assign, func-returns-value]
+    model.new_ring = lambda *arguments: rings.append(new_ring(*arguments)) or rings[-1]
     gc.disable()
     try:
         loss = loss_from(model, x, targets, start)
@@ -113,7 +118,7 @@ def test_what_is_written_twice_adds_up(kind: type[DenseRing]) -> None:
     assert ring.read_last(torch.tensor([[0, 1, 2, 3]]))[0, :, 0].tolist() == [2, 1, 0, 1]
 
 
-# ------------------------------------------------------------------------------------------------------------------ the pointer
+# ------------------------------------------------------------------------------------ the pointer
 def test_the_short_way_round_is_taken_across_the_seam() -> None:
     a, b, half = (torch.tensor(v, dtype=torch.float64) for v in (9.0, 1.0, 0.5))
     assert wrap(b - a, 10).item() == 2

@@ -1,4 +1,7 @@
-"""The benchmark of the recurrences: what goes wrong in one case is that case's record, and costs the others nothing."""
+"""The benchmark of the recurrences.
+
+What goes wrong in one case is that case's record, and costs the others nothing.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ from vramcast_zoo.yxanul import Yxanul
 
 CORPUS = torch.tensor(list(Path(argparse.__file__).read_bytes()))  # 100 KB of Python
 STEPS, BELOW = 30, 2.75
-# A model that knows nothing loses ln 256 = 5.55; one that knows how frequent each byte is, 2.94. What follows needs the bytes before.
+# A model that knows nothing loses ln 256 = 5.55; one that knows how frequent each byte is, 2.94.
+# What follows needs the bytes before.
 LADDER = {"dim": 64, "depth": 2}
 YXANUL = {**LADDER, "kv_heads": 1, "hidden": 128, "vocabulary": 256, "embedding_rank": 32}
 LEARNERS: dict[str, Callable[[], nn.Module]] = {
@@ -77,7 +78,7 @@ def test_od1_learns_the_next_byte_from_eight_bytes_as_numbers_within_50_steps() 
     assert trained(OD1(ring_len=16, slot_dim=32), next_batch, 1e-2, 50) < 2.85
 
 
-# ------------------------------------------------------------------------------------------------------------ bad configurations
+# ----------------------------------------------------------------------------- bad configurations
 BAD: dict[str, tuple[Callable[[], object], str]] = {
     "document 003's twelve heads": (
         lambda: Elleci(dim=2048, heads=12),
@@ -139,7 +140,7 @@ def test_a_sequence_longer_than_the_learned_positions_is_refused(
     workload(model)(**sizes, batch_size=1, seq_len=8, precision="fp32")()
 
 
-# ------------------------------------------------------------------------------------------------------------------------- knobs
+# ------------------------------------------------------------------------------------------ knobs
 def test_the_same_seed_gives_the_same_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "DEVICE", "cpu")
     losses = [
@@ -156,7 +157,8 @@ def test_the_same_seed_gives_the_same_step(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("precision", ["fp32", "amp-bf16", "amp-fp16"])
 def test_a_step_changes_every_weight_and_leaves_it_float32(optimizer: str, precision: str) -> None:
     model = nn.Linear(4, 4)
-    model.loss = lambda x, y: nn.functional.mse_loss(model(x).float(), y)  # type: ignore[assignment]
+    # type: ignore[assignment]
+    model.loss = lambda x, y: nn.functional.mse_loss(model(x).float(), y)
     before = model.weight.detach().clone()
     batch = torch.randn(8, 4), torch.randn(8, 4)
     options = {

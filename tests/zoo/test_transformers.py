@@ -54,7 +54,7 @@ def test_yxanul_is_its_equations(tied: bool) -> None:
 
 
 def test_the_tied_head_of_yxanul_is_its_embedding_and_the_untied_one_is_not() -> None:
-    """The project's FP8 model ignored the flag: its document counts 197M parameters, it had 350M."""
+    """The project's FP8 model ignored the flag: it had 350M parameters, its document says 197M."""
     sizes = {
         "dim": 64,
         "depth": 1,

@@ -1,7 +1,10 @@
-"""The Triton kernels against the loops: on a GPU where there is one, else in Triton's interpreter, which runs one program after the other.
+"""The Triton kernels against the loops.
 
-Programs that wait for each other cannot run one after the other, so without a GPU the same kernel is launched once a step (`steps`); what a
-wait would do is all that is left out. The interpreter cannot multiply bfloat16, so products are tested in float16.
+On a GPU where there is one, else in Triton's interpreter, which runs one program after the other.
+
+Programs that wait for each other cannot run one after the other, so without a GPU the same kernel
+is launched once a step (`steps`); what a wait would do is all that is left out. The interpreter
+cannot multiply bfloat16, so products are tested in float16.
 """
 
 from __future__ import annotations
@@ -216,7 +219,7 @@ def test_a_drive_that_is_not_a_number_stays_one_and_large_ones_saturate() -> Non
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------- on a GPU
+# --------------------------------------------------------------------------------------- on a GPU
 needs_gpu = pytest.mark.skipif(
     not ON_GPU, reason="needs a GPU: programs that wait for each other run at once"
 )

@@ -1,4 +1,6 @@
-"""Slow references in float64, written from the equations with plain arithmetic: one moment after the other, nothing shared with the zoo.
+"""Slow references in float64, written from the equations with plain arithmetic.
+
+One moment after the other, nothing shared with the zoo.
 
 A reference takes the model's parameters by name and returns logits; autograd differentiates it.
 """
@@ -22,7 +24,10 @@ def compare(
     targets: Tensor,
     tolerance: float = 1e-9,
 ) -> None:
-    """Outputs and the gradient of every parameter; `reference` turns parameters into logits [..., classes] for these inputs."""
+    """Outputs and the gradient of every parameter.
+
+    `reference` turns parameters into logits [..., classes] for these inputs.
+    """
     leaves = {
         name: parameter.detach().clone().requires_grad_()
         for name, parameter in model.named_parameters()
@@ -91,7 +96,7 @@ def linear(x: Tensor, p: Parameters, name: str) -> Tensor:
 
 
 def causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x [batch, time, channel], weight [channel, 1, taps]: the last tap meets the present moment."""
+    """x [batch, time, channel], weight [channel, 1, taps]: the last tap is the present one."""
     taps = weight.shape[-1]
     moments = []
     for t in range(x.shape[1]):
@@ -103,7 +108,7 @@ def causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def rotated(x: Tensor, theta: float = 10_000.0) -> Tensor:
-    """Channels c and c + half of [..., time, channel] as complex numbers, turned by t · theta^(-2c / channels)."""
+    """Channels c and c + half as complex numbers, turned by t · theta^(-2c / channels)."""
     half = x.shape[-1] // 2
     points = torch.complex(x[..., :half], x[..., half:])
     angle = torch.arange(x.shape[-2], dtype=torch.float64)[:, None] * theta ** (
@@ -114,7 +119,10 @@ def rotated(x: Tensor, theta: float = 10_000.0) -> Tensor:
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """One head of one sample after the other, one query after the other; the heads of k and v serve groups of those of q."""
+    """One head of one sample after the other, one query after the other.
+
+    The heads of k and v serve groups of those of q.
+    """
     group = q.shape[1] // k.shape[1]
     out = torch.empty(*q.shape[:3], v.shape[-1], dtype=q.dtype).tolist()
     for b in range(q.shape[0]):
@@ -133,7 +141,7 @@ def joined(x: Tensor) -> Tensor:
     return x.transpose(1, 2).reshape(x.shape[0], x.shape[2], -1)
 
 
-# --------------------------------------------------------------------------------------------------------- the byte ladder
+# -------------------------------------------------------------------------------- the byte ladder
 def ladder(
     p: Parameters, tokens: Tensor, depth: int, layer: Callable[[Tensor, Parameters, str], Tensor]
 ) -> Tensor:
@@ -209,7 +217,10 @@ def e10_layer(u: dict[str, Tensor], banks: int) -> Callable[[Tensor, Parameters,
 
 
 def state_space(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """S_t = exp(dt A) S + dt x Bᵀ, y = S C: x and dt [batch, time, channel], a [channel], b and c [batch, time, state]."""
+    """S_t = exp(dt A) S + dt x Bᵀ, y = S C.
+
+    x and dt are [batch, time, channel], a [channel], b and c [batch, time, state].
+    """
     state = torch.zeros(x.shape[0], x.shape[2], b.shape[2], dtype=x.dtype)
     outputs = []
     for t in range(x.shape[1]):
@@ -235,7 +246,7 @@ def mamba2_layer(x: Tensor, p: Parameters, name: str) -> Tensor:
     return linear(rms_norm(y * silu(z), p[f"{name}.norm.weight"]), p, f"{name}.project_out")
 
 
-# ------------------------------------------------------------------------------------------------------------- transformers
+# ----------------------------------------------------------------------------------- transformers
 def decoder_block(x: Tensor, p: Parameters, name: str, heads: int, kv_heads: int) -> Tensor:
     n = rms_norm(x, p[f"{name}.norm_1.weight"])
     k, v = linear(n, p, f"{name}.mixer.key_value").chunk(2, -1)
@@ -288,7 +299,7 @@ def gpt2(p: Parameters, tokens: Tensor, depth: int, heads: int) -> Tensor:
     return layer_norm(x, p, "norm") @ p["embedding.weight"].T
 
 
-# ------------------------------------------------------------------------------------------------------------------- Elleci
+# ----------------------------------------------------------------------------------------- Elleci
 class AsIfNotRounded(torch.autograd.Function):
     """The value of one tensor, the gradient of another."""
 
@@ -349,7 +360,7 @@ def elleci(p: Parameters, tokens: Tensor, depth: int, heads: int) -> Tensor:
     return linear(layer_norm(x, p, "norm"), p, "head")
 
 
-# ---------------------------------------------------------------------------------------------------------------------- OD1
+# -------------------------------------------------------------------------------------------- OD1
 def gru(x: Tensor, h: Tensor, p: Parameters, name: str) -> Tensor:
     from_x = (p[f"{name}.weight_ih"] @ x + p[f"{name}.bias_ih"]).chunk(3)
     from_h = (p[f"{name}.weight_hh"] @ h + p[f"{name}.bias_hh"]).chunk(3)
