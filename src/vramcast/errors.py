@@ -13,7 +13,7 @@ from __future__ import annotations
 
 
 class VramcastError(Exception):
-    """Any error of vramcast: `message` says what and with which value, `advice` what to do next, `exit_code` how a command exits."""
+    """Any error of vramcast; `exit_code` is how a command exits."""
 
     exit_code = 1
 

@@ -1,4 +1,4 @@
-"""Text of others (names, messages, output of programs) made fit to be shown and kept."""
+"""Text from elsewhere (names, messages, output of programs) made fit to be shown and kept."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import re
 
 
 def printable(text: str, most: int | None = None) -> str:
-    """No control characters, nothing that is not Unicode, and of a long text its beginning and its end."""
+    """Without control characters and broken Unicode; of a long text the beginning and the end."""
     if most is not None and len(text) > most:
         half = most // 2
-        return f"{printable(text[:half])}\n[{len(text) - 2 * half:,} characters left out]\n{printable(text[-half:])}"
+        left_out = f"[{len(text) - 2 * half:,} characters left out]"
+        return f"{printable(text[:half])}\n{left_out}\n{printable(text[-half:])}"
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 
@@ -21,7 +22,7 @@ def markdown_cell(value: object) -> str:
 
 
 def whole_words(text: str, width: int) -> str:
-    """As many words as there is room for, and a mark where some are left out: half of a number would be another number."""
+    """As many words as there is room for, then "…": half of a number would be another number."""
     words = text.split()
     while len(words) > 1 and len(" ".join(words)) > width:
         words = [*words[:-2], "…"] if words[-1] == "…" else [*words[:-1], "…"]

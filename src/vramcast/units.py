@@ -32,7 +32,10 @@ _SUFFIXES = {
     "pb": 10**15,
 }
 _SIZE = re.compile(r"([0-9]{1,24})(?:\.([0-9]{1,12}))?\s*([a-z]*)", re.IGNORECASE | re.ASCII)
-_SIZE_ADVICE = "Write a number above zero and a unit, for example --memory 24GiB (also 512MiB, 80G, 24GB, or plain bytes)."
+_SIZE_ADVICE = (
+    "Write a number above zero and a unit, for example --memory 24GiB "
+    "(also 512MiB, 80G, 24GB, or plain bytes)."
+)
 
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([a-z]*)", re.ASCII)
 _DURATIONS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -52,7 +55,7 @@ _COUNT_UNITS = (("", 1, 0), ("K", 10**3, 1), ("M", 10**6, 1), ("B", 10**9, 2), (
 
 
 def parse_size(text: str) -> int:
-    """Bytes from "24GiB", "1.5 GiB", "80g" (GiB), "24GB" (10^9) or a plain integer; whole bytes, rounded down."""
+    """Bytes, rounded down, from "24GiB", "1.5 GiB", "80g" (GiB), "24GB" (10^9) or "512"."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"not a memory size: {text!r}", _SIZE_ADVICE)

@@ -1,4 +1,4 @@
-"""Hidden allocations as data: which table is used, what is said where there is none, and convolutions between two that are known."""
+"""Calibration tables: which is used, what is said where there is none, and what is refused."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def test_dense_tensor_rates_double_as_the_type_halves(gpu: Gpu) -> None:
 
 
 def _tensor_flops_per_clock(gpu: Gpu) -> float:
-    """Dense fp16 multiply-adds (two each) per multiprocessor and clock, from the ratio of the tensor rate to fp32."""
+    """Dense fp16 operations per multiprocessor and clock, from the ratio to the fp32 rate."""
     cores = 64 if gpu.capability in {(7, 0), (7, 5), (8, 0)} else 128
     fp16, fp32 = gpu.flops_per_second["fp16"], gpu.flops_per_second["fp32"]
     assert fp16 is not None and fp32 is not None

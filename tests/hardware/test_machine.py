@@ -1,4 +1,4 @@
-"""`vramcast env`: what facts about a machine mean, and that asking needs no GPU and no torch in the command's own process."""
+"""`vramcast env`: what facts about a machine mean, asked without a GPU or torch in the process."""
 
 from __future__ import annotations
 
@@ -149,7 +149,10 @@ def test_a_torch_that_cannot_be_imported_is_a_fact_not_an_error(
 
 def test_the_command_looks_at_this_machine_and_imports_no_torch_itself() -> None:
     """In a process of its own: other tests have imported torch into this one."""
-    code = "import sys; from vramcast.cli import env; code = env.env(as_json=True); assert 'torch' not in sys.modules; sys.exit(code)"
+    code = (
+        "import sys; from vramcast.cli import env; code = env.env(as_json=True); "
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode in (0, 3), done.stderr
     out = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""Workloads as people write them for a GPU. DEVICE is replaced by "cpu" to make the same code for the CPU."""
+"""Workloads as people write them for a GPU; DEVICE is replaced by "cpu" for the CPU."""
 
 import functools
 

@@ -1,6 +1,6 @@
-"""`vramcast probe` as a person or a script meets it: examples, output, full disks, Ctrl-C, kill -9. Real processes, on the CPU.
+"""`vramcast probe` on the CPU: examples, output, full disks, Ctrl-C, kill -9. Real processes.
 
-Two commands run at a time, ahead of the tests that ask for them: most of a command is importing torch.
+Two commands run at a time, before the tests that ask for them: importing torch takes most of it.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def run_case(name: str, folder: Path, mark: Any) -> Ended:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # a group of its own, which a terminal's Ctrl-C is sent to as a whole
+        start_new_session=True,  # a terminal sends Ctrl-C to the whole group
         preexec_fn=no_files_larger_than_nothing if name == "disk full before" else None,
     )
     if name.startswith(("interrupt", "kill")):
@@ -161,7 +161,7 @@ def test_ctrl_c_ends_everything_and_keeps_the_steps_that_were_measured(
     command: Command, phase: str
 ) -> None:
     done = command(f"interrupt in {phase}")
-    # not even for a moment; a process that was just being started ends when the kernel sees its parent gone
+    # a process that was just being started ends when the kernel sees its parent gone
     assert done.left == [] or (phase == "start" and done.mark.none_left())
     assert (done.code, done.out) == (130, "")
     assert done.err == "Interrupted.\n"

@@ -1,4 +1,4 @@
-"""From what was heard of a worker to a record, and the record to JSON and back: nothing measured is lost, nothing edited is believed."""
+"""From what a run told to a record: nothing measured is lost, nothing edited is believed."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_a_prediction_is_not_read_as_a_measurement_nor_the_other_way() -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-1e308"])
 def test_a_number_that_nobody_measured_is_refused(number: str) -> None:
-    """NaN compares with nothing and sums of the others overflow: far from their file they would be a traceback."""
+    """Sums of such numbers overflow: far from the file that would be a traceback."""
     text = measurement_from(TRIAL, facts_until("done", outcome=Outcome.OK), seconds=12.5).to_json()
     assert Measurement.from_json(text).seconds == 12.5
     with pytest.raises(UsageError, match="seconds|JSON"):

@@ -1,4 +1,4 @@
-"""A run's folder is whole at every moment, is not written over unasked, and shows hostile names as what they are."""
+"""A run's folder is whole at every moment, has one writer, and is not written over unasked."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def measured(trial: Trial, **facts: Any) -> Measurement:
 
 
 class FakeProber:
-    """Instead of real processes: looks into the folder, tells two steps, then does what the test wants."""
+    """Instead of real processes: tells two steps, then does what the test wants."""
 
     end: Any = None
     seen: set[str] = set()
@@ -208,7 +208,10 @@ def test_a_run_that_broke_off_has_the_lines_of_its_steps(
     )
 
 
-HOSTILE = "w|x`y`<script>alert(1)</script>[l](http://e.vil)\\|*b*\n# heading\r\n| a | b |\x1b[31m.py:build"
+HOSTILE = (
+    "w|x`y`<script>alert(1)</script>[l](http://e.vil)\\|*b*\n# heading\r\n"
+    "| a | b |\x1b[31m.py:build"
+)
 
 
 def summary_of(record: Measurement, folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""Which C and C++ compilers are used: the same rule for building the simulated GPU and for `env`."""
+"""Which C and C++ compilers are used: one rule for building the simulated GPU and for `env`."""
 
 from __future__ import annotations
 

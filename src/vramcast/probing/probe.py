@@ -1,4 +1,4 @@
-"""`vramcast.probe`: run the real training steps of a workload in a fresh process and measure them."""
+"""`vramcast.probe`: runs the real training steps of a workload in a fresh process."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class NotSaved(EnvironmentProblem):
 def run_trial(
     trial: Trial, folder: RunFolder | None, *, command: str, progress: OnFacts = lambda _: None
 ) -> Measurement:
-    """Runs it in a process of its own; the folder has a record before, and after whatever happens."""
+    """Runs it in a process of its own; before and after, its folder has a record."""
     if folder is None:
         with Prober() as prober:
             return prober.run(trial, None, progress)

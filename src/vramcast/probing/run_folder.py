@@ -1,4 +1,4 @@
-"""A probe's folder: what was asked and where before the run, what came of it after, whole files at every moment.
+"""A probe's folder: before the run what was asked, after it what came of it.
 
 run_cmd.txt     the command
 env.json        machine, driver, versions, settings, commit
@@ -58,7 +58,10 @@ class RunFolder:
         return self.path / "worker.log"
 
     def before(self, trial: Trial, command: str, workload_folder: Path) -> None:
-        """With --force an earlier run's files step aside: they come back if this run cannot begin, and go when it has ended."""
+        """With --force an earlier run's files are moved away until this run has ended.
+
+        They come back if it cannot begin.
+        """
         _move_files(self.path, self.path / PREVIOUS)
         self._environment = environment.describe(workload_folder)
         write_atomically(self.path / "run_cmd.txt", command + "\n")

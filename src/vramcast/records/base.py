@@ -5,7 +5,7 @@ against its annotation, once, here: code that is given a record trusts its types
 record that cannot be read names the file, the field, the value found there, and what to do.
 
 To change what a kind of record holds, add a field with a default: older files are still read. When
-that is not possible, raise the kind's `VERSION` and turn older data into the new form in `upgraded`.
+that is not possible, raise the kind's `VERSION` and convert older data in `upgraded`.
 """
 
 from __future__ import annotations

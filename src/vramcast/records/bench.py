@@ -24,7 +24,8 @@ class DataIdentity:
 
     name: str
     size_bytes: Bytes
-    hash: str  # "sha256:..." of everything, or "sampled-sha256:..." of the size and evenly spaced pieces
+    # "sha256:..." of everything, or "sampled-sha256:..." of the size and evenly spaced pieces
+    hash: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,8 @@ class FittedRow:
 @dataclass(frozen=True, kw_only=True)
 class Knob:
     name: str
-    share: Number  # of the memory of the largest run that goes when this knob goes to its smallest value
+    # of the memory of the largest run, saved when this knob has its smallest value
+    share: Number
     smallest: Number
     largest: Number
 

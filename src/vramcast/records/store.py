@@ -106,6 +106,7 @@ def new_folder(path: Path, *, force: bool) -> Path:
 @contextlib.contextmanager
 def locked_folder(path: Path) -> Iterator[None]:
     """Keeps other processes of vramcast from writing into the folder; leaves no file behind."""
+    path.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:

@@ -1,4 +1,4 @@
-"""Workspaces of convolutions from a calibration table: as measured, or between two measured batch sizes of the same layer. No torch."""
+"""Workspaces of convolutions from a table, also between two measured batch sizes. No torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KnownConvolutions:
         return self._table.get(key)
 
     def between(self, key: str) -> list[int] | None:
-        """Workspaces grow with the batch, mostly in proportion; cuDNN may still choose another kernel in between."""
+        """Mostly they grow in proportion to the batch; cuDNN may choose another kernel between."""
         layer, batch = _layer_and_batch(key)
         batches = self._batches.get(layer, [])
         index = bisect_left(batches, batch)

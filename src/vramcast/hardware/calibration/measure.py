@@ -11,28 +11,27 @@ import torch.nn.functional as F
 
 from vramcast.hardware import nvml
 from vramcast.hardware.calibration.table import architecture_of, parse_convolution_key
+from vramcast.hardware.nvml import MemorySource
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 REPORT_EVERY = 20
 
 
 class Outside:
-    """GPU memory outside the allocator: (of this process as NVML counts it, of the whole GPU since before CUDA started)."""
+    """GPU memory outside the allocator, called after CUDA has started."""
 
     def __init__(self) -> None:
         self._before = {state.uuid: state.used_bytes for state in nvml.gpu_states()}
 
     def __call__(self) -> tuple[int, int]:
+        """Of this process as NVML counts it, and what the whole GPU's use has grown by."""
         torch.cuda.synchronize()
         uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
         reserved = torch.cuda.memory_reserved()
-        on_device = (
-            next(state.used_bytes for state in nvml.gpu_states() if state.uuid == uuid)
-            - self._before[uuid]
-            - reserved
-        )
-        seen = nvml.used_bytes(uuid, os.getpid())
-        of_process = seen[0] - reserved if seen is not None and seen[1] == "process" else on_device
+        now = {state.uuid: state.used_bytes for state in nvml.gpu_states()}
+        on_device = now[uuid] - self._before[uuid] - reserved
+        used, source = nvml.used_bytes(uuid, os.getpid()) or (0, MemorySource.DEVICE)
+        of_process = used - reserved if source is MemorySource.PROCESS else on_device
         return of_process, on_device
 
 
@@ -57,30 +56,29 @@ def allocations_of(call: Callable[[], Any]) -> list[int]:
 
 
 def gemm_workspaces() -> tuple[int, int]:
-    """What the first product of a thread takes beyond its result: cuBLAS's workspace, then cuBLASLt's."""
+    """Of cuBLAS and of cuBLASLt: what a thread's first product takes beyond its result."""
     x = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
     bias = torch.randn(256, device="cuda", dtype=torch.bfloat16)
     result_bytes = x.numel() * x.element_size()
 
     def beyond(call: Callable[[], Any]) -> int:
-        return max(
-            (size for size in allocations_of(call) if size > 0 and size != result_bytes), default=0
-        )
+        sizes = [size for size in allocations_of(call) if size > 0 and size != result_bytes]
+        return max(sizes, default=0)
 
     return beyond(lambda: x @ x), beyond(lambda: F.linear(x, x, bias))
 
 
 def convolution_workspaces(key: str) -> list[int]:
-    """Of the forward pass, the data gradient and the weight gradient; each the second time, when cuDNN has chosen."""
+    """Of the forward pass, the data gradient and the weight gradient.
+
+    Each is run twice and measured the second time, when cuDNN has chosen a kernel.
+    """
     c = parse_convolution_key(key)
-    layout = (
-        torch.channels_last if c["channels_last"] and len(c["x"]) == 4 else torch.contiguous_format
-    )
-    x = torch.randn(c["x"], device="cuda", dtype=DTYPES[c["dtype"]]).contiguous(
-        memory_format=layout
-    )
-    weight = torch.randn(c["w"], device="cuda", dtype=DTYPES[c["dtype"]]).contiguous(
-        memory_format=layout
+    is_last = c["channels_last"] and len(c["x"]) == 4
+    layout = torch.channels_last if is_last else torch.contiguous_format
+    x, weight = (
+        torch.randn(c[name], device="cuda", dtype=DTYPES[c["dtype"]]).to(memory_format=layout)
+        for name in "xw"
     )
     geometry = (c["s"], c["p"], c["d"], False, [0] * len(c["s"]), c["groups"])
     out = torch.ops.aten.convolution(x, weight, None, *geometry)
