@@ -115,7 +115,7 @@ def test_a_worker_that_leaves_with_exit_code_0_has_not_done_its_work(
     record = prober.run(trial("exits", phase=phase, how=how))
     assert record.outcome == "crashed"
     assert record.verdict.stable is False
-    assert ("exit code 0 and gave no result" if how == "os" else "SystemExit") in str(record.error)
+    assert ("exit code 0 and gave no answer" if how == "os" else "SystemExit") in str(record.error)
     assert how == "sys" or "on my way out" in str(record.error)
     assert record.steps_done == STEPS_DONE[phase]
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from vramcast.errors import UsageError
-from vramcast.probing.facts import Ending, Facts, KilledFor
+from vramcast.probing.facts import Facts
 from vramcast.probing.measurement import measurement_from, unfinished
 from vramcast.probing.run_folder import read_measurement
 from vramcast.probing.trial import Trial
+from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.records.measurement import Clock, Device, Measurement, Memory, Outcome
 from vramcast.records.prediction import Prediction
 from vramcast.workload import Text
@@ -47,12 +48,11 @@ TOLD: dict[str, dict[str, Any]] = {
 }
 PHASES = list(TOLD)
 WORDS = "last words"
-ENDS: dict[str, Ending] = {
-    "killed": Ending(exit_status=-9, log_tail=WORDS),
-    "exited": Ending(exit_status=0, log_tail=WORDS),
-    "too long": Ending(killed_for=KilledFor.TIMEOUT, exit_status=-9, log_tail=WORDS),
-    "stalled": Ending(killed_for=KilledFor.STALL, exit_status=-9, log_tail=WORDS),
-    "fork server gone": Ending(log_tail=WORDS),
+ENDS = {
+    "killed": TaskFailed(FailureKind.KILLED, "Killed.", WORDS, signal="SIGKILL"),
+    "exited": TaskFailed(FailureKind.EXITED, "It left.", WORDS),
+    "too long": TaskFailed(FailureKind.TIMEOUT, "Too late.", WORDS),
+    "stalled": TaskFailed(FailureKind.STOPPED, "Stopped.", WORDS),
 }
 
 
@@ -151,11 +151,6 @@ def test_a_stall_near_the_limit_under_wddm_is_paging_and_so_is_no_other() -> Non
     elsewhere = replace(stalled, driver_model="TCC")
     assert measurement_from(TRIAL, elsewhere, ENDS["stalled"]).outcome == "timeout"
     assert measurement_from(TRIAL, replace(stalled, outcome=out)).outcome == out
-
-
-def test_signals_without_a_name_are_told_by_their_number() -> None:
-    record = measurement_from(TRIAL, facts_until("build"), Ending(exit_status=-40))
-    assert (record.outcome, record.signal) == ("crashed", "signal 40")
 
 
 def test_an_unfinished_record_says_so_and_keeps_the_steps_heard_of() -> None:

@@ -16,7 +16,7 @@ def facts(_request: None, _tell: Callable[[Any], None]) -> dict[str, Any]:
         "torch_cuda": torch.version.cuda,
         "cudnn": _answer(torch.backends.cudnn.version),
         "cuda_available": _answer(torch.cuda.is_available),
-        "architectures": _answer(lambda: torch._C._cuda_getArchFlags().split()) or [],
+        "architectures": _answer(lambda: (torch._C._cuda_getArchFlags() or "").split()) or [],
         "triton": triton,
         "triton_error": problem,
     }

@@ -1,7 +1,7 @@
-"""What a real run tells the process that started it: facts while it runs, and how it ended.
+"""What a real run tells the process that started it.
 
 The run sets fields of its `Facts` and tells all of them again whenever some are new. Steps are told
-one by one. The parent reads every message strictly: the workload may write into the same pipe.
+one by one.
 """
 
 from __future__ import annotations
@@ -38,13 +38,6 @@ class Phase(StrEnum):
     MEASURE = "measure"
     MEMORY = "memory"
     TRACE = "trace"
-
-
-class KilledFor(StrEnum):
-    """Why the parent ended a run."""
-
-    TIMEOUT = "timeout"
-    STALL = "stall"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,15 +143,6 @@ class Reporter:
         step = Step(is_measured=is_measured, seconds=seconds, loss=loss)
         self.facts.add(step)
         self._send({"step": step.to_dict()})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ending:
-    """How a run ended, as the parent saw it. It matters where the run did not tell an outcome."""
-
-    killed_for: KilledFor | None = None
-    exit_status: int | None = None  # None where the process that starts runs died
-    log_tail: str = ""
 
 
 def _an_object(data: Any) -> dict[str, Any]:

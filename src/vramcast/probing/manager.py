@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vramcast.probing.facts import Ending, Facts, KilledFor, Phase, Step
-from vramcast.probing.measurement import TOLD, measurement_from
+from vramcast.probing.facts import Facts, Phase, Step
+from vramcast.probing.measurement import measurement_from
 from vramcast.probing.stability import stall_threshold_seconds
 from vramcast.probing.trial import Trial
 from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
@@ -21,7 +21,6 @@ from vramcast.workload import parse_reference
 TASK = "vramcast.probing.worker:work"
 # torch's first optimizer imports torch._dynamo: a second and more, better once than in every trial
 WORKERS_IMPORT = ("vramcast.probing.on_gpu", "vramcast.probing.on_cpu", "torch._dynamo")
-KILLED_FOR = {FailureKind.TIMEOUT: KilledFor.TIMEOUT, FailureKind.STOPPED: KilledFor.STALL}
 Progress = Callable[[Facts], None]
 
 
@@ -46,7 +45,7 @@ class Prober:
     ) -> Measurement:
         """Wrong requests (no such file, knob, ...) are raised; everything else is a value."""
         started = time.monotonic()
-        watch, ending = _Watch(trial, progress), TOLD
+        watch, failure = _Watch(trial, progress), None
         target = parse_reference(trial.workload).portable
         try:
             answer = self._server.ask(
@@ -58,17 +57,12 @@ class Prober:
                 stop=watch.is_stalled,
             )
             facts = Facts.from_dict(answer)
-        except TaskFailed as failure:
-            if failure.kind is FailureKind.NOT_STARTED:
+        except TaskFailed as failed:
+            if failed.kind is FailureKind.NOT_STARTED:
                 raise
             # what was told before it ended is kept
-            facts = watch.facts
-            ending = Ending(
-                killed_for=KILLED_FOR.get(failure.kind),
-                exit_status=failure.exit_status,
-                log_tail=failure.printed,
-            )
-        return measurement_from(trial, facts, ending, seconds=time.monotonic() - started)
+            facts, failure = watch.facts, failed
+        return measurement_from(trial, facts, failure, seconds=time.monotonic() - started)
 
 
 class _Watch:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import replace
 
 from vramcast.hardware.nvml import MemorySource
-from vramcast.probing.facts import Ending, Facts, KilledFor
+from vramcast.probing.facts import Facts
 from vramcast.probing.stability import Evidence, is_paging, judge, step_times
 from vramcast.probing.trial import Trial
 from vramcast.probing.workload_id import workload_id
+from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.records.base import Knobs
 from vramcast.records.measurement import Clock, Device, Measurement, Outcome, StepTimes
 
-TOLD = Ending()  # of a run that told its outcome
-KILLED_HINT = "the kernel kills processes so when the machine's own memory runs out (see dmesg)"
 # Why the process's memory is not exact, by where its number came from.
 SOURCE_NOTES = {
     MemorySource.DEVICE: "process memory is the growth of the whole GPU's use: the driver lists "
@@ -24,10 +22,10 @@ SOURCE_NOTES = {
 
 
 def measurement_from(
-    trial: Trial, facts: Facts, ending: Ending = TOLD, *, seconds: float = 0.0
+    trial: Trial, facts: Facts, failure: TaskFailed | None = None, *, seconds: float = 0.0
 ) -> Measurement:
-    outcome, error = _outcome(trial, facts, ending)
-    stalled = facts.outcome is None and ending.killed_for is KilledFor.STALL
+    outcome, error = _outcome(trial, facts, failure)
+    stalled = failure is not None and failure.kind is FailureKind.STOPPED
     phases = (facts.build, facts.first_step, facts.cold, facts.warm, facts.last)
     peaks = [memory for memory in phases if memory is not None]
     reserved = None
@@ -67,7 +65,7 @@ def measurement_from(
         warmup_steps=trial.warmup_steps,
         measure_steps=trial.measure_steps,
         steps_done=len(facts.step_seconds),
-        signal=_signal(facts, ending),
+        signal=None if failure is None else failure.signal,
         error=error,
         out_of_memory_on=facts.out_of_memory_on,
         gpu=facts.gpu,
@@ -106,35 +104,17 @@ def unfinished(trial: Trial, facts: Facts | None = None) -> Measurement:
     return measurement_from(trial, replace(facts or Facts(), outcome=Outcome.UNFINISHED))
 
 
-def _outcome(trial: Trial, facts: Facts, ending: Ending) -> tuple[Outcome, str | None]:
+def _outcome(trial: Trial, facts: Facts, failure: TaskFailed | None) -> tuple[Outcome, str | None]:
     """The outcome and what went wrong."""
-    if facts.outcome is not None:
-        return facts.outcome, facts.error
-    if ending.killed_for is KilledFor.TIMEOUT:
+    if failure is None:
+        return facts.outcome or Outcome.CRASHED, facts.error
+    if failure.kind is FailureKind.TIMEOUT:
         limit = f"{trial.timeout_seconds:g} s"
         return Outcome.TIMEOUT, f"It did not end within {limit} (last phase: {facts.phase})."
-    if ending.killed_for is KilledFor.STALL:
+    if failure.kind is FailureKind.STOPPED:
         why = "A step made no progress for longer than the stability contract allows."
         return Outcome.TIMEOUT, why
-    if ending.exit_status is None:
-        return Outcome.CRASHED, "The process that starts probes died."
-    name = _signal(facts, ending)
-    if name is None:
-        what = f"The worker ended with exit code {ending.exit_status} and gave no result."
-    else:
-        what = f"The worker was ended by {name}{f'; {KILLED_HINT}' if name == 'SIGKILL' else ''}."
-    return Outcome.CRASHED, f"{what}\n{ending.log_tail}".rstrip()
-
-
-def _signal(facts: Facts, ending: Ending) -> str | None:
-    """The signal that ended the worker, unless the parent sent it."""
-    status = ending.exit_status
-    if facts.outcome is not None or ending.killed_for is not None or status is None or status >= 0:
-        return None
-    try:
-        return signal.Signals(-status).name
-    except ValueError:  # real-time signals but the first and the last have no name
-        return f"signal {-status}"
+    return Outcome.CRASHED, failure.message
 
 
 def _times(trial: Trial, facts: Facts) -> StepTimes | None:

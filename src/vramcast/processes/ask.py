@@ -58,12 +58,11 @@ class TaskFailed(VramcastError):
         what: str,
         printed: str = "",
         *,
-        exit_status: int | None = None,
+        signal: str | None = None,
         advice: str = "",
     ) -> None:
         super().__init__(f"{what}\n{printed}".rstrip(), advice)
-        self.kind, self.what, self.printed = kind, what, printed
-        self.exit_status = exit_status  # negative: the number of a signal
+        self.kind, self.what, self.printed, self.signal = kind, what, printed, signal
 
 
 class ForkServer:
@@ -144,13 +143,11 @@ class ForkServer:
         task: str,
         request: Any,
         *,
-        timeout_seconds: float,
-        log: Path | None = None,
         progress: Callable[[Any], None] = lambda _: None,
-        stop: Callable[[], bool] = lambda: False,
+        **options: Any,
     ) -> Any:
-        """The answer. `stop` is asked several times a second whether the task is to be ended."""
-        news = self.follow(task, request, timeout_seconds=timeout_seconds, log=log, stop=stop)
+        """The answer. The options are those of `follow`."""
+        news = self.follow(task, request, **options)
         with contextlib.closing(news):
             while True:
                 try:
@@ -167,7 +164,11 @@ class ForkServer:
         log: Path | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> Generator[Any, None, Any]:
-        """The same as a generator of progress that returns the answer. Closing it ends the task."""
+        """A generator of the task's progress that returns the answer. Closing it ends the task.
+
+        What user code prints goes to the file `log`. `stop` is asked several times a second
+        whether to end the task.
+        """
         secret = secrets.token_bytes(SECRET_BYTES)
         order = _encoded(
             {
@@ -188,7 +189,7 @@ class ForkServer:
                 if not running.end():
                     self.close()
                 channel.close()
-            if running.is_not_started():
+            if running.was_never_started():
                 raise self._not_started(tail(self._log) if self._log is not None else "")
             return running.answer(tail(printed))
 
@@ -220,14 +221,22 @@ class _Running:
         self._last: dict[str, Any] = {}
 
     def news(self) -> Generator[Any, None, None]:
-        while not self._has_ended and self._killed_for is None:
+        """Progress until it has ended, or cannot be ended."""
+        while not self._has_ended:
             message = self._hear()
             if "progress" in message:
                 yield message["progress"]
-            if self._stop():
-                self._killed_for = FailureKind.STOPPED
-            elif time.monotonic() > self._deadline:
-                self._killed_for = FailureKind.TIMEOUT
+            is_late = time.monotonic() > self._deadline
+            if self._killed_for is not None:
+                if is_late or not self._is_started:
+                    return
+            elif is_late or self._stop():
+                self._killed_for = FailureKind.TIMEOUT if is_late else FailureKind.STOPPED
+                self._hang_up()
+
+    def _hang_up(self) -> None:
+        self._channel.hang_up()
+        self._deadline = time.monotonic() + END_SECONDS
 
     def _hear(self) -> dict[str, Any]:
         message = self._channel.receive(POLL_SECONDS)
@@ -244,45 +253,42 @@ class _Running:
         return message
 
     def end(self) -> bool:
-        """False: it cannot be ended."""
-        self._channel.hang_up()
-        deadline = time.monotonic() + END_SECONDS
-        while self._is_started and not self._has_ended:
-            if time.monotonic() > deadline:
-                return False
-            self._hear()
-        return True
+        """Whether nothing is left of it."""
+        if self._killed_for is None:
+            # interrupted from outside, or at its end already
+            self._hang_up()
+            while self._is_started and not self._has_ended and time.monotonic() < self._deadline:
+                self._hear()
+        return self._has_ended or not self._is_started
 
-    def is_not_started(self) -> bool:
+    def was_never_started(self) -> bool:
         return not self._is_started and self._killed_for is not FailureKind.STOPPED
 
     def answer(self, printed: str) -> Any:
         if "answer" in self._last:
             return self._last["answer"]
         if "error" in self._last:
-            raise _raised(self._last["error"], printed)
-        kind, what = self._how_it_ended()
-        raise TaskFailed(kind, what, printed, exit_status=self._status)
-
-    def _how_it_ended(self) -> tuple[FailureKind, str]:
-        if self._killed_for is FailureKind.STOPPED:
-            return FailureKind.STOPPED, "The process was stopped."
-        if self._killed_for is FailureKind.TIMEOUT:
-            limit = f"{self._timeout_seconds:g} s"
-            return FailureKind.TIMEOUT, f"The process did not end within {limit}."
-        if "crashed" in self._last:
-            return FailureKind.CRASHED, f"The process failed: {self._last['crashed']}"
-        if self._status is None:
-            return (
-                FailureKind.KILLED,
-                "The process was ended together with the one that watched it.",
-            )
-        if self._status >= 0:
-            code = f"exit code {self._status}"
-            return FailureKind.EXITED, f"The process ended with {code} and gave no answer."
-        name = signal_name(-self._status)
-        hint = f"; {HOST_MEMORY_HINT}" if name == "SIGKILL" else ""
-        return FailureKind.KILLED, f"The process was ended by {name}{hint}."
+            error = error_from_dict(self._last["error"])
+            if printed and isinstance(error, WorkloadError):
+                error.message += f"\nBefore that it printed:\n{printed}"
+            raise error
+        signalled = None
+        if self._killed_for is not None:
+            kind, how = self._killed_for, "was stopped"
+            if kind is FailureKind.TIMEOUT:
+                how = f"did not end within {self._timeout_seconds:g} s"
+        elif "crashed" in self._last:
+            kind, how = FailureKind.CRASHED, f"failed: {self._last['crashed']}"
+        elif self._status is None:
+            kind, how = FailureKind.KILLED, "was ended together with the one that watched it"
+        elif self._status >= 0:
+            kind = FailureKind.EXITED
+            how = f"ended with exit code {self._status} and gave no answer"
+        else:
+            kind, signalled = FailureKind.KILLED, _signal_name(-self._status)
+            hint = f"; {HOST_MEMORY_HINT}" if signalled == "SIGKILL" else ""
+            how = f"was ended by {signalled}{hint}"
+        raise TaskFailed(kind, f"The process {how}.", printed, signal=signalled)
 
 
 def ask(
@@ -293,7 +299,7 @@ def ask(
         return server.ask(task, request, **options)
 
 
-def signal_name(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -302,27 +308,17 @@ def signal_name(number: int) -> str:
 
 
 def _encoded(order: dict[str, Any]) -> bytes:
-    advice = (
-        "Give knobs as numbers, text, true or false, or lists of them, "
-        "and make the object inside the workload's function."
-    )
-
     def refuse(value: Any) -> None:
-        shown = f"{printable(repr(value), 80)} ({type(value).__name__})"
-        raise UsageError(f"A knob cannot be sent to the worker process: {shown}.", advice)
+        raise TypeError(f"{printable(repr(value), 80)} ({type(value).__name__})")
 
     try:
         return json.dumps(order, default=refuse).encode()
     except (TypeError, ValueError, RecursionError) as problem:
-        what = f"A knob cannot be sent to the worker process: {problem}."
-        raise UsageError(what, advice) from None
-
-
-def _raised(data: dict[str, str], printed: str) -> VramcastError:
-    error = error_from_dict(data)
-    if printed and isinstance(error, WorkloadError):
-        error.message += f"\nBefore that it printed:\n{printed}"
-    return error
+        raise UsageError(
+            f"A knob cannot be sent to the worker process: {problem}.",
+            "Give knobs as numbers, text, true or false, or lists of them, "
+            "and make the object inside the workload's function.",
+        ) from None
 
 
 def open_log(path: Path | None) -> IO[bytes]:

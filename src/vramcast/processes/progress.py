@@ -1,4 +1,4 @@
-"""How long work says how far it is: the caller gives a function, and the command line draws bars."""
+"""How long work says how far it is: to a function, with which the command line draws bars."""
 
 from __future__ import annotations
 
