@@ -105,7 +105,7 @@ def test_the_files_are_there_and_the_configuration_can_be_probed(
     ended: Ended, tmp_path: Path
 ) -> None:
     assert TuneResult.from_json((ended.folder / "result.json").read_text()) == ended.result
-    assert (ended.folder / "log.md").read_text().startswith("# Optimisation log of ")
+    assert "# Optimisation log of " in (ended.folder / "log.md").read_text()
     config = vramcast.load_configuration(ended.folder / "final.json")
     measured = vramcast.probe(
         WORKLOAD, device="cpu", steps=3, config=config, optimizer="adamw-fused"

@@ -1,6 +1,6 @@
-"""One knob's value against one annotation: text from the command line is converted, a Python value is checked.
+"""One knob's value and its annotation: text is converted, a Python value is checked.
 
-`ValueError` means that the value does not fit; the caller knows the knob's name and writes the message.
+`ValueError` means that the value does not fit; the caller writes the message.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def convert_text(text: str, annotation: object) -> object:
 
 
 def look(text: str) -> object:
-    """The plainest reading of a text that nothing is known about."""
+    """The plainest reading of a text without an annotation: a number, true or false, or text."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -50,7 +50,7 @@ def look(text: str) -> object:
 
 
 def fits(value: object, annotation: object) -> bool:
-    """Whether a Python value is of the annotated type; a type this module does not know fits always."""
+    """Whether a Python value is of the annotated type. Types that are not known here always fit."""
     if get_origin(annotation) in (Union, types.UnionType):
         return any(fits(value, member) for member in get_args(annotation))
     if get_origin(annotation) is Literal:
@@ -80,33 +80,29 @@ def type_name(annotation: object) -> str:
         return "any"
     if _is_enum(annotation):
         return "one of " + ", ".join(annotation.__members__)  # type: ignore[attr-defined]
-    return (
-        annotation.__name__
-        if isinstance(annotation, type) and not get_args(annotation)
-        else str(annotation).replace("typing.", "")
-    )
+    if isinstance(annotation, type) and not get_args(annotation):
+        return annotation.__name__
+    return str(annotation).replace("typing.", "")
 
 
 def _convert_union(text: str, annotation: object) -> object:
-    # `none` before any text, text after everything else: `str` takes all there is.
+    # `none` first and `str` last, because `str` takes every text.
     order = {None: 0, NoneType: 0, str: 2}
     members = sorted(get_args(annotation), key=lambda member: order.get(member, 1))
-    unknown = 0
+    problem: Exception = ValueError(text)
     for member in members:
         try:
             return convert_text(text, member)
         except ValueError:
             continue
         except CannotBeText:
-            unknown += 1
-    if unknown:
-        raise CannotBeText(type_name(annotation))
-    raise ValueError(text)
+            problem = CannotBeText(type_name(annotation))
+    raise problem
 
 
 def _convert_literal(text: str, annotation: object) -> object:
     members = get_args(annotation)
-    if text in members:  # a text as it stands goes before a number that looks like it
+    if text in members:  # "1" may be among them, and then it is not the number 1
         return text
     for member in members:
         try:

@@ -1,4 +1,4 @@
-"""Knobs: the keyword arguments of a workload's function, given as `key=value` or from Python, checked against its signature."""
+"""Knobs: the keyword arguments of a workload's function, checked against its signature."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from vramcast.workload.conversion import CannotBeText, convert_text, fits, type_
 Parameter = inspect.Parameter
 EMPTY = Parameter.empty
 SIZE_NAMES = frozenset({"batch_size", "seq_len", "depth", "width", "heads", "layers"})
+HOW_TO_WRITE = "Write knobs as key=value, for example batch_size=8."
 SIZE_ENDINGS = ("_size", "_len", "_length")
 
 
 class Text(str):
-    """A knob's value as it was typed. The annotation of the workload's parameter says what it means."""
+    """A knob's value as it was typed. The annotation of the parameter says what it means."""
 
     __slots__ = ()
 
@@ -35,33 +36,27 @@ class Knob:
 
     def __str__(self) -> str:
         kind = "" if self.annotation is EMPTY else f": {type_name(self.annotation)}"
-        return (
-            f"{self.name}{kind} (required)"
-            if self.default is EMPTY
-            else f"{self.name}{kind} = {_shown(self.default)}"
-        )
+        if self.default is EMPTY:
+            return f"{self.name}{kind} (required)"
+        return f"{self.name}{kind} = {_shown(self.default)}"
 
     @property
     def brief(self) -> str:
-        return (
-            f"{self.name} (required)"
-            if self.default is EMPTY
-            else f"{self.name}={_shown(self.default)}"
-        )
+        if self.default is EMPTY:
+            return f"{self.name} (required)"
+        return f"{self.name}={_shown(self.default)}"
 
 
 @dataclass(frozen=True)
 class Knobs:
     of: str  # the function's name
     known: Mapping[str, Knob]
-    open: bool  # the function takes **kwargs
+    takes_any: bool  # the function has **kwargs
 
     def advice(self) -> str:
-        return (
-            f"Knobs of {self.of}: {', '.join(knob.brief for knob in self.known.values())}."
-            if self.known
-            else f"{self.of} has no knobs."
-        )
+        if not self.known:
+            return f"{self.of} has no knobs."
+        return f"Knobs of {self.of}: {', '.join(knob.brief for knob in self.known.values())}."
 
 
 def split_assignments(assignments: Iterable[str]) -> dict[str, str]:
@@ -71,15 +66,9 @@ def split_assignments(assignments: Iterable[str]) -> dict[str, str]:
         key, equals, value = assignment.partition("=")
         key = key.strip()
         if not equals:
-            raise WorkloadError(
-                f"The knob {assignment!r} has no '='.",
-                "Write knobs as key=value, for example batch_size=8.",
-            )
+            raise WorkloadError(f"The knob {assignment!r} has no '='.", HOW_TO_WRITE)
         if not key:
-            raise WorkloadError(
-                f"{assignment!r} has no knob's name before the '='.",
-                "Write knobs as key=value, for example batch_size=8.",
-            )
+            raise WorkloadError(f"{assignment!r} has no knob's name before the '='.", HOW_TO_WRITE)
         if key in values:
             raise _given_twice(key, values[key], value.strip())
         values[key] = Text(value.strip())
@@ -122,7 +111,7 @@ def bind_knobs(function: Callable[..., object], values: Mapping[str, object]) ->
 def describe(function: Callable[..., object]) -> str:
     """One line a knob, for help."""
     knobs = _knobs_of(function)
-    lines = [str(knob) for knob in knobs.known.values()] + ["any other key=value"] * knobs.open
+    lines = [str(knob) for knob in knobs.known.values()] + ["any other key=value"] * knobs.takes_any
     return "\n".join(lines) or "(no knobs)"
 
 
@@ -134,14 +123,14 @@ def _knobs_of(function: Callable[..., object]) -> Knobs:
     for parameter in parameters:
         if parameter.kind is Parameter.POSITIONAL_ONLY:
             raise WorkloadError(
-                f"The parameter {parameter.name!r} of {name} is positional-only and cannot be given as a knob.",
+                f"The parameter {parameter.name!r} of {name} is positional-only "
+                "and cannot be given as a knob.",
                 f"Remove the '/' from the signature of {name}: knobs are keyword arguments.",
             )
         if parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
             known[parameter.name] = _knob_of(parameter, hints.get(parameter.name, EMPTY))
-    return Knobs(
-        name, known, any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters)
-    )
+    takes_any = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters)
+    return Knobs(name, known, takes_any)
 
 
 def _knob_of(parameter: Parameter, annotation: object) -> Knob:
@@ -150,9 +139,8 @@ def _knob_of(parameter: Parameter, annotation: object) -> Knob:
         annotation = EMPTY
     if annotation is EMPTY and isinstance(default, bool | int | float | str | Enum):
         return Knob(parameter.name, type(default), default, guessed=True)
-    if (
-        default is None
-    ):  # `x: int = None` is common and means `int | None`; an unknown x may be none too
+    # `x: int = None` is common and means `int | None`; without an annotation it means anything.
+    if default is None:
         annotation = typing.Union[typing.Any if annotation is EMPTY else annotation, None]  # noqa: UP007 - made at run time
     return Knob(parameter.name, annotation, default, guessed=False)
 
@@ -164,10 +152,8 @@ def _is_type(annotation: object) -> bool:
 
 def _signature(function: Callable[..., object], name: str) -> inspect.Signature:
     try:
-        if sys.version_info >= (
-            3,
-            14,
-        ):  # there annotations are evaluated late, and one that cannot be must not stop the rest
+        # From 3.14 on annotations are evaluated late: one that fails must not stop the rest.
+        if sys.version_info >= (3, 14):
             import annotationlib
 
             return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
@@ -180,7 +166,10 @@ def _signature(function: Callable[..., object], name: str) -> inspect.Signature:
 
 
 def _hints(function: Callable[..., object], parameters: Iterable[Parameter]) -> dict[str, object]:
-    """Annotations as objects. One that cannot be evaluated (imported under TYPE_CHECKING, say) must not take the others with it."""
+    """Annotations as objects. If one cannot be evaluated, the others still are.
+
+    A name imported under TYPE_CHECKING cannot be evaluated, for example.
+    """
     annotated = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     try:
         return dict(typing.get_type_hints(annotated))
@@ -205,7 +194,7 @@ def _given_twice(name: str, first: object, second: object) -> WorkloadError:
 
 
 def _check_names(knobs: Knobs, given: Mapping[str, object]) -> None:
-    unknown = [] if knobs.open else [name for name in given if name not in knobs.known]
+    unknown = [] if knobs.takes_any else [name for name in given if name not in knobs.known]
     if unknown:
         close = get_close_matches(unknown[0], knobs.known, n=1)
         hint = f"Did you mean {close[0]!r}? " if close else ""
@@ -227,7 +216,8 @@ def _convert(knob: Knob, text: str) -> object:
     except CannotBeText as error:
         raise WorkloadError(
             f"The knob {knob.name!r} of type {error} cannot be given as text ({text!r}).",
-            "Give it a type such as int, float, bool, str, Literal or Enum, and make the object inside the function.",
+            "Give it a type such as int, float, bool, str, Literal or Enum, "
+            "and make the object inside the function.",
         ) from None
     except ValueError:
         raise _misfit(knob, text) from None
@@ -243,21 +233,18 @@ def _misfit(knob: Knob, value: object) -> WorkloadError:
     expected = type_name(knob.annotation)
     advice = f"Give {knob.name} a value that is {expected}."
     if knob.guessed:
-        advice = f"The type was taken from the default {knob.brief}: annotate the parameter if other values are right."
+        advice = (
+            f"The type was taken from the default {knob.brief}: "
+            "annotate the parameter if other values are right."
+        )
     return WorkloadError(f"The knob {knob.name!r} is {value!r}, expected {expected}.", advice)
 
 
 def _check_size(knob: Knob, value: object) -> None:
-    if (
-        not _is_size(knob.name)
-        or not isinstance(value, int)
-        or isinstance(value, bool)
-        or value > 0
-    ):
+    if not _is_size(knob.name) or type(value) is not int or value > 0:
         return
-    if (
-        isinstance(knob.default, int) and knob.default <= 0
-    ):  # num_workers=0: the function itself gives zero a meaning
+    # The default num_workers=0 says that zero has a meaning.
+    if isinstance(knob.default, int) and knob.default <= 0:
         return
     raise WorkloadError(
         f"The knob {knob.name!r} is {value}, expected 1 or more.",
@@ -276,8 +263,4 @@ def _shown(value: object) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    return (
-        "the knob " + repr(names[0])
-        if len(names) == 1
-        else "the knobs " + ", ".join(map(repr, names))
-    )
+    return f"the knob{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"

@@ -1,4 +1,7 @@
-"""The user's function and the step it returns. Runs in the worker process: importing a user's file may do anything."""
+"""Loads the user's function and checks the step it returns, in a worker process.
+
+Importing a user's file may do anything.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ from vramcast.workload.tracebacks import shown_path, user_traceback
 
 __all__ = ["check_step", "load_function", "user_traceback"]
 
-EXPECTED = "A workload's function returns a function without arguments that does one training step and returns the loss."
+EXPECTED = (
+    "A workload's function returns a function without arguments that does one training step "
+    "and returns the loss."
+)
 
 TEMPLATE = """\
 A workload is a function like this one:
@@ -63,12 +69,13 @@ def check_step(value: object) -> Callable[[], Any]:
             f"The workload's function returned {_a(value)}, not a step to call.",
             f"{EXPECTED} {_hint(value)}".strip(),
         )
-    if hasattr(value, "forward") and hasattr(
-        value, "parameters"
-    ):  # a torch module, told without importing torch
+    # A torch module is recognised without importing torch.
+    if hasattr(value, "forward") and hasattr(value, "parameters"):
+        name = type(value).__name__
         raise WorkloadError(
-            f"The workload's function returned a model ({type(value).__name__}), not a step to call.",
-            f"{EXPECTED} Write `def step(): ...` with forward, backward and optimizer, and `return step`.",
+            f"The workload's function returned a model ({name}), not a step to call.",
+            f"{EXPECTED} Write `def step(): ...` with forward, backward and optimizer, "
+            "and `return step`.",
         )
     needed = _required_parameters(value)
     if needed:
@@ -86,20 +93,21 @@ def _import(reference: WorkloadReference) -> ModuleType:
         raise
     except SystemExit as error:
         raise WorkloadError(
-            f"{_shown(reference)} ended the program while it was imported (exit code {error.code}).",
+            f"{_shown(reference)} ended the program while it was imported "
+            f"(exit code {error.code}).",
             'Put what runs the script under `if __name__ == "__main__":`.',
         ) from error
     except Exception as error:
-        if (
-            type(error).__name__ == "OutOfMemoryError"
-        ):  # memory that does not suffice is a result, not a mistake in the file
+        # Too little memory is a result, not a mistake in the file.
+        if type(error).__name__ == "OutOfMemoryError":
             raise
         raise _import_failure(reference, error) from error
 
 
 def _import_file(path: Path) -> ModuleType:
-    # The folder stays on sys.path: build() may import its neighbours later. The name is unique because the user's file may be called
-    # like a module that exists (`torch.py`, `test.py`), and the same for one path so that what it defines can be found again.
+    # The folder stays on sys.path: build() may import its neighbours later. The module's name
+    # differs from every other module's, as the file may be called torch.py or test.py, and is
+    # always the same for one path, so that pickle finds again what it defines.
     _put_on_path(str(path.parent))
     name = f"vramcast_workload_{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -124,9 +132,10 @@ def _import_module(reference: WorkloadReference) -> ModuleType:
         if reference.module != absent and not reference.module.startswith(f"{absent}."):
             raise  # the module is there; something it imports is not
         raise WorkloadError(
-            f"There is no module {reference.module!r} (named by {reference.text!r}; {absent!r} was not found).",
-            f"Install the package that has it in this environment, start from the folder that has it (now {os.getcwd()}), "
-            "or name the file: path/to/file.py:function.",
+            f"There is no module {reference.module!r} "
+            f"(named by {reference.text!r}; {absent!r} was not found).",
+            "Install the package that has it in this environment, start from the folder that has "
+            f"it (now {os.getcwd()}), or name the file: path/to/file.py:function.",
         ) from error
 
 
@@ -152,10 +161,18 @@ def _syntax_failure(error: SyntaxError) -> WorkloadError:
 
 def _advice_for_import(reference: WorkloadReference, error: Exception) -> str:
     if isinstance(error, ImportError) and "relative import" in str(error):
-        return "A file that imports relative to its package is named as package.module:function, started from the folder of the package."
+        return (
+            "A file that imports relative to its package is named as package.module:function, "
+            "started from the folder of the package."
+        )
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"Install what provides {error.name.partition('.')[0]!r} in the environment of {sys.executable}, or correct the import."
-    return f"Make `import {reference.path.stem if reference.path else reference.module}` work first; vramcast runs the file as it is."
+        package = error.name.partition(".")[0]
+        return (
+            f"Install what provides {package!r} in the environment of {sys.executable}, "
+            "or correct the import."
+        )
+    name = reference.path.stem if reference.path else reference.module
+    return f"Make `import {name}` work first; vramcast runs the file as it is."
 
 
 def _no_such_function(module: ModuleType, reference: WorkloadReference) -> WorkloadError:

@@ -1,7 +1,7 @@
 """Where a workload is: `path/to/file.py:function`, `package.module:function`, or a registered name.
 
-Everything that can be checked without importing the user's code is checked here, in the parent process, so that a mistyped name
-is answered at once and not after a worker has imported torch.
+Everything that can be checked without importing the user's code is checked here, in the parent
+process: a mistyped name is answered at once, not after a worker has imported torch.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _existing_file(target: str) -> Path:
         raise WorkloadError(
             f"{target!r} is not a Python file: its name does not end in .py.", FORMS
         )
-    # Resolved as Python does for a script it starts: the neighbours of a linked file are those of the file itself.
+    # As Python does for a script: a linked file imports its neighbours, not those of the link.
     return Path(shown).resolve()
 
 

@@ -1,4 +1,4 @@
-"""Workloads that have a name of their own: registered by code, by an installed package's entry points, or models of the zoo."""
+"""Workloads with a name: registered by code or by an installed package, or models of the zoo."""
 
 from __future__ import annotations
 
@@ -36,25 +36,27 @@ def register(name: str, target: str, description: str = "") -> RegisteredWorkloa
         )
     if not is_module_name(module) or not function.isidentifier():
         raise WorkloadError(
-            f"The workload {name!r} is registered for {target!r}, which is not 'package.module:function'."
+            f"The workload {name!r} is registered for {target!r}, "
+            "which is not 'package.module:function'."
         )
     workload = RegisteredWorkload(name, module, function, description)
     known = _registered.setdefault(name, workload)
     if (known.module, known.function) != (module, function):
         raise WorkloadError(
-            f"The workload name {name!r} is taken by {known.module}:{known.function} and cannot also mean {target}.",
+            f"The workload name {name!r} is taken by {known.module}:{known.function} "
+            f"and cannot also mean {target}.",
             "Register it under another name.",
         )
     return known
 
 
 def find_registered(name: str) -> RegisteredWorkload | None:
-    # What costs nothing to look up comes first: entry points read every installed package's metadata.
+    # Entry points come last: they read the metadata of every installed package.
     return _registered.get(name) or _from_zoo().get(name) or _from_entry_points().get(name)
 
 
 def registered_workloads() -> dict[str, RegisteredWorkload]:
-    """Every known name, sorted; a registration in code wins over the zoo, the zoo over an entry point of the same name."""
+    """Every known name, sorted. Code wins over the zoo, and the zoo over entry points."""
     return dict(sorted({**_from_entry_points(), **_from_zoo(), **_registered}.items()))
 
 
@@ -64,7 +66,7 @@ def is_module_name(text: str) -> bool:
 
 @cache
 def _from_zoo() -> dict[str, RegisteredWorkload]:
-    """The zoo comes with vramcast, installed or run from its folder, so its names are a table and not entry points."""
+    """Not by entry points, because vramcast may run from its folder without being installed."""
     from vramcast_zoo.catalogue import NAMES
 
     targets = {name: target.partition(":") for name, target in NAMES.items()}
@@ -82,9 +84,8 @@ def _from_entry_points() -> dict[str, RegisteredWorkload]:
         origin = (
             f"from the package {entry.dist.name}" if entry.dist else "from an installed package"
         )
-        if is_module_name(
-            module
-        ):  # one package's mistake must not take the names of all others with it
+        # A mistake of one package must not hide the names of all others.
+        if is_module_name(module):
             found[entry.name] = RegisteredWorkload(
                 entry.name, module, function or DEFAULT_FUNCTION, origin
             )

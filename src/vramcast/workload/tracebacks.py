@@ -1,4 +1,4 @@
-"""A user's error as the user needs it: their own lines and what went wrong, without the frames of the machinery around them."""
+"""A user's error as the user needs it: their own lines and what went wrong, no other frames."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from traceback import FrameSummary
 
 OWN_ROOT = str(Path(__file__).absolute().parents[1])
 LIBRARY_FOLDERS = ("site-packages", "dist-packages")
-MOST_FRAMES = 10
-MOST_CAUSES = 3
+MAX_FRAMES = 10
+MAX_CAUSES = 3
 
 
 def user_traceback(error: BaseException, hide_roots: Sequence[str | Path] = ()) -> str:
-    """The user's frames, oldest first, one a line (`file.py:12 in build: loss = model(x)`), then the exception's type and message.
+    """The user's frames, oldest first, one a line, then the exception's type and message.
 
-    Frames of vramcast, of Python itself and of `hide_roots` are never shown. Of installed packages only the frame that raised is
-    shown, when the error was raised there: it says which part of the library refused.
+    A frame is `file.py:12 in build: loss = model(x)`. Frames of vramcast, of Python itself and of
+    `hide_roots` are never shown. Of installed packages only the frame that raised is shown: it
+    says which part of the library refused.
     """
     hidden = [OWN_ROOT, *(str(root) for root in hide_roots)]
     frames = [
@@ -27,7 +28,7 @@ def user_traceback(error: BaseException, hide_roots: Sequence[str | Path] = ()) 
         for frame in traceback.extract_tb(error.__traceback__)
         if not _is_machinery(frame.filename, hidden)
     ]
-    shown = [frame for frame in frames if not _is_library(frame.filename)][-MOST_FRAMES:]
+    shown = [frame for frame in frames if not _is_library(frame.filename)][-MAX_FRAMES:]
     if frames and _is_library(frames[-1].filename):
         shown.append(frames[-1])
     return "\n".join([*map(_line, shown), exception_line(error), *_causes(error)])
@@ -39,7 +40,7 @@ def exception_line(error: BaseException) -> str:
 
 
 def shown_path(filename: str) -> str:
-    """Short where that is unmistakable: below the current folder, or inside an installed package."""
+    """Shortened below the current folder and inside an installed package."""
     for folder in LIBRARY_FOLDERS:
         _, found, rest = filename.rpartition(f"{os.sep}{folder}{os.sep}")
         if found:
@@ -51,7 +52,7 @@ def shown_path(filename: str) -> str:
 def _causes(error: BaseException) -> list[str]:
     lines: list[str] = []
     cause = error.__cause__
-    while cause is not None and len(lines) < MOST_CAUSES:
+    while cause is not None and len(lines) < MAX_CAUSES:
         lines.append(f"caused by {exception_line(cause)}")
         cause = cause.__cause__
     return lines
@@ -75,7 +76,7 @@ def _is_machinery(filename: str, hidden: Sequence[str]) -> bool:
 
 
 def _is_below(filename: str, roots: Sequence[str]) -> bool:
-    # With the separator: vramcast_zoo does not lie below vramcast.
+    # With the separator, because vramcast_zoo does not lie below vramcast.
     return any(
         filename.startswith(root.rstrip(os.sep) + os.sep) or filename == root for root in roots
     )
