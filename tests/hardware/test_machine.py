@@ -17,7 +17,7 @@ from vramcast.errors import EnvironmentProblem
 from vramcast.hardware import machine as machines
 from vramcast.hardware.compilers import c_compiler, cxx_compiler
 from vramcast.hardware.machine import find_nvcc, is_wsl
-from vramcast.hardware.machine_checks import NOTICE, PROBLEM, Check, Status, checks
+from vramcast.hardware.machine_checks import Check, Status, checks
 from vramcast.records.machine import GpuProcess, Machine
 from vramcast.simulate import build
 from vramcast.units import GiB
@@ -34,67 +34,67 @@ def test_a_machine_that_is_ready_has_nothing_in_the_way() -> None:
 @pytest.mark.parametrize(
     ("changes", "name", "status", "words"),
     [
-        ({"gpus": []}, "GPU", NOTICE, "without a GPU"),
+        ({"gpus": []}, "GPU", Status.NOTICE, "without a GPU"),
         (
             {"torch_version": None, "torch_error": "ImportError: libcudart"},
             "torch",
-            PROBLEM,
+            Status.PROBLEM,
             "libcudart",
         ),
-        ({"torch_cuda": None}, "torch", PROBLEM, "run steps on the CPU"),
-        ({"cuda_available": False}, "CUDA in torch", PROBLEM, "does not find it"),
-        ({"torch_cuda": "14.0"}, "driver", PROBLEM, "this driver does not know"),
+        ({"torch_cuda": None}, "torch", Status.PROBLEM, "run steps on the CPU"),
+        ({"cuda_available": False}, "CUDA in torch", Status.PROBLEM, "does not find it"),
+        ({"torch_cuda": "14.0"}, "driver", Status.PROBLEM, "this driver does not know"),
         ({"capability": (7, 5)}, "compute capability", "good", "lacks TF32 and bfloat16 and FP8"),
-        ({"architectures": ["sm_80", "sm_86"]}, "torch's kernels", PROBLEM, "not built for sm_90"),
+        ({"architectures": ["sm_80", "sm_86"]}, "torch's kernels", Status.PROBLEM, "not built for sm_90"),
         (
             {"triton": None, "triton_error": "No module named 'triton'"},
             "Triton",
-            PROBLEM,
+            Status.PROBLEM,
             "no torch.compile",
         ),
-        ({"compiler": None}, "C compiler", PROBLEM, "torch.compile and Triton fail"),
-        ({"cxx_compiler": None}, "C++ compiler", PROBLEM, "cannot build its simulated GPU"),
+        ({"compiler": None}, "C compiler", Status.PROBLEM, "torch.compile and Triton fail"),
+        ({"cxx_compiler": None}, "C++ compiler", Status.PROBLEM, "cannot build its simulated GPU"),
         (
             {"nvcc": "/mnt/c/nvcc", "nvcc_error": "it may not be executed (PermissionError)"},
             "nvcc",
-            PROBLEM,
+            Status.PROBLEM,
             "finds this one and fails",
         ),
         (
             {"gpus": [replace(H200, used_bytes=30 * GiB)]},
             "free memory of GPU 0",
-            NOTICE,
+            Status.NOTICE,
             "may not fit here",
         ),
         (
             {"gpus": [replace(H200, used_bytes=30 * GiB)]},
             "processes on the GPU",
-            NOTICE,
+            Status.NOTICE,
             "in containers it does not",
         ),
         (
             {"processes": [GpuProcess(0, 17, "python", 3 * GiB)]},
             "process 17",
-            NOTICE,
+            Status.NOTICE,
             "uses the GPU",
         ),
         (
             {"allocator": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}},
             "PYTORCH_NO_CUDA_MEMORY_CACHING",
-            PROBLEM,
+            Status.PROBLEM,
             "far slower",
         ),
         (
             {"allocator": {"PYTORCH_CUDA_ALLOC_CONF": "x"}},
             "PYTORCH_CUDA_ALLOC_CONF",
-            NOTICE,
+            Status.NOTICE,
             "older name",
         ),
-        ({"is_wsl": True}, "WSL", NOTICE, "paged to the host"),
+        ({"is_wsl": True}, "WSL", Status.NOTICE, "paged to the host"),
         (
             {"gpus": [replace(H200, driver_model="WDDM")]},
             "driver model",
-            NOTICE,
+            Status.NOTICE,
             "does not fail but crawls",
         ),
         ({"packages": {"torchao": "0.18"}}, "torchao", "good", "can be tried"),

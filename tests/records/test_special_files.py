@@ -13,9 +13,9 @@ import pytest
 from vramcast.benching.data import Corpus
 from vramcast.benching.protocol import read_protocol
 from vramcast.benching.trial_folder import TrialFolder, find_runs
-from vramcast.cli import fit
 from vramcast.errors import UsageError
 from vramcast.hardware.calibration import table
+from vramcast.predicting import fit
 from vramcast.probing.run_folder import read_measurement
 from vramcast.records.accuracy_rows import ROWS_FILE, read_records
 from vramcast.records.measurement import Measurement
