@@ -45,7 +45,12 @@ def test_a_machine_that_is_ready_has_nothing_in_the_way() -> None:
         ({"cuda_available": False}, "CUDA in torch", Status.PROBLEM, "does not find it"),
         ({"torch_cuda": "14.0"}, "driver", Status.PROBLEM, "this driver does not know"),
         ({"capability": (7, 5)}, "compute capability", "good", "lacks TF32 and bfloat16 and FP8"),
-        ({"architectures": ["sm_80", "sm_86"]}, "torch's kernels", Status.PROBLEM, "not built for sm_90"),
+        (
+            {"architectures": ["sm_80", "sm_86"]},
+            "torch's kernels",
+            Status.PROBLEM,
+            "not built for sm_90",
+        ),
         (
             {"triton": None, "triton_error": "No module named 'triton'"},
             "Triton",
