@@ -74,7 +74,51 @@ _HOME = {
     }.items()
     for name in names.split()
 }
-__all__ = sorted([*_HOME, "__version__"])
+# Written out for type checkers; a test compares it with the table above.
+__all__ = [
+    "AccuracyResult",
+    "BatchSizeCurve",
+    "BatchSizePoint",
+    "Comparison",
+    "Configuration",
+    "EnvironmentProblem",
+    "GPUS",
+    "Gpu",
+    "LargeTensor",
+    "MachineReport",
+    "MaxBatch",
+    "Measurement",
+    "MemoryFit",
+    "NotSaved",
+    "Plan",
+    "Prediction",
+    "Progress",
+    "TraceDiff",
+    "TrainedRun",
+    "TuneResult",
+    "UsageError",
+    "VramcastError",
+    "WorkloadError",
+    "__version__",
+    "accuracy",
+    "bench",
+    "calibrate",
+    "compare",
+    "diff",
+    "env",
+    "find_gpu",
+    "fit",
+    "law_at",
+    "load_configuration",
+    "max_batch",
+    "plan",
+    "predict",
+    "predict_batch_sizes",
+    "probe",
+    "register",
+    "report",
+    "tune",
+]
 
 
 def __getattr__(name: str) -> Any:
