@@ -1,9 +1,12 @@
-"""Tune models of the zoo from their naive form (attention and recurrences written out, float32, a small batch) on the GPU here.
+"""Tune models of the zoo on the GPU here, from their naive form.
+
+That is attention and recurrences written out, float32, and a small batch.
 
     PYTHONPATH=src python benchmarks/tune/run.py --out benchmarks/tune/h200-torch-2.11 --seconds 170
 
-One folder a model: records.jsonl (every run, on disk the moment it exists), result.json, log.md, final.json. A tune that breaks off goes on
-where it was when it is called again with the same --out. `--seconds` is for each model.
+One folder a model: records.jsonl (every run, on disk the moment it exists), result.json, log.md,
+final.json. A tune that breaks off goes on where it was when it is called again with the same --out.
+`--seconds` is for each model.
 """
 
 from __future__ import annotations
@@ -54,8 +57,10 @@ def tune_one(name: str, options: argparse.Namespace) -> bool:
         return False
     before, after = result.before, result.after
     print(
-        f"  {result.total} by {result.total.by}; {before.step_seconds:.4f} -> {after.step_seconds:.4f} s a step, "
-        f"{before.per_second:,.0f} -> {after.per_second:,.0f} {after.unit}/s; {result.seconds:.0f} s; "
+        f"  {result.total} by {result.total.by}; "
+        f"{before.step_seconds:.4f} -> {after.step_seconds:.4f} s a step, "
+        f"{before.per_second:,.0f} -> {after.per_second:,.0f} {after.unit}/s; "
+        f"{result.seconds:.0f} s; "
         f"applied: {', '.join(row.name for row in result.rows_with('applied')) or 'nothing'}",
         flush=True,
     )

@@ -109,7 +109,7 @@ def prediction(
 
 
 class InventedRunner:
-    """Runs take as long as `step` says, with a little noise; `seconds` of the budget pass for each."""
+    """Runs take as long as `step` says, with a little noise, and use up the budget."""
 
     def __init__(
         self,

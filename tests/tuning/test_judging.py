@@ -1,4 +1,4 @@
-"""The verdicts, as tables: what is applied, what is rejected and why, what failed and its likely cause."""
+"""What is applied, what is rejected and why, what failed and its likely cause."""
 
 from __future__ import annotations
 
@@ -121,7 +121,10 @@ def test_a_size_that_is_nothing_is_not_known(
 
 
 def test_out_of_memory_is_rejected_with_the_missing_bytes() -> None:
-    error = "OutOfMemoryError: Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which 1.00 GiB is free."
+    error = (
+        "OutOfMemoryError: Tried to allocate 2.00 GiB. "
+        "GPU 0 has a total capacity of 24.00 GiB of which 1.00 GiB is free."
+    )
     broken = run(outcome="out_of_memory", error=error, reserved=20 * GiB)
     judged = judge(BASELINE, [broken], PLAIN)
     assert (judged.verdict, judged.missing_bytes) == ("rejected", GiB)
@@ -133,7 +136,7 @@ def test_out_of_memory_is_rejected_with_the_missing_bytes() -> None:
 
 
 def test_noise_alone_is_not_applied() -> None:
-    """Of 400 candidates that do nothing, under 10 % of noise, hardly one may look like a gain; under 1 % none."""
+    """Of 400 candidates that do nothing, hardly one looks like a gain under 10 % of noise."""
     source = random.Random(1)
 
     def noisy(spread: float, count: int) -> list[Any]:
@@ -179,7 +182,6 @@ def test_losses_that_are_missing_are_not_compared() -> None:
     assert loss_difference([run(losses=(2.0, 4.0))], [run(losses=(2.0, 3.0, 9.0))]) == 0.25
 
 
-# -------------------------------------------------------------------------------------------------------------------------- causes
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -227,13 +229,17 @@ def test_likely_causes(error: str, words: str) -> None:
 
 def test_what_is_not_recognised_gets_no_cause() -> None:
     assert likely_cause("ZeroDivisionError: division by zero") == "" == likely_cause(None)
-    traceback = 'Traceback (most recent call last):\n  File "w.py", line 3, in step\n    x.reshape(2, 2) / 0\nZeroDivisionError: by zero'
+    traceback = (
+        'Traceback (most recent call last):\n  File "w.py", line 3, in step\n'
+        "    x.reshape(2, 2) / 0\nZeroDivisionError: by zero"
+    )
     assert likely_cause(traceback) == ""
     assert len({one["cause"] for one in causes()}) == len(causes())
 
 
 IN_USE = (
-    "this process has 139.12 GiB memory in use. Of the allocated memory 10.50 GiB is allocated by PyTorch, "
+    "this process has 139.12 GiB memory in use. "
+    "Of the allocated memory 10.50 GiB is allocated by PyTorch, "
     "and 1.00 GiB is reserved by PyTorch but unallocated."
 )
 
@@ -244,11 +250,13 @@ IN_USE = (
         ("Tried to allocate 20.00 MiB. GPU", 20 * 2**20),
         ("tried to allocate 512 bytes", 512),
         (
-            f"Tried to allocate 1024.00 MiB. GPU 0 has 139.80 GiB of which 685.00 MiB is free. Including {IN_USE}",
+            "Tried to allocate 1024.00 MiB. GPU 0 has 139.80 GiB of which 685.00 MiB is free. "
+            f"Including {IN_USE}",
             339 * 2**20,
         ),
         (
-            f"Tried to allocate 2.00 GiB. GPU 0 has 139.80 GiB of which 99.00 GiB is free. 12.00 GiB allowed; Including {IN_USE}",
+            "Tried to allocate 2.00 GiB. GPU 0 has 139.80 GiB of which 99.00 GiB is free. "
+            f"12.00 GiB allowed; Including {IN_USE}",
             3 * 2**29,
         ),
         ("out of memory", None),
@@ -259,7 +267,6 @@ def test_what_is_missing_is_read_from_the_error(error: str | None, expected: int
     assert missing_bytes_of(error) == expected
 
 
-# ------------------------------------------------------------------------------------------------------------------ how many steps
 @pytest.mark.parametrize(
     ("seconds", "steps"), [(0.001, 20), (0.1, 10), (0.2, 5), (0.5, 3), (10.0, 3)]
 )

@@ -94,7 +94,7 @@ def test_what_changes_the_training_may_do_so_if_it_is_asked_for_by_name() -> Non
 
 
 def test_a_knob_that_only_text_can_carry_stays_in_the_configuration() -> None:
-    """A dtype comes back from the workload as its text: it must be given as text again, in every run and in the file."""
+    """A dtype comes back from the workload as its text: it must be given as text again."""
     baseline = baseline_of(
         {"batch_size": Text("2"), "dtype": Text("bfloat16")},
         {"batch_size": 2, "dtype": "torch.bfloat16", "width": 8},

@@ -1,4 +1,4 @@
-"""A tune of real processes on the CPU: interrupted, resumed, its result used; and what is refused before anything is run."""
+"""A real tune on the CPU: interrupted, resumed, its result used; and what is refused."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ OPTIMISATIONS = (
 
 
 def seconds_of(c: Configuration) -> float:
-    """Attention is 50 ms of 100; the rest are products. Fewer bits make both faster, and what is fast already no faster."""
+    """Attention is 50 ms of 100; the rest are products, which are faster in fewer bits."""
     k = c.knobs
     attention = 0.01 if k.get("attention") else 0.05
     products = 0.015 if k.get("precision") == "amp" else 0.02 if c.switches.tf32 else 0.05
@@ -96,7 +96,10 @@ def seconds_of(c: Configuration) -> float:
 def step(c: Configuration) -> Measurement:
     k = c.knobs
     if k.get("keep"):
-        error = "OutOfMemoryError: Tried to allocate 3.00 GiB. GPU 0 has 141.00 GiB of which 1.00 GiB is free."
+        error = (
+            "OutOfMemoryError: Tried to allocate 3.00 GiB. "
+            "GPU 0 has 141.00 GiB of which 1.00 GiB is free."
+        )
         return run(outcome="out_of_memory", error=error, took=2.0)
     if k.get("hang"):
         return run(
@@ -396,7 +399,6 @@ def test_the_budget_is_honoured_and_what_was_not_begun_is_listed(budget: float) 
         assert {"attention", "amp"} <= {row.name for row in result.rows_with(TuneVerdict.APPLIED)}
 
 
-# --------------------------------------------------------------------------------------------------------------------------- sizes
 BATCH = Optimisation(
     name="batch-size",
     what="larger",
@@ -581,7 +583,7 @@ def test_where_predicting_takes_long_and_time_is_short_things_are_just_tried() -
 
 
 def test_little_memory_left_is_a_reason_to_predict_before_trying() -> None:
-    """Autocast after bfloat16 takes more, though it is known for saving: with the memory nearly full it is predicted, and not run."""
+    """Autocast after bfloat16 takes more memory: with little left it is predicted and not run."""
     optimisations = (
         Optimisation(name="other", what="fewer bits elsewhere", changes=(knobs(other=True),)),
     )

@@ -1,4 +1,4 @@
-"""The examples at a tiny size on a CPU: their models directly, and their steps with the device exchanged."""
+"""The examples at a tiny size on a CPU: their models, and their steps on another device."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ def test_a_file_may_import_its_neighbours_at_once_and_later() -> None:
     write("sub/neighbour_two.py", "value = 2\n")
     write(
         "sub/work.py",
-        "import neighbour_one\ndef build():\n    import neighbour_two\n    return neighbour_one.value + neighbour_two.value\n",
+        "import neighbour_one\ndef build():\n    import neighbour_two\n"
+        "    return neighbour_one.value + neighbour_two.value\n",
     )
     assert load_function(parse_reference("sub/work.py"))() == 3
 
@@ -156,7 +157,8 @@ def test_a_file_that_failed_leaves_no_half_made_module_behind() -> None:
 def test_a_missing_function_lists_the_public_ones_defined_there() -> None:
     write(
         "work.py",
-        "from os.path import join\ndef build_gpt(): ...\ndef train(): ...\ndef _hidden(): ...\nclass Model: ...\nSIZE = 3\n",
+        "from os.path import join\ndef build_gpt(): ...\ndef train(): ...\n"
+        "def _hidden(): ...\nclass Model: ...\nSIZE = 3\n",
     )
     error = failure("work.py")
     assert error.message == "There is no function 'build' in work.py."
