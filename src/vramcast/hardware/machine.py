@@ -79,7 +79,9 @@ def _cannot_run(program: Path) -> str | None:
 
 def _shown(command: list[str] | None) -> str | None:
     """With the full path of the program."""
-    return command and " ".join([shutil.which(command[0]) or command[0], *command[1:]])
+    if command is None:
+        return None
+    return " ".join([shutil.which(command[0]) or command[0], *command[1:]])
 
 
 def is_wsl(release: str) -> bool:
