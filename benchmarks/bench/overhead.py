@@ -23,24 +23,23 @@ import torch
 import torch.nn.functional as F
 from row import taken_knobs
 
-from vramcast.benching.corpus import default_corpus
-from vramcast.benching.data import Corpus
-from vramcast.benching.models import build_model, make_optimizer
+from vramcast.benching.data import Corpus, default_corpus
 from vramcast.benching.protocol import find_protocol
 from vramcast.benching.trainer import Trainer
+from vramcast.benching.training_step import build_model, make_optimizer
 from vramcast.benching.trial_folder import TrialFolder
-from vramcast.benching.worker import describe_environment
-from vramcast.records.bench import Protocol, Trial
+from vramcast.benching.trial_task import describe_environment
+from vramcast.records.bench import BenchTrial, Protocol
 from vramcast.records.store import append_line
 from vramcast.workload import split_assignments
 
 GOAL = 1.02
 ORDER = "ABBA"
 WARM_UP_STEPS = 3
-Loop = Callable[[Trial, Corpus], tuple[float, list[float | None]]]
+Loop = Callable[[BenchTrial, Corpus], tuple[float, list[float | None]]]
 
 
-def benchs_loop(trial: Trial, corpus: Corpus) -> tuple[float, list[float | None]]:
+def benchs_loop(trial: BenchTrial, corpus: Corpus) -> tuple[float, list[float | None]]:
     """Seconds of the loop alone, and the losses."""
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(trial, corpus, TrialFolder(Path(folder)), 60.0, {}, lambda _: None)
@@ -51,7 +50,7 @@ def benchs_loop(trial: Trial, corpus: Corpus) -> tuple[float, list[float | None]
         return time.perf_counter() - began, done.losses
 
 
-def loop_by_hand(trial: Trial, corpus: Corpus) -> tuple[float, list[float | None]]:
+def loop_by_hand(trial: BenchTrial, corpus: Corpus) -> tuple[float, list[float | None]]:
     protocol, device = trial.protocol, torch.device(trial.device)
     torch.manual_seed(trial.seed)
     with device:
@@ -96,8 +95,8 @@ def synchronize(device: str) -> None:
 
 def make_trial(
     model: str, knobs: dict[str, str], protocol: Protocol, corpus: Corpus, device: str
-) -> Trial:
-    return Trial(
+) -> BenchTrial:
+    return BenchTrial(
         model=model,
         knobs=taken_knobs(model, knobs),
         model_hash=None,

@@ -20,8 +20,8 @@ import torch
 from vramcast.benching.data import Corpus
 from vramcast.benching.trainer import Trainer, Training
 from vramcast.benching.trial_folder import TrialFolder
-from vramcast.benching.worker import describe_environment
-from vramcast.records.bench import Trial
+from vramcast.benching.trial_task import describe_environment
+from vramcast.records.bench import BenchTrial
 from vramcast_zoo.catalogue import BY_NAME
 
 WARM_UPS, TIMED = 3, 4
@@ -36,7 +36,7 @@ def taken_knobs(model: str, knobs: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in knobs.items() if name in known}
 
 
-def step_seconds(trial: Trial, corpus: Corpus) -> dict[str, Any]:
+def step_seconds(trial: BenchTrial, corpus: Corpus) -> dict[str, Any]:
     """Of a warm step; and what the first one took, where kernels are compiled."""
     began = time.perf_counter()
     training = Training(trial)
@@ -67,7 +67,7 @@ def run_steps(training: Training, tokens: torch.Tensor, steps: int) -> None:
     loss.item()
 
 
-def train(trial: Trial, corpus: Corpus, folder: TrialFolder) -> dict[str, Any]:
+def train(trial: BenchTrial, corpus: Corpus, folder: TrialFolder) -> dict[str, Any]:
     folder.check(trial, force=False)
     folder.begin(trial)
     environment = describe_environment(trial.device)
@@ -94,7 +94,7 @@ def main() -> None:
     )  # the first optimizer would: better while another model has the GPU
     for line in sys.stdin:
         request = json.loads(line)
-        trial, corpus = Trial.from_dict(request["trial"]), Corpus(Path(request["data_path"]))
+        trial, corpus = BenchTrial.from_dict(request["trial"]), Corpus(Path(request["data_path"]))
         trial = replace(trial, knobs=taken_knobs(trial.model, trial.knobs))
         if request["do"] == "time":
             say({"timed": step_seconds(trial, corpus)})

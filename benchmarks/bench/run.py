@@ -26,10 +26,9 @@ from typing import Any
 
 from rows import BY_MODEL, ROWS, UNFINISHED
 
-from vramcast.benching.corpus import default_corpus
-from vramcast.benching.data import Corpus
+from vramcast.benching.data import Corpus, default_corpus
 from vramcast.benching.protocol import find_protocol, with_steps
-from vramcast.records.bench import Protocol, TrainedRun, Trial
+from vramcast.records.bench import BenchTrial, Protocol, TrainedRun
 from vramcast.records.store import append_line, write_atomically
 from vramcast.workload import split_assignments
 
@@ -211,15 +210,15 @@ class Session:
     def _begun_steps(self, model: str) -> int | None:
         """Of an earlier call that the end of its time interrupted."""
         path = self._options.work / model / "trial.json"
-        return Trial.from_json(path.read_text()).protocol.steps if path.exists() else None
+        return BenchTrial.from_json(path.read_text()).protocol.steps if path.exists() else None
 
-    def _trial(self, model: str, steps: int | None) -> Trial:
+    def _trial(self, model: str, steps: int | None) -> BenchTrial:
         protocol = (
             self._protocol
             if steps in (None, self._protocol.steps)
             else with_steps(self._protocol, steps or 0)
         )
-        return Trial(
+        return BenchTrial(
             model=model,
             knobs=self._knobs,
             model_hash=None,

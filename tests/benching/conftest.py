@@ -10,10 +10,11 @@ import pytest
 
 from vramcast.benching.data import Corpus
 from vramcast.benching.protocol import STANDARD_1, checked
-from vramcast.records.bench import Protocol, Trial
+from vramcast.records.bench import BenchTrial, OptimizerName, Precision, Protocol
 
 MODELS = """\
-import os, signal, time
+import os, random, signal, time
+import numpy as np
 import torch
 from torch import nn
 
@@ -70,6 +71,14 @@ class Lost(Tiny):
 def lost():
     return Lost(8, 0.0)
 
+class Noisy(Tiny):
+    # draws from Python's and numpy's generators, whose states a checkpoint has to hold too
+    def forward(self, tokens):
+        return super().forward(tokens) * (1 + random.random() + np.random.rand())
+
+def noisy():
+    return Noisy(8, 0.0)
+
 class Raising(Tiny):
     def forward(self, tokens):
         raise RuntimeError("no such luck")
@@ -87,8 +96,8 @@ TINY = checked(
         steps=30,
         last_steps=10,
         lr=0.01,
-        optimizer="adamw",
-        precision="fp32",
+        optimizer=OptimizerName.ADAMW,
+        precision=Precision.FP32,
     )
 )
 
@@ -113,11 +122,11 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def make_trial(models: Path, data: Path) -> Callable[..., Trial]:
+def make_trial(models: Path, data: Path) -> Callable[..., BenchTrial]:
     def make(
         function: str = "tiny", seed: int = 42, protocol: Protocol = TINY, **knobs: str
-    ) -> Trial:
-        return Trial(
+    ) -> BenchTrial:
+        return BenchTrial(
             model=f"{models}:{function}",
             knobs=knobs,
             model_hash="0",

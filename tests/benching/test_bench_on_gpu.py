@@ -15,7 +15,7 @@ from vramcast.benching.prefetch import Batches
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.hardware import nvml
-from vramcast.records.bench import Trial
+from vramcast.records.bench import BenchTrial
 
 pytestmark = [
     pytest.mark.gpu,
@@ -24,7 +24,9 @@ pytestmark = [
 
 
 @pytest.fixture
-def trainer(make_trial: Callable[..., Trial], data: Path, tmp_path: Path) -> Callable[..., Trainer]:
+def trainer(
+    make_trial: Callable[..., BenchTrial], data: Path, tmp_path: Path
+) -> Callable[..., Trainer]:
     def make(
         folder: str = "run", tell: Any = lambda _: None, checkpoint_seconds: float = 1e9
     ) -> Trainer:
@@ -59,7 +61,7 @@ def test_no_step_waits_for_the_gpu(trainer: Callable[..., Trainer]) -> None:
 def test_a_resumed_run_goes_on_where_it_was(
     trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vramcast.benching.trainer.MOST_BLOCK_STEPS", 4)
+    monkeypatch.setattr("vramcast.benching.trainer.MAX_BLOCK_STEPS", 4)
 
     def stop(progress: dict[str, Any]) -> None:
         if progress["step"] >= 15:

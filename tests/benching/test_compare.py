@@ -20,10 +20,10 @@ from vramcast.probing.significance import (
     t_test,
     welch,
 )
-from vramcast.records.bench import Protocol, TrainedRun, Trial
+from vramcast.records.bench import BenchTrial, Protocol, TrainedRun
 from vramcast.records.comparison import Comparison
 
-MakeTrial = Callable[..., Trial]
+MakeTrial = Callable[..., BenchTrial]
 HERE = {"device": "cpu", "gpu": None, "torch_version": "2.13.0", "schedulefree_version": "1.4.1"}
 
 
@@ -40,9 +40,9 @@ def run(make_trial: MakeTrial) -> Callable[..., TrainedRun]:
         trial = replace(
             make_trial(seed=seed),
             model=model,
-            **{k: v for k, v in changes.items() if k in Trial.__dataclass_fields__},
+            **{k: v for k, v in changes.items() if k in BenchTrial.__dataclass_fields__},
         )  # type: ignore[arg-type]
-        others = {k: v for k, v in changes.items() if k not in Trial.__dataclass_fields__}
+        others = {k: v for k, v in changes.items() if k not in BenchTrial.__dataclass_fields__}
         values = {
             "outcome": "ok",
             "environment": HERE,
@@ -272,19 +272,24 @@ def test_what_cannot_be_an_opinion_is_refused(run: MakeRun) -> None:
             compare_runs(runs)
 
 
-def test_runs_whose_parts_do_not_fit_together_are_one_message(run: MakeRun) -> None:
-    a, b = run("a", noisy(1.5, 1)), run("b", noisy(1.6, 2))
-    compare_runs([a, b])
-    still = [replace(one, step_seconds=[0.0]) for one in (a, b)]
-    none_last = [
-        replace(
-            one, trial=replace(one.trial, protocol=replace(one.trial.protocol, last_steps=-1000))
-        )
-        for one in (a, b)
-    ]
-    for runs in (still, none_last):
-        with pytest.raises(UsageError, match="do not fit together"):
-            compare_runs(runs)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("step_seconds", [0.1]),
+        ("step_seconds", [0.0] * 40),
+        ("losses", [1e101] * 40),
+        ("losses", [None] * 40),
+        ("step_memory_bytes", []),
+        ("outcome", "fine"),
+    ],
+)
+def test_a_record_of_a_run_whose_parts_do_not_fit_together_is_refused_when_it_is_read(
+    run: MakeRun, field: str, value: object
+) -> None:
+    data = run("a", [1.5] * 40, step_memory_bytes=[1] * 40).to_dict()
+    assert TrainedRun.from_dict(data).to_dict() == data
+    with pytest.raises(UsageError, match=f"result.json: .*{field}"):
+        TrainedRun.from_dict({**data, field: value}, "result.json")
 
 
 @pytest.mark.parametrize("interval", [[1e30, 0.05], [0.0], [0.0, 0.1, 0.2]])
@@ -294,5 +299,5 @@ def test_a_comparison_with_an_interval_that_is_none_is_refused(
     data = compare_runs([run("a", noisy(1.5, 1)), run("b", noisy(1.6, 2))]).to_dict()
     assert Comparison.from_dict(data).to_dict() == data
     data["differences"][0]["interval"] = interval
-    with pytest.raises(UsageError, match="as an interval"):
-        Comparison.from_dict(data)
+    with pytest.raises(UsageError, match="comparison.json: differences: an interval"):
+        Comparison.from_dict(data, "comparison.json")

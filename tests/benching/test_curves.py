@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from vramcast.records.bench import TrainedRun, Trial
+from vramcast.records.bench import BenchTrial, TrainedRun
 from vramcast.reporting.showing import show
 
 
 @pytest.fixture
-def run(make_trial: Callable[..., Trial]) -> Callable[..., TrainedRun]:
+def run(make_trial: Callable[..., BenchTrial]) -> Callable[..., TrainedRun]:
     def make(
         losses: list[float | None], seconds: float = 1.0, seed: int = 1, outcome: str = "ok"
     ) -> TrainedRun:

@@ -9,8 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vramcast.benching import corpus
-from vramcast.benching.data import DELIMITER, Corpus
+from vramcast.benching.data import (
+    DELIMITER,
+    Corpus,
+    default_corpus,
+    standard_library_text,
+)
 from vramcast.errors import EnvironmentProblem, UsageError
 
 TERABYTES = 1_300_000_000_000
@@ -136,16 +140,16 @@ def test_without_data_the_standard_library_is_made_into_a_corpus_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
-    path = corpus.default_corpus()
+    path = default_corpus()
     assert path.is_relative_to(tmp_path)
     assert 2e6 < path.stat().st_size < 2e7
     assert path.read_bytes().count(DELIMITER) > 100
     made = path.stat().st_mtime_ns
-    assert corpus.default_corpus() == path
+    assert default_corpus() == path
     assert path.stat().st_mtime_ns == made
 
 
 def test_a_python_without_sources_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("pass")
     with pytest.raises(EnvironmentProblem, match="--data"):
-        corpus.standard_library_text(tmp_path)
+        standard_library_text(tmp_path)

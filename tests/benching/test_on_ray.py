@@ -17,16 +17,17 @@ import pytest
 from vramcast.benching import on_ray
 from vramcast.benching.bench import bench
 from vramcast.benching.data import Corpus
-from vramcast.benching.on_ray import Cluster, RayPlace
-from vramcast.benching.runs import followed
+from vramcast.benching.on_ray import RayCluster, RayWorker
+from vramcast.benching.schedule import finished_run
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
-from vramcast.benching.workers import Stopped, Workers
+from vramcast.benching.workers import LocalWorker, Stopped
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.processes.ask import FailureKind, TaskFailed
-from vramcast.records.bench import TrainedRun, Trial
+from vramcast.processes.progress import Progress
+from vramcast.records.bench import BenchTrial, TrainedRun, TrainingOutcome
 
-MakeTrial = Callable[..., Trial]
+MakeTrial = Callable[..., BenchTrial]
 PROTOCOL = """\
 name = "tiny-1"
 batch_size = 4
@@ -66,7 +67,7 @@ def test_trials_are_tasks_of_a_cluster_and_one_that_is_lost_takes_no_other_with_
     """Starting Ray is slow: everything that needs it is here."""
     toml = tmp_path / "tiny.toml"
     toml.write_text(PROTOCOL)
-    news: list[tuple[str, int]] = []
+    news: list[Progress] = []
 
     trained, lost = bench(
         [f"{models}:tiny", f"{models}:lost"],
@@ -75,11 +76,11 @@ def test_trials_are_tasks_of_a_cluster_and_one_that_is_lost_takes_no_other_with_
         data=data,
         device="cpu",
         ray=address,
-        progress=lambda trial, told: news.append((trial.label, told["step"])),
+        progress=news.append,
     )
     assert (trained.outcome, lost.outcome) == ("ok", "crashed")
     assert "Ray has lost the task" in (lost.error or "")
-    assert news == [(trained.trial.label, 30)]
+    assert [(told.name, told.done) for told in news] == [(f"{trained.trial.label} seed 42", 1.0)]
     (tmp_path / "whole").mkdir()
     whole = Trainer(
         make_trial(), Corpus(data), TrialFolder(tmp_path / "whole"), 60.0, {}, lambda _: None
@@ -102,9 +103,9 @@ class PretendedRay:
         self.cancelled = task
 
 
-def place(*news: Any) -> tuple[RayPlace, PretendedRay]:
+def ray_worker(*news: Any) -> tuple[RayWorker, PretendedRay]:
     ray = PretendedRay()
-    return RayPlace(ray, SimpleNamespace(remote=lambda request, data: iter(news)), None), ray
+    return RayWorker(ray, SimpleNamespace(remote=lambda request, data: iter(news)), None), ray
 
 
 def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
@@ -112,25 +113,31 @@ def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
 ) -> None:
     seen: list[Path] = []
 
-    class PretendedWorkers:
-        def __enter__(self) -> PretendedWorkers:
+    class PretendedWorker:
+        def __enter__(self) -> PretendedWorker:
             return self
 
         def __exit__(self, *_: object) -> None:
             return
 
-        def news(self, request: dict[str, Any]) -> Iterator[Any]:
+        def train(self, request: dict[str, Any]) -> Iterator[Any]:
             assert Corpus(Path(request["data_path"])).identity() == make_trial().data
             seen.append(Path(request["folder"]))
-            trial = Trial.from_dict(request["trial"])
-            TrialFolder(seen[-1]).write_result(
-                TrainedRun(trial=trial, outcome="ok", environment={}, losses=[1.0] * 30)
+            trial = BenchTrial.from_dict(request["trial"])
+            run = TrainedRun(
+                trial=trial,
+                outcome=TrainingOutcome.OK,
+                environment={},
+                losses=[1.0] * 30,
+                step_seconds=[0.1] * 30,
+                step_memory_bytes=[1] * 30,
             )
+            TrialFolder(seen[-1]).write_result(run)
             TrialFolder(seen[-1]).board.mkdir(exist_ok=True)
             (TrialFolder(seen[-1]).board / "events").write_bytes(bytes(range(256)))
             yield {"step": 30}
 
-    monkeypatch.setattr(on_ray, "Workers", PretendedWorkers)
+    monkeypatch.setattr(on_ray, "LocalWorker", PretendedWorker)
     here = TrialFolder(tmp_path / "here")
     here.begin(make_trial())
     request = {
@@ -142,8 +149,8 @@ def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
     assert not seen[0].exists()  # nothing stays on the node
     assert told[0] == {"progress": {"step": 30}} and told[-1].keys() == {"files"}
     heard: list[Any] = []
-    news = place(*told)[0].news({**request, "folder": str(here.path)})
-    run = followed(make_trial(), here, news, lambda _, far: heard.append(far))
+    news = ray_worker(*told)[0].train({**request, "folder": str(here.path)})
+    run = finished_run(make_trial(), here, news, lambda _, far: heard.append(far))
     assert (run.losses, heard) == ([1.0] * 30, [{"step": 30}])
     assert (here.board / "events").read_bytes() == bytes(range(256))
 
@@ -156,17 +163,17 @@ def test_a_lost_task_is_a_crash_and_a_cancelled_one_is_nothing(
 ) -> None:
     folder = TrialFolder(tmp_path / "trial")
     folder.begin(make_trial())
-    run = followed(make_trial(), folder, place("lost")[0].news({}), lambda *_: None)
+    run = finished_run(make_trial(), folder, ray_worker("lost")[0].train({}), lambda *_: None)
     assert (run.outcome, "the node is gone" in str(run.error)) == ("crashed", True)
-    stopped, ray = place({"progress": {}}, "lost")
-    news = stopped.news({})
+    stopped, ray = ray_worker({"progress": {}}, "lost")
+    news = stopped.train({})
     next(news)
     stopped.stop()
     assert ray.cancelled is not None
     with pytest.raises(Stopped):
         next(news)
     with pytest.raises(Stopped):
-        next(stopped.news({}))
+        next(stopped.train({}))
 
 
 def test_what_went_wrong_on_a_node_is_raised_here_as_it_was_there(
@@ -181,14 +188,14 @@ def test_what_went_wrong_on_a_node_is_raised_here_as_it_was_there(
     }
     for problem in (UsageError("no knob", "Did you"), TaskFailed(FailureKind.EXITED, "It left.")):
 
-        class FailingWorkers(Workers):
-            def news(self, request: dict[str, Any], problem: Any = problem) -> Iterator[Any]:
+        class FailingWorker(LocalWorker):
+            def train(self, request: dict[str, Any], problem: Any = problem) -> Iterator[Any]:
                 raise problem
 
-        monkeypatch.setattr(on_ray, "Workers", FailingWorkers)
+        monkeypatch.setattr(on_ray, "LocalWorker", FailingWorker)
         (end,) = on_ray._train(request, None)
         with pytest.raises(type(problem)) as caught:
-            list(place(end)[0].news(request))
+            list(ray_worker(end)[0].train(request))
         assert caught.value.message == problem.message
 
 
@@ -207,9 +214,9 @@ def test_an_address_at_which_nobody_answers_is_said_at_once(
     monkeypatch.setattr(on_ray, "_import_ray", SimpleNamespace)
     for address in ("ray://head:10001", "head", ":6379", "head:port"):
         with pytest.raises(UsageError, match="no address"):
-            Cluster(address, "cpu", data)
+            RayCluster(address, "cpu", data)
     with pytest.raises(EnvironmentProblem, match="No Ray cluster answers at '127.0.0.1:1'"):
-        Cluster("127.0.0.1:1", "cpu", data)
+        RayCluster("127.0.0.1:1", "cpu", data)
 
 
 def test_the_clusters_gpu_is_known_by_its_type_if_there_is_one_type(
@@ -221,7 +228,7 @@ def test_the_clusters_gpu_is_known_by_its_type_if_there_is_one_type(
             cluster_resources=lambda: resources, put=lambda content: content, init=lambda **_: None
         )
         monkeypatch.setattr(on_ray, "_import_ray", lambda: ray)
-        return Cluster("auto", "cuda", data).gpu
+        return RayCluster("auto", "cuda", data).gpu
 
     assert gpu("H200") == "h200"
     assert gpu("H200", "A100") is None
@@ -239,5 +246,5 @@ def test_a_cluster_without_a_gpu_is_refused_and_left(
     )
     monkeypatch.setattr(on_ray, "_import_ray", lambda: ray)
     with pytest.raises(EnvironmentProblem, match="has no GPU"):
-        Cluster("auto", "cuda", data)
+        RayCluster("auto", "cuda", data)
     assert left

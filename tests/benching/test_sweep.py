@@ -9,7 +9,7 @@ import pytest
 from vramcast.benching.bench import bench
 from vramcast.benching.sweep import Sweep, parse_sweep, swept_models
 from vramcast.errors import UsageError
-from vramcast.records.bench import TrainedRun, Trial, tokens_note
+from vramcast.records.bench import BenchTrial, TrainedRun, tokens_note
 from vramcast_zoo.sizing import FAMILIES
 
 
@@ -87,7 +87,7 @@ def test_a_sweep_is_of_one_model_and_a_budget_is_of_a_sweep(tmp_path: Path) -> N
 
 def test_runs_that_saw_different_numbers_of_tokens_are_warned_of(make_trial: object) -> None:
     def run(steps: int) -> TrainedRun:
-        trial: Trial = make_trial()  # type: ignore[operator]
+        trial: BenchTrial = make_trial()  # type: ignore[operator]
         return TrainedRun(trial=trial, outcome="ok", environment={}, losses=[1.0] * steps)
 
     assert tokens_note([run(30), run(30)]) is None

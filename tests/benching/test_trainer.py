@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from vramcast.benching import models, trainer
+from vramcast.benching import trainer, training_step
 from vramcast.benching.data import Corpus
 from vramcast.benching.tensorboard import Board
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.errors import EnvironmentProblem, WorkloadError
-from vramcast.records.bench import Protocol, TrainedRun, Trial
+from vramcast.records.bench import BenchTrial, OptimizerName, Precision, Protocol, TrainedRun
 
-MakeTrial = Callable[..., Trial]
+MakeTrial = Callable[..., BenchTrial]
 
 
 class Interrupted(Exception):
@@ -28,11 +28,11 @@ class Interrupted(Exception):
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "MOST_BLOCK_STEPS", 4)
+    monkeypatch.setattr(trainer, "MAX_BLOCK_STEPS", 4)
 
 
 def train(
-    trial: Trial,
+    trial: BenchTrial,
     data: Path,
     folder: Path,
     tell: Any = lambda _: None,
@@ -78,18 +78,24 @@ def test_the_same_trial_gives_the_same_losses_and_another_seed_others(
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "precision"),
-    [("adamw", "fp32"), ("adamw-schedulefree", "bf16"), ("adamw", "amp-bf16")],
+    ("model", "optimizer", "precision"),
+    [
+        ("tiny", OptimizerName.ADAMW, Precision.FP32),
+        ("tiny", OptimizerName.ADAMW_SCHEDULEFREE, Precision.BF16),
+        ("tiny", OptimizerName.ADAMW, Precision.AMP_BF16),
+        ("noisy", OptimizerName.ADAMW, Precision.FP32),
+    ],
 )
 def test_an_interrupted_run_goes_on_to_the_losses_of_an_uninterrupted_one(
     make_trial: MakeTrial,
     data: Path,
     tmp_path: Path,
     protocol: Protocol,
-    optimizer: str,
-    precision: str,
+    model: str,
+    optimizer: OptimizerName,
+    precision: Precision,
 ) -> None:
-    trial = make_trial(protocol=replace(protocol, optimizer=optimizer, precision=precision))
+    trial = make_trial(model, protocol=replace(protocol, optimizer=optimizer, precision=precision))
     whole = train(trial, data, tmp_path / "whole")
     folder = tmp_path / "parts"
     for step in (11, 21):
@@ -146,6 +152,23 @@ def test_a_damaged_checkpoint_or_one_without_its_steps_begins_again(
         assert again.losses == whole.losses
 
 
+@pytest.mark.parametrize("lost", ["step", "optimizer", "numpy_random", "model"])
+def test_a_checkpoint_of_another_structure_is_named(
+    make_trial: MakeTrial, data: Path, tmp_path: Path, lost: str
+) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        train(make_trial(), data, folder, tell=stop_at(15), checkpoint_seconds=1e-9)
+    state = torch.load(folder / "checkpoint.pt", weights_only=True)
+    if lost == "model":
+        state["model"] = {"of another model": torch.zeros(1)}
+    else:
+        del state[lost]
+    torch.save(state, folder / "checkpoint.pt")
+    with pytest.raises(EnvironmentProblem, match="checkpoint.pt does not fit this model"):
+        train(make_trial(), data, folder)
+
+
 def test_tensorboard_gets_every_step_once_also_of_a_resumed_run(
     make_trial: MakeTrial, data: Path, tmp_path: Path
 ) -> None:
@@ -194,7 +217,8 @@ def test_the_loss_is_taken_in_float32_whatever_the_models_precision() -> None:
             return torch.linspace(0, 3, 256).to(torch.bfloat16).expand(*tokens.shape, 256)
 
     assert (
-        models.next_byte_loss(Fixed(), torch.zeros(2, 5, dtype=torch.long)).dtype is torch.float32
+        training_step.next_byte_loss(Fixed(), torch.zeros(2, 5, dtype=torch.long)).dtype
+        is torch.float32
     )
 
 
@@ -221,7 +245,7 @@ def test_without_the_package_schedulefree_the_protocol_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "schedulefree", None)
     with pytest.raises(WorkloadError, match="pip install schedulefree"):
-        models.make_optimizer("adamw-schedulefree", [], 1e-3, 0.1)
+        training_step.make_optimizer(OptimizerName.ADAMW_SCHEDULEFREE, [], 1e-3, 0.1)
 
 
 def test_data_that_change_during_the_run_end_it(
@@ -241,7 +265,7 @@ def test_models_of_the_zoo_are_made_with_other_sizes(name: str) -> None:
         if name == "e1-50m"
         else {"dim": "16", "depth": "1", "heads": "2", "vocabulary": "256"}
     )
-    model = models.build_model(name, knobs)
-    assert models.next_byte_loss(model, torch.randint(256, (2, 9))).item() == pytest.approx(
+    model = training_step.build_model(name, knobs)
+    assert training_step.next_byte_loss(model, torch.randint(256, (2, 9))).item() == pytest.approx(
         5.5, abs=1.0
     )

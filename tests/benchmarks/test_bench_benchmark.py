@@ -14,7 +14,7 @@ import pytest
 
 from vramcast.benching.protocol import STANDARD_1, with_steps
 from vramcast.benching.trial_folder import Steps, TrialFolder
-from vramcast.records.bench import DataIdentity, Protocol, TrainedRun, Trial
+from vramcast.records.bench import BenchTrial, DataIdentity, Protocol, TrainedRun
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "bench"
 NAMES = ("rows", "row", "run", "table", "overhead")
@@ -32,13 +32,13 @@ for line in sys.stdin:
         if model == "mamba2-50m": sys.exit("no such luck")
         print(json.dumps({"timed": {"step_seconds": {"e1-50m": 0.01, "e5-d768-r539": 0.2}.get(model, 0.05)}}), flush=True)
         continue
-    from vramcast.records.bench import TrainedRun, Trial
+    from vramcast.records.bench import TrainedRun, BenchTrial
     from vramcast.benching.trial_folder import TrialFolder
     from pathlib import Path
-    folder, trial = TrialFolder(Path(request["folder"])), Trial.from_dict(request["trial"])
+    folder, trial = TrialFolder(Path(request["folder"])), BenchTrial.from_dict(request["trial"])
     folder.begin(trial)
     if model == "e5-d1024-r404": time.sleep(60)
-    run = TrainedRun(trial=trial, outcome="ok", environment={}, losses=[1.5] * steps, step_seconds=[0.01] * steps)
+    run = TrainedRun(trial=trial, outcome="ok", environment={}, losses=[1.5] * steps, step_seconds=[0.01] * steps, step_memory_bytes=[1] * steps)
     folder.write_result(run)
     print(json.dumps({"progress": {"step": steps}}))
     print(json.dumps({"trained": run.summary()}), flush=True)
@@ -73,7 +73,7 @@ def run_of(
         "device": "cuda",
         "batch_size": 256,
     }
-    trial = Trial(protocol=protocol, protocol_hash=protocol.hash, data=data, **who)  # type: ignore[arg-type]
+    trial = BenchTrial(protocol=protocol, protocol_hash=protocol.hash, data=data, **who)  # type: ignore[arg-type]
     where = {
         "gpu": "NVIDIA H200",
         "torch_version": "2.11.0",

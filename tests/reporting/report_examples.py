@@ -78,7 +78,16 @@ ODD: list[tuple[str, dict[str, Any], str]] = [
     ("max-batch.json", NONE_FITS, "not even"),
     ("curve.json", {"capacity_bytes": None}, "was not given"),
     ("bench/small/result.json", NO_STEPS, "did not end well"),
-    ("bench/small/result.json", {"outcome": "diverged", "losses": [5.5, None]}, "diverged"),
+    (
+        "bench/small/result.json",
+        {
+            "outcome": "diverged",
+            "losses": [5.5, None],
+            "step_seconds": [0.1, 0.1],
+            "step_memory_bytes": [1, 1],
+        },
+        "diverged",
+    ),
     ("tune.json", {"rows": []}, "nothing helped"),
 ]
 

@@ -1,4 +1,4 @@
-"""`vramcast.bench` and `vramcast.compare`: train models under one protocol, and say which is better."""
+"""`vramcast.bench` and `vramcast.compare`: train models under one protocol, and compare them."""
 
 from __future__ import annotations
 
@@ -9,29 +9,28 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vramcast.benching.batch_size import with_batch_size
 from vramcast.benching.compare import compare_runs
-from vramcast.benching.corpus import default_corpus
-from vramcast.benching.data import Corpus
-from vramcast.benching.places import Here
+from vramcast.benching.data import Corpus, default_corpus
+from vramcast.benching.predicted_batch import with_batch_size
 from vramcast.benching.protocol import find_protocol, with_steps, within_documents
-from vramcast.benching.runs import run_trials
+from vramcast.benching.schedule import Options, run_trials
 from vramcast.benching.sweep import Sweep, parse_sweep, swept_models
 from vramcast.benching.trial_folder import find_runs
+from vramcast.benching.workers import ThisMachine
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.hardware import nvml
 from vramcast.processes.progress import Progress, Report, ignore
-from vramcast.records.bench import DataIdentity, Protocol, TrainedRun, Trial
+from vramcast.records.bench import BenchTrial, DataIdentity, Protocol, TrainedRun
 from vramcast.records.comparison import Comparison
 from vramcast.units import format_bytes, format_seconds, parse_count
 from vramcast.workload import parse_reference, split_assignments
 
 if TYPE_CHECKING:
-    from vramcast.benching.on_ray import Cluster
+    from vramcast.benching.on_ray import RayCluster
 
 CHECKPOINT_SECONDS = 60.0
 DEVICES = ("cuda", "cpu")
-MOST_SEED = 2**63 - 1
+MAX_SEED = 2**63 - 1
 Model = tuple[str, dict[str, str]]
 
 
@@ -73,22 +72,15 @@ def bench(
             sweep = parse_sweep(sweep, None if params is None else parse_count(str(params)))
         chosen = _swept(chosen, sweep)
     for name, _ in chosen:
-        parse_reference(name)  # a name that is wrong is wrong on any machine: that comes first
+        parse_reference(name)  # a wrong name is reported before a missing GPU
     _check_device(device, ray)
-    if not checkpoint_seconds > 0:  # nan is not
-        raise UsageError(
-            f"--checkpoint-seconds must be above zero, not {checkpoint_seconds:g}.",
-            "For example --checkpoint-seconds 60.",
-        )
-    if tensorboard and ray is None and find_spec("tensorboard") is None:
-        missing = "--tensorboard needs the package tensorboard, which is not installed."
-        raise EnvironmentProblem(missing, "Install it with: pip install tensorboard.")
+    _check_options(checkpoint_seconds, tensorboard and ray is None)
     path = default_corpus() if data is None else Path(data)
     corpus = Corpus(path)
     corpus.check_window(rules.seq_len + 1)
     identity = corpus.identity()
     numbers = _seeds(seeds, rules)
-    with Here(device) if ray is None else _cluster(ray, device, path) as where:
+    with ThisMachine(device) if ray is None else _cluster(ray, device, path) as where:
         first_trials = [
             with_batch_size(_trial(model, rules, numbers[0], identity, device), where.gpu)
             for model in chosen
@@ -97,36 +89,37 @@ def bench(
         return run_trials(
             trials,
             Path(out),
-            path,
-            where.places(len(trials)),
-            checkpoint_seconds=checkpoint_seconds,
-            tensorboard=tensorboard,
+            where.workers(len(trials)),
+            Options(data_path=path, checkpoint_seconds=checkpoint_seconds, tensorboard=tensorboard),
             force=force,
-            progress=lambda trial, news: progress(_progress(trial, news)),
+            progress=lambda trial, reached: progress(_progress(trial, reached)),
         )
 
 
-def _progress(trial: Trial, news: dict[str, Any]) -> Progress:
+def _progress(trial: BenchTrial, reached: dict[str, Any]) -> Progress:
     steps, seconds = trial.protocol.steps, trial.protocol.seconds
-    done = news["step"] / steps if steps else 1 - news["seconds_left"] / (seconds or 1.0)
-    detail = progress_text(trial.protocol.metric, news)
+    done = reached["step"] / steps if steps else 1 - reached["seconds_left"] / (seconds or 1.0)
+    detail = progress_text(trial.protocol.metric, reached)
     return Progress(f"{trial.label} seed {trial.seed}", done, 1.0, detail)
 
 
-def progress_text(metric: str, news: dict[str, Any]) -> str:
-    losses = (("loss", news["loss"]), (metric, news["last_loss"]))
+def progress_text(metric: str, reached: dict[str, Any]) -> str:
+    losses = (("loss", reached["loss"]), (metric, reached["last_loss"]))
     parts = [
-        f"step {news['step']}",
+        f"step {reached['step']}",
         *(f"{name} {'nan' if value is None else format(value, '.4f')}" for name, value in losses),
-        f"{news['tokens_per_second']:,.0f} tok/s",
-        format_bytes(news["memory_bytes"]),
-        f"{format_seconds(news['seconds_left'])} left",
+        f"{reached['tokens_per_second']:,.0f} tok/s",
+        format_bytes(reached["memory_bytes"]),
+        f"{format_seconds(reached['seconds_left'])} left",
     ]
     return "  ".join(parts)
 
 
 def compare(*runs: str | os.PathLike[str]) -> Comparison:
-    """Which model of these runs is better, and whether the difference is real. A run is a folder of bench, or of one of its trials."""
+    """Which model of these runs is better, and whether the difference is real.
+
+    A run is a folder of bench, or of one of its trials.
+    """
     return compare_runs([run for path in runs for run in find_runs(Path(path))])
 
 
@@ -173,10 +166,10 @@ def _protocol(protocol: str | Protocol, steps: int | None, respect_documents: bo
     return within_documents(rules) if respect_documents else rules
 
 
-def _cluster(address: str, device: str, data_path: Path) -> Cluster:
-    from vramcast.benching.on_ray import Cluster
+def _cluster(address: str, device: str, data_path: Path) -> RayCluster:
+    from vramcast.benching.on_ray import RayCluster
 
-    return Cluster(address, device, data_path)
+    return RayCluster(address, device, data_path)
 
 
 def _check_device(device: str, ray: str | None) -> None:
@@ -190,6 +183,18 @@ def _check_device(device: str, ray: str | None) -> None:
         )
 
 
+def _check_options(checkpoint_seconds: float, needs_tensorboard: bool) -> None:
+    # also refuses NaN, which compares false with everything
+    if not checkpoint_seconds > 0:
+        raise UsageError(
+            f"--checkpoint-seconds must be above zero, not {checkpoint_seconds:g}.",
+            "For example --checkpoint-seconds 60.",
+        )
+    if needs_tensorboard and find_spec("tensorboard") is None:
+        missing = "--tensorboard needs the package tensorboard, which is not installed."
+        raise EnvironmentProblem(missing, "Install it with: pip install tensorboard.")
+
+
 def _seeds(seeds: str | Sequence[int] | None, protocol: Protocol) -> list[int]:
     if isinstance(seeds, str):
         try:
@@ -199,11 +204,8 @@ def _seeds(seeds: str | Sequence[int] | None, protocol: Protocol) -> list[int]:
                 f"--seeds {seeds!r} is not a list of whole numbers.", "For example --seeds 1,2,3."
             ) from None
     numbers = [protocol.seed] if seeds is None else list(seeds)
-    if (
-        not numbers
-        or len(set(numbers)) < len(numbers)
-        or any(type(seed) is not int or not 0 <= seed <= MOST_SEED for seed in numbers)
-    ):
+    are_seeds = all(type(seed) is int and 0 <= seed <= MAX_SEED for seed in numbers)
+    if not numbers or not are_seeds or len(set(numbers)) < len(numbers):
         raise UsageError(
             f"Seeds are different whole numbers of zero or more, not {numbers}.",
             "For example --seeds 1,2,3.",
@@ -211,9 +213,11 @@ def _seeds(seeds: str | Sequence[int] | None, protocol: Protocol) -> list[int]:
     return numbers
 
 
-def _trial(model: Model, protocol: Protocol, seed: int, data: DataIdentity, device: str) -> Trial:
+def _trial(
+    model: Model, protocol: Protocol, seed: int, data: DataIdentity, device: str
+) -> BenchTrial:
     name, knobs = model
-    return Trial(
+    return BenchTrial(
         model=name,
         knobs=knobs,
         model_hash=parse_reference(name).file_hash(),
@@ -222,6 +226,5 @@ def _trial(model: Model, protocol: Protocol, seed: int, data: DataIdentity, devi
         seed=seed,
         data=data,
         device=device,
-        batch_size=protocol.batch_size
-        or 1,  # where it is to be the largest, with_batch_size finds it
+        batch_size=protocol.batch_size or 1,  # with_batch_size replaces it
     )

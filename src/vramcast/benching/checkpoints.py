@@ -1,4 +1,4 @@
-"""Checkpoints on disk, written by a thread of their own: training stops for the copy to the host's memory only."""
+"""Checkpoints on disk. A thread writes them: training waits only for the copy to host memory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vramcast.benching.training_step import State, Training
 from vramcast.errors import EnvironmentProblem
-
-State = dict[str, Any]
 
 
 class Checkpoints:
-    """One file. The old checkpoint or the new one is there at every moment, whole."""
+    """One file. At every moment it is the old checkpoint or the new one, whole."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -31,20 +30,40 @@ class Checkpoints:
         """What is being written gets written, also when training was interrupted."""
         self._thread.shutdown()
 
-    def save(self, state: State) -> None:
-        """An error of the one before is raised here: the disk may be full for hours, and training in vain."""
+    def save(self, training: Training, step: int, resumed_at_steps: list[int]) -> None:
+        """Raises the error of the checkpoint before: training on without any would be in vain."""
         if self._written is not None:
             self._written.result()
+        state = {"step": step, "resumed_at_steps": resumed_at_steps, **training.state()}
         self._written = self._thread.submit(_write, self._path, _copy_on_host(state))
 
 
 def load(path: Path) -> State | None:
-    """On the host; None where there is none to use: one that was damaged on disk is as good as none."""
+    """On the host; None where there is none, or one that was damaged on disk."""
     try:
-        state: State = torch.load(path, map_location="cpu", weights_only=True)
-        return state
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError):
         return None
+    if not isinstance(state, dict) or not {"step", "resumed_at_steps"} <= state.keys():
+        raise _does_not_fit(path, "it does not say which step it is of")
+    return state
+
+
+def restore(training: Training, state: State, path: Path) -> None:
+    try:
+        training.restore(state)
+    except KeyError as problem:
+        raise _does_not_fit(path, f"it lacks {problem}") from None
+    except (RuntimeError, ValueError, TypeError, AttributeError) as problem:
+        raise _does_not_fit(path, str(problem)) from None
+
+
+def _does_not_fit(path: Path, why: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"The checkpoint {path} does not fit this model: {why}.",
+        "It is of another model or of another version of vramcast: begin again with --force, "
+        "or choose another folder with --out.",
+    )
 
 
 def _copy_on_host(state: Any) -> Any:
@@ -66,11 +85,9 @@ def _write(path: Path, state: State) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except (
-        OSError,
-        RuntimeError,
-    ) as problem:  # torch says it in its own words when the disk is full
-        what = f"The checkpoint {path} cannot be written: {getattr(problem, 'strerror', None) or problem}."
+    except (OSError, RuntimeError) as problem:  # torch raises RuntimeError when the disk is full
+        why = getattr(problem, "strerror", None) or problem
         raise EnvironmentProblem(
-            what, "Make room and start the same bench again: it goes on from its last checkpoint."
+            f"The checkpoint {path} cannot be written: {why}.",
+            "Make room and start the same bench again: it goes on from its last checkpoint.",
         ) from None

@@ -1,6 +1,7 @@
-"""The bytes that models are trained on: one file, memory-mapped, of any size; batches depend on the seed and the step and nothing else.
+"""The data that models are trained on: the bytes of one file, and the batches drawn from it.
 
-So every model sees the same batches, and a run that is resumed sees those that an uninterrupted one would have.
+A batch depends only on the seed and the step. So every model sees the same batches, and a run that
+is continued sees those that an uninterrupted run would have seen.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import platform
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,18 +19,39 @@ import numpy.typing as npt
 
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.records.bench import DataIdentity
+from vramcast.records.store import cache_folder, write_atomically
 from vramcast.units import MiB, format_bytes
 
 DELIMITER = 0x1E  # between documents
-WHOLE_UP_TO_BYTES = 256 * MiB  # a larger file is not read whole for its hash
+# The hash of a larger file is of samples from it.
+MAX_WHOLE_HASH_BYTES = 256 * MiB
 NUM_SAMPLES, SAMPLE_BYTES = 256, 65536
-MOST_ROUNDS = 1000  # of looking for windows within a document
+# How often windows that cross into another document are drawn again.
+MAX_DRAWS = 1000
+# Parts of Python's standard library that are not its own code, are tables, or are packed
+# separately by some distributions.
+LEFT_OUT = {
+    "site-packages",
+    "dist-packages",
+    "test",
+    "tests",
+    "idlelib",
+    "encodings",
+    "pydoc_data",
+    "lib2to3",
+    "distutils",
+    "turtledemo",
+    "ensurepip",
+    "tkinter",
+    "__pycache__",
+}
+MIN_CORPUS_BYTES = MiB
 
 Bytes = npt.NDArray[np.uint8]
 
 
 class Corpus:
-    """A file open for reading. It must stay as it is while it is in use: that is checked with every batch."""
+    """A memory-mapped file of any size. With every batch it is checked that the file is unchanged."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,7 +64,7 @@ class Corpus:
         self._bytes = _map(path)
 
     def identity(self) -> DataIdentity:
-        whole = self.size_bytes <= WHOLE_UP_TO_BYTES
+        whole = self.size_bytes <= MAX_WHOLE_HASH_BYTES
         digest = hashlib.sha256()
         if not whole:
             digest.update(self.size_bytes.to_bytes(8, "little"))
@@ -72,35 +96,39 @@ class Corpus:
         """Windows [batch_size, window_bytes] at random places."""
         self.check_window(window_bytes)
         self.check_unchanged()
-        places = Places(seed, step, self.size_bytes - window_bytes + 1)
-        windows = self._windows(places(batch_size), window_bytes)
+        starts = RandomStarts(seed, step, self.size_bytes - window_bytes + 1)
+        windows = self._windows(starts.next(batch_size), window_bytes)
         if respect_documents:
-            self._stay_within_documents(windows, places)
+            self._stay_within_documents(windows, starts)
         self.check_unchanged()
         return windows
 
     def _windows(self, starts: npt.NDArray[np.int64], window_bytes: int) -> Bytes:
-        windows: Bytes = np.lib.stride_tricks.sliding_window_view(self._bytes, window_bytes)[
-            starts
-        ]  # copies these alone
+        all_windows = np.lib.stride_tricks.sliding_window_view(self._bytes, window_bytes)
+        windows: Bytes = all_windows[starts]  # only these are copied
         return windows
 
-    def _stay_within_documents(self, windows: Bytes, places: Places) -> None:
-        """Those that cross into another document are drawn again until none does: every window within a document is equally likely."""
-        for _ in range(MOST_ROUNDS):
+    def _stay_within_documents(self, windows: Bytes, starts: RandomStarts) -> None:
+        """Draw again those that cross into another document.
+
+        So every window within a document is equally likely.
+        """
+        for _ in range(MAX_DRAWS):
             crossing = np.flatnonzero((windows == DELIMITER).any(axis=1))
             if not len(crossing):
                 return
-            windows[crossing] = self._windows(places(len(crossing)), windows.shape[1])
+            windows[crossing] = self._windows(starts.next(len(crossing)), windows.shape[1])
         raise UsageError(
-            f"Hardly any document in {self.path} is as long as a window of {windows.shape[1]} bytes ({MOST_ROUNDS} places tried).",
+            f"Hardly any document in {self.path} is as long as a window of {windows.shape[1]} "
+            f"bytes ({MAX_DRAWS} places tried).",
             "Leave --respect-documents out, or choose a protocol with a smaller seq_len.",
         )
 
     def check_window(self, window_bytes: int) -> None:
         if self.size_bytes < window_bytes:
             raise UsageError(
-                f"The data file {self.path} has {format_bytes(self.size_bytes)}, less than one window of {window_bytes} bytes.",
+                f"The data file {self.path} has {format_bytes(self.size_bytes)}, "
+                f"less than one window of {window_bytes} bytes.",
                 "Give a larger file to --data, or choose a protocol with a smaller seq_len.",
             )
 
@@ -112,20 +140,55 @@ class Corpus:
         if not unchanged:
             raise EnvironmentProblem(
                 f"The data file {self.path} was changed while it was in use.",
-                "What was trained on it is not comparable. Leave the file as it is, and train again into another folder.",
+                "What was trained on it is not comparable. Leave the file as it is, and train "
+                "again into another folder.",
             )
 
 
-class Places:
-    """Random starts of windows. Raw numbers of the bit generator: numpy promises them across its versions, of its ranges it does not."""
+class RandomStarts:
+    """Random starts of windows.
+
+    They are made from the generator's raw bits, which numpy promises not to change between
+    versions; it does not promise that of its ranges.
+    """
 
     def __init__(self, seed: int, step: int, num_starts: int) -> None:
         self._bits = np.random.PCG64(np.random.SeedSequence([seed, step]))
         self._num_starts = np.uint64(num_starts)
 
-    def __call__(self, count: int) -> npt.NDArray[np.int64]:
-        # the remainder favours small ones by less than 1 in ten million, for a file of 1.3 TB
+    def next(self, count: int) -> npt.NDArray[np.int64]:
+        # The remainder favours small numbers by less than 1 in ten million in a file of 1.3 TB.
         return (self._bits.random_raw(count) % self._num_starts).astype(np.int64)
+
+
+def default_corpus() -> Path:
+    """Python's own standard library, which every machine has, made into one file once.
+
+    It depends on the version of Python. Its hash is in every result, so that runs on different
+    versions are not compared.
+    """
+    path = cache_folder() / "corpora" / f"python-{platform.python_version()}.bin"
+    if not path.exists():
+        write_atomically(path, standard_library_text(Path(sysconfig.get_path("stdlib"))))
+    return path
+
+
+def standard_library_text(folder: Path) -> bytes:
+    """The sources one after another, in the order of their names, delimited as documents."""
+    files = sorted(
+        path.relative_to(folder)
+        for path in folder.rglob("*.py")
+        if not LEFT_OUT & set(path.relative_to(folder).parts[:-1])
+    )
+    delimiter = bytes([DELIMITER])
+    text = delimiter.join((folder / file).read_bytes().replace(delimiter, b"") for file in files)
+    if len(text) < MIN_CORPUS_BYTES:
+        raise EnvironmentProblem(
+            f"Python's standard library in {folder} has only {len(text):,} bytes of sources: "
+            "too few to train on.",
+            "Give a file of your own with --data.",
+        )
+    return text
 
 
 def _map(path: Path) -> Bytes:
@@ -138,7 +201,8 @@ def _map(path: Path) -> Bytes:
             f"The data file {path} cannot be read: {what}.",
             "Give a regular file that you may read.",
         ) from None
-    # the kernel would else read far ahead of every window: a batch out of 1.3 TB takes 2 ms with this and 2 s without
+    # Without this the kernel reads far ahead of every window: from a file of 1.3 TB a batch then
+    # takes 2 s instead of 2 ms.
     mapped.madvise(mmap.MADV_RANDOM)
     return np.frombuffer(mapped, dtype=np.uint8)
 

@@ -15,15 +15,14 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-from vramcast.benching.data import WHOLE_UP_TO_BYTES
-from vramcast.benching.places import Place
+from vramcast.benching.data import MAX_WHOLE_HASH_BYTES
 from vramcast.benching.trial_folder import TrialFolder
-from vramcast.benching.workers import Stopped, Workers
+from vramcast.benching.workers import LocalWorker, Stopped, Worker
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.hardware.gpus import find_gpu
 from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.processes.channel import error_from_dict, error_to_dict
-from vramcast.records.bench import Trial
+from vramcast.records.bench import BenchTrial
 from vramcast.records.store import write_atomically
 
 SENT_BACK = ("worker.log", "steps.jsonl", "tensorboard/*", "result.json")
@@ -32,7 +31,7 @@ CONNECT_SECONDS = 10.0
 ADVICE = "Give the address that `ray start --head` printed, or auto on a machine of the cluster."
 
 
-class Cluster:
+class RayCluster:
     """Connected for as long as it is entered."""
 
     def __init__(self, address: str, device: str, data_path: Path) -> None:
@@ -48,11 +47,11 @@ class Cluster:
         # a large file is not sent: the nodes have to see it where it is
         self._data = (
             self._ray.put(data_path.read_bytes())
-            if data_path.stat().st_size <= WHOLE_UP_TO_BYTES
+            if data_path.stat().st_size <= MAX_WHOLE_HASH_BYTES
             else None
         )
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> RayCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -72,7 +71,7 @@ class Cluster:
         except UsageError:
             return None
 
-    def places(self, num_trials: int) -> list[Place]:
+    def workers(self, num_trials: int) -> list[Worker]:
         """One a trial: which of them runs when is for Ray to say."""
         task = self._ray.remote(_train).options(
             num_gpus=1 if self._device == "cuda" else 0,
@@ -80,7 +79,7 @@ class Cluster:
             max_retries=0,
             num_returns="streaming",
         )
-        return [RayPlace(self._ray, task, self._data) for _ in range(num_trials)]
+        return [RayWorker(self._ray, task, self._data) for _ in range(num_trials)]
 
     def _connect(self, address: str) -> None:
         import vramcast
@@ -123,13 +122,13 @@ def _check_address(address: str) -> None:
         ) from None
 
 
-class RayPlace:
+class RayWorker:
     def __init__(self, ray: Any, task: Any, data: Any) -> None:
         self._ray, self._task, self._data = ray, task, data
         self._running: Any = None
         self._is_stopped = False
 
-    def __enter__(self) -> RayPlace:
+    def __enter__(self) -> RayWorker:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -140,18 +139,18 @@ class RayPlace:
         if self._running is not None:
             self._ray.cancel(self._running, force=True)
 
-    def news(self, request: dict[str, Any]) -> Generator[Any, None, None]:
+    def train(self, request: dict[str, Any]) -> Generator[Any, None, None]:
         if self._is_stopped:
             raise Stopped
         self._running = self._task.remote(request, self._data)
         try:
             for reference in self._running:
-                news = self._ray.get(reference)
-                if "progress" in news:
-                    yield news["progress"]
+                message = self._ray.get(reference)
+                if "progress" in message:
+                    yield message["progress"]
                 else:
-                    _keep(news["files"], Path(request["folder"]))
-                    _raise_if_failed(news)
+                    _keep(message["files"], Path(request["folder"]))
+                    _raise_if_failed(message)
         except self._ray.exceptions.RayError as problem:
             if self._is_stopped:
                 raise Stopped from None
@@ -172,15 +171,15 @@ def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, An
         folder, data_path = Path(request["folder"]), Path(request["data_path"])
         if not _is_seen_here(folder, request):
             folder = Path(temporary) / "trial"
-            TrialFolder(folder).begin(Trial.from_dict(request["trial"]))
+            TrialFolder(folder).begin(BenchTrial.from_dict(request["trial"]))
         if data is not None:
             data_path = Path(temporary) / data_path.name
             data_path.write_bytes(data)
         end: dict[str, Any] = {}
         request = {**request, "folder": str(folder), "data_path": str(data_path)}
         try:
-            with Workers() as workers:
-                for progress in workers.news(request):
+            with LocalWorker() as worker:
+                for progress in worker.train(request):
                     yield {"progress": progress}
         except TaskFailed as failed:
             end = {"failure": {"kind": failed.kind, "message": failed.message}}

@@ -1,4 +1,4 @@
-"""Batches made ahead of the training step by a thread of their own, and how long the step had to wait for them."""
+"""Batches that a thread makes ahead of the training step, and how long the step waited for them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 import torch
 from torch import Tensor
 
 from vramcast.benching.data import Bytes
 
-AHEAD = 4  # batches
+NUM_AHEAD = 4
 
 
 class Batches:
@@ -22,7 +21,7 @@ class Batches:
 
     def __init__(self, make: Callable[[int], Bytes], first_step: int, device: torch.device) -> None:
         self._make, self._step, self._device = make, first_step, device
-        self._ready: queue.Queue[Tensor | BaseException] = queue.Queue(AHEAD)
+        self._ready: queue.Queue[Tensor | BaseException] = queue.Queue(NUM_AHEAD)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._fill, daemon=True)
         self.wait_seconds = 0.0
@@ -31,12 +30,7 @@ class Batches:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         with contextlib.suppress(queue.Empty):
             while True:  # room for what the thread may be waiting to put
@@ -50,8 +44,8 @@ class Batches:
         self.wait_seconds += time.perf_counter() - started
         if isinstance(batch, BaseException):
             raise batch
-        # An eighth of the bytes travel to the GPU this way, and from pinned memory nobody waits for them. torch's allocator of pinned
-        # memory gives the buffer to another batch only once the copy is done.
+        # Bytes are an eighth of the tokens to copy, and a copy from pinned memory blocks nothing.
+        # torch reuses the pinned buffer only once the copy is done.
         return batch.to(self._device, non_blocking=True).long()
 
     def _fill(self) -> None:

@@ -1,40 +1,63 @@
-"""The conditions that every model of a comparison is trained under: a frozen value with a name, a version in that name, and a hash.
+"""Protocols: the fixed conditions that every model of a comparison is trained under.
 
-Two runs are comparable where their protocols have the same hash. The hash is of the values: a file that says what standard-1 says is
-the same protocol under another name. What every protocol has in common belongs to FORMAT, which is hashed with them:
+A protocol has a name, which ends with its version, and a hash. Runs are comparable where the hashes
+of their protocols are the same. The hash is of the values and not of the name. What all protocols
+have in common is hashed with them, as records.bench.FORMAT:
 
-    tokens are bytes (256); a sample is a window of seq_len + 1 bytes at a random place of the data, the same for every model
-    a step is: gradients to nothing, forward, backward, clip, update
-    the loss is the mean cross entropy of the next byte, taken in float32. In bf16 a loss near 1.44 moves in steps of 0.0078, and the
-    smallest gap in document 002's table is 0.004
+- Tokens are bytes (256). A sample is a window of seq_len + 1 bytes at a random place of the data,
+  and all models see the same samples.
+- A step is: clear the gradients, forward, backward, clip, update.
+- The loss is the mean cross entropy of the next byte, in float32. In bf16 a loss near 1.44 moves in
+  steps of 0.0078, which is more than models often differ by.
 """
 
 from __future__ import annotations
 
-import math
+import json
 import tomllib
+import typing
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from vramcast.errors import UsageError
-from vramcast.records.bench import Protocol
+from vramcast.records.base import shortened
+from vramcast.records.bench import OptimizerName, Precision, Protocol
 from vramcast.records.store import read_text
 
 VOCABULARY = 256
 LARGEST = "largest"  # how a file says batch_size=None
-OPTIMIZERS = ("adamw-schedulefree", "adamw")
-PRECISIONS = ("bf16", "amp-bf16", "fp32")
-MOST_STEPS = 10**9
+MAX_NAME_CHARACTERS = 80
+FIELDS = typing.get_type_hints(Protocol, include_extras=True)
+STANDARD_1 = Protocol(
+    name="standard-1",
+    batch_size=256,
+    seq_len=512,
+    steps=1000,
+    seconds=None,
+    optimizer=OptimizerName.ADAMW_SCHEDULEFREE,
+    lr=3e-4,
+    weight_decay=0.1,
+    precision=Precision.BF16,
+    clip=1.0,
+    seed=42,
+    last_steps=100,
+    respect_documents=False,
+)
+TIMEBOX_1 = replace(STANDARD_1, name="timebox-1", batch_size=None, steps=None, seconds=600.0)
+PROTOCOLS = {protocol.name: protocol for protocol in (STANDARD_1, TIMEBOX_1)}
+NEWEST = {"standard": STANDARD_1, "timebox": TIMEBOX_1}
 
 
 def with_steps(protocol: Protocol, steps: int) -> Protocol:
     """The same with fewer or more steps: another protocol, and its name says so."""
-    whole = _whole("steps", steps, 1, MOST_STEPS)
     name = f"{protocol.name}/{steps}-steps"
-    return checked(replace(protocol, name=name, steps=whole, seconds=None))
+    steps = _field("steps", steps)
+    return checked(replace(protocol, name=name, steps=steps, seconds=None))
 
 
 def within_documents(protocol: Protocol) -> Protocol:
@@ -44,38 +67,20 @@ def within_documents(protocol: Protocol) -> Protocol:
 
 
 def checked(protocol: Protocol) -> Protocol:
-    """What no field can say alone."""
+    """What concerns several fields."""
     if (protocol.steps is None) == (protocol.seconds is None):
+        given = "neither steps nor seconds" if protocol.steps is None else "both steps and seconds"
         raise UsageError(
-            f"The protocol {protocol.name!r} has {'neither steps nor seconds' if protocol.steps is None else 'both steps and seconds'}.",
+            f"The protocol {protocol.name!r} has {given}.",
             "Give one of them: that is where training ends.",
         )
     if protocol.steps is not None and protocol.steps < protocol.last_steps:
         raise UsageError(
-            f"The metric {protocol.metric} of the protocol {protocol.name!r} needs at least {protocol.last_steps} steps, not {protocol.steps}.",
+            f"The metric {protocol.metric} of the protocol {protocol.name!r} needs at least "
+            f"{protocol.last_steps} steps, not {protocol.steps}.",
             "Train for more steps, or give last_steps in a protocol file.",
         )
     return protocol
-
-
-STANDARD_1 = Protocol(
-    name="standard-1",
-    batch_size=256,
-    seq_len=512,
-    steps=1000,
-    seconds=None,
-    optimizer="adamw-schedulefree",
-    lr=3e-4,
-    weight_decay=0.1,
-    precision="bf16",
-    clip=1.0,
-    seed=42,
-    last_steps=100,
-    respect_documents=False,
-)
-TIMEBOX_1 = replace(STANDARD_1, name="timebox-1", batch_size=None, steps=None, seconds=600.0)
-PROTOCOLS = {protocol.name: protocol for protocol in (STANDARD_1, TIMEBOX_1)}
-NEWEST = {"standard": STANDARD_1, "timebox": TIMEBOX_1}
 
 
 def find_protocol(text: str) -> Protocol:
@@ -107,96 +112,51 @@ def read_protocol(path: Path) -> Protocol:
 
 
 def protocol_from(values: Mapping[str, Any]) -> Protocol:
-    names = [field.name for field in fields(Protocol)]
-    unknown = next((name for name in values if name not in names), None)
+    unknown = next((name for name in values if name not in FIELDS), None)
     if unknown is not None:
-        close = get_close_matches(unknown, names, n=1)
+        close = get_close_matches(unknown, FIELDS, n=1)
         hint = f"Did you mean {close[0]!r}? " if close else ""
         raise UsageError(
-            f"A protocol has no field {unknown!r}.", f"{hint}Fields: {', '.join(names)}."
-        )
-    if "name" not in values:
-        raise UsageError(
-            "The protocol has no name.",
-            'Give it one that says its version too, for example name = "mine-1".',
+            f"A protocol has no field {unknown!r}.", f"{hint}Fields: {', '.join(FIELDS)}."
         )
     base = asdict(STANDARD_1)
     if "seconds" in values:
         base["steps"] = None
-    given = {name: _field(name, values[name]) if name in values else base[name] for name in names}
-    protocol = checked(Protocol(**given))
-    if protocol.name in NEWEST or PROTOCOLS.get(protocol.name, protocol) != protocol:
-        raise _wrong(
-            "name",
-            protocol.name,
-            "is taken",
-            'Choose one that says its version too, for example "mine-1".',
-        )
+    given = {name: _field(name, value) for name, value in values.items()}
+    protocol = checked(Protocol(**{**base, **given}))
+    _check_name(protocol, "name" in values)
     return protocol
 
 
+def _check_name(protocol: Protocol, is_given: bool) -> None:
+    name = protocol.name
+    problem = None
+    if not is_given:
+        problem = "The protocol has no name."
+    elif not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARACTERS:
+        problem = f"The protocol's name = {shortened(name)} is no name."
+    elif name in NEWEST or PROTOCOLS.get(name, protocol) != protocol:
+        problem = f"The protocol's name = {name!r} is taken."
+    if problem:
+        advice = 'Choose one that says its version too, for example name = "mine-1".'
+        raise UsageError(problem, advice)
+
+
 def _field(name: str, value: Any) -> Any:
+    """The value of one field, checked against its annotation in `Protocol`."""
     if name == "batch_size" and value == LARGEST:
         return None
-    if name == "name":
-        return _name(value)
-    if name in ("optimizer", "precision"):
-        return _one_of(name, value, OPTIMIZERS if name == "optimizer" else PRECISIONS)
-    if name == "respect_documents":
-        if not isinstance(value, bool):
-            raise _wrong(name, value, "is not true or false", "Write it without quotes.")
-        return value
-    if name in ("lr", "weight_decay", "clip", "seconds"):
-        return _number(name, value, above_zero=name in ("lr", "seconds"))
-    return _whole(
-        name, value, 0 if name == "seed" else 1, 2**63 - 1 if name == "seed" else MOST_STEPS
-    )
-
-
-def _name(value: Any) -> str:
-    if (
-        not isinstance(value, str)
-        or not value.strip()
-        or not value.isprintable()
-        or len(value) > 80
-    ):
-        raise _wrong(
-            "name",
-            value,
-            "is no name",
-            'Choose one that says its version too, for example "mine-1".',
-        )
-    return value
-
-
-def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise _wrong(name, value, "is not known", f"Choose one of: {', '.join(allowed)}.")
-    return str(value)
-
-
-def _number(name: str, value: Any, *, above_zero: bool) -> float:
-    is_number = (
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    )
-    if not is_number or value < 0 or (above_zero and value == 0):
-        least = "above zero" if above_zero else "of zero or more"
-        raise _wrong(
-            name,
-            value,
-            f"is not a number {least}",
-            f"For example {name} = {getattr(STANDARD_1, name) or TIMEBOX_1.seconds}.",
-        )
-    return float(value)
-
-
-def _whole(name: str, value: Any, least: int, most: int) -> int:
-    if type(value) is not int or not least <= value <= most:
-        example = f"For example {name} = {getattr(STANDARD_1, name)}."
-        also = f' Or batch_size = "{LARGEST}".' if name == "batch_size" else ""
-        raise _wrong(name, value, f"is not a whole number from {least} to {most:,}", example + also)
-    return value
-
-
-def _wrong(name: str, value: Any, what: str, advice: str) -> UsageError:
-    return UsageError(f"The protocol's {name} = {str(value)[:60]!r} {what}.", advice)
+    try:
+        if value is None:
+            raise msgspec.ValidationError("A value is missing")
+        return msgspec.convert(value, FIELDS[name])
+    except msgspec.ValidationError as problem:
+        example = getattr(TIMEBOX_1 if name == "seconds" else STANDARD_1, name)
+        advice = f"For example {name} = {json.dumps(example)}."
+        if name in ("optimizer", "precision"):
+            advice = f"Choose one of: {', '.join(FIELDS[name])}."
+        if name == "batch_size":
+            advice += f' Or batch_size = "{LARGEST}".'
+        raise UsageError(
+            f"The protocol's {name} = {shortened(value)} cannot be used: {problem}.", advice
+        ) from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from types import TracebackType
 
 from vramcast.benching.trial_folder import Steps
 from vramcast.errors import EnvironmentProblem
@@ -13,7 +12,7 @@ from vramcast.units import GiB
 
 
 class Board:
-    """Written as the steps become known. The wall time of a step is the time trained until then: resuming makes no gap."""
+    """Written as the steps become known. A step's wall time is the time trained: pauses are left out."""
 
     def __init__(self, folder: Path, tokens_per_step: int) -> None:
         try:
@@ -21,14 +20,11 @@ class Board:
         except ImportError:
             missing = "--tensorboard needs the package tensorboard, which is not installed."
             raise EnvironmentProblem(missing, "Install it with: pip install tensorboard.") from None
-        self._writer_class, self._folder, self._tokens_per_step = (
-            SummaryWriter,
-            folder,
-            tokens_per_step,
-        )
+        self._writer_class = SummaryWriter
+        self._folder, self._tokens_per_step = folder, tokens_per_step
 
     def begin(self, done: Steps) -> Board:
-        """With these steps. Files of an interrupted run may have some beyond them, which are done again: they are written anew."""
+        """Write the files anew, with these steps: those of an interrupted run may have more."""
         shutil.rmtree(self._folder, ignore_errors=True)
         self._started = time.time() - done.seconds
         self._writer = self._writer_class(str(self._folder))  # type: ignore[no-untyped-call]
@@ -38,12 +34,7 @@ class Board:
     def __enter__(self) -> Board:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._writer.close()  # type: ignore[no-untyped-call]
 
     def add(self, first_step: int, seconds_before: float, steps: Steps) -> None:

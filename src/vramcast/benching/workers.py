@@ -1,45 +1,57 @@
-"""The processes in which trials run on this machine, on one of its GPUs."""
+"""Where trials run: processes on the GPUs of this machine. Ray's are in on_ray.py."""
 
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Generator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from vramcast.benching.trial_folder import TrialFolder
+from vramcast.hardware import nvml
 from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
 
-TASK = "vramcast.benching.worker:work"
+TASK = "vramcast.benching.trial_task:train_trial"
 # torch's first optimizer imports torch._dynamo: seconds, better once than in every trial
 IMPORTED_ONCE = ("torch", "vramcast.benching.trainer", "torch._dynamo")
 
 
 class Stopped(Exception):
-    """A trial was ended on purpose, and what it was doing is nobody's failure."""
+    """A trial was ended on purpose. That is no failure."""
 
 
-class Workers:
-    """A fresh process for every trial, on the GPU that is named where there are several."""
+class Worker(AbstractContextManager["Worker"], Protocol):
+    """Trains trials one after another, each in a process of its own."""
+
+    def train(self, request: dict[str, Any]) -> Generator[Any, None, None]:
+        """The progress of one trial until it has written its result."""
+
+    def stop(self) -> None:
+        """From another thread: whoever waits for progress gets `Stopped`."""
+
+
+class LocalWorker:
+    """On this machine; on the GPU that is named, where there are several."""
 
     def __init__(self, gpu: str | None = None) -> None:
         environment = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         self._server = ForkServer(IMPORTED_ONCE, environment)
         self._stopped = threading.Event()
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> LocalWorker:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._server.close()
 
     def stop(self) -> None:
-        """From another thread: whoever waits for news gets `Stopped`."""
         self._stopped.set()
 
-    def news(self, request: dict[str, Any]) -> Generator[Any, None, None]:
-        """The progress of one trial until it has written its result."""
+    def train(self, request: dict[str, Any]) -> Generator[Any, None, None]:
         if self._stopped.is_set():
             raise Stopped
         try:
@@ -54,3 +66,37 @@ class Workers:
             if failure.kind is FailureKind.STOPPED:
                 raise Stopped from None
             raise
+
+
+@dataclass
+class ThisMachine:
+    device: str
+
+    def __enter__(self) -> ThisMachine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    @property
+    def gpu(self) -> str | None:
+        """Its name in vramcast's list; None where it is not in it."""
+        return nvml.gpu_here() if self.device == "cuda" else None
+
+    def workers(self, num_trials: int) -> list[Worker]:
+        gpus = gpus_here()[:num_trials] if self.device == "cuda" else [None]
+        return [LocalWorker(gpu) for gpu in gpus]
+
+
+def gpus_here() -> list[str | None]:
+    """The GPUs to train on, as CUDA_VISIBLE_DEVICES names them.
+
+    Those it shows already, or all that are like the first one: results on others are not
+    comparable. [None] where there is only one: then nothing has to be set.
+    """
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    visible = [name.strip() for name in shown if name.strip()]
+    if not visible:
+        states = nvml.gpu_states()
+        visible = [state.uuid for state in states if state.name == states[0].name]
+    return [*visible] if len(visible) > 1 else [None]

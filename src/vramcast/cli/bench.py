@@ -113,14 +113,20 @@ def bench(
             force=force,
             progress=progress,
         )
+    from vramcast.records.bench import TrainingOutcome
+
     _show(runs, folder, as_json)
     if any(not run.finished for run in runs):
         return ExitCode.FAILED
-    return ExitCode.NO if any(run.outcome == "diverged" for run in runs) else ExitCode.DONE
+    return (
+        ExitCode.NO
+        if any(run.outcome == TrainingOutcome.DIVERGED for run in runs)
+        else ExitCode.DONE
+    )
 
 
 def _show(runs: list[TrainedRun], folder: Path, as_json: bool) -> None:
-    from vramcast.benching.compare import by_model
+    from vramcast.records.bench import by_model
 
     if as_json:
         print(json.dumps(_as_object(runs, folder)))
@@ -134,12 +140,12 @@ def _show(runs: list[TrainedRun], folder: Path, as_json: bool) -> None:
 
 
 def _as_object(runs: list[TrainedRun], folder: Path) -> dict[str, object]:
-    from vramcast.benching.compare import by_model, summary_of
-    from vramcast.records.bench import tokens_note
+    from vramcast.benching.compare import summary_of
+    from vramcast.records.bench import TrainingOutcome, by_model, tokens_note
 
     trial = runs[0].trial
     note = tokens_note([run for run in runs if run.finished])
-    good = [run for run in runs if run.outcome == "ok"]
+    good = [run for run in runs if run.outcome == TrainingOutcome.OK]
     return {
         "folder": str(folder),
         "protocol": trial.protocol.name,

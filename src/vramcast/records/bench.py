@@ -8,19 +8,48 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
+
+import msgspec
 
 from vramcast.records.base import Bytes, Count, Number, Record, Seconds, require
 
-FORMAT = 1  # of the protocol: what its hash covers beside the values
-FINISHED = ("ok", "diverged")  # other outcomes are tried again when the same bench is started again
-# the parts of an environment in which losses or times differ for reasons that are not the model's
+# The version of what all protocols have in common; it is hashed with the values.
+FORMAT = 1
+# What changes losses or times beside the model: runs that differ in it are not compared.
 DECISIVE = ("device", "gpu", "torch_version", "schedulefree_version")
+
+FromOne = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
+Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+AboveZero = Annotated[float, msgspec.Meta(gt=0, le=1e12)]
+ZeroOrMore = Annotated[float, msgspec.Meta(ge=0, le=1e100)]
+
+
+class OptimizerName(StrEnum):
+    ADAMW_SCHEDULEFREE = "adamw-schedulefree"
+    ADAMW = "adamw"
+
+
+class Precision(StrEnum):
+    BF16 = "bf16"  # weights, gradients and optimizer state too
+    AMP_BF16 = "amp-bf16"  # autocast; the weights stay fp32
+    FP32 = "fp32"
+
+
+class TrainingOutcome(StrEnum):
+    """How the training of a model can end."""
+
+    OK = "ok"
+    DIVERGED = "diverged"  # a loss was not finite
+    OUT_OF_MEMORY = "out_of_memory"
+    CRASHED = "crashed"
+    UNSUPPORTED = "unsupported"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataIdentity:
-    """What is written into results: runs on different data are not compared."""
+    """Of the file that models are trained on: runs on different data are not compared."""
 
     name: str
     size_bytes: Bytes
@@ -30,21 +59,21 @@ class DataIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
+    """The conditions that every model of a comparison is trained under."""
+
     name: str
-    batch_size: Count | None  # None: the largest that fits, for every model its own
-    seq_len: Count
-    steps: Count | None  # exactly one of steps and seconds is given
-    seconds: Seconds | None
-    optimizer: str
-    lr: Number
-    weight_decay: Number
-    precision: (
-        str  # "bf16": weights, gradients and optimizer state too; "amp-bf16": the weights stay fp32
-    )
-    clip: Number  # of the gradients' norm; 0 clips nothing
-    seed: Count  # where a trial is given none of its own
-    last_steps: Count  # the metric is the mean loss of these
-    respect_documents: bool  # windows stay within one document, of those that 0x1e delimits
+    batch_size: FromOne | None  # None: the largest that fits, for every model its own
+    seq_len: FromOne
+    steps: FromOne | None  # either steps or seconds is given
+    seconds: AboveZero | None
+    optimizer: OptimizerName
+    lr: AboveZero
+    weight_decay: ZeroOrMore
+    precision: Precision
+    clip: ZeroOrMore  # the largest norm of the gradients; 0 clips nothing
+    seed: Seed  # where a trial is given none of its own
+    last_steps: FromOne  # the metric is the mean loss of these
+    respect_documents: bool  # windows stay within one document; 0x1e delimits them
 
     @property
     def metric(self) -> str:
@@ -60,7 +89,7 @@ class Protocol:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial(Record):
+class BenchTrial(Record):
     """One model under one protocol with one seed."""
 
     KIND: ClassVar[str] = "bench trial"
@@ -91,13 +120,13 @@ class TrainedRun(Record):
 
     KIND: ClassVar[str] = "trained model"
 
-    trial: Trial
-    outcome: str  # ok, diverged, or how it failed: out_of_memory, crashed, unsupported
+    trial: BenchTrial
+    outcome: TrainingOutcome
     environment: dict[str, Any]
     parameters: Count | None = None
-    losses: list[float | None] = field(default_factory=list)
-    step_seconds: list[Seconds] = field(default_factory=list)
-    step_memory_bytes: list[int] = field(default_factory=list)
+    losses: list[Number | None] = field(default_factory=list)
+    step_seconds: list[AboveZero] = field(default_factory=list)
+    step_memory_bytes: list[Bytes] = field(default_factory=list)
     memory_kind: str = ""  # whose memory that is, in words
     data_wait_seconds: Seconds = 0.0
     resumed_at_steps: list[int] = field(default_factory=list)
@@ -106,7 +135,8 @@ class TrainedRun(Record):
 
     @property
     def finished(self) -> bool:
-        return self.outcome in FINISHED
+        """Other outcomes are tried again when the same bench is started again."""
+        return self.outcome in (TrainingOutcome.OK, TrainingOutcome.DIVERGED)
 
     @property
     def last_losses(self) -> list[float]:
@@ -120,8 +150,9 @@ class TrainedRun(Record):
     @property
     def tokens_per_second(self) -> float | None:
         """Of the median step: the first ones compile kernels and fill caches."""
-        median = statistics.median(self.step_seconds) if self.step_seconds else 0.0
-        return self.trial.tokens_per_step / median if median else None
+        if not self.step_seconds:
+            return None
+        return self.trial.tokens_per_step / statistics.median(self.step_seconds)
 
     @property
     def peak_memory_bytes(self) -> int | None:
@@ -161,7 +192,11 @@ class TrainedRun(Record):
         }
 
     def check(self) -> None:
-        require(self.trial.protocol.last_steps > 0, "trial.protocol.last_steps is 0")
+        counts = {len(self.losses), len(self.step_seconds), len(self.step_memory_bytes)}
+        require(len(counts) == 1, "losses, step_seconds and step_memory_bytes differ in length")
+        is_complete = bool(self.losses) and None not in self.losses
+        is_ok = self.outcome == TrainingOutcome.OK
+        require(is_complete or not is_ok, "losses are missing, though the outcome is ok")
 
 
 def finite_or_nan(losses: list[float | None]) -> list[float]:
@@ -173,9 +208,20 @@ def last_mean(losses: list[float | None], protocol: Protocol) -> float:
     return statistics.fmean(last) if last else math.nan
 
 
+def by_model(runs: Sequence[TrainedRun]) -> list[list[TrainedRun]]:
+    """The seeds of every model, in the order in which the models first come."""
+    groups: dict[str, list[TrainedRun]] = {}
+    for run in runs:
+        groups.setdefault(run.trial.label, []).append(run)
+    return list(groups.values())
+
+
 def tokens_note(runs: Sequence[TrainedRun]) -> str | None:
-    """A warning where the runs cannot be told apart from the data they saw, as in document 002's own study of dimensions."""
+    """A warning where one model may be better only because it saw more data."""
     tokens = {run.tokens for run in runs}
     if len(tokens) < 2:
         return None
-    return f"the runs saw different numbers of tokens, {min(tokens):,} to {max(tokens):,}: less loss may be more data"
+    return (
+        f"the runs saw different numbers of tokens, {min(tokens):,} to {max(tokens):,}: "
+        "less loss may be more data"
+    )

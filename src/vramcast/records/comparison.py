@@ -60,7 +60,8 @@ class Comparison(Record):
         return self.differences[0].distinguishable
 
     def check(self) -> None:
-        require(bool(self.models), "models is empty")
-        require(bool(self.differences), "differences is empty")
-        sound = all(len(difference.interval) == 2 for difference in self.differences)
-        require(sound, "differences: an interval has not two ends")
+        is_complete = len(self.differences) == len(self.models) - 1 > 0
+        require(is_complete, "differences: not one for every model but the best")
+        intervals = [difference.interval for difference in self.differences]
+        is_sound = all(len(ends) == 2 and ends[0] <= ends[1] for ends in intervals)
+        require(is_sound, "differences: an interval has not two ends in order")

@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from typing import Any
 from vramcast.errors import EnvironmentProblem, UsageError
 
 MAX_FILE_BYTES = 4 << 30
+# A process that was killed needs a moment until its lock is gone.
+LOCK_SECONDS = 1.0
 
 
 def cache_folder() -> Path:
@@ -108,19 +111,27 @@ def locked_folder(path: Path) -> Iterator[None]:
     """Keeps other processes of vramcast from writing into the folder; leaves no file behind."""
     path.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    deadline = time.monotonic() + LOCK_SECONDS
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as problem:
-            # some network file systems cannot lock a folder: better unlocked than not at all
-            if problem.errno == errno.EWOULDBLOCK:
+        while not _take_lock(descriptor):
+            if time.monotonic() > deadline:
                 raise UsageError(
                     f"{path} is being written by {_lock_holder(descriptor)}.",
                     "Wait for it, or choose another folder with --out.",
-                ) from None
+                )
+            time.sleep(0.05)
         yield
     finally:
         os.close(descriptor)
+
+
+def _take_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        # some network file systems cannot lock a folder: better unlocked than not at all
+        return problem.errno != errno.EWOULDBLOCK
+    return True
 
 
 def _lock_holder(descriptor: int) -> str:

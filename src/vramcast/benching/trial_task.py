@@ -1,4 +1,4 @@
-"""The task that trains one trial. Its results are files in the trial's folder."""
+"""The task of a worker process: train one trial. Its results are files in the trial's folder."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from vramcast.benching.trial_folder import TrialFolder
 from vramcast.errors import EnvironmentProblem, VramcastError
 from vramcast.hardware import environment
 from vramcast.probing.worker import failure
-from vramcast.records.bench import TrainedRun, Trial
+from vramcast.records.bench import BenchTrial, TrainedRun, TrainingOutcome
 
 Tell = Callable[[Any], None]
 
 
-def work(request: dict[str, Any], tell: Tell) -> str:
+def train_trial(request: dict[str, Any], tell: Tell) -> str:
     """The outcome."""
-    trial, folder = Trial.from_dict(request["trial"]), TrialFolder(Path(request["folder"]))
+    trial, folder = BenchTrial.from_dict(request["trial"]), TrialFolder(Path(request["folder"]))
     where = describe_environment(trial.device)
     try:
         with folder.lock():
@@ -29,15 +29,18 @@ def work(request: dict[str, Any], tell: Tell) -> str:
     except BaseException as problem:
         # also SystemExit: a model that ends the program has not done its work
         found = failure(problem)
-        run = TrainedRun(
-            trial=trial, outcome=found["outcome"], environment=where, error=found["error"]
-        )
+        outcome = TrainingOutcome(found["outcome"])
+        run = TrainedRun(trial=trial, outcome=outcome, environment=where, error=found["error"])
     folder.write_result(run)
     return run.outcome
 
 
 def _train(
-    trial: Trial, folder: TrialFolder, request: dict[str, Any], where: dict[str, Any], tell: Tell
+    trial: BenchTrial,
+    folder: TrialFolder,
+    request: dict[str, Any],
+    where: dict[str, Any],
+    tell: Tell,
 ) -> TrainedRun:
     from vramcast.benching.tensorboard import Board
     from vramcast.benching.trainer import Trainer

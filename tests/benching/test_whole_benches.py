@@ -19,16 +19,16 @@ from rich.console import Console
 from vramcast.benching.bench import bench, compare, progress_text, split_models
 from vramcast.benching.data import Corpus
 from vramcast.benching.protocol import read_protocol
-from vramcast.benching.runs import folder_name, followed
+from vramcast.benching.schedule import finished_run, folder_name
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import Steps, TrialFolder
-from vramcast.benching.workers import Workers
+from vramcast.benching.workers import LocalWorker
 from vramcast.cli import bench as cli_bench
 from vramcast.cli import compare as cli_compare
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
 from vramcast.processes.lifetime import child_environment
 from vramcast.processes.progress import Progress
-from vramcast.records.bench import Protocol, TrainedRun, Trial
+from vramcast.records.bench import BenchTrial, Protocol, TrainedRun
 from vramcast.reporting.showing import show
 
 PROTOCOL = """\
@@ -63,6 +63,11 @@ def run_bench(
     return run
 
 
+@pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vramcast.records.store.LOCK_SECONDS", 0.0)
+
+
 RunBench = Callable[..., list[TrainedRun]]
 
 
@@ -80,7 +85,8 @@ def test_models_are_trained_and_compared_and_one_that_fails_takes_no_other_with_
 ) -> None:
     """On two GPUs, as far as the processes know."""
     monkeypatch.setattr(
-        "vramcast.benching.places.Here.places", lambda *_: [Workers("0"), Workers("1")]
+        "vramcast.benching.workers.ThisMachine.workers",
+        lambda *_: [LocalWorker("0"), LocalWorker("1")],
     )
     out = tmp_path / "out"
     words = [f"{models}:tiny", f"{models}:tiny", "width=16", f"{models}:dying", f"{models}:raising"]
@@ -161,7 +167,7 @@ def _check_that_spoiled_results_are_refused(folder: Path) -> None:
 
 def test_a_bench_that_is_killed_or_interrupted_goes_on_to_the_same_losses(
     run_bench: RunBench,
-    make_trial: Callable[..., Trial],
+    make_trial: Callable[..., BenchTrial],
     toml: Path,
     data: Path,
     models: Path,
@@ -211,7 +217,7 @@ def test_a_bench_that_is_killed_or_interrupted_goes_on_to_the_same_losses(
 
 
 def test_wrong_usage_of_a_model_is_raised_and_leaves_no_trial_behind(
-    make_trial: Callable[..., Trial], tmp_path: Path
+    make_trial: Callable[..., BenchTrial], tmp_path: Path
 ) -> None:
     def refused() -> Iterator[Any]:
         raise WorkloadError("no knob 'widht'", "Did you mean width?")
@@ -220,12 +226,12 @@ def test_wrong_usage_of_a_model_is_raised_and_leaves_no_trial_behind(
     folder = TrialFolder(tmp_path / "trial")
     folder.begin(make_trial())
     with pytest.raises(WorkloadError, match="tiny.*no knob 'widht'"):
-        followed(make_trial(), folder, refused(), lambda *_: None)
+        finished_run(make_trial(), folder, refused(), lambda *_: None)
     assert not folder.path.exists()  # nothing is left that would look like a trial
     folder.begin(make_trial())
     folder.add_steps(0, Steps([1.0], [0.1], [1]))
     with pytest.raises(WorkloadError):
-        followed(make_trial(), folder, refused(), lambda *_: None)
+        finished_run(make_trial(), folder, refused(), lambda *_: None)
     assert len(folder.steps()) == 1  # what was trained before is kept
 
 
@@ -271,18 +277,51 @@ def test_seeds_that_are_no_numbers_are_refused_and_progress_is_one_line(tmp_path
     )
 
 
+@pytest.mark.usefixtures("no_waiting")
 def test_two_benches_do_not_train_into_the_same_files(
-    make_trial: Callable[..., Trial], tmp_path: Path
+    make_trial: Callable[..., BenchTrial], tmp_path: Path
 ) -> None:
     folder = TrialFolder(tmp_path / "trial")
     folder.begin(make_trial())
-    with folder.lock(), pytest.raises(UsageError, match="Another process trains"):
-        folder.lock()
-    folder.lock().close()
+    with folder.lock(), pytest.raises(UsageError, match="is being written by"), folder.lock():
+        pass
+    with folder.lock():
+        pass
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_begin_again_with_force_is_refused_while_another_bench_trains_there(
+    make_trial: Callable[..., BenchTrial], tmp_path: Path
+) -> None:
+    folder = TrialFolder(tmp_path / "trial")
+    folder.begin(make_trial())
+    folder.add_steps(0, Steps([1.0], [0.1], [1]))
+    with folder.lock():
+        for attempt in (folder.check, folder.begin):
+            options = {"force": True} if attempt == folder.check else {}
+            with pytest.raises(UsageError, match="is being written by"):
+                attempt(make_trial(), **options)
+    assert len(folder.steps()) == 1
+    folder.check(make_trial(), force=True)
+    assert len(folder.steps()) == 0
+    # the lock is still the same one for a bench that begins now
+    with folder.lock(), pytest.raises(UsageError, match="is being written by"), folder.lock():
+        pass
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_a_bench_that_was_refused_removes_nothing_of_the_one_that_trains_there(
+    make_trial: Callable[..., BenchTrial], tmp_path: Path
+) -> None:
+    folder = TrialFolder(tmp_path / "trial")
+    folder.begin(make_trial())
+    with folder.lock():
+        folder.forget()
+    assert folder.trial() == make_trial()
 
 
 def test_a_trial_that_begins_again_has_no_result(
-    make_trial: Callable[..., Trial], tmp_path: Path
+    make_trial: Callable[..., BenchTrial], tmp_path: Path
 ) -> None:
     """Else how an earlier attempt failed would be taken for how this one ended."""
     folder = TrialFolder(tmp_path / "trial")
@@ -293,7 +332,7 @@ def test_a_trial_that_begins_again_has_no_result(
 
 
 def test_steps_that_were_edited_are_refused_by_the_name_of_their_file(
-    make_trial: Callable[..., Trial], tmp_path: Path
+    make_trial: Callable[..., BenchTrial], tmp_path: Path
 ) -> None:
     folder = TrialFolder(tmp_path / "trial")
     folder.begin(make_trial())
@@ -303,7 +342,7 @@ def test_steps_that_were_edited_are_refused_by_the_name_of_their_file(
     assert len(folder.steps()) == 1
     for spoiled in (
         whole.replace('"losses": [1.0]', '"losses": []'),
-        whole.replace('{"first', '{"foo": 1, "first'),
+        whole.replace('"losses": [1.0]', '"losses": ["low"]'),
     ):
         assert spoiled != whole
         steps.write_text(spoiled)
@@ -312,7 +351,7 @@ def test_steps_that_were_edited_are_refused_by_the_name_of_their_file(
 
 
 def test_a_file_where_the_folder_should_be_is_refused(
-    make_trial: Callable[..., Trial], data: Path
+    make_trial: Callable[..., BenchTrial], data: Path
 ) -> None:
     with pytest.raises(UsageError, match="Not a directory"):
         TrialFolder(data / "trial").begin(make_trial())

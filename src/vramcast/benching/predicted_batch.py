@@ -1,4 +1,4 @@
-"""Before anything is trained: does the protocol's batch fit on the GPU, and where the protocol asks for the largest, which is it?"""
+"""Whether the protocol's batch fits on the GPU, predicted before training; or which is the largest."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from dataclasses import replace
 
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.predicting.max_batch import max_batch
-from vramcast.records.bench import Trial
+from vramcast.records.bench import BenchTrial
 
-WORKLOAD = "vramcast.benching.step_workload:build"
-SAFETY = 0.05  # left free where the largest batch is asked for: long runs fragment
+WORKLOAD = "vramcast.benching.training_step:build"
+# Left free where the largest batch is asked for: long runs fragment memory.
+SAFETY = 0.05
 
 
-def with_batch_size(trial: Trial, gpu: str | None) -> Trial:
-    """The trial with the batch that it will be trained with; `gpu` is None where it is not known."""
+def with_batch_size(trial: BenchTrial, gpu: str | None) -> BenchTrial:
+    """The trial with the batch that it is trained with; `gpu` is None where it is not known."""
     wanted = trial.protocol.batch_size
     if wanted is None:
         if gpu is None:
             raise UsageError(
-                f"The protocol {trial.protocol.name!r} takes the largest batch that fits, and the memory of the device is not known.",
-                "Train on a GPU that vramcast gpus lists, or give a protocol file with a batch_size.",
+                f"The protocol {trial.protocol.name!r} takes the largest batch that fits, "
+                "and the memory of the device is not known.",
+                "Train on a GPU that vramcast gpus lists, "
+                "or give a protocol file with a batch_size.",
             )
         return replace(trial, batch_size=largest_batch(trial, gpu=gpu, safety=SAFETY))
     if gpu is not None:
@@ -28,9 +31,9 @@ def with_batch_size(trial: Trial, gpu: str | None) -> Trial:
 
 
 def largest_batch(
-    trial: Trial,
+    trial: BenchTrial,
     *,
-    gpu: str | None = None,
+    gpu: str,
     memory: str | None = None,
     maximum: int | None = None,
     safety: float = 0.0,
@@ -47,21 +50,24 @@ def largest_batch(
     )
     if found.largest_batch is None:
         raise EnvironmentProblem(
-            f"{trial.label} does not fit on {gpu or memory} with even one sample of {trial.protocol.seq_len} tokens (predicted).",
+            f"{trial.label} does not fit on {gpu} with even one sample of "
+            f"{trial.protocol.seq_len} tokens (predicted).",
             " ".join(found.advice) or "Choose a smaller model or a larger GPU.",
         )
     return found.largest_batch
 
 
-def _check_fits(trial: Trial, wanted: int, gpu: str) -> None:
+def _check_fits(trial: BenchTrial, wanted: int, gpu: str) -> None:
     try:
         largest = largest_batch(trial, gpu=gpu, maximum=wanted)
     except EnvironmentProblem:
         raise
     except VramcastError:
-        return  # what cannot be simulated may still train, and if not, training says why
+        return  # what cannot be simulated may still train
     if largest < wanted:
         raise EnvironmentProblem(
-            f"{trial.label} does not fit on {gpu} with the protocol's batch of {wanted} (predicted); {largest} fits.",
-            f"Give a protocol file with batch_size = {largest} for all models, or the knob checkpointing=true if the model has it.",
+            f"{trial.label} does not fit on {gpu} with the protocol's batch of {wanted} "
+            f"(predicted); {largest} fits.",
+            f"Give a protocol file with batch_size = {largest} for all models, "
+            "or the knob checkpointing=true if the model has it.",
         )

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from vramcast.benching import places
-from vramcast.benching.places import gpus_here, run_everywhere
-from vramcast.benching.workers import Stopped, Workers
+from vramcast.benching import workers
+from vramcast.benching.schedule import run_everywhere
+from vramcast.benching.workers import LocalWorker, Stopped, ThisMachine, gpus_here
 
 
 class Pretended:
-    """A place that does nothing, until it is stopped where it is told to hang."""
+    """A worker that does nothing, until it is stopped where it is told to hang."""
 
     def __init__(self) -> None:
         self.is_stopped, self.was_left = threading.Event(), False
@@ -32,7 +32,7 @@ class Pretended:
     def stop(self) -> None:
         self.is_stopped.set()
 
-    def news(self, request: dict[str, Any]) -> Iterator[Any]:
+    def train(self, request: dict[str, Any]) -> Iterator[Any]:
         if request.get("hang"):
             assert self.is_stopped.wait(10)
             raise Stopped
@@ -40,45 +40,45 @@ class Pretended:
 
 
 def test_every_place_takes_the_next_job_when_its_own_has_ended() -> None:
-    """The first place is held up until all the others are done: no job waits for it."""
+    """The first worker is held up until all the others are done: no job waits for it."""
     crew, done, rest_done = [Pretended(), Pretended()], [], threading.Event()
 
-    def do(job: int, place: Any) -> None:
+    def do(job: int, worker: Any) -> None:
         if job == 0:
             assert rest_done.wait(10)
-        done.append((job, crew.index(place)))
+        done.append((job, crew.index(worker)))
         if len(done) == 4:
             rest_done.set()
 
     run_everywhere(range(5), crew, do)  # type: ignore[arg-type]
     assert [job for job, _ in done] == [1, 2, 3, 4, 0]
-    assert len({place for job, place in done if job > 0}) == 1
-    assert all(place.was_left for place in crew)
+    assert len({worker for job, worker in done if job > 0}) == 1
+    assert all(worker.was_left for worker in crew)
 
 
 @pytest.mark.parametrize("problem", [KeyboardInterrupt, ValueError])
 def test_what_one_raises_stops_the_others_and_is_raised(problem: type[BaseException]) -> None:
     crew, ended = [Pretended(), Pretended()], []
 
-    def do(job: str, place: Any) -> None:
+    def do(job: str, worker: Any) -> None:
         if job == "raises":
             raise problem
-        ended.append(list(place.news({"hang": True})))
+        ended.append(list(worker.train({"hang": True})))
 
     with pytest.raises(problem):
         run_everywhere(["hangs", "raises", "never begun"], crew, do)  # type: ignore[arg-type]
     assert ended == []
-    assert all(place.was_left for place in crew)
+    assert all(worker.was_left for worker in crew)
 
 
 def test_an_interruption_stops_the_places_and_waits_for_them() -> None:
     crew = [Pretended(), Pretended()]
 
-    def do(job: str, place: Any) -> None:
+    def do(job: str, worker: Any) -> None:
         if job == "interrupts":
             time.sleep(0.2)  # until all are waited for
             os.kill(os.getpid(), signal.SIGINT)
-        list(place.news({"hang": True}))
+        list(worker.train({"hang": True}))
 
     kept = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -86,14 +86,14 @@ def test_an_interruption_stops_the_places_and_waits_for_them() -> None:
             run_everywhere(["hangs", "interrupts"], crew, do)  # type: ignore[arg-type]
     finally:
         signal.signal(signal.SIGINT, kept)
-    assert all(place.was_left for place in crew)
+    assert all(worker.was_left for worker in crew)
 
 
 def test_a_stopped_place_starts_nothing() -> None:
-    place = Workers("0")
-    place.stop()
+    worker = LocalWorker("0")
+    worker.stop()
     with pytest.raises(Stopped):
-        next(place.news({}))
+        next(worker.train({}))
 
 
 def test_the_gpus_are_those_that_are_visible_or_all_like_the_first(
@@ -101,7 +101,7 @@ def test_the_gpus_are_those_that_are_visible_or_all_like_the_first(
 ) -> None:
     def states(*names: str) -> None:
         gpus = [SimpleNamespace(name=name, uuid=f"GPU-{index}") for index, name in enumerate(names)]
-        monkeypatch.setattr(places.nvml, "gpu_states", lambda: gpus)
+        monkeypatch.setattr(workers.nvml, "gpu_states", lambda: gpus)
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     states("H200", "H200", "A2", "H200")
@@ -114,6 +114,6 @@ def test_the_gpus_are_those_that_are_visible_or_all_like_the_first(
     assert gpus_here() == ["2", "3"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     assert gpus_here() == [None]
-    assert len(places.Here("cpu").places(3)) == 1
+    assert len(ThisMachine("cpu").workers(3)) == 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,4")
-    assert len(places.Here("cuda").places(2)) == 2
+    assert len(ThisMachine("cuda").workers(2)) == 2

@@ -1,0 +1,164 @@
+"""The model that `bench` trains, and its training step. Runs in the worker process.
+
+A model is a name of the zoo, or `file.py:function` that returns a torch module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vramcast.benching.protocol import VOCABULARY
+from vramcast.errors import WorkloadError
+from vramcast.records.bench import BenchTrial, OptimizerName, Precision
+from vramcast.workload import Text, bind_knobs, load_function, parse_reference
+from vramcast_zoo.catalogue import BY_NAME
+
+EXPECTED = f"A model turns tokens [batch, length] into logits [batch, length, {VOCABULARY}]."
+State = dict[str, Any]
+
+
+class Training:
+    """Model, optimizer and random state: all that a step depends on besides its batch."""
+
+    def __init__(self, trial: BenchTrial) -> None:
+        self._protocol = protocol = trial.protocol
+        self.device = torch.device(trial.device)
+        random.seed(trial.seed)
+        np.random.seed(trial.seed % 2**32)
+        torch.manual_seed(trial.seed)
+        with self.device:
+            self.model = build_model(trial.model, trial.knobs)
+        dtype = torch.bfloat16 if protocol.precision == Precision.BF16 else None
+        self.model.to(self.device, dtype).train()
+        self._trained = [p for p in self.model.parameters() if p.requires_grad]
+        self._optimizer = make_optimizer(
+            protocol.optimizer, self._trained, protocol.lr, protocol.weight_decay
+        )
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def step(self, tokens: Tensor) -> Tensor:
+        self._optimizer.zero_grad(set_to_none=True)
+        with self._autocast():
+            loss = next_byte_loss(self.model, tokens)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self._protocol.clip:
+            nn.utils.clip_grad_norm_(self._trained, self._protocol.clip)
+        self._optimizer.step()
+        return loss.detach()
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        if self._protocol.precision != Precision.AMP_BF16:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+    def state(self) -> State:
+        """For a checkpoint. torch.load only reads tensors, numbers, text and lists of them."""
+        numpy_state: Any = np.random.get_state(legacy=True)
+        name, key, *rest = numpy_state
+        is_on_gpu = self.device.type == "cuda"
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "random": torch.get_rng_state(),
+            "gpu_random": torch.cuda.get_rng_state(self.device) if is_on_gpu else None,
+            "python_random": random.getstate(),
+            "numpy_random": [name, key.tolist(), *rest],
+        }
+
+    def restore(self, state: State) -> None:
+        self.model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["random"])
+        random.setstate(state["python_random"])
+        np.random.set_state(state["numpy_random"])
+        if state["gpu_random"] is not None:
+            torch.cuda.set_rng_state(state["gpu_random"], self.device)
+
+
+def build_model(name: str, knobs: Mapping[str, str]) -> nn.Module:
+    """On torch's default device. Knobs are text, as on the command line."""
+    function, sizes = _maker(name)
+    given = {key: Text(value) for key, value in knobs.items()}
+    model = function(**bind_knobs(function, {**sizes, **given}))
+    if not isinstance(model, nn.Module):
+        raise WorkloadError(
+            f"{name} returned a value of type {type(model).__name__}, not a model.",
+            f"Give a model of the zoo, or file.py:function that returns a torch module. {EXPECTED}",
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise WorkloadError(f"The model {name} has no parameters to train.", EXPECTED)
+    return model
+
+
+def _maker(name: str) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+    entry = BY_NAME.get(name)
+    if entry is None:
+        return load_function(parse_reference(name)), {}
+    return importlib.import_module(f"vramcast_zoo.{entry.family}").make_model, entry.sizes
+
+
+def next_byte_loss(model: nn.Module, tokens: Tensor) -> Tensor:
+    """The mean cross entropy, in float32, of windows [batch, length + 1]."""
+    logits = model(tokens[:, :-1])
+    expected = (tokens.shape[0], tokens.shape[1] - 1, VOCABULARY)
+    is_tensor = isinstance(logits, Tensor)
+    if not is_tensor or logits.shape != expected:
+        found = list(logits.shape) if is_tensor else f"a value of type {type(logits).__name__}"
+        # Models that are no byte models have other vocabularies, often as a knob.
+        has_other_vocabulary = is_tensor and logits.shape[:2] == expected[:2]
+        hint = f"Add the knob vocabulary={VOCABULARY}, if it has one. "
+        raise WorkloadError(
+            f"The model returned {found} where the logits {list(expected)} are expected.",
+            f"{hint if has_other_vocabulary else ''}{EXPECTED}",
+        )
+    return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
+
+
+def make_optimizer(
+    name: OptimizerName, parameters: list[nn.Parameter], lr: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    if name == OptimizerName.ADAMW:
+        return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)
+    try:
+        import schedulefree  # type: ignore[import-untyped]
+    except ModuleNotFoundError:
+        raise WorkloadError(
+            "The protocol's optimizer AdamWScheduleFree needs the package schedulefree, "
+            "which is not installed.",
+            "Install it with: pip install schedulefree. "
+            'Or train under a protocol of your own with optimizer = "adamw".',
+        ) from None
+    optimizer: torch.optim.Optimizer = schedulefree.AdamWScheduleFree(
+        parameters, lr=lr, weight_decay=weight_decay
+    )
+    optimizer.train()  # type: ignore[attr-defined]
+    return optimizer
+
+
+def build(*, trial: str, batch_size: int = 1) -> Callable[[], Tensor]:
+    """The step as a workload: what is simulated before training is what is trained.
+
+    `trial` is the record as JSON, because knobs are plain values.
+    """
+    asked = replace(BenchTrial.from_json(trial), device="cuda", batch_size=batch_size)
+    training = Training(asked)
+    shape = (batch_size, asked.protocol.seq_len + 1)
+
+    def step() -> Tensor:
+        windows = torch.randint(VOCABULARY, shape, dtype=torch.uint8, device="cuda")
+        return training.step(windows.long())
+
+    return step
