@@ -80,7 +80,8 @@ def test_trials_are_tasks_of_a_cluster_and_one_that_is_lost_takes_no_other_with_
     )
     assert (trained.outcome, lost.outcome) == ("ok", "crashed")
     assert "Ray has lost the task" in (lost.error or "")
-    assert [(told.name, told.done) for told in news] == [(f"{trained.trial.label} seed 42", 1.0)]
+    assert {told.name for told in news} == {f"{trained.trial.label} seed 42"}
+    assert news[-1].done == 1.0
     (tmp_path / "whole").mkdir()
     whole = Trainer(
         make_trial(), Corpus(data), TrialFolder(tmp_path / "whole"), 60.0, {}, lambda _: None

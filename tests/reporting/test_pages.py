@@ -267,7 +267,7 @@ def test_losses_are_drawn_by_step_by_tokens_and_by_time() -> None:
 def test_a_long_loss_curve_is_means_of_stretches_and_leaves_out_what_is_not_finite() -> None:
     num_steps = 10 * MOST_POINTS
     losses = [*(2.0 if i % 2 else 4.0 for i in range(num_steps)), None]
-    run = TrainedRun.from_dict({**record("bench/small/result.json"), "losses": losses})
+    run = replace(TrainedRun.from_dict(record("bench/small/result.json")), losses=losses)
     chart = charts(Report(title="", sections=of_runs([run])))["Training loss"]
     points = chart.views[0].layers[0].points
     assert len(points) == MOST_POINTS

@@ -61,7 +61,9 @@ class Comparison(Record):
 
     def check(self) -> None:
         is_complete = len(self.differences) == len(self.models) - 1 > 0
-        require(is_complete, "differences: not one for every model but the best")
+        require(
+            is_complete, "models and differences do not match: one is for each model but the best"
+        )
         intervals = [difference.interval for difference in self.differences]
         is_sound = all(len(ends) == 2 and ends[0] <= ends[1] for ends in intervals)
         require(is_sound, "differences: an interval has not two ends in order")
