@@ -21,6 +21,13 @@ def test_the_users_error_is_shown_although_the_model_cannot_be_described() -> No
         vramcast.predict(f"{WORKLOADS}:fails_with_a_half_built_model", gpu="h200")
 
 
+@pytest.mark.usefixtures("warm_simulations")
+def test_a_model_that_the_step_drops_is_freed() -> None:
+    """A weight, its gradient and two states of 4 MiB, temporaries and cuBLAS, of one model."""
+    prediction = vramcast.predict(f"{WORKLOADS}:makes_a_model_in_every_step", gpu="h200")
+    assert prediction.peak_allocated_bytes < 2 * (33 << 20) + 6 * (4 << 20)
+
+
 def test_a_busy_thread_of_the_program_does_not_delay_the_end_of_a_backward_pass() -> None:
     from vramcast.simulate.patches.backward_threads import wait_until_idle
 

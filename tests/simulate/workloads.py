@@ -235,6 +235,18 @@ def trains_an_adapter() -> Callable[[], Any]:
     return steps(model, lambda _: F.cross_entropy(model(tokens), tokens))
 
 
+def makes_a_model_in_every_step() -> Callable[[], Any]:
+    def step() -> torch.Tensor:
+        model = nn.Linear(1024, 1024, device="cuda")
+        optimizer = torch.optim.AdamW(model.parameters())
+        loss = model(torch.randn(64, 1024, device="cuda")).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
 class RefusesToBeListed(nn.Module):
     def __init__(self) -> None:
         super().__init__()

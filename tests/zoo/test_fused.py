@@ -232,8 +232,7 @@ def test_more_banks_than_registers_go_through_the_loop() -> None:
 def test_the_knob_reaches_every_layer(make: Callable[..., torch.nn.Module]) -> None:
     options = {"rank": 4} if make is e5.make_model else {}
     model = make(dim=8, depth=2, recurrence="fused", **options)
-    # type: ignore[union-attr]
-    assert [block.layer.recurrence for block in model.blocks] == ["fused", "fused"]
+    assert [block.layer.recurrence for block in model.blocks] == ["fused", "fused"]  # type: ignore[union-attr]
 
 
 # --------------------------------------------------------------------------------- the prediction

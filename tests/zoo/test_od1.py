@@ -47,8 +47,7 @@ def test_od1_is_its_equations(ring: str, out_dim: int) -> None:
     """
     model = make(ring, out_dim=out_dim)
     x, targets, start = batch()
-    # type: ignore[method-assign]
-    model.loss = lambda inputs, targets: loss_from(model, inputs, targets, start)
+    model.loss = lambda inputs, targets: loss_from(model, inputs, targets, start)  # type: ignore[method-assign]
     reference.compare(model, lambda p: reference.od1(p, x, start, 9, out_dim), x, targets)
 
 
@@ -96,8 +95,7 @@ def test_a_ring_goes_with_its_loss_and_does_not_wait_for_the_garbage_collector(f
     x, targets, start = batch()
     model, rings = make(form), []
     new_ring = model.new_ring
-    # type: ignore[method-assign, func-returns-value]
-    model.new_ring = lambda *arguments: rings.append(new_ring(*arguments)) or rings[-1]
+    model.new_ring = lambda *arguments: rings.append(new_ring(*arguments)) or rings[-1]  # type: ignore[method-assign, func-returns-value]
     gc.disable()
     try:
         loss = loss_from(model, x, targets, start)

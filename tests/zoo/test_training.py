@@ -157,8 +157,7 @@ def test_the_same_seed_gives_the_same_step(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("precision", ["fp32", "amp-bf16", "amp-fp16"])
 def test_a_step_changes_every_weight_and_leaves_it_float32(optimizer: str, precision: str) -> None:
     model = nn.Linear(4, 4)
-    # type: ignore[assignment]
-    model.loss = lambda x, y: nn.functional.mse_loss(model(x).float(), y)
+    model.loss = lambda x, y: nn.functional.mse_loss(model(x).float(), y)  # type: ignore[assignment]
     before = model.weight.detach().clone()
     batch = torch.randn(8, 4), torch.randn(8, 4)
     options = {

@@ -97,8 +97,7 @@ def test_options_without_a_meaning_are_refused(options: dict[str, Any], words: s
 def trained(**options: Any) -> tuple[list[float], list[Tensor]]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
-    # type: ignore[assignment]
-    model.loss = lambda x, y: nn.functional.mse_loss(model(x).float(), y)
+    model.loss = lambda x, y: nn.functional.mse_loss(model(x).float(), y)  # type: ignore[assignment]
     batch = torch.randn(8, 4), torch.randn(8, 4)
     step = training_step(model, lambda: batch, **{**PLAIN, **options})  # type: ignore[arg-type]
     return [step().item() for _ in range(4)], [p.detach().clone() for p in model.parameters()]
@@ -145,8 +144,7 @@ def test_knobs_that_cannot_go_together_say_which_to_change(
 def test_a_captured_step_with_stochastic_depth_is_refused() -> None:
     model = MODELS["gpt2"](stochastic_depth=0.1)
     with pytest.raises(ValueError, match="same blocks for ever"):
-        # type: ignore[arg-type]
-        training_step(model, lambda: model.random_batch(1, 4, "cpu"), **PLAIN, cuda_graphs=True)
+        training_step(model, lambda: model.random_batch(1, 4, "cpu"), **PLAIN, cuda_graphs=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("package", ["bitsandbytes", "torchao"])
@@ -155,8 +153,7 @@ def test_a_missing_package_for_8_bit_states_is_named(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, package, None)
     with pytest.raises(ValueError, match=f"pip install {package}"):
-        # type: ignore[arg-type]
-        make_optimizer(f"adamw-8bit-{package}", [nn.Parameter(torch.zeros(1))], 1e-3)
+        make_optimizer(f"adamw-8bit-{package}", [nn.Parameter(torch.zeros(1))], 1e-3)  # type: ignore[arg-type]
 
 
 def test_products_in_8_bits_are_those_inside_the_blocks_and_close_to_the_others() -> None:

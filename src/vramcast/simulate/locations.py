@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import CodeType, FrameType
@@ -25,7 +26,7 @@ class Location(NamedTuple):
     file: str
     line: int
     function: str
-    module: torch.nn.Module | None
+    module: Callable[[], torch.nn.Module | None]  # a weak reference
 
     @property
     def source(self) -> str:
@@ -35,8 +36,8 @@ class Location(NamedTuple):
 class Locations:
     """Gives distinct locations numbers, by walking the Python stack.
 
-    It reads only the code and the line of a frame. Reading the variables would keep the tensors in
-    them alive.
+    It keeps nothing of the program alive: of a frame it reads only the code and the line, not the
+    variables, and modules are weak references.
     """
 
     def __init__(self) -> None:
@@ -75,10 +76,17 @@ class Locations:
 
     def _number(self, frame: FrameType, module: torch.nn.Module | None) -> int:
         code, line = frame.f_code, frame.f_lineno
-        number = self._numbers.setdefault((code, line, id(module)), len(self.found))
-        if number == len(self.found):
-            self.found.append(Location(code.co_filename, line, code.co_name, module))
+        number = self._numbers.get((code, line, id(module)))
+        # a new module may have the id of one that is gone
+        if number is None or self.found[number].module() is not module:
+            number = self._numbers[code, line, id(module)] = len(self.found)
+            reference = weakref.ref(module) if module is not None else _no_module
+            self.found.append(Location(code.co_filename, line, code.co_name, reference))
         return number
+
+
+def _no_module() -> None:
+    return None
 
 
 @cache

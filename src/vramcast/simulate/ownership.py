@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as nn_module
 from torch.optim import optimizer as optim
+
+_Kind = TypeVar("_Kind")
 
 
 class Ownership:
@@ -19,7 +21,7 @@ class Ownership:
         """`block_id` gives the number of the allocation at an address."""
         self._block_id = block_id
         self._modules: dict[int, weakref.ref[nn.Module]] = {}
-        self._optimizers: dict[int, Any] = {}
+        self._optimizers: dict[int, weakref.ref[Any]] = {}
         self._most_parameters = 0
         # by the number of the allocation
         self.category_of: dict[int, str] = {}
@@ -44,7 +46,7 @@ class Ownership:
         self._modules[id(module)] = weakref.ref(module)
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
-        self._optimizers[id(optimizer)] = optimizer
+        self._optimizers[id(optimizer)] = weakref.ref(optimizer)
         for group in optimizer.param_groups:  # those of modules have their names already
             for parameter in group["params"]:
                 self._put(parameter, "parameters", "")
@@ -73,13 +75,13 @@ class Ownership:
         for _, tensor, category in self._module_tensors():
             if category == "parameters":
                 yield tensor
-        for optimizer in self._optimizers.values():
+        for optimizer in _alive(self._optimizers):
             for group in optimizer.param_groups:
                 yield from group["params"]
 
     def _module_tensors(self) -> Iterator[tuple[str, Tensor, str]]:
         names = self.module_names()
-        for module in self._live_modules():
+        for module in _alive(self._modules):
             prefix = names.get(id(module), "")
             owned = {"parameters": module._parameters, "buffers": module._buffers}
             for category, tensors in owned.items():
@@ -87,13 +89,9 @@ class Ownership:
                     if tensor is not None:
                         yield f"{prefix}.{name}" if prefix else name, tensor, category
 
-    def _live_modules(self) -> list[nn.Module]:
-        found = (reference() for reference in list(self._modules.values()))
-        return [module for module in found if module is not None]
-
     def module_names(self) -> dict[int, str]:
         """Dotted names from the outermost modules down, by the module's id."""
-        modules = self._live_modules()
+        modules = _alive(self._modules)
         children = {id(child) for module in modules for child in module.children()}
         names: dict[int, str] = {}
         for module in modules:
@@ -108,7 +106,7 @@ class Ownership:
                 self._put(parameter.grad, "gradients", self._name(parameter))
 
     def _put_state(self) -> None:
-        for optimizer in self._optimizers.values():
+        for optimizer in _alive(self._optimizers):
             for parameter, state in optimizer.state.items():
                 owner = self._name(parameter) if isinstance(parameter, Tensor) else ""
                 for key, value in state.items() if isinstance(state, dict) else ():
@@ -130,6 +128,11 @@ class Ownership:
             self.category_of[number] = category
             if name:
                 self.name_of[number] = name
+
+
+def _alive(references: dict[int, weakref.ref[_Kind]]) -> list[_Kind]:
+    found = (reference() for reference in list(references.values()))
+    return [thing for thing in found if thing is not None]
 
 
 class _CopyHook:

@@ -101,7 +101,7 @@ class Recording:
         def detail_of(number: int) -> AllocationDetail:
             a = allocations[number - 1]
             location = self.locations.found[a.location] if a.location >= 0 else None
-            module = location.module if location else None
+            module = location.module() if location else None
             return AllocationDetail(
                 num_bytes=a.num_bytes,
                 category=categories[number - 1],
