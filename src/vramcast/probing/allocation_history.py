@@ -7,9 +7,8 @@ at an address is the same in both. Where they disagree about an address, the ope
 
 from __future__ import annotations
 
-import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -17,13 +16,9 @@ from typing import Any, NamedTuple
 import torch
 
 from vramcast.errors import EnvironmentProblem
+from vramcast.simulate.locations import HIDDEN, Location
 
 MAX_ENTRIES = 4_000_000
-HIDDEN = (
-    os.path.dirname(torch.__file__) + os.sep,
-    os.path.dirname(os.path.dirname(__file__)) + os.sep,
-    "<frozen ",
-)
 OPERATOR = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*")
 ENGINE = "autograd::engine::evaluate_function: "
 Row = list[Any]
@@ -59,7 +54,7 @@ class History:
         self._memory._record_memory_history(
             max_entries=MAX_ENTRIES, stacks="python", context="all", clear_history=True
         )
-        self._base = self._counts()
+        self._base = self._so_far()
         self._profiler = _profiler()
         self._profiler.start()
         torch.cuda.empty_cache = self._memory.empty_cache = self._emptying
@@ -95,12 +90,10 @@ class History:
         self._marks.append(Mark(*self._so_far(), row))
 
     def _so_far(self) -> tuple[int, int]:
-        num_allocs, num_frees = self._counts()
-        return num_allocs - self._base[0], num_frees - self._base[1]
-
-    def _counts(self) -> tuple[int, int]:
+        """How often something was allocated and freed since the start."""
         stats = torch.cuda.memory_stats()
-        return stats.get("allocation.all.allocated", 0), stats.get("allocation.all.freed", 0)
+        num_allocs = stats.get("allocation.all.allocated", 0) - self._base[0]
+        return num_allocs, stats.get("allocation.all.freed", 0) - self._base[1]
 
 
 def _profiler() -> Any:
@@ -166,14 +159,13 @@ def _in_turn(
 ) -> Iterator[Maker]:
     """The maker of each allocation of the history."""
     addresses = [entry["addr"] for entry in entries if entry["action"] == "alloc"]
-    num_at: dict[int, int] = defaultdict(int)
+    known = {
+        address: iter(makers[address])
+        for address, num_allocs in Counter(addresses).items()
+        if len(makers.get(address, ())) == num_allocs
+    }
     for address in addresses:
-        num_at[address] += 1
-    next_at: dict[int, int] = defaultdict(int)
-    for address in addresses:
-        known = makers.get(address, ())
-        yield known[next_at[address]] if len(known) == num_at[address] else Maker()
-        next_at[address] += 1
+        yield next(known[address]) if address in known else Maker()
 
 
 def makers_by_address(
@@ -236,11 +228,5 @@ def source_of(frames: Sequence[Mapping[str, Any]]) -> str:
     """The innermost line of the user's own code, "" where there is none (the backward pass)."""
     for frame in frames:
         if not frame["filename"].startswith(HIDDEN):
-            return f"{_short(frame['filename'])}:{frame['line']} in {frame['name']}"
+            return Location(frame["filename"], frame["line"], frame["name"], None).source
     return ""
-
-
-@cache
-def _short(path: str) -> str:
-    relative = os.path.relpath(path)
-    return relative if not relative.startswith("..") else path
