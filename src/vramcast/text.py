@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 def printable(text: str, most: int | None = None) -> str:
@@ -13,6 +15,12 @@ def printable(text: str, most: int | None = None) -> str:
         left_out = f"[{len(text) - 2 * half:,} characters left out]"
         return f"{printable(text[:half])}\n{left_out}\n{printable(text[-half:])}"
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question to begin an advice with; empty if no known name is similar."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"Did you mean {close[0]!r}? " if close else ""
 
 
 def markdown_cell(value: object) -> str:

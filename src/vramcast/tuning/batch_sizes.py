@@ -1,7 +1,4 @@
-"""Which batch sizes are worth a run, from two predictions.
-
-They are the knee of the predicted throughput, the largest batch that fits, and one between.
-"""
+"""Which batch sizes are worth a run: the knee of throughput, the largest that fits, one between."""
 
 from __future__ import annotations
 
@@ -26,9 +23,9 @@ LEAST_RATIO = 1.2
 def batch_sizes(
     batch: int, here: Prediction | str, larger: Prediction | str, max_seconds: float = math.inf
 ) -> list[int]:
-    """Rising, all above `batch`; `larger` is predicted for FACTOR times `batch`.
+    """All above `batch`, rising, with steps of at most `max_seconds`.
 
-    No step may take longer than `max_seconds`.
+    `larger` is predicted for FACTOR times `batch`.
     """
     if isinstance(here, str) or isinstance(larger, str):
         return [factor * batch for factor in UNPREDICTED_FACTORS]

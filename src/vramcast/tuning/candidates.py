@@ -65,8 +65,8 @@ def promising(
 ) -> list[Candidate]:
     """What won alone, best first; then alternatives to those; then what may help on top of others.
 
-    With `has_larger_step` a step does more work than when they were tried. A change that is slower
-    while the GPU waits for the host, such as fewer bits, may be faster when it does not.
+    With `has_larger_step` a step does more work than when they were tried: what was slower while
+    the GPU waited for the host, such as fewer bits, may be faster now.
     """
     waiting = [
         one

@@ -1,10 +1,7 @@
 """Was a candidate worth it? From the runs without and with it to a verdict with its reason.
 
-A candidate is applied if its losses are the baseline's within its tolerance, it leaves memory free,
-and its gain is both large enough and significant.
-
 One run counts as one number, the median of its steps: the steps of one process resemble each
-other, so that many of them say less than two processes do. Times are compared as ratios (on a
+other, and many of them say less than two processes do. Times are compared as ratios (on a
 logarithmic scale), with one spread for both sides because there are few runs.
 """
 
@@ -30,7 +27,7 @@ SIGNIFICANCE_LEVEL = 0.01
 MIN_RUNS = 2
 # If the interval reaches so far, a run that was slower says nothing.
 MUCH_NOISE = 1.5
-# Where an interval ends: after two wild runs its end may be too large for a float.
+# After two wild runs the end of an interval may be too large for a float.
 MAX_LOGARITHM = 50.0
 
 
@@ -65,15 +62,14 @@ def _failed(run: Measurement) -> TrialResult:
     codes = {Outcome.TIMEOUT: Reason.TIMEOUT, Outcome.UNSUPPORTED: Reason.UNSUPPORTED}
     return TrialResult(
         verdict=TuneVerdict.FAILED,
-        reason=f"{run.outcome}: {last_line(run.error) or 'no error message'}",
+        reason=f"{run.outcome}: {last_line(run.error)}",
         reason_code=codes.get(run.outcome, Reason.CRASHED),
         likely_cause=likely_cause(run.error),
     )
 
 
 def last_line(error: str | None) -> str:
-    lines = (error or "").strip().splitlines()
-    return lines[-1] if lines else ""
+    return ((error or "").strip() or "no error message").splitlines()[-1]
 
 
 def _compared(
@@ -108,14 +104,12 @@ def _other_losses(
     tolerance: float | None,
     difference: float | None,
 ) -> Refusal | None:
-    if not all(has_finite_losses(run) for run in candidate):
+    if not all(map(has_finite_losses, candidate)):
         return Refusal(Reason.LOSSES_NOT_FINITE, "its losses are not finite")
-    if tolerance is None:
+    if tolerance is None or not any(map(_losses, baseline)):
         return None
     if difference is None:
-        if any(_known_losses(run) for run in baseline):
-            return Refusal(Reason.NO_LOSSES, "it gives no losses that could be compared")
-        return None
+        return Refusal(Reason.NO_LOSSES, "it gives no losses that could be compared")
     # Where runs of the baseline differ among themselves, nothing finer can be judged.
     own = loss_difference(baseline[:1], baseline[1:]) or 0.0
     if difference <= tolerance + own:
@@ -130,10 +124,10 @@ def _other_losses(
 
 def has_finite_losses(run: Measurement) -> bool:
     """Also true of a run without losses."""
-    return all(map(math.isfinite, _known_losses(run)))
+    return all(map(math.isfinite, _losses(run)))
 
 
-def _known_losses(run: Measurement) -> list[float]:
+def _losses(run: Measurement) -> list[float]:
     return [loss for loss in run.losses if loss is not None]
 
 
@@ -214,6 +208,6 @@ def median_seconds(run: Measurement) -> float:
 
 
 def peak_memory_bytes(runs: Sequence[Measurement]) -> int | None:
-    """Reserved memory; on the CPU, where none is reserved, allocated memory."""
+    """Reserved; on the CPU, where nothing is reserved, allocated."""
     known = [run.peak_reserved_bytes or run.peak_allocated_bytes for run in runs]
     return max((memory for memory in known if memory), default=None)

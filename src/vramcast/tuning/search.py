@@ -1,8 +1,7 @@
 """The search for the fastest configuration.
 
 Every candidate is tried alone against the baseline, then those that helped on top of each other,
-then the end against the start. Nothing here knows where numbers come from, so that a test can run
-a whole search on invented ones.
+then the end against the start.
 """
 
 from __future__ import annotations
@@ -34,12 +33,9 @@ STEP_SHARE = 0.02
 
 class BaselineError(VramcastError):
     def __init__(self, run: Measurement) -> None:
-        what = f"The baseline did not run: {run.outcome}. {last_line(run.error)}".rstrip()
+        what = f"The baseline did not run: {run.outcome}. {last_line(run.error)}"
         if run.outcome == Outcome.OK:
-            what = (
-                "The losses of the baseline are not finite: "
-                "there is nothing that others could be compared with."
-            )
+            what = "The losses of the baseline are not finite: nothing can be compared with them."
         super().__init__(what, "Begin with knobs that run: try them with vramcast probe.")
         self.exit_code = 3 if run.outcome == Outcome.OUT_OF_MEMORY else 1
 

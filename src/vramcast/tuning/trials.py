@@ -83,8 +83,7 @@ class Trials:
     def try_on(self, without: Configuration, candidate: Candidate) -> TrialResult:
         configuration = without.with_change(candidate.change)
         try:
-            unfit = self._predicted_not_to_fit(without, candidate)
-            if unfit is not None:
+            if unfit := self._predicted_not_to_fit(without, candidate):
                 return unfit
             if not self._is_affordable(without, candidate):
                 return _not_tried("the time for the tune was spent before it was begun")
@@ -139,11 +138,7 @@ class Trials:
         )
 
     def _may_need_too_much(self, without: Configuration, candidate: Candidate) -> bool:
-        """Because it is known to need more, or because it changes tensors and little is left.
-
-        What saves memory in one place (autocast, after float32) takes more in another (after
-        bfloat16).
-        """
+        """What changes tensors may need more even if it often saves memory, as autocast does."""
         if candidate.optimisation.more_memory:
             return True
         runs = self.good_runs(without)
@@ -160,10 +155,8 @@ class Trials:
         return self._runner.has_run(without.with_change(candidate.change))
 
     def _is_affordable(self, without: Configuration, candidate: Candidate) -> bool:
-        """Whether the time left is enough for two runs and the last comparison of the tune."""
-        if self.is_begun(without, candidate):
-            return True
-        return self._is_time_for(2 * self.seconds_of(without), candidate)
+        is_time = self._is_time_for(2 * self.seconds_of(without), candidate)
+        return is_time or self.is_begun(without, candidate)
 
     def is_tight(self, num_others: int, candidate: Candidate) -> bool:
         """Whether so many others would leave no time for a candidate that is slow to start."""
@@ -175,7 +168,7 @@ class Trials:
         return self._runner.seconds_left() - self.reserve() > seconds
 
     def reserve(self) -> float:
-        """Seconds kept for what comes later, also for start and end side by side."""
+        """Seconds kept for later trials, and for start and end side by side."""
         ends = (self._stack.baseline, self._stack.configuration)
         return self.seconds_for_later + sum(map(self.seconds_of, ends))
 

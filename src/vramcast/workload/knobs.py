@@ -7,11 +7,11 @@ import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
 from vramcast.errors import WorkloadError
+from vramcast.text import did_you_mean
 from vramcast.workload.conversion import CannotBeText, convert_text, fits, type_name
 
 Parameter = inspect.Parameter
@@ -196,9 +196,8 @@ def _given_twice(name: str, first: object, second: object) -> WorkloadError:
 def _check_names(knobs: Knobs, given: Mapping[str, object]) -> None:
     unknown = [] if knobs.takes_any else [name for name in given if name not in knobs.known]
     if unknown:
-        close = get_close_matches(unknown[0], knobs.known, n=1)
-        hint = f"Did you mean {close[0]!r}? " if close else ""
-        raise WorkloadError(f"{knobs.of} has no knob {unknown[0]!r}.", hint + knobs.advice())
+        advice = did_you_mean(unknown[0], knobs.known) + knobs.advice()
+        raise WorkloadError(f"{knobs.of} has no knob {unknown[0]!r}.", advice)
     missing = [
         name for name, knob in knobs.known.items() if knob.default is EMPTY and name not in given
     ]

@@ -12,12 +12,12 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from vramcast.errors import VramcastError, WorkloadError
+from vramcast.text import did_you_mean
 from vramcast.workload.reference import WorkloadReference
 from vramcast.workload.tracebacks import shown_path, user_traceback
 
@@ -176,11 +176,11 @@ def _advice_for_import(reference: WorkloadReference, error: Exception) -> str:
 
 
 def _no_such_function(module: ModuleType, reference: WorkloadReference) -> WorkloadError:
-    close = get_close_matches(reference.function, _public_functions(module), n=1)
+    hint = did_you_mean(reference.function, _public_functions(module))
     advice = _advice_functions(module, reference)
     return WorkloadError(
         f"There is no function {reference.function!r} in {_shown(reference)}.",
-        f"Did you mean {close[0]!r}? {advice}" if close else f"{advice}\n{TEMPLATE}".rstrip(),
+        hint + advice if hint else f"{advice}\n{TEMPLATE}".rstrip(),
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vramcast.errors import UsageError, WorkloadError
+from vramcast.text import did_you_mean
 from vramcast.workload.registry import (
     DEFAULT_FUNCTION,
     RegisteredWorkload,
@@ -115,10 +116,8 @@ def _advice_for_unknown(text: str) -> str:
     if os.path.isfile(f"{text}.py"):
         return f"There is a file {text}.py: write {text}.py:{DEFAULT_FUNCTION}."
     known = list(registered_workloads())
-    close = get_close_matches(text, known, n=1)
-    hint = f"Did you mean {close[0]!r}? " if close else ""
     names = f"Registered names: {', '.join(known)}." if known else "No names are registered."
-    return f"{hint}{names} {FORMS}"
+    return f"{did_you_mean(text, known)}{names} {FORMS}"
 
 
 def _existing_file(target: str) -> Path:
