@@ -31,7 +31,7 @@ from vramcast.forecast.timing.pipeline import period_seconds
 from vramcast.forecast.timing.rates import TABLE
 from vramcast.hardware.gpus import find_gpu
 from vramcast.records.calibration import Rates
-from vramcast.tracing.work import ACCESS_NAMES, Work
+from vramcast.tracing.work import ACCESS_NAMES, OperatorWork
 
 HERE = Path(__file__).parent
 H200 = find_gpu("h200")
@@ -53,13 +53,17 @@ HOST = {
 }
 
 
-def recorded() -> list[tuple[Work, float, int]]:
+def recorded() -> list[tuple[OperatorWork, float, int]]:
     kernels = []
     with gzip.open(HERE / "kernels.jsonl.gz", "rt") as file:
         for line in file:
             operator, dtype, flops, num_bytes, sizes, access, seconds, count = json.loads(line)
             kernels.append(
-                (Work(operator, dtype, flops, num_bytes, tuple(sizes), 0, access), seconds, count)
+                (
+                    OperatorWork(operator, dtype, flops, num_bytes, tuple(sizes), 0, access),
+                    seconds,
+                    count,
+                )
             )
     return kernels
 
@@ -70,7 +74,7 @@ def tell(what: str, error: np.ndarray) -> None:
     )
 
 
-def fit_products(kernels: list[tuple[Work, float, int]], kind: str) -> list[float]:
+def fit_products(kernels: list[tuple[OperatorWork, float, int]], kind: str) -> list[float]:
     chosen = [
         (w, s)
         for w, s, _ in kernels
@@ -90,7 +94,7 @@ def fit_products(kernels: list[tuple[Work, float, int]], kind: str) -> list[floa
     return [float(f"{value:.4g}") for value in found.x]
 
 
-def fit_compute(chosen: list[tuple[Work, float, int]], of_peak: float = 0.3) -> list[float]:
+def fit_compute(chosen: list[tuple[OperatorWork, float, int]], of_peak: float = 0.3) -> list[float]:
     """seconds = fixed + flops / (peak x a) + bytes / (bandwidth x b)."""
     from vramcast.forecast.timing.kernels import peak_flops
 
@@ -115,7 +119,7 @@ def fit_compute(chosen: list[tuple[Work, float, int]], of_peak: float = 0.3) -> 
 
 
 def fit_memory(
-    chosen: list[tuple[Work, float, int]], default: list[float] | None = None
+    chosen: list[tuple[OperatorWork, float, int]], default: list[float] | None = None
 ) -> list[float]:
     """seconds = fixed + bytes / (bandwidth x fraction). What was only seen small keeps the common fraction, and the other way round."""
     moved = np.array([w.num_bytes / H200.bandwidth_bytes_per_second for w, _, _ in chosen])
@@ -143,9 +147,9 @@ def fit_memory(
     return [float(f"{value:.4g}") for value in found.x]
 
 
-def fit_device(kernels: list[tuple[Work, float, int]]) -> dict[str, object]:
-    compute: dict[str, list[tuple[Work, float, int]]] = defaultdict(list)
-    memory: dict[str, list[tuple[Work, float, int]]] = defaultdict(list)
+def fit_device(kernels: list[tuple[OperatorWork, float, int]]) -> dict[str, object]:
+    compute: dict[str, list[tuple[OperatorWork, float, int]]] = defaultdict(list)
+    memory: dict[str, list[tuple[OperatorWork, float, int]]] = defaultdict(list)
     for kernel in kernels:
         work = kernel[0]
         if work.operator in PRODUCTS and work.flops > 0:
@@ -195,12 +199,15 @@ def fit_device(kernels: list[tuple[Work, float, int]]) -> dict[str, object]:
     }
 
 
-def recorded_steps() -> dict[str, tuple[float, list[Work]]]:
+def recorded_steps() -> dict[str, tuple[float, list[OperatorWork]]]:
     """Per row the middle of the sessions in which it was measured: the host was faster in some than in others."""
     steps = {}
     with gzip.open(HERE / "steps.jsonl.gz", "rt") as file:
         for record in map(json.loads, file):
-            works = [Work(*fields[:4], tuple(fields[4]), *fields[5:]) for fields in record["works"]]
+            works = [
+                OperatorWork(*fields[:4], tuple(fields[4]), *fields[5:])
+                for fields in record["works"]
+            ]
             medians = [
                 math.log(np.median(seconds)) for seconds in record["seconds_by_session"].values()
             ]
@@ -211,7 +218,7 @@ def recorded_steps() -> dict[str, tuple[float, list[Work]]]:
     return steps
 
 
-def fit_host(rates: Rates, steps: dict[str, tuple[float, list[Work]]]) -> dict[str, float]:
+def fit_host(rates: Rates, steps: dict[str, tuple[float, list[OperatorWork]]]) -> dict[str, float]:
     """So that whole steps take what they took. Very long ones add hours and no knowledge."""
     short = [(seconds, works) for seconds, works in steps.values() if len(works) < LONGEST_STEP]
     chosen = [

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from vramcast.records.measurement import Measurement
     from vramcast.records.plan import Plan
     from vramcast.records.prediction import BatchSizeCurve, BatchSizePoint, LargeTensor, Prediction
+    from vramcast.records.trace_diff import TraceDiff
     from vramcast.records.tune import TuneResult
     from vramcast.reporting.report import report
     from vramcast.suites.accuracy import accuracy
-    from vramcast.tracing.diff import TraceDiff, diff
+    from vramcast.tracing.diff import diff
     from vramcast.tuning.tune import tune
     from vramcast.workload import register
     from vramcast.workload.configuration import Configuration, load_configuration
@@ -64,10 +65,11 @@ _HOME = {
         "records.measurement": "Measurement",
         "records.plan": "Plan",
         "records.prediction": "BatchSizeCurve BatchSizePoint LargeTensor Prediction",
+        "records.trace_diff": "TraceDiff",
         "records.tune": "TuneResult",
         "reporting.report": "report",
         "suites.accuracy": "accuracy",
-        "tracing.diff": "TraceDiff diff",
+        "tracing.diff": "diff",
         "tuning.tune": "tune",
         "workload": "register",
         "workload.configuration": "Configuration load_configuration",

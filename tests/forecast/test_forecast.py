@@ -8,7 +8,7 @@ from vramcast.allocator import AllocatorSettings
 from vramcast.downsampling import downsample
 from vramcast.forecast.forecast import Budget, forecast
 from vramcast.records.prediction import Prediction
-from vramcast.tracing.simulated import AllocationDetail, Trace
+from vramcast.tracing.trace import Allocation, SimulatedRun
 
 MiB = 1 << 20
 
@@ -17,18 +17,17 @@ def predicted(settings: str, memory_bytes: int | None = None) -> Prediction:
     """A parameter of 33 MiB, and an activation of 33 MiB in each of two steps."""
     sizes, categories = [33 * MiB] * 3, ["parameters", "activations", "activations"]
 
-    def detail_of(number: int) -> AllocationDetail:
-        category = categories[number - 1]
-        return AllocationDetail(33 * MiB, category, "", (), "uint8", "aten::empty", "", "", "")
+    def allocation(number: int) -> Allocation:
+        return Allocation(33 * MiB, "aten::empty", categories[number - 1])
 
-    trace = Trace(
+    trace = SimulatedRun(
         events=[1, 0, 2, -2, 0, 3, -3],
         sizes=sizes,
         categories=categories,
         num_parameters=0,
         notes=(),
         torch_version="",
-        detail_of=detail_of,
+        allocation=allocation,
     )
     budget = Budget(gpu=None, memory_bytes=memory_bytes, settings=AllocatorSettings.parse(settings))
     return forecast(trace, budget, workload="w", knobs={}, seconds=0.0)

@@ -58,6 +58,14 @@ def test_with_several_lengths_memory_grows_with_tokens_and_with_tokens_times_len
     assert [knob.name for knob in found.knobs] == ["seq_len", "batch_size"]
 
 
+def test_the_share_of_a_knob_is_what_its_smallest_value_in_the_runs_saves() -> None:
+    """It was once what a value of 1 would save, which no run may have had."""
+    (found,) = fit([point(size, 1000 * size) for size in (10, 20, 40)])
+    (knob,) = found.knobs
+    assert (knob.smallest, knob.largest) == (10, 40)
+    assert knob.share == pytest.approx(0.75)
+
+
 # GPT-124M with checkpointing and autocast on an H200, as `vramcast predict --batch-sizes 1-10` has it: (batch, allocated)
 CHECKPOINTED = [
     *((1, 3346336256), (2, 3353152000), (3, 3779624960), (4, 4337819648), (5, 4897062912)),

@@ -30,7 +30,7 @@ from vramcast.tracing.work import (
     PLAIN,
     STRIDED,
     TF32,
-    Work,
+    OperatorWork,
 )
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
@@ -38,9 +38,11 @@ H200 = find_gpu("h200")
 BF16, FP32 = 15, 6
 
 
-def product(rows: int, columns: int, inner: int, *, dtype: int = BF16, access: int = PLAIN) -> Work:
+def product(
+    rows: int, columns: int, inner: int, *, dtype: int = BF16, access: int = PLAIN
+) -> OperatorWork:
     num_bytes = 2.0 * (rows * inner + inner * columns + rows * columns)
-    return Work(
+    return OperatorWork(
         "aten::mm",
         dtype,
         2.0 * rows * columns * inner,
@@ -51,11 +53,11 @@ def product(rows: int, columns: int, inner: int, *, dtype: int = BF16, access: i
     )
 
 
-def addition(num_bytes: float, access: int = PLAIN) -> Work:
-    return Work("aten::add", BF16, 0.0, num_bytes, (0, 0, 0, 0), FORWARD, access)
+def addition(num_bytes: float, access: int = PLAIN) -> OperatorWork:
+    return OperatorWork("aten::add", BF16, 0.0, num_bytes, (0, 0, 0, 0), FORWARD, access)
 
 
-def seconds(work: Work, gpu: str = "h200") -> float:
+def seconds(work: OperatorWork, gpu: str = "h200") -> float:
     return kernel_time(work, find_gpu(gpu), shipped()).seconds
 
 
@@ -86,7 +88,9 @@ def test_an_addition_is_as_fast_as_memory_allows_and_converting_is_slower() -> N
 
 
 def test_a_view_takes_no_time_on_the_gpu() -> None:
-    assert seconds(Work("aten::view", -1, 0.0, 0.0, (0, 0, 0, 0), FORWARD, NO_KERNEL)) == 0.0
+    assert (
+        seconds(OperatorWork("aten::view", -1, 0.0, 0.0, (0, 0, 0, 0), FORWARD, NO_KERNEL)) == 0.0
+    )
 
 
 def test_an_operator_nobody_measured_is_as_fast_as_others_that_go_through_memory_alike() -> None:
@@ -151,11 +155,11 @@ def test_a_step_takes_at_least_what_each_side_needs() -> None:
 
 def test_reading_a_value_back_makes_the_host_wait_for_the_gpu() -> None:
     works = [addition(1e9)] * 40
-    item = Work("aten::_local_scalar_dense", FP32, 0.0, 4.0, (0, 0, 0, 0), FORWARD, PLAIN)
+    item = OperatorWork("aten::_local_scalar_dense", FP32, 0.0, 4.0, (0, 0, 0, 0), FORWARD, PLAIN)
     host_heavy = [addition(10.0)] * 400
     rates = shipped()
 
-    def period(step: list[Work]) -> float:
+    def period(step: list[OperatorWork]) -> float:
         return period_seconds(step, [kernel_time(w, H200, rates) for w in step], rates)
 
     assert period([*works, item, *host_heavy]) > 1.2 * period([*works, *host_heavy])

@@ -286,7 +286,7 @@ def test_where_one_sample_does_not_fit_the_stage_is_marked_and_the_largest_tenso
     assert done.returncode == 3
     assert (
         "not even one sample fits at length 1024" in " ".join(done.stdout.replace("│", " ").split())
-        and "Largest in memory there" in done.stdout
+        and "Largest in memory at length 1024" in done.stdout
     )
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"], (
         "there is no curriculum without one of its lengths"

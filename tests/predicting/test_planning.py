@@ -31,7 +31,7 @@ from vramcast.records.plan import GpuPlan, Plan, Stage
 from vramcast.records.prediction import BatchSizePoint
 from vramcast.reporting.showing import show
 from vramcast.simulate.accumulating import accumulating
-from vramcast.tracing.simulated import Trace
+from vramcast.tracing.trace import SimulatedRun
 
 MiB, GiB = 1 << 20, 1 << 30
 
@@ -253,17 +253,17 @@ def search_over(
     """With `other_events`, odd sizes have one more allocation than even ones."""
     simulated: list[int] = []
 
-    def trace_at(size: int) -> Trace:
+    def trace_at(size: int) -> SimulatedRun:
         simulated.append(size)
         events = [1, 0, 2, -2] + ([3, -3] if other_events and size % 2 else [])
-        return Trace(
+        return SimulatedRun(
             events=events,
             sizes=[constant, per_sample * size, 512],
             categories=[],
             num_parameters=0,
             notes=(),
             torch_version="",
-            detail_of=lambda number: pytest.fail("not asked for"),
+            allocation=lambda number: pytest.fail("not asked for"),
         )
 
     budget = Budget(gpu=None, memory_bytes=limit, settings=AllocatorSettings.parse(""))

@@ -13,14 +13,15 @@ import pytest
 import vramcast_zoo.suites
 from vramcast.predicting.predict import predict
 from vramcast.tracing.diff import diff_traces
-from vramcast.tracing.files import Allocation, MemoryTrace, read_trace
+from vramcast.tracing.files import read_trace
+from vramcast.tracing.trace import Allocation, Trace
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
 RECORDING = Path(__file__).parents[1] / "allocator" / "recordings" / "gpt124m-amp-B8.json.gz"
 GPT = Path(vramcast_zoo.suites.__file__).parent / "models.py"
 
 
-def recorded(like: MemoryTrace) -> MemoryTrace:
+def recorded(like: Trace) -> Trace:
     """The recording names no operators and marks no steps. It began behind the small tensor with which a simulation begins."""
     data = json.loads(gzip.decompress(RECORDING.read_bytes()))
     events = [1, -1, *(event + 1 if event > 0 else event - 1 for event in data["events"])]

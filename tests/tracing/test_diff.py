@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trace_examples import ROWS, of, trace, traces
 
-from vramcast.tracing.diff import KINDS, TraceDiff, diff_traces
-from vramcast.tracing.files import MemoryTrace, to_rows
+from vramcast.records.trace_diff import DifferenceKind, TraceDiff
+from vramcast.tracing.diff import diff_traces
+from vramcast.tracing.files import to_rows
+from vramcast.tracing.trace import Trace
 
 
 def counts(result: TraceDiff) -> dict[str, int]:
@@ -168,21 +170,21 @@ def test_a_layer_that_is_missing_is_missing_and_the_rest_is_the_same() -> None:
 
 @settings(deadline=None)  # busy machines
 @given(traces())
-def test_a_trace_is_the_same_as_itself(example: MemoryTrace) -> None:
+def test_a_trace_is_the_same_as_itself(example: Trace) -> None:
     assert diff_traces(example, example).same
 
 
 @settings(deadline=None)
 @given(traces(), traces())
-def test_any_two_traces_can_be_compared_and_sides_exchanged(a: MemoryTrace, b: MemoryTrace) -> None:
+def test_any_two_traces_can_be_compared_and_sides_exchanged(a: Trace, b: Trace) -> None:
     one, other = diff_traces(a, b), diff_traces(b, a)
     assert one.same == other.same
     assert one.same == (not any(one.num_differences.values()))
-    assert set(one.num_differences) == set(KINDS)
+    assert set(one.num_differences) == set(DifferenceKind)
     json.dumps(asdict(one))
 
 
-def without(example: MemoryTrace, number: int) -> MemoryTrace:
+def without(example: Trace, number: int) -> Trace:
     rows = [
         row for row in to_rows(example) if not (row[0] in ("alloc", "free") and row[1] == number)
     ]
@@ -196,7 +198,7 @@ def without(example: MemoryTrace, number: int) -> MemoryTrace:
 
 @settings(deadline=None)
 @given(traces().filter(lambda example: example.allocations), st.integers(0, 59))
-def test_one_allocation_taken_out_is_found_at_its_place(example: MemoryTrace, choice: int) -> None:
+def test_one_allocation_taken_out_is_found_at_its_place(example: Trace, choice: int) -> None:
     index = choice % len(example.allocations)
     num_steps = len(example.steps)
     result = diff_traces(example, without(example, index + 1))
@@ -218,7 +220,7 @@ def test_one_allocation_taken_out_is_found_at_its_place(example: MemoryTrace, ch
 
 def long_trace(
     length: int, *, scale: int = 1, leave_out: frozenset[int] = frozenset(), seed: int = 0
-) -> MemoryTrace:
+) -> Trace:
     """So many allocations and nearly as many frees: each is freed 200 later."""
     choose = random.Random(seed)
     rows: list[Any] = []

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from trace_examples import MIB, ROWS, of, trace, traces
 
 from vramcast.allocator import AllocatorSettings, CachingAllocator, replay
-from vramcast.tracing.files import PICKLE_PROTOCOL, MemoryTrace, to_rows
+from vramcast.tracing.files import PICKLE_PROTOCOL, to_rows
 from vramcast.tracing.snapshot import FIRST_ADDRESS, make_snapshot
+from vramcast.tracing.trace import Trace
 
 # What the unpickler of MemoryViz.js knows.
 KNOWN_OPCODES = {
@@ -108,7 +109,7 @@ def test_what_does_not_fit_ends_with_an_oom() -> None:
     assert "raise OutOfMemoryError # 5.0MiB requested, 10.0MiB free" in viz.trace(snapshot)
 
 
-def replayed(example: MemoryTrace) -> CachingAllocator:
+def replayed(example: Trace) -> CachingAllocator:
     allocator = CachingAllocator(AllocatorSettings.parse(example.allocator_settings))
     for event in example.events:
         if event > 0:
@@ -123,7 +124,7 @@ def replayed(example: MemoryTrace) -> CachingAllocator:
 @settings(deadline=None)
 @given(traces(), st.sampled_from(SETTINGS))
 def test_blocks_tile_their_segment_and_the_sums_are_those_of_the_replay(
-    example: MemoryTrace, setting: str
+    example: Trace, setting: str
 ) -> None:
     example = trace(to_rows(example), allocator_settings=setting)
     snapshot, allocator = make_snapshot(example), replayed(example)
@@ -146,7 +147,7 @@ def test_blocks_tile_their_segment_and_the_sums_are_those_of_the_replay(
 @settings(deadline=None)
 @given(traces(), st.sampled_from(SETTINGS))
 def test_the_history_adds_up_to_the_segments_at_the_end_and_to_the_peak(
-    example: MemoryTrace, setting: str
+    example: Trace, setting: str
 ) -> None:
     example = trace(to_rows(example), allocator_settings=setting)
     snapshot = make_snapshot(example)
@@ -181,7 +182,7 @@ def test_the_history_adds_up_to_the_segments_at_the_end_and_to_the_peak(
 
 @settings(deadline=None, max_examples=30)
 @given(traces(), st.sampled_from(SETTINGS))
-def test_torchs_own_readers_accept_it(example: MemoryTrace, setting: str) -> None:
+def test_torchs_own_readers_accept_it(example: Trace, setting: str) -> None:
     snapshot = make_snapshot(trace(to_rows(example), allocator_settings=setting))
     assert f"segments: {len(snapshot['segments'])}" in viz.segsum(
         snapshot

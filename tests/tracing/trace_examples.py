@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from vramcast.tracing.files import MemoryTrace, from_rows
+from vramcast.tracing.files import from_rows
+from vramcast.tracing.trace import Trace
 
 HEAD: dict[str, Any] = {
     "source": "predicted",
@@ -43,11 +44,11 @@ ROWS: list[list[Any]] = [
 ]
 
 
-def trace(rows: list[Any] | None = None, **head: Any) -> MemoryTrace:
+def trace(rows: list[Any] | None = None, **head: Any) -> Trace:
     return from_rows(ROWS if rows is None else rows, **{**HEAD, **head})
 
 
-def of(text: str, **head: Any) -> MemoryTrace:
+def of(text: str, **head: Any) -> Trace:
     """'mm:100 add:20 -1 | mm:100 !': allocations, frees by number, steps and emptied caches. ?:5 has no known operator."""
     rows: list[Any] = []
     num_allocs = num_steps = 0
@@ -74,7 +75,7 @@ def of(text: str, **head: Any) -> MemoryTrace:
 
 
 @st.composite
-def traces(draw: st.DrawFn, *, most: int = 60) -> MemoryTrace:
+def traces(draw: st.DrawFn, *, most: int = 60) -> Trace:
     """Any trace: what is freed has been allocated, once."""
     rows: list[Any] = []
     alive: list[int] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -31,7 +30,7 @@ def diff(
     """
     found = vramcast.diff(a, b)
     if as_json:
-        print(json.dumps({"a_file": a, "b_file": b, **asdict(found)}))
+        print(json.dumps({"a_file": a, "b_file": b, **found.to_dict()}))
     else:
         from vramcast.reporting.differences import of_diff
         from vramcast.reporting.showing import show

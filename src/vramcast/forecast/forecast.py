@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from vramcast.allocator.replay import Replay, live_at, replay
@@ -22,7 +22,7 @@ from vramcast.records.prediction import (
     LargeTensor,
     Prediction,
 )
-from vramcast.tracing.simulated import Trace
+from vramcast.tracing.trace import SimulatedRun
 
 NUM_LARGEST = 10
 TIMELINE_POINTS = 200
@@ -56,7 +56,7 @@ class Budget:
             return self.calibration.device_bytes + self.calibration.libraries_bytes
         return self.gpu.context_bytes + DEFAULT_KERNELS_BYTES
 
-    def process_bytes(self, reserved_bytes: int, trace: Trace) -> int | None:
+    def process_bytes(self, reserved_bytes: int, trace: SimulatedRun) -> int | None:
         """As nvidia-smi shows it."""
         if self.gpu is None:
             return None
@@ -88,7 +88,7 @@ class Budget:
 
 
 def forecast(
-    trace: Trace, budget: Budget, *, workload: str, knobs: dict[str, Any], seconds: float
+    trace: SimulatedRun, budget: Budget, *, workload: str, knobs: dict[str, Any], seconds: float
 ) -> Prediction:
     limited, shown = replay_within(budget, trace.events, trace.sizes)
     step = forecast_step(trace.works, budget.gpu) if budget.gpu and trace.works else None
@@ -99,7 +99,7 @@ def forecast(
     capacity = budget.capacity_bytes
 
     def describe(number: int) -> LargeTensor:
-        return _described(trace, number)
+        return trace.allocation(number).as_tensor()
 
     return Prediction(
         workload=workload,
@@ -117,7 +117,7 @@ def forecast(
         failed_allocation_bytes=failed.requested_bytes if failed else None,
         num_parameters=trace.num_parameters,
         breakdown_bytes=breakdown(trace.categories, alive, shown),
-        largest_tensors=largest_tensors(trace, alive),
+        largest_tensors=[describe(number) for number in _largest(alive, trace.sizes)],
         timeline=timeline(shown),
         peak_phase=phase_of(trace.events, shown.allocated_peak_event),
         step_memory=step_memory(
@@ -152,7 +152,7 @@ def timeline(shown: Replay) -> list[list[int]]:
     return [[index, shown.allocated_bytes[index], reserved[index]] for index in kept]
 
 
-def time_limits(trace: Trace) -> list[str]:
+def time_limits(trace: SimulatedRun) -> list[str]:
     """Of an operator that is not torch's own only the bytes are known."""
     others = sorted(
         {
@@ -189,23 +189,12 @@ def breakdown(categories: Sequence[str], alive: Sequence[int], shown: Replay) ->
     return result
 
 
-def largest_tensors(trace: Trace, alive: Sequence[int]) -> list[LargeTensor]:
-    ranked = sorted(alive, key=lambda number: -trace.sizes[number - 1])
-    return [_described(trace, number) for number in ranked[:NUM_LARGEST]]
-
-
-def _described(trace: Trace, number: int) -> LargeTensor:
-    return _large_tensor(**asdict(trace.detail_of(number)))
-
-
-def _large_tensor(*, operator: str, node: str, shape: tuple[int, ...], **rest: Any) -> LargeTensor:
-    return LargeTensor(
-        operator=f"{operator} ({node})" if node else operator, shape=list(shape), **rest
-    )
+def _largest(alive: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    return sorted(alive, key=lambda number: -sizes[number - 1])[:NUM_LARGEST]
 
 
 def batch_size_point(
-    batch_size: int, trace: Trace, sizes: Sequence[int], budget: Budget, *, simulated: bool
+    batch_size: int, trace: SimulatedRun, sizes: Sequence[int], budget: Budget, *, simulated: bool
 ) -> BatchSizePoint:
     """`sizes` are the trace's own where it was simulated at this batch size, else interpolated: then there is no time."""
     result, shown = replay_within(budget, trace.events, sizes)

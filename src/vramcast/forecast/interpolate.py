@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from vramcast.tracing.simulated import Trace
+from vramcast.tracing.trace import SimulatedRun
 
 MAX_TRACES = 12
 # How far outside of two simulated sizes the line through them is used, as a part of the size.
@@ -18,16 +18,16 @@ MAX_OUTSIDE = 0.25
 class Interpolation:
     """Traces at some batch sizes, and allocation sizes at any batch size that two of them tell."""
 
-    def __init__(self, trace_at: Callable[[int], Trace]) -> None:
+    def __init__(self, trace_at: Callable[[int], SimulatedRun]) -> None:
         self._trace_at = trace_at
-        self.traces: dict[int, Trace] = {}
+        self.traces: dict[int, SimulatedRun] = {}
 
-    def simulate(self, size: int) -> Trace:
+    def simulate(self, size: int) -> SimulatedRun:
         if size not in self.traces:
             self.traces[size] = self._trace_at(size)
         return self.traces[size]
 
-    def at(self, size: int) -> tuple[Trace, list[int], bool]:
+    def at(self, size: int) -> tuple[SimulatedRun, list[int], bool]:
         """(a trace with its events, its allocation sizes, whether it was itself simulated)."""
         pair = None if size in self.traces else self._pair_for(size)
         if pair is None:
@@ -66,8 +66,8 @@ class Interpolation:
 
 
 def over_sizes(
-    sizes: Sequence[int], trace_at: Callable[[int], Trace]
-) -> Iterator[tuple[int, Trace, list[int], bool]]:
+    sizes: Sequence[int], trace_at: Callable[[int], SimulatedRun]
+) -> Iterator[tuple[int, SimulatedRun, list[int], bool]]:
     """For every size: itself and what `Interpolation.at` says."""
     wanted = sorted(set(sizes))
     interpolation = Interpolation(trace_at)

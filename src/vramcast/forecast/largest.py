@@ -14,7 +14,7 @@ from vramcast.forecast.forecast import Budget, batch_size_point
 from vramcast.forecast.interpolate import Interpolation
 from vramcast.forecast.search import crossing, ladder, settle, spread
 from vramcast.records.prediction import BatchSizePoint
-from vramcast.tracing.simulated import Trace
+from vramcast.tracing.trace import SimulatedRun
 
 LARGEST_BATCH = 1 << 20
 # Fractions of the memory for the recommended and the conservative batch.
@@ -43,7 +43,7 @@ class BatchSearch:
 
     def __init__(
         self,
-        trace_at: Callable[[int], Trace],
+        trace_at: Callable[[int], SimulatedRun],
         budget: Budget,
         *,
         step: int = 1,

@@ -272,7 +272,7 @@ def _ranked_knobs(points: Sequence[Point], terms: Mapping[str, str], pieces: Pie
     found = []
     for name in names:
         values = [p.knobs[name] for p in points]
-        share = 1 - total({**largest.knobs, name: 1}) / whole if whole else 0.0
+        share = 1 - total({**largest.knobs, name: min(values)}) / whole if whole else 0.0
         found.append(Knob(name=name, share=share, smallest=min(values), largest=max(values)))
     return sorted(found, key=lambda knob: (-knob.share, knob.name))
 

@@ -23,9 +23,8 @@ class FittedRow:
     measured_reserved_bytes: Bytes
     fitted_reserved_bytes: Bytes
     error_percent: Number
-    left_out_error_percent: (
-        float | None
-    )  # of a law fitted without this row; None where that is impossible
+    # Of a law fitted without this row; None where that is impossible.
+    left_out_error_percent: Number | None
     allocated_error_percent: Number = 0.0  # of the law itself, without the overhead's noise
     left_out_allocated_error_percent: Number | None = None
     on_floor: bool = False  # its memory is the floor's, and the law was fitted without it

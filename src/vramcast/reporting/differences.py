@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vramcast.records.trace_diff import Difference, OpDifference, ShownAllocation, TraceDiff
 from vramcast.reporting.sections import Column, Remark, Section, Table, Tone, count, size
-from vramcast.tracing.diff import Line, OpDifference, Place, TraceDiff
 
 MOST_OPS = 12
 MEANING = {
@@ -75,7 +75,7 @@ def _sides(found: TraceDiff, a: str, b: str) -> Table:
     )
 
 
-def _place(title: str, place: Place) -> Section:
+def _place(title: str, place: Difference) -> Section:
     where = f"step {place.step}" if place.step else "the build"
     kinds = ", ".join(MEANING[kind] for kind in place.kinds)
     text = f"{title}, in {where}: {kinds}"
@@ -99,7 +99,7 @@ def _place(title: str, place: Place) -> Section:
     )
 
 
-def _explained(place: Place) -> list[str]:
+def _explained(place: Difference) -> list[str]:
     lines = [
         f"{side}: {_described(line)}"
         for side, line in zip("AB", place.lines[place.position], strict=True)
@@ -115,7 +115,7 @@ def _explained(place: Place) -> list[str]:
     return lines
 
 
-def _cells(line: Line | None) -> Sequence[str]:
+def _cells(line: ShownAllocation | None) -> Sequence[str]:
     if line is None:
         return "-", "", "", ""
     number = f"#{line.number}" if line.number else ""
@@ -123,7 +123,7 @@ def _cells(line: Line | None) -> Sequence[str]:
     return number, op, f"{line.num_bytes:,}", size(line.allocated_bytes)
 
 
-def _described(line: Line) -> str:
+def _described(line: ShownAllocation) -> str:
     facts = " ".join(line.facts[fact] for fact in FACTS if fact in line.facts)
     return f"#{line.number} {line.op or '?'} {size(line.num_bytes)}  {facts}".rstrip()
 

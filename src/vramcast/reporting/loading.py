@@ -13,7 +13,8 @@ from vramcast.records.accuracy_rows import ROWS_FILE, read_records, result_from
 from vramcast.records.bench import TrainedRun
 from vramcast.records.kinds import GIVE, is_trace, read_json, record_from
 from vramcast.text import printable
-from vramcast.tracing.files import MemoryTrace, read_trace
+from vramcast.tracing.files import read_trace
+from vramcast.tracing.trace import Trace
 
 RECORDS = ("plan.json", "accuracy.json", "result.json")
 
@@ -24,7 +25,7 @@ class Loaded:
 
     record: Any
     path: Path
-    traces: Sequence[MemoryTrace] = field(default_factory=list)  # of a measurement
+    traces: Sequence[Trace] = field(default_factory=list)  # of a measurement
 
 
 def load(path: Path) -> list[Loaded]:

@@ -27,7 +27,7 @@ from vramcast.reporting.sections import (
     size,
 )
 from vramcast.reporting.trace import of_trace
-from vramcast.tracing.files import MemoryTrace
+from vramcast.tracing.trace import Trace
 from vramcast.units import format_count
 
 MOST_POINTS = 400
@@ -36,7 +36,7 @@ STEP_AXIS = Axis(label="step", unit="number")
 SECONDS_AXIS = Axis(label="time of a step", unit="seconds")
 
 
-def of_measurement(m: Measurement, trace: MemoryTrace | None = None) -> list[Section]:
+def of_measurement(m: Measurement, trace: Trace | None = None) -> list[Section]:
     verdict, tone = _verdict(m)
     cuda = f", CUDA {m.cuda_version}" if m.cuda_version else ""
     torch = f"torch {m.torch_version}{cuda}" if m.torch_version else "torch did not start"

@@ -35,7 +35,7 @@ from vramcast.reporting.sections import Report, Section
 from vramcast.reporting.terminal import show_sections
 from vramcast.reporting.trace import of_trace, overlay_of
 from vramcast.reporting.tune import of_tune
-from vramcast.tracing.files import MemoryTrace
+from vramcast.tracing.trace import Trace
 
 FILE_WIDTH = 120
 MARK = "vramcast report"  # in the first line of every report
@@ -82,7 +82,7 @@ def make_report(paths: Sequence[Path]) -> Report:
 
 
 def sections_of(
-    record: Any, traces: Sequence[MemoryTrace] = (), others: Sequence[Loaded] = ()
+    record: Any, traces: Sequence[Trace] = (), others: Sequence[Loaded] = ()
 ) -> list[Section]:
     """`traces` are a measurement's; `others` may hold measurements of the same workload. A new
     kind of record gets a line here and a file beside this one."""
@@ -95,7 +95,7 @@ def sections_of(
             return of_curve(record)
         case Measurement():
             return of_measurement(record, traces[0] if traces else None)
-        case MemoryTrace():
+        case Trace():
             return of_trace(record)
         case MaxBatch():
             runs = [other.record for other in others]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from vramcast.allocator.settings import AllocatorSettings
 from vramcast.forecast.step_memory import step_memory
-from vramcast.records.prediction import LargeTensor, StepMemory
+from vramcast.records.prediction import StepMemory
 from vramcast.reporting.sections import Column, Layer, Section, Table, Tone, knobs_of, number, size
 from vramcast.reporting.step_chart import step_chart
-from vramcast.tracing.files import MemoryTrace
+from vramcast.tracing.trace import Trace
 
 SUM = (
     "allocated is the sum of the tensors, each rounded up to 512 bytes; "
@@ -17,7 +17,7 @@ SUM = (
 )
 
 
-def of_trace(trace: MemoryTrace) -> list[Section]:
+def of_trace(trace: Trace) -> list[Section]:
     """Of the step with the most allocated. A trace does not say what is reserved."""
     memory = memory_of(trace)
     if memory is None:
@@ -33,31 +33,20 @@ def of_trace(trace: MemoryTrace) -> list[Section]:
     ]
 
 
-def memory_of(trace: MemoryTrace) -> StepMemory | None:
+def memory_of(trace: Trace) -> StepMemory | None:
     if not trace.allocations:
         return None
     block_bytes = [AllocatorSettings().rounded(size) for size in trace.sizes]
-    categories = [a.facts.get("category", "tensors") for a in trace.allocations]
-    return step_memory(trace.events, block_bytes, categories, lambda number: _tensor(trace, number))
-
-
-def _tensor(trace: MemoryTrace, number: int) -> LargeTensor:
-    allocation = trace.allocations[number - 1]
-    facts = allocation.facts
-    node = f" ({facts['node']})" if "node" in facts else ""
-    return LargeTensor(
-        num_bytes=allocation.num_bytes,
-        category=facts.get("category", ""),
-        shape=[],
-        dtype="",
-        operator=f"{allocation.op}{node}",
-        name=facts.get("name", ""),
-        module=facts.get("module", ""),
-        source=facts.get("source", ""),
+    categories = [a.category or "tensors" for a in trace.allocations]
+    return step_memory(
+        trace.events,
+        block_bytes,
+        categories,
+        lambda number: trace.allocations[number - 1].as_tensor(),
     )
 
 
-def _table(trace: MemoryTrace, memory: StepMemory) -> Table:
+def _table(trace: Trace, memory: StepMemory) -> Table:
     return Table(
         title="The trace",
         columns=[Column("", left=True), Column("", left=True)],
@@ -75,7 +64,7 @@ def _table(trace: MemoryTrace, memory: StepMemory) -> Table:
     )
 
 
-def overlay_of(traces: Sequence[MemoryTrace]) -> list[Layer]:
+def overlay_of(traces: Sequence[Trace]) -> list[Layer]:
     """What was measured, to be laid over a prediction."""
     memories = [memory for trace in traces if (memory := memory_of(trace)) is not None]
     return [

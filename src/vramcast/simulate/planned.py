@@ -11,7 +11,7 @@ from vramcast.forecast.forecast import Budget, forecast
 from vramcast.forecast.largest import BatchSearch
 from vramcast.forecast.search import accumulation
 from vramcast.simulate.accumulating import accumulating
-from vramcast.tracing.simulated import Trace
+from vramcast.tracing.trace import SimulatedRun
 from vramcast.units import format_bytes
 from vramcast.workload import together
 
@@ -93,11 +93,11 @@ class LengthPlanner:
 
     def _trace(
         self, function: Callable[..., Any], seq_len: int, batch_size: int, **options: Any
-    ) -> Trace:
+    ) -> SimulatedRun:
         knobs = {**self._knobs, "seq_len": seq_len, "batch_size": batch_size}
         options = {"steps": STEPS, "locate": False, **options}
         try:
-            trace: Trace = self._session.run(function, knobs, **options)
+            trace: SimulatedRun = self._session.run(function, knobs, **options)
         except WorkloadError as error:
             where = (
                 f"This was seq_len={seq_len} with batch_size={batch_size}. "

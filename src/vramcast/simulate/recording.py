@@ -11,8 +11,8 @@ from vramcast.simulate.device import Allocation, Device
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.locations import Locations
 from vramcast.simulate.ownership import Ownership
-from vramcast.tracing.simulated import AllocationDetail, Trace, in_canonical_order
-from vramcast.tracing.work import Work
+from vramcast.tracing import trace
+from vramcast.tracing.work import OperatorWork
 
 FORWARD, BACKWARD, UPDATE = range(3)  # native/recorder.h: enum Phase
 CATEGORY_OF_PHASE = {FORWARD: "activations", BACKWARD: "temporaries", UPDATE: "temporaries"}
@@ -65,20 +65,20 @@ class Recording:
         self.ownership.look()
         self.device.mark_step()
 
-    def describe(self) -> Trace:
+    def describe(self) -> trace.SimulatedRun:
         """What was recorded until now."""
         self.ownership.look()
         allocations = self.device.allocations()
         categories = [self._category(number, a) for number, a in enumerate(allocations, 1)]
         operators = {self.device.name(index) for index in {a.operator_name for a in allocations}}
-        return Trace(
-            events=in_canonical_order(self.device.events()),
+        return trace.SimulatedRun(
+            events=trace.in_canonical_order(self.device.events()),
             sizes=[a.num_bytes for a in allocations],
             categories=categories,
             num_parameters=self.ownership.num_parameters(),
             notes=tuple(sorted(self.gpu.notes)),
             torch_version=torch.__version__,
-            detail_of=self._details(allocations, categories),
+            allocation=self._details(allocations, categories),
             uses_libraries=any(map(_is_of_library, operators)),
             uses_solver=any(map(_is_of_solver, operators)),
             works=self._work_of_last_step(),
@@ -93,22 +93,22 @@ class Recording:
 
     def _details(
         self, allocations: Sequence[Allocation], categories: Sequence[str]
-    ) -> Callable[[int], AllocationDetail]:
+    ) -> Callable[[int], trace.Allocation]:
         """A function that describes the n-th allocation: most are never asked for."""
         shapes = self.device.shapes()
         module_names = self.ownership.module_names()
 
-        def detail_of(number: int) -> AllocationDetail:
+        def detail_of(number: int) -> trace.Allocation:
             a = allocations[number - 1]
             location = self.locations.found[a.location] if a.location >= 0 else None
             module = location.module() if location else None
-            return AllocationDetail(
+            return trace.Allocation(
                 num_bytes=a.num_bytes,
                 category=categories[number - 1],
                 name=self.ownership.name_of.get(number, ""),
                 shape=tuple(shapes[a.shape_offset : a.shape_offset + a.num_dims]),
                 dtype=DTYPES.get(a.dtype, f"type {a.dtype}"),
-                operator=self.device.name(a.operator_name),
+                op=self.device.name(a.operator_name),
                 node=self.device.name(a.node_name),
                 module=""
                 if module is None
@@ -118,7 +118,7 @@ class Recording:
 
         return detail_of
 
-    def _work_of_last_step(self) -> list[Work]:
+    def _work_of_last_step(self) -> list[OperatorWork]:
         work = self.device.work()
         marks = (index for index, done in enumerate(work) if done.operator_name < 0)
         last_step = work[max(marks, default=-1) + 1 :]
@@ -127,7 +127,7 @@ class Recording:
             for index in {done.operator_name for done in last_step}
         }
         return [
-            Work(
+            OperatorWork(
                 names[done.operator_name],
                 done.dtype,
                 done.flops,

@@ -12,7 +12,7 @@ from vramcast.errors import WorkloadError
 from vramcast.hardware.calibration.convolutions import KnownConvolutions
 from vramcast.simulate.device import Device
 from vramcast.simulate.gpu import SimulatedGpu
-from vramcast.tracing.simulated import Trace
+from vramcast.tracing.trace import SimulatedRun
 from vramcast.workload import bind_knobs, check_step, user_traceback
 
 if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
@@ -89,7 +89,7 @@ class Session:
         *,
         locate: bool = True,
         locate_all: bool = False,
-    ) -> Trace:
+    ) -> SimulatedRun:
         """Build a workload with these knobs, do some steps, and describe them."""
         values = bind_knobs(function, knobs)
         with self.recording(locate=locate, locate_all=locate_all) as recording:
@@ -101,7 +101,7 @@ class Session:
         function: Callable[..., Any],
         knobs: dict[str, Any],
         steps: int,
-    ) -> Trace:
+    ) -> SimulatedRun:
         step = check_step(_user_code(lambda: function(**knobs), "build"))
         for _ in range(steps):
             recording.mark_step()

@@ -103,11 +103,9 @@ def _write_trace(
     request: dict[str, Any], simulated: Any, budget: Any, knobs: dict[str, Any]
 ) -> None:
     from vramcast.tracing.files import write_files
-    from vramcast.tracing.simulated import trace_of
     from vramcast.tracing.snapshot import make_snapshot
 
-    trace = trace_of(
-        simulated,
+    trace = simulated.trace(
         workload=request["workload"],
         knobs=knobs,
         gpu=request["gpu"],

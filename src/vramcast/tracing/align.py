@@ -14,7 +14,8 @@ from math import log2
 from typing import NamedTuple
 
 HORIZON = 16  # allocations looked at to judge a candidate
-NEAR, FAR = 64, 2048  # allocations ahead in which candidates are looked for
+# Allocations ahead in which candidates are looked for: few where the traces agree here already.
+SHORT_REACH, LONG_REACH = 64, 2048
 SIZES_IN_A_ROW, OPS_IN_A_ROW = 3, 6
 CANDIDATES = 6  # judged, of each kind
 SLACK = 16  # so much more may be left out where it agrees better
@@ -33,7 +34,7 @@ class Item(NamedTuple):
     num_bytes: int
 
 
-class Row(NamedTuple):
+class Aligned(NamedTuple):
     """Indices of what is side by side; ABSENT where one trace has nothing."""
 
     a: int
@@ -54,15 +55,15 @@ def same_op(x: Item, y: Item) -> bool:
     return x.num_bytes == y.num_bytes and WORKSPACE in (x.op, y.op)
 
 
-def align(a: Sequence[Item], b: Sequence[Item]) -> list[Row]:
+def align(a: Sequence[Item], b: Sequence[Item]) -> list[Aligned]:
     """Every item of both, in order; items side by side are equal, or differ in either bytes or op."""
-    rows: list[Row] = []
+    rows: list[Aligned] = []
     search: _Search | None = None  # two equal traces need none
     i = j = 0
     while i < len(a) and j < len(b):
         x, y = a[i], b[j]
         if x == y or same(x, y):
-            rows.append(Row(i, j))
+            rows.append(Aligned(i, j))
             i, j = i + 1, j + 1
             continue
         search = search or _Search(a, b)
@@ -70,7 +71,7 @@ def align(a: Sequence[Item], b: Sequence[Item]) -> list[Row]:
         rows += _stretch(a, b, i, j, skip_a, skip_b)
         i, j = i + skip_a, j + skip_b
         if skip_a == skip_b == 0:
-            rows.append(Row(i, j))
+            rows.append(Aligned(i, j))
             i, j = i + 1, j + 1
     rows += _apart(i, len(a), j, len(b))
     return rows
@@ -78,11 +79,13 @@ def align(a: Sequence[Item], b: Sequence[Item]) -> list[Row]:
 
 def _stretch(
     a: Sequence[Item], b: Sequence[Item], i: int, j: int, length_a: int, length_b: int
-) -> Iterator[Row]:
+) -> Iterator[Aligned]:
     """What lies between two meeting points: equally long stretches are side by side where alike, others where the same."""
     if length_a == length_b:
         for x, y in zip(range(i, i + length_a), range(j, j + length_b)):
-            yield from [Row(x, y)] if _alike(a[x], b[y]) else [Row(x, ABSENT), Row(ABSENT, y)]
+            yield from (
+                [Aligned(x, y)] if _alike(a[x], b[y]) else [Aligned(x, ABSENT), Aligned(ABSENT, y)]
+            )
         return
     end_a, end_b = i + length_a, j + length_b
     if length_a * length_b <= SMALL_STRETCH:
@@ -90,16 +93,16 @@ def _stretch(
             partner = next((x for x in range(i, end_a) if same(a[x], b[y])), None)
             if partner is not None:
                 yield from _apart(i, partner, j, y)
-                yield Row(partner, y)
+                yield Aligned(partner, y)
                 i, j = partner + 1, y + 1
     yield from _apart(i, end_a, j, end_b)
 
 
-def _apart(i: int, end_a: int, j: int, end_b: int) -> Iterator[Row]:
+def _apart(i: int, end_a: int, j: int, end_b: int) -> Iterator[Aligned]:
     for x in range(i, end_a):
-        yield Row(x, ABSENT)
+        yield Aligned(x, ABSENT)
     for y in range(j, end_b):
-        yield Row(ABSENT, y)
+        yield Aligned(ABSENT, y)
 
 
 class _Search:
@@ -118,7 +121,9 @@ class _Search:
             return 0, 0
         here = self._score(i, j) if alike else 0.0
         best, choice = max(here, MIN_SCORE), (0, 0) if alike else None
-        for skip_a, skip_b in self._candidates(i, j, NEAR if here >= HORIZON else FAR):
+        for skip_a, skip_b in self._candidates(
+            i, j, SHORT_REACH if here >= HORIZON else LONG_REACH
+        ):
             if skip_a == skip_b == 0:
                 continue  # judged above
             score = self._score(i + skip_a, j + skip_b) - log2(1 + skip_a + skip_b)
@@ -127,7 +132,7 @@ class _Search:
         if (
             choice is None
         ):  # nothing in reach: go on behind a stretch that is different on both sides
-            return min(NEAR, len(self._a) - i), min(NEAR, len(self._b) - j)
+            return min(SHORT_REACH, len(self._a) - i), min(SHORT_REACH, len(self._b) - j)
         if choice == (0, 0) and here >= HORIZON:
             # sizes changed and operators did not: so it goes on, and searching again at once would find the same
             self._trusted_shift, self._trusted_before = i - j, i + HORIZON // 2

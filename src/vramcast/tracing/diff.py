@@ -9,85 +9,25 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from vramcast.allocator import EMPTY_CACHE, AllocatorSettings
-from vramcast.tracing.align import ABSENT, EMPTIED, WORKSPACE, Item, Row, align, same
-from vramcast.tracing.files import Allocation, MemoryTrace, read_trace
+from vramcast.records.trace_diff import (
+    Difference,
+    DifferenceKind,
+    OpDifference,
+    ShownAllocation,
+    TraceDiff,
+    TraceSummary,
+)
+from vramcast.tracing.align import ABSENT, EMPTIED, WORKSPACE, Aligned, Item, align, same
+from vramcast.tracing.files import read_trace
+from vramcast.tracing.trace import Allocation, Trace
 
 NEVER = 2**62
 ROUNDING = AllocatorSettings()
-CONTEXT_ROWS = 4
-MOST_TENSORS = 8  # shown of those alive on one side only
-BYTES, NAME, ONLY_A, ONLY_B, ALIVE, STEP = KINDS = (
-    "bytes",
-    "name",
-    "only_a",
-    "only_b",
-    "alive",
-    "step",
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """One allocation as it is shown; number 0 is an emptied cache."""
-
-    number: int
-    op: str
-    num_bytes: int
-    allocated_bytes: int
-    facts: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where the traces differ: lines side by side, the one that differs at `position`."""
-
-    kinds: list[str]
-    step: int
-    """Which of the compared steps, from 1; 0 is the build."""
-    position: int
-    lines: list[tuple[Line | None, Line | None]]
-    alive_only_a: list[Line]
-    alive_only_b: list[Line]
-    num_alive_only_a: int
-    num_alive_only_b: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    source: str
-    workload: str
-    torch_version: str
-    num_steps: int
-    num_allocations: int
-    peak_allocated_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpDifference:
-    op: str
-    count_a: int
-    count_b: int
-    bytes_a: int
-    bytes_b: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class TraceDiff:
-    same: bool
-    a: Side
-    b: Side
-    num_steps_compared: int
-    num_differences: dict[str, int]
-    first: Place | None
-    first_in_memory: Place | None
-    """The first that is more than a name; often the same place."""
-    ops: list[OpDifference]
-    kind: str = "trace_diff"
-    version: int = 1
+NUM_CONTEXT = 4
+MAX_ALIVE = 8  # shown of the tensors alive on one side only
 
 
 def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> TraceDiff:
@@ -95,30 +35,30 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> TraceDiff:
     return diff_traces(read_trace(Path(a)), read_trace(Path(b)))
 
 
-def diff_traces(a: MemoryTrace, b: MemoryTrace) -> TraceDiff:
+def diff_traces(a: Trace, b: Trace) -> TraceDiff:
     num_steps = min(len(a.steps), len(b.steps))
     one, other = _Events(a, num_steps), _Events(b, num_steps)
     rows = align(one.items, other.items)
     comparison = _Comparison(one, other, rows)
     kinds_at = comparison.differences()
-    in_memory = [row for row, kinds in kinds_at.items() if set(kinds) != {NAME}]
+    in_memory = [row for row, kinds in kinds_at.items() if set(kinds) != {DifferenceKind.NAME}]
     counts = Counter(kind for kinds in kinds_at.values() for kind in kinds)
     return TraceDiff(
         same=not kinds_at,
         a=_side(a, one),
         b=_side(b, other),
         num_steps_compared=num_steps,
-        num_differences={kind: counts[kind] for kind in KINDS},
-        first=comparison.place(min(kinds_at), kinds_at[min(kinds_at)]) if kinds_at else None,
-        first_in_memory=comparison.place(min(in_memory), kinds_at[min(in_memory)])
+        num_differences={kind: counts[kind] for kind in DifferenceKind},
+        first=comparison.difference(min(kinds_at), kinds_at[min(kinds_at)]) if kinds_at else None,
+        first_in_memory=comparison.difference(min(in_memory), kinds_at[min(in_memory)])
         if in_memory
         else None,
         ops=_ops(one.items, other.items, rows),
     )
 
 
-def _side(trace: MemoryTrace, events: _Events) -> Side:
-    return Side(
+def _side(trace: Trace, events: _Events) -> TraceSummary:
+    return TraceSummary(
         source=trace.source,
         workload=trace.workload,
         torch_version=trace.torch_version,
@@ -131,7 +71,7 @@ def _side(trace: MemoryTrace, events: _Events) -> Side:
 class _Events:
     """One trace up to the end of a step, as the items that are compared."""
 
-    def __init__(self, trace: MemoryTrace, num_steps: int) -> None:
+    def __init__(self, trace: Trace, num_steps: int) -> None:
         self.allocations: Sequence[Allocation] = trace.allocations
         self.items: list[Item] = []
         self.numbers: list[int] = []  # of the allocation each item is, or 0
@@ -165,12 +105,12 @@ class _Events:
         self.allocated_bytes.append(self._live_bytes)
         self.freed_after.append(NEVER)
 
-    def line(self, index: int) -> Line | None:
+    def line(self, index: int) -> ShownAllocation | None:
         if index == ABSENT:
             return None
         item, number = self.items[index], self.numbers[index]
-        facts = dict(self.allocations[number - 1].facts) if number else {}
-        return Line(
+        facts = self.allocations[number - 1].facts if number else {}
+        return ShownAllocation(
             number=number,
             op=item.op,
             num_bytes=item.num_bytes,
@@ -182,7 +122,7 @@ class _Events:
 class _Comparison:
     """Two traces lined up. A pair is a row with both sides; times are counted in pairs, so that they mean the same on both sides."""
 
-    def __init__(self, a: _Events, b: _Events, rows: Sequence[Row]) -> None:
+    def __init__(self, a: _Events, b: _Events, rows: Sequence[Aligned]) -> None:
         self._a, self._b, self._rows = a, b, rows
         self._row_of_pair = [index for index, row in enumerate(rows) if ABSENT not in row]
         self._pairs_before_a = _pairs_before(
@@ -200,41 +140,45 @@ class _Comparison:
             for index in self._row_of_pair
         ]
 
-    def differences(self) -> dict[int, list[str]]:
-        """Row -> what differs there, one entry for each difference."""
-        found: dict[int, list[str]] = {}
+    def differences(self) -> dict[int, list[DifferenceKind]]:
+        """Aligned -> what differs there, one entry for each difference."""
+        found: dict[int, list[DifferenceKind]] = {}
         for index, row in enumerate(self._rows):
             kind = self._kind(row)
             if kind:
                 found.setdefault(index, []).append(kind)
         for death_a, death_b in self._deaths:
             if death_a != death_b:
-                found.setdefault(self._row_of_pair[min(death_a, death_b)], []).append(ALIVE)
+                found.setdefault(self._row_of_pair[min(death_a, death_b)], []).append(
+                    DifferenceKind.ALIVE
+                )
         for after_a, after_b in zip(self._a.steps_after, self._b.steps_after):
             time_a, time_b = (
                 self._time(self._pairs_before_a, after_a),
                 self._time(self._pairs_before_b, after_b),
             )
             if time_a != time_b:
-                found.setdefault(self._row_of_pair[min(time_a, time_b)], []).append(STEP)
+                found.setdefault(self._row_of_pair[min(time_a, time_b)], []).append(
+                    DifferenceKind.STEP
+                )
         return found
 
-    def _kind(self, row: Row) -> str | None:
+    def _kind(self, row: Aligned) -> DifferenceKind | None:
         if row.b == ABSENT:
-            return ONLY_A
+            return DifferenceKind.ONLY_A
         if row.a == ABSENT:
-            return ONLY_B
+            return DifferenceKind.ONLY_B
         x, y = self._a.items[row.a], self._b.items[row.b]
         if x == y or same(x, y):
             return None
-        return NAME if x.num_bytes == y.num_bytes else BYTES
+        return DifferenceKind.NAME if x.num_bytes == y.num_bytes else DifferenceKind.BYTES
 
-    def place(self, index: int, kinds: list[str]) -> Place:
-        first = max(0, index - CONTEXT_ROWS)
-        shown = self._rows[first : index + CONTEXT_ROWS + 1]
+    def difference(self, index: int, kinds: list[DifferenceKind]) -> Difference:
+        first = max(0, index - NUM_CONTEXT)
+        shown = self._rows[first : index + NUM_CONTEXT + 1]
         only_a, only_b = self._alive_on_one_side(index)
-        return Place(
-            kinds=sorted(set(kinds), key=KINDS.index),
+        return Difference(
+            kinds=sorted(set(kinds), key=list(DifferenceKind).index),
             step=self._step(self._rows[index]),
             position=index - first,
             lines=[(self._a.line(row.a), self._b.line(row.b)) for row in shown],
@@ -244,10 +188,10 @@ class _Comparison:
             num_alive_only_b=len(only_b),
         )
 
-    def _alive_on_one_side(self, index: int) -> tuple[list[Line], list[Line]]:
+    def _alive_on_one_side(self, index: int) -> tuple[list[ShownAllocation], list[ShownAllocation]]:
         """Of what both traces allocated before this row: what only one of them has freed."""
-        only_a: list[Line] = []
-        only_b: list[Line] = []
+        only_a: list[ShownAllocation] = []
+        only_b: list[ShownAllocation] = []
         for own_row, deaths in zip(self._row_of_pair, self._deaths):
             freed_a, freed_b = (
                 death != NEVER and self._row_of_pair[death] <= index for death in deaths
@@ -260,7 +204,7 @@ class _Comparison:
             (only_a if freed_b else only_b).append(line)
         return only_a, only_b
 
-    def _step(self, row: Row) -> int:
+    def _step(self, row: Aligned) -> int:
         events, index = (self._a, row.a) if row.a != ABSENT else (self._b, row.b)
         return sum(1 for after in events.steps_after if after <= index)
 
@@ -284,7 +228,7 @@ def _pairs_before(num_items: int, paired: Sequence[int]) -> list[int]:
     return counts
 
 
-def _ops(a: Sequence[Item], b: Sequence[Item], rows: Sequence[Row]) -> list[OpDifference]:
+def _ops(a: Sequence[Item], b: Sequence[Item], rows: Sequence[Aligned]) -> list[OpDifference]:
     """Operators whose number of allocations or bytes differ, largest difference first. Pairs that are the same count under one name."""
     counts_a, counts_b, bytes_a, bytes_b = (
         Counter[str](),
@@ -320,5 +264,5 @@ def _ops(a: Sequence[Item], b: Sequence[Item], rows: Sequence[Row]) -> list[OpDi
     )
 
 
-def _largest(lines: list[Line]) -> list[Line]:
-    return sorted(lines, key=lambda line: -line.num_bytes)[:MOST_TENSORS]
+def _largest(lines: list[ShownAllocation]) -> list[ShownAllocation]:
+    return sorted(lines, key=lambda line: -line.num_bytes)[:MAX_ALIVE]

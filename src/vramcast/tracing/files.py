@@ -20,50 +20,22 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.errors import UsageError
 from vramcast.records.store import read_text, write_atomically
+from vramcast.tracing.trace import FACTS, Allocation, Trace
 
 VERSION = 1
 TRACE_NAME = "trace.json"
 SNAPSHOT_NAME = "snapshot.pickle"
 SOURCES = ("predicted", "measured")
-FACTS = ("category", "name", "module", "node", "source")
 # memory_viz reads pickles in the browser, by a reader of its own that stops at protocol 4
 PICKLE_PROTOCOL = 4
-NO_FACTS: Mapping[str, str] = {}
 GIVE_TRACE = f"Give a {TRACE_NAME}, or a folder with one: vramcast predict --trace DIR writes it."
 MAKE_AGAIN = "Make it again with vramcast predict --trace DIR or vramcast probe --trace."
-
-
-class Allocation(NamedTuple):
-    num_bytes: int
-    op: str
-    facts: Mapping[str, str] = NO_FACTS
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryTrace:
-    """events: +i allocates the i-th allocation, -i frees it, 0 begins a step, EMPTY_CACHE empties the cache, as in allocator.replay."""
-
-    source: str
-    workload: str
-    knobs: Mapping[str, Any]
-    gpu: str | None
-    torch_version: str
-    allocator_settings: str
-    events: Sequence[int]
-    allocations: Sequence[Allocation]
-    steps: Sequence[int]
-    """The number of each step, in the order of the zeros in events."""
-
-    @property
-    def sizes(self) -> list[int]:
-        return [allocation.num_bytes for allocation in self.allocations]
 
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -84,10 +56,10 @@ def from_rows(
     gpu: str | None,
     torch_version: str,
     allocator_settings: str,
-) -> MemoryTrace:
+) -> Trace:
     """A trace from the rows of its file; a row that cannot be is refused by its number."""
     events, allocations, steps = _read_rows(rows)
-    return MemoryTrace(
+    return Trace(
         source=source,
         workload=workload,
         knobs=knobs,
@@ -100,12 +72,12 @@ def from_rows(
     )
 
 
-def to_rows(trace: MemoryTrace) -> list[list[Any]]:
+def to_rows(trace: Trace) -> list[list[Any]]:
     steps = iter(trace.steps)
     return [_row(event, trace.allocations, steps) for event in trace.events]
 
 
-def to_json(trace: MemoryTrace) -> str:
+def to_json(trace: Trace) -> str:
     """One event a line, so that grep and plain diff work on it too."""
     head = {
         "version": VERSION,
@@ -121,7 +93,7 @@ def to_json(trace: MemoryTrace) -> str:
     return f'{json.dumps(head)[:-1]}, "events": [\n{rows}\n]}}\n'
 
 
-def from_json(text: str, what: str = "This text") -> MemoryTrace:
+def from_json(text: str, what: str = "This text") -> Trace:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -154,7 +126,7 @@ def from_json(text: str, what: str = "This text") -> MemoryTrace:
         raise UsageError(f"{what}: {error.message}", error.advice) from None
 
 
-def read_trace(path: Path) -> MemoryTrace:
+def read_trace(path: Path) -> Trace:
     """From trace.json itself or from the folder that holds it."""
     file = path / TRACE_NAME if path.is_dir() else path
     if not file.exists():
@@ -179,7 +151,7 @@ def check_free(folder: Path, *, force: bool) -> None:
 
 
 def write_files(
-    folder: Path, trace: MemoryTrace, snapshot: Mapping[str, Any], *, force: bool = False
+    folder: Path, trace: Trace, snapshot: Mapping[str, Any], *, force: bool = False
 ) -> None:
     """Both files, each whole or not there; the trace last, so that where it is the snapshot is too."""
     check_free(folder, force=force)
@@ -189,12 +161,9 @@ def write_files(
 
 def _row(event: int, allocations: Sequence[Allocation], steps: Any) -> list[Any]:
     if event > 0:
-        num_bytes, op, facts = allocations[event - 1]
-        return (
-            ["alloc", event, num_bytes, op, dict(facts)]
-            if facts
-            else ["alloc", event, num_bytes, op]
-        )
+        allocation = allocations[event - 1]
+        facts = [allocation.facts] if allocation.facts else []
+        return ["alloc", event, allocation.num_bytes, allocation.op, *facts]
     if event == 0:
         return ["step", next(steps)]
     return ["empty_cache"] if event == EMPTY_CACHE else ["free", -event]
@@ -211,7 +180,7 @@ def _read_rows(rows: Sequence[Any]) -> tuple[list[int], list[Allocation], list[i
                 identity == len(allocations) + 1 and num_bytes >= 0
             ):
                 _whole(identity, num_bytes, number=number, row=row)
-                allocations.append(Allocation(num_bytes, op, _facts(rest, number, row)))
+                allocations.append(Allocation(num_bytes, op, **_facts(rest, number, row)))
                 alive.add(identity)
                 events.append(identity)
             case ["free", int(identity)] if identity in alive:
@@ -235,10 +204,10 @@ def _whole(*values: int, number: int, row: Any) -> None:
         _refuse(number, row)
 
 
-def _facts(rest: list[Any], number: int, row: Any) -> Mapping[str, str]:
+def _facts(rest: list[Any], number: int, row: Any) -> dict[str, str]:
     """Facts a later vramcast adds are passed over; those known here must be text."""
     if not rest:
-        return NO_FACTS
+        return {}
     if len(rest) > 1 or not isinstance(rest[0], dict):
         _refuse(number, row)
     facts = {name: rest[0][name] for name in FACTS if name in rest[0]}

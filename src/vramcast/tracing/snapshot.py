@@ -17,7 +17,7 @@ from vramcast.allocator import (
     OutOfMemory,
     Segment,
 )
-from vramcast.tracing.files import Allocation, MemoryTrace
+from vramcast.tracing.trace import Allocation, Trace
 
 Frames = list[dict[str, Any]]
 # The model's addresses begin at 0, which to torch would be no address. These look like a process's, and a browser counts them exactly.
@@ -28,7 +28,7 @@ UNKNOWN = "unknown"
 SOURCE = re.compile(r"(.*):([0-9]+) in (.*)", re.DOTALL)
 
 
-def make_snapshot(trace: MemoryTrace, capacity_bytes: int | None = None) -> dict[str, Any]:
+def make_snapshot(trace: Trace, capacity_bytes: int | None = None) -> dict[str, Any]:
     """The state at the end of the trace, and how it came about. What does not fit ends with an event "oom"."""
     history = _History(trace, capacity_bytes)
     history.replay()
@@ -44,7 +44,7 @@ def make_snapshot(trace: MemoryTrace, capacity_bytes: int | None = None) -> dict
 class _History:
     """Replays a trace and notes what torch's allocator would have noted."""
 
-    def __init__(self, trace: MemoryTrace, capacity_bytes: int | None) -> None:
+    def __init__(self, trace: Trace, capacity_bytes: int | None) -> None:
         self.trace = trace
         self.capacity_bytes = capacity_bytes
         self.entries: list[dict[str, Any]] = []
@@ -117,7 +117,7 @@ class _History:
             "alloc",
             allocation.num_bytes,
             addr=address,
-            category=allocation.facts.get("category", UNKNOWN),
+            category=allocation.category or UNKNOWN,
         )
 
     def _free(self, number: int) -> None:
@@ -164,10 +164,7 @@ class _History:
 
 def frames_of(allocation: Allocation) -> Frames:
     """Innermost first, as in torch: the operator, the autograd node, the module, the user's line. One list for all that are alike."""
-    facts = allocation.facts
-    return _frames(
-        allocation.op, facts.get("node", ""), facts.get("module", ""), facts.get("source", "")
-    )
+    return _frames(allocation.op, allocation.node, allocation.module, allocation.source)
 
 
 @cache

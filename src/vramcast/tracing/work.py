@@ -12,7 +12,7 @@ PRECISION_OF_DTYPE = {5: "fp16", 6: "fp32", 15: "bf16", 23: "fp8", 24: "fp8"}
 TF32 = 1006  # native/work.h: fp32 that may be rounded on its way into the tensor cores
 
 
-class Work(NamedTuple):
+class OperatorWork(NamedTuple):
     operator: str  # "aten::mm", without its overload
     dtype: int
     flops: float

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
-from vramcast.tracing.work import ACCESS_NAMES, PLAIN, Work
+from vramcast.tracing.work import ACCESS_NAMES, PLAIN, OperatorWork
 
 TILE = 64
 SPLITS = (
@@ -32,7 +32,7 @@ class KernelTime(NamedTuple):
     compute_seconds: float  # what the arithmetic alone would take; beyond half of the time, the kernel is bound by it
 
 
-def kernel_time(work: Work, gpu: Gpu, rates: Rates) -> KernelTime:
+def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     if not work.has_kernel:
         return KernelTime(0.0, 0.0)
     if work.operator in PRODUCTS and work.flops > 0 and work.sizes[1] > 0:
@@ -45,7 +45,7 @@ def kernel_time(work: Work, gpu: Gpu, rates: Rates) -> KernelTime:
     return _memory_time(work, gpu, rates)
 
 
-def product_kind(work: Work) -> str:
+def product_kind(work: OperatorWork) -> str:
     if work.precision == "fp32":
         return "fp32"
     return "tensor" if work.access == PLAIN else "tensor unaligned"
@@ -59,7 +59,7 @@ def peak_flops(gpu: Gpu, precision: str) -> float:
     return rate
 
 
-def product_time(work: Work, gpu: Gpu, known: list[float]) -> KernelTime:
+def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime:
     """Every multiprocessor takes tile after tile; the last round is as long as a full one. `prologue` is a tile's start, in inner steps."""
     fixed, of_peak, of_bandwidth, split_seconds, prologue = known
     batch, rows, columns, inner = work.sizes
@@ -76,7 +76,9 @@ def product_time(work: Work, gpu: Gpu, known: list[float]) -> KernelTime:
     return KernelTime(fixed + max(best, memory), best if best > memory else 0.0)
 
 
-def _compute_time(work: Work, gpu: Gpu, known: list[float], step_seconds: float) -> KernelTime:
+def _compute_time(
+    work: OperatorWork, gpu: Gpu, known: list[float], step_seconds: float
+) -> KernelTime:
     fixed, of_peak, of_bandwidth = known
     compute = work.flops / (peak_flops(gpu, work.precision) * of_peak)
     memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
@@ -84,7 +86,7 @@ def _compute_time(work: Work, gpu: Gpu, known: list[float], step_seconds: float)
     return KernelTime(fixed + steps + compute + memory, compute if compute > memory else 0.0)
 
 
-def _memory_time(work: Work, gpu: Gpu, rates: Rates) -> KernelTime:
+def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     access = ACCESS_NAMES[work.access]
     known = rates.kernels.get(f"{work.operator} {access} {work.precision}") or rates.kernels.get(
         f"{work.operator} {access}"

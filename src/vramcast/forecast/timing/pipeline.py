@@ -10,7 +10,7 @@ from vramcast.forecast.timing.rates import shipped
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
 from vramcast.records.prediction import BoundBy, StepForecast
-from vramcast.tracing.work import BACKWARD, FORWARD, UPDATE, Work
+from vramcast.tracing.work import BACKWARD, FORWARD, UPDATE, OperatorWork
 
 # the host waits until the GPU has answered
 _WAITS = (
@@ -31,7 +31,9 @@ QUEUE_LENGTH = 1024  # kernels the host can be ahead of the GPU
 LAUNCH_BOUND = 1.05  # a step this much longer than the GPU's work waits for the host
 
 
-def forecast_step(works: Sequence[Work], gpu: Gpu, rates: Rates | None = None) -> StepForecast:
+def forecast_step(
+    works: Sequence[OperatorWork], gpu: Gpu, rates: Rates | None = None
+) -> StepForecast:
     rates = rates or shipped()
     kernels = [kernel_time(work, gpu, rates) for work in works]
     device_seconds = sum(kernel.seconds for kernel in kernels)
@@ -50,7 +52,9 @@ def forecast_step(works: Sequence[Work], gpu: Gpu, rates: Rates | None = None) -
     )
 
 
-def period_seconds(works: Sequence[Work], kernels: Sequence[KernelTime], rates: Rates) -> float:
+def period_seconds(
+    works: Sequence[OperatorWork], kernels: Sequence[KernelTime], rates: Rates
+) -> float:
     """From the end of one step to the end of the next, once both sides have found their pace."""
     costs = [host_seconds(work, rates) for work in works]
     waiting = [waits(work) for work in works]
@@ -72,7 +76,7 @@ def period_seconds(works: Sequence[Work], kernels: Sequence[KernelTime], rates: 
     return last - before
 
 
-def host_seconds(work: Work, rates: Rates) -> float:
+def host_seconds(work: OperatorWork, rates: Rates) -> float:
     """Python, the dispatcher, autograd and the launch. A list of tensors costs for each of them."""
     if not work.has_kernel:
         return rates.host["view"]
@@ -84,13 +88,13 @@ def host_seconds(work: Work, rates: Rates) -> float:
     return seconds
 
 
-def waits(work: Work) -> bool:
+def waits(work: OperatorWork) -> bool:
     return work.operator in WAITS or (
         work.operator == "aten::copy_" and work.sizes[0] == TO_THE_HOST
     )
 
 
-def main_precision(works: Sequence[Work]) -> str:
+def main_precision(works: Sequence[OperatorWork]) -> str:
     """In which most of the arithmetic is done."""
     flops: dict[str, float] = {}
     for work in works:

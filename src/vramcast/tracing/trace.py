@@ -1,0 +1,118 @@
+"""What a run allocated and freed, in order, and what is known about each allocation.
+
+An event is an integer: +i allocates the i-th allocation (from 1), -i frees it, 0 begins a step,
+EMPTY_CACHE empties the cache, as in allocator.replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from vramcast.allocator.replay import EMPTY_CACHE
+from vramcast.records.prediction import LargeTensor
+from vramcast.tracing.work import OperatorWork
+
+# The parts of an allocation that a trace's file has by name, where they are known.
+FACTS = ("category", "name", "module", "node", "source")
+
+
+class Allocation(NamedTuple):
+    """One allocation. What is not known is empty."""
+
+    num_bytes: int
+    op: str  # such as "aten::addmm"
+    category: str = ""
+    name: str = ""
+    module: str = ""
+    node: str = ""  # the autograd node that was running; none in the forward pass
+    source: str = ""  # file, line and function
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {fact: value for fact in FACTS if (value := getattr(self, fact))}
+
+    def as_tensor(self) -> LargeTensor:
+        return LargeTensor(
+            num_bytes=self.num_bytes,
+            category=self.category,
+            name=self.name,
+            shape=list(self.shape),
+            dtype=self.dtype,
+            operator=f"{self.op} ({self.node})" if self.node else self.op,
+            module=self.module,
+            source=self.source,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """Every allocation and free of a run, simulated or measured."""
+
+    source: str  # predicted or measured
+    workload: str
+    knobs: Mapping[str, Any]
+    gpu: str | None
+    torch_version: str
+    allocator_settings: str
+    events: Sequence[int]
+    allocations: Sequence[Allocation]
+    steps: Sequence[int]  # the number of each step, in the order of the zeros in events
+
+    @property
+    def sizes(self) -> list[int]:
+        return [allocation.num_bytes for allocation in self.allocations]
+
+
+@dataclass(frozen=True)
+class SimulatedRun:
+    """What a simulation saw. Allocations are described only when asked for: there are many."""
+
+    events: list[int]
+    sizes: list[int]
+    categories: list[str]
+    num_parameters: int
+    notes: tuple[str, ...]  # what was not modelled
+    torch_version: str
+    allocation: Callable[[int], Allocation]  # by its number, from 1
+    uses_libraries: bool = False  # flash attention or cuDNN, which load kernels of their own
+    uses_solver: bool = False  # cuSOLVER, likewise
+    works: Sequence[OperatorWork] = ()  # of the last step, in order
+    uncalibrated_kernels: tuple[str, ...] = ()  # whose memory is an estimate
+
+    def trace(
+        self, *, workload: str, knobs: Mapping[str, Any], gpu: str | None, allocator_settings: str
+    ) -> Trace:
+        found = [self.allocation(number) for number in range(1, len(self.sizes) + 1)]
+        return Trace(
+            source="predicted",
+            workload=workload,
+            knobs=knobs,
+            gpu=gpu,
+            torch_version=self.torch_version,
+            allocator_settings=allocator_settings,
+            events=self.events,
+            # A profiler names operators without their overload, and so does a trace.
+            allocations=[a._replace(op=a.op.partition(".")[0]) for a in found],
+            steps=range(1, self.events.count(0) + 1),
+        )
+
+
+def in_canonical_order(events: Iterable[int]) -> list[int]:
+    """Sorts frees that have no allocation between them: two runs of one program are then equal.
+
+    Their order is not the program's: autocast clears its cache in the order of a hash table.
+    """
+    ordered: list[int] = []
+    frees: list[int] = []
+    for event in events:
+        if EMPTY_CACHE < event < 0:
+            frees.append(event)
+            continue
+        ordered += sorted(frees, reverse=True)
+        frees = []
+        ordered.append(event)
+    return ordered + sorted(frees, reverse=True)
