@@ -1,11 +1,14 @@
-"""The code blocks of README.md and docs/, and what an HTML comment above one asks for, which a reader does not see:
+"""The code blocks of README.md and docs/.
+
+An HTML comment above a block, which readers do not see, says how it is treated:
 
     <!-- not run: it needs a GPU -->     with the reason; its commands are still parsed
-    <!-- varies: its times differ -->    with the reason; it is run, and what it prints is not compared
+    <!-- varies: its times differ -->    with the reason; it is run, its output is not compared
     <!-- file: train.py -->              the block is that file, for the commands of every page
 
-A `console` block is a session: lines with `$` are run, the others are what they print; `...` stands for lines left out.
-A `bash` block is commands without their output. A `python` block is run; `# text` below a print is what it prints.
+A `console` block is a session: lines with `$` are run, the others are what they print; `...` stands
+for lines left out. A `bash` block is commands without their output. A `python` block is run;
+`# text` below a print is what it prints.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The generated parts of the documentation.
 
-    python docs/generate.py             the options of every command, from --help: what `make docs` runs
-    python docs/generate.py --outputs   also run every `console` block and put in what it prints; minutes
+    python docs/generate.py             options of commands, lists: what `make docs` runs
+    python docs/generate.py --outputs   also what `console` blocks print; takes minutes
 
-A generated part of a page stands between `<!-- generated: WHAT -->` and `<!-- end -->`. With --outputs, a block is
-filled with all that its commands print; one that leaves lines out with `...` is compared and not touched.
+A generated part of a page stands between `<!-- generated: WHAT -->` and `<!-- end -->`. With
+--outputs, a block is filled with all that its commands print; one that leaves lines out with `...`
+is compared and not touched.
 """
 
 from __future__ import annotations
@@ -67,8 +68,10 @@ def the_accuracy() -> str:
     worst = re.search(r"^\| all \| .*\| (.*?) \|$", text, re.MULTILINE)
     assert table is not None and exact is not None and worst is not None
     sentence = (
-        f"Step times are off by {times['all']} in the median ({times['the GPU is busy']} where the GPU is busy, "
-        f"{times['the GPU waits for the host']} where it waits for the host), at worst by {worst[1]}."
+        f"Step times are off by {times['all']} in the median "
+        f"({times['the GPU is busy']} where the GPU is busy, "
+        f"{times['the GPU waits for the host']} where it waits for the host), "
+        f"at worst by {worst[1]}."
     )
     return f"\n{table[0]}{exact[0]}\n{sentence}\n\n"
 
@@ -89,7 +92,10 @@ def generated(page: Path) -> str:
 
 
 def fill(page: Path, block: Block, sandbox: Sandbox) -> list[str]:
-    """Runs a session and writes what it prints into the page; where the page leaves lines out, gives those that were not printed."""
+    """Runs a session and writes what it prints into the page.
+
+    Where the page leaves lines out, returns those of its lines that were not printed.
+    """
     wrong, text = list[str](), ""
     for command in commands_of(block):
         printed = sandbox.run(command.text)

@@ -1,4 +1,4 @@
-"""Runs the commands of the documentation, in one process as far as that goes, and compares what they print with what a page shows."""
+"""Runs the commands of the documentation and compares what they print with what a page shows."""
 
 from __future__ import annotations
 
@@ -18,27 +18,21 @@ from blocks import ROOT, Command, blocks_of, pages
 
 COLUMNS = "100"
 _REDIRECTED = re.compile(r"^(.*\S) > (\S+)$")
-_WRITES = {
-    "--out",
-    "--trace",
-    "-o",
-    "--figures",
-    "report",
-}  # a command that leaves files behind is run every time
+# A command that writes files is run every time.
+_WRITES = {"--out", "--trace", "-o", "--figures", "report"}
 # differ from machine to machine: the version of torch, and how long something took
 _VARIES = (re.compile(r"\b2\.\d+\.\d+(\+\w+)?"), re.compile(r"\b[\d.]+ s\b"))
 
 
 class Sandbox:
-    """A folder in which pages' commands run: the repository's examples and records are there, and the files that pages make."""
+    """A folder in which commands of pages run, with examples, records and files that pages make."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.code = 0
         self._printed: dict[tuple[str, ...], tuple[int, str]] = {}
-        shutil.copytree(
-            ROOT / "examples", folder / "examples"
-        )  # no link: outputs name the file where it really is
+        # No link: outputs would name the file where it really is.
+        shutil.copytree(ROOT / "examples", folder / "examples")
         for name in ("benchmarks", "tests"):
             (folder / name).symlink_to(ROOT / name)
         for block in (block for page in pages() for block in blocks_of(page) if block.file):

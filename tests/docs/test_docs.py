@@ -1,4 +1,4 @@
-"""The documentation cannot go stale: its options are those of --help, its commands print what it shows, its links lead somewhere."""
+"""The documentation stays true: options are those of --help, commands print what a page shows."""
 
 from __future__ import annotations
 

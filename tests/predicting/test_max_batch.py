@@ -177,7 +177,7 @@ def test_a_prediction_that_is_far_off_costs_few_real_runs() -> None:
 
 
 def from_rows(rows: str, select: str = "True", check: str = "pass") -> str:
-    """A workload with a batch of `rows` rows, of which about half are used where `select`; `check` is run first."""
+    """A workload with a batch of `rows` rows; about half are used where `select`. `check` runs first."""
     return f"""
 import torch
 
@@ -196,7 +196,7 @@ def build(*, batch_size: int = 1):
 
 
 def test_a_search_over_data_dependent_sizes_ends_soon(tmp_path: Path) -> None:
-    """Interpolated and simulated sizes differ there: the edge was once moved one by one, for minutes."""
+    """Interpolated and simulated sizes differ there: a search one by one would take minutes."""
     (tmp_path / "w.py").write_text(from_rows("batch_size"))
     found = vramcast.max_batch(f"{tmp_path}/w.py:build", memory="1GiB", timeout=60)
     assert found.largest_batch is not None and found.first_failing_batch == found.largest_batch + 1
@@ -244,7 +244,8 @@ def test_in_a_narrow_terminal_numbers_stay_on_one_line(tmp_path: Path) -> None:
 
 def test_names_in_the_way_are_shown_without_escape_codes(tmp_path: Path) -> None:
     (tmp_path / "w.py").write_text(
-        "import torch\n\ndef build(*, batch_size: int = 1):\n    layer = torch.nn.Linear(4096, 4096, device='cuda')\n"
+        "import torch\n\ndef build(*, batch_size: int = 1):\n"
+        "    layer = torch.nn.Linear(4096, 4096, device='cuda')\n"
         "    model = torch.nn.Sequential()\n    model.add_module('[/b]\\x1b[31m', layer)\n"
         "    return lambda: model(torch.randn(batch_size, 4096, device='cuda')).sum().backward()\n"
     )

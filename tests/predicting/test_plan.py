@@ -1,4 +1,4 @@
-"""`vramcast plan` as people use it: what it plans fits, what it writes can be read, what is wrong is said."""
+"""`vramcast plan` as people use it: what it plans fits, and what it writes can be read."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def children(pid: int) -> list[str]:
     ]
 
 
-# ------------------------------------------------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------------------------------- bad input
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
@@ -308,7 +308,8 @@ def test_a_workload_without_one_of_the_two_knobs_is_refused(
 
 def test_memory_that_does_not_depend_on_the_batch_is_pointed_out(tmp_path: Path) -> None:
     (tmp_path / "w.py").write_text(
-        "import torch\n\ndef build(*, batch_size: int = 1, seq_len: int = 1):\n    layer = torch.nn.Linear(64, 64, device='cuda')\n"
+        "import torch\n\ndef build(*, batch_size: int = 1, seq_len: int = 1):\n"
+        "    layer = torch.nn.Linear(64, 64, device='cuda')\n"
         "    return lambda: layer(torch.randn(8, 64, device='cuda')).sum().backward()\n"
     )
     plan = vramcast.plan(f"{tmp_path}/w.py:build", seq_lens=[8], memory="1GiB")

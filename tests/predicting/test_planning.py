@@ -1,4 +1,4 @@
-"""The parts of a plan that need no simulation: lengths, stages, curricula, the search at one length, steps that accumulate."""
+"""The parts of a plan that need no simulation: lengths, stages, curricula, accumulation."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def stage(
     )
 
 
-# ------------------------------------------------------------------------------------------------------------------- curricula
+# ---------------------------------------------------------------------------------------- curricula
 STAGES = st.lists(
     st.tuples(st.integers(1, 4096), st.integers(1, 10**4), st.integers(1, 64)),
     min_size=1,
@@ -165,7 +165,7 @@ def test_a_plan_is_the_same_after_json() -> None:
     assert Plan.from_json(plan.to_json()) == plan
 
 
-# ------------------------------------------------------------------------------------------------------------------- stages
+# ------------------------------------------------------------------------------------------- stages
 def test_memory_binds_where_it_limits_the_batch_and_a_larger_one_would_be_faster() -> None:
     assert what_binds(point(8, 1.0, "compute"), True, 1.30) == "memory"
     assert what_binds(point(8, 1.0, "compute"), True, 1.01) == "compute"
@@ -198,7 +198,7 @@ def test_rates_follow_from_the_step() -> None:
     assert "1024 tokens a step are 8 samples, in 2 passes of 4" in found.why
 
 
-# ------------------------------------------------------------------------------------------------------------------- input
+# -------------------------------------------------------------------------------------------- input
 @given(st.lists(st.integers(-3, 40), max_size=6))
 def test_lengths_are_taken_only_if_they_are_positive_and_rise(lengths: list[int]) -> None:
     good = bool(lengths) and min(lengths) >= 1 and lengths == sorted(set(lengths))
@@ -246,7 +246,7 @@ def test_what_is_no_budget_of_tokens_is_refused(wrong: Any) -> None:
         read_tokens(wrong)
 
 
-# ------------------------------------------------------------------------------------------------------------------- the search
+# --------------------------------------------------------------------------------------- the search
 def search_over(
     constant: int, per_sample: int, limit: int, most: int, other_events: bool = False
 ) -> tuple[BatchSearch, list[int]]:
@@ -307,7 +307,7 @@ def test_with_the_tokens_of_another_length_as_a_guess_few_sizes_are_simulated() 
     assert len(simulated) <= 3
 
 
-# ------------------------------------------------------------------------------------------------------------------- accumulation
+# ------------------------------------------------------------------------------------- accumulation
 @pytest.mark.parametrize("zero_grad", ["first", "last", "of the module"])
 @pytest.mark.parametrize("scheduled", [False, True])
 def test_an_accumulating_step_adds_the_gradients_of_two_passes_and_updates_once(
@@ -344,7 +344,7 @@ def test_an_accumulating_step_adds_the_gradients_of_two_passes_and_updates_once(
     assert layer.weight.item() == -5, "a step that does not accumulate is as it was"
 
 
-# ------------------------------------------------------------------------------------------------------------------- the report
+# --------------------------------------------------------------------------------------- the report
 def test_a_plan_with_times_is_one_line_a_stage_in_80_columns() -> None:
     large = replace(
         stage(2048, 7358, passes=16, seconds=1.23456),

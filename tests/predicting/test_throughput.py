@@ -69,9 +69,7 @@ def test_the_fastest_need_not_be_the_largest() -> None:
     assert best is not None and best.batch_size == 16
 
 
-def test_a_predicted_size_that_empties_the_cache_is_not_called_the_fastest_but_a_measured_one_may_be() -> (
-    None
-):
+def test_a_size_that_empties_the_cache_is_the_fastest_only_where_that_was_measured() -> None:
     predicted = speeds_of([*LADDER, attempt(32, 0.1, retries=1)], 32)
     measured = speeds_of([*LADDER, attempt(32, 0.1, "measured", retries=1)], 32)
     assert [s.batch_size for s in predicted if s.empties_cache] == [32]

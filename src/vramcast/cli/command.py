@@ -1,4 +1,4 @@
-"""What all commands share: how one is declared, its exit code, its folder, how it shows its record."""
+"""What all commands share: how they are declared, exit codes, folders, how a record is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vramcast.calibrate`: measure what GPU libraries allocate, for common layers or for one workload."""
+"""`vramcast.calibrate`: measure what GPU libraries allocate, for common layers or a workload."""
 
 from __future__ import annotations
 

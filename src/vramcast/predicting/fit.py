@@ -1,4 +1,4 @@
-"""`vramcast.fit`: a law for memory, from folders of `vramcast probe` and tables of measured runs."""
+"""`vramcast.fit`: a law for memory from measured runs: folders of `vramcast probe`, or tables."""
 
 from __future__ import annotations
 
@@ -106,7 +106,10 @@ def read_points(path: Path, by: str | None) -> list[Point]:
 
 
 def _from_table(path: Path, by: str | None) -> list[Point]:
-    """A table with columns name, group, knobs, and sizes such as reserved_gib; allocated, or the overhead between the two."""
+    """From a CSV file with the columns name, group, knobs, and sizes such as reserved_gib.
+
+    Instead of what is allocated it may have the overhead: what is reserved on top of it.
+    """
     try:
         rows = list(csv.DictReader(read_text(path).splitlines()))
     except csv.Error as problem:

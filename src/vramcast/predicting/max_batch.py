@@ -1,4 +1,4 @@
-"""`vramcast.max_batch`: the largest batch, searched without a GPU and confirmed where there is one."""
+"""`vramcast.max_batch`: the largest batch, searched without a GPU and confirmed on one."""
 
 from __future__ import annotations
 
@@ -139,8 +139,9 @@ def _search_request(
         )
     total = None if gpu is None else find_gpu(gpu).total_bytes
     if total is not None and memory_bytes is not None and memory_bytes > MAX_OVER_LABEL * total:
+        given, there = format_bytes(memory_bytes), format_bytes(total)
         raise UsageError(
-            f"--memory {format_bytes(memory_bytes)} is more than {gpu} has ({format_bytes(total)}).",
+            f"--memory {given} is more than {gpu} has ({there}).",
             "Leave out --memory for all of it, or --gpu for a GPU that does not exist.",
         )
     if safety:
@@ -176,8 +177,11 @@ def capacity_of(gpu: str) -> int:
 def confirm_by_runs(
     predicted: int, failing: int | None, measure: Measure, *, step: int, limit: int | None
 ) -> tuple[int | None, int | None, list[Attempt]]:
-    """(largest that ran, next that did not, attempts): the predicted size is run, then the next one;
-    others only where the runs disagree with the prediction."""
+    """(largest that ran, next that did not, attempts).
+
+    The predicted size is run, then the next one; others only where the runs disagree with the
+    prediction.
+    """
     attempts: list[Attempt] = []
 
     def runs(size: int) -> bool:
@@ -186,10 +190,11 @@ def confirm_by_runs(
         if measured.outcome not in (Outcome.OK, *LACKS_MEMORY) and not any(
             a.outcome == Outcome.OK for a in attempts
         ):
-            # a smaller one would end the same way, and it would be wrong to say that it does not fit
+            # A smaller size would fail too, and "does not fit" would be the wrong answer.
             raise WorkloadError(
-                f"batch_size={size} is predicted to fit, but run on the GPU it ended with {measured.outcome}: {measured.error}",
-                "Look at it with vramcast probe, or ask for the prediction alone with --no-confirm.",
+                f"batch_size={size} is predicted to fit, but run on the GPU it ended with "
+                f"{measured.outcome}: {measured.error}",
+                "Look at it with vramcast probe, or give --no-confirm for the prediction alone.",
             )
         return measured.outcome == Outcome.OK
 

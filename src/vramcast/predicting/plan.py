@@ -114,7 +114,7 @@ def as_yaml(found: Plan, gpu: GpuPlan) -> str:
 
 
 def _jobs(request: PlanRequest) -> Jobs:
-    """The requests for workers. Where there are fewer GPUs than cores, they share out the lengths."""
+    """The requests for workers. Where cores would be idle, a GPU's lengths are shared out."""
     cores = os.cpu_count() or 1
     parts = 1 if len(request.gpus) % cores == 0 else min(cores, len(request.seq_lens))
     # By turns: every share has short and long lengths.

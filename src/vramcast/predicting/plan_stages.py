@@ -1,4 +1,4 @@
-"""The stages of a plan: the batch, time and reasons at each length, and the curriculum they make."""
+"""The stages of a plan: batch, time and reasons at each length, and the curriculum they make."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def step_seconds(plain: BatchSizePoint, accumulating: BatchSizePoint, passes: in
 
 
 def gain_of_doubling(point: BatchSizePoint, points: Sequence[BatchSizePoint]) -> float | None:
-    """How many times as many samples a second with twice the batch, by the line through two times."""
+    """By which factor twice the batch gives more samples a second, by a line through two times."""
     others = [p for p in points if p.step_seconds is not None and p.batch_size != point.batch_size]
     if point.step_seconds is None or not others:
         return None
@@ -154,7 +154,7 @@ def reserved_law(found: Sequence[Mapping[str, Any]]) -> MemoryFit | None:
 
 
 def what_binds(point: BatchSizePoint, limited_by_memory: bool, gain: float | None) -> str | None:
-    """Memory, where it limits the batch and a larger one would be faster; else what bounds the step."""
+    """Memory, where it limits the batch and a larger one would be faster; else the step's bound."""
     if limited_by_memory and (gain is None or gain >= WORTH_IT):
         return "memory"
     return point.bound_by or None

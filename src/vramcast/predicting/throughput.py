@@ -1,4 +1,4 @@
-"""Samples a second against the batch size: the fastest size, and the knee from which on a larger one hardly helps. No torch."""
+"""Samples a second by batch size: the fastest, and the knee, above which more hardly helps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KNEE = 0.95  # of the most samples a second
 
 
 def speeds_of(attempts: Sequence[Attempt], largest: int | None) -> list[Speed]:
-    """Of every size that fits and whose time is known, smallest first. A measured time counts more than a predicted one."""
+    """Of every size that fits and whose time is known, smallest first; measured where possible."""
     timed = [
         a
         for a in attempts
@@ -32,7 +32,10 @@ def speeds_of(attempts: Sequence[Attempt], largest: int | None) -> list[Speed]:
 
 
 def correction(measured: dict[int, Attempt], predicted: dict[int, Attempt]) -> float:
-    """How much longer measured sizes took than predicted: without it, one measured among predicted ones would look slow or fast."""
+    """How much longer measured sizes took than predicted.
+
+    Without it, one measured size among predicted ones would look slow or fast.
+    """
     both = [
         (a.step_seconds, predicted[size].step_seconds)
         for size, a in measured.items()
@@ -69,7 +72,10 @@ def fastest(speeds: Sequence[Speed]) -> Choice | None:
 
 
 def knee(speeds: Sequence[Speed], step: int = 1) -> Choice | None:
-    """The smallest multiple of `step` that is fast enough. Between two sizes that were timed, the time of a step is a straight line."""
+    """The smallest multiple of `step` that is fast enough.
+
+    Between two sizes that were timed, the time of a step is taken as a straight line.
+    """
     usable = comparable(speeds)
     if len(usable) < 2:
         return None
@@ -116,6 +122,5 @@ def scaling_notes(attempts: Sequence[Attempt], speeds: Sequence[Speed]) -> list[
         for a in attempts
         if a.batch_size == scaled.batch_size and a.source == "predicted" and a.step_seconds
     )
-    return [
-        f"times marked scaled are predicted ones times {scaled.step_seconds / predicted:.2f}, as sizes that were run took"
-    ]
+    factor = f"{scaled.step_seconds / predicted:.2f}"
+    return [f"times marked scaled are predicted ones times {factor}, as sizes that were run took"]
