@@ -177,7 +177,7 @@ def test_a_prediction_that_is_far_off_costs_few_real_runs() -> None:
 
 
 def from_rows(rows: str, select: str = "True", check: str = "pass") -> str:
-    """A workload with a batch of `rows` rows; about half are used where `select`. `check` runs first."""
+    """A workload with a batch of `rows` rows, about half of them used where `select`."""
     return f"""
 import torch
 
