@@ -11,6 +11,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from vramcast.probing.significance import pooled
 from vramcast.records.measurement import FailReason, Measurement, MemoryOf, Outcome
@@ -53,19 +54,18 @@ def _failed(run: Measurement) -> TrialResult:
         missing = missing_bytes_of(run.error)
         much = "" if missing is None else f": {format_bytes(missing)} are missing"
         where = " of the host" if run.out_of_memory_on == MemoryOf.HOST else ""
-        return TrialResult(
-            verdict=TuneVerdict.REJECTED,
-            reason=f"it needs more memory{where} than there is{much}",
-            reason_code=Reason.OUT_OF_MEMORY,
-            missing_bytes=missing,
-        )
+        sentence = f"it needs more memory{where} than there is{much}"
+        return ended(TuneVerdict.REJECTED, Reason.OUT_OF_MEMORY, sentence, missing_bytes=missing)
     codes = {Outcome.TIMEOUT: Reason.TIMEOUT, Outcome.UNSUPPORTED: Reason.UNSUPPORTED}
-    return TrialResult(
-        verdict=TuneVerdict.FAILED,
-        reason=f"{run.outcome}: {last_line(run.error)}",
-        reason_code=codes.get(run.outcome, Reason.CRASHED),
-        likely_cause=likely_cause(run.error),
+    code, sentence = (
+        codes.get(run.outcome, Reason.CRASHED),
+        f"{run.outcome}: {last_line(run.error)}",
     )
+    return ended(TuneVerdict.FAILED, code, sentence, likely_cause=likely_cause(run.error))
+
+
+def ended(verdict: TuneVerdict, code: Reason | None, sentence: str, **more: Any) -> TrialResult:
+    return TrialResult(verdict=verdict, reason_code=code, reason=sentence, **more)
 
 
 def last_line(error: str | None) -> str:
@@ -89,13 +89,8 @@ def _compared(
         text = f"{speedup}, but it changes what is trained: ask for it with --only {name}"
         refusal = Refusal(Reason.CHANGES_TRAINING, text)
     code, sentence = refusal or Refusal(Reason.FASTER, f"{speedup} by {speedup.by}")
-    return TrialResult(
-        verdict=TuneVerdict.REJECTED if refusal else TuneVerdict.APPLIED,
-        reason=sentence,
-        reason_code=code,
-        speedup=speedup,
-        loss_difference=difference,
-    )
+    verdict = TuneVerdict.REJECTED if refusal else TuneVerdict.APPLIED
+    return ended(verdict, code, sentence, speedup=speedup, loss_difference=difference)
 
 
 def _other_losses(

@@ -22,6 +22,7 @@ from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.judging import (
     LEAST_GAIN,
     SIGNIFICANCE_LEVEL,
+    ended,
     loss_difference,
     median_seconds,
     peak_memory_bytes,
@@ -109,11 +110,11 @@ def conclusion(candidate: Candidate, applied: Sequence[Candidate]) -> TrialResul
     """The verdict over all trials of a candidate, alone and on top of the others."""
     if candidate.refusal:
         code, sentence = candidate.refusal
-        return _ended(TuneVerdict.NOT_APPLICABLE, code, sentence)
+        return ended(TuneVerdict.NOT_APPLICABLE, code, sentence)
     alone, on_top = candidate.alone, candidate.on_top
     if any(candidate is one for one in applied):
         last = on_top or alone
-        return _ended(TuneVerdict.APPLIED, Reason.FASTER, last.reason if last else "")
+        return ended(TuneVerdict.APPLIED, Reason.FASTER, last.reason if last else "")
     last = on_top
     if last is None or (last.verdict == TuneVerdict.NOT_TRIED and alone is not None):
         last = alone
@@ -122,36 +123,28 @@ def conclusion(candidate: Candidate, applied: Sequence[Candidate]) -> TrialResul
         return _lost_to(other_size, last)
     if candidate.replaced_by:
         sentence = f"{candidate.replaced_by} took its place and is faster"
-        return _ended(TuneVerdict.REJECTED, Reason.REPLACED, sentence)
+        return ended(TuneVerdict.REJECTED, Reason.REPLACED, sentence)
     if last is None and candidate.found_no_size:
         sentence = f"no other {candidate.optimisation.size} is worth trying, by prediction"
-        return _ended(TuneVerdict.NOT_APPLICABLE, Reason.NO_SIZE, sentence)
+        return ended(TuneVerdict.NOT_APPLICABLE, Reason.NO_SIZE, sentence)
     if last is None:
         sentence = "the time for the tune was spent before it was begun"
-        return _ended(TuneVerdict.NOT_TRIED, Reason.BUDGET_SPENT, sentence)
+        return ended(TuneVerdict.NOT_TRIED, Reason.BUDGET_SPENT, sentence)
     if alone is None or not alone.is_gain:
         return last
     if last is alone:
         sentence = f"alone {alone.speedup}, but it was not tried on top of the others"
-        return _ended(TuneVerdict.NOT_TRIED, Reason.BUDGET_SPENT, sentence)
+        return ended(TuneVerdict.NOT_TRIED, Reason.BUDGET_SPENT, sentence)
     sentence = f"alone {alone.speedup}, but on top of the others {last.reason}"
-    return _ended(TuneVerdict.REJECTED, last.reason_code, sentence, last.likely_cause)
+    return ended(TuneVerdict.REJECTED, last.reason_code, sentence, likely_cause=last.likely_cause)
 
 
 def _lost_to(other_size: Candidate, last: TrialResult | None) -> TrialResult:
     if last is None or last.is_gain:
         sentence = f"{other_size.name} was chosen on top of the others"
-        return _ended(TuneVerdict.REJECTED, Reason.REPLACED, sentence)
+        return ended(TuneVerdict.REJECTED, Reason.REPLACED, sentence)
     sentence = f"{last.reason}; {other_size.name} was chosen"
-    return _ended(last.verdict, last.reason_code, sentence, last.likely_cause)
-
-
-def _ended(
-    verdict: TuneVerdict, code: Reason | None, sentence: str, likely_cause: str = ""
-) -> TrialResult:
-    return TrialResult(
-        verdict=verdict, reason=sentence, reason_code=code, likely_cause=likely_cause
-    )
+    return ended(last.verdict, last.reason_code, sentence, likely_cause=last.likely_cause)
 
 
 def _size_note(before: MeasuredConfiguration, after: MeasuredConfiguration) -> str:

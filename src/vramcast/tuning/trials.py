@@ -9,7 +9,7 @@ from vramcast.records.measurement import Measurement, Outcome
 from vramcast.records.tune import LOSS_REASONS, Reason, TrialResult, TuneVerdict
 from vramcast.tuning.batch_sizes import missing_bytes
 from vramcast.tuning.candidates import Candidate
-from vramcast.tuning.judging import LEAST_GAIN, judge
+from vramcast.tuning.judging import LEAST_GAIN, ended, judge
 from vramcast.tuning.runner import BudgetSpent, Runner
 from vramcast.units import format_bytes
 from vramcast.workload.configuration import Configuration
@@ -93,11 +93,7 @@ class Trials:
         except EnvironmentProblem:
             raise
         except VramcastError as problem:  # a knob that this workload does not take after all
-            return TrialResult(
-                verdict=TuneVerdict.FAILED,
-                reason=problem.message,
-                reason_code=Reason.KNOBS_REFUSED,
-            )
+            return ended(TuneVerdict.FAILED, Reason.KNOBS_REFUSED, problem.message)
         return self.judge(without, configuration, candidate)
 
     def _run_both(
@@ -129,11 +125,11 @@ class Trials:
             return None
         missing = missing_bytes(prediction)
         needs = format_bytes(prediction.peak_reserved_bytes)
-        return TrialResult(
-            verdict=TuneVerdict.REJECTED,
-            reason=f"predicted not to fit: it needs {needs}, {format_bytes(missing)} more than "
-            "there is (no GPU time was spent)",
-            reason_code=Reason.PREDICTED_OUT_OF_MEMORY,
+        return ended(
+            TuneVerdict.REJECTED,
+            Reason.PREDICTED_OUT_OF_MEMORY,
+            f"predicted not to fit: it needs {needs}, {format_bytes(missing)} more than there is "
+            "(no GPU time was spent)",
             missing_bytes=missing,
         )
 
@@ -179,7 +175,7 @@ class Trials:
 
 
 def _not_tried(why: str) -> TrialResult:
-    return TrialResult(verdict=TuneVerdict.NOT_TRIED, reason=why, reason_code=Reason.BUDGET_SPENT)
+    return ended(TuneVerdict.NOT_TRIED, Reason.BUDGET_SPENT, why)
 
 
 def _share_taken(run: Measurement) -> float:
