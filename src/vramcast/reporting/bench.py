@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import TypeGuard
 
 from vramcast.records.bench import TrainedRun, tokens_note
 from vramcast.reporting.sections import (
@@ -93,7 +94,7 @@ def _losses(runs: Sequence[TrainedRun]) -> list[Chart]:
     return [Chart(title="Training loss", caption=caption, views=views)]
 
 
-def _is_finite(loss: float | None) -> bool:
+def _is_finite(loss: float | None) -> TypeGuard[float]:
     return loss is not None and math.isfinite(loss)
 
 

@@ -58,7 +58,7 @@ def _gaps(differences: Sequence[Difference], best: str) -> Chart:
     layers = []
     for name, colour, wanted in (
         ("distinguishable", "good", True),
-        ("not distinguishable", "s3", False),
+        ("not distinguishable", "unsure", False),
     ):
         chosen = [(rank, d) for rank, d in ranked if d.distinguishable is wanted]
         points = [[d.model, *d.interval, rank] for rank, d in chosen]

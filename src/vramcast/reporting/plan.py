@@ -27,11 +27,13 @@ from vramcast.units import format_count
 
 
 def of_plan(plan: Plan) -> list[Section]:
+    verdict, tone = _ranking(plan)
     overview = Section(
         kind="Plan",
         title=plan.workload,
         subtitle=knobs_of(plan.knobs),
-        **_ranking(plan),
+        verdict=verdict,
+        tone=tone,
         figures=[*_overview(plan), *_calculator(plan)],
         notes=_notes(plan),
         made=f"All numbers are predicted (torch {plan.torch_version}, no GPU used, "
@@ -44,18 +46,18 @@ def _name(gpu: GpuPlan) -> str:
     return gpu.gpu or "the given memory"
 
 
-def _ranking(plan: Plan) -> dict[str, str | Tone]:
+def _ranking(plan: Plan) -> tuple[str, Tone]:
     """Which of several GPUs is the fastest; with one GPU its own section says everything."""
     if len(plan.gpus) < 2:
-        return {}
+        return "", Tone.PLAIN
     complete = [gpu for gpu in plan.gpus if gpu.complete]
     text = f"all lengths fit on {len(complete)} of {len(plan.gpus)} GPUs"
     if not complete:
-        return {"verdict": f"✗ {text}", "tone": Tone.BAD}
+        return f"✗ {text}", Tone.BAD
     timed = [(gpu.total_hours, _name(gpu)) for gpu in complete if gpu.total_hours is not None]
     order = ", ".join(f"{name} {hours:,.1f} hours" for hours, name in sorted(timed))
     tone = Tone.GOOD if len(complete) == len(plan.gpus) else Tone.UNSURE
-    return {"verdict": f"✓ {text}{f': {order}' if order else ''}", "tone": tone}
+    return f"✓ {text}{f': {order}' if order else ''}", tone
 
 
 def _notes(plan: Plan) -> list[str]:

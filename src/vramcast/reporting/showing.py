@@ -116,7 +116,7 @@ def sections_of(
         case [TrainedRun(), *_]:
             return of_runs(record)
         case [Section(), *_]:
-            return record
+            return list(record)
     raise TypeError(f"{type(record).__name__} cannot be shown")
 
 

@@ -63,8 +63,11 @@ def _side_by_side(table: Table, rows: Rows, gap: int, room: int) -> RichTable:
         show_header=any(column.heading for column in table.columns),
     )
     for column in table.columns:
-        justify = "left" if column.left else "right"
-        drawn.add_column(Text(printable(column.heading)), justify=justify, overflow="fold")
+        drawn.add_column(
+            Text(printable(column.heading)),
+            justify="left" if column.left else "right",
+            overflow="fold",
+        )
     has_bars = bool(table.bars) and room >= LEAST_BAR
     if has_bars:
         drawn.add_column()

@@ -1,43 +1,96 @@
 "use strict";
-// A law of memory with sliders, against the memory of GPUs. A term comes as nested lists: nothing of it is run as code.
+// A law of memory with sliders, against the memory of GPUs. A term comes as nested lists, so that
+// nothing of it is run as code.
 
-const operators = { "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b, "**": (a, b) => a ** b };
-function value(expression, knobs) {
+const OPERATORS = {
+  "+": (a, b) => a + b,
+  "-": (a, b) => a - b,
+  "*": (a, b) => a * b,
+  "/": (a, b) => a / b,
+  "**": (a, b) => a ** b,
+};
+const EXTRAPOLATED = " · extrapolated: no size like it was simulated or run";
+
+function valueOf(expression, knobs) {
   if (typeof expression === "number") return expression;
   if (typeof expression === "string") return knobs[expression];
-  return operators[expression[0]](value(expression[1], knobs), value(expression[2], knobs));
+  const [operator, left, right] = expression;
+  return OPERATORS[operator](valueOf(left, knobs), valueOf(right, knobs));
 }
 
+/** Puts the sliders, the answer and a bar for every GPU into their place. */
 function calculator(place, figure) {
   const knobs = { ...figure.fixed };
   const answer = make("p", { class: "answer", role: "status", "aria-live": "polite" });
-  const sliders = make("div", { class: "sliders" });
-  const rows = figure.gpus.map(([name, capacity]) => {
-    const fill = make("i"), free = make("span", { class: "free" });
-    const node = make("div", { class: "gpu", "data-gpu": name }, make("span", { text: name }), make("div", { class: "meter" }, fill), free);
-    return { capacity, fill, free, node };
+  const gpus = figure.gpus.map(([name, capacity]) => gpuRow(name, capacity));
+  const update = () => {
+    const bytes = lawBytes(figure, knobs);
+    showAnswer(answer, bytes, figure.known_bytes);
+    for (const gpu of gpus) showOnGpu(gpu, bytes);
+  };
+  const sliders = figure.sliders.map((slider) => {
+    knobs[slider.name] = slider.value;
+    return sliderRow(slider, (value) => {
+      knobs[slider.name] = value;
+      update();
+    });
   });
-  for (const one of figure.sliders) {
-    const output = make("output", { text: String(one.value) });
-    const input = make("input", { type: "range", min: one.smallest, max: one.largest, step: one.step, value: one.value, "aria-label": one.name });
-    input.addEventListener("input", () => { knobs[one.name] = Number(input.value); output.textContent = Number(input.value).toLocaleString("en"); update(); });
-    knobs[one.name] = one.value;
-    sliders.append(make("label", {}, make("span", { text: one.name.replaceAll("_", " ") }), input, output));
-  }
-  function update() {
-    const law = figure.terms.reduce((sum, [coefficient, expression]) => sum + coefficient * value(expression, knobs), 0);
-    const bytes = Math.max(law, figure.floor_bytes) + figure.overhead_bytes;
-    const [low, high] = figure.known_bytes;
-    const beyond = bytes > high * 1.02 || bytes < low * 0.98 ? " · extrapolated: no size like it was simulated or run" : "";
-    answer.replaceChildren(`${shown(bytes, "bytes")} reserved`, make("small", { text: beyond }));
-    answer.dataset.bytes = String(Math.round(bytes));
-    for (const row of rows) {
-      const share = bytes / row.capacity;
-      row.fill.style.width = `${Math.min(100, 100 * share)}%`;
-      row.node.classList.toggle("full", share > 1);
-      row.free.textContent = share > 1 ? `${shown(bytes - row.capacity, "bytes")} too much` : `${shown(row.capacity - bytes, "bytes")} free`;
-    }
-  }
-  place.append(place.parentNode.querySelector("h3"), sliders, answer, make("div", { class: "gpus" }, ...rows.map((row) => row.node)));
+  place.append(
+    place.parentNode.querySelector("h3"),
+    make("div", { class: "sliders" }, ...sliders),
+    answer,
+    make("div", { class: "gpus" }, ...gpus.map((gpu) => gpu.node)),
+  );
   update();
+}
+
+function lawBytes(figure, knobs) {
+  const terms = figure.terms.map(([factor, expression]) => factor * valueOf(expression, knobs));
+  return Math.max(d3.sum(terms), figure.floor_bytes) + figure.overhead_bytes;
+}
+
+function gpuRow(name, capacity) {
+  const fill = make("i");
+  const free = make("span", { class: "free" });
+  const meter = make("div", { class: "meter" }, fill);
+  const title = make("span", { text: name });
+  return {
+    capacity,
+    fill,
+    free,
+    node: make("div", { class: "gpu", "data-gpu": name }, title, meter, free),
+  };
+}
+
+function sliderRow(slider, changed) {
+  const output = make("output", { text: String(slider.value) });
+  const input = make("input", {
+    type: "range",
+    min: slider.smallest,
+    max: slider.largest,
+    step: slider.step,
+    value: slider.value,
+    "aria-label": slider.name,
+    oninput: () => {
+      output.textContent = Number(input.value).toLocaleString("en");
+      changed(Number(input.value));
+    },
+  });
+  const name = make("span", { text: slider.name.replaceAll("_", " ") });
+  return make("label", {}, name, input, output);
+}
+
+function showAnswer(answer, bytes, [smallest, largestKnown]) {
+  const isBeyond = bytes > largestKnown * 1.02 || bytes < smallest * 0.98;
+  const note = make("small", { text: isBeyond ? EXTRAPOLATED : "" });
+  answer.replaceChildren(`${shown(bytes, "bytes")} reserved`, note);
+  answer.dataset.bytes = String(Math.round(bytes));
+}
+
+function showOnGpu({ capacity, fill, free, node }, bytes) {
+  const tooMuch = bytes - capacity;
+  fill.style.width = `${Math.min(100, (100 * bytes) / capacity)}%`;
+  node.classList.toggle("full", tooMuch > 0);
+  const missing = `${shown(tooMuch, "bytes")} too much`;
+  free.textContent = tooMuch > 0 ? missing : `${shown(-tooMuch, "bytes")} free`;
 }

@@ -1,184 +1,322 @@
 "use strict";
-// A chart with its tabs and legend, what is shown when something is pointed at, and zoom; by pointer and by keys.
+// A chart with its tabs and legend, the box that tells what is pointed at, and zoom; by pointer
+// and by keys.
 
-const isBars = (view) => view.layers.some((layer) => layer.kind === "bar");
+const SMALLEST_DRAG = 10; // pixels; a shorter one is a click
+const NEAR = 60; // pixels from a point within which it is told
+const ZOOM_IN = 0.5;
+const ZOOM_OUT = 2;
 
+/** Puts a chart into its place. */
 function chart(place, figure) {
-  const state = { view: 0, hidden: new Set(), domain: null, at: null };
-  const tabs = make("div", { class: "tabs", role: "tablist" });
-  const tools = make("div", { class: "tools" });
-  const legend = make("div", { class: "legend" });
-  const box = make("div", { class: "chart", tabindex: "0", role: "group", "aria-label": `${figure.title}. ${figure.caption}` });
-  const tip = make("div", { class: "tip", role: "status", "aria-live": "polite", hidden: "" });
-  place.append(make("div", { class: "bar-row" }, place.parentNode.querySelector("h3"), tools), tabs, legend, box);
-  const view = () => figure.views[state.view];
-  const layers = () => view().layers.filter((layer) => !state.hidden.has(layer.name));
-  let drawn = null;
-
-  function choose(index) {
-    Object.assign(state, { view: index, hidden: new Set(), domain: null, at: null });
-    [...tabs.children].forEach((tab, i) => {
-      tab.setAttribute("aria-selected", String(i === index));
-      tab.tabIndex = i === index ? 0 : -1;
-    });
-    showLegend();
-    draw();
-  }
-  if (figure.views.length > 1) {
-    figure.views.forEach((one, index) => tabs.append(make("button", { type: "button", role: "tab", text: one.name, onclick: () => choose(index) })));
-    tabs.addEventListener("keydown", (event) => {
-      const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (!way) return;
-      choose((state.view + way + figure.views.length) % figure.views.length);
-      tabs.children[state.view].focus();
-    });
-  }
-  for (const [text, label, act] of [["−", "zoom out", () => zoom(2)], ["+", "zoom in", () => zoom(0.5)], ["all", "show all", reset]]) {
-    tools.append(make("button", { type: "button", text, "aria-label": label, onclick: act }));
-  }
-
-  function showLegend() {
-    const named = view().layers.filter((layer, index, all) => all.findIndex((other) => other.name === layer.name) === index);
-    legend.replaceChildren(...named.map((layer) => {
-      const form = { line: " thin", step: " thin", across: " thin", down: " thin", dot: " dot" }[layer.kind] ?? "";
-      const swatch = make("span", { class: `swatch${form}`, style: `background:${colour(layer)}` });
-      const button = make("button", { type: "button", "aria-pressed": "true" }, swatch, layer.name);
-      button.addEventListener("click", () => {
-        if (!state.hidden.delete(layer.name)) state.hidden.add(layer.name);
-        button.setAttribute("aria-pressed", String(!state.hidden.has(layer.name)));
-        draw();
-      });
-      return button;
-    }));
-    legend.hidden = named.length < 2;
-  }
-
-  function draw() {
-    drawn = plot(view(), layers(), box.clientWidth || 640, state.domain);
-    box.replaceChildren(drawn.svg, tip);
-    tools.hidden = isBars(view());
-    hide();
-  }
-  function reset() { state.domain = null; draw(); }
-
-  function extent() {
-    const all = layers().filter((layer) => layer.points.length && !["across", "bar"].includes(layer.kind)).flatMap((layer) => layer.points.map((p) => p[0]));
-    return [Math.min(...all), Math.max(...all)];
-  }
-  function zoom(factor) {
-    if (isBars(view())) return;
-    const [least, most] = extent();
-    const [low, high] = state.domain ?? [least, most];
-    const middle = state.at ?? (low + high) / 2;
-    const wanted = [middle - (middle - low) * factor, middle + (high - middle) * factor];
-    state.domain = factor > 1 && wanted[0] <= least && wanted[1] >= most ? null : [Math.max(least, wanted[0]), Math.min(most, wanted[1])];
-    draw();
-  }
-
-  // what is pointed at
-  function hide() { tip.hidden = true; drawn.cross(null); }
-  function show(found, left, top = 0) {
-    if (!found) return hide();
-    state.at = isBars(view()) ? null : found.at;
-    tip.replaceChildren(...found.nodes);
-    tip.hidden = false;
-    drawn.cross(found.cross ?? null);
-    const width = tip.offsetWidth, room = box.clientWidth;
-    tip.style.left = `${Math.max(0, left + 16 + width < room ? left + 16 : left - width - 16)}px`;
-    tip.style.top = `${isBars(view()) ? top + 16 : 12}px`;
-  }
-  const look = (event) => {
-    const [x, y] = drawn.inside(event);
-    show(view().pointer === "x" ? atX(view(), layers(), drawn.invert(x)) : nearest(view(), layers(), drawn, x, y), x, y);
+  const parts = chartParts(place, figure);
+  const state = {
+    view: 0,
+    hidden: new Set(),
+    domain: null,
+    at: null,
+    stop: -1,
+    dragFrom: null,
+    drawn: null,
   };
-  let from = null;
-  box.addEventListener("pointermove", (event) => { look(event); if (from !== null && event.buttons) drawn.band(from, offset(event)); });
-  box.addEventListener("pointerleave", () => { from = null; drawn.band(null); hide(); });
-  box.addEventListener("pointerdown", (event) => { from = isBars(view()) ? null : offset(event); look(event); });
-  box.addEventListener("pointerup", (event) => {
-    if (from !== null && Math.abs(offset(event) - from) > 10) {
-      state.domain = [drawn.invert(from), drawn.invert(offset(event))].sort((a, b) => a - b);
-      draw();
-    }
-    from = null;
-    drawn.band(null);
+  const one = {
+    figure,
+    state,
+    ...parts,
+    view: () => figure.views[state.view],
+    layers: () => one.view().layers.filter((layer) => !state.hidden.has(layer.name)),
+  };
+  addTabs(one);
+  addTools(one);
+  addPointer(one);
+  addKeys(one);
+  chooseView(one, 0);
+  const redraw = () => {
+    if (Math.abs(state.drawn.width - one.box.clientWidth) > 2) draw(one);
+  };
+  new ResizeObserver(redraw).observe(one.box);
+}
+
+function chartParts(place, figure) {
+  const label = `${figure.title}. ${figure.caption}`;
+  const parts = {
+    tabs: make("div", { class: "tabs", role: "tablist" }),
+    tools: make("div", { class: "tools" }),
+    legend: make("div", { class: "legend" }),
+    box: make("div", { class: "chart", tabindex: "0", role: "group", "aria-label": label }),
+    tip: make("div", { class: "tip", role: "status", "aria-live": "polite", hidden: "" }),
+  };
+  const head = make("div", { class: "bar-row" }, place.parentNode.querySelector("h3"), parts.tools);
+  place.append(head, parts.tabs, parts.legend, parts.box);
+  return parts;
+}
+
+function addTabs(one) {
+  const { views } = one.figure;
+  if (views.length < 2) return;
+  views.forEach((view, index) => {
+    const choose = () => chooseView(one, index);
+    one.tabs.append(
+      make("button", { type: "button", role: "tab", text: view.name, onclick: choose }),
+    );
   });
-  box.addEventListener("dblclick", reset);
-  const offset = (event) => drawn.inside(event)[0];
-  box.addEventListener("keydown", (event) => {
-    const on = () => walk(1), back = () => walk(-1);
-    const keys = { "+": () => zoom(0.5), "-": () => zoom(2), 0: reset, Escape: reset, ArrowRight: on, ArrowDown: on, ArrowLeft: back, ArrowUp: back };
-    const act = keys[event.key];
+  one.tabs.addEventListener("keydown", (event) => {
+    const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!way) return;
+    chooseView(one, (one.state.view + way + views.length) % views.length);
+    one.tabs.children[one.state.view].focus();
+  });
+}
+
+function chooseView(one, index) {
+  Object.assign(one.state, { view: index, hidden: new Set(), domain: null, at: null, stop: -1 });
+  [...one.tabs.children].forEach((tab, i) => {
+    tab.setAttribute("aria-selected", String(i === index));
+    tab.tabIndex = i === index ? 0 : -1;
+  });
+  showLegend(one);
+  draw(one);
+}
+
+function addTools(one) {
+  const tools = [
+    ["−", "zoom out", () => zoom(one, ZOOM_OUT)],
+    ["+", "zoom in", () => zoom(one, ZOOM_IN)],
+    ["all", "show all", () => showAll(one)],
+  ];
+  for (const [text, label, onclick] of tools) {
+    one.tools.append(make("button", { type: "button", text, "aria-label": label, onclick }));
+  }
+}
+
+/** A button for every name; it hides and shows all layers of that name. */
+function showLegend(one) {
+  const byName = new Map(one.view().layers.map((layer) => [layer.name, layer]));
+  one.legend.replaceChildren(...[...byName.values()].map((layer) => legendButton(one, layer)));
+  one.legend.hidden = byName.size < 2;
+}
+
+function legendButton(one, layer) {
+  const { hidden } = one.state;
+  const forms = { line: " thin", step: " thin", across: " thin", down: " thin", dot: " dot" };
+  const form = `swatch${forms[layer.kind] ?? ""}`;
+  const swatch = make("span", { class: form, style: `background:${colour(layer)}` });
+  const button = make("button", { type: "button", "aria-pressed": "true" }, swatch, layer.name);
+  button.addEventListener("click", () => {
+    if (!hidden.delete(layer.name)) hidden.add(layer.name);
+    button.setAttribute("aria-pressed", String(!hidden.has(layer.name)));
+    draw(one);
+  });
+  return button;
+}
+
+function draw(one) {
+  one.state.drawn = plot(one.view(), one.layers(), one.box.clientWidth || 640, one.state.domain);
+  one.box.replaceChildren(one.state.drawn.svg, one.tip);
+  one.tools.hidden = isBars(one.view());
+  hideTip(one);
+}
+
+function showAll(one) {
+  one.state.domain = null;
+  draw(one);
+}
+
+function zoom(one, factor) {
+  if (isBars(one.view())) return;
+  const [least, most] = extent(one.layers());
+  const [low, high] = one.state.domain ?? [least, most];
+  const middle = one.state.at ?? (low + high) / 2;
+  const wanted = [middle - (middle - low) * factor, middle + (high - middle) * factor];
+  const isAll = factor > 1 && wanted[0] <= least && wanted[1] >= most;
+  one.state.domain = isAll ? null : [Math.max(least, wanted[0]), Math.min(most, wanted[1])];
+  draw(one);
+}
+
+function extent(layers) {
+  const drawn = layers.filter((layer) => !["across", "bar"].includes(layer.kind));
+  return d3.extent(drawn.flatMap((layer) => layer.points.map((point) => point[0])));
+}
+
+function addPointer(one) {
+  const { box, state } = one;
+  const offset = (event) => state.drawn.inside(event)[0];
+  const endDrag = () => {
+    state.dragFrom = null;
+    state.drawn.band(null);
+  };
+  box.addEventListener("pointerdown", (event) => {
+    state.dragFrom = isBars(one.view()) ? null : offset(event);
+    look(one, event);
+  });
+  box.addEventListener("pointermove", (event) => {
+    look(one, event);
+    if (state.dragFrom !== null && event.buttons) state.drawn.band(state.dragFrom, offset(event));
+  });
+  box.addEventListener("pointerup", (event) => {
+    const [from, to] = [state.dragFrom, offset(event)];
+    if (from !== null && Math.abs(to - from) > SMALLEST_DRAG) {
+      state.domain = [state.drawn.invert(from), state.drawn.invert(to)].sort((a, b) => a - b);
+      draw(one);
+    }
+    endDrag();
+  });
+  box.addEventListener("pointerleave", () => {
+    endDrag();
+    hideTip(one);
+  });
+  box.addEventListener("dblclick", () => showAll(one));
+}
+
+function addKeys(one) {
+  const actions = {
+    "+": () => zoom(one, ZOOM_IN),
+    "-": () => zoom(one, ZOOM_OUT),
+    0: () => showAll(one),
+    Escape: () => showAll(one),
+    ArrowRight: () => walk(one, 1),
+    ArrowDown: () => walk(one, 1),
+    ArrowLeft: () => walk(one, -1),
+    ArrowUp: () => walk(one, -1),
+  };
+  one.box.addEventListener("keydown", (event) => {
+    const act = actions[event.key];
     if (!act) return;
     event.preventDefault();
     act();
   });
-  let spot = -1;
-  function walk(way) {
-    const stops = stopsOf(view(), layers(), state.domain);
-    if (!stops.length) return;
-    spot = Math.max(0, Math.min(stops.length - 1, spot + way));
-    const stop = stops[spot];
-    if (view().pointer === "x") show(atX(view(), layers(), stop), drawn.x(stop));
-    else show(told(view(), stop.layer, stop.index), ...drawn.place(stop.layer, stop.layer.points[stop.index]));
+}
+
+/** Tells what the pointer is at. */
+function look(one, event) {
+  const { drawn } = one.state;
+  const [x, y] = drawn.inside(event);
+  const byX = one.view().pointer === "x";
+  const found = byX
+    ? atX(one.view(), one.layers(), drawn.invert(x))
+    : nearest(one.view(), one.layers(), drawn, x, y);
+  showTip(one, found, x, y);
+}
+
+/** Goes to the next stop, or to the one before, and tells what is there. */
+function walk(one, way) {
+  const { state } = one;
+  const stops = stopsOf(one.view(), one.layers(), state.domain);
+  if (!stops.length) return;
+  state.stop = Math.max(0, Math.min(stops.length - 1, state.stop + way));
+  const stop = stops[state.stop];
+  if (one.view().pointer === "x") {
+    showTip(one, atX(one.view(), one.layers(), stop), state.drawn.x(stop));
+  } else {
+    const place = state.drawn.place(stop.layer, stop.layer.points[stop.index]);
+    showTip(one, told(one.view(), stop.layer, stop.index), ...place);
   }
-  choose(0);
-  new ResizeObserver(() => { if (drawn && Math.abs(drawn.width - box.clientWidth) > 2) draw(); }).observe(box);
+}
+
+function showTip(one, found, left, top = 0) {
+  if (!found) return hideTip(one);
+  const { box, tip, state } = one;
+  const bars = isBars(one.view());
+  state.at = bars ? null : found.at;
+  tip.replaceChildren(...found.nodes);
+  tip.hidden = false;
+  state.drawn.cross(found.cross ?? null);
+  // Left of the pointer where there is no room to its right.
+  const fits = left + 16 + tip.offsetWidth < box.clientWidth;
+  tip.style.left = `${Math.max(0, fits ? left + 16 : left - tip.offsetWidth - 16)}px`;
+  tip.style.top = `${bars ? top + 16 : 12}px`;
+}
+
+function hideTip(one) {
+  one.tip.hidden = true;
+  one.state.drawn.cross(null);
 }
 
 /** Where arrow keys stop: every x, or every point. */
 function stopsOf(view, layers, domain) {
   const pointed = layers.filter((layer) => !["across", "down"].includes(layer.kind));
-  if (view.pointer !== "x") {
-    const all = pointed.flatMap((layer) => layer.points.map((_, index) => ({ layer, index })));
-    return isBars(view) ? all.sort((a, b) => a.layer.points[a.index][3] - b.layer.points[b.index][3]) : all;
+  if (view.pointer === "x") {
+    const xs = new Set(pointed.flatMap((layer) => layer.points.map((point) => point[0])));
+    const inside = (x) => !domain || (x >= domain[0] && x <= domain[1]);
+    return [...xs].filter(inside).sort((a, b) => a - b);
   }
-  const inside = (x) => !domain || (x >= domain[0] && x <= domain[1]);
-  return [...new Set(pointed.flatMap((layer) => layer.points.map((p) => p[0])))].filter(inside).sort((a, b) => a - b);
+  const all = pointed.flatMap((layer) => layer.points.map((_, index) => ({ layer, index })));
+  const rank = ({ layer, index }) => layer.points[index][3];
+  return isBars(view) ? all.sort((a, b) => rank(a) - rank(b)) : all;
 }
 
 /** Everything at the nearest x. */
 function atX(view, layers, wanted) {
-  const pointed = layers.filter((layer) => ["area", "line", "step", "dot"].includes(layer.kind) && layer.points.length);
+  const kinds = ["area", "line", "step", "dot"];
+  const pointed = layers.filter((layer) => kinds.includes(layer.kind) && layer.points.length);
   if (!pointed.length) return null;
-  const near = (points, x) => points.reduce((best, p, i) => (Math.abs(p[0] - x) < Math.abs(points[best][0] - x) ? i : best), 0);
-  const lead = pointed.find((layer) => layer.details.length > 1) ?? pointed.reduce((a, b) => (a.points.length >= b.points.length ? a : b));
-  const at = lead.points[near(lead.points, wanted)][0];
-  const rows = [], more = [];
+  // The layer that says most about its points decides which x the pointer can be at.
+  const longest = pointed.reduce((a, b) => (a.points.length >= b.points.length ? a : b));
+  const lead = pointed.find((layer) => layer.details.length > 1) ?? longest;
+  const at = lead.points[nearestIndex(lead.points, wanted)][0];
+  const rows = [];
+  const more = [];
   for (const layer of pointed) {
-    let index = layer.points.findIndex((p) => p[0] === at);
-    if (index < 0 && layer.kind === "step") index = layer.points.findLastIndex((p) => p[0] <= at);
-    if (index < 0 && layer.kind === "line" && at >= layer.points[0][0] && at <= layer.points[layer.points.length - 1][0]) index = near(layer.points, at);
+    const index = indexAt(layer, at);
     if (index < 0) continue;
-    rows.push(row(layer, shown(layer.points[index][1], view.y.unit)));
+    rows.push(tipRow(layer, shown(layer.points[index][1], view.y.unit)));
     const lines = layer.details[index] ?? [];
-    if (lines.length) more.push(make("div", { class: "what" }, ...lines.map((text) => make("div", { text }))));
+    if (lines.length) more.push(make("div", { class: "what" }, ...lines.map(textLine)));
   }
-  const head = make("b", { text: `${view.x.label.replace(/ through .*/, "")} ${shown(at, view.x.unit)}` });
+  const name = view.x.label.replace(/ through .*/, "");
+  const head = make("b", { text: `${name} ${shown(at, view.x.unit)}` });
+  // In the order in which areas lie on top of each other.
   return { at, cross: at, nodes: [head, ...rows.reverse(), ...more.slice(0, 2)] };
 }
-function row(layer, text) {
-  const swatch = make("span", { class: "swatch", style: `background:${colour(layer)}` });
-  return make("div", { class: "row" }, make("span", {}, swatch, layer.name), make("span", { text }));
+
+function nearestIndex(points, x) {
+  return d3.leastIndex(points, (a, b) => Math.abs(a[0] - x) - Math.abs(b[0] - x));
 }
 
-/** The nearest point in the plane. */
+/** The point that holds at x: of a step the one before, of a line the nearest; else one there. */
+function indexAt(layer, x) {
+  const { points } = layer;
+  const exact = points.findIndex((point) => point[0] === x);
+  if (exact >= 0) return exact;
+  if (layer.kind === "step") return points.findLastIndex((point) => point[0] <= x);
+  const inside = x >= points[0][0] && x <= points[points.length - 1][0];
+  return layer.kind === "line" && inside ? nearestIndex(points, x) : -1;
+}
+
+const textLine = (text) => make("div", { text });
+
+function tipRow(layer, text) {
+  const swatch = make("span", { class: "swatch", style: `background:${colour(layer)}` });
+  return make(
+    "div",
+    { class: "row" },
+    make("span", {}, swatch, layer.name),
+    make("span", { text }),
+  );
+}
+
+/** The nearest point or bar. */
 function nearest(view, layers, drawn, x, y) {
   let best = null;
-  for (const layer of layers) {
-    if (["across", "down", "line", "step", "area"].includes(layer.kind)) continue;
+  for (const layer of layers.filter((one) => ["dot", "bar"].includes(one.kind))) {
     layer.points.forEach((point, index) => {
       const [px, py] = drawn.place(layer, point);
       const distance = layer.kind === "bar" ? Math.abs(py - y) : Math.hypot(px - x, py - y);
       if (!best || distance < best.distance) best = { layer, index, distance };
     });
   }
-  return best && best.distance < 60 ? told(view, best.layer, best.index) : null;
+  return best && best.distance < NEAR ? told(view, best.layer, best.index) : null;
 }
+
 function told(view, layer, index) {
   const point = layer.points[index];
-  const lines = (layer.details[index] ?? []).map((text) => make("div", { text }));
-  if (layer.kind === "bar") return { nodes: [make("b", { text: point[0] }), ...lines] };
-  const rows = lines.length ? lines : [make("div", { text: `${view.x.label} ${shown(point[0], view.x.unit)}` }), make("div", { text: `${view.y.label} ${shown(point[1], view.y.unit)}` })];
-  return { at: point[0], nodes: [make("b", { text: layer.name }), ...rows] };
+  const lines = layer.details[index] ?? [];
+  if (layer.kind === "bar")
+    return { nodes: [make("b", { text: point[0] }), ...lines.map(textLine)] };
+  const values = [
+    `${view.x.label} ${shown(point[0], view.x.unit)}`,
+    `${view.y.label} ${shown(point[1], view.y.unit)}`,
+  ];
+  const shownLines = (lines.length ? lines : values).map(textLine);
+  return { at: point[0], nodes: [make("b", { text: layer.name }), ...shownLines] };
 }

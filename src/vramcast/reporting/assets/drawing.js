@@ -1,131 +1,337 @@
 "use strict";
-// One view of a chart as SVG, with Observable Plot. Nothing here knows of the pointer or of keys.
+// One view of a chart as SVG, drawn with Observable Plot. Pointer and keys are in charts.js.
 
+const MARGIN_TOP = 30;
+const MARGIN_BOTTOM = 40;
+const ROW_HEIGHT = 26;
+const NARROW_WIDTH = 520; // below this there is room for fewer ticks and shorter labels
+const isBars = (view) => view.layers.some((layer) => layer.kind === "bar");
+
+/** Draws the layers and returns the SVG with functions that turn pixels into values and back. */
 function plot(view, layers, width, domain) {
-  const bars = isBars(view);
-  const xs = layers.flatMap((l) => (l.kind === "bar" ? l.points.flatMap((p) => [p[1], p[2]]) : l.kind === "across" ? [] : l.points.map((p) => p[0])));
-  const inside = (p) => !domain || (p[0] >= domain[0] && p[0] <= domain[1]);
-  const tops = stacked(layers);
-  const ys = bars ? [] : layers.flatMap((l) => (l.kind === "area" ? tops.get(l).map((p) => p.y2) : l.kind === "across" ? [l.points[0][0]] : l.kind === "down" ? [] : l.points.filter(inside).map((p) => p[1])));
-  const [xUnit, xSize] = scaleFor(view.x.unit, Math.max(...xs.map(Math.abs), 0));
-  const [yUnit, ySize] = scaleFor(view.y.unit, Math.max(...ys.map(Math.abs), 0));
-  const small = width < 520;
-  // its label goes to the left of it where there is no room to the right
-  const late = (layer) => layer.kind === "down" && layer.points[0][0] > Math.min(...xs) + 0.6 * (Math.max(...xs) - Math.min(...xs));
-  const rows = bars ? [...new Map(layers.filter((l) => l.kind === "bar").flatMap((l) => l.points).sort((a, b) => a[3] - b[3]).map((p) => [p[0], p[3]])).keys()] : [];
-  const written = bars && layers.some((l) => l.kind === "bar" && l.points.some((p) => p[1] === 0)); // numbers beside bars
-  const most = small ? 15 : 34;
-  const short = (text) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-  const longest = Math.max(0, ...rows.map((text) => Math.min(text.length, most)));
-  const label = (axis, unit) => (unit || axis.unit === "percent" ? `${axis.label} [${unit || "%"}]` : axis.label);
-  const log = (axis) => (axis.log ? { type: "log", base: 2 } : {});
-  const options = {
-    width,
-    height: bars ? 78 + rows.length * 26 : small ? 280 : 380,
-    marginLeft: bars ? 14 + longest * 6.6 : 52,
-    marginRight: written ? (small ? 66 : 80) : 18,
-    insetLeft: written && xs.some((x) => x < 0) ? (small ? 48 : 70) : 0,
-    marginTop: 30,
-    marginBottom: 40,
-    style: { background: "transparent", color: "var(--quiet)" },
-    x: { label: label(view.x, xUnit), labelArrow: "none", labelAnchor: "center", domain: domain ? domain.map((v) => v / xSize) : undefined, ticks: small ? (bars ? 3 : 4) : 8, nice: false, ...log(view.x) },
-    y: bars
-      ? { label: null, domain: rows, tickFormat: short, tickSize: 0 }
-      : { label: label(view.y, yUnit), labelArrow: "none", grid: true, zero: !view.y.log && layers.some((l) => ["area", "across"].includes(l.kind)), ticks: 6, nice: !view.y.log, ...log(view.y) },
-    marks: layers.flatMap((layer) => marks(layer, view, { xSize, ySize, tops, domain, bars, late: late(layer) })),
-  };
-  const big = (axis, size) => !axis.log && Math.max(...(axis === view.x ? xs : ys).map((v) => Math.abs(v / size)), 0) >= 1e4;
-  if (big(view.x, xSize)) options.x.tickFormat = "~s";
-  if (!bars && big(view.y, ySize)) options.y.tickFormat = "~s";
-  if (view.x.log) Object.assign(options.x, logTicks(xs, xSize));
-  if (view.y.log) Object.assign(options.y, logTicks(ys, ySize));
+  const scene = measured(view, layers, width, domain);
+  const options = plotOptions(scene);
   const svg = Plot.plot(options);
   svg.setAttribute("aria-hidden", "true");
   const [x, y] = [svg.scale("x"), svg.scale("y")];
-  const overlay = (tag) => svg.appendChild(document.createElementNS("http://www.w3.org/2000/svg", tag));
-  const cross = overlay("line"), band = overlay("rect");
-  const height = options.height;
+  const { xSize, ySize } = scene;
+  const cross = svg.appendChild(svgNode("line"));
+  const band = svg.appendChild(svgNode("rect"));
+  const bottom = options.height - MARGIN_BOTTOM;
   return {
     svg,
     width,
     inside(event) {
       const at = svg.getBoundingClientRect();
-      return [(event.clientX - at.left) * (width / at.width), (event.clientY - at.top) * (width / at.width)];
+      const ratio = width / at.width;
+      return [(event.clientX - at.left) * ratio, (event.clientY - at.top) * ratio];
     },
-    invert: (px) => (x.invert ? x.invert(px) * xSize : 0),
+    invert: (pixel) => (x.invert ? x.invert(pixel) * xSize : 0),
     x: (value) => x.apply(value / xSize),
-    place: (layer, p) => (layer.kind === "bar" ? [x.apply(p[2] / xSize), y.apply(p[0]) + (y.bandwidth ?? 0) / 2] : [x.apply(p[0] / xSize), y.apply(p[1] / ySize)]),
-    cross(value) {
-      const at = value === null ? -9 : x.apply(value / xSize);
-      for (const [name, text] of Object.entries({ x1: at, x2: at, y1: 26, y2: height - 40, stroke: "var(--quiet)", "stroke-dasharray": "2 3", class: "cross" })) cross.setAttribute(name, text);
-      cross.style.display = value === null ? "none" : "";
+    place(layer, point) {
+      if (layer.kind !== "bar") return [x.apply(point[0] / xSize), y.apply(point[1] / ySize)];
+      return [x.apply(point[2] / xSize), y.apply(point[0]) + (y.bandwidth ?? 0) / 2];
     },
-    band(a, b) {
-      const size = a === null ? 0 : Math.abs(b - a);
-      for (const [name, text] of Object.entries({ x: Math.min(a ?? 0, b ?? 0), y: 26, width: size, height: height - 66, fill: "var(--focus)", opacity: 0.15 })) band.setAttribute(name, text);
+    /** The line down through everything that is pointed at; null hides it. */
+    cross(value) {
+      cross.style.display = value === null ? "none" : "";
+      const at = value === null ? 0 : x.apply(value / xSize);
+      setAll(cross, { x1: at, x2: at, y1: MARGIN_TOP - 4, y2: bottom, class: "cross" });
+      setAll(cross, { stroke: "var(--quiet)", "stroke-dasharray": "2 3" });
+    },
+    /** The stretch that is being dragged over; null hides it. */
+    band(from, to) {
+      const [left, size] = from === null ? [0, 0] : [Math.min(from, to), Math.abs(to - from)];
+      const top = MARGIN_TOP - 4;
+      setAll(band, { x: left, y: top, width: size, height: bottom - top });
+      setAll(band, { fill: "var(--focus)", opacity: 0.15 });
     },
   };
+}
+
+function svgNode(tag) {
+  return document.createElementNS("http://www.w3.org/2000/svg", tag);
+}
+
+function setAll(node, attributes) {
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+}
+
+/** Everything that the options and marks of a drawing depend on. */
+function measured(view, layers, width, domain) {
+  const bars = isBars(view);
+  const tops = stacked(layers);
+  const inDomain = (value) => !domain || (value >= domain[0] && value <= domain[1]);
+  const xs = layers.flatMap(xValues);
+  const ys = bars ? [] : layers.flatMap((layer) => yValues(layer, tops, inDomain));
+  const [xUnit, xSize] = scaleFor(view.x.unit, largest(xs));
+  const [yUnit, ySize] = scaleFor(view.y.unit, largest(ys));
+  const narrow = width < NARROW_WIDTH;
+  const rows = bars ? rowLabels(layers) : [];
+  return {
+    view,
+    layers,
+    width,
+    domain,
+    bars,
+    tops,
+    inDomain,
+    xs,
+    ys,
+    xUnit,
+    xSize,
+    yUnit,
+    ySize,
+    narrow,
+    rows,
+  };
+}
+
+const largest = (values) => Math.max(0, ...values.map(Math.abs));
+
+function xValues(layer) {
+  if (layer.kind === "across") return [];
+  if (layer.kind === "bar") return layer.points.flatMap((point) => [point[1], point[2]]);
+  return layer.points.map((point) => point[0]);
+}
+
+function yValues(layer, tops, inDomain) {
+  if (layer.kind === "area") return tops.get(layer).map((point) => point.y2);
+  if (layer.kind === "across") return [layer.points[0][0]];
+  if (layer.kind === "down") return [];
+  return layer.points.filter((point) => inDomain(point[0])).map((point) => point[1]);
+}
+
+/** The labels of bars, each once, by rank. */
+function rowLabels(layers) {
+  const points = layers.filter((layer) => layer.kind === "bar").flatMap((layer) => layer.points);
+  return [...new Set(points.sort((a, b) => a[3] - b[3]).map((point) => point[0]))];
+}
+
+/** Areas on top of each other, in the order they come. */
+function stacked(layers) {
+  const heights = new Map();
+  const tops = new Map();
+  for (const layer of layers.filter((one) => one.kind === "area")) {
+    const points = layer.points.map(([x, y]) => {
+      const y1 = heights.get(x) ?? 0;
+      heights.set(x, y1 + y);
+      return { x, y1, y2: y1 + y };
+    });
+    tops.set(layer, points);
+  }
+  return tops;
+}
+
+function plotOptions(scene) {
+  const { view, layers, width, bars, narrow, rows, xs } = scene;
+  const mostCharacters = narrow ? 15 : 34;
+  const longest = Math.max(0, ...rows.map((text) => Math.min(text.length, mostCharacters)));
+  // Bars that begin at zero have their number beside them.
+  const numbered =
+    bars && layers.some((layer) => layer.kind === "bar" && layer.points.some((p) => p[1] === 0));
+  const plainHeight = narrow ? 280 : 380;
+  return {
+    width,
+    height: bars ? 78 + rows.length * ROW_HEIGHT : plainHeight,
+    marginLeft: bars ? 14 + longest * 6.6 : 52,
+    marginRight: numbered ? (narrow ? 66 : 80) : 18,
+    insetLeft: numbered && xs.some((x) => x < 0) ? (narrow ? 48 : 70) : 0,
+    marginTop: MARGIN_TOP,
+    marginBottom: MARGIN_BOTTOM,
+    style: { background: "transparent", color: "var(--quiet)" },
+    x: xOptions(scene),
+    y: bars ? rowOptions(rows, mostCharacters) : yOptions(scene),
+    marks: layers.flatMap((layer) => MARKS[layer.kind](layer, scene)),
+  };
+}
+
+function xOptions({ view, xs, xUnit, xSize, domain, bars, narrow }) {
+  const options = {
+    label: axisLabel(view.x, xUnit),
+    labelArrow: "none",
+    labelAnchor: "center",
+    domain: domain ? domain.map((value) => value / xSize) : undefined,
+    ticks: narrow ? (bars ? 3 : 4) : 8,
+    nice: false,
+  };
+  return { ...options, ...tickOptions(view.x, xs, xSize, domain) };
+}
+
+function yOptions({ view, layers, ys, yUnit, ySize }) {
+  const options = {
+    label: axisLabel(view.y, yUnit),
+    labelArrow: "none",
+    grid: true,
+    zero: !view.y.log && layers.some((layer) => ["area", "across"].includes(layer.kind)),
+    ticks: 6,
+    nice: !view.y.log,
+  };
+  return { ...options, ...tickOptions(view.y, ys, ySize) };
+}
+
+function rowOptions(rows, mostCharacters) {
+  const short = (text) =>
+    text.length > mostCharacters ? `${text.slice(0, mostCharacters - 1)}…` : text;
+  return { label: null, domain: rows, tickFormat: short, tickSize: 0 };
+}
+
+function axisLabel(axis, unit) {
+  const shownUnit = axis.unit === "percent" ? "%" : unit;
+  return shownUnit ? `${axis.label} [${shownUnit}]` : axis.label;
+}
+
+function tickOptions(axis, values, size, domain) {
+  if (axis.log) return { type: "log", base: 2, ...logTicks(values, size) };
+  if (largest(values) / size >= 1e4) return { tickFormat: "~s" };
+  return axis.unit === "number" ? wholeTicks(values, domain) : {};
+}
+
+/** Counts such as steps and batch sizes have no ticks between two whole numbers. */
+function wholeTicks(values, domain) {
+  const [low, high] = domain ?? [Math.min(...values), Math.max(...values)];
+  if (!values.every(Number.isInteger) || high - low > 6) return {};
+  return { ticks: d3.range(Math.ceil(low), Math.floor(high) + 1), tickFormat: "d" };
 }
 
 /** Few enough to be told apart: powers of ten, or of two within a decade or two. */
 function logTicks(values, size) {
   const [low, high] = [Math.min(...values) / size, Math.max(...values) / size];
   const base = high / low > 300 ? 10 : 2;
-  const first = Math.ceil(Math.log(low) / Math.log(base) - 1e-9), last = Math.floor(Math.log(high) / Math.log(base) + 1e-9);
-  const ticks = Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => base ** (first + i));
-  return { ticks, tickFormat: (v) => v.toLocaleString("en", { maximumSignificantDigits: 5, useGrouping: false }) };
+  const first = Math.ceil(Math.log(low) / Math.log(base) - 1e-9);
+  const last = Math.floor(Math.log(high) / Math.log(base) + 1e-9);
+  const ticks = d3.range(first, last + 1).map((power) => base ** power);
+  const format = { maximumSignificantDigits: 5, useGrouping: false };
+  return { ticks, tickFormat: (value) => value.toLocaleString("en", format) };
 }
 
-/** Areas on top of each other, in the order they come. */
-function stacked(layers) {
-  const below = new Map(), tops = new Map();
-  for (const layer of layers.filter((one) => one.kind === "area")) {
-    tops.set(layer, layer.points.map(([x, y]) => {
-      const y1 = below.get(x) ?? 0;
-      below.set(x, y1 + y);
-      return { x, y1, y2: y1 + y };
-    }));
-  }
-  return tops;
+/** Text with a rim in the colour of the page, so that it can be read over lines. */
+const readable = (fill) => ({ fill, stroke: "var(--surface)", strokeWidth: 4 });
+
+const MARKS = {
+  area: areaMarks,
+  line: lineMarks,
+  step: lineMarks,
+  dot: dotMarks,
+  across: acrossMarks,
+  down: downMarks,
+  bar: barMarks,
+};
+
+function scaledPoints(layer, { xSize, ySize }) {
+  return layer.points.map((point) => ({ x: point[0] / xSize, y: point[1] / ySize }));
 }
 
-function marks(layer, view, { xSize, ySize, tops, domain, bars, late }) {
-  const stroke = colour(layer);
-  const clip = domain ? "frame" : undefined;
-  const data = layer.points.map((p) => ({ x: p[0] / xSize, y: p[1] / ySize }));
-  const dash = layer.dashed ? "5 4" : undefined;
-  const inFrame = (value) => !domain || (value >= domain[0] && value <= domain[1]);
-  switch (layer.kind) {
-    case "area":
-      return [Plot.areaY(tops.get(layer), { x: (d) => d.x / xSize, y1: (d) => d.y1 / ySize, y2: (d) => d.y2 / ySize, fill: stroke, fillOpacity: 0.85, curve: "step-after", clip })];
-    case "line":
-    case "step":
-      return [Plot.lineY(data, { x: "x", y: "y", stroke, strokeWidth: layer.kind === "step" ? 1.6 : 2, strokeDasharray: dash, curve: layer.kind === "step" ? "step-after" : "linear", clip })];
-    case "dot":
-      return [
-        Plot.dot(data.filter((d) => inFrame(d.x * xSize)), { x: "x", y: "y", r: data.length > 30 ? 3.5 : 5, fill: stroke, stroke: "var(--surface)", strokeWidth: 1 }),
-        ...(layer.name === "peak" ? [Plot.text(data.filter((d) => inFrame(d.x * xSize)), { x: "x", y: "y", text: () => `peak ${shown(layer.points[0][1], view.y.unit)}`, dx: 10, textAnchor: "start", fill: stroke, stroke: "var(--surface)", strokeWidth: 4 })] : []),
-      ];
-    case "across":
-      return [
-        Plot.ruleY(layer.points, { y: (p) => p[0] / ySize, stroke, strokeWidth: 1.5, strokeDasharray: dash ?? "7 4" }),
-        Plot.text(layer.points, { y: (p) => p[0] / ySize, frameAnchor: "right", text: () => `${layer.name} ${shown(layer.points[0][0], view.y.unit)}`, dy: -8, fill: stroke, stroke: "var(--surface)", strokeWidth: 4 }),
-      ];
-    case "down":
-      return [
-        Plot.ruleX(layer.points.filter((p) => inFrame(p[0])), { x: (p) => p[0] / xSize, stroke, strokeWidth: 1.5, strokeDasharray: "3 3" }),
-        ...(bars ? [] : [Plot.text(layer.points.filter((p) => inFrame(p[0])), { x: (p) => p[0] / xSize, frameAnchor: "bottom", text: () => layer.name, dy: -6 - 15 * (view.layers.filter((l) => l.kind === "down").indexOf(layer)), ...(late ? { dx: -6, textAnchor: "end" } : { dx: 6, textAnchor: "start" }), fill: stroke, stroke: "var(--surface)", strokeWidth: 4 })]),
-      ];
-    case "bar": {
-      const wide = layer.points.map((p) => ({ label: p[0], x1: p[1] / xSize, x2: p[2] / xSize, value: p[2], from: p[1] }));
-      return [
-        Plot.barX(wide, { x1: "x1", x2: "x2", y: "label", fill: stroke, rx: 3, insetTop: 3, insetBottom: 3 }),
-        ...[["start", 6, (d) => d.value >= 0], ["end", -6, (d) => d.value < 0]].map(([textAnchor, dx, side]) =>
-          Plot.text(wide.filter((d) => d.from === 0 && side(d)), { x: "x2", y: "label", text: (d) => shown(d.value, view.x.unit), textAnchor, dx, fill: "var(--ink)" })),
-        Plot.ruleX([0], { stroke: "var(--line)" }),
-      ];
-    }
-    default:
-      return [];
-  }
+const clipOf = (scene) => (scene.domain ? "frame" : undefined);
+
+function areaMarks(layer, scene) {
+  const { tops, xSize, ySize } = scene;
+  const channels = { x: (d) => d.x / xSize, y1: (d) => d.y1 / ySize, y2: (d) => d.y2 / ySize };
+  const style = { fill: colour(layer), fillOpacity: 0.85, curve: "step-after" };
+  return [Plot.areaY(tops.get(layer), { ...channels, ...style, clip: clipOf(scene) })];
+}
+
+function lineMarks(layer, scene) {
+  const isStep = layer.kind === "step";
+  const style = {
+    stroke: colour(layer),
+    strokeWidth: isStep ? 1.6 : 2,
+    strokeDasharray: layer.dashed ? "5 4" : undefined,
+    curve: isStep ? "step-after" : "linear",
+  };
+  return [
+    Plot.lineY(scaledPoints(layer, scene), { x: "x", y: "y", ...style, clip: clipOf(scene) }),
+  ];
+}
+
+function dotMarks(layer, scene) {
+  const data = scaledPoints(layer, scene).filter((point) => scene.inDomain(point.x * scene.xSize));
+  const r = data.length > 30 ? 3.5 : 5;
+  const dots = Plot.dot(data, {
+    x: "x",
+    y: "y",
+    r,
+    fill: colour(layer),
+    stroke: "var(--surface)",
+    strokeWidth: 1,
+  });
+  if (layer.name !== "peak") return [dots];
+  const text = `peak ${shown(layer.points[0][1], scene.view.y.unit)}`;
+  const place = { x: "x", y: "y", dx: 10, textAnchor: "start" };
+  return [dots, Plot.text(data, { ...place, text: () => text, ...readable(colour(layer)) })];
+}
+
+function acrossMarks(layer, { view, ySize }) {
+  const y = (point) => point[0] / ySize;
+  const text = `${layer.name} ${shown(layer.points[0][0], view.y.unit)}`;
+  const line = {
+    stroke: colour(layer),
+    strokeWidth: 1.5,
+    strokeDasharray: layer.dashed ? "5 4" : "7 4",
+  };
+  const place = { y, frameAnchor: "right", dy: -8 };
+  return [
+    Plot.ruleY(layer.points, { y, ...line }),
+    Plot.text(layer.points, { ...place, text: () => text, ...readable(colour(layer)) }),
+  ];
+}
+
+function downMarks(layer, scene) {
+  const { view, xSize, xs, bars } = scene;
+  const points = layer.points.filter((point) => scene.inDomain(point[0]));
+  const x = (point) => point[0] / xSize;
+  const rule = Plot.ruleX(points, {
+    x,
+    stroke: colour(layer),
+    strokeWidth: 1.5,
+    strokeDasharray: "3 3",
+  });
+  if (bars) return [rule];
+  // The label goes to the left of a line that has no room to its right.
+  const [low, high] = [Math.min(...xs), Math.max(...xs)];
+  const isLate = layer.points[0][0] > low + 0.6 * (high - low);
+  const side = isLate ? { dx: -6, textAnchor: "end" } : { dx: 6, textAnchor: "start" };
+  // Labels of several lines stand one above the other.
+  const height = view.layers.filter((one) => one.kind === "down").indexOf(layer);
+  const place = { x, frameAnchor: "bottom", dy: -6 - 15 * height, ...side };
+  return [
+    rule,
+    Plot.text(points, { ...place, text: () => layer.name, ...readable(colour(layer)) }),
+  ];
+}
+
+function barMarks(layer, { view, xSize }) {
+  const data = layer.points.map(([label, from, to]) => ({
+    label,
+    from,
+    to,
+    x1: from / xSize,
+    x2: to / xSize,
+  }));
+  const bars = {
+    x1: "x1",
+    x2: "x2",
+    y: "label",
+    fill: colour(layer),
+    rx: 3,
+    insetTop: 3,
+    insetBottom: 3,
+  };
+  const numbers = (isOnSide, side) =>
+    Plot.text(
+      data.filter((bar) => bar.from === 0 && isOnSide(bar.to)),
+      {
+        x: "x2",
+        y: "label",
+        text: (bar) => shown(bar.to, view.x.unit),
+        fill: "var(--ink)",
+        ...side,
+      },
+    );
+  return [
+    Plot.barX(data, bars),
+    numbers((to) => to >= 0, { textAnchor: "start", dx: 6 }),
+    numbers((to) => to < 0, { textAnchor: "end", dx: -6 }),
+    Plot.ruleX([0], { stroke: "var(--line)" }),
+  ];
 }
