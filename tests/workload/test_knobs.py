@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional
 import pytest
 
 from vramcast.errors import WorkloadError
-from vramcast.workload import Text, bind_knobs, describe, joined, split_assignments
+from vramcast.workload import Text, bind_knobs, joined, split_assignments
 
 if TYPE_CHECKING:
     from nowhere import Unknown  # type: ignore[import-not-found]
@@ -263,26 +263,10 @@ def test_a_callable_without_a_readable_signature_is_refused() -> None:
     assert "cannot be read" in failure(type).message
 
 
-def test_describe_gives_one_line_a_knob() -> None:
+def test_an_unknown_knob_is_answered_with_all_there_are() -> None:
     def shown(
-        *,
-        size: str,
-        batch_size: int = 8,
-        precision: Literal["a", "b"] = "a",
-        note: str = "",
-        window: int | None = None,
-        **rest: int,
+        *, size: str, batch_size: int = 8, note: str = "", window: int | None = None
     ) -> None: ...
 
-    assert describe(shown).splitlines() == [
-        "size: str (required)",
-        "batch_size: int = 8",
-        "precision: one of a, b = a",
-        "note: str = ''",
-        "window: int | none = None",
-        "any other key=value",
-    ]
-
-
-def test_describe_says_that_there_are_no_knobs() -> None:
-    assert describe(lambda: None) == "(no knobs)"
+    advice = failure(shown, {"width": "3"}).advice
+    assert advice == "Knobs of shown: size (required), batch_size=8, note='', window=None."

@@ -13,7 +13,6 @@ from __future__ import annotations
 from vramcast.workload.knobs import (
     Text,
     bind_knobs,
-    describe,
     joined,
     separated,
     split_assignments,
@@ -21,9 +20,7 @@ from vramcast.workload.knobs import (
 )
 from vramcast.workload.loading import check_step, load_function
 from vramcast.workload.reference import (
-    RegisteredWorkload,
     Workload,
-    WorkloadReference,
     name_of,
     parse_reference,
 )
@@ -31,13 +28,10 @@ from vramcast.workload.registry import register, registered_workloads
 from vramcast.workload.tracebacks import user_traceback
 
 __all__ = [
-    "RegisteredWorkload",
     "Text",
     "Workload",
-    "WorkloadReference",
     "bind_knobs",
     "check_step",
-    "describe",
     "joined",
     "load_function",
     "name_of",

@@ -35,13 +35,6 @@ class Knob:
     guessed: bool  # the annotation was taken from the default
 
     def __str__(self) -> str:
-        kind = "" if self.annotation is EMPTY else f": {type_name(self.annotation)}"
-        if self.default is EMPTY:
-            return f"{self.name}{kind} (required)"
-        return f"{self.name}{kind} = {_shown(self.default)}"
-
-    @property
-    def brief(self) -> str:
         if self.default is EMPTY:
             return f"{self.name} (required)"
         return f"{self.name}={_shown(self.default)}"
@@ -56,7 +49,7 @@ class Knobs:
     def advice(self) -> str:
         if not self.known:
             return f"{self.of} has no knobs."
-        return f"Knobs of {self.of}: {', '.join(knob.brief for knob in self.known.values())}."
+        return f"Knobs of {self.of}: {', '.join(map(str, self.known.values()))}."
 
 
 def split_assignments(assignments: Iterable[str]) -> dict[str, str]:
@@ -106,13 +99,6 @@ def bind_knobs(function: Callable[..., object], values: Mapping[str, object]) ->
         bound[name] = _convert(knob, value) if isinstance(value, Text) else _checked(knob, value)
         _check_size(knob, bound[name])
     return bound
-
-
-def describe(function: Callable[..., object]) -> str:
-    """One line a knob, for help."""
-    knobs = _knobs_of(function)
-    lines = [str(knob) for knob in knobs.known.values()] + ["any other key=value"] * knobs.takes_any
-    return "\n".join(lines) or "(no knobs)"
 
 
 def _knobs_of(function: Callable[..., object]) -> Knobs:
@@ -233,7 +219,7 @@ def _misfit(knob: Knob, value: object) -> WorkloadError:
     advice = f"Give {knob.name} a value that is {expected}."
     if knob.guessed:
         advice = (
-            f"The type was taken from the default {knob.brief}: "
+            f"The type was taken from the default {knob}: "
             "annotate the parameter if other values are right."
         )
     return WorkloadError(f"The knob {knob.name!r} is {value!r}, expected {expected}.", advice)

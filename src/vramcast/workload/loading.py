@@ -21,8 +21,6 @@ from vramcast.text import did_you_mean
 from vramcast.workload.reference import WorkloadReference
 from vramcast.workload.tracebacks import shown_path, user_traceback
 
-__all__ = ["check_step", "load_function", "user_traceback"]
-
 EXPECTED = (
     "A workload's function returns a function without arguments that does one training step "
     "and returns the loss."

@@ -19,13 +19,10 @@ from vramcast.errors import UsageError, WorkloadError
 from vramcast.text import did_you_mean
 from vramcast.workload.registry import (
     DEFAULT_FUNCTION,
-    RegisteredWorkload,
     find_registered,
     is_module_name,
     registered_workloads,
 )
-
-__all__ = ["RegisteredWorkload", "Workload", "WorkloadReference", "name_of", "parse_reference"]
 
 Workload = str | Callable[..., Any]
 
