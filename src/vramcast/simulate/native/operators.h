@@ -1,5 +1,5 @@
-// What simulate() needs to know about an operator, read off its schema and the dispatch tables
-// once.
+// What simulate() needs to know about an operator: read once from its schema and torch's dispatch
+// tables.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -22,15 +22,15 @@ struct Operator {
   Kind kind = Kind::simulate;
   bool is_copy = false;
   const Reduction* reduction = nullptr;
-  const ShapeRule* shape_rule =
-      nullptr;  // gives the result's shape where there is no Meta kernel in C++
+  // gives the result's shape where there is no Meta kernel in C++
+  const ShapeRule* shape_rule = nullptr;
   bool adds_bias = false;
-  bool overwrites = false;     // writes every element of what it writes to, whatever was there
+  bool overwrites = false;     // writes every element of the tensor it writes to
   bool uninitialised = false;  // its result has no contents yet
-  bool is_gemm = false;        // takes a cuBLAS handle, hence a workspace
-  bool samples = false;        // draws random numbers: integers among them are really drawn
-  bool ranks =
-      false;  // picks by value (topk, argmax): with unknown values the pick is drawn at random
+  bool is_gemm = false;        // a matrix product: cuBLAS takes a workspace
+  bool samples = false;        // draws random numbers; integers are really drawn
+  // picks by value (topk, argmax): where the values are unknown, the pick is random
+  bool ranks = false;
   int device_argument = -1;         // factories: which argument is the device
   std::vector<int> result_aliases;  // per result: the argument it aliases, or -1
   std::vector<bool> result_writes;  // per result: whether that alias is written to (in place, out=)
@@ -40,8 +40,8 @@ struct Operator {
 static std::mutex operators_mutex;
 static std::unordered_map<const c10::FunctionSchema*, Operator> operators;
 
-// Operators with a kernel of their own on CUDA but not on the CPU, and the other way round (read
-// off torch's dispatch tables).
+// Operators with a kernel of their own on CUDA but not on the CPU, and the other way round, as in
+// the dispatch tables of a CUDA build of torch.
 static bool has_cuda_kernel(const std::string& name, bool otherwise) {
   static const std::unordered_set<std::string> with = {"aten::_fused_rms_norm", "aten::_grouped_mm",
                                                        "aten::_chunk_cat",
@@ -53,7 +53,7 @@ static bool has_cuda_kernel(const std::string& name, bool otherwise) {
   return without.count(name) ? false : otherwise;
 }
 
-// mv is made of addmv_; addr is no product to cuBLAS, its kernel is torch's own
+// mv calls addmv_. addr is not here: its kernel is torch's own, not cuBLAS's.
 static const std::unordered_set<std::string> gemm_names = {"aten::mm",
                                                            "aten::addmm",
                                                            "aten::addmm_",

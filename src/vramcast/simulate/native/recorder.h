@@ -47,8 +47,8 @@ struct Recorder {
   int64_t gemm_workspace_bytes = 0;
   int64_t gemm_lt_workspace_bytes = 0;
   int64_t epoch = 1;  // counts resets
-  int64_t allocated_bytes = 0,
-          peak_allocated_bytes = 0;  // what torch.cuda.memory_allocated() answers
+  // what torch.cuda.memory_allocated() answers
+  int64_t allocated_bytes = 0, peak_allocated_bytes = 0;
 
   int32_t intern(const std::string& name) {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -57,7 +57,7 @@ struct Recorder {
     return found->second;
   }
 
-  // A node's name is demangled anew at every call, so it is kept by type.
+  // node.name() demangles the name of its type at every call, which is slow.
   int32_t node_name(const torch::autograd::Node& node) {
     static thread_local std::unordered_map<const std::type_info*, int32_t> names_by_type;
     const auto* type = &typeid(node);
@@ -126,8 +126,7 @@ struct Recorder {
     allocated_bytes -= (allocations[id - 1].num_bytes + 511) / 512 * 512;
   }
 
-  // cuBLAS and cuBLASLt: one workspace each per thread's handle, taken at the first product and
-  // kept.
+  // cuBLAS and cuBLASLt take a workspace for each thread at its first product, and keep it.
   void take_gemm_workspace(bool lt) {
     static thread_local int64_t taken_in_epoch = 0, lt_taken_in_epoch = 0;
     if (gemm_workspace_bytes && taken_in_epoch != epoch) {
@@ -169,8 +168,8 @@ struct Recorder {
   }
 };
 
-// The outermost operator names what it allocates: a user knows aten::clone, not the empty_strided
-// inside it.
+// An allocation has the name of the outermost operator: a user knows aten::clone, not the
+// empty_strided inside it.
 struct CurrentOperator {
   int32_t before;
   CurrentOperator(Recorder&, int32_t name) : before(Recorder::current_operator()) {

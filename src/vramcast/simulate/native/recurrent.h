@@ -1,5 +1,5 @@
-// nn.LSTM and friends reach cuDNN through dispatch stubs, not operators; these answer in its place
-// and call the operator beneath.
+// nn.LSTM, nn.GRU and nn.RNN reach cuDNN through dispatch stubs, not operators. These functions
+// stand in the stubs and call the operator _cudnn_rnn.
 #pragma once
 #include <ATen/native/RNN.h>
 #include <ATen/ops/_cudnn_rnn.h>
@@ -8,8 +8,7 @@ namespace vramcast {
 
 enum RnnMode : int64_t { relu = 0, tanh = 1, lstm = 2, gru = 3 };
 
-// The one buffer all weights are views of, after flatten_parameters(); undefined where they are
-// not.
+// The buffer that all weights are views of after flatten_parameters(); undefined if they are not.
 inline at::Tensor flat_weights(at::TensorList weights) {
   const auto& storage = weights[0].storage();
   int64_t num_elements = 0;
@@ -20,8 +19,8 @@ inline at::Tensor flat_weights(at::TensorList weights) {
   if (num_elements * static_cast<int64_t>(weights[0].itemsize()) >
       static_cast<int64_t>(storage.nbytes()))
     return {};
-  return weights[0].detach().as_strided(
-      {num_elements}, {1}, 0);  // cuDNN reads the weights through it, autograd does not
+  // detached: cuDNN reads the weights through the buffer, autograd does not
+  return weights[0].detach().as_strided({num_elements}, {1}, 0);
 }
 
 struct RnnResult {

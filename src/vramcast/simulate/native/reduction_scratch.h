@@ -26,9 +26,8 @@ inline int last_power_of_two(int64_t n) {
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The width of the vector loads when neighbouring threads work on neighbouring outputs. Addresses
-// are aligned here; on the device a view may not be, which a data pointer of the simulated storage
-// reflects.
+// The width of the vector loads when neighbouring threads work on neighbouring outputs. A view
+// may not be aligned: its simulated address shows that.
 inline int output_vector_width(const at::TensorIteratorBase& iter, int64_t address,
                                int64_t item_bytes) {
   int width = 4;

@@ -24,8 +24,7 @@ using torch::jit::Stack;
 Recorder recorder;
 Gpu gpu;
 
-// What a simulated storage knows about itself; reachable from every tensor through its storage's
-// context pointer.
+// What is known about a simulated storage. Every tensor has it, as its storage's context pointer.
 struct Block {
   int64_t id;
   int64_t epoch;  // of the recorder, when it was allocated
@@ -51,7 +50,7 @@ struct RecordingAllocator final : c10::Allocator {
     const c10::Device device(c10::kCUDA, 0);
     if (num_bytes == 0) return {nullptr, nullptr, &release_block_never, device};
     const auto id = recorder.alloc(num_bytes);
-    // Unique, aligned, never dereferenced.
+    // The address is unique and aligned; nobody reads or writes there.
     const std::lock_guard<std::mutex> lock(blocks_mutex);
     auto* block = new Block{id, recorder.epoch, next_address_, {}};
     blocks[next_address_] = block;

@@ -10,8 +10,8 @@
 
 namespace vramcast {
 
-// Integers and booleans steer a program (routing, masks, lengths), so they are really computed
-// while they are small; floating-point contents almost never do, except a few small ones (masks,
+// Integers and booleans decide what a program does (routing, masks, lengths), so small ones are
+// really computed. Floating-point contents rarely do: only very small ones are computed (masks,
 // loss scales, schedules).
 constexpr int64_t max_integer_value_bytes = 1 << 20, max_float_value_bytes = 64 << 10;
 

@@ -13,30 +13,30 @@ enum Access : int32_t { no_kernel = 0, plain = 1, converting = 2, strided = 3 };
 struct Work {
   double flops;
   double num_bytes;  // read and written
-  int64_t sizes[4];  // products and attention: batch, rows, columns, inner size; lists of tensors:
-                     // how many
+  // products and attention: batch, rows, columns, inner size; lists of tensors: how many
+  int64_t sizes[4];
   int32_t operator_name;  // -1 where a step begins
   int32_t dtype;          // of the first floating-point argument, or -1
   int32_t phase;
   int32_t access;
 };
 
-static constexpr int32_t tf32 =
-    1006;  // as a dtype: fp32 that may be rounded on its way into the tensor cores
+// as a dtype: fp32 that may be rounded for the tensor cores
+static constexpr int32_t tf32 = 1006;
 
 struct WorkLog {
   std::mutex mutex;
   std::vector<Work> list;
 
+  // how many kernels written in Python are running inside each other
   static int& depth() {
     static thread_local int depth = 0;
     return depth;
-  }  // of kernels written in Python
+  }
 
   void add(Work work) {
-    if (depth() > 0) return;  // what a kernel does inside is counted as the kernel's
-    // what is computed again in the backward pass (checkpointing) costs the host what it cost in
-    // the forward pass
+    if (depth() > 0) return;  // part of the kernel that is running
+    // what checkpointing computes again costs the host what it cost in the forward pass
     work.phase = c10::GradMode::is_enabled()           ? forward
                  : torch::autograd::get_current_node() ? backward
                                                        : update;
@@ -74,15 +74,15 @@ static void describe_product(c10::ArrayRef<IValue> arguments, Work& work) {
   work.flops = 2.0 * static_cast<double>(left.numel()) * static_cast<double>(columns);
   const int64_t sizes[] = {batch, rows, columns, inner};
   std::copy(sizes, sizes + 4, work.sizes);
-  // tensor cores are fed 16 bytes at a time: rows that do not begin on such a boundary take
-  // another, slower kernel
+  // tensor cores read 16 bytes at a time: a slower kernel is used for rows that do not begin at
+  // such a boundary
   const auto unit = std::max<int64_t>(1, 16 / static_cast<int64_t>(left.itemsize()));
   const bool aligned =
       columns % unit == 0 && leading(left) % unit == 0 && leading(right) % unit == 0;
   work.access = aligned ? plain : strided;
 }
 
-// The same for all tensors of an operator that are more than one element.
+// The access of an operator, from all its tensors of more than one element.
 struct AccessOf {
   const c10::TensorImpl* first = nullptr;
   Access access = plain;
