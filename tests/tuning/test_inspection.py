@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import vramcast
 from vramcast.errors import WorkloadError
 from vramcast.probing.trial import Trial
 from vramcast.tuning.inspection import inspect_workload
@@ -63,6 +64,16 @@ def test_what_a_workload_starts_or_prints_at_import_does_not_disturb_the_answer(
     assert in_force == {"width": 3}
     assert time.monotonic() - started < 50
     assert comes_true(lambda: not is_running(int((tmp_path / "pid").read_text())), 5.0)
+
+
+def test_a_name_that_only_this_process_has_registered_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vramcast.workload.registry._registered", {})
+    (tmp_path / "registered_here.py").write_text(BUILD)
+    vramcast.register("named-here", "registered_here:build")
+    in_force, _ = inspect_workload(Trial(workload="named-here", knobs={"width": 5}), [])
+    assert in_force == {"width": 5}
 
 
 def test_a_file_that_prints_bytes_and_gives_up_is_one_message(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ class Search:
                 yield variant
 
     def _try_on_top(self, candidate: Candidate, before: Configuration) -> bool:
-        """Whether it was applied. `before` is without any of its sizes."""
+        """Whether it was applied. `before` is what had none of its sizes yet."""
         now, alone = self.stack.configuration, candidate.alone
         if (
             not self.stack.candidates

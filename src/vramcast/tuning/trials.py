@@ -1,4 +1,4 @@
-"""A trial: a candidate against a configuration without it, A B B A, within the time there is."""
+"""A trial: a candidate (B) against a configuration without it (A), run in the order A B B A."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from vramcast.tuning.runner import BudgetSpent, Runner
 from vramcast.units import format_bytes
 from vramcast.workload.configuration import Configuration
 
-# The second compilation finds most of the first in a cache.
-COMPILATIONS = 1.5
+# Two runs compile one and a half times: the second finds most in a cache.
+NUM_COMPILATIONS = 1.5
 # A prediction is slow if it takes more than this share of the time left.
 SLOW_PREDICTION_SHARE = 0.05
 # A configuration that takes less than this share of the memory leaves room for most changes.
@@ -37,11 +37,12 @@ class Stack:
         return list(self._steps.values())
 
     def apply(self, candidate: Candidate, before: Configuration) -> None:
-        """`before` is without any of its sizes. Candidates with nothing left in force drop out."""
+        """A larger size replaces a smaller one: `before` is what had none of its sizes yet."""
         self._steps.pop(before.key, None)
         self._steps[before.key] = candidate
         candidate.replaced_by = ""
         self.configuration = self.configuration.with_change(candidate.change)
+        # A candidate of which nothing is left in force is no longer part of the stack.
         for other in self.candidates:
             if not other.is_in_force(self.configuration):
                 other.replaced_by = candidate.name
@@ -160,7 +161,7 @@ class Trials:
         return not self._is_time_for(seconds, candidate)
 
     def _is_time_for(self, seconds: float, candidate: Candidate) -> bool:
-        seconds += COMPILATIONS * candidate.optimisation.start_seconds
+        seconds += NUM_COMPILATIONS * candidate.optimisation.start_seconds
         return self._runner.seconds_left() - self.reserve() > seconds
 
     def reserve(self) -> float:
