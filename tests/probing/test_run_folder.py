@@ -89,6 +89,7 @@ def test_a_folder_with_a_run_is_only_used_again_with_force_and_keeps_nothing_of_
     folder = tmp_path / "run"
     run_trial(trial, RunFolder(folder), command="first")
     (folder / "snapshot.pickle").write_text("of the first")
+    (folder / ".env.json.1a2b").write_text("half of a file: its run was killed")
     (folder / "mine.txt").write_text("not a file of a run")
     with pytest.raises(UsageError, match="--force|already"):
         RunFolder(folder)

@@ -29,8 +29,8 @@ def train_trial(request: dict[str, Any], tell: Tell) -> str:
     except BaseException as problem:
         # also SystemExit: a model that ends the program has not done its work
         found = failure(problem)
-        outcome = TrainingOutcome(found["outcome"])
-        run = TrainedRun(trial=trial, outcome=outcome, environment=where, error=found["error"])
+        outcome = TrainingOutcome(found.outcome)
+        run = TrainedRun(trial=trial, outcome=outcome, environment=where, error=found.error)
     folder.write_result(run)
     return run.outcome
 

@@ -37,6 +37,15 @@ FILES = (
     "snapshot.pickle",
 )
 PREVIOUS = ".previous"
+# What the run itself told of its environment.
+MEASURED_WITH = (
+    "gpu",
+    "torch_version",
+    "cuda_version",
+    "driver_version",
+    "driver_model",
+    "allocator_settings",
+)
 
 
 class RunFolder:
@@ -63,6 +72,9 @@ class RunFolder:
         They come back if it cannot begin.
         """
         _move_files(self.path, self.path / PREVIOUS)
+        for name in FILES:
+            for left in self.path.glob(f".{name}.*"):  # a run was killed while it wrote
+                left.unlink()
         self._environment = environment.describe(workload_folder)
         write_atomically(self.path / "run_cmd.txt", command + "\n")
         write_json(self.path / "env.json", self._environment)
@@ -70,15 +82,7 @@ class RunFolder:
 
     def after(self, measurement: Measurement) -> None:
         """metrics.json last: where it is finished, everything else is."""
-        names = (
-            "gpu",
-            "torch_version",
-            "cuda_version",
-            "driver_version",
-            "driver_model",
-            "allocator_settings",
-        )
-        seen = {name: getattr(measurement, name) for name in names}
+        seen = {name: getattr(measurement, name) for name in MEASURED_WITH}
         write_json(self.path / "env.json", {**self._environment, "measured_with": seen})
         write_atomically(self.path / "metrics.csv", steps_csv(measurement))
         page = report_of(measurement, f"Probe of {measurement.workload}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from vramcast.errors import VramcastError
 from vramcast.probing.facts import Phase, Reporter
 from vramcast.probing.trial import Trial
 from vramcast.records.base import plain_value
-from vramcast.records.measurement import MemoryOf, Outcome
+from vramcast.records.measurement import Device, MemoryOf, Outcome
 from vramcast.text import printable
 
 # how kernels and libraries say that this machine or build cannot do it
@@ -49,8 +49,8 @@ def work(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]
     except BaseException as error:
         # also SystemExit: a step that ends the program has not done its work
         found = failure(error)
-        report.facts.outcome, report.facts.error = found["outcome"], found["error"]
-        report.facts.out_of_memory_on = found["out_of_memory_on"]
+        report.facts.outcome, report.facts.error = found.outcome, found.error
+        report.facts.out_of_memory_on = found.out_of_memory_on
     return report.facts.to_dict()
 
 
@@ -70,7 +70,7 @@ def _run(trial: Trial, target: str, report: Reporter) -> None:
 
 
 def _runner(trial: Trial, report: Reporter) -> Any:
-    if trial.device == "cpu":
+    if trial.device == Device.CPU:
         from vramcast.probing.on_cpu import CpuRun
 
         return CpuRun(trial, report)
@@ -79,7 +79,13 @@ def _runner(trial: Trial, report: Reporter) -> Any:
     return GpuRun(trial, report)
 
 
-def failure(error: BaseException) -> dict[str, Any]:
+class Failure(NamedTuple):
+    outcome: Outcome
+    error: str
+    out_of_memory_on: MemoryOf | None
+
+
+def failure(error: BaseException) -> Failure:
     """The outcome an exception stands for."""
     from vramcast.workload import user_traceback
 
@@ -96,11 +102,7 @@ def failure(error: BaseException) -> dict[str, Any]:
         isinstance(error, OSError) and error.errno == errno.ENOMEM
     )
     kind, memory = classify(type(error).__name__, text, host)
-    return {
-        "outcome": kind,
-        "error": printable(where, MAX_ERROR_CHARACTERS),
-        "out_of_memory_on": memory,
-    }
+    return Failure(kind, printable(where, MAX_ERROR_CHARACTERS), memory)
 
 
 def classify(
