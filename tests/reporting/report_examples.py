@@ -26,7 +26,10 @@ PAGES: dict[str, list[Path]] = {
     "compare": [RECORDS / "compare.json"],
     "accuracy": [ACCURACY],
 }
-HOSTILE = '</script><script>document.title="owned"</script><img src=x onerror="document.title=\'owned\'">`[x](javascript:1)|*\x1b[31m'
+HOSTILE = (
+    '</script><script>document.title="owned"</script>'
+    "<img src=x onerror=\"document.title='owned'\">`[x](javascript:1)|*\x1b[31m"
+)
 
 # what a record may lack, and what is said then
 TENSOR = {

@@ -1,4 +1,4 @@
-"""The pages in a real browser: they open without an error, and what moves shows the right numbers."""
+"""Pages in a real browser: they open without an error, and what moves shows the right numbers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def browser() -> Iterator[Browser]:
 
 
 class Browser:
-    """One page after the other in one tab, which is quicker, and everything that went wrong in the one that is open."""
+    """One page after the other in one tab, which is quicker, and the errors of the open one."""
 
     def __init__(self, page: Any) -> None:
         self.page = page

@@ -21,7 +21,7 @@ MIN_RUNS_FOR_LAW = 4
 WHERE = "The worker's answer"
 SPLIT = (
     "every length gets the same number of tokens, rounded up to whole steps; "
-    "what one has too many, the next has less"
+    "the surplus is taken from the next length"
 )
 TIME_GOES_TO = {
     "compute": "arithmetic",

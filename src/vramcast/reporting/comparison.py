@@ -37,7 +37,7 @@ def of_comparison(found: Comparison) -> list[Section]:
             tone=first.tone,
             remarks=others,
             figures=[_gaps(found.differences, best)],
-            tables=[_models(found), _differences(found)],
+            tables=[_models(found)],
             notes=found.notes,
             made=f"Measured on {found.data}.",
         )
@@ -108,24 +108,3 @@ def _noise(model: ModelResult) -> float | None:
 
 def _samples(found: Comparison) -> str:
     return count(sum(len(model.seeds) for model in found.models), "run")
-
-
-def _differences(found: Comparison) -> Table:
-    return table_of(
-        found.differences,
-        [
-            (Column("model", left=True), lambda d: d.model),
-            (Column("above the best", "loss"), lambda d: f"{d.difference:.4f}"),
-            (
-                Column("95 % interval", "loss"),
-                lambda d: f"{d.interval[0]:.4f} to {d.interval[1]:.4f}",
-            ),
-            (Column("p"), lambda d: f"{d.p_value:.2g}"),
-            (Column("distinguishable"), lambda d: "yes" if d.distinguishable else "no"),
-            (Column("test", left=True), lambda d: d.how),
-        ],
-        title=f"Against {found.models[0].model}",
-        origin=MEASURED,
-        samples=_samples(found),
-        detail=True,
-    )

@@ -1,8 +1,7 @@
 """What a report says before it has a format: sections with text, tables and figures as data.
 
-A record becomes sections in a file of its own (prediction.py, measurement.py, ...). The terminal,
-HTML, Markdown and SVG show the same sections. What is marked `detail` is left out where a command
-shows its result in the terminal, and is in every report.
+A record becomes sections in a file of its own (prediction.py, measurement.py, ...); every format
+shows the same ones. What is marked `detail` is in reports, and not in what a command shows.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Table:
     origin: str = ""  # predicted, measured, fitted, or which column is which
     samples: str = ""  # how many of what
     notes: Sequence[str] = ()
-    # The length, as a share of the longest possible bar, and the colour. Only the terminal draws it.
+    # Share of the longest possible bar, and colour; only the terminal draws them.
     bars: Sequence[tuple[float, str]] = ()
     tones: Sequence[Tone] = ()
     # How many rows a command shows in the terminal; a report has all.
@@ -95,8 +94,7 @@ NO_AXIS = Axis(label="")
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One chart; a figure with several has a tab for each. The terminal draws the first view,
-    or those with `in_terminal` side by side."""
+    """One chart; several are tabs. The terminal draws the first, or all with `in_terminal`."""
 
     name: str = ""
     x: Axis
@@ -147,8 +145,7 @@ class Slider:
 
 @dataclass(frozen=True, kw_only=True)
 class Calculator:
-    """A law with sliders: the memory for a choice of knobs against that of each GPU. The page
-    computes it."""
+    """A law with sliders: the page computes the memory for a choice of knobs."""
 
     title: str
     caption: str

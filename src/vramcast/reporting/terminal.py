@@ -130,7 +130,7 @@ def _meter(meter: Meter, width: int) -> Text:
 
 
 def _chart(chart: Chart, width: int) -> Iterator[RenderableType]:
-    """Lines as blocks, with the views that are meant for the terminal side by side; bars as bars."""
+    """Lines as blocks, the views for the terminal side by side; bars as bars."""
     views = [view for view in chart.views if view.in_terminal] or chart.views[:1]
     names = [_label(layer, views[0]) for layer in _lines(views[0])]
     yield _plain(chart.title, "italic")
@@ -156,8 +156,7 @@ def _lines(view: View) -> list[Layer]:
 
 
 def _label(layer: Layer, view: View) -> str:
-    """With the first and the last value where that says more than the blocks: memory returns to
-    where it was, and several curves have a common scale."""
+    """With the first and the last value; memory ends where it began."""
     if view.y.unit == "bytes" or view.in_terminal:
         return layer.name
     first, last = (_value(layer.points[index][1], view.y) for index in (0, -1))
@@ -216,8 +215,7 @@ def _mean(values: Sequence[float]) -> float:
 def _scale(
     lines: Sequence[Sequence[float | None]], y: Axis, num_columns: int
 ) -> tuple[float, float]:
-    """Memory from zero. Losses without the first eighth, which falls so far that it would
-    flatten the rest."""
+    """Memory from zero; losses without the first eighth, which would flatten the rest."""
     first = num_columns // 8 if y.log else 0
     values = [value for line in lines for value in line[first:] if value is not None]
     return (0.0 if y.unit == "bytes" else min(values, default=0.0)), max(values, default=0.0)
@@ -233,8 +231,7 @@ def _block(value: float | None, low: float, high: float) -> str:
 
 
 def bars_of(view: View, room: int) -> list[tuple[str, str, str]]:
-    """Label, bar and colour, on one scale with zero on it. A bar that begins at zero is full; one
-    between two other values is lighter, and seen however short."""
+    """Label, bar and colour, on one scale. A bar from zero is full, an interval lighter."""
     points = sorted(
         (
             (*point, layer.colour)
