@@ -1,10 +1,12 @@
-"""What bench's training loop costs: the same model and the same batches in it and in a loop written by hand, by turns in one process.
+"""What bench's training loop costs: the same model and the same batches in it and in a loop written
+by hand, by turns in one process.
 
     PYTHONPATH=src python benchmarks/bench/overhead.py e1-50m [recurrence=auto] --steps 40 --out overhead.jsonl
 
-A is bench's loop with all it does: batches made ahead, losses, times and memory of every step written to disk, progress told. B is what
-one writes who only wants to train, and does it well: pinned memory, no waiting for the GPU until the end. Each begins with a fresh model
-from the same seed; the order is A B B A. The losses of both must be the same, or they did not do the same work.
+A is bench's loop with all it does: batches made ahead, losses, times and memory of every step
+written to disk, progress told. B is what one writes who only wants to train, and does it well:
+pinned memory, no waiting for the GPU until the end. Each begins with a fresh model from the same
+seed; the order is A B B A. The losses of both must be the same, or they did not do the same work.
 """
 
 from __future__ import annotations
@@ -144,7 +146,8 @@ def measure(
         "ratio": ratio,
         "goal": GOAL,
         "largest_loss_difference": furthest,
-        "largest_loss_difference_of_the_same_loop": again,  # a GPU's own: some kernels add in another order each time
+        # a GPU's own: some kernels add in another order each time
+        "largest_loss_difference_of_the_same_loop": again,
         "losses": {"bench": losses["A"], "by_hand": losses["B"]},
         "data": vars(trial.data),
         "environment": describe_environment(device),

@@ -1,6 +1,8 @@
-"""One model in a process of its own, for run.py: says how long a step takes when asked to, and trains when told how many steps.
+"""One model in a process of its own, for run.py: says how long a step takes when asked to, and
+trains when told how many steps.
 
-Requests are lines of JSON on stdin, answers lines of JSON on stdout. It touches the GPU only when asked.
+Requests are lines of JSON on stdin, answers lines of JSON on stdout. It touches the GPU only when
+asked.
 """
 
 from __future__ import annotations

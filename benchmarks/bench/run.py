@@ -1,11 +1,14 @@
-"""Document 002's reference table on one GPU: its six models under standard-1 on one corpus, in the time there is.
+"""Document 002's reference table on one GPU: its six models under standard-1 on one corpus, in the
+time there is.
 
     PYTHONPATH=src python benchmarks/bench/run.py --out benchmarks/bench/h200-torch-2.11 --seconds 570 [recurrence=auto ...]
 
-A few steps of every model tell how fast it is. Then they are trained, the fastest first; each may take an equal part of the time that is
-left. One that cannot do the protocol's steps in its part does fewer: another protocol, and its record says so. With --steps it does that
-many whatever it takes. What is not finished when the time is over goes on from its checkpoint in --work the next time. What --out holds is
-not trained again: `vramcast compare` reads it. Knobs go to the models that have them. This process imports no torch.
+A few steps of every model tell how fast it is. Then they are trained, the fastest first; each may
+take an equal part of the time that is left. One that cannot do the protocol's steps in its part
+does fewer: another protocol, and its record says so. With --steps it does that many whatever it
+takes. What is not finished when the time is over goes on from its checkpoint in --work the next
+time. What --out holds is not trained again: `vramcast compare` reads it. Knobs go to the models
+that have them. This process imports no torch.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ SAY_EVERY_SECONDS = 10.0
 
 
 def steps_within(step_seconds: float, share_seconds: float, protocol: Protocol) -> int | None:
-    """The protocol's steps, or as many tens as the time is enough for; None where it is not enough for the metric."""
+    """The protocol's steps, or as many tens as the time is enough for; None where it is not enough
+    for the metric.
+    """
     assert protocol.steps is not None
     possible = int((share_seconds - START_SECONDS) / (step_seconds * SLOWER_THAN_TIMED))
     if possible >= protocol.steps:
@@ -68,7 +73,9 @@ class Worker:
         )
 
     def ask(self, request: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
-        """Its answers up to the last one, {"timed"} or {"trained"}; the last is {"failed"} where it dies or takes longer."""
+        """Its answers up to the last one, {"timed"} or {"trained"}; the last is {"failed"} where it
+        dies or takes longer.
+        """
         assert self._process.stdin is not None and self._process.stdout is not None
         timed_out: list[bool] = []
         timer = Timer(max(0.0, seconds), lambda: (timed_out.append(True), self._process.kill()))
@@ -100,7 +107,9 @@ class Worker:
 
 
 class Session:
-    """Everything of one call; what happens is appended to session.jsonl in the folder of the results."""
+    """Everything of one call; what happens is appended to session.jsonl in the folder of the
+    results.
+    """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._began = time.monotonic()
@@ -197,7 +206,8 @@ class Session:
             elif time.monotonic() - said > SAY_EVERY_SECONDS:
                 said = time.monotonic()
                 print(
-                    f"{said - self._began:5.0f} s  {worker.model}  {json.dumps(answer['progress'])}",
+                    f"{said - self._began:5.0f} s  {worker.model} "
+                    f" {json.dumps(answer['progress'])}",
                     flush=True,
                 )
         if "trained" in answer:

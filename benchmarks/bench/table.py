@@ -109,7 +109,8 @@ def conditions(runs: Sequence[TrainedRun]) -> str:
     where = [run.environment for run in runs]
     data = sorted(
         {
-            f"{run.trial.data.name} ({run.trial.data.size_bytes:,} bytes, {run.trial.data.hash[:23]})"
+            f"{run.trial.data.name} ({run.trial.data.size_bytes:,} bytes,"
+            f" {run.trial.data.hash[:23]})"
             for run in runs
         }
     )
@@ -127,7 +128,10 @@ def conditions(runs: Sequence[TrainedRun]) -> str:
         else distinct(where, "device")
     )
     seeds = ", ".join(map(str, sorted({run.trial.seed for run in runs})))
-    return f"Measured {', '.join(dates)} on one {device} with {', '.join(versions)}. Data: {'; '.join(data)}. Seed {seeds}."
+    return (
+        f"Measured {', '.join(dates)} on one {device} with {', '.join(versions)}. Data:"
+        f" {'; '.join(data)}. Seed {seeds}."
+    )
 
 
 def distinct(facts: Sequence[dict[str, Any]], name: str) -> list[str]:
@@ -174,19 +178,23 @@ def notes(runs: dict[str, TrainedRun], folder: Path) -> list[str]:
     for model, run in runs.items():
         if run.resumed_at_steps:
             found.append(
-                f"{model} was interrupted, and resumed at step {', '.join(map(str, run.resumed_at_steps))}"
+                f"{model} was interrupted, and resumed at step"
+                f" {', '.join(map(str, run.resumed_at_steps))}"
             )
     return found + failures(runs, folder)
 
 
 def about_group(group: Sequence[TrainedRun]) -> list[str]:
-    """Runs under the same protocol: what it is where it is another one than the document's, and the order of the models."""
+    """Runs under the same protocol: what it is where it is another one than the document's, and the
+    order of the models.
+    """
     names, rules = ", ".join(run.trial.model for run in group), group[0].trial.protocol
     found = []
     if not is_whole(group[0]):
         steps = f"{rules.steps:,} steps" if rules.steps is not None else f"{rules.seconds:g} s"
         found.append(
-            f"\\* trained under {rules.name}, not {STANDARD_1.name}: {rules.metric} is that of the end of {steps} ({names})"
+            f"\\* trained under {rules.name}, not {STANDARD_1.name}: {rules.metric} is that of the"
+            f" end of {steps} ({names})"
         )
     ours = [
         run.trial.model
@@ -198,7 +206,8 @@ def about_group(group: Sequence[TrainedRun]) -> list[str]:
             row.model for row in sorted(ROWS, key=lambda row: row.last100) if row.model in ours
         ]
         found.append(
-            f"under {rules.name}, best first: {', '.join(ours)}; of the same models in the document: {', '.join(theirs)}"
+            f"under {rules.name}, best first: {', '.join(ours)}; of the same models in the"
+            f" document: {', '.join(theirs)}"
         )
     return found
 
@@ -227,7 +236,8 @@ def unfinished(folder: Path) -> str:
     losses = [loss for loss in TrialFolder(folder).steps().losses if loss is not None]
     last = losses[-STANDARD_1.last_steps :]
     return (
-        f"; after {len(losses):,} steps the mean loss of the last {len(last)} was {statistics.fmean(last):.4f}"
+        f"; after {len(losses):,} steps the mean loss of the last {len(last)} was"
+        f" {statistics.fmean(last):.4f}"
         if last
         else ""
     )
@@ -246,8 +256,14 @@ def overhead(folder: Path) -> str:
                 for name in ("bench_seconds", "by_hand_seconds")
             ),
             f"{record['ratio']:.3f}",
-            f"{'met' if record['ratio'] <= record['goal'] else '**missed**'} (at most {record['goal']})",
-            f"{record['largest_loss_difference']:.2g} ({record['largest_loss_difference_of_the_same_loop']:.2g} by hand twice)",
+            (
+                f"{'met' if record['ratio'] <= record['goal'] else '**missed**'} (at most"
+                f" {record['goal']})"
+            ),
+            (
+                f"{record['largest_loss_difference']:.2g}"
+                f" ({record['largest_loss_difference_of_the_same_loop']:.2g} by hand twice)"
+            ),
             record["environment"]["time_utc"][:10],
         ]
         for record in records

@@ -1,7 +1,8 @@
 """Other tools' search for the largest batch of the same step, in a process of its own.
 
-Run as `python peers.py METHOD` with a pair as JSON on stdin. Every trial is a line on stdout the moment it ends, the answer is the last
-line: what is known when the process is stopped is known to whoever reads.
+Run as `python peers.py METHOD` with a pair as JSON on stdin. Every trial is a line on stdout the
+moment it ends, the answer is the last line: what is known when the process is stopped is known to
+whoever reads.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-STEPS = 3  # a trial; Lightning's own default. The first step has no optimizer state yet, the third finds everything in place
+# a trial; Lightning's own default. The first step has no optimizer state yet, the third finds
+# everything in place
+STEPS = 3
 START = 128  # accelerate's own default
 Build = Callable[[int], Callable[[], Any]]  # a batch size -> its step
 Say = Callable[[dict[str, Any]], None]
 
 
 def by_accelerate(build: Build, say: Say) -> int:
-    """`find_executable_batch_size`, used as its documentation says: everything is made anew inside, after the old is let go."""
+    """`find_executable_batch_size`, used as its documentation says: everything is made anew inside,
+    after the old is let go.
+    """
     import torch
     from accelerate.utils import find_executable_batch_size
 
@@ -68,13 +73,17 @@ def by_lightning(build: Build, say: Say, mode: str) -> int:
 
 
 def _module(build: Build) -> Any:
-    """The workload's own step as a LightningModule: it optimises by itself, and its batch is as large as the loader's."""
+    """The workload's own step as a LightningModule: it optimises by itself, and its batch is as
+    large as the loader's.
+    """
     import lightning.pytorch as lightning
     import torch
     from torch.utils.data import DataLoader, IterableDataset
 
     class Steps(IterableDataset):  # type: ignore[type-arg]
-        """As many samples as a trial's steps need. The workload makes its own data; these only carry the size."""
+        """As many samples as a trial's steps need. The workload makes its own data; these only
+        carry the size.
+        """
 
         def __init__(self, batch_size: int) -> None:
             self._batch_size = batch_size

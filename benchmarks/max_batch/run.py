@@ -1,8 +1,10 @@
-"""Find the largest batch under a cap with vramcast and with other tools, and what it truly is. Needs a GPU; see README.md.
+"""Find the largest batch under a cap with vramcast and with other tools, and what it truly is.
+Needs a GPU; see README.md.
 
     PYTHONPATH=src python benchmarks/max_batch/run.py --out benchmarks/max_batch/h200-torch-2.11.jsonl --seconds 450
 
-Every record is on disk the moment it exists, and what is there is not done again. This process never imports torch.
+Every record is on disk the moment it exists, and what is there is not done again. This process
+never imports torch.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from vramcast.simulate import build
 PEERS = ("lightning-power", "lightning-binsearch", "accelerate")
 PACKAGES = ("torch", "transformers", "lightning", "accelerate")
 TIMEOUT_SECONDS = 60.0
-AT_ONCE = 4  # truth and the last peers: each is capped, and an H200 has more than the four largest caps together
+# truth and the last peers: each is capped, and an H200 has more than the four largest caps together
+AT_ONCE = 4
 TRUTH_STEPS = (
     2,
     8,
@@ -231,7 +234,9 @@ def from_vramcast(answer: dict[str, Any], seconds: float) -> dict[str, Any]:
 def find_truth(
     pair: Pair, start: int | None, deadline: Deadline, prober: Prober | None = None
 ) -> dict[str, Any]:
-    """The largest size that runs and the next that does not, each in a fresh process, and what is past it."""
+    """The largest size that runs and the next that does not, each in a fresh process, and what is
+    past it.
+    """
     if start is None:
         return {"outcome": "failed", "error": "vramcast gave no answer to start from"}
     trials: list[list[Any]] = []
@@ -272,7 +277,9 @@ def find_truth(
 
 
 def set_up() -> dict[str, Any]:
-    """Compile the simulated GPU and read everything from disk once: whoever is timed first must not pay for the others."""
+    """Compile the simulated GPU and read everything from disk once: whoever is timed first must not
+    pay for the others.
+    """
     started = time.monotonic()
     build.build()
     compiled = time.monotonic() - started

@@ -88,7 +88,10 @@ def _machine(setup: dict[str, Any]) -> str:
     if not setup:
         return ""
     versions = ", ".join(f"{name} {version}" for name, version in setup["versions"].items())
-    compiled = f"compiling the simulated GPU, once per torch version, took {setup['compile_seconds']:.0f} s and is not counted"
+    compiled = (
+        f"compiling the simulated GPU, once per torch version, took {setup['compile_seconds']:.0f}"
+        " s and is not counted"
+    )
     return f"Measured {setup['date']} on one {setup['gpu']} with {versions}; {compiled}."
 
 
@@ -142,7 +145,10 @@ def _cost_cell(record: dict[str, Any], ours_seconds: float | None) -> str:
     beside = "\\*" if record.get("at_once", 1) > 1 else ""
     ratio = f" ({record['wall_seconds'] / ours_seconds:.1f} x)" if ours_seconds else ""
     stopped = "" if record["outcome"] == "ok" else f" {record['outcome']}"
-    return f"{_seconds(record)}{beside}{ratio}, {record['num_trials']}, {record['num_out_of_memory']}{stopped}"
+    return (
+        f"{_seconds(record)}{beside}{ratio}, {record['num_trials']},"
+        f" {record['num_out_of_memory']}{stopped}"
+    )
 
 
 def _seconds(record: dict[str, Any]) -> str:
@@ -175,10 +181,12 @@ def _of_method(results: Results, method: str) -> str:
     records = [results.get(name, method) for name in pairs]
     mean = math.exp(sum(math.log(share) for share in shares if share > 0) / len(shares))
     return (
-        f"{METHODS[method]}: right in {sum(share == 1 for share in shares)} of {len(shares)}, above the true answer in "
-        f"{sum(share > 1 for share in shares)}; on average {100 * mean:.0f} % of it (geometric mean); "
-        f"median {statistics.median(r['wall_seconds'] for r in records):.1f} s, {sum(r['num_trials'] for r in records)} trials, "
-        f"{sum(r['num_out_of_memory'] for r in records)} out-of-memory errors in all"
+        f"{METHODS[method]}: right in {sum(share == 1 for share in shares)} of {len(shares)}, above"
+        f" the true answer in {sum(share > 1 for share in shares)}; on average {100 * mean:.0f} %"
+        " of it (geometric mean); median"
+        f" {statistics.median(r['wall_seconds'] for r in records):.1f} s,"
+        f" {sum(r['num_trials'] for r in records)} trials,"
+        f" {sum(r['num_out_of_memory'] for r in records)} out-of-memory errors in all"
     )
 
 
@@ -216,7 +224,10 @@ def _as_fast(results: Results, pairs: Sequence[str]) -> list[tuple[bool, str]]:
                 min(seconds, key=lambda m: seconds[m]),
                 results.get(name, "ours")["wall_seconds"],
             )
-            text = f"no slower than the fastest of them, {name}: {ours:.1f} s, {METHODS[fastest]} {seconds[fastest]:.1f} s"
+            text = (
+                f"no slower than the fastest of them, {name}: {ours:.1f} s, {METHODS[fastest]}"
+                f" {seconds[fastest]:.1f} s"
+            )
             goals.append((ours <= seconds[fastest], text))
     return goals
 
@@ -229,7 +240,8 @@ def _footnotes(results: Results) -> str:
     } - {1}
     lines = (
         [
-            f"\\* {max(at_once)} searches ran at once, each on its own cores: these seconds are no fair race."
+            f"\\* {max(at_once)} searches ran at once, each on its own cores: these seconds are no"
+            " fair race."
         ]
         if at_once
         else []

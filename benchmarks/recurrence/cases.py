@@ -1,4 +1,6 @@
-"""What is compared, by name: every case is a recurrence at the size of the issue and one way to compute it. No torch is imported here."""
+"""What is compared, by name: every case is a recurrence at the size of the issue and one way to
+compute it. No torch is imported here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Measures one case of cases.py and prints its record as one line of JSON. Waits for a line on its input before it touches the GPU."""
+"""Measures one case of cases.py and prints its record as one line of JSON. Waits for a line on its
+input before it touches the GPU.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,11 @@ class Way:
     both: Callable[[], tuple[Tensor, ...]]
 
 
-# ------------------------------------------------------------------------------------------------------------------------ the inputs
+# ---- the inputs
 def inputs_of(case: Case) -> tuple[tuple[Tensor, ...], Tensor]:
-    """The recurrence's arguments, and the gradient of its result. Decaying, as trained ones are: chaos would make any two ways differ."""
+    """The recurrence's arguments, and the gradient of its result. Decaying, as trained ones are:
+    chaos would make any two ways differ.
+    """
     torch.manual_seed(0)
     if case.recurrence == "scan":
         return _scan_inputs(**case.sizes)
@@ -99,14 +103,18 @@ def scan_of(way: str, sizes: dict[str, int]) -> Callable[..., Tensor]:
 
 
 def fla_unguarded() -> None:
-    """flash-linear-attention 0.6 refuses its backward pass with Triton 3.4 to 3.7.0, which may compile it wrongly. Results are checked."""
+    """flash-linear-attention 0.6 refuses its backward pass with Triton 3.4 to 3.7.0, which may
+    compile it wrongly. Results are checked.
+    """
     from fla.ops.common import chunk_o
 
     chunk_o.TRITON_ABOVE_3_7_1 = True
 
 
 def fla_alone(sizes: dict[str, int]) -> Way:
-    """Its kernels only: keys and queries of every head, inputs times dt and decays are there already, and D x is left out."""
+    """Its kernels only: keys and queries of every head, inputs times dt and decays are there
+    already, and D x is left out.
+    """
     from fla.ops.simple_gla import chunk_simple_gla
 
     shape = (BATCH, LENGTH, sizes["heads"])
@@ -129,7 +137,7 @@ FUNCTIONS = {
 }
 
 
-# -------------------------------------------------------------------------------------------------------------------------- the ways
+# ---- the ways
 def through_autograd(
     function: Callable[..., Tensor], inputs: tuple[Tensor, ...], grad: Tensor
 ) -> Way:
@@ -145,7 +153,9 @@ def through_autograd(
 
 
 def cudnn(inputs: tuple[Tensor, ...], grad: Tensor) -> Way:
-    """cuDNN multiplies its input by a matrix too; with the identity it is the same function, and that product is in its times."""
+    """cuDNN multiplies its input by a matrix too; with the identity it is the same function, and
+    that product is in its times.
+    """
     drive, weight = inputs
     width = drive.shape[-1]
     rnn = nn.RNN(width, width, bias=False, device="cuda", dtype=DTYPE)
@@ -165,7 +175,9 @@ def cudnn(inputs: tuple[Tensor, ...], grad: Tensor) -> Way:
 
 
 def graphed(case: Case, inputs: tuple[Tensor, ...], grad: Tensor) -> Way:
-    """Both passes captured once. Addresses are fixed: a model would have to copy its tensors in and out, which is not in these times."""
+    """Both passes captured once. Addresses are fixed: a model would have to copy its tensors in and
+    out, which is not in these times.
+    """
     drive, weight = (tensor.detach() for tensor in inputs)
     states, grad_drive = torch.empty_like(drive), torch.empty_like(drive)
     grad_weight = torch.empty_like(weight)
@@ -250,7 +262,7 @@ def way_of(case: Case, inputs: tuple[Tensor, ...], grad: Tensor) -> Way:
     return through_autograd(lambda *tensors: function(*tensors, case.way), inputs, grad)
 
 
-# ------------------------------------------------------------------------------------------------------------------------ measuring
+# ---- measuring
 def median_ms(call: Callable[[], object]) -> tuple[float, list[float]]:
     for _ in range(WARM_UPS):
         call()

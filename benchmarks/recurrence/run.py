@@ -2,8 +2,9 @@
 
     PYTHONPATH=src python benchmarks/recurrence/run.py --out records.jsonl --seconds 150 [--models] [--only NAME ...]
 
-Each case is a process of its own with a time limit, so that one which hangs or does not compile costs only itself. The next ones import
-torch meanwhile, but touch the GPU only when it is their turn. A record is on disk the moment it exists. This process imports no torch.
+Each case is a process of its own with a time limit, so that one which hangs or does not compile
+costs only itself. The next ones import torch meanwhile, but touch the GPU only when it is their
+turn. A record is on disk the moment it exists. This process imports no torch.
 """
 
 from __future__ import annotations
@@ -88,7 +89,10 @@ def summary(record: dict[str, Any]) -> str:
         return f"{name} {record['outcome']}: {last[0][:160]}"
     if "tokens_per_second" in record:
         peak = f"peak {record['peak_allocated_bytes']:,} B"
-        return f"{name} {record['tokens_per_second']:>10,.0f} tokens/s  {record['step_ms']:8.1f} ms  {peak}"
+        return (
+            f"{name} {record['tokens_per_second']:>10,.0f} tokens/s  {record['step_ms']:8.1f} ms "
+            f" {peak}"
+        )
     errors = " ".join(
         f"{key}={value:.1e}" for key, value in record.get("relative_errors", {}).items()
     )
@@ -96,7 +100,10 @@ def summary(record: dict[str, Any]) -> str:
         f"{record[key]:8.3f}" if record.get(key) is not None else "       -"
         for key in ("forward_ms", "forward_backward_ms")
     )
-    return f"{name} forward {forward} ms  both {both} ms  repeatable {record.get('repeatable', '-')}  {errors}"
+    return (
+        f"{name} forward {forward} ms  both {both} ms  repeatable {record.get('repeatable', '-')} "
+        f" {errors}"
+    )
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
-"""README.md from the records: every way to compute a recurrence beside the others. No torch, no GPU.
+"""README.md from the records: every way to compute a recurrence beside the others. No torch, no
+GPU.
 
 PYTHONPATH=src python benchmarks/recurrence/table.py benchmarks/recurrence/h200-torch-2.11.jsonl
 """

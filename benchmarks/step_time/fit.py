@@ -1,4 +1,4 @@
-"""From recorded kernels and step times to src/vramcast/timing/tables: how fast kernels run, how long the host takes to launch them.
+"""From recorded kernels and step times to src/vramcast/forecast/timing/tables: how fast kernels run, how long the host takes to launch them.
 
     python benchmarks/step_time/fit.py        (needs scipy; the recordings lie beside it)
 
@@ -255,7 +255,7 @@ def fit_host(rates: Rates, steps: dict[str, tuple[float, list[OperatorWork]]]) -
 def main() -> None:
     kernels, steps = recorded(), recorded_steps()
     device = fit_device(kernels)
-    table = HERE.parents[1] / "src/vramcast/timing/tables" / TABLE
+    table = HERE.parents[1] / "src/vramcast/forecast/timing/tables" / TABLE
     count = sum(often for _, _, often in kernels)
     rates = Rates(
         gpu=H200.full_name,

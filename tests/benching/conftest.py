@@ -60,7 +60,7 @@ def dying():
     return Dying(8, 0.0)
 
 class Lost(Tiny):
-    # ends the process that started the fork server, above the guard: of Ray itself, in a task of Ray
+    # ends the process that started the fork server: in a task of Ray, Ray's own worker
     def forward(self, tokens):
         pid = os.getppid()
         for _ in range(2):

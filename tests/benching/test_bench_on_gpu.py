@@ -1,4 +1,6 @@
-"""bench on a real GPU: nothing waits for it, its time and memory are recorded, and a resumed run goes on."""
+"""bench on a real GPU: nothing waits for it, its time and memory are recorded, and a resumed run
+goes on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whether a difference is real: the statistics against known values, and what may be compared at all."""
+"""Whether a difference is real: the statistics against known values, and what may be compared at
+all.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def test_students_t_has_the_values_of_the_tables() -> None:
 
 
 def test_welchs_test_gives_what_is_computed_by_hand() -> None:
-    """Variances 1 and 4 of three numbers each: t = 2 / sqrt(5/3), (5/3)² / ((1/3)²/2 + (4/3)²/2) = 50/17 degrees."""
+    """Variances 1 and 4 of three numbers each: t = 2 / sqrt(5/3), (5/3)² / ((1/3)²/2 + (4/3)²/2) =
+    50/17 degrees.
+    """
     test = welch([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
     t, degrees = 2 / math.sqrt(5 / 3), 50 / 17
     assert test.difference / test.standard_error == pytest.approx(t)
@@ -115,7 +119,9 @@ def test_several_tests_make_every_p_larger() -> None:
 
 
 def test_numbers_that_resemble_their_neighbours_raise_few_false_alarms() -> None:
-    """As the gaps between two models batch by batch do: correlations of 0.6 to 0.85 in benchmarks/bench. 5 in 100 would be right."""
+    """As the gaps between two models batch by batch do: correlations of 0.6 to 0.85 in
+    benchmarks/bench. 5 in 100 would be right.
+    """
     alarms = 0
     for seed in range(400):
         generator, value, values = random.Random(seed), 0.0, []
@@ -156,7 +162,9 @@ def test_a_clear_difference_over_seeds_is_real_and_a_small_one_is_not(run: MakeR
 
 
 def test_shared_seeds_are_compared_pair_by_pair_and_others_by_welchs_test(run: MakeRun) -> None:
-    """What a seed does to both models is twenty times the gap between them: seen in pairs, and lost among other seeds."""
+    """What a seed does to both models is twenty times the gap between them: seen in pairs, and lost
+    among other seeds.
+    """
 
     def runs(model: str, gap: float, seeds: Sequence[int], **changes: object) -> list[TrainedRun]:
         return [
@@ -193,7 +201,9 @@ def test_a_model_that_is_behind_over_the_shared_seeds_is_not_called_better(run: 
 
 
 def test_the_paired_test_gives_what_is_computed_by_hand() -> None:
-    """Gaps 1, 2, 3: mean 2, standard error 1/sqrt(3), 2 degrees: t = 2·sqrt(3), p = 1 - t/sqrt(2 + t²) for 2 degrees."""
+    """Gaps 1, 2, 3: mean 2, standard error 1/sqrt(3), 2 degrees: t = 2·sqrt(3), p = 1 - t/sqrt(2 +
+    t²) for 2 degrees.
+    """
     test = paired([1.0, 5.0, 2.0], [2.0, 7.0, 5.0])
     t = 2 * math.sqrt(3)
     assert test.difference == pytest.approx(2.0)
@@ -209,7 +219,9 @@ def test_with_one_seed_the_noise_is_the_runs_own_and_that_is_said(run: MakeRun) 
 
 
 def test_the_same_batches_are_compared_one_by_one(run: MakeRun) -> None:
-    """The batches' own ups and downs are a hundred times the gap between the models, and the same for both."""
+    """The batches' own ups and downs are a hundred times the gap between the models, and the same
+    for both.
+    """
     shared = [value for value in noisy(1.5, 1, noise=0.5) if value is not None]
     found = compare_runs(
         [

@@ -1,4 +1,6 @@
-"""Trials on a real Ray cluster of one node, and what comes back from nodes that do not share the folder."""
+"""Trials on a real Ray cluster of one node, and what comes back from nodes that do not share the
+folder.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,8 @@ precision = "fp32"
 """
 START = """
 import sys, ray
-options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR", "_temp_dir": sys.argv[1]}
-context = ray.init(num_cpus=2, object_store_memory=80 * 2**20, **options)
+quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+context = ray.init(num_cpus=2, object_store_memory=80 * 2**20, _temp_dir=sys.argv[1], **quiet)
 print(context.address_info["gcs_address"], flush=True)
 sys.stdin.read()
 ray.shutdown()

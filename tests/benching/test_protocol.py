@@ -1,4 +1,6 @@
-"""A protocol is a value: the same values are the same protocol, and a wrong one is refused field by field."""
+"""A protocol is a value: the same values are the same protocol, and a wrong one is refused field by
+field.
+"""
 
 from __future__ import annotations
 

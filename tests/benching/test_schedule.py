@@ -1,4 +1,6 @@
-"""Where trials run: the GPUs that are used, and the queue that feeds them. No process is started here."""
+"""Where trials run: the GPUs that are used, and the queue that feeds them. No process is started
+here.
+"""
 
 from __future__ import annotations
 

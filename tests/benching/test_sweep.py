@@ -1,4 +1,6 @@
-"""Sweeps: every model has about the same number of parameters, and those of the documents are found."""
+"""Sweeps: every model has about the same number of parameters, and those of the documents are
+found.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One trial in this process: what is recorded, and that an interrupted run goes on to the same losses."""
+"""One trial in this process: what is recorded, and that an interrupted run goes on to the same
+losses.
+"""
 
 from __future__ import annotations
 

@@ -173,7 +173,9 @@ def test_a_bench_that_is_killed_or_interrupted_goes_on_to_the_same_losses(
     models: Path,
     tmp_path: Path,
 ) -> None:
-    """kill -9 of the bench itself: its worker ends with it. Then Ctrl-C. The next bench goes on from the checkpoint each time."""
+    """kill -9 of the bench itself: its worker ends with it. Then Ctrl-C. The next bench goes on
+    from the checkpoint each time.
+    """
     words = [f"{models}:tiny", "slow_seconds=0.05"]
     options = {
         "out": str(tmp_path / "killed"),

@@ -1,4 +1,6 @@
-"""The benchmark of bench: the time is shared out, what fails costs the others nothing, and the table says what is not comparable."""
+"""The benchmark of bench: the time is shared out, what fails costs the others nothing, and the
+table says what is not comparable.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ for line in sys.stdin:
     model, steps = request["trial"]["model"], request["trial"]["protocol"]["steps"]
     if request["do"] == "time":
         if model == "mamba2-50m": sys.exit("no such luck")
-        print(json.dumps({"timed": {"step_seconds": {"e1-50m": 0.01, "e5-d768-r539": 0.2}.get(model, 0.05)}}), flush=True)
+        seconds = {"e1-50m": 0.01, "e5-d768-r539": 0.2}.get(model, 0.05)
+        print(json.dumps({"timed": {"step_seconds": seconds}}), flush=True)
         continue
     from vramcast.records.bench import TrainedRun, BenchTrial
     from vramcast.benching.trial_folder import TrialFolder
@@ -38,7 +41,9 @@ for line in sys.stdin:
     folder, trial = TrialFolder(Path(request["folder"])), BenchTrial.from_dict(request["trial"])
     folder.begin(trial)
     if model == "e5-d1024-r404": time.sleep(60)
-    run = TrainedRun(trial=trial, outcome="ok", environment={}, losses=[1.5] * steps, step_seconds=[0.01] * steps, step_memory_bytes=[1] * steps)
+    values = {"losses": [1.5], "step_seconds": [0.01], "step_memory_bytes": [1]}
+    lists = {name: value * steps for name, value in values.items()}
+    run = TrainedRun(trial=trial, outcome="ok", environment={}, **lists)
     folder.write_result(run)
     print(json.dumps({"progress": {"step": steps}}))
     print(json.dumps({"trained": run.summary()}), flush=True)
@@ -111,7 +116,8 @@ def test_the_fastest_is_first_and_what_fails_or_hangs_costs_only_itself(
     monkeypatch.setenv("PYTHONPATH", str(FOLDER.parents[1] / "src"))
     protocol, data = tmp_path / "tiny.toml", tmp_path / "data.bin"
     protocol.write_text(
-        'name = "tiny-1"\nbatch_size = 2\nseq_len = 8\nsteps = 30\nlast_steps = 10\nprecision = "fp32"\n'
+        'name = "tiny-1"\nbatch_size = 2\nseq_len = 8\nsteps = 30\nlast_steps = 10\nprecision ='
+        ' "fp32"\n'
     )
     data.write_bytes(b"some text " * 50)
     models = ["e5-d768-r539", "mamba2-50m", "e1-50m", "e5-d1024-r404"]
@@ -168,16 +174,16 @@ def test_the_table_has_the_documents_figures_and_marks_what_had_fewer_steps(
     left.add_steps(0, Steps([3.0, 2.0], [0.1, 0.1], [1, 1]))
     text = table.page(tmp_path)
     assert (
-        "| e1-50m | 1.2500 | 1.4742 | 50.0 M | 262K | ~175K | 1.50 x | 1.00 GiB | 1000 | 8 min 20 s | 0.0% |"
-        in text
+        "| e1-50m | 1.2500 | 1.4742 | 50.0 M | 262K | ~175K | 1.50 x | 1.00 GiB | 1000 | 8 min 20 s"
+        " | 0.0% |" in text
     )
     assert "| e5-d768-r539 | 1.2500 \\* | 1.4815 |" in text
     assert "standard-1/400-steps" in text
     assert "resumed at step 100" in text
     assert "| e5-d1536-r270 | not run | 1.4463 |" in text
     assert (
-        "e5-d2048-r200 has no result: out of time; after 2 steps the mean loss of the last 2 was 2.5000"
-        in text
+        "e5-d2048-r200 has no result: out of time; after 2 steps the mean loss of the last 2 was"
+        " 2.5000" in text
     )
     assert "under standard-1, best first: mamba2-50m, e1-50m;" in text
     assert "other data" in text

@@ -1,4 +1,6 @@
-"""The comparison of largest-batch searches: what is recorded, what is resumed, what the page says. No GPU."""
+"""The comparison of largest-batch searches: what is recorded, what is resumed, what the page says.
+No GPU.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,10 @@ def test_when_time_is_over_nothing_half_done_is_recorded(
 
 
 def test_a_child_that_hangs_is_stopped_and_what_it_had_said_is_kept(bench: SimpleNamespace) -> None:
-    script = 'import time; print(\'{"trial": 128, "outcome": "out_of_memory"}\', flush=True); time.sleep(60)'
+    script = (
+        'import time; print(\'{"trial": 128, "outcome": "out_of_memory"}\', flush=True);'
+        " time.sleep(60)"
+    )
     out, err, seconds, stopped = bench.run.child([sys.executable, "-c", script], "", 1.0)
     found = bench.run.from_peer(out, err, seconds, stopped)
     assert (found["outcome"], found["answer"], found["num_trials"], found["num_out_of_memory"]) == (
@@ -275,6 +280,9 @@ def test_lightning_is_asked_with_the_same_step(
 
 
 def test_the_parent_never_imports_torch() -> None:
-    code = f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import run, table; print('torch' in sys.modules)"
+    code = (
+        f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import run, table; print('torch' in"
+        " sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "False", done.stderr

@@ -1,4 +1,6 @@
-"""What the H200 said of the zoo's recurrences: the page is made of it, the goal is met in it, and predictions agree with it."""
+"""What the H200 said of the zoo's recurrences: the page is made of it, the goal is met in it, and
+predictions agree with it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the H200 said of three tunes: the logs are made of the records, the goals are met in them, and predictions agree with them."""
+"""What the H200 said of three tunes: the logs are made of the records, the goals are met in them,
+and predictions agree with them.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def test_the_log_and_the_configuration_are_the_results(model: str) -> None:
 
 
 def test_what_was_predicted_was_reserved_to_the_byte() -> None:
-    """From 2 to 120 GB, in four precisions. torch.compile's own memory cannot be simulated, and is left out."""
+    """From 2 to 120 GB, in four precisions. torch.compile's own memory cannot be simulated, and is
+    left out.
+    """
     compared = []
     for model in MODELS:
         runs, predictions = records_of(model)

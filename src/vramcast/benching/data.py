@@ -51,7 +51,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Corpus:
-    """A memory-mapped file of any size. With every batch it is checked that the file is unchanged."""
+    """A memory-mapped file of any size. Every batch checks that it is unchanged."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,8 +1,9 @@
-"""Trials as tasks of a Ray cluster, a GPU each. What they leave comes back into the bench's own folder.
+"""Trials as tasks of a Ray cluster, a GPU each. Their results are sent back to the bench's folder.
 
-A task starts the same process that a trial has on one machine, so that whatever the model does to it is a result and not the end of Ray's
-worker. Where the nodes see the bench's folder the checkpoints are written there, and an interrupted trial goes on from them; where they
-do not, it begins again. vramcast itself is sent along; torch, schedulefree and a model's own file must be on the nodes.
+A task starts a process for the trial, as on one machine: a model that crashes does not end Ray's
+worker. Nodes that see the bench's folder write checkpoints there, and an interrupted trial goes on
+from them; on other nodes it begins again. vramcast is sent along; torch, schedulefree and a model's
+own file must be on the nodes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-from vramcast.benching.data import MAX_WHOLE_HASH_BYTES
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.benching.workers import LocalWorker, Stopped, Worker
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
@@ -24,9 +24,11 @@ from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.processes.channel import error_from_dict, error_to_dict
 from vramcast.records.bench import BenchTrial
 from vramcast.records.store import write_atomically
+from vramcast.units import MiB
 
 SENT_BACK = ("worker.log", "steps.jsonl", "tensorboard/*", "result.json")
-MOST_LOG_BYTES = 100_000
+MAX_LOG_BYTES = 100_000
+MAX_SENT_BYTES = 256 * MiB
 CONNECT_SECONDS = 10.0
 ADVICE = "Give the address that `ray start --head` printed, or auto on a machine of the cluster."
 
@@ -44,12 +46,9 @@ class RayCluster:
             raise EnvironmentProblem(
                 f"The Ray cluster at {address} has no GPU.", "Add a node with one, or --device cpu."
             )
-        # a large file is not sent: the nodes have to see it where it is
-        self._data = (
-            self._ray.put(data_path.read_bytes())
-            if data_path.stat().st_size <= MAX_WHOLE_HASH_BYTES
-            else None
-        )
+        # A larger file is not sent: the nodes must see it where it is.
+        is_sent = data_path.stat().st_size <= MAX_SENT_BYTES
+        self._data = self._ray.put(data_path.read_bytes()) if is_sent else None
 
     def __enter__(self) -> RayCluster:
         return self
@@ -59,20 +58,18 @@ class RayCluster:
 
     @property
     def gpu(self) -> str | None:
-        """The GPU that all of its nodes have, if they have the same and vramcast knows it by name."""
+        """The GPU of all nodes, if they have the same and vramcast knows it."""
         prefix = "accelerator_type:"
-        found = [
-            name.removeprefix(prefix)
-            for name in self._ray.cluster_resources()
-            if name.startswith(prefix)
-        ]
+        names = [n for n in self._ray.cluster_resources() if n.startswith(prefix)]
+        if self._device != "cuda" or len(names) != 1:
+            return None
         try:
-            return find_gpu(found[0]).name if self._device == "cuda" and len(found) == 1 else None
+            return find_gpu(names[0].removeprefix(prefix)).name
         except UsageError:
             return None
 
     def workers(self, num_trials: int) -> list[Worker]:
-        """One a trial: which of them runs when is for Ray to say."""
+        """One for each trial: Ray decides which of them runs when."""
         task = self._ray.remote(_train).options(
             num_gpus=1 if self._device == "cuda" else 0,
             num_cpus=1,
@@ -82,23 +79,18 @@ class RayCluster:
         return [RayWorker(self._ray, task, self._data) for _ in range(num_trials)]
 
     def _connect(self, address: str) -> None:
-        import vramcast
         import vramcast_zoo
 
-        modules = [str(Path(module.__path__[0])) for module in (vramcast, vramcast_zoo)]
-        options = {
-            "runtime_env": {"py_modules": modules},
-            "log_to_driver": False,
-            "logging_level": logging.ERROR,
-        }
+        modules = [str(Path(__file__).parents[1]), str(vramcast_zoo.__path__[0])]
         try:
-            self._ray.init(address=address, **options)
-        except (
-            ConnectionError,
-            OSError,
-            RuntimeError,
-            ValueError,
-        ) as problem:  # what Ray raises here depends on what is wrong
+            self._ray.init(
+                address=address,
+                runtime_env={"py_modules": modules},
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+        # what Ray raises here depends on what is wrong
+        except (OSError, RuntimeError, ValueError) as problem:
             first_line = str(problem).strip().partition("\n")[0]
             raise EnvironmentProblem(
                 f"The Ray cluster at {address!r} cannot be used: {first_line}", ADVICE
@@ -106,7 +98,7 @@ class RayCluster:
 
 
 def _check_address(address: str) -> None:
-    """Ray itself tries for minutes before it says that nobody answers."""
+    """Ray itself tries for minutes before it gives up."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
@@ -189,20 +181,18 @@ def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, An
 
 
 def _is_seen_here(folder: Path, request: dict[str, Any]) -> bool:
-    """Whether the node shares the bench's folder with the machine that started it: that has written the trial into it."""
+    """Whether this node shares the bench's folder: then the trial is written in it."""
     path = folder / "trial.json"
     return path.exists() and json.loads(path.read_text()) == request["trial"]
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    """What the bench keeps of a trial; the result last, for where it is, everything is."""
+    """What the bench keeps of a trial; the result last, as the sign that all is there."""
     paths = [path for name in SENT_BACK for path in sorted(folder.glob(name))]
-    return {
-        str(path.relative_to(folder)): path.read_bytes()[
-            -MOST_LOG_BYTES if path.suffix == ".log" else 0 :
-        ]
-        for path in paths
-    }
+    contents = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+    if "worker.log" in contents:
+        contents["worker.log"] = contents["worker.log"][-MAX_LOG_BYTES:]
+    return contents
 
 
 def _keep(files: dict[str, bytes], folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whether the protocol's batch fits on the GPU, predicted before training; or which is the largest."""
+"""Predicts before training whether the protocol's batch fits, or which is the largest that does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One size of a model through several values at a fixed budget of parameters: another size is solved for, so that all are as large.
+"""A sweep: one size of a model takes several values, and all have the same number of parameters.
 
-The two studies of document 002: how wide a low-rank network should be (`e5-d1536-r270`, dim: the rank is solved for), and wide or deep
-(`e1-d512`, dim: the depth is).
+Another size is solved for. `e5-d1536-r270` with several dim: how wide should a low-rank network be?
+Its rank is solved for. `e1-d512` with several dim: wide or deep? Its depth is solved for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Sweep:
 
 
 def swept_models(model: Model, sweep: Sweep) -> list[Model]:
-    """A model for every value: one of the documents where they have it, else with its sizes as knobs."""
+    """A model for every value: by its name in the zoo if it has one, else with sizes as knobs."""
     name, knobs = model
     family, base = _family_and_sizes(name)
     if len(sweep.values) < 2 or len(set(sweep.values)) < len(sweep.values):

@@ -1,4 +1,4 @@
-"""The steps of a trial as files for TensorBoard, in the trial's folder. Runs in the worker process."""
+"""The steps of a trial as files for TensorBoard. Runs in the worker process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vramcast.units import GiB
 
 
 class Board:
-    """Written as the steps become known. A step's wall time is the time trained: pauses are left out."""
+    """A step's wall time is the time trained until then, so that pauses do not show."""
 
     def __init__(self, folder: Path, tokens_per_step: int) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The folder of one trial. Its files are whole at every moment, so that an interrupted run can go on.
+"""The folder of one trial. Its files are always whole, so that an interrupted run can go on.
 
 trial.json      what is trained: model, protocol and its hash, data and their hash, seed
 steps.jsonl     loss, time and memory of every step, some steps a line
