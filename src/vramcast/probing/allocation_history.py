@@ -228,5 +228,5 @@ def source_of(frames: Sequence[Mapping[str, Any]]) -> str:
     """The innermost line of the user's own code, "" where there is none (the backward pass)."""
     for frame in frames:
         if not frame["filename"].startswith(HIDDEN):
-            return Location(frame["filename"], frame["line"], frame["name"], None).source
+            return Location(frame["filename"], frame["line"], frame["name"]).source
     return ""

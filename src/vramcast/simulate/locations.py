@@ -22,11 +22,15 @@ HIDDEN = (
 )
 
 
+def _no_module() -> None:
+    return None
+
+
 class Location(NamedTuple):
     file: str
     line: int
     function: str
-    module: Callable[[], torch.nn.Module | None]  # a weak reference
+    module: Callable[[], torch.nn.Module | None] = _no_module  # a weak reference
 
     @property
     def source(self) -> str:
@@ -83,10 +87,6 @@ class Locations:
             reference = weakref.ref(module) if module is not None else _no_module
             self.found.append(Location(code.co_filename, line, code.co_name, reference))
         return number
-
-
-def _no_module() -> None:
-    return None
 
 
 @cache

@@ -20,8 +20,8 @@ SHARED = (
     "vramcast.simulate.worker:load_device",
     "vramcast.simulate.session",
     "vramcast.simulate.kernels",
-    "vramcast.simulate.ownership",
     "vramcast.simulate.patches",
+    "vramcast.simulate.recording",
     "vramcast.simulate.planned",
     "vramcast.forecast.forecast",
 )

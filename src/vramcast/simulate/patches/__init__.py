@@ -16,6 +16,10 @@ from contextlib import contextmanager
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.patching import Patcher
 
+PATCHES = [
+    importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)
+]
+
 
 @contextmanager
 def installed(gpu: SimulatedGpu) -> Iterator[Callable[[], None]]:
@@ -23,11 +27,7 @@ def installed(gpu: SimulatedGpu) -> Iterator[Callable[[], None]]:
 
     Gives a function that patches what was imported meanwhile.
     """
-    patcher = Patcher(gpu)
-    waiting = [
-        importlib.import_module(f"{__name__}.{found.name}")
-        for found in pkgutil.iter_modules(__path__)
-    ]
+    patcher, waiting = Patcher(gpu), list(PATCHES)
 
     def patch_new_imports() -> None:
         for patch in [patch for patch in waiting if patch.LIBRARY in sys.modules]:
