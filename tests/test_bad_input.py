@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import in_process
 import pytest
@@ -17,7 +16,6 @@ from vramcast.simulate import build
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
 VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
-MARK = "VRAMCAST_TEST_MARK"
 
 WORKLOADS = """\
 import os, sys, time
@@ -132,26 +130,13 @@ IN_A_PROCESS = ("no file", "never ends", "os exit", "unknown command")
 Complaint = Callable[[str], str]
 
 
-def marked_workers(mark: str) -> list[int]:
-    """Workers that a command of this test has started; others may run on this machine."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            is_worker = b"vramcast.processes.server" in (folder / "cmdline").read_bytes()
-            if is_worker and f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-        except OSError:  # it has ended meanwhile
-            continue
-    return found
+@pytest.fixture(scope="module")
+def mark(new_mark: Callable[[], Any]) -> Any:
+    return new_mark()
 
 
 @pytest.fixture(scope="module")
-def mark() -> str:
-    return uuid.uuid4().hex
-
-
-@pytest.fixture(scope="module")
-def complaint(tmp_path_factory: pytest.TempPathFactory, mark: str) -> Iterator[Complaint]:
+def complaint(tmp_path_factory: pytest.TempPathFactory, mark: Any) -> Iterator[Complaint]:
     """stderr of a case, after what holds for all of them was checked."""
     build.build()  # or the first to run would compile within its time limit
     folder = tmp_path_factory.mktemp("bad_input")
@@ -159,7 +144,7 @@ def complaint(tmp_path_factory: pytest.TempPathFactory, mark: str) -> Iterator[C
     (folder / "syntax.py").write_text("def good(:\n    pass\n")
     (folder / "taken").mkdir()
     (folder / "taken" / "metrics.json").write_text("of another run")
-    environment = {**os.environ, MARK: mark}
+    environment = {**os.environ, **mark.environment}
 
     def run(name: str) -> subprocess.CompletedProcess[str]:
         if name not in IN_A_PROCESS:
@@ -185,8 +170,6 @@ def complaint(tmp_path_factory: pytest.TempPathFactory, mark: str) -> Iterator[C
         return done.stderr
 
     yield checked
-    for left in marked_workers(mark):
-        os.kill(left, signal.SIGKILL)
     assert {path.name for path in folder.iterdir()} - {"__pycache__"} == {
         "syntax.py",
         "taken",
@@ -279,12 +262,12 @@ def test_a_step_that_never_touches_the_gpu_is_told_to_move_there(complaint: Comp
 
 
 def test_a_step_that_never_ends_is_stopped_and_leaves_no_worker(
-    complaint: Complaint, mark: str
+    complaint: Complaint, mark: Any
 ) -> None:
     text = complaint("never ends")
     assert "within 4 s" in text
     assert "--timeout" in text
-    assert marked_workers(mark) == []
+    assert mark.running() == []
 
 
 @pytest.mark.parametrize(("case", "code"), [("sys exit", 5), ("os exit", 7)])

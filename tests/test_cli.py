@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from vramcast.simulate import build
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
 VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
-MARK = "VRAMCAST_TEST_MARK"
 RECORDS = Path(__file__).parent / "reporting" / "records"
 CONTRACT = (
     *(
@@ -104,18 +103,6 @@ def prediction(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert isinstance(record, dict)
     assert done.stdout.count("\n") == 1
     return record
-
-
-def marked_workers(mark: str) -> list[int]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            is_worker = b"vramcast.processes.server" in (process / "cmdline").read_bytes()
-            if is_worker and f"{MARK}={mark}".encode() in (process / "environ").read_bytes():
-                found.append(int(process.name))
-        except OSError:  # it has ended meanwhile
-            continue
-    return found
 
 
 def test_json_is_one_object_with_the_whole_contract_though_the_workload_prints(
@@ -219,13 +206,13 @@ def test_importing_vramcast_and_its_public_names_does_not_import_torch() -> None
     ids=["SIGINT", "SIGTERM"],
 )
 def test_a_simulation_that_is_interrupted_ends_and_leaves_no_worker(
-    folder: Path, number: signal.Signals, code: tuple[int, ...]
+    folder: Path, number: signal.Signals, code: tuple[int, ...], new_mark: Callable[[], Any]
 ) -> None:
-    mark = uuid.uuid4().hex
+    mark = new_mark()
     process = subprocess.Popen(
         [VRAMCAST, "predict", "work.py:slow"],
         cwd=folder,
-        env={**os.environ, MARK: mark},
+        env={**os.environ, **mark.environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -234,22 +221,17 @@ def test_a_simulation_that_is_interrupted_ends_and_leaves_no_worker(
         deadline = time.monotonic() + 30
         while not (folder / "started").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert marked_workers(mark), "the test would pass for nothing"
+        assert len(mark.running()) > 1, "the test would pass for nothing"
         process.send_signal(number)
         out, err = process.communicate(timeout=10)
         assert process.returncode in code
         assert out == ""
         assert "Traceback" not in err
         assert ("Interrupted." in err) == (number == signal.SIGINT)
-        deadline = time.monotonic() + 2
-        while marked_workers(mark) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert marked_workers(mark) == []
+        assert mark.none_left(2.0)
     finally:
         process.kill()
         process.wait()
-        for left in marked_workers(mark):
-            os.kill(left, signal.SIGKILL)
 
 
 def test_names_of_modules_and_files_are_neither_markup_nor_escape_codes(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,45 +15,53 @@ import pytest
 
 import vramcast
 from vramcast.errors import UsageError, VramcastError, WorkloadError
+from vramcast.probing.manager import Prober
+from vramcast.probing.trial import Trial
+from vramcast.records.measurement import Device
+from vramcast.simulate.runner import shared_server, simulation_server
 from vramcast.workload import registry
 
 HOSTILE = Path(__file__).with_name("hostile.py")
 Command = Callable[..., Any]
 
 
-@pytest.fixture(params=["predict", "probe"])
-def run(request: pytest.FixtureRequest) -> Command:
-    options = {"predict": {"gpu": "h200"}, "probe": {"device": "cpu", "steps": 2}}[request.param]
-
-    def run(workload: str, **knobs: Any) -> Any:
-        name = workload if ":" in workload or workload == "mine" else f"{HOSTILE}:{workload}"
-        return getattr(vramcast, request.param)(name, **options, **knobs)
-
-    run.name = request.param  # type: ignore[attr-defined]
-    return run
+@pytest.fixture(scope="module")
+def mark(new_mark: Callable[[], Any]) -> Any:
+    return new_mark()
 
 
-@pytest.fixture
-def mark(new_mark: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    mark = new_mark()
-    for name, value in mark.environment.items():
-        monkeypatch.setenv(name, value)
-    return mark
+@pytest.fixture(scope="module", params=["predict", "probe"])
+def run(request: pytest.FixtureRequest, mark: Any) -> Iterator[Command]:
+    """`run(workload, **knobs)` predicts or probes, all forked from one process."""
+
+    def predict(workload: str, **knobs: Any) -> Any:
+        with shared_server(server):
+            return vramcast.predict(workload, gpu="h200", **knobs)
+
+    def probe(workload: str, **knobs: Any) -> Any:
+        return prober.run(Trial(workload=workload, knobs=knobs, device=Device.CPU, measure_steps=2))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in mark.environment.items():
+            patch.setenv(name, value)
+        with simulation_server() as server, Prober() as prober:
+            yield predict if request.param == "predict" else probe
+    assert mark.none_left(1.0)
 
 
 @pytest.mark.parametrize("workload", ["good", "forks", "writes_everywhere", "parses_arguments"])
 def test_neither_forks_nor_rubbish_nor_an_argument_parser_spoil_the_answer(
     run: Command, workload: str, mark: Any
 ) -> None:
-    answer = run(workload)
+    answer = run(f"{HOSTILE}:{workload}")
     assert answer.knobs in ({}, {"batch_size": 2, "width": 4})
     assert answer.peak_allocated_bytes > 0
-    assert mark.none_left(1.0)
+    assert mark.only_the_server()
 
 
 def test_a_process_that_is_killed_is_told_with_the_hosts_memory(run: Command) -> None:
     try:
-        text = run("killed").error
+        text = run(f"{HOSTILE}:killed").error
     except WorkloadError as problem:
         text = str(problem)
     assert "SIGKILL" in text and "memory" in text and "last words" in text
@@ -61,17 +69,21 @@ def test_a_process_that_is_killed_is_told_with_the_hosts_memory(run: Command) ->
 
 
 def test_what_a_workload_starts_is_gone_with_the_answer(run: Command, mark: Any) -> None:
-    run("leaves_children")
-    assert mark.none_left(1.0)
+    run(f"{HOSTILE}:leaves_children")
+    assert mark.only_the_server()
 
 
+@pytest.mark.parametrize("call", ["predict('{}', gpu='h200', ", "probe('{}', device='cpu', "])
 def test_everything_is_gone_when_whoever_asked_is_killed(
-    run: Any, mark: Any, tmp_path: Path
+    call: str, new_mark: Callable[[], Any], tmp_path: Path
 ) -> None:
-    options = "gpu='h200'" if run.name == "predict" else "device='cpu'"
-    call = f"vramcast.{run.name}('{HOSTILE}:leaves_children', begun='{tmp_path}/begun', {options})"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    asking = subprocess.Popen([sys.executable, "-c", f"import vramcast; {call}"], env=environment)
+    mark = new_mark()
+    call = f"{call.format(f'{HOSTILE}:leaves_children')} begun='{tmp_path}/begun')"
+    path = os.pathsep.join(sys.path)
+    asking = subprocess.Popen(
+        [sys.executable, "-c", f"import vramcast; vramcast.{call}"],
+        env={**os.environ, **mark.environment, "PYTHONPATH": path},
+    )
     deadline = time.monotonic() + 60
     while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -94,12 +106,10 @@ def test_a_registered_workload_is_found_in_the_process_that_runs_it(
 def test_a_knob_that_cannot_be_sent_is_one_message_and_leaves_no_process(
     run: Command, mark: Any
 ) -> None:
-    import torch
-
-    for value in (torch.bfloat16, object()):
+    for value in (object(), 1j):
         with pytest.raises(UsageError, match=f"knob.*{type(value).__name__}"):
-            run("good", width=value)
-    assert mark.running() == []
+            run(f"{HOSTILE}:good", width=value)
+    assert mark.only_the_server()
 
 
 def test_the_seconds_are_those_of_the_prediction_not_of_the_callers_processor() -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -86,26 +82,3 @@ def test_a_file_that_waits_is_given_what_there_is_of_the_budget_and_ended(tmp_pa
         inspect(tmp_path, WAITS, 3.0)
     assert "--budget" in caught.value.advice
     assert not is_running(int((tmp_path / "pid").read_text()))
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_the_process_ends_when_whoever_asked_is_killed(
-    tmp_path: Path, number: signal.Signals
-) -> None:
-    (tmp_path / "work.py").write_text(WAITS + BUILD)
-    code = (
-        "from vramcast.probing.trial import Trial\n"
-        "from vramcast.tuning.inspection import inspect_workload\n"
-        "inspect_workload(Trial(workload='work.py:build'), [])\n"
-    )
-    asking = subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    )
-    try:
-        assert comes_true((tmp_path / "pid").exists, 30.0), "the test would pass for nothing"
-        inspecting = int((tmp_path / "pid").read_text())
-        assert is_running(inspecting)
-    finally:
-        asking.send_signal(number)
-        asking.wait()
-    assert comes_true(lambda: not is_running(inspecting), 5.0)
