@@ -1,6 +1,8 @@
-"""The allocator once more, slow and plain: lists of cells, linear scans, nothing kept that can be recomputed.
+"""The allocator once more, slow and plain: lists of cells, linear scans, nothing kept that can be
+recomputed.
 
-Shares no code with the model but the settings and the exception, so that the two can check each other.
+Shares no code with the model but the settings and the exception, so that the two can check each
+other.
 """
 
 from __future__ import annotations
@@ -211,7 +213,10 @@ class ReferenceAllocator:
         return self.chains[-1], 0
 
     def address_for(self, segment: int) -> int:
-        """The lowest free place; else a new range of a multiple of 32 MiB below all others. In units of 2 MiB."""
+        """The lowest free place; else a new range of a multiple of 32 MiB below all others.
+
+        In units of 2 MiB.
+        """
         taken = {
             range(ORIGIN - 16, ORIGIN - 4),
             *(

@@ -1,4 +1,5 @@
-"""The model and the plain reference agree after every event, whatever the settings, the capacity and the sequence."""
+"""The model and the plain reference agree after every event, whatever the settings, the capacity
+and the sequence."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ capacities = st.one_of(st.none(), st.integers(30, 400).map(lambda mib: mib * MIB
 
 
 def long_run(seed: int) -> list[int | float | None]:
-    """Hypothesis keeps its lists short; fragmentation, retries and garbage collection need long ones."""
+    """Hypothesis keeps its lists short; fragmentation, retries and garbage collection need long
+    ones."""
     pick = random.Random(seed)
     limits = [4096, MIB, 3 * MIB, 12 * MIB, 45 * MIB, 80 * MIB]
     run: list[int | float | None] = []

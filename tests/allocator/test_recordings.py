@@ -1,4 +1,5 @@
-"""Traces recorded on an H200, replayed: what the model says was reserved is what the device said, to the byte."""
+"""Traces recorded on an H200, replayed: what the model says was reserved is what the device said,
+to the byte."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ MEASURED = json.loads((RECORDINGS / "measured.json").read_text())
 def replay_recording(name: str) -> Replay:
     with gzip.open(RECORDINGS / f"{name}.json.gz", "rt") as file:
         recording = json.load(file)
-    # Before recording began the device had served and freed one small tensor, which left a 2 MiB segment in the cache.
+    # Before recording began the device had served and freed one small tensor, which left a 2 MiB
+    # segment in the cache.
     sizes = [*recording["sizes"], 4]
     return replay([len(sizes), -len(sizes), *recording["events"]], sizes)
 

@@ -1,4 +1,4 @@
-"""From a trace to a prediction: what is alive at the peak, in the blocks the allocator really gave."""
+"""From a trace to a prediction: what is alive at the peak, in the blocks really given."""
 
 from __future__ import annotations
 

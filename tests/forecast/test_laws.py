@@ -1,4 +1,5 @@
-"""Laws fitted to measured memory: exact where there is a law, honest where there is none, and document 004's own table."""
+"""Laws fitted to measured memory: exact where there is a law, honest where there is none, and
+document 004's own table."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def test_the_share_of_a_knob_is_what_its_smallest_value_in_the_runs_saves() -> N
     assert knob.share == pytest.approx(0.75)
 
 
-# GPT-124M with checkpointing and autocast on an H200, as `vramcast predict --batch-sizes 1-10` has it: (batch, allocated)
+# GPT-124M with checkpointing and autocast on an H200, as `vramcast predict --batch-sizes 1-10` has
+# it: (batch, allocated)
 CHECKPOINTED = [
     *((1, 3346336256), (2, 3353152000), (3, 3779624960), (4, 4337819648), (5, 4897062912)),
     *((6, 5454929920), (7, 6013255680), (8, 6571450368), (9, 7127613440), (10, 7686266880)),

@@ -81,7 +81,8 @@ def test_a_global_batch_is_made_of_the_largest_equal_parts_that_fit(
 
 
 def test_document_000_mistakes_its_first_row_for_the_overhead() -> None:
-    """14.62 GB at batch 32 is mostly activations: the law through all its rows has an intercept of 2.6 GB."""
+    """14.62 GB at batch 32 is mostly activations: the law through all its rows has an intercept of
+    2.6 GB."""
     rows = {
         32: 14.62,
         40: 17.55,

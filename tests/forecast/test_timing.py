@@ -1,4 +1,5 @@
-"""Step times: what a kernel takes, how host and GPU wait for each other, and how near that is to a real H200."""
+"""Step times: what a kernel takes, how host and GPU wait for each other, and how near that is to a
+real H200."""
 
 from __future__ import annotations
 
@@ -134,7 +135,8 @@ def test_the_table_is_complete() -> None:
     }
 
 
-# ------------------------------------------------------------------------------------------------- host and GPU
+# -------------------------------------------------------------------------------------------------
+# host and GPU
 
 
 def test_large_kernels_hide_the_host_and_small_ones_wait_for_it() -> None:
@@ -180,11 +182,13 @@ def test_achieved_fraction_is_flops_over_time_and_peak() -> None:
     assert math.isfinite(step.achieved_fraction)
 
 
-# ------------------------------------------------------------------------------------------------- whole predictions
+# -------------------------------------------------------------------------------------------------
+# whole predictions
 
 
 def test_a_prediction_tells_the_work_of_a_step_exactly() -> None:
-    """GPT: 6 x parameters x tokens, and attention on top: the embedding is looked up, not multiplied."""
+    """GPT: 6 x parameters x tokens, and attention on top: the embedding is looked up, not
+    multiplied."""
     p = vramcast.predict("gpt2-124m", gpu="h200", batch_size=2, seq_len=256, depth=2)
     assert p.step is not None and p.step_seconds == p.step.seconds
     tokens, width, vocabulary, depth = 2 * 256, 768, 50304, 2
@@ -222,7 +226,8 @@ import torch
 def build(*, batch_size=64, switch=""):
     exec(switch)
     linear = [torch.nn.Linear(2048, 2048) for _ in range(3)]
-    model = torch.nn.Sequential(*linear, torch.nn.Unflatten(1, (8, 16, 16)), torch.nn.Conv2d(8, 8, 3)).cuda()
+    images = torch.nn.Unflatten(1, (8, 16, 16))
+    model = torch.nn.Sequential(*linear, images, torch.nn.Conv2d(8, 8, 3)).cuda()
     x = torch.randn(32 * batch_size, 2048, device="cuda")
 
     def step():

@@ -1,4 +1,5 @@
-"""A simulated run against the history recorded on an H200: not only the peaks, every allocation and what is alive at each."""
+"""A simulated run against the history recorded on an H200: not only the peaks, every allocation and
+what is alive at each."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ GPT = Path(vramcast_zoo.suites.__file__).parent / "models.py"
 
 
 def recorded(like: Trace) -> Trace:
-    """The recording names no operators and marks no steps. It began behind the small tensor with which a simulation begins."""
+    """The recording names no operators and marks no steps.
+
+    It began behind the small tensor with which a simulation begins.
+    """
     data = json.loads(gzip.decompress(RECORDING.read_bytes()))
     events = [1, -1, *(event + 1 if event > 0 else event - 1 for event in data["events"])]
     allocations = [like.allocations[0], *(Allocation(num_bytes, "") for num_bytes in data["sizes"])]

@@ -26,7 +26,8 @@ from torch import nn
 
 def build(*, batch_size: int = 4096, width: int = 64):
     os.chdir("/")
-    model = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)).cuda()
+    up, down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+    model = nn.Sequential(up, nn.ReLU(), down).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
 
     def step():

@@ -153,7 +153,8 @@ def test_the_summary_counts_each_side_over_the_steps_compared() -> None:
 
 
 def test_a_change_of_every_size_is_that_and_nothing_else() -> None:
-    """As another batch size: operators line up though no size does, and though some sizes of one are found in the other."""
+    """As another batch size: operators line up though no size does, and though some sizes of one
+    are found in the other."""
     layer = [("addmm", 3), ("gelu", 2), ("addmm", 1), ("add", 1), ("native_layer_norm", 1)]
     a, b = (
         of(" ".join(f"{op}:{size * scale}" for _ in range(50) for op, size in layer))

@@ -1,4 +1,5 @@
-"""The measured side, on what torch's allocator and profiler would say; the profiler's tree is also taken from a real run on the CPU."""
+"""The measured side, on what torch's allocator and profiler would say; the profiler's tree is also
+taken from a real run on the CPU."""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ def test_a_mark_stands_where_it_was_made_also_between_two_frees() -> None:
 
 
 def test_a_mark_never_moves_behind_an_allocation_that_came_after_it() -> None:
-    """The free was counted when it was asked for, but is done only later: another stream still used the tensor."""
+    """The free was counted when it was asked for, but is done only later: another stream still used
+    the tensor."""
     entries = [entry("alloc", 8), entry("alloc", 16), entry("free_completed", 8)]
     assert [row[0] for row in rows(entries, [Mark(1, 1, ["step", 1])])] == [
         "alloc",

@@ -1,4 +1,5 @@
-"""The snapshot of a simulated run is one that torch's own tools, and the page that draws it, can read."""
+"""The snapshot of a simulated run is one that torch's own tools, and the page that draws it, can
+read."""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ def trace(rows: list[Any] | None = None, **head: Any) -> Trace:
 
 
 def of(text: str, **head: Any) -> Trace:
-    """'mm:100 add:20 -1 | mm:100 !': allocations, frees by number, steps and emptied caches. ?:5 has no known operator."""
+    """'mm:100 add:20 -1 | mm:100 !': allocations, frees by number, steps and emptied caches. ?:5
+    has no known operator."""
     rows: list[Any] = []
     num_allocs = num_steps = 0
     for word in text.split():

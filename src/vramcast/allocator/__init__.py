@@ -1,4 +1,5 @@
-"""torch's CUDA caching allocator as arithmetic: sizes in, reserved bytes out, no GPU and no torch."""
+"""torch's CUDA caching allocator as arithmetic: sizes in, reserved bytes out, no GPU and no
+torch."""
 
 from __future__ import annotations
 

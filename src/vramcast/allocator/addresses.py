@@ -1,8 +1,10 @@
-"""Where cudaMalloc puts a segment: the caching allocator breaks ties between equal blocks by address, so the order of addresses matters.
+"""Where cudaMalloc puts a segment: the caching allocator breaks ties between equal blocks by
+address, so the order of addresses matters.
 
-Read off recorded traces (H200, driver 580, CUDA 13.0): addresses come in units of 2 MiB. A process starts with an arena of 512 MiB that
-fills upwards; after that the driver takes the lowest gap that fits, or else reserves a new range, a multiple of 32 MiB, below all others.
-Segments of 32 MiB and more begin at multiples of 32 MiB.
+Read off recorded traces (H200, driver 580, CUDA 13.0): addresses come in units of 2 MiB. A process
+starts with an arena of 512 MiB that fills upwards; after that the driver takes the lowest gap that
+fits, or else reserves a new range, a multiple of 32 MiB, below all others. Segments of 32 MiB and
+more begin at multiples of 32 MiB.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Segments cut into spans, and the pools that hold the free ones.
 
-A segment is a chain of spans, each in use, free, or (expandable segments only) not backed by memory. Two free spans
-are never neighbours: whatever becomes free merges at once.
+A segment is a chain of spans, each in use, free, or (expandable segments only) not backed by
+memory. Two free spans are never neighbours: whatever becomes free merges at once.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Span:
         self.cached_at_search = 0
 
     def cut(self, size_bytes: int) -> Span:
-        """Shortens this span to `size_bytes` and returns the rest, linked in behind it with the same state."""
+        """Shortens this span to `size_bytes` and returns the rest, linked in behind it with the
+        same state."""
         rest = Span(
             self.address + size_bytes,
             self.size_bytes - size_bytes,
@@ -86,7 +87,10 @@ class Span:
         return rest
 
     def absorb_next(self) -> None:
-        """Takes over the span behind. The front one survives, so the head of a segment stays the same object."""
+        """Takes over the span behind.
+
+        The front one survives, so the head of a segment stays the same object.
+        """
         absorbed = self.after
         assert absorbed is not None
         self.size_bytes += absorbed.size_bytes
@@ -99,7 +103,8 @@ class Span:
 
 
 class Pool:
-    """The free spans of one size class, ordered by (size, address) so that best fit is one bisection."""
+    """The free spans of one size class, ordered by (size, address) so that best fit is one
+    bisection."""
 
     __slots__ = ("free", "is_large", "min_rest_bytes", "num_searches", "split_below_bytes")
 
@@ -167,7 +172,8 @@ def round_up(num_bytes: int, multiple: int) -> int:
 
 
 def snapshot_of(head: Span) -> list[Segment]:
-    """The mapped ranges of a chain: one for an ordinary segment, any number for an expandable one."""
+    """The mapped ranges of a chain: one for an ordinary segment, any number for an expandable
+    one."""
     ranges: list[list[Span]] = [[]]
     span: Span | None = head
     while span is not None:

@@ -1,8 +1,8 @@
 """torch's CUDA caching allocator for one device and one stream.
 
-A request takes the best fitting free block of its pool. When there is none the allocator, in this order: collects
-garbage if told to, takes a new segment from the device, releases oversized cached blocks, releases everything cached
-(a retry), and gives up.
+A request takes the best fitting free block of its pool. When there is none the allocator, in this
+order: collects garbage if told to, takes a new segment from the device, releases oversized cached
+blocks, releases everything cached (a retry), and gives up.
 """
 
 from __future__ import annotations
@@ -193,7 +193,8 @@ class CachingAllocator:
         return span
 
     def _may_use(self, candidate_bytes: int, size_bytes: int) -> bool:
-        """max_split_size keeps oversized blocks for oversized requests, and those only when little is wasted."""
+        """max_split_size keeps oversized blocks for oversized requests, and those only when little
+        is wasted."""
         if size_bytes < self._max_split_bytes:
             return candidate_bytes < self._max_split_bytes
         return candidate_bytes < size_bytes + self.settings.max_non_split_rounding_bytes
@@ -241,7 +242,10 @@ class CachingAllocator:
         self._addresses.give_back(span.address, span.size_bytes)
 
     def _release_oversized(self, pool: Pool, size_bytes: int) -> bool:
-        """Gives back one cached block that makes room, or the largest ones until they do. True if that may suffice."""
+        """Gives back one cached block that makes room, or the largest ones until they do.
+
+        True if that may suffice.
+        """
         if not self._limits_splits or self._expandable:
             return False
         wanted_bytes = max(size_bytes, self._max_split_bytes)
@@ -260,7 +264,8 @@ class CachingAllocator:
         return released_bytes >= wanted_bytes
 
     def _collect_garbage(self) -> None:
-        """Above the threshold, releases cached large segments of at least average age until below it."""
+        """Above the threshold, releases cached large segments of at least average age until below
+        it."""
         assert self.memory.capacity_bytes is not None
         threshold_bytes = int(
             self.settings.garbage_collection_threshold * self.memory.capacity_bytes
@@ -271,7 +276,8 @@ class CachingAllocator:
             excess_bytes -= self._release_older_half(candidates)
 
     def _release_older_half(self, candidates: list[Span]) -> int:
-        """Releases the candidates of at least average age, all of them: stopping early would bring the next round too soon."""
+        """Releases the candidates of at least average age, all of them: stopping early would bring
+        the next round too soon."""
         average_age = sum(self._age(span) for span in candidates) / len(candidates)
         old = [span for span in candidates if self._age(span) >= average_age]
         candidates[:] = [span for span in candidates if self._age(span) < average_age]

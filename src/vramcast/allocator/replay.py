@@ -1,7 +1,7 @@
 """Runs the events of a trace through the model of the allocator.
 
-An event is an integer: +i allocates the i-th allocation (from 1), -i frees it, 0 begins a step, EMPTY_CACHE is
-torch.cuda.empty_cache().
+An event is an integer: +i allocates the i-th allocation (from 1), -i frees it, 0 begins a step,
+EMPTY_CACHE is torch.cuda.empty_cache().
 """
 
 from __future__ import annotations

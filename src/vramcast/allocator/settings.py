@@ -1,7 +1,7 @@
 """What PYTORCH_ALLOC_CONF can say about the allocator, read with torch's own rules.
 
-Only settings that change memory and that the model follows are accepted. Anything else is refused by name: a setting
-silently ignored would make a prediction wrong without a word.
+Only settings that change memory and that the model follows are accepted. Anything else is refused
+by name: a setting silently ignored would make a prediction wrong without a word.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class AllocatorSettings:
     expandable_segments: bool = False
     max_split_size_bytes: int | None = None
     roundup_power2_divisions: tuple[int, ...] = ()
-    """Empty: round to 512 B. Else one number per power-of-two interval from 1 MiB up; 0 and 1 mean 512 B there."""
+    """Empty: round to 512 B.
+
+    Else one number per power-of-two interval from 1 MiB up; 0 and 1 mean 512 B there.
+    """
     garbage_collection_threshold: float = 0.0
     large_segment_bytes: int = 20 * MIB
     max_non_split_rounding_bytes: int = 20 * MIB
@@ -42,31 +45,36 @@ class AllocatorSettings:
     def __post_init__(self) -> None:
         if len(self.roundup_power2_divisions) not in (0, NUM_ROUNDUP_INTERVALS):
             _refuse(
-                f"roundup_power2_divisions needs {NUM_ROUNDUP_INTERVALS} numbers, got {len(self.roundup_power2_divisions)}"
+                f"roundup_power2_divisions needs {NUM_ROUNDUP_INTERVALS} numbers, got "
+                f"{len(self.roundup_power2_divisions)}"
             )
         if self.large_segment_bytes <= MIN_LARGE_SEGMENT_MB * MIB:
             _refuse(
-                f"large_segment_size_mb must be above {MIN_LARGE_SEGMENT_MB}, got {self.large_segment_bytes // MIB}"
+                f"large_segment_size_mb must be above {MIN_LARGE_SEGMENT_MB}, got "
+                f"{self.large_segment_bytes // MIB}"
             )
-        # Below one segment a piece of a split segment could count as oversized and be released while its neighbour is in use.
+        # Below one segment a piece of a split segment could count as oversized and be released
+        # while its neighbour is in use.
         segment_mb = self.large_segment_bytes // MIB
         if (
             self.max_split_size_bytes is not None
             and self.max_split_size_bytes < self.large_segment_bytes
         ):
             _refuse(
-                f"max_split_size_mb must be at least {segment_mb} (one large segment), got {self.max_split_size_bytes // MIB}"
+                f"max_split_size_mb must be at least {segment_mb} (one large segment), got "
+                f"{self.max_split_size_bytes // MIB}"
             )
         if self.max_non_split_rounding_bytes < self.large_segment_bytes:
             given_mb = self.max_non_split_rounding_bytes // MIB
             _refuse(
-                f"max_non_split_rounding_mb must be at least {segment_mb} (one large segment), got {given_mb}"
+                f"max_non_split_rounding_mb must be at least {segment_mb} (one large segment), "
+                f"got {given_mb}"
             )
 
     @property
     def depends_on_capacity(self) -> bool:
-        """Whether a limit changes what happens before it is reached: growing a segment asks for more room than it takes, and garbage
-        is collected at a fraction of what there is."""
+        """Whether a limit changes what happens before it is reached: growing a segment asks for
+        more room than it takes, and garbage is collected at a fraction of what there is."""
         return self.expandable_segments or self.garbage_collection_threshold > 0
 
     @classmethod
@@ -107,7 +115,8 @@ class AllocatorSettings:
         return -(-num_bytes // step) * step
 
     def divisions_for(self, num_bytes: int) -> int:
-        """How many steps lie between two powers of two around this size; 0 where rounding is plain."""
+        """How many steps lie between two powers of two around this size; 0 where rounding is
+        plain."""
         if not self.roundup_power2_divisions:
             return 0
         interval = num_bytes.bit_length() - MIB.bit_length()
@@ -177,9 +186,11 @@ def _divisions(key: str, value: str) -> tuple[int, ...]:
 
 
 def _divisions_by_interval(key: str, value: str) -> tuple[int, ...]:
-    """`[256:1,512:2,>:8]`: 1 up to the interval that starts at 256 MiB, 2 in the one from 512 MiB, 8 in all above.
+    """`[256:1,512:2,>:8]`: 1 up to the interval that starts at 256 MiB, 2 in the one from 512 MiB,
+    8 in all above.
 
-    As in torch, intervals between two named ones are not rounded, and neither is the first one in `[>:8]`.
+    As in torch, intervals between two named ones are not rounded, and neither is the first one in
+    `[>:8]`.
     """
     divisions = [0] * NUM_ROUNDUP_INTERVALS
     last_index = 0

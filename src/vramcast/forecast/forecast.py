@@ -1,4 +1,5 @@
-"""From a trace to a prediction: replayed through the allocator, what is alive at the peak, whether it fits."""
+"""From a trace to a prediction: replayed through the allocator, what is alive at the peak, whether
+it fits."""
 
 from __future__ import annotations
 
@@ -139,7 +140,8 @@ def forecast(
 def replay_within(
     budget: Budget, events: Sequence[int], sizes: Sequence[int]
 ) -> tuple[Replay, Replay]:
-    """(what happens within the budget, the same or, where that does not fit, with enough memory)."""
+    """(what happens within the budget, the same or, where that does not fit, with enough
+    memory)."""
     limited = replay(events, sizes, budget.settings, budget.capacity_bytes)
     return limited, limited if limited.fits else replay(events, sizes, budget.settings)
 
@@ -163,7 +165,8 @@ def time_limits(trace: SimulatedRun) -> list[str]:
     )
     return (
         [
-            f"the time of {', '.join(others)} is that of the bytes moved: what they compute is not known"
+            f"the time of {', '.join(others)} is that of the bytes moved: what they compute is "
+            "not known"
         ]
         if others
         else []
@@ -196,7 +199,8 @@ def _largest(alive: Sequence[int], sizes: Sequence[int]) -> list[int]:
 def batch_size_point(
     batch_size: int, trace: SimulatedRun, sizes: Sequence[int], budget: Budget, *, simulated: bool
 ) -> BatchSizePoint:
-    """`sizes` are the trace's own where it was simulated at this batch size, else interpolated: then there is no time."""
+    """`sizes` are the trace's own where it was simulated at this batch size, else interpolated:
+    then there is no time."""
     result, shown = replay_within(budget, trace.events, sizes)
     step = (
         forecast_step(trace.works, budget.gpu) if simulated and budget.gpu and trace.works else None

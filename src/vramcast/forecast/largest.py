@@ -94,7 +94,8 @@ class BatchSearch:
         return [point for point in self.points.values() if point.simulated]
 
     def look_around(self, edge: Edge) -> list[int]:
-        """Adds points for speed and for comfortable sizes; returns the sizes past the edge that fit."""
+        """Adds points for speed and for comfortable sizes; returns the sizes past the edge that
+        fit."""
         if edge.largest is None:
             return []
         self._simulate_for_time(edge.largest)

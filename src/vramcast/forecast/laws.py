@@ -4,7 +4,8 @@
 
 or, where small runs do not move with the knobs, the larger of that and a floor (see piecewise.py).
 
-Every in-sample error has its leave-one-out error beside it: a law that was fitted to a row says little about it.
+Every in-sample error has its leave-one-out error beside it: a law that was fitted to a row says
+little about it.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def law_at(fit: MemoryFit, knobs: Mapping[str, float]) -> int:
         value = knobs.get(knob.name)
         if value is None or not knob.smallest <= value <= knob.largest:
             raise UsageError(
-                f"The law was fitted for {knob.name} from {knob.smallest:g} to {knob.largest:g}, not for {value}.",
+                f"The law was fitted for {knob.name} from {knob.smallest:g} to {knob.largest:g}, "
+                f"not for {value}.",
                 "Measure a run there, or ask vramcast predict, which simulates it.",
             )
     law = round(sum(fit.coefficients[n] * evaluate(text, knobs) for n, text in fit.terms.items()))
@@ -101,7 +103,10 @@ def evaluate(expression: str, knobs: Mapping[str, Any]) -> float:
         RecursionError,
         MemoryError,
     ) as problem:  # the parser's stack is "memory"
-        what = f"The term {printable(expression, LONGEST_SHOWN)!r} cannot be computed: {problem or 'it is too deep'}."
+        what = (
+            f"The term {printable(expression, LONGEST_SHOWN)!r} cannot be computed: "
+            f"{problem or 'it is too deep'}."
+        )
         raise UsageError(what, "Write knobs and numbers with + - * / **.") from None
 
 
@@ -200,15 +205,22 @@ def _unusable(point: Point) -> str | None:
     if point.outcome != "ok":
         return f"{point.name} ended with {point.outcome}"
     if point.reserved_bytes <= 0 or not 0 <= point.allocated_bytes <= point.reserved_bytes:
-        sizes = f"{format_bytes(point.allocated_bytes)} allocated and {format_bytes(point.reserved_bytes)} reserved"
+        sizes = (
+            f"{format_bytes(point.allocated_bytes)} allocated and "
+            f"{format_bytes(point.reserved_bytes)} reserved"
+        )
         return f"{point.name} has {sizes}: no allocator says that"
     if point.capacity_bytes is not None and point.reserved_bytes > point.capacity_bytes:
-        return f"{point.name} reserved more than the card has: it was paging, and its numbers are of that"
+        return (
+            f"{point.name} reserved more than the card has: it was paging, and its numbers are of "
+            "that"
+        )
     return None
 
 
 def default_terms(points: Sequence[Point]) -> dict[str, str]:
-    """A constant, and as many of the others as differ between the runs and as the runs can tell apart."""
+    """A constant, and as many of the others as differ between the runs and as the runs can tell
+    apart."""
     chosen = {"constant": TERMS["constant"]}
     knobs = [p.knobs for p in points]
     if len({k.get("batch_size") for k in knobs}) < 2 and len({k.get("seq_len") for k in knobs}) < 2:
@@ -291,7 +303,8 @@ def _notes(
         notes.append(f"{counts}: the errors are zero by construction and prove nothing{share}")
     if len(points) > len(terms) > np.linalg.matrix_rank(matrix):
         notes.append(
-            f"these runs cannot tell {', '.join(terms)} apart: how the memory is shared between them is arbitrary"
+            f"these runs cannot tell {', '.join(terms)} apart: how the memory is shared between "
+            "them is arbitrary"
         )
     for name, coefficient in zip(terms, coefficients, strict=True):
         if (
@@ -300,7 +313,8 @@ def _notes(
             and abs(coefficient / round(coefficient) - 1) < NEAR
         ):
             notes.append(
-                f"{name} has a coefficient of {coefficient:.4f}: if its term is in bytes, the elements are {round(coefficient)} times as "
+                f"{name} has a coefficient of {coefficient:.4f}: if its term is in bytes, the "
+                f"elements are {round(coefficient)} times as "
                 "wide as assumed, or so many copies are kept"
             )
     return notes
@@ -312,14 +326,16 @@ def _piece_notes(
     if pieces.on_floor:
         names = ", ".join(points[i].name for i in pieces.on_floor)
         return [
-            f"the floor is what these take, whatever their knobs: {names}; so it is while the peak lies in the optimizer step"
+            f"the floor is what these take, whatever their knobs: {names}; so it is while the "
+            "peak lies in the optimizer step"
         ]
     odd = odd_one_out(matrix, allocated) if _may_have_a_floor(terms) else None
     if odd is None:
         return []
     name = points[odd].name
     return [
-        f"{name} lies above the law of the others: its peak may lie in the optimizer step; measure one more run as small to tell"
+        f"{name} lies above the law of the others: its peak may lie in the optimizer step; "
+        "measure one more run as small to tell"
     ]
 
 

@@ -1,7 +1,9 @@
-"""Memory that does not move with the knobs at first and grows from some size on: the larger of a floor and a law. No torch.
+"""Memory that does not move with the knobs at first and grows from some size on: the larger of a
+floor and a law. No torch.
 
-While the batch is small the peak lies in the optimizer step, whose memory is that of the parameters; with a larger one it moves to the
-backward pass. A single line through both is wrong at both ends.
+While the batch is small the peak lies in the optimizer step, whose memory is that of the
+parameters; with a larger one it moves to the backward pass. A single line through both is wrong at
+both ends.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ TOUCH = 0.02  # how far, of the floor, a law may lie on the wrong side of it at 
 
 @dataclass(frozen=True)
 class Pieces:
-    """allocated = max(floor, law); `on_floor` are the runs, by index, that the floor was taken from."""
+    """allocated = max(floor, law); `on_floor` are the runs, by index, that the floor was taken
+    from."""
 
     floor_bytes: float
     coefficients: Any
@@ -55,7 +58,8 @@ def find_pieces(matrix: Any, allocated: Any) -> Pieces | None:
 
 
 def odd_one_out(matrix: Any, allocated: Any) -> int | None:
-    """The smallest run, where the others follow a law that it alone lies above: one run is no floor yet."""
+    """The smallest run, where the others follow a law that it alone lies above: one run is no floor
+    yet."""
     single = left_out_errors(matrix, allocated, ())
     first = int(np.argmin(allocated))
     pieces = _with(matrix, allocated, 1)
@@ -67,7 +71,8 @@ def odd_one_out(matrix: Any, allocated: Any) -> int | None:
 
 
 def left_out_errors(matrix: Any, allocated: Any, on_floor: tuple[int, ...]) -> Any:
-    """Percent, of every run by what was fitted to the others; None where they are too few for that."""
+    """Percent, of every run by what was fitted to the others; None where they are too few for
+    that."""
     found = []
     for index in range(len(allocated)):
         pieces = without(matrix, allocated, on_floor, index)
@@ -91,7 +96,8 @@ def without(matrix: Any, allocated: Any, on_floor: tuple[int, ...], index: int) 
 
 
 def _with(matrix: Any, allocated: Any, count: int) -> Pieces | None:
-    """The `count` smallest runs on the floor, the others by a law; None where that is no maximum of two, or proves nothing."""
+    """The `count` smallest runs on the floor, the others by a law; None where that is no maximum of
+    two, or proves nothing."""
     order = np.argsort(allocated, kind="stable")
     floor, law = order[:count], order[count:]
     if len(law) <= matrix.shape[1] or np.linalg.matrix_rank(matrix[law]) < matrix.shape[1]:

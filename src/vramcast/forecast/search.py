@@ -7,7 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 
 
 def crossing(known: Mapping[int, int], limit_bytes: int) -> float | None:
-    """The size at which memory reaches a limit, by the line through the two known sizes next to it. None where it does not grow."""
+    """The size at which memory reaches a limit, by the line through the two known sizes next to it.
+
+    None where it does not grow.
+    """
     sizes = sorted(known)
     above = next((i for i, size in enumerate(sizes) if known[size] > limit_bytes), len(sizes) - 1)
     if len(sizes) < 2:
@@ -20,7 +23,8 @@ def crossing(known: Mapping[int, int], limit_bytes: int) -> float | None:
 def settle(
     fits: Callable[[int], bool], largest: int, failing: int | None, *, step: int, limit: int | None
 ) -> tuple[int | None, int | None]:
-    """(largest, next that fails) from a guess of both: where it is wrong the edge moves by ever larger steps, then by bisection."""
+    """(largest, next that fails) from a guess of both: where it is wrong the edge moves by ever
+    larger steps, then by bisection."""
     asked: dict[int, bool] = {}
 
     def ask(size: int) -> bool:
@@ -49,7 +53,8 @@ def ladder(largest: int, step: int) -> list[int]:
 
 
 def spread(candidates: Collection[int], known: Collection[int], count: int) -> list[int]:
-    """So many of the candidates, always the one that is farthest, as a factor, from every size known by then."""
+    """So many of the candidates, always the one that is farthest, as a factor, from every size
+    known by then."""
     chosen: list[int] = []
     left = set(candidates) - set(known)
     while left and len(chosen) < count:
@@ -65,7 +70,8 @@ def spread(candidates: Collection[int], known: Collection[int], count: int) -> l
 
 
 def accumulation(global_batch: int, largest: int, step: int = 1) -> tuple[int, int] | None:
-    """(micro-batch, steps) that make up a global batch in as few steps as fit: its largest divisor up to `largest` that `step` divides."""
+    """(micro-batch, steps) that make up a global batch in as few steps as fit: its largest divisor
+    up to `largest` that `step` divides."""
     parts = [
         size
         for size in range(step, min(largest, global_batch) + 1, step)

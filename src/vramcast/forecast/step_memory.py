@@ -1,4 +1,5 @@
-"""Memory through the step in which the peak lies: few enough points to draw, each with what happened there."""
+"""Memory through the step in which the peak lies: few enough points to draw, each with what
+happened there."""
 
 from __future__ import annotations
 
@@ -132,6 +133,7 @@ def alive_groups(
 
 
 def _module(tensor: LargeTensor) -> str:
-    """The module that owns a parameter, its gradient or its state; else the one that was running."""
+    """The module that owns a parameter, its gradient or its state; else the one that was
+    running."""
     owner = tensor.name.partition(" ")[0].rpartition(".")[0]
     return owner or tensor.module

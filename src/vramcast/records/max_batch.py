@@ -1,4 +1,5 @@
-"""What a search for the largest batch found: every size that was looked at, the answer, how fast each size is. No torch."""
+"""What a search for the largest batch found: every size that was looked at, the answer, how fast
+each size is. No torch."""
 
 from __future__ import annotations
 
@@ -41,9 +42,12 @@ class Speed:
     batch_size: Count
     step_seconds: Seconds
     samples_per_second: Number
-    source: str  # measured; predicted; scaled: predicted, times what measured sizes took longer than predicted
+    # Measured; predicted; scaled: predicted, times what measured sizes took longer than predicted.
+    source: str
     bound_by: str
-    empties_cache: bool  # it fits only because the allocator empties its cache: what that costs is in measured times alone
+    # It fits only because the allocator empties its cache: what that costs is in measured times
+    # alone.
+    empties_cache: bool
 
 
 @dataclass(frozen=True, kw_only=True)

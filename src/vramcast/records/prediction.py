@@ -49,19 +49,21 @@ class LargeTensor:
 
 @dataclass(frozen=True, kw_only=True)
 class StepMemory:
-    """Memory through one step, event by event, thinned to some hundred points; the peak is among them as it is."""
+    """Memory through one step, event by event, thinned to some hundred points; the peak is among
+    them as it is."""
 
     phase: str  # "step 2", or "build"
     num_events: Count  # of the whole step
-    columns: list[
-        str
-    ]  # of a point: "event" counted in the step, "allocated", where known "reserved", then categories
+    # Of a point: "event" counted in the step, "allocated", where known "reserved", then categories.
+    columns: list[str]
     points: list[list[int]]
     peak_point: int  # where most is allocated
     tensors: list[LargeTensor]
     changes: list[
         list[int]
-    ]  # of every point: the tensor's index and 1 where it was allocated, 0 where freed; [] where nothing was
+        # Of every point: the tensor's index and 1 where it was allocated, 0 where freed; [] where
+        # nothing was.
+    ]
 
     def check(self) -> None:
         require(self.columns[:2] == ["event", "allocated"], "step_memory.columns are out of order")

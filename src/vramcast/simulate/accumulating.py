@@ -1,10 +1,11 @@
 """A workload's step made to accumulate: forward and backward twice, then the update once.
 
-While gradients accumulate they are in memory during the forward pass too, which a step that begins without them never shows. What the second
-pass takes, every further one takes as well: two are enough to know the memory and, beside the plain step's time, the time of any number.
+While gradients accumulate they are in memory during the forward pass too, which a step that begins
+without them never shows. What the second pass takes, every further one takes as well: two are
+enough to know the memory and, beside the plain step's time, the time of any number.
 
-Optimizers rest on the first pass: `step` does nothing, and `zero_grad` clears only gradients that an update has used.
-Not covered: workloads that set gradients to None by hand.
+Optimizers rest on the first pass: `step` does nothing, and `zero_grad` clears only gradients that
+an update has used. Not covered: workloads that set gradients to None by hand.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def accumulating(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _gates_on_new_optimizers() -> Iterator[None]:
-    """The classes of optimizers made meanwhile ask the gate from then on; with the gate open they are as they were."""
+    """The classes of optimizers made meanwhile ask the gate from then on; with the gate open they
+    are as they were."""
     import torch
 
     real = torch.optim.Optimizer.__init__

@@ -1,8 +1,9 @@
 """Lines up the allocations of two traces.
 
-Equal ones are paired in order. Where the traces part, the place where they meet again is looked for a bounded way ahead: candidates are
-where three sizes or six operators in a row agree, and the one whose next allocations agree best wins. So an allocation that is missing does
-not make everything behind it look different, and neither does a change of every size.
+Equal ones are paired in order. Where the traces part, the place where they meet again is looked for
+a bounded way ahead: candidates are where three sizes or six operators in a row agree, and the one
+whose next allocations agree best wins. So an allocation that is missing does not make everything
+behind it look different, and neither does a change of every size.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ CANDIDATES = 6  # judged, of each kind
 SLACK = 16  # so much more may be left out where it agrees better
 MIN_SCORE = 8.0
 SMALL_STRETCH = 4096  # pairs of items compared to find what is the same in between
-WORKSPACE = "cublas_workspace"  # the simulator's name, where a measured trace names the product that took it
+# The simulator's name, where a measured trace names the product that took it.
+WORKSPACE = "cublas_workspace"
 UNKNOWN = ""
 EMPTIED = "empty_cache"
 ABSENT = -1
@@ -56,7 +58,8 @@ def same_op(x: Item, y: Item) -> bool:
 
 
 def align(a: Sequence[Item], b: Sequence[Item]) -> list[Aligned]:
-    """Every item of both, in order; items side by side are equal, or differ in either bytes or op."""
+    """Every item of both, in order; items side by side are equal, or differ in either bytes or
+    op."""
     rows: list[Aligned] = []
     search: _Search | None = None  # two equal traces need none
     i = j = 0
@@ -80,7 +83,8 @@ def align(a: Sequence[Item], b: Sequence[Item]) -> list[Aligned]:
 def _stretch(
     a: Sequence[Item], b: Sequence[Item], i: int, j: int, length_a: int, length_b: int
 ) -> Iterator[Aligned]:
-    """What lies between two meeting points: equally long stretches are side by side where alike, others where the same."""
+    """What lies between two meeting points: equally long stretches are side by side where alike,
+    others where the same."""
     if length_a == length_b:
         for x, y in zip(range(i, i + length_a), range(j, j + length_b)):
             yield from (
@@ -115,7 +119,8 @@ class _Search:
         ]
 
     def meet_again(self, i: int, j: int) -> tuple[int, int]:
-        """How many items to leave out on each side; none when the two at hand are one allocation that changed."""
+        """How many items to leave out on each side; none when the two at hand are one allocation
+        that changed."""
         alike = _alike(self._a[i], self._b[j])
         if alike and i - j == self._trusted_shift and i < self._trusted_before:
             return 0, 0
@@ -134,7 +139,8 @@ class _Search:
         ):  # nothing in reach: go on behind a stretch that is different on both sides
             return min(SHORT_REACH, len(self._a) - i), min(SHORT_REACH, len(self._b) - j)
         if choice == (0, 0) and here >= HORIZON:
-            # sizes changed and operators did not: so it goes on, and searching again at once would find the same
+            # sizes changed and operators did not: so it goes on, and searching again at once would
+            # find the same
             self._trusted_shift, self._trusted_before = i - j, i + HORIZON // 2
         return choice
 
@@ -146,7 +152,10 @@ class _Search:
             yield from index.nearest(i, j, reach)
 
     def _score(self, i: int, j: int) -> float:
-        """Up to two points for each of the next pairs: one for the bytes, one for the op. Where both end, they agree."""
+        """Up to two points for each of the next pairs: one for the bytes, one for the op.
+
+        Where both end, they agree.
+        """
         left = min(HORIZON, len(self._a) - i, len(self._b) - j)
         points = 0
         for x, y in zip(self._a[i : i + left], self._b[j : j + left]):

@@ -1,7 +1,9 @@
-"""What differs between two memory traces: the allocations in order, and what is alive at each of them.
+"""What differs between two memory traces: the allocations in order, and what is alive at each of
+them.
 
-Frees are compared only through what is alive when something is allocated: in between, their order means nothing to the allocator. Traces
-of different length are compared over the steps they have in common. Sums of bytes are rounded up to 512 a tensor, as the allocator does.
+Frees are compared only through what is alive when something is allocated: in between, their order
+means nothing to the allocator. Traces of different length are compared over the steps they have in
+common. Sums of bytes are rounded up to 512 a tensor, as the allocator does.
 """
 
 from __future__ import annotations
@@ -120,7 +122,11 @@ class _Events:
 
 
 class _Comparison:
-    """Two traces lined up. A pair is a row with both sides; times are counted in pairs, so that they mean the same on both sides."""
+    """Two traces lined up.
+
+    A pair is a row with both sides; times are counted in pairs, so that they mean the same on both
+    sides.
+    """
 
     def __init__(self, a: _Events, b: _Events, rows: Sequence[Aligned]) -> None:
         self._a, self._b, self._rows = a, b, rows
@@ -229,7 +235,10 @@ def _pairs_before(num_items: int, paired: Sequence[int]) -> list[int]:
 
 
 def _ops(a: Sequence[Item], b: Sequence[Item], rows: Sequence[Aligned]) -> list[OpDifference]:
-    """Operators whose number of allocations or bytes differ, largest difference first. Pairs that are the same count under one name."""
+    """Operators whose number of allocations or bytes differ, largest difference first.
+
+    Pairs that are the same count under one name.
+    """
     counts_a, counts_b, bytes_a, bytes_b = (
         Counter[str](),
         Counter[str](),

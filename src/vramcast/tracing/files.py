@@ -1,15 +1,16 @@
-"""trace.json: every allocation and free of a run, the same for a simulated and a measured one. Plain JSON; reading it runs no code.
+"""trace.json: every allocation and free of a run, the same for a simulated and a measured one.
+Plain JSON; reading it runs no code.
 
-One object: version, kind ("trace"), source ("predicted" or "measured"), workload, knobs, gpu, torch_version, allocator_settings, and
-events, one row a line:
+One object: version, kind ("trace"), source ("predicted" or "measured"), workload, knobs, gpu,
+torch_version, allocator_settings, and events, one row a line:
 
-    ["alloc", id, bytes, op]            id counts allocations from 1; bytes as requested; op such as "aten::addmm", "" when unknown
-    ["alloc", id, bytes, op, facts]     facts: any of FACTS that are known, as strings
-    ["free", id]
-    ["step", number]                    a training step begins; what comes before the first is the build
-    ["empty_cache"]
+    ["alloc", id, bytes, op]            id counts allocations from 1; bytes as requested; op such as
+    "aten::addmm", "" when unknown ["alloc", id, bytes, op, facts]     facts: any of FACTS that are
+    known, as strings ["free", id] ["step", number]                    a training step begins; what
+    comes before the first is the build ["empty_cache"]
 
-Beside it lies snapshot.pickle, which https://pytorch.org/memory_viz opens. vramcast writes that file and never reads it.
+Beside it lies snapshot.pickle, which https://pytorch.org/memory_viz opens. vramcast writes that
+file and never reads it.
 
 Versions
     1   the first
@@ -135,7 +136,8 @@ def read_trace(path: Path) -> Trace:
 
 
 def check_free(folder: Path, *, force: bool) -> None:
-    """Raises where writing would destroy something: asked before the work begins, and again before it is kept."""
+    """Raises where writing would destroy something: asked before the work begins, and again before
+    it is kept."""
     for above in (folder, *folder.parents):
         if above.exists() and not above.is_dir():
             raise UsageError(
@@ -153,7 +155,8 @@ def check_free(folder: Path, *, force: bool) -> None:
 def write_files(
     folder: Path, trace: Trace, snapshot: Mapping[str, Any], *, force: bool = False
 ) -> None:
-    """Both files, each whole or not there; the trace last, so that where it is the snapshot is too."""
+    """Both files, each whole or not there; the trace last, so that where it is the snapshot is
+    too."""
     check_free(folder, force=force)
     write_atomically(folder / SNAPSHOT_NAME, pickle.dumps(snapshot, protocol=PICKLE_PROTOCOL))
     write_atomically(folder / TRACE_NAME, to_json(trace))
@@ -204,7 +207,7 @@ def _whole(*values: int, number: int, row: Any) -> None:
         _refuse(number, row)
 
 
-def _facts(rest: list[Any], number: int, row: Any) -> dict[str, str]:
+def _facts(rest: list[Any], number: int, row: Any) -> dict[str, Any]:
     """Facts a later vramcast adds are passed over; those known here must be text."""
     if not rest:
         return {}

@@ -1,7 +1,8 @@
-"""The snapshot that torch.cuda.memory._dump_snapshot() would have written: what https://pytorch.org/memory_viz opens.
+"""The snapshot that torch.cuda.memory._dump_snapshot() would have written: what
+https://pytorch.org/memory_viz opens.
 
-Made by replaying a trace through the model of the allocator, so segments, addresses, splits and cached blocks are the model's. Nothing was
-timed: time_us counts events.
+Made by replaying a trace through the model of the allocator, so segments, addresses, splits and
+cached blocks are the model's. Nothing was timed: time_us counts events.
 """
 
 from __future__ import annotations
@@ -20,16 +21,21 @@ from vramcast.allocator import (
 from vramcast.tracing.trace import Allocation, Trace
 
 Frames = list[dict[str, Any]]
-# The model's addresses begin at 0, which to torch would be no address. These look like a process's, and a browser counts them exactly.
+# The model's addresses begin at 0, which to torch would be no address. These look like a process's,
+# and a browser counts them exactly.
 FIRST_ADDRESS = 0x7000_0000_0000
 ALL_SEGMENTS = (0, 0)  # the pool of everything outside CUDA graphs
-# memory_viz colours by category, and fails to open a snapshot that has categories and not this one: segments always have it
+# memory_viz colours by category, and fails to open a snapshot that has categories and not this one:
+# segments always have it
 UNKNOWN = "unknown"
 SOURCE = re.compile(r"(.*):([0-9]+) in (.*)", re.DOTALL)
 
 
 def make_snapshot(trace: Trace, capacity_bytes: int | None = None) -> dict[str, Any]:
-    """The state at the end of the trace, and how it came about. What does not fit ends with an event "oom"."""
+    """The state at the end of the trace, and how it came about.
+
+    What does not fit ends with an event "oom".
+    """
     history = _History(trace, capacity_bytes)
     history.replay()
     settings = AllocatorSettings.parse(trace.allocator_settings)
@@ -163,7 +169,10 @@ class _History:
 
 
 def frames_of(allocation: Allocation) -> Frames:
-    """Innermost first, as in torch: the operator, the autograd node, the module, the user's line. One list for all that are alike."""
+    """Innermost first, as in torch: the operator, the autograd node, the module, the user's line.
+
+    One list for all that are alike.
+    """
     return _frames(allocation.op, allocation.node, allocation.module, allocation.source)
 
 

@@ -1,4 +1,5 @@
-"""Seconds a kernel takes on a GPU: products by their tiles, attention and convolutions by their work, all others by their bytes."""
+"""Seconds a kernel takes on a GPU: products by their tiles, attention and convolutions by their
+work, all others by their bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ INSTEAD = {"fp8": "bf16", "bf16": "fp16", "fp16": "fp32", "tf32": "fp32"}
 
 class KernelTime(NamedTuple):
     seconds: float
-    compute_seconds: float  # what the arithmetic alone would take; beyond half of the time, the kernel is bound by it
+    # What the arithmetic alone would take; beyond half of the time, the kernel is bound by it.
+    compute_seconds: float
 
 
 def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
@@ -60,7 +62,10 @@ def peak_flops(gpu: Gpu, precision: str) -> float:
 
 
 def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime:
-    """Every multiprocessor takes tile after tile; the last round is as long as a full one. `prologue` is a tile's start, in inner steps."""
+    """Every multiprocessor takes tile after tile; the last round is as long as a full one.
+
+    `prologue` is a tile's start, in inner steps.
+    """
     fixed, of_peak, of_bandwidth, split_seconds, prologue = known
     batch, rows, columns, inner = work.sizes
     tiles = batch * math.ceil(rows / TILE) * math.ceil(columns / TILE)
