@@ -128,10 +128,11 @@ class PredictedGain:
     """What other hardware, or shorter sequences, would bring."""
 
     what: str
-    step_seconds: Seconds | None
-    speedup: Number | None  # against the prediction for the final configuration on the GPU here
-    memory_bytes: Bytes | None
-    fits: bool | None
+    step_seconds: Seconds | None = None
+    # Against the prediction for the final configuration on the GPU here.
+    speedup: Number | None = None
+    memory_bytes: Bytes | None = None
+    fits: bool | None = None
     reason: str = ""
 
 

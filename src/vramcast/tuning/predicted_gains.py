@@ -24,22 +24,21 @@ def predicted_gains(
     if gpu is None:
         return [], [f"what other hardware would bring is not predicted: {NO_GPU}"]
     others = [name for name in GPUS if find_gpu(name).name != gpu]
-    asked = [(final, name) for name in (gpu, *others)]
-    if seq_len is not None and seq_len >= 2:
-        asked.append((final.with_change(knobs(seq_len=seq_len // 2)), gpu))
-    configurations, gpus = zip(*asked, strict=True)
-    here, *there = runner.predict(configurations, gpus)
+    length = seq_len or 1
+    shorter = final.with_change(knobs(seq_len=length // 2)) if length > 1 else final
+    configurations = [final, shorter, *[final] * len(others)]
+    here, with_shorter, *there = runner.predict(configurations, [gpu, gpu, *others])
     if isinstance(here, str):
         return [], [f"what other hardware would bring is not predicted: {here}"]
-    found = [_on_gpu(name, here, answer) for name, answer in zip(others, there, strict=False)]
-    if seq_len is not None and seq_len >= 2:
-        found.append(_with_length(seq_len, here, there[-1]))
+    found = [_on_gpu(name, here, answer) for name, answer in zip(others, there, strict=True)]
+    if length > 1:
+        found.append(_with_length(length, here, with_shorter))
     return found, _notes(here, final)
 
 
 def _on_gpu(name: str, here: Prediction, there: Prediction | str) -> PredictedGain:
     if isinstance(there, str):
-        return _unknown(f"on {name}", there)
+        return PredictedGain(what=f"on {name}", reason=there)
     seconds = there.step_seconds if there.fits else None
     lacks = f"does not fit: {format_bytes(missing_bytes(there))} are missing"
     return PredictedGain(
@@ -56,7 +55,7 @@ def _with_length(length: int, here: Prediction, there: Prediction | str) -> Pred
     """By tokens a second: a shorter step is also less work."""
     what = f"sequences of {length // 2} instead of {length} (tokens a second)"
     if isinstance(there, str):
-        return _unknown(what, there)
+        return PredictedGain(what=what, reason=there)
     before, after = here.tokens_per_second, there.tokens_per_second
     return PredictedGain(
         what=what,
@@ -65,12 +64,6 @@ def _with_length(length: int, here: Prediction, there: Prediction | str) -> Pred
         memory_bytes=there.peak_reserved_bytes,
         fits=there.fits,
         reason="a model trained on shorter sequences is another model",
-    )
-
-
-def _unknown(what: str, why: str) -> PredictedGain:
-    return PredictedGain(
-        what=what, step_seconds=None, speedup=None, memory_bytes=None, fits=None, reason=why
     )
 
 
