@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vramcast.benching.bench import bench
-from vramcast.benching.sweep import Sweep, parse_sweep, swept_models
+from vramcast.benching.models import Sweep, parse_sweep, swept_models
 from vramcast.errors import UsageError
 from vramcast.records.bench import BenchTrial, TrainedRun, tokens_note
 from vramcast_zoo.sizing import FAMILIES

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from vramcast.benching.bench import bench, compare, progress_text, split_models
+from vramcast.benching.bench import bench, compare, progress_text
 from vramcast.benching.data import Corpus
+from vramcast.benching.models import split_models
 from vramcast.benching.protocol import read_protocol
 from vramcast.benching.schedule import finished_run, folder_name
 from vramcast.benching.trainer import Trainer

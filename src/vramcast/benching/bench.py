@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from vramcast.benching.compare import compare_runs
 from vramcast.benching.data import Corpus, default_corpus
+from vramcast.benching.models import Model, Sweep, models_to_train
 from vramcast.benching.predicted_batch import with_batch_size
 from vramcast.benching.protocol import find_protocol, with_steps, within_documents
 from vramcast.benching.schedule import Options, run_trials
-from vramcast.benching.sweep import Sweep, parse_sweep, swept_models
 from vramcast.benching.trial_folder import find_runs
 from vramcast.benching.workers import ThisMachine
 from vramcast.errors import EnvironmentProblem, UsageError
@@ -22,8 +22,8 @@ from vramcast.hardware import nvml
 from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.bench import BenchTrial, DataIdentity, Protocol, TrainedRun
 from vramcast.records.comparison import Comparison
-from vramcast.units import format_bytes, format_seconds, parse_count
-from vramcast.workload import parse_reference, split_assignments
+from vramcast.units import format_bytes, format_seconds
+from vramcast.workload import parse_reference
 
 if TYPE_CHECKING:
     from vramcast.benching.on_ray import RayCluster
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 CHECKPOINT_SECONDS = 60.0
 DEVICES = ("cuda", "cpu")
 MAX_SEED = 2**63 - 1
-Model = tuple[str, dict[str, str]]
 
 
 def bench(
@@ -61,18 +60,7 @@ def bench(
     of a Ray cluster to train on.
     """
     rules = _protocol(protocol, steps, respect_documents)
-    chosen = split_models(models)
-    if params is not None and sweep is None:
-        raise UsageError(
-            "--params is the budget of a sweep.",
-            "Add --sweep, for example --sweep dim=512,768,1024.",
-        )
-    if sweep is not None:
-        if isinstance(sweep, str):
-            sweep = parse_sweep(sweep, None if params is None else parse_count(str(params)))
-        chosen = _swept(chosen, sweep)
-    for name, _ in chosen:
-        parse_reference(name)  # a wrong name is reported before a missing GPU
+    chosen = models_to_train(models, sweep, params)
     _check_device(device, ray)
     _check_options(checkpoint_seconds, tensorboard and ray is None)
     path = default_corpus() if data is None else Path(data)
@@ -123,42 +111,6 @@ def compare(*runs: str | os.PathLike[str]) -> Comparison:
     return compare_runs([run for path in runs for run in find_runs(Path(path))])
 
 
-def split_models(words: Sequence[str]) -> list[Model]:
-    """["e1-50m", "dim=64", "e5-d768-r539"] -> every model with the knobs that follow it."""
-    groups: list[list[str]] = []
-    for word in words:
-        if "=" not in word:
-            groups.append([word])
-        elif groups:
-            groups[-1].append(word)
-        else:
-            raise UsageError(
-                f"The knob {word!r} comes before any model.",
-                "Put it behind the model that it belongs to.",
-            )
-    if not groups:
-        raise UsageError(
-            "No model is given.", "Give names of the zoo (see vramcast zoo) or file.py:function."
-        )
-    models = [(group[0], split_assignments(group[1:])) for group in groups]
-    twice = next((model for i, model in enumerate(models) if model in models[:i]), None)
-    if twice is not None:
-        raise UsageError(
-            f"The model {twice[0]!r} is given twice.",
-            "Give it once; --seeds trains it more than once.",
-        )
-    return models
-
-
-def _swept(models: list[Model], sweep: Sweep) -> list[Model]:
-    if len(models) > 1:
-        raise UsageError(
-            "--sweep takes one model.",
-            f"Give only {models[0][0]!r}, or sweep the others into the same --out one by one.",
-        )
-    return swept_models(models[0], sweep)
-
-
 def _protocol(protocol: str | Protocol, steps: int | None, respect_documents: bool) -> Protocol:
     rules = find_protocol(protocol) if isinstance(protocol, str) else protocol
     if steps is not None and steps != rules.steps:
@@ -196,18 +148,16 @@ def _check_options(checkpoint_seconds: float, needs_tensorboard: bool) -> None:
 
 
 def _seeds(seeds: str | Sequence[int] | None, protocol: Protocol) -> list[int]:
-    if isinstance(seeds, str):
-        try:
-            seeds = [int(number) for number in seeds.split(",")]
-        except ValueError:
-            raise UsageError(
-                f"--seeds {seeds!r} is not a list of whole numbers.", "For example --seeds 1,2,3."
-            ) from None
-    numbers = [protocol.seed] if seeds is None else list(seeds)
-    are_seeds = all(type(seed) is int and 0 <= seed <= MAX_SEED for seed in numbers)
-    if not numbers or not are_seeds or len(set(numbers)) < len(numbers):
+    if seeds is None:
+        return [protocol.seed]
+    try:
+        numbers = [int(seed) for seed in (seeds.split(",") if isinstance(seeds, str) else seeds)]
+    except ValueError:
+        numbers = []
+    is_valid = all(0 <= seed <= MAX_SEED for seed in numbers)
+    if not numbers or not is_valid or len(set(numbers)) < len(numbers):
         raise UsageError(
-            f"Seeds are different whole numbers of zero or more, not {numbers}.",
+            f"--seeds {seeds!r} is not a list of different whole numbers from 0 on.",
             "For example --seeds 1,2,3.",
         )
     return numbers

@@ -1,6 +1,7 @@
-"""A sweep: one size of a model takes several values, and all have the same number of parameters.
+"""Which models a bench trains: names with their knobs, or one model in a sweep.
 
-Another size is solved for. `e5-d1536-r270` with several dim: how wide should a low-rank network be?
+In a sweep one size of a model takes several values, and all have the same number of parameters:
+another size is solved for. `e5-d1536-r270` with several dim: how wide should a low-rank network be?
 Its rank is solved for. `e1-d512` with several dim: wide or deep? Its depth is solved for.
 """
 
@@ -10,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vramcast.errors import UsageError
-from vramcast.units import parse_model_size
+from vramcast.units import parse_count, parse_model_size
+from vramcast.workload import parse_reference, split_assignments
 from vramcast_zoo.catalogue import BY_NAME, find_named
 from vramcast_zoo.sizing import FAMILIES, Family, Size, solve
 
@@ -22,6 +24,55 @@ class Sweep:
     size: str
     values: Sequence[Size]
     parameters: int | None = None  # None: as many as the model has
+
+
+def models_to_train(
+    words: Sequence[str], sweep: str | Sweep | None = None, params: str | int | None = None
+) -> list[Model]:
+    models = split_models(words)
+    if isinstance(sweep, str):
+        sweep = parse_sweep(sweep, None if params is None else parse_count(str(params)))
+    elif params is not None:
+        raise UsageError(
+            "--params is the budget of a sweep.",
+            "Add --sweep, for example --sweep dim=512,768,1024.",
+        )
+    if sweep is not None and len(models) > 1:
+        raise UsageError(
+            "--sweep takes one model.",
+            f"Give only {models[0][0]!r}, or sweep the others into the same --out one by one.",
+        )
+    chosen = models if sweep is None else swept_models(models[0], sweep)
+    for name, _ in chosen:
+        parse_reference(name)  # a wrong name is refused here
+    return chosen
+
+
+def split_models(words: Sequence[str]) -> list[Model]:
+    """["e1-50m", "dim=64", "e5-d768-r539"] -> every model with the knobs that follow it."""
+    groups: list[list[str]] = []
+    for word in words:
+        if "=" not in word:
+            groups.append([word])
+        elif groups:
+            groups[-1].append(word)
+        else:
+            raise UsageError(
+                f"The knob {word!r} comes before any model.",
+                "Put it behind the model that it belongs to.",
+            )
+    if not groups:
+        raise UsageError(
+            "No model is given.", "Give names of the zoo (see vramcast zoo) or file.py:function."
+        )
+    models = [(name, split_assignments(knobs)) for name, *knobs in groups]
+    for index, model in enumerate(models):
+        if model in models[:index]:
+            raise UsageError(
+                f"The model {model[0]!r} is given twice.",
+                "Give it once; --seeds trains it more than once.",
+            )
+    return models
 
 
 def swept_models(model: Model, sweep: Sweep) -> list[Model]:
