@@ -41,10 +41,7 @@ class Plan:
 
 @cache
 def plan_for(batch: int, width: int, multiprocessors: int, shared_bytes: int) -> Plan:
-    """The smallest groups whose slices can all run at once.
-
-    The fewer states a program reads at each step, the sooner it is done.
-    """
+    """The smallest groups whose slices can all run at once: a program then reads fewer states."""
     columns = 64  # what the tensor cores take at once
     slices = -(-width // columns)
     if slices > multiprocessors:
@@ -108,10 +105,9 @@ def elman(
     *,
     backward: bool,
 ) -> None:
-    """Writes `out`.
+    """Writes the states to `out`, or backward the gradient of the drive.
 
-    Forward the states (`states` is not read), backward the gradient of the drive (`drive` is that
-    of the states).
+    Forward does not read `states`; backward `drive` is the gradient of the states.
     """
     from triton.runtime.errors import OutOfResources
 
@@ -338,8 +334,9 @@ def ssd_backward(
     skip: Tensor,
     chunk: int,
 ) -> None:
-    """`results`: the gradients of `mixed`, `dt`, `a` and `skip`, then the states and their
-    gradients, [sample, head, chunk, N, P].
+    """`results`: gradients of `mixed`, `dt`, `a` and `skip`; states and their gradients.
+
+    States are [sample, head, chunk, N, P].
     """
     from vramcast_zoo.kernels_ssd import ssd_grad_shared, ssd_grad_x, ssd_states
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -26,6 +28,31 @@ def test_a_model_that_the_step_drops_is_freed() -> None:
     """A weight, its gradient and two states of 4 MiB, temporaries and cuBLAS, of one model."""
     prediction = vramcast.predict(f"{WORKLOADS}:makes_a_model_in_every_step", gpu="h200")
     assert prediction.peak_allocated_bytes < 2 * (33 << 20) + 6 * (4 << 20)
+
+
+PROGRAM = """
+from vramcast.simulate import device
+from vramcast.simulate.gpu import H200
+from vramcast.simulate.session import Session
+
+session = Session(device.Device(device.load()), H200, (0, 0))
+import torch
+
+with session.recording() as recording:
+    weight = torch.zeros(1024, 1024, device="cuda", requires_grad=True)
+    for _ in range(2):
+        recording.mark_step()
+        (weight * 2).sum().backward()
+    trace = recording.describe()
+print(trace.events.count(0), [size for size in trace.sizes if size == 4 << 20])
+"""
+
+
+def test_any_program_can_be_recorded_with_a_mark_for_each_step() -> None:
+    """4 MiB each: the weight, and in both steps the product and the weight's gradient."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout == f"2 {[4 << 20] * 5}\n"
 
 
 def test_a_busy_thread_of_the_program_does_not_delay_the_end_of_a_backward_pass() -> None:

@@ -1,0 +1,45 @@
+"""Libraries are patched while a GPU is simulated, and are as before afterwards."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from vramcast.simulate import patches
+from vramcast.simulate.gpu import H200
+from vramcast.simulate.patching import Patcher
+
+
+@pytest.mark.parametrize("patch", patches.PATCHES, ids=lambda patch: patch.__name__)
+def test_every_patch_says_why_it_is_there_and_for_which_versions(patch: ModuleType) -> None:
+    assert patch.__doc__ is not None
+    assert "Why:" in patch.__doc__ and "Versions:" in patch.__doc__
+    assert callable(patch.apply) and patch.LIBRARY
+
+
+def test_what_was_replaced_is_put_back() -> None:
+    library = SimpleNamespace(version=1)
+    patcher = Patcher(H200)
+    patcher.put(library, "version", 2)
+    patcher.put(library, "of_a_newer_version", 2)
+    patcher.put(library, "added", 2, add=True)
+    assert vars(library) == {"version": 2, "added": 2}
+    patcher.undo()
+    assert vars(library) == {"version": 1}
+
+
+def test_a_library_that_is_imported_later_is_patched_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = ModuleType("a_library")
+    library.version = 1  # type: ignore[attr-defined]
+    patch = SimpleNamespace(
+        LIBRARY="a_library", apply=lambda patcher: patcher.put(library, "version", 2)
+    )
+    monkeypatch.setattr(patches, "PATCHES", [patch])
+    with patches.installed(H200) as patch_new_imports:
+        assert library.version == 1
+        monkeypatch.setitem(sys.modules, "a_library", library)
+        patch_new_imports()
+        assert library.version == 2
+    assert library.version == 1
