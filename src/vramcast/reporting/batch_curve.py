@@ -16,6 +16,7 @@ from vramcast.reporting.sections import (
     chart,
     count,
     duration,
+    predicted_with,
     size,
     table_of,
 )
@@ -33,8 +34,7 @@ def of_curve(curve: BatchSizeCurve) -> list[Section]:
             figures=[_chart(curve)],
             tables=[_table(curve)],
             limits=curve.limits,
-            made=f"All numbers are predicted (torch {curve.torch_version}, no GPU used, "
-            f"{curve.seconds:.1f} s).",
+            made=f"All numbers are predicted {predicted_with(curve.torch_version, curve.seconds)}",
         )
     ]
 

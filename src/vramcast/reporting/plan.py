@@ -20,6 +20,7 @@ from vramcast.reporting.sections import (
     count,
     knobs_of,
     number,
+    predicted_with,
     size,
     table_of,
 )
@@ -36,8 +37,7 @@ def of_plan(plan: Plan) -> list[Section]:
         tone=tone,
         figures=[*_overview(plan), *_calculator(plan)],
         notes=_notes(plan),
-        made=f"All numbers are predicted (torch {plan.torch_version}, no GPU used, "
-        f"{plan.seconds:.1f} s).",
+        made=f"All numbers are predicted {predicted_with(plan.torch_version, plan.seconds)}",
     )
     return [overview, *(_gpu_section(plan, gpu) for gpu in plan.gpus)]
 

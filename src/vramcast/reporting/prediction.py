@@ -23,6 +23,7 @@ from vramcast.reporting.sections import (
     knobs_of,
     number,
     percent,
+    predicted_with,
     size,
     table_of,
 )
@@ -62,7 +63,7 @@ def of_prediction(
         figures=[_meter(p)],
         tables=[_totals(p, measured)],
         limits=p.limits,
-        made=f"{what} (torch {p.torch_version}, no GPU used, {p.seconds:.1f} s).",
+        made=f"{what} {predicted_with(p.torch_version, p.seconds)}",
     )
     over_time = Section(title="Memory over time", figures=_over_time(p, measured, overlay))
     at_peak = Section(

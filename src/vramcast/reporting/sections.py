@@ -239,6 +239,10 @@ def percent(value: float | None, digits: int = 2) -> str:
     return "" if value is None else f"{value:+.{digits}f} %"
 
 
+def predicted_with(torch_version: str, seconds: float) -> str:
+    return f"(torch {torch_version}, no GPU used, {seconds:.1f} s)."
+
+
 def count(how_many: int, noun: str) -> str:
     return f"{how_many:,} {noun}" if how_many == 1 else f"{how_many:,} {noun}s"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -71,7 +72,7 @@ def _show_section(section: Section, console: Console, detail: bool) -> None:
     for remark in section.remarks:
         console.print(_plain(remark.text, STYLES[remark.tone]))
         for line in remark.below:
-            console.print(_plain(f"  {line}", GREY))
+            console.print(Padding(_plain(line, GREY), (0, 0, 0, 2), expand=False))
     parts: list[Table | Figure] = [*section.tables, *section.figures]
     shown = [part for part in parts if detail or not part.detail]
     for index, part in enumerate(shown):
