@@ -180,6 +180,16 @@ def test_a_workload_that_cannot_be_predicted_is_a_row_with_its_reason(tmp_path: 
     assert row.reserved_error is None and row.measured_reserved_bytes == GIB
 
 
+def test_a_row_that_cannot_be_run_is_a_row_with_its_reason(tmp_path: Path) -> None:
+    def measure(row: SuiteRow, cap: int | None) -> Measurement:
+        raise WorkloadError("There is no package transformers.", "advice")
+
+    dependencies = replace(Machine().dependencies(), measure=measure)
+    run(ROWS, tmp_path, dependencies, {})
+    reasons = {row.problem for row in result_of(read_records(tmp_path)).rows}
+    assert reasons == {"not measured: unsupported, There is no package transformers."}
+
+
 def test_without_a_gpu_only_predictions_are_made(tmp_path: Path) -> None:
     machine = Machine()
     run(ROWS, tmp_path, Dependencies(machine.predict, None, None), {})

@@ -17,7 +17,7 @@ from vramcast.processes.ask import TaskFailed, ask
 from vramcast.records.accuracy import Estimate, PeerEstimates, RowPrediction
 from vramcast.records.accuracy_rows import Records, RowRecords, append_record
 from vramcast.records.base import Record
-from vramcast.records.measurement import Measurement, Outcome, Verdict
+from vramcast.records.measurement import Device, FailReason, Measurement, Outcome, Verdict
 from vramcast.records.prediction import Prediction
 from vramcast.suites.catalogue import SuiteRow
 
@@ -91,12 +91,12 @@ def _measure(
             workload=row.workload,
             knobs=row.knobs,
             workload_id="",
-            device="cuda",
+            device=Device.CUDA,
             outcome=Outcome.UNSUPPORTED,
-            verdict=Verdict(stable=False, fail_reasons=["it did not run"], not_judged={}),
+            verdict=Verdict(stable=False, fail_reasons=[FailReason.EXCEPTION], not_judged={}),
             warmup_steps=0,
             measure_steps=0,
-            error=str(error),
+            error=error.message,
         )
 
 
