@@ -86,8 +86,10 @@ def _law(name: str, law: MemoryLaw) -> str:
 
 
 def _memory_chart(result: MaxBatch, measured: Sequence[Measurement]) -> Chart:
-    near = [a for a in result.attempts if a.batch_size <= 2 * (result.largest_batch or 1)]
-    predicted = [a for a in near if a.source == "predicted"]
+    far = 2 * (result.largest_batch or 1)
+    near = [a for a in result.attempts if a.batch_size <= far]
+    known = [a for a in near if a.peak_reserved_bytes is not None]
+    predicted = [a for a in known if a.source == "predicted"]
     layers = [
         *_law_layers(result.reserved_law, near, "reserved"),
         *_law_layers(result.allocated_law, near, "allocated"),
@@ -95,10 +97,10 @@ def _memory_chart(result: MaxBatch, measured: Sequence[Measurement]) -> Chart:
         _dots(
             "reserved (predicted), does not fit", [a for a in predicted if a.outcome != "ok"], "bad"
         ),
-        _dots("reserved (measured)", [a for a in near if a.source == "measured"], "measured"),
+        _dots("reserved (measured)", [a for a in known if a.source == "measured"], "measured"),
         _other_runs(measured),
         Layer(kind="across", name="capacity", points=[[result.capacity_bytes]], colour="capacity"),
-        *_mark("largest batch", result.largest_batch, "peak"),
+        _mark("largest batch", result.largest_batch, "peak"),
     ]
     beyond, left_out = "", len(result.attempts) - len(near)
     if left_out:
@@ -115,14 +117,14 @@ def _memory_chart(result: MaxBatch, measured: Sequence[Measurement]) -> Chart:
 def _law_layers(law: MemoryLaw | None, attempts: Sequence[Attempt], name: str) -> list[Layer]:
     if law is None or not attempts:
         return []
-    sizes = [a.batch_size for a in attempts]
-    points = [[x, law.intercept_bytes + law.bytes_per_sample * x] for x in (min(sizes), max(sizes))]
+    sizes = [attempt.batch_size for attempt in attempts]
+    ends = (min(sizes), max(sizes))
+    points = [[end, law.intercept_bytes + law.bytes_per_sample * end] for end in ends]
     return [Layer(kind="line", name=f"{name}: the law (predicted)", points=points, colour=name)]
 
 
 def _dots(name: str, attempts: Sequence[Attempt], colour: str) -> Layer:
-    known = [a for a in attempts if a.peak_reserved_bytes is not None]
-    shown = sorted(known, key=lambda a: a.batch_size)
+    shown = sorted(attempts, key=lambda a: a.batch_size)
     return Layer(
         kind="dot",
         name=name,
@@ -133,20 +135,15 @@ def _dots(name: str, attempts: Sequence[Attempt], colour: str) -> Layer:
 
 
 def _other_runs(measured: Sequence[Measurement]) -> Layer:
-    points = [
-        [m.knobs["batch_size"], m.peak_reserved_bytes]
-        for m in measured
-        if m.peak_reserved_bytes is not None and isinstance(m.knobs.get("batch_size"), int)
-    ]
+    runs = [(m.knobs.get("batch_size"), m.peak_reserved_bytes) for m in measured]
+    points = [[size, peak] for size, peak in runs if isinstance(size, int) and peak is not None]
     name = "reserved (measured by probe)"
     return Layer(kind="dot", name=name, points=sorted(points), colour="measured")
 
 
-def _mark(name: str, batch_size: int | None, colour: str) -> list[Layer]:
-    if batch_size is None:
-        return []
-    points = [[batch_size]]
-    return [Layer(kind="down", name=f"{name}: {batch_size}", points=points, colour=colour)]
+def _mark(name: str, batch_size: int | None, colour: str) -> Layer:
+    points = [] if batch_size is None else [[batch_size]]
+    return Layer(kind="down", name=f"{name}: {batch_size}", points=points, colour=colour)
 
 
 def _source(a: Attempt) -> str:
@@ -174,8 +171,11 @@ def _choices(result: MaxBatch) -> list[Table]:
 
 def _attempts(result: MaxBatch) -> Table:
     attempts = sorted(result.attempts, key=lambda a: (a.batch_size, a.source))
-    shares = {id(a): (a.peak_reserved_bytes or 0) / result.capacity_bytes for a in attempts}
     tones = [Tone.GOOD if a.outcome == "ok" else Tone.BAD for a in attempts]
+
+    def share(a: Attempt) -> float:
+        return (a.peak_reserved_bytes or 0) / result.capacity_bytes
+
     return table_of(
         attempts,
         [
@@ -183,16 +183,13 @@ def _attempts(result: MaxBatch) -> Table:
             (Column("fits"), lambda a: FITS.get(a.outcome or "", str(a.outcome).replace("_", " "))),
             (Column("allocated"), lambda a: size(a.peak_allocated_bytes)),
             (Column("reserved"), lambda a: size(a.peak_reserved_bytes)),
-            (
-                Column("share"),
-                lambda a: f"{100 * shares[id(a)]:.1f} %" if a.peak_reserved_bytes else "",
-            ),
+            (Column("share"), lambda a: f"{100 * share(a):.1f} %" if share(a) else ""),
             (Column("retries"), lambda a: number(a.num_alloc_retries)),
             (Column("step"), lambda a: duration(a.step_seconds)),
             (Column("source", left=True), _source),
         ],
         title="Search",
-        bars=[(shares[id(a)], tone) for a, tone in zip(attempts, tones, strict=True)],
+        bars=[(share(a), tone) for a, tone in zip(attempts, tones, strict=True)],
         tones=tones,
         origin=_origin(result),
         samples=_samples(result),
@@ -225,8 +222,8 @@ def _speed(result: MaxBatch) -> Section:
         Layer(kind="line", name=rate, points=points(usable), colour="allocated"),
         Layer(kind="dot", name="timed", points=points(usable), colour="good", details=bound),
         Layer(kind="dot", name=late, points=points(slower), colour="bad"),
-        *(_mark("knee", result.knee.batch_size, "peak") if result.knee else []),
-        *(_mark("fastest", result.fastest.batch_size, "measured") if result.fastest else []),
+        _mark("knee", result.knee.batch_size if result.knee else None, "peak"),
+        _mark("fastest", result.fastest.batch_size if result.fastest else None, "measured"),
     ]
     caption = (
         f"{sources.capitalize()}. "
