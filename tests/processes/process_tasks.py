@@ -43,11 +43,16 @@ def forks_and_falls_through(request, tell):
 
 def refuses(request, tell):
     print("on the way")
-    raise EnvironmentProblem("No abacus.", "Buy one.")
+    raise EnvironmentProblem("No abacus." if request is None else request * 5_000_000, "Buy one.")
 
 
 def raises(request, tell):
-    raise ValueError("no such luck")
+    class Mute(Exception):
+        def __str__(self):
+            raise ValueError
+
+    what = {"long": "x" * 5_000_000, "not text": "a\udcffb\x1b[31m"}.get(request, "no such luck")
+    raise Mute if request == "mute" else ValueError(what)
 
 
 def ends(request, tell):

@@ -128,6 +128,15 @@ def test_an_exception_that_is_not_vramcasts_is_a_crash(server: ForkServer) -> No
     assert "ValueError: no such luck" in failed.what and "process_tasks.py" in failed.printed
 
 
+@pytest.mark.parametrize("what", ["long", "not text", "mute"])
+def test_whatever_is_raised_can_be_shown(server: ForkServer, what: str) -> None:
+    failed = failure(server, "raises", what)
+    with pytest.raises(EnvironmentProblem) as caught:
+        run(server, "refuses", "\x1b[31m")
+    for message in (failed.message, caught.value.message):
+        assert len(message) < 20_000 and all(c.isprintable() or c in "\n\t" for c in message)
+
+
 def test_a_task_is_ended_at_its_time_limit_or_when_it_is_to_stop(
     server: ForkServer, mark: Any
 ) -> None:

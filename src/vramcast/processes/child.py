@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from vramcast.errors import VramcastError
-from vramcast.processes.channel import Channel, error_to_dict
+from vramcast.processes.channel import MAX_MESSAGE_CHARACTERS, Channel, error_to_dict
 from vramcast.processes.lifetime import end_with_the_parent
+from vramcast.text import printable
 
 
 def function_named(name: str) -> Callable[..., Any]:
-    """For example vramcast.simulate.worker:predict."""
+    """For example vramcast.simulate.worker:answer."""
     module, _, function = name.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return found
@@ -73,11 +74,13 @@ def _answer(order: dict[str, Any], channel: Channel) -> int:
         channel.send(error=error_to_dict(error))
     except SystemExit as leaving:
         if isinstance(leaving.code, int | None):
-            return leaving.code or 0
+            return (leaving.code or 0) & 0xFF
         print(leaving.code, file=sys.stderr)
         return 1
     except Exception as error:
         traceback.print_exc()
-        channel.send(crashed=f"{type(error).__name__}: {error}")
+        # also for exceptions whose text cannot be made
+        text = "".join(traceback.format_exception_only(error)).strip()
+        channel.send(crashed=printable(text, MAX_MESSAGE_CHARACTERS))
         return 1
     return 0
