@@ -330,8 +330,10 @@ def test_a_trial_that_begins_again_has_no_result(
     folder = TrialFolder(tmp_path / "trial")
     folder.begin(make_trial())
     folder.write_result(TrainedRun(trial=make_trial(), outcome="crashed", environment={}))
+    folder.new_checkpoint.write_bytes(b"cut short when the process was killed")
     folder.begin(make_trial())
     assert folder.result() is None
+    assert not folder.new_checkpoint.exists()
 
 
 def test_steps_that_were_edited_are_refused_by_the_name_of_their_file(

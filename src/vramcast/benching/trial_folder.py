@@ -30,7 +30,14 @@ from vramcast.records.store import (
 )
 
 # The result is removed first: a folder that is half removed must not look whole.
-FILES = ("result.json", "worker.log", "checkpoint.pt", "steps.jsonl", "trial.json")
+FILES = (
+    "result.json",
+    "worker.log",
+    "checkpoint.pt",
+    ".checkpoint.pt.new",
+    "steps.jsonl",
+    "trial.json",
+)
 
 
 @dataclass
@@ -60,6 +67,7 @@ class TrialFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoint, self.log = path / "checkpoint.pt", path / "worker.log"
+        self.new_checkpoint = path / ".checkpoint.pt.new"
         self.board = path / "tensorboard"
         self._trial, self._steps = path / "trial.json", path / "steps.jsonl"
         self._result = path / "result.json"
@@ -91,6 +99,8 @@ class TrialFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             with self.lock():
                 self._result.unlink(missing_ok=True)
+                # an unfinished checkpoint of a process that was killed
+                self.new_checkpoint.unlink(missing_ok=True)
                 if not self._trial.exists():
                     write_json(self._trial, trial.to_dict())
 
