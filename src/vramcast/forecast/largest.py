@@ -99,6 +99,7 @@ class BatchSearch:
         if edge.largest is None:
             return []
         self._simulate_for_time(edge.largest)
+        self.without_retries(edge.largest)
         for ratio in COMFORTABLE_RATIOS:
             self._look_within(int(ratio * self._capacity_bytes), edge.largest)
         failing = edge.first_failing

@@ -198,7 +198,7 @@ def _knobs(found: MemoryFit) -> Table:
         title="What each knob takes",
         columns=[
             Column("knob", left=True),
-            Column("saved when it is 1"),
+            Column("saved at the smallest"),
             Column("measured from"),
             Column("to"),
         ],

@@ -96,12 +96,16 @@ class Recording:
     ) -> Callable[[int], trace.Allocation]:
         """A function that describes the n-th allocation: most are never asked for."""
         shapes = self.device.shapes()
+        # Looked up now: when an allocation is described, the model may be gone.
         module_names = self.ownership.module_names()
+        modules = [
+            "" if module is None else module_names.get(id(module)) or type(module).__name__
+            for module in (location.module() for location in self.locations.found)
+        ]
 
         def detail_of(number: int) -> trace.Allocation:
             a = allocations[number - 1]
-            location = self.locations.found[a.location] if a.location >= 0 else None
-            module = location.module() if location else None
+            is_located = a.location >= 0
             return trace.Allocation(
                 num_bytes=a.num_bytes,
                 category=categories[number - 1],
@@ -110,10 +114,8 @@ class Recording:
                 dtype=DTYPES.get(a.dtype, f"type {a.dtype}"),
                 op=self.device.name(a.operator_name),
                 node=self.device.name(a.node_name),
-                module=""
-                if module is None
-                else module_names.get(id(module)) or type(module).__name__,
-                source=location.source if location else "",
+                module=modules[a.location] if is_located else "",
+                source=self.locations.found[a.location].source if is_located else "",
             )
 
         return detail_of
