@@ -11,7 +11,6 @@ import mmap
 import os
 import platform
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -64,25 +63,17 @@ class Corpus:
         self._bytes = _map(path)
 
     def identity(self) -> DataIdentity:
-        whole = self.size_bytes <= MAX_WHOLE_HASH_BYTES
-        digest = hashlib.sha256()
-        if not whole:
-            digest.update(self.size_bytes.to_bytes(8, "little"))
-        for piece in self._pieces(whole):
-            digest.update(piece.tobytes())
+        if self.size_bytes <= MAX_WHOLE_HASH_BYTES:
+            kind, digest = "sha256", hashlib.sha256(self._bytes.data)
+        else:
+            kind, digest = "sampled-sha256", hashlib.sha256(self.size_bytes.to_bytes(8, "little"))
+            last_start = self.size_bytes - SAMPLE_BYTES
+            for start in np.linspace(0, last_start, NUM_SAMPLES, dtype=np.int64):
+                digest.update(self._bytes[start : start + SAMPLE_BYTES].data)
         self.check_unchanged()
         return DataIdentity(
-            name=self.path.name,
-            size_bytes=self.size_bytes,
-            hash=f"{'sha256' if whole else 'sampled-sha256'}:{digest.hexdigest()}",
+            name=self.path.name, size_bytes=self.size_bytes, hash=f"{kind}:{digest.hexdigest()}"
         )
-
-    def _pieces(self, whole: bool) -> Iterator[Bytes]:
-        if whole:
-            yield self._bytes
-            return
-        for start in np.linspace(0, self.size_bytes - SAMPLE_BYTES, NUM_SAMPLES, dtype=np.int64):
-            yield self._bytes[start : start + SAMPLE_BYTES]
 
     def batch(
         self,
