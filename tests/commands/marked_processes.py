@@ -38,7 +38,7 @@ class Marked:
 
     def only_the_server(self) -> bool:
         """What a task has started is gone when its answer is there, its guard a moment later."""
-        return self.none_left(0.5, but=1)
+        return self.none_left(2.0, but=1)
 
     def end(self) -> None:
         for left in self.running():

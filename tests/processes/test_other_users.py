@@ -1,4 +1,4 @@
-"""What calibrate and accuracy owe to the process layer."""
+"""What calibrate, accuracy and simulations that share a server owe to the process layer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 from vramcast.errors import EnvironmentProblem
 from vramcast.hardware.calibration import calibrate
+from vramcast.simulate import runner
+from vramcast.simulate.runner import shared_server
 from vramcast.suites import run
 
 HOSTILE = Path(__file__).with_name("hostile.py")
@@ -44,3 +46,15 @@ def test_other_methods_are_asked_without_modules_of_the_users_folder_and_leave_n
     estimates = run.ask_peers(row)
     assert estimates.four_times_parameters.bytes == 0
     assert mark.none_left(1.0)
+
+
+def test_a_shared_server_lives_until_its_last_user_has_left() -> None:
+    first, second = shared_server(), shared_server()
+    server = first.__enter__()
+    assert second.__enter__() is server
+    first.__exit__(None, None, None)
+    assert runner._shared is server
+    second.__exit__(None, None, None)
+    assert runner._shared is None
+    with shared_server(server) as given:
+        assert given is server

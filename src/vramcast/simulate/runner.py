@@ -38,6 +38,8 @@ ADVICE = {
 }
 Tell = Callable[[dict[str, Any], Any], None]
 _shared: ForkServer | None = None
+_num_users = 0
+_lock = threading.Lock()
 
 
 def simulation_server() -> ForkServer:
@@ -45,16 +47,25 @@ def simulation_server() -> ForkServer:
 
 
 @contextlib.contextmanager
-def shared_server(server: ForkServer | None = None) -> Iterator[None]:
-    """Simulations inside fork from one process that has imported torch: each saves seconds."""
-    global _shared
-    outer = _shared
-    with contextlib.ExitStack() as stack:
-        _shared = server or outer or stack.enter_context(simulation_server())
-        try:
-            yield
-        finally:
-            _shared = outer
+def shared_server(server: ForkServer | None = None) -> Iterator[ForkServer]:
+    """Simulations inside fork from one process that has imported torch: each saves seconds.
+
+    The last that uses it closes it, unless it was given.
+    """
+    global _shared, _num_users
+    with _lock:
+        used = _shared = _shared or server or simulation_server()
+        _num_users += 1
+    try:
+        yield used
+    finally:
+        with _lock:
+            _num_users -= 1
+            is_last = _num_users == 0
+            if is_last:
+                _shared = None
+        if is_last and server is None:
+            used.close()
 
 
 def simulate_all(
@@ -98,8 +109,7 @@ def simulate(
         )
     started = time.perf_counter()
     target = parse_reference(request["workload"]).portable
-    with contextlib.ExitStack() as stack:
-        server = _shared or stack.enter_context(ForkServer(environment=ENVIRONMENT))
+    with shared_server() if _shared else ForkServer(environment=ENVIRONMENT) as server:
         try:
             answer = server.ask(
                 TASK,
