@@ -11,6 +11,7 @@ import pytest
 from vramcast.benching.data import Corpus
 from vramcast.benching.protocol import STANDARD_1, checked
 from vramcast.records.bench import BenchTrial, OptimizerName, Precision, Protocol
+from vramcast.records.measurement import Device
 
 MODELS = """\
 import os, random, signal, time
@@ -134,7 +135,7 @@ def make_trial(models: Path, data: Path) -> Callable[..., BenchTrial]:
             protocol_hash=protocol.hash,
             seed=seed,
             data=Corpus(data).identity(),
-            device="cpu",
+            device=Device.CPU,
             batch_size=protocol.batch_size or 1,
         )
 

@@ -18,6 +18,7 @@ from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.hardware import nvml
 from vramcast.records.bench import BenchTrial
+from vramcast.records.measurement import Device
 
 pytestmark = [
     pytest.mark.gpu,
@@ -33,7 +34,7 @@ def trainer(
         folder: str = "run", tell: Any = lambda _: None, checkpoint_seconds: float = 1e9
     ) -> Trainer:
         (tmp_path / folder).mkdir(exist_ok=True)
-        trial = replace(make_trial(), device="cuda")
+        trial = replace(make_trial(), device=Device.CUDA)
         return Trainer(
             trial, Corpus(data), TrialFolder(tmp_path / folder), checkpoint_seconds, {}, tell
         )

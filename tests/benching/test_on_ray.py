@@ -28,6 +28,7 @@ from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.processes.progress import Progress
 from vramcast.records.bench import BenchTrial, TrainedRun, TrainingOutcome
+from vramcast.records.measurement import Device
 
 MakeTrial = Callable[..., BenchTrial]
 PROTOCOL = """\
@@ -217,9 +218,9 @@ def test_an_address_at_which_nobody_answers_is_said_at_once(
     monkeypatch.setattr(on_ray, "_import_ray", SimpleNamespace)
     for address in ("ray://head:10001", "head", ":6379", "head:port"):
         with pytest.raises(UsageError, match="no address"):
-            RayCluster(address, "cpu", data)
+            RayCluster(address, Device.CPU, data)
     with pytest.raises(EnvironmentProblem, match="No Ray cluster answers at '127.0.0.1:1'"):
-        RayCluster("127.0.0.1:1", "cpu", data)
+        RayCluster("127.0.0.1:1", Device.CPU, data)
 
 
 def test_the_clusters_gpu_is_known_by_its_type_if_there_is_one_type(
@@ -231,7 +232,7 @@ def test_the_clusters_gpu_is_known_by_its_type_if_there_is_one_type(
             cluster_resources=lambda: resources, put=lambda content: content, init=lambda **_: None
         )
         monkeypatch.setattr(on_ray, "_import_ray", lambda: ray)
-        return RayCluster("auto", "cuda", data).gpu
+        return RayCluster("auto", Device.CUDA, data).gpu
 
     assert gpu("H200") == "h200"
     assert gpu("H200", "A100") is None
@@ -249,5 +250,5 @@ def test_a_cluster_without_a_gpu_is_refused_and_left(
     )
     monkeypatch.setattr(on_ray, "_import_ray", lambda: ray)
     with pytest.raises(EnvironmentProblem, match="has no GPU"):
-        RayCluster("auto", "cuda", data)
+        RayCluster("auto", Device.CUDA, data)
     assert left

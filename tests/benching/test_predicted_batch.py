@@ -12,6 +12,7 @@ from vramcast.benching.predicted_batch import largest_batch, with_batch_size
 from vramcast.benching.protocol import STANDARD_1, TIMEBOX_1
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
 from vramcast.records.bench import BenchTrial
+from vramcast.records.measurement import Device
 
 MakeTrial = Callable[..., BenchTrial]
 GPU = "rtx-4090"
@@ -19,7 +20,7 @@ GPU = "rtx-4090"
 
 @pytest.fixture
 def on_gpu(make_trial: MakeTrial) -> BenchTrial:
-    return replace(make_trial(), device="cuda", protocol=STANDARD_1, batch_size=1)
+    return replace(make_trial(), device=Device.CUDA, protocol=STANDARD_1, batch_size=1)
 
 
 def test_the_largest_batch_is_predicted_from_the_step_that_is_trained(

@@ -17,6 +17,7 @@ import pytest
 from vramcast.benching import workers
 from vramcast.benching.schedule import run_everywhere
 from vramcast.benching.workers import LocalWorker, Stopped, ThisMachine, gpus_here
+from vramcast.records.measurement import Device
 
 
 class Pretended:
@@ -116,6 +117,6 @@ def test_the_gpus_are_those_that_are_visible_or_all_like_the_first(
     assert gpus_here() == ["2", "3"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     assert gpus_here() == [None]
-    assert len(ThisMachine("cpu").workers(3)) == 1
+    assert len(ThisMachine(Device.CPU).workers(3)) == 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,4")
-    assert len(ThisMachine("cuda").workers(2)) == 2
+    assert len(ThisMachine(Device.CUDA).workers(2)) == 2

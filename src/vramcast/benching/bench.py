@@ -22,6 +22,7 @@ from vramcast.hardware import nvml
 from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.bench import BenchTrial, DataIdentity, Protocol, TrainedRun
 from vramcast.records.comparison import Comparison
+from vramcast.records.measurement import Device
 from vramcast.units import format_bytes, format_seconds
 from vramcast.workload import parse_reference
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from vramcast.benching.on_ray import RayCluster
 
 CHECKPOINT_SECONDS = 60.0
-DEVICES = ("cuda", "cpu")
 MAX_SEED = 2**63 - 1
 
 
@@ -61,16 +61,16 @@ def bench(
     """
     rules = _protocol(protocol, steps, respect_documents)
     chosen = models_to_train(models, sweep, params)
-    _check_device(device, ray)
+    train_on = _device(device, ray)
     _check_options(checkpoint_seconds, tensorboard and ray is None)
     path = default_corpus() if data is None else Path(data)
     corpus = Corpus(path)
     corpus.check_window(rules.seq_len + 1)
     identity = corpus.identity()
     numbers = _seeds(seeds, rules)
-    with ThisMachine(device) if ray is None else _cluster(ray, device, path) as where:
+    with _machine(train_on, ray, path) as where:
         first_trials = [
-            with_batch_size(_trial(model, rules, numbers[0], identity, device), where.gpu)
+            with_batch_size(_trial(model, rules, numbers[0], identity, train_on), where.gpu)
             for model in chosen
         ]
         trials = [replace(trial, seed=seed) for trial in first_trials for seed in numbers]
@@ -118,21 +118,22 @@ def _protocol(protocol: str | Protocol, steps: int | None, respect_documents: bo
     return within_documents(rules) if respect_documents else rules
 
 
-def _cluster(address: str, device: str, data_path: Path) -> RayCluster:
+def _machine(device: Device, ray: str | None, data_path: Path) -> ThisMachine | RayCluster:
+    if ray is None:
+        return ThisMachine(device)
     from vramcast.benching.on_ray import RayCluster
 
-    return RayCluster(address, device, data_path)
+    return RayCluster(ray, device, data_path)
 
 
-def _check_device(device: str, ray: str | None) -> None:
-    if device not in DEVICES:
-        raise UsageError(
-            f"--device {device!r} is not known.", f"Choose one of: {', '.join(DEVICES)}."
-        )
-    if device == "cuda" and ray is None and not nvml.gpu_states():
+def _device(name: str, ray: str | None) -> Device:
+    if name not in [*Device]:
+        raise UsageError(f"--device {name!r} is not known.", f"Choose one of: {', '.join(Device)}.")
+    if name == Device.CUDA and ray is None and not nvml.gpu_states():
         raise EnvironmentProblem(
             "There is no NVIDIA GPU here to train on.", "Add --device cpu to train on the CPU."
         )
+    return Device(name)
 
 
 def _check_options(checkpoint_seconds: float, needs_tensorboard: bool) -> None:
@@ -164,7 +165,7 @@ def _seeds(seeds: str | Sequence[int] | None, protocol: Protocol) -> list[int]:
 
 
 def _trial(
-    model: Model, protocol: Protocol, seed: int, data: DataIdentity, device: str
+    model: Model, protocol: Protocol, seed: int, data: DataIdentity, device: Device
 ) -> BenchTrial:
     name, knobs = model
     return BenchTrial(

@@ -23,6 +23,7 @@ from vramcast.hardware.gpus import find_gpu
 from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.processes.channel import error_from_dict, error_to_dict
 from vramcast.records.bench import BenchTrial
+from vramcast.records.measurement import Device
 from vramcast.records.store import write_atomically
 from vramcast.units import MiB
 
@@ -36,12 +37,12 @@ ADVICE = "Give the address that `ray start --head` printed, or auto on a machine
 class RayCluster:
     """Connected for as long as it is entered."""
 
-    def __init__(self, address: str, device: str, data_path: Path) -> None:
+    def __init__(self, address: str, device: Device, data_path: Path) -> None:
         self._device = device
         self._ray = _import_ray()
         _check_address(address)
         self._connect(address)
-        if device == "cuda" and self._ray.cluster_resources().get("GPU", 0) < 1:
+        if device == Device.CUDA and self._ray.cluster_resources().get("GPU", 0) < 1:
             self.__exit__()
             raise EnvironmentProblem(
                 f"The Ray cluster at {address} has no GPU.", "Add a node with one, or --device cpu."
@@ -61,7 +62,7 @@ class RayCluster:
         """The GPU of all nodes, if they have the same and vramcast knows it."""
         prefix = "accelerator_type:"
         names = [n for n in self._ray.cluster_resources() if n.startswith(prefix)]
-        if self._device != "cuda" or len(names) != 1:
+        if self._device != Device.CUDA or len(names) != 1:
             return None
         try:
             return find_gpu(names[0].removeprefix(prefix)).name
@@ -71,7 +72,7 @@ class RayCluster:
     def workers(self, num_trials: int) -> list[Worker]:
         """One for each trial: Ray decides which of them runs when."""
         task = self._ray.remote(_train).options(
-            num_gpus=1 if self._device == "cuda" else 0,
+            num_gpus=1 if self._device == Device.CUDA else 0,
             num_cpus=1,
             max_retries=0,
             num_returns="streaming",

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from vramcast.benching.protocol import VOCABULARY
 from vramcast.errors import WorkloadError
 from vramcast.records.bench import BenchTrial, OptimizerName, Precision
+from vramcast.records.measurement import Device
 from vramcast.workload import Text, bind_knobs, load_function, parse_reference
 from vramcast_zoo.catalogue import BY_NAME
 
@@ -153,7 +154,7 @@ def build(*, trial: str, batch_size: int = 1) -> Callable[[], Tensor]:
 
     `trial` is the record as JSON, because knobs are plain values.
     """
-    asked = replace(BenchTrial.from_json(trial), device="cuda", batch_size=batch_size)
+    asked = replace(BenchTrial.from_json(trial), device=Device.CUDA, batch_size=batch_size)
     training = Training(asked)
     shape = (batch_size, asked.protocol.seq_len + 1)
 

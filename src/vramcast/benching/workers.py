@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.hardware import nvml
 from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
+from vramcast.records.measurement import Device
 
 TASK = "vramcast.benching.trial_task:train_trial"
 # torch's first optimizer imports torch._dynamo: seconds, better once than in every trial
@@ -70,7 +71,7 @@ class LocalWorker:
 
 @dataclass
 class ThisMachine:
-    device: str
+    device: Device
 
     def __enter__(self) -> ThisMachine:
         return self
@@ -81,10 +82,10 @@ class ThisMachine:
     @property
     def gpu(self) -> str | None:
         """Its name in vramcast's list; None where it is not in it."""
-        return nvml.gpu_here() if self.device == "cuda" else None
+        return nvml.gpu_here() if self.device == Device.CUDA else None
 
     def workers(self, num_trials: int) -> list[Worker]:
-        gpus = gpus_here()[:num_trials] if self.device == "cuda" else [None]
+        gpus = gpus_here()[:num_trials] if self.device == Device.CUDA else [None]
         return [LocalWorker(gpu) for gpu in gpus]
 
 

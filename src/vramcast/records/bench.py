@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from vramcast.records.base import Bytes, Count, Number, Record, Seconds, require
+from vramcast.records.measurement import Device
 
 # The version of what all protocols have in common; it is hashed with the values.
 FORMAT = 1
@@ -101,7 +102,7 @@ class BenchTrial(Record):
     protocol_hash: str
     seed: Count
     data: DataIdentity
-    device: str
+    device: Device
     batch_size: Count
     source: str = "bench trial"
 
