@@ -27,6 +27,7 @@ assert GOOD_TIMES is not None
         {"times": {**asdict(GOOD_TIMES), "median_seconds": 0.0}},
         {"times": {**asdict(GOOD_TIMES), "seconds": [-1.0]}},
         {"losses": ["much"]},
+        {"knobs": {"batch_size": 10**400}},
     ],
 )
 def test_a_recorded_run_that_cannot_have_been_is_made_again(

@@ -6,7 +6,7 @@ from typing import Any, Literal, Optional, Union
 
 import pytest
 
-from vramcast.workload.conversion import CannotBeText, convert_text, fits, look, type_name
+from vramcast.workload.conversion import CannotBeText, convert_text, fits, type_name
 
 
 class Mode(Enum):
@@ -96,8 +96,9 @@ def test_torch_data_types_go_by_their_names() -> None:
     ("text", "value"),
     [("8", 8), ("0.5", 0.5), ("true", True), ("off", False), ("amp", "amp"), ("1", 1)],
 )
-def test_looking_takes_the_plainest_reading(text: str, value: object) -> None:
-    assert look(text) == value and type(look(text)) is type(value)
+def test_without_a_type_text_takes_the_plainest_reading(text: str, value: object) -> None:
+    found = convert_text(text, Any)
+    assert found == value and type(found) is type(value)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vramcast.errors import WorkloadError
-from vramcast.workload import parse_reference, register, registered_workloads, registry
+from vramcast.workload import parse_reference, register, registry
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +36,7 @@ def failure(text: str) -> WorkloadError:
 
 def test_a_file_and_a_function_are_told_apart_at_the_colon(here: Path) -> None:
     reference = parse_reference("train.py:make")
-    assert (reference.kind, reference.path, reference.function) == (
-        "file",
-        here / "train.py",
-        "make",
-    )
+    assert (reference.path, reference.function) == (here / "train.py", "make")
 
 
 def test_a_file_alone_means_its_function_build(here: Path) -> None:
@@ -60,33 +56,26 @@ def test_a_linked_file_is_taken_where_it_really_is(here: Path) -> None:
 
 def test_a_module_and_its_function_need_no_file() -> None:
     reference = parse_reference("package.module:make")
-    assert (reference.kind, reference.module, reference.function) == (
-        "module",
-        "package.module",
-        "make",
-    )
+    assert (reference.module, reference.function) == ("package.module", "make")
 
 
 def test_a_package_is_a_module_even_if_a_folder_has_its_name(here: Path) -> None:
     (here / "package").mkdir()
-    assert parse_reference("package:make").kind == "module"
+    assert parse_reference("package:make").module == "package"
 
 
 def test_a_registered_name_says_where_its_function_is() -> None:
-    register("tiny", "zoo.tiny:make", "a small one")
+    register("tiny", "zoo.tiny:make")
     reference = parse_reference("tiny")
-    assert (reference.kind, reference.module, reference.function) == (
-        "registered",
-        "zoo.tiny",
-        "make",
-    )
+    assert reference.portable == "zoo.tiny:make"
 
 
 def test_a_registered_name_may_have_a_slash_and_wins_over_a_file(here: Path) -> None:
     register("zoo/tiny", "zoo.tiny:make")
     register("plain", "zoo.plain:make")
     (here / "plain").write_text("")
-    assert parse_reference("zoo/tiny").kind == parse_reference("plain").kind == "registered"
+    assert parse_reference("zoo/tiny").module == "zoo.tiny"
+    assert parse_reference("plain").module == "zoo.plain"
 
 
 def test_a_reference_can_be_sent_to_another_process(here: Path) -> None:
@@ -102,7 +91,7 @@ def test_an_empty_name_is_refused(text: str) -> None:
 def test_a_missing_file_is_shown_with_the_files_that_are_there(here: Path) -> None:
     error = failure("trian.py:build")
     assert "'trian.py'" in error.message and str(here / "trian.py") in error.message
-    assert "Did you mean train.py?" in error.advice and "Python files" in error.advice
+    assert "Did you mean 'train.py'?" in error.advice and "Python files" in error.advice
 
 
 def test_a_missing_file_among_many_gets_no_list(here: Path) -> None:
@@ -187,7 +176,7 @@ def test_installed_packages_add_names_by_entry_points(monkeypatch: pytest.Monkey
     entries += [metadata.EntryPoint("broken", "not a module", registry.ENTRY_POINT_GROUP)]
     monkeypatch.setattr(metadata, "entry_points", lambda group: entries)
     register("ours", "our.module:make")
-    assert list(registered_workloads()) == ["ours", "theirs"]
+    assert list(registry.registered_workloads()) == ["ours", "theirs"]
     reference = parse_reference("theirs")
     assert (reference.module, reference.function) == ("their.module", "make")
 

@@ -18,7 +18,6 @@ import tomllib
 import typing
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from vramcast.errors import UsageError
 from vramcast.records.base import shortened
 from vramcast.records.bench import OptimizerName, Precision, Protocol
 from vramcast.records.store import read_text
+from vramcast.text import did_you_mean
 
 VOCABULARY = 256
 LARGEST = "largest"  # how a file says batch_size=None
@@ -114,11 +114,8 @@ def read_protocol(path: Path) -> Protocol:
 def protocol_from(values: Mapping[str, Any]) -> Protocol:
     unknown = next((name for name in values if name not in FIELDS), None)
     if unknown is not None:
-        close = get_close_matches(unknown, FIELDS, n=1)
-        hint = f"Did you mean {close[0]!r}? " if close else ""
-        raise UsageError(
-            f"A protocol has no field {unknown!r}.", f"{hint}Fields: {', '.join(FIELDS)}."
-        )
+        advice = f"{did_you_mean(unknown, FIELDS)}Fields: {', '.join(FIELDS)}."
+        raise UsageError(f"A protocol has no field {unknown!r}.", advice)
     base = asdict(STANDARD_1)
     if "seconds" in values:
         base["steps"] = None

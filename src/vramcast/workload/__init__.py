@@ -10,21 +10,10 @@ No torch here: the command line's own process imports this package and must stay
 
 from __future__ import annotations
 
-from vramcast.workload.knobs import (
-    Text,
-    bind_knobs,
-    joined,
-    separated,
-    split_assignments,
-    together,
-)
+from vramcast.workload.knobs import Text, bind_knobs, joined, separated, split_assignments, together
 from vramcast.workload.loading import check_step, load_function
-from vramcast.workload.reference import (
-    Workload,
-    name_of,
-    parse_reference,
-)
-from vramcast.workload.registry import register, registered_workloads
+from vramcast.workload.reference import Workload, name_of, parse_reference
+from vramcast.workload.registry import register
 from vramcast.workload.tracebacks import user_traceback
 
 __all__ = [
@@ -37,7 +26,6 @@ __all__ = [
     "name_of",
     "parse_reference",
     "register",
-    "registered_workloads",
     "separated",
     "split_assignments",
     "together",

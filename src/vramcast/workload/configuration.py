@@ -22,16 +22,16 @@ from vramcast.records.base import Record, convert
 from vramcast.records.store import write_json
 from vramcast.text import printable
 from vramcast.workload import bind_knobs, parse_reference, separated, together
+from vramcast.workload.registry import is_module_name
 from vramcast.workload.switches import SDPA_KERNELS, Switches, apply_allocator, apply_switches
 
+SWITCHES = [switch.name for switch in fields(Switches)]
 # What each switch is in Python.
 LINES = {
     "tf32": "torch.backends.cuda.matmul.allow_tf32 = {}",
     "cudnn_benchmark": "torch.backends.cudnn.benchmark = {}",
     "detect_anomaly": "torch.autograd.set_detect_anomaly({})",
 }
-KNOWN = tuple(each.name for each in fields(Switches))
-SDPA_LINE = "torch.backends.cuda.enable_{}_sdp({})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,21 +47,17 @@ class Configuration(Record):
 
     def with_change(self, change: Configuration) -> Configuration:
         """This one with everything that `change` sets."""
-        return replace(
-            self,
+        return Configuration(
             knobs={**self.knobs, **change.knobs},
-            switches=Switches(**{**self.switches.given(), **change.switches.given()}),
-            allocator=change.allocator if change.allocator is not None else self.allocator,
+            switches=replace(self.switches, **change.switches.given()),
+            allocator=change.allocator or self.allocator,
         )
 
     def settings(self) -> dict[tuple[str, str], Any]:
         """Everything it sets, by kind and name."""
-        allocator = {"allocator": self.allocator} if self.allocator else {}
-        kinds = {
-            "knob": self.knobs,
-            "switch": self.switches.given(),
-            "allocator": allocator,
-        }
+        kinds = {"knob": self.knobs, "switch": self.switches.given()}
+        if self.allocator:
+            kinds["allocator"] = {"allocator": self.allocator}
         return {(kind, name): kinds[kind][name] for kind in kinds for name in kinds[kind]}
 
     def __str__(self) -> str:
@@ -77,17 +73,16 @@ class Configuration(Record):
         return bind_knobs(function, self.knobs)
 
     def to_dict(self) -> dict[str, Any]:
-        plain = {**super().to_dict(), "switches": self.switches.given()}
-        return {**plain, **separated(self.knobs)}
+        switches = self.switches.given()
+        return {**super().to_dict(), "switches": switches, **separated(self.knobs)}
 
     @classmethod
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
         """A switch that this version does not have is refused: it would silently not be set."""
-        unknown = convert(data.get("switches", {}), dict[str, Any], "Its switches").keys() - KNOWN
-        if unknown:
-            raise UsageError(
-                f"There is no switch {min(unknown)!r}.", f"Switches are {', '.join(KNOWN)}."
-            )
+        switches = convert(data.get("switches", {}), dict[str, Any], "Its switches")
+        for name in switches.keys() - SWITCHES:
+            known = ", ".join(SWITCHES)
+            raise UsageError(f"There is no switch {name!r}.", f"Switches are {known}.")
         text = convert(data.get("knobs_text", {}), dict[str, str], "Its knobs_text")
         knobs = convert(data.get("knobs", {}), dict[str, Any], "Its knobs")
         return {**data, "knobs": together({"knobs": knobs, "knobs_text": text})}
@@ -104,42 +99,39 @@ class Configuration(Record):
     def python_lines(self, workload: str) -> list[str]:
         """To paste into a script."""
         reference = parse_reference(workload)
-        module = reference.path.stem if reference.path is not None else reference.module
+        function, switches = reference.function, _switch_lines(self.switches)
+        module = str(reference.path.stem if reference.path else reference.module)
         lines = []
         if self.allocator:
-            lines += [
-                "import os",
-                f'os.environ["PYTORCH_ALLOC_CONF"] = {self.allocator!r}'
-                "  # before torch is imported",
-            ]
-        switches = _switch_lines(self.switches)
+            setting = f'os.environ["PYTORCH_ALLOC_CONF"] = {self.allocator!r}'
+            lines += ["import os", f"{setting}  # before torch is imported"]
         if switches:
             lines.append("import torch")
-        if all(part.isidentifier() for part in str(module).split(".")):
-            lines.append(f"from {module} import {reference.function}")
+        if is_module_name(module):
+            lines.append(f"from {module} import {function}")
         else:
-            lines.append(f"# {reference.function} is that of {printable(workload)}")
+            lines.append(f"# {function} is that of {printable(workload)}")
         lines += switches
         text = ", ".join(separated(self.knobs)["knobs_text"])
         if text:
             lines.append(f"# {text}: as text, like on the command line; write its value")
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.knobs.items())
-        return [*lines, f"step = {reference.function}({arguments})"]
+        return [*lines, f"step = {function}({arguments})"]
 
 
 def _switch_lines(switches: Switches) -> list[str]:
-    lines = [LINES[name].format(value) for name, value in switches.given().items() if name in LINES]
-    if switches.sdpa is not None:
-        lines += [
-            SDPA_LINE.format(name, kernel == switches.sdpa) for kernel, name in SDPA_KERNELS.items()
-        ]
-    return lines
+    given = switches.given()
+    only = given.pop("sdpa", None)
+    kernels = SDPA_KERNELS.items() if only else ()
+    return [
+        *(LINES[name].format(value) for name, value in given.items()),
+        *(f"torch.backends.cuda.enable_{name}_sdp({one == only})" for one, name in kernels),
+    ]
 
 
 def load_configuration(path: str | Path) -> Configuration:
     """The configuration in a file that `vramcast tune` wrote. Reading it runs no code from it."""
     if not str(path):
-        raise UsageError(
-            "The configuration '' names no file.", "Give a file that vramcast tune wrote."
-        )
+        advice = "Give a file that vramcast tune wrote."
+        raise UsageError("The configuration '' names no file.", advice)
     return Configuration.from_file(Path(path))

@@ -8,13 +8,15 @@ from __future__ import annotations
 import inspect
 import sys
 import types
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
-TRUE, FALSE = frozenset({"true", "yes", "1", "on"}), frozenset({"false", "no", "0", "off"})
-NONE = "none"
-NoneType = type(None)
+TRUE, FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
+UNIONS = (Union, types.UnionType)
+ANYTHING = (Any, object, inspect.Parameter.empty)
+NOTHING = (None, types.NoneType)
 
 
 class CannotBeText(Exception):
@@ -23,74 +25,61 @@ class CannotBeText(Exception):
 
 def convert_text(text: str, annotation: object) -> object:
     """The value that `text` stands for under `annotation`."""
-    if annotation in (Any, object, inspect.Parameter.empty):
-        return look(text)
-    if get_origin(annotation) in (Union, types.UnionType):
+    if annotation in ANYTHING:
+        annotation = int | float | bool | str
+    if get_origin(annotation) in UNIONS:
         return _convert_union(text, annotation)
     if get_origin(annotation) is Literal:
-        return _convert_literal(text, annotation)
-    if annotation in (None, NoneType):
-        return _none(text)
+        return _convert_literal(text, get_args(annotation))
+    if annotation in NOTHING:
+        if text.strip().lower() != "none":
+            raise ValueError(text)
+        return None
     if isinstance(annotation, type):
         return _convert_class(text, annotation)
     raise CannotBeText(type_name(annotation))
 
 
-def look(text: str) -> object:
-    """The plainest reading of a text without an annotation: a number, true or false, or text."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    try:
-        return _boolean(text)
-    except ValueError:
-        return text
-
-
 def fits(value: object, annotation: object) -> bool:
     """Whether a Python value is of the annotated type. Types that are not known here always fit."""
-    if get_origin(annotation) in (Union, types.UnionType):
-        return any(fits(value, member) for member in get_args(annotation))
-    if get_origin(annotation) is Literal:
-        return any(
-            value == member and type(value) is type(member) for member in get_args(annotation)
-        )
-    if annotation in (None, NoneType):
+    members = get_args(annotation)
+    if get_origin(annotation) in UNIONS:
+        return any(fits(value, member) for member in members)
+    if get_origin(annotation) is Literal:  # 1 == True
+        return any(value == member and type(value) is type(member) for member in members)
+    if annotation in NOTHING:
         return value is None
-    if annotation is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if annotation is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if annotation in (bool, str) or _is_enum(annotation):
-        return isinstance(value, annotation)  # type: ignore[arg-type]
+    if annotation in (int, float):
+        numbers = int if annotation is int else int | float
+        return isinstance(value, numbers) and not isinstance(value, bool)
+    if isinstance(annotation, type) and issubclass(annotation, bool | str | Enum):
+        return isinstance(value, annotation)
     return True
 
 
 def type_name(annotation: object) -> str:
     """As a person would write it: `int | None`, `one of fp32, amp`."""
-    if get_origin(annotation) in (Union, types.UnionType):
-        return " | ".join(type_name(member) for member in get_args(annotation))
+    members = get_args(annotation)
+    if get_origin(annotation) in UNIONS:
+        return " | ".join(map(type_name, members))
     if get_origin(annotation) is Literal:
-        return "one of " + ", ".join(str(member) for member in get_args(annotation))
-    if annotation in (None, NoneType):
-        return NONE
-    if annotation in (Any, object, inspect.Parameter.empty):
+        return f"one of {', '.join(map(str, members))}"
+    if annotation in NOTHING:
+        return "none"
+    if annotation in ANYTHING:
         return "any"
-    if _is_enum(annotation):
-        return "one of " + ", ".join(annotation.__members__)  # type: ignore[attr-defined]
-    if isinstance(annotation, type) and not get_args(annotation):
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return f"one of {', '.join(annotation.__members__)}"
+    if isinstance(annotation, type) and not members:
         return annotation.__name__
     return str(annotation).replace("typing.", "")
 
 
 def _convert_union(text: str, annotation: object) -> object:
     # `none` first and `str` last, because `str` takes every text.
-    order = {None: 0, NoneType: 0, str: 2}
-    members = sorted(get_args(annotation), key=lambda member: order.get(member, 1))
+    order = {types.NoneType: 0, str: 2}
     problem: Exception = ValueError(text)
-    for member in members:
+    for member in sorted(get_args(annotation), key=lambda member: order.get(member, 1)):
         try:
             return convert_text(text, member)
         except ValueError:
@@ -100,56 +89,32 @@ def _convert_union(text: str, annotation: object) -> object:
     raise problem
 
 
-def _convert_literal(text: str, annotation: object) -> object:
-    members = get_args(annotation)
+def _convert_literal(text: str, members: tuple[object, ...]) -> object:
     if text in members:  # "1" may be among them, and then it is not the number 1
         return text
     for member in members:
-        try:
+        with suppress(ValueError):
             if not isinstance(member, str) and convert_text(text, type(member)) == member:
                 return member
-        except ValueError:
-            continue
     raise ValueError(text)
 
 
 def _convert_class(text: str, annotation: type) -> object:
-    if annotation is bool:
-        return _boolean(text)
     if annotation in (int, float, str):
         return annotation(text)
-    if issubclass(annotation, Enum):
-        try:
-            return annotation[text.strip()]
-        except KeyError:
-            raise ValueError(text) from None
+    word = text.strip()
+    if annotation is bool and word.lower() in TRUE + FALSE:
+        return word.lower() in TRUE
     if issubclass(annotation, Path):
         return Path(text).expanduser()
-    if (annotation.__module__, annotation.__name__) == ("torch", "dtype"):
-        return _torch_dtype(text, annotation)
+    if issubclass(annotation, Enum) and word in annotation.__members__:
+        return annotation[word]
+    is_dtype = (annotation.__module__, annotation.__name__) == ("torch", "dtype")
+    if is_dtype:
+        # Whoever annotates with torch.dtype has imported torch already; this module must not.
+        value = getattr(sys.modules["torch"], word.removeprefix("torch."), None)
+        if isinstance(value, annotation):
+            return value
+    if is_dtype or issubclass(annotation, bool | Enum):
+        raise ValueError(text)
     raise CannotBeText(type_name(annotation))
-
-
-def _torch_dtype(text: str, annotation: type) -> object:
-    # Whoever annotates with torch.dtype has imported torch already; this module must not.
-    value = getattr(sys.modules["torch"], text.strip().removeprefix("torch."), None)
-    if isinstance(value, annotation):
-        return value
-    raise ValueError(text)
-
-
-def _boolean(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in TRUE | FALSE:
-        raise ValueError(text)
-    return word in TRUE
-
-
-def _none(text: str) -> object:
-    if text.strip().lower() != NONE:
-        raise ValueError(text)
-    return None
-
-
-def _is_enum(annotation: object) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Enum)

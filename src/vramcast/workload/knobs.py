@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import SimpleNamespace
 from typing import Any
 
 from vramcast.errors import WorkloadError
@@ -16,7 +18,7 @@ from vramcast.workload.conversion import CannotBeText, convert_text, fits, type_
 
 Parameter = inspect.Parameter
 EMPTY = Parameter.empty
-SIZE_NAMES = frozenset({"batch_size", "seq_len", "depth", "width", "heads", "layers"})
+SIZE_NAMES = ("depth", "width", "heads", "layers")
 HOW_TO_WRITE = "Write knobs as key=value, for example batch_size=8."
 SIZE_ENDINGS = ("_size", "_len", "_length")
 
@@ -30,26 +32,14 @@ class Text(str):
 @dataclass(frozen=True)
 class Knob:
     name: str
-    annotation: object  # EMPTY when nothing is known
-    default: object  # EMPTY when it must be given
-    guessed: bool  # the annotation was taken from the default
+    annotation: object = EMPTY  # when nothing is known
+    default: object = EMPTY  # when it must be given
+    is_guessed: bool = False  # the annotation was taken from the default
 
     def __str__(self) -> str:
         if self.default is EMPTY:
             return f"{self.name} (required)"
         return f"{self.name}={_shown(self.default)}"
-
-
-@dataclass(frozen=True)
-class Knobs:
-    of: str  # the function's name
-    known: Mapping[str, Knob]
-    takes_any: bool  # the function has **kwargs
-
-    def advice(self) -> str:
-        if not self.known:
-            return f"{self.of} has no knobs."
-        return f"Knobs of {self.of}: {', '.join(map(str, self.known.values()))}."
 
 
 def split_assignments(assignments: Iterable[str]) -> dict[str, str]:
@@ -91,21 +81,21 @@ def together(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def bind_knobs(function: Callable[..., object], values: Mapping[str, object]) -> dict[str, object]:
     """The keyword arguments for `function`, with defaults: a record says every value in force."""
-    knobs = _knobs_of(function)
-    _check_names(knobs, values)
-    bound = {name: knob.default for name, knob in knobs.known.items() if knob.default is not EMPTY}
+    name = getattr(function, "__name__", type(function).__name__)
+    known, takes_any = _knobs_of(function, name)
+    _check_names(name, known, values if not takes_any else known.keys() & values)
+    bound = {knob.name: knob.default for knob in known.values() if knob.default is not EMPTY}
     for name, value in values.items():
-        knob = knobs.known.get(name) or Knob(name, EMPTY, EMPTY, guessed=False)
-        bound[name] = _convert(knob, value) if isinstance(value, Text) else _checked(knob, value)
+        knob = known.get(name) or Knob(name)
+        bound[name] = _value_of(knob, value)
         _check_size(knob, bound[name])
     return bound
 
 
-def _knobs_of(function: Callable[..., object]) -> Knobs:
-    name = getattr(function, "__name__", type(function).__name__)
+def _knobs_of(function: Callable[..., object], name: str) -> tuple[dict[str, Knob], bool]:
+    """(by name, whether the function also takes knobs of any other name)."""
     parameters = _signature(function, name).parameters.values()
-    hints = _hints(function, parameters)
-    known: dict[str, Knob] = {}
+    known = {}
     for parameter in parameters:
         if parameter.kind is Parameter.POSITIONAL_ONLY:
             raise WorkloadError(
@@ -113,27 +103,19 @@ def _knobs_of(function: Callable[..., object]) -> Knobs:
                 "and cannot be given as a knob.",
                 f"Remove the '/' from the signature of {name}: knobs are keyword arguments.",
             )
-        if parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
-            known[parameter.name] = _knob_of(parameter, hints.get(parameter.name, EMPTY))
-    takes_any = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters)
-    return Knobs(name, known, takes_any)
+        if parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+            known[parameter.name] = _knob_of(parameter, _annotation(function, parameter))
+    return known, any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def _knob_of(parameter: Parameter, annotation: object) -> Knob:
     default = parameter.default
-    if not _is_type(annotation):
-        annotation = EMPTY
     if annotation is EMPTY and isinstance(default, bool | int | float | str | Enum):
-        return Knob(parameter.name, type(default), default, guessed=True)
+        return Knob(parameter.name, type(default), default, is_guessed=True)
     # `x: int = None` is common and means `int | None`; without an annotation it means anything.
     if default is None:
         annotation = typing.Union[typing.Any if annotation is EMPTY else annotation, None]  # noqa: UP007 - made at run time
-    return Knob(parameter.name, annotation, default, guessed=False)
-
-
-def _is_type(annotation: object) -> bool:
-    """Python allows any object as an annotation: `x: 5`, `x: [1, 2]`."""
-    return annotation is None or callable(annotation) or typing.get_origin(annotation) is not None
+    return Knob(parameter.name, annotation, default)
 
 
 def _signature(function: Callable[..., object], name: str) -> inspect.Signature:
@@ -151,26 +133,17 @@ def _signature(function: Callable[..., object], name: str) -> inspect.Signature:
         ) from error
 
 
-def _hints(function: Callable[..., object], parameters: Iterable[Parameter]) -> dict[str, object]:
-    """Annotations as objects. If one cannot be evaluated, the others still are.
-
-    A name imported under TYPE_CHECKING cannot be evaluated, for example.
-    """
+def _annotation(function: Callable[..., object], parameter: Parameter) -> object:
+    """EMPTY if it cannot be evaluated, such as a name imported under TYPE_CHECKING."""
     annotated = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    names = getattr(inspect.unwrap(annotated), "__globals__", {})
+    one = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     try:
-        return dict(typing.get_type_hints(annotated))
+        found = typing.get_type_hints(one, {**vars(typing), **names})[parameter.name]
     except Exception:  # noqa: BLE001 - evaluating a user's annotation may raise anything
-        names = getattr(inspect.unwrap(annotated), "__globals__", {})
-        return {parameter.name: _evaluated(parameter.annotation, names) for parameter in parameters}
-
-
-def _evaluated(annotation: object, names: dict[str, object]) -> object:
-    if isinstance(annotation, str):
-        try:
-            return eval(annotation, {**vars(typing), **names})
-        except Exception:  # noqa: BLE001 - as above
-            return EMPTY
-    return EMPTY if isinstance(annotation, typing.ForwardRef) else annotation
+        return EMPTY
+    # Python allows any object as an annotation: `x: 5`, `x: [1, 2]`.
+    return found if callable(found) or typing.get_origin(found) is not None else EMPTY
 
 
 def _given_twice(name: str, first: object, second: object) -> WorkloadError:
@@ -179,73 +152,60 @@ def _given_twice(name: str, first: object, second: object) -> WorkloadError:
     )
 
 
-def _check_names(knobs: Knobs, given: Mapping[str, object]) -> None:
-    unknown = [] if knobs.takes_any else [name for name in given if name not in knobs.known]
-    if unknown:
-        advice = did_you_mean(unknown[0], knobs.known) + knobs.advice()
-        raise WorkloadError(f"{knobs.of} has no knob {unknown[0]!r}.", advice)
-    missing = [
-        name for name, knob in knobs.known.items() if knob.default is EMPTY and name not in given
-    ]
+def _check_names(function: str, known: Mapping[str, Knob], given: Iterable[str]) -> None:
+    advice = f"{function} has no knobs."
+    if known:
+        advice = f"Knobs of {function}: {', '.join(map(str, known.values()))}."
+    for name in given:
+        if name not in known:
+            advice = did_you_mean(name, known) + advice
+            raise WorkloadError(f"{function} has no knob {name!r}.", advice)
+    missing = [name for name in known if known[name].default is EMPTY and name not in given]
     if missing:
+        names = f"the knob{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}"
         shown = " ".join(f"{name}=..." for name in missing)
         raise WorkloadError(
-            f"{knobs.of} needs {_listed(missing)}, which has no default.",
-            f"Add {shown}. {knobs.advice()}",
+            f"{function} needs {names}, which has no default.", f"Add {shown}. {advice}"
         )
 
 
-def _convert(knob: Knob, text: str) -> object:
+def _value_of(knob: Knob, given: object) -> object:
+    """Text is converted, a Python value is checked."""
     try:
-        return convert_text(text, knob.annotation)
+        with contextlib.suppress(ValueError):
+            if isinstance(given, Text):
+                return convert_text(given, knob.annotation)
+            if fits(given, knob.annotation):
+                return given
     except CannotBeText as error:
         raise WorkloadError(
-            f"The knob {knob.name!r} of type {error} cannot be given as text ({text!r}).",
+            f"The knob {knob.name!r} of type {error} cannot be given as text ({given!r}).",
             "Give it a type such as int, float, bool, str, Literal or Enum, "
             "and make the object inside the function.",
         ) from None
-    except ValueError:
-        raise _misfit(knob, text) from None
-
-
-def _checked(knob: Knob, value: object) -> object:
-    if not fits(value, knob.annotation):
-        raise _misfit(knob, value)
-    return value
-
-
-def _misfit(knob: Knob, value: object) -> WorkloadError:
     expected = type_name(knob.annotation)
     advice = f"Give {knob.name} a value that is {expected}."
-    if knob.guessed:
+    if knob.is_guessed:
         advice = (
             f"The type was taken from the default {knob}: "
             "annotate the parameter if other values are right."
         )
-    return WorkloadError(f"The knob {knob.name!r} is {value!r}, expected {expected}.", advice)
+    raise WorkloadError(f"The knob {knob.name!r} is {given!r}, expected {expected}.", advice)
 
 
 def _check_size(knob: Knob, value: object) -> None:
-    if not _is_size(knob.name) or type(value) is not int or value > 0:
-        return
+    name, default = knob.name, knob.default
+    is_size = name in SIZE_NAMES or name.endswith(SIZE_ENDINGS) or name.startswith("num_")
     # The default num_workers=0 says that zero has a meaning.
-    if isinstance(knob.default, int) and knob.default <= 0:
-        return
-    raise WorkloadError(
-        f"The knob {knob.name!r} is {value}, expected 1 or more.",
-        f"Give {knob.name} a positive whole number.",
-    )
-
-
-def _is_size(name: str) -> bool:
-    return name in SIZE_NAMES or name.endswith(SIZE_ENDINGS) or name.startswith("num_")
+    has_zero = isinstance(default, int) and default <= 0
+    if is_size and type(value) is int and value <= 0 and not has_zero:
+        raise WorkloadError(
+            f"The knob {name!r} is {value}, expected 1 or more.",
+            f"Give {name} a positive whole number.",
+        )
 
 
 def _shown(value: object) -> str:
     if isinstance(value, Enum):
         return value.name
     return value if isinstance(value, str) and value else repr(value)
-
-
-def _listed(names: list[str]) -> str:
-    return f"the knob{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"

@@ -48,40 +48,35 @@ A workload is a function like this one:
 def load_function(reference: WorkloadReference) -> Callable[..., Any]:
     """Import where the workload is and return its function."""
     module = _import(reference)
-    missing = object()
-    function = getattr(module, reference.function, missing)
-    if function is missing:
-        raise _no_such_function(module, reference)
-    if not callable(function):
-        raise WorkloadError(
-            f"{reference.function!r} in {_shown(reference)} is not a function but {_a(function)}.",
-            _advice_functions(module, reference),
-        )
-    return function
+    name, where = reference.function, _shown(reference)
+    function: object = getattr(module, name, None)
+    if callable(function):
+        return function
+    known = _public_functions(module)
+    advice = f"{where} defines no public function."
+    if known:
+        advice = f"Functions there: {', '.join(known)}."
+    if hasattr(module, name):
+        raise WorkloadError(f"{name!r} in {where} is not a function but {_a(function)}.", advice)
+    hint = did_you_mean(name, known)
+    advice = hint + advice if hint else f"{advice}\n{TEMPLATE}".rstrip()
+    raise WorkloadError(f"There is no function {name!r} in {where}.", advice)
 
 
 def check_step(value: object) -> Callable[[], Any]:
     """What a workload's function returned, if it can be called as a step."""
     if not callable(value):
-        raise WorkloadError(
-            f"The workload's function returned {_a(value)}, not a step to call.",
-            f"{EXPECTED} {_hint(value)}".strip(),
-        )
+        problem, advice = f"returned {_a(value)}, not a step to call", _hint(value)
     # A torch module is recognised without importing torch.
-    if hasattr(value, "forward") and hasattr(value, "parameters"):
-        name = type(value).__name__
-        raise WorkloadError(
-            f"The workload's function returned a model ({name}), not a step to call.",
-            f"{EXPECTED} Write `def step(): ...` with forward, backward and optimizer, "
-            "and `return step`.",
-        )
-    needed = _required_parameters(value)
-    if needed:
-        raise WorkloadError(
-            f"The step the workload's function returned needs arguments ({', '.join(needed)}).",
-            f"{EXPECTED} Make the batch inside the step.",
-        )
-    return value
+    elif hasattr(value, "forward") and hasattr(value, "parameters"):
+        problem = f"returned a model ({type(value).__name__}), not a step to call"
+        advice = "Write `def step(): ...` with forward, backward and optimizer, and `return step`."
+    elif needed := _required_parameters(value):
+        problem = f"returned a step that needs arguments ({', '.join(needed)})"
+        advice = "Make the batch inside the step."
+    else:
+        return value
+    raise WorkloadError(f"The workload's function {problem}.", f"{EXPECTED} {advice}".strip())
 
 
 def _import(reference: WorkloadReference) -> ModuleType:
@@ -144,49 +139,24 @@ def _put_on_path(folder: str) -> None:
 
 def _import_failure(reference: WorkloadReference, error: Exception) -> WorkloadError:
     if isinstance(error, SyntaxError) and error.filename and os.path.isfile(error.filename):
-        return _syntax_failure(error)
-    torch = sys.modules.get("torch")
-    hide_roots = [str(Path(torch.__file__).parent)] if torch is not None and torch.__file__ else []
-    message = f"{_shown(reference)} cannot be imported:\n{user_traceback(error, hide_roots)}"
-    return WorkloadError(message, _advice_for_import(reference, error))
-
-
-def _syntax_failure(error: SyntaxError) -> WorkloadError:
-    where = f"{shown_path(str(error.filename))}:{error.lineno}"
-    text = f"\n    {error.text.strip()}" if error.text else ""
-    return WorkloadError(f"{where} is not valid Python: {error.msg}{text}", "Correct that line.")
-
-
-def _advice_for_import(reference: WorkloadReference, error: Exception) -> str:
+        where = f"{shown_path(error.filename)}:{error.lineno}"
+        text = f"\n    {error.text.strip()}" if error.text else ""
+        message = f"{where} is not valid Python: {error.msg}{text}"
+        return WorkloadError(message, "Correct that line.")
+    message = f"{_shown(reference)} cannot be imported:\n{user_traceback(error)}"
+    name = reference.path.stem if reference.path else reference.module
+    advice = f"Make `import {name}` work first; vramcast runs the file as it is."
     if isinstance(error, ImportError) and "relative import" in str(error):
-        return (
+        advice = (
             "A file that imports relative to its package is named as package.module:function, "
             "started from the folder of the package."
         )
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        package = error.name.partition(".")[0]
-        return (
-            f"Install what provides {package!r} in the environment of {sys.executable}, "
-            "or correct the import."
+    elif isinstance(error, ModuleNotFoundError) and error.name:
+        advice = (
+            f"Install what provides {error.name.partition('.')[0]!r} "
+            f"in the environment of {sys.executable}, or correct the import."
         )
-    name = reference.path.stem if reference.path else reference.module
-    return f"Make `import {name}` work first; vramcast runs the file as it is."
-
-
-def _no_such_function(module: ModuleType, reference: WorkloadReference) -> WorkloadError:
-    hint = did_you_mean(reference.function, _public_functions(module))
-    advice = _advice_functions(module, reference)
-    return WorkloadError(
-        f"There is no function {reference.function!r} in {_shown(reference)}.",
-        hint + advice if hint else f"{advice}\n{TEMPLATE}".rstrip(),
-    )
-
-
-def _advice_functions(module: ModuleType, reference: WorkloadReference) -> str:
-    names = _public_functions(module)
-    if not names:
-        return f"{_shown(reference)} defines no public function."
-    return f"Functions there: {', '.join(names)}."
+    return WorkloadError(message, advice)
 
 
 def _public_functions(module: ModuleType) -> list[str]:

@@ -6,14 +6,14 @@ process: a mistyped name is answered at once, not after a worker has imported to
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from vramcast.errors import UsageError, WorkloadError
 from vramcast.text import did_you_mean
@@ -34,8 +34,9 @@ FEW_FILES = 12
 
 @dataclass(frozen=True)
 class WorkloadReference:
+    """A function of a file, or of a module; `text` is what the user wrote."""
+
     text: str
-    kind: Literal["file", "module", "registered"]
     function: str
     path: Path | None = None
     module: str | None = None
@@ -46,10 +47,10 @@ class WorkloadReference:
     @property
     def portable(self) -> str:
         """A name that any process understands; only this one may know the registered names."""
-        return f"{self.module}:{self.function}" if self.kind == "registered" else self.text
+        return self.text if self.path else f"{self.module}:{self.function}"
 
     def file_hash(self) -> str | None:
-        """Of the user's file as it is now; None for a module or a registered name."""
+        """Of the user's file as it is now; None for a module."""
         return None if self.path is None else hashlib.sha256(self.path.read_bytes()).hexdigest()
 
 
@@ -57,64 +58,46 @@ def parse_reference(text: str) -> WorkloadReference:
     text = text.strip()
     if not text:
         raise WorkloadError("The workload's name is empty.", FORMS)
-    target, function = _split(text)
-    if _looks_like_a_file(target):
-        _check_function_name(text, function)
-        return WorkloadReference(
-            text, "file", function or DEFAULT_FUNCTION, path=_existing_file(target)
+    target, colon, function = text.rpartition(":")
+    if not colon or "/" in function:  # a folder's name may have a colon
+        target, colon, function = text, "", DEFAULT_FUNCTION
+    if not function:
+        raise WorkloadError(
+            f"{text!r} names no function after the colon.",
+            f"Write the function's name, for example {text}build.",
         )
-    if function is None:
-        return _registered(text)
-    _check_function_name(text, function)
-    if not is_module_name(target):
+    if not function.isidentifier():
+        raise WorkloadError(f"{function!r} in {text!r} is not a function's name.", FORMS)
+    if _looks_like_a_file(target):
+        return WorkloadReference(text, function, path=_existing_file(target))
+    if not colon:
+        target, _, function = _registered(text).partition(":")
+    elif not is_module_name(target):
         raise WorkloadError(
             f"{target!r} in {text!r} is neither a .py file nor a module's name.", FORMS
         )
-    return WorkloadReference(text, "module", function, module=target)
-
-
-def _split(text: str) -> tuple[str, str | None]:
-    """At the last colon, unless that is the colon of a Windows drive."""
-    target, colon, function = text.rpartition(":")
-    if not colon or "/" in function or "\\" in function:
-        return text, None
-    return target, function
+    return WorkloadReference(text, function, module=target)
 
 
 def _looks_like_a_file(target: str) -> bool:
     # A folder without a slash in its name may be a package, so it is no path here.
     if target.endswith(".py") or target.startswith("~"):
         return True
-    is_path = "/" in target or os.sep in target or os.path.isfile(target)
-    return is_path and find_registered(target) is None
+    return ("/" in target or os.path.isfile(target)) and find_registered(target) is None
 
 
-def _check_function_name(text: str, function: str | None) -> None:
-    if function is None or function.isidentifier():
-        return
-    if not function:
-        raise WorkloadError(
-            f"{text!r} names no function after the colon.",
-            f"Write the function's name, for example {text}build.",
-        )
-    raise WorkloadError(f"{function!r} in {text!r} is not a function's name.", FORMS)
-
-
-def _registered(text: str) -> WorkloadReference:
-    workload = find_registered(text)
-    if workload is not None:
-        return WorkloadReference(text, "registered", workload.function, module=workload.module)
-    if os.path.isdir(text):
-        raise _is_a_folder(text)
-    raise WorkloadError(f"There is no workload named {text!r}.", _advice_for_unknown(text))
-
-
-def _advice_for_unknown(text: str) -> str:
-    if os.path.isfile(f"{text}.py"):
-        return f"There is a file {text}.py: write {text}.py:{DEFAULT_FUNCTION}."
+def _registered(name: str) -> str:
+    target = find_registered(name)
+    if target is not None:
+        return target
+    if os.path.isdir(name):
+        raise _is_a_folder(name)
     known = list(registered_workloads())
     names = f"Registered names: {', '.join(known)}." if known else "No names are registered."
-    return f"{did_you_mean(text, known)}{names} {FORMS}"
+    advice = f"{did_you_mean(name, known)}{names} {FORMS}"
+    if os.path.isfile(f"{name}.py"):
+        advice = f"There is a file {name}.py: write {name}.py:{DEFAULT_FUNCTION}."
+    raise WorkloadError(f"There is no workload named {name!r}.", advice)
 
 
 def _existing_file(target: str) -> Path:
@@ -127,26 +110,21 @@ def _existing_file(target: str) -> Path:
             _advice_for_missing(shown),
         )
     if not shown.endswith(".py"):
-        raise WorkloadError(
-            f"{target!r} is not a Python file: its name does not end in .py.", FORMS
-        )
+        raise WorkloadError(f"{target!r} is not a Python file: it does not end in .py.", FORMS)
     # As Python does for a script: a linked file imports its neighbours, not those of the link.
     return Path(shown).resolve()
 
 
 def _is_a_folder(target: str) -> WorkloadError:
-    return WorkloadError(
-        f"{target!r} is a folder, not a Python file.",
-        _files_in(os.path.expanduser(target)) or FORMS,
-    )
+    advice = _files_in(os.path.expanduser(target)) or FORMS
+    return WorkloadError(f"{target!r} is a folder, not a Python file.", advice)
 
 
 def _advice_for_missing(path: str) -> str:
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         return f"The folder {folder!r} does not exist either: check the path."
-    close = get_close_matches(os.path.basename(path), _python_files(folder), n=1)
-    hint = f"Did you mean {os.path.join(os.path.dirname(path), close[0])}? " if close else ""
+    hint = did_you_mean(os.path.basename(path), _python_files(folder))
     return hint + (_files_in(folder) or "Check the path.")
 
 
@@ -158,12 +136,10 @@ def _files_in(folder: str) -> str:
 
 
 def _python_files(folder: str) -> list[str]:
-    try:
-        return sorted(
-            name for name in os.listdir(folder) if name.endswith(".py") and name != "__init__.py"
-        )
-    except OSError:  # a folder that may not be read: there is nothing to suggest
-        return []
+    with contextlib.suppress(OSError):  # of a folder that may not be read nothing is suggested
+        names = set(os.listdir(folder)) - {"__init__.py"}
+        return sorted(name for name in names if name.endswith(".py"))
+    return []
 
 
 def name_of(workload: Workload) -> str:

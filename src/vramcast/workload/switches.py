@@ -24,10 +24,10 @@ class Switches:
     sdpa: str | None = None  # the only kernel that scaled_dot_product_attention may use
 
     def __post_init__(self) -> None:
-        if self.sdpa is not None and self.sdpa not in SDPA_KERNELS:
+        if self.sdpa not in (None, *SDPA_KERNELS):
+            known = ", ".join(SDPA_KERNELS)
             raise UsageError(
-                f"The switch sdpa is {self.sdpa!r}.",
-                f"It is one of {', '.join(SDPA_KERNELS)}, or absent.",
+                f"The switch sdpa is {self.sdpa!r}.", f"It is one of {known}, or absent."
             )
 
     def given(self) -> dict[str, Any]:

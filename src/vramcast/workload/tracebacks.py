@@ -5,31 +5,27 @@ from __future__ import annotations
 import os
 import sysconfig
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from traceback import FrameSummary
 
-OWN_ROOT = str(Path(__file__).absolute().parents[1])
+# With the separator, because vramcast_zoo does not lie below vramcast.
+OWN_ROOT = f"{Path(__file__).absolute().parents[1]}{os.sep}"
+PYTHON_ROOTS = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
 LIBRARY_FOLDERS = ("site-packages", "dist-packages")
 MAX_FRAMES = 10
 MAX_CAUSES = 3
 
 
-def user_traceback(error: BaseException, hide_roots: Sequence[str | Path] = ()) -> str:
+def user_traceback(error: BaseException) -> str:
     """The user's frames, oldest first, one a line, then the exception's type and message.
 
-    A frame is `file.py:12 in build: loss = model(x)`. Frames of vramcast, of Python itself and of
-    `hide_roots` are never shown. Of installed packages only the frame that raised is shown: it
-    says which part of the library refused.
+    A frame is `file.py:12 in build: loss = model(x)`. Frames of vramcast and of Python itself are
+    never shown. Of installed packages only the frame that raised is shown: it says which part of
+    the library refused.
     """
-    hidden = [OWN_ROOT, *(str(root) for root in hide_roots)]
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not _is_machinery(frame.filename, hidden)
-    ]
-    shown = [frame for frame in frames if not _is_library(frame.filename)][-MAX_FRAMES:]
-    if frames and _is_library(frames[-1].filename):
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if not _is_hidden(one)]
+    shown = [one for one in frames if not _is_library(one)][-MAX_FRAMES:]
+    if frames and _is_library(frames[-1]):
         shown.append(frames[-1])
     return "\n".join([*map(_line, shown), exception_line(error), *_causes(error)])
 
@@ -45,8 +41,7 @@ def shown_path(filename: str) -> str:
         _, found, rest = filename.rpartition(f"{os.sep}{folder}{os.sep}")
         if found:
             return rest
-    here = os.getcwd() + os.sep
-    return filename.removeprefix(here)
+    return filename.removeprefix(os.getcwd() + os.sep)
 
 
 def _causes(error: BaseException) -> list[str]:
@@ -63,20 +58,11 @@ def _line(frame: FrameSummary) -> str:
     return f"{shown_path(frame.filename)}:{frame.lineno} in {frame.name}{text}"
 
 
-def _is_library(filename: str) -> bool:
-    return any(folder in Path(filename).parts for folder in LIBRARY_FOLDERS)
+def _is_library(frame: FrameSummary) -> bool:
+    return any(folder in Path(frame.filename).parts for folder in LIBRARY_FOLDERS)
 
 
-def _is_machinery(filename: str, hidden: Sequence[str]) -> bool:
-    if filename.startswith(("<frozen ", "<string>")) or _is_below(filename, hidden):
+def _is_hidden(frame: FrameSummary) -> bool:
+    if frame.filename.startswith(("<frozen ", "<string>", OWN_ROOT)):
         return True
-    return not _is_library(filename) and _is_below(
-        filename, [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
-    )
-
-
-def _is_below(filename: str, roots: Sequence[str]) -> bool:
-    # With the separator, because vramcast_zoo does not lie below vramcast.
-    return any(
-        filename.startswith(root.rstrip(os.sep) + os.sep) or filename == root for root in roots
-    )
+    return frame.filename.startswith(PYTHON_ROOTS) and not _is_library(frame)
