@@ -32,6 +32,12 @@ def test_the_gradient_of_the_loss_is_shown_where_the_loss_is_computed() -> None:
     assert lines_of(prediction, "aten::nll_loss_backward") == {expected}
 
 
+def test_a_tensor_is_shown_with_the_module_that_made_it() -> None:
+    """Although the model is gone when the answer is made."""
+    prediction = vramcast.predict(f"{WORKLOADS}:trains_an_adapter", gpu="h200")
+    assert "frozen" in {t.module for t in prediction.largest_tensors}
+
+
 def test_frozen_layers_do_not_take_the_place_of_the_loss() -> None:
     prediction = vramcast.predict(f"{WORKLOADS}:trains_an_adapter", gpu="h200")
     expected = line_of(WORKLOADS, "F.cross_entropy(model(tokens), tokens)")

@@ -78,11 +78,19 @@ struct Recorder {
   void locate_new_node() {
     static thread_local uint64_t last_seen = 0;
     const auto num_nodes = at::sequence_number::peek();
+    if (current_operator() < 0) operator_location() = unknown;
     if (!location_callback || num_nodes == last_seen) return;
     last_seen = num_nodes;
-    const auto location = location_callback();
+    const auto location = current_location();
     const std::lock_guard<std::mutex> lock(mutex);
     node_locations[{at::RecordFunction::currentThreadId(), num_nodes - 1}] = location;
+  }
+
+  // Asks Python once for each outermost operator.
+  int64_t current_location() {
+    if (current_operator() < 0 || operator_location() == unknown)
+      operator_location() = location_callback();
+    return operator_location();
   }
 
   int64_t location_of(const torch::autograd::Node& node) const {
@@ -103,7 +111,7 @@ struct Recorder {
     // a part of the forward pass again: with gradients enabled.
     const bool has_line = !node || c10::GradMode::is_enabled();
     if (location_callback && has_line && num_bytes >= location_minimum_bytes)
-      allocation.location = location_callback();
+      allocation.location = current_location();
     const std::lock_guard<std::mutex> lock(mutex);
     if (node && allocation.location < 0) allocation.location = location_of(*node);
     allocation.shape_offset = static_cast<int32_t>(shapes.size());
@@ -157,6 +165,11 @@ struct Recorder {
   static int32_t& current_operator() {
     static thread_local int32_t name = -1;
     return name;
+  }
+  static constexpr int64_t unknown = -2;
+  static int64_t& operator_location() {
+    static thread_local int64_t location = unknown;
+    return location;
   }
   static std::vector<int64_t>& pending_sizes() {
     static thread_local std::vector<int64_t> sizes;
