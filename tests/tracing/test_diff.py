@@ -269,3 +269,10 @@ def test_the_example_of_the_other_tests_differs_from_itself_cut_short() -> None:
     result = diff_traces(trace(), trace(ROWS[:-1]))
     assert counts(result) == {"only_a": 1}
     assert first_numbers(result) == (5, None)
+
+
+def test_a_diff_is_a_record_that_is_read_back_as_it_was() -> None:
+    found = diff_traces(of("mm:1 mm:2 mm:3 mm:4"), of("mm:1 mm:2 mm:9 mm:4"))
+    data = json.loads(found.to_json())
+    assert (data["kind"], data["version"]) == ("trace_diff", 1)
+    assert TraceDiff.from_json(found.to_json()) == found

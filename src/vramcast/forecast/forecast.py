@@ -156,21 +156,14 @@ def timeline(shown: Replay) -> list[list[int]]:
 
 def time_limits(trace: SimulatedRun) -> list[str]:
     """Of an operator that is not torch's own only the bytes are known."""
-    others = sorted(
-        {
-            work.operator
-            for work in trace.works
-            if work.has_kernel and not work.operator.startswith("aten::")
-        }
-    )
-    return (
-        [
-            f"the time of {', '.join(others)} is that of the bytes moved: what they compute is "
-            "not known"
-        ]
-        if others
-        else []
-    )
+    kernels = {work.operator for work in trace.works if work.has_kernel}
+    others = sorted(name for name in kernels if not name.startswith("aten::"))
+    if not others:
+        return []
+    return [
+        f"the time of {', '.join(others)} is that of the bytes moved: "
+        "what they compute is not known"
+    ]
 
 
 def tokens_of_step(knobs: dict[str, Any]) -> int | None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from vramcast.errors import UsageError
-from vramcast.forecast.piecewise import Pieces, find_pieces, odd_one_out, solve, without
+from vramcast.forecast.piecewise import Pieces, find_pieces, fitted_without, odd_one_out, solve
 from vramcast.records.fit import FittedRow, Knob, MemoryFit
 from vramcast.records.max_batch import MemoryLaw
 from vramcast.text import printable
@@ -42,7 +42,8 @@ _OPERATORS: dict[type[ast.AST], Callable[[float, float], float]] = {
 }
 LARGEST_POWER = 8
 LONGEST_SHOWN = 200  # characters of a term in a message
-NEAR = 0.03  # how near to a whole number a coefficient of bytes is taken to mean one
+# A coefficient this near to a whole number, as a part of it, is taken to mean that number.
+WHOLE_NUMBER_TOLERANCE = 0.03
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +144,7 @@ def fit(points: Sequence[Point], terms: Mapping[str, str] | None = None) -> list
 
 
 def _fit_group(group: str, points: Sequence[Point], terms: Mapping[str, str] | None) -> MemoryFit:
-    reasons = [_unusable(p) for p in points]  # by run, not by name: two runs may have the same
+    reasons = [_unusable(p) for p in points]  # by run: two runs may have the same name
     used = [p for p, why in zip(points, reasons, strict=True) if why is None]
     left_out = _by_name(
         [(p.name, why) for p, why in zip(points, reasons, strict=True) if why is not None]
@@ -219,20 +220,15 @@ def _unusable(point: Point) -> str | None:
 
 
 def default_terms(points: Sequence[Point]) -> dict[str, str]:
-    """A constant, and as many of the others as differ between the runs and as the runs can tell
-    apart."""
+    """A constant, and those of the others that differ between the runs and can be told apart."""
     chosen = {"constant": TERMS["constant"]}
     knobs = [p.knobs for p in points]
     if len({k.get("batch_size") for k in knobs}) < 2 and len({k.get("seq_len") for k in knobs}) < 2:
         return chosen
-    lengths = {k.get("seq_len") for k in knobs}
-    names = (
-        ["per_sample"]
-        if len(lengths) < 2
-        else ["per_token"]
-        if len(lengths) < 3
-        else ["per_token", "per_token_and_length"]
-    )
+    num_lengths = len({k.get("seq_len") for k in knobs})
+    names = ["per_token", "per_token_and_length"] if num_lengths > 2 else ["per_token"]
+    if num_lengths < 2:
+        names = ["per_sample"]
     for name in names:
         if len(chosen) + 1 < len(points) or (len(chosen) == 1 and len(points) > 1):
             chosen[name] = TERMS[name]
@@ -245,7 +241,7 @@ def _row(
     point = points[index]
     fitted = pieces.at(matrix[index]) + overhead
     left_out = left_out_allocated = None
-    others = without(matrix, allocated, pieces.on_floor, index)
+    others = fitted_without(matrix, allocated, pieces.on_floor, index)
     if others is not None:
         left_out_allocated = _percent(others.at(matrix[index]), point.allocated_bytes)
         beside = statistics.median(
@@ -294,13 +290,11 @@ def _notes(
 ) -> list[str]:
     notes = []
     if len(points) <= len(terms):
-        share = (
-            ""
-            if len(points) == len(terms)
-            else ", and how the memory is shared between the terms is arbitrary"
-        )
         counts = f"{_count(len(points), 'run')} for {_count(len(terms), 'term')}"
-        notes.append(f"{counts}: the errors are zero by construction and prove nothing{share}")
+        note = f"{counts}: the errors are zero by construction and prove nothing"
+        if len(points) < len(terms):
+            note += ", and how the memory is shared between the terms is arbitrary"
+        notes.append(note)
     if len(points) > len(terms) > np.linalg.matrix_rank(matrix):
         notes.append(
             f"these runs cannot tell {', '.join(terms)} apart: how the memory is shared between "
@@ -310,7 +304,7 @@ def _notes(
         if (
             name not in TERMS
             and coefficient > 1.5
-            and abs(coefficient / round(coefficient) - 1) < NEAR
+            and abs(coefficient / round(coefficient) - 1) < WHOLE_NUMBER_TOLERANCE
         ):
             notes.append(
                 f"{name} has a coefficient of {coefficient:.4f}: if its term is in bytes, the "

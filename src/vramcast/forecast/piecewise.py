@@ -1,9 +1,7 @@
-"""Memory that does not move with the knobs at first and grows from some size on: the larger of a
-floor and a law. No torch.
+"""A law with a floor: memory that stays the same for small runs and grows from some size on.
 
-While the batch is small the peak lies in the optimizer step, whose memory is that of the
-parameters; with a larger one it moves to the backward pass. A single line through both is wrong at
-both ends.
+While the batch is small the optimizer step sets the peak, and its memory is that of the
+parameters; with a larger batch the backward pass does. One line through both is wrong at both ends.
 """
 
 from __future__ import annotations
@@ -13,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-FEWEST_ON_THE_FLOOR = 2  # one run is its own floor by construction
-BETTER = (
-    0.5  # of the single law's errors, each row left out: what the second piece must at least reach
-)
-WORTH_IT_PERCENT = 0.5  # where the single law is that good, a second piece explains noise
-TOUCH = 0.02  # how far, of the floor, a law may lie on the wrong side of it at a run
+MIN_ON_FLOOR = 2  # a single run is always exactly on its own floor
+# With a floor, errors of runs left out must be at most this part of those without.
+MAX_ERROR_RATIO = 0.5
+# A law without a floor that is as good as this is kept: a floor would explain noise.
+GOOD_ENOUGH_PERCENT = 0.5
+# At a run, the law may lie on the wrong side of the floor by this part of it.
+FLOOR_TOLERANCE = 0.02
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """allocated = max(floor, law); `on_floor` are the runs, by index, that the floor was taken
-    from."""
+    """allocated = max(floor, law); the floor is the mean of the runs `on_floor`, by index."""
 
     floor_bytes: float
     coefficients: Any
@@ -43,31 +41,38 @@ def solve(matrix: Any, values: Any) -> Any:
 
 
 def find_pieces(matrix: Any, allocated: Any) -> Pieces | None:
-    """A floor and a law, where they tell runs that were left out much better than one law does."""
+    """A floor and a law, where they predict left-out runs much better than a law alone."""
     single = left_out_errors(matrix, allocated, ())
     candidates = [
         pieces
-        for count in range(FEWEST_ON_THE_FLOOR, len(allocated))
-        if (pieces := _with(matrix, allocated, count))
+        for count in range(MIN_ON_FLOOR, len(allocated))
+        if (pieces := _with_floor(matrix, allocated, count))
     ]
-    if not candidates or single is None or _typical(single) < WORTH_IT_PERCENT:
+    if not candidates or single is None or _typical(single) < GOOD_ENOUGH_PERCENT:
         return None
     best = min(candidates, key=lambda pieces: _typical(_errors(matrix, allocated, pieces)))
     errors = left_out_errors(matrix, allocated, best.on_floor)
-    return best if errors is not None and _typical(errors) < BETTER * _typical(single) else None
+    return (
+        best
+        if errors is not None and _typical(errors) < MAX_ERROR_RATIO * _typical(single)
+        else None
+    )
 
 
 def odd_one_out(matrix: Any, allocated: Any) -> int | None:
-    """The smallest run, where the others follow a law that it alone lies above: one run is no floor
-    yet."""
+    """The smallest run, where it alone lies above the law of the others."""
     single = left_out_errors(matrix, allocated, ())
     first = int(np.argmin(allocated))
-    pieces = _with(matrix, allocated, 1)
-    if single is None or pieces is None or _typical(single) < WORTH_IT_PERCENT:
+    pieces = _with_floor(matrix, allocated, 1)
+    if single is None or pieces is None or _typical(single) < GOOD_ENOUGH_PERCENT:
         return None
     others = [i for i in range(len(allocated)) if i != first]
     errors = left_out_errors(matrix[others], allocated[others], ())
-    return first if errors is not None and _typical(errors) < BETTER * _typical(single) else None
+    return (
+        first
+        if errors is not None and _typical(errors) < MAX_ERROR_RATIO * _typical(single)
+        else None
+    )
 
 
 def left_out_errors(matrix: Any, allocated: Any, on_floor: tuple[int, ...]) -> Any:
@@ -75,14 +80,16 @@ def left_out_errors(matrix: Any, allocated: Any, on_floor: tuple[int, ...]) -> A
     that."""
     found = []
     for index in range(len(allocated)):
-        pieces = without(matrix, allocated, on_floor, index)
+        pieces = fitted_without(matrix, allocated, on_floor, index)
         if pieces is None:
             return None
         found.append(100 * (pieces.at(matrix[index]) / allocated[index] - 1))
     return np.array(found)
 
 
-def without(matrix: Any, allocated: Any, on_floor: tuple[int, ...], index: int) -> Pieces | None:
+def fitted_without(
+    matrix: Any, allocated: Any, on_floor: tuple[int, ...], index: int
+) -> Pieces | None:
     """The same pieces fitted to all runs but one; None where those do not determine them."""
     floor = [i for i in on_floor if i != index]
     law = [i for i in range(len(allocated)) if i not in on_floor and i != index]
@@ -95,7 +102,7 @@ def without(matrix: Any, allocated: Any, on_floor: tuple[int, ...], index: int) 
     )
 
 
-def _with(matrix: Any, allocated: Any, count: int) -> Pieces | None:
+def _with_floor(matrix: Any, allocated: Any, count: int) -> Pieces | None:
     """The `count` smallest runs on the floor, the others by a law; None where that is no maximum of
     two, or proves nothing."""
     order = np.argsort(allocated, kind="stable")
@@ -107,7 +114,7 @@ def _with(matrix: Any, allocated: Any, count: int) -> Pieces | None:
         solve(matrix[law], allocated[law]),
         tuple(sorted(map(int, floor))),
     )
-    slack = TOUCH * pieces.floor_bytes
+    slack = FLOOR_TOLERANCE * pieces.floor_bytes
     below = all(float(matrix[i] @ pieces.coefficients) <= pieces.floor_bytes + slack for i in floor)
     above = all(float(matrix[i] @ pieces.coefficients) >= pieces.floor_bytes - slack for i in law)
     return pieces if below and above else None

@@ -1,11 +1,11 @@
-"""A workload's step made to accumulate: forward and backward twice, then the update once.
+"""A workload whose step accumulates gradients: forward and backward twice, then one update.
 
-While gradients accumulate they are in memory during the forward pass too, which a step that begins
-without them never shows. What the second pass takes, every further one takes as well: two are
-enough to know the memory and, beside the plain step's time, the time of any number.
+While gradients accumulate they are in memory during the forward pass too, which a plain step never
+shows. Every further pass takes the same memory and time as the second: two passes are enough to
+know the memory and, together with the time of the plain step, the time of any number of passes.
 
-Optimizers rest on the first pass: `step` does nothing, and `zero_grad` clears only gradients that
-an update has used. Not covered: workloads that set gradients to None by hand.
+On the first pass an optimizer's `step` does nothing, and `zero_grad` clears only gradients that an
+update has used. Not covered: workloads that set gradients to None by hand.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ PASSES = 2
 
 @dataclass
 class _Gate:
-    """What optimizers may do now. As it is here, everything."""
+    """What optimizers may do now. By default everything."""
 
-    open: bool = True  # an update is let through
-    used: bool = True  # the gradients there are, if any, have been used by an update
+    open: bool = True  # `step` updates
+    used: bool = True  # an update has used the gradients, so `zero_grad` clears them
 
 
 _gate = _Gate()
@@ -47,23 +47,22 @@ def accumulating(function: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 _gate.open = _gate.used = True
 
-        return (
-            passes if callable(step) else step
-        )  # what is no step is refused where all workloads are
+        # What is not callable is refused later, as for all workloads.
+        return passes if callable(step) else step
 
     return build
 
 
 @contextmanager
 def _gates_on_new_optimizers() -> Iterator[None]:
-    """The classes of optimizers made meanwhile ask the gate from then on; with the gate open they
-    are as they were."""
+    """Classes of optimizers made meanwhile ask the gate; while it is open they work as always."""
     import torch
 
     real = torch.optim.Optimizer.__init__
 
     def made(self: Any, *arguments: Any, **options: Any) -> None:
-        real(self, *arguments, **options)  # wraps `step` of the class itself, so it comes first
+        # The real one also wraps `step` of the class, so it comes first.
+        real(self, *arguments, **options)
         _put(type(self), "step", _gated_step)
         _put(type(self), "zero_grad", _gated_zero_grad)
 
