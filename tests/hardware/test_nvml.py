@@ -26,7 +26,7 @@ def driver(
         "nvmlDeviceGetCount": gpus,
         "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=100, used=40),
         "nvmlSystemGetCudaDriverVersion": 12080,
-        "nvmlSystemGetDriverVersion": b"570.1",
+        "nvmlSystemGetDriverVersion": "570.1",
         "nvmlDeviceGetName": "H200",
         "nvmlDeviceGetEccMode": [1, 1],
         "nvmlDeviceGetHandleByUUID": 0,
@@ -45,7 +45,7 @@ def driver(
     fake = SimpleNamespace(
         NVMLError=NVMLError,
         nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetUUID=lambda index: f"GPU-{index + 1}".encode(),
+        nvmlDeviceGetUUID=lambda index: f"GPU-{index + 1}",
         **{name: call(name) for name in answers},
     )
     return fake
@@ -59,7 +59,7 @@ def all_visible(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_machine_without_a_driver_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert nvml.gpu_states() == []
-    assert nvml.used_bytes("GPU-1", 1) is None
+    assert nvml.UsedMemory().of_process("GPU-1") is None
     monkeypatch.setitem(sys.modules, "pynvml", driver(broken="nvmlInit"))
     assert nvml.gpu_states() == []
 
@@ -88,14 +88,20 @@ def test_gpus_are_told_in_text_and_a_lost_one_does_not_hide_the_others(
     assert [state.ecc for state in nvml.gpu_states()] == [True, None]
 
 
-def test_a_process_the_driver_does_not_list_is_answered_for_with_the_whole_gpu(
+def test_a_process_the_driver_does_not_list_is_answered_for_with_the_growth_of_the_whole_gpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    listed = [SimpleNamespace(pid=7, usedGpuMemory=30), SimpleNamespace(pid=8, usedGpuMemory=None)]
-    monkeypatch.setitem(sys.modules, "pynvml", driver(processes=listed))
-    assert nvml.used_bytes("GPU-1", 7) == (30, "process")
-    assert nvml.used_bytes("GPU-1", 8) == (40, "device"), "WDDM does not say how much"
-    assert nvml.used_bytes("GPU-1", 9) == (40, "device")
+    def used(process_id: int, used_bytes: int | None) -> tuple[int, str] | None:
+        listed = [SimpleNamespace(pid=process_id, usedGpuMemory=used_bytes)]
+        monkeypatch.setitem(sys.modules, "pynvml", driver(processes=listed))
+        memory = nvml.UsedMemory()
+        memory._before["GPU-1"] = 15
+        assert memory.of_device("GPU-1") == 25
+        return memory.of_process("GPU-1")
+
+    assert used(os.getpid(), 30) == (30, "process")
+    assert used(os.getpid(), None) == (25, "device"), "WDDM does not say how much"
+    assert used(1, 30) == (25, "device")
 
 
 def test_who_uses_a_gpu_is_told_as_far_as_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

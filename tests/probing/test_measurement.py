@@ -17,7 +17,7 @@ from vramcast.probing.measurement import measurement_from, unfinished
 from vramcast.probing.run_folder import read_measurement
 from vramcast.probing.trial import Trial
 from vramcast.processes.ask import FailureKind, TaskFailed
-from vramcast.records.measurement import Clock, Device, Measurement, Memory, Outcome
+from vramcast.records.measurement import Device, Measurement, Memory, Outcome
 from vramcast.records.prediction import Prediction
 from vramcast.workload import Text
 
@@ -41,10 +41,10 @@ TOLD: dict[str, dict[str, Any]] = {
     },
     "build": {"knobs": {"batch_size": 4, "seq_len": 16}},
     "warm-up": {"build_seconds": 1.5, "num_parameters": 7, "build": memory(1)},
-    "warming up": {"first_step": memory(3), "warmup_step_seconds": [9.0], "losses": [5.0]},
-    "measure": {"cold": memory(4), "warmup_step_seconds": [9.0, 2.0], "losses": [5.0, 4.0]},
+    "warming up": {"first_step": memory(3), "warmup_seconds": [9.0], "losses": [5.0]},
+    "measure": {"cold": memory(4), "warmup_seconds": [9.0, 2.0], "losses": [5.0, 4.0]},
     "measuring": {"step_seconds": [1.0, 3.0], "losses": [5.0, 4.0, 3.0, None]},
-    "done": {"warm": memory(2), "wall_seconds": 5.0, "clock": Clock.CUDA_EVENTS},
+    "done": {"warm": memory(2), "wall_seconds": 5.0},
 }
 PHASES = list(TOLD)
 WORDS = "last words"
@@ -82,7 +82,7 @@ def test_whenever_and_however_a_worker_dies_what_it_had_measured_is_in_the_recor
     for name in phases:
         assert getattr(record, name) == getattr(facts, name), name
     assert record.losses == facts.losses
-    assert record.warmup_seconds == facts.warmup_step_seconds
+    assert record.warmup_seconds == facts.warmup_seconds
     assert record.steps_done == len(facts.step_seconds)
     assert (record.times.seconds if record.times else []) == facts.step_seconds
     known = [m for m in (getattr(facts, name) for name in phases) if m is not None]
@@ -151,6 +151,12 @@ def test_a_stall_near_the_limit_under_wddm_is_paging_and_so_is_no_other() -> Non
     elsewhere = replace(stalled, driver_model="TCC")
     assert measurement_from(TRIAL, elsewhere, ENDS["stalled"]).outcome == "timeout"
     assert measurement_from(TRIAL, replace(stalled, outcome=out)).outcome == out
+
+
+def test_no_step_timed_has_no_times_and_equal_or_instant_steps_no_spread() -> None:
+    for seconds in ([], [2.0, 2.0], [0.0, 0.0]):
+        times = measurement_from(TRIAL, Facts(step_seconds=seconds)).times
+        assert (times.spread if times else None) == (0.0 if seconds else None)
 
 
 def test_an_unfinished_record_says_so_and_keeps_the_steps_heard_of() -> None:

@@ -25,7 +25,7 @@ BEFORE = {"run_cmd.txt", "env.json", "metrics.json"}
 AFTER = BEFORE | {"metrics.csv", "summary.md", "worker.log"}
 STEPS = {
     "step_seconds": [0.5, 0.25],
-    "warmup_step_seconds": [2.0],
+    "warmup_seconds": [2.0],
     "losses": [3.0, None, float("nan")],
 }
 
@@ -198,7 +198,7 @@ def test_every_step_has_its_line(trial: Trial) -> None:
     [
         {},
         {"step_seconds": [], "losses": [3.0]},
-        {"step_seconds": [], "warmup_step_seconds": [], "losses": []},
+        {"step_seconds": [], "warmup_seconds": [], "losses": []},
     ],
 )
 def test_a_run_that_broke_off_has_the_lines_of_its_steps(

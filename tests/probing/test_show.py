@@ -19,7 +19,7 @@ from vramcast.text import printable
 
 FACTS: dict[str, Any] = {
     "step_seconds": [0.1, 0.2],
-    "warmup_step_seconds": [0.3],
+    "warmup_seconds": [0.3],
     "losses": [1.0, float("nan"), None],
 }
 

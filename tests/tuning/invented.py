@@ -52,7 +52,7 @@ def run(
         "error": error,
         "knobs": knobs or {},
         "step_seconds": steps,
-        "warmup_step_seconds": steps[:1],
+        "warmup_seconds": steps[:1],
         "losses": list(losses) if steps else [],
         "gpu": "NVIDIA H200",
         "capacity_bytes": 141 * GiB,

@@ -18,7 +18,7 @@ class MemorySource(StrEnum):
     """How the memory of a process was known."""
 
     PROCESS = "process"  # the driver lists it for the process
-    DEVICE = "device"  # NVML's number for the whole GPU
+    DEVICE = "device"  # NVML's number for the whole GPU, less what was in use before
     CUDA = "mem_get_info"  # CUDA's number for the whole GPU: NVML did not answer
 
 
@@ -55,17 +55,35 @@ def gpu_processes() -> list[GpuProcess]:
     return found
 
 
-def used_bytes(uuid: str, process_id: int) -> tuple[int, MemorySource] | None:
-    """Bytes of one process on one GPU, or of the whole GPU where the driver lists no processes."""
-    with _session() as nvml:
-        if nvml is None:
-            return None
-        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-        with contextlib.suppress(nvml.NVMLError):
-            for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
-                if process.pid == process_id and process.usedGpuMemory:
-                    return int(process.usedGpuMemory), MemorySource.PROCESS
-        return int(nvml.nvmlDeviceGetMemoryInfo(handle).used), MemorySource.DEVICE
+class UsedMemory:
+    """GPU memory in use by this process, the allocator's included.
+
+    Made before CUDA starts: where the driver lists no processes, as in containers, it is what the
+    whole GPU's use has grown by since.
+    """
+
+    def __init__(self) -> None:
+        self._before = {state.uuid: state.used_bytes for state in gpu_states()}
+
+    def of_process(self, uuid: str) -> tuple[int, MemorySource] | None:
+        """None where NVML does not answer for this GPU."""
+        with _session() as nvml:
+            if nvml is None or uuid not in self._before:
+                return None
+            handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+            with contextlib.suppress(nvml.NVMLError):
+                for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                    if process.pid == os.getpid() and process.usedGpuMemory:
+                        return int(process.usedGpuMemory), MemorySource.PROCESS
+            return self._growth(nvml, handle, uuid), MemorySource.DEVICE
+
+    def of_device(self, uuid: str) -> int:
+        """What the whole GPU's use has grown by."""
+        with _session() as nvml:
+            return self._growth(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid), uuid)
+
+    def _growth(self, nvml: Any, handle: Any, uuid: str) -> int:
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle).used) - self._before[uuid]
 
 
 @contextlib.contextmanager
@@ -111,11 +129,11 @@ def _state(nvml: Any, handle: Any) -> GpuState:
     ecc = _or_none(nvml, nvml.nvmlDeviceGetEccMode, handle)
     capability = _or_none(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
     return GpuState(
-        name=_text(nvml.nvmlDeviceGetName(handle)),
-        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+        name=nvml.nvmlDeviceGetName(handle),
+        uuid=nvml.nvmlDeviceGetUUID(handle),
         total_bytes=int(memory.total),
         used_bytes=int(memory.used),
-        driver_version=_text(nvml.nvmlSystemGetDriverVersion()),
+        driver_version=nvml.nvmlSystemGetDriverVersion(),
         cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}",
         driver_model=_driver_model(nvml, handle),
         ecc=None if ecc is None else bool(ecc[0]),
@@ -125,10 +143,9 @@ def _state(nvml: Any, handle: Any) -> GpuState:
 
 def _or_none(nvml: Any, question: Callable[[Any], Any], handle: Any) -> Any:
     try:
-        answer = question(handle)
+        return question(handle)
     except nvml.NVMLError:
         return None
-    return _text(answer)
 
 
 def _driver_model(nvml: Any, handle: Any) -> str:
@@ -144,7 +161,3 @@ def _process_name(pid: int) -> str:
             return printable(file.read().strip())
     except OSError:  # of another container or user
         return ""
-
-
-def _text(value: Any) -> Any:
-    return value.decode() if isinstance(value, bytes) else value

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
+import torch
+
 from vramcast.probing.facts import Phase, Reporter
 from vramcast.probing.trial import Trial
 from vramcast.simulate.ownership import Ownership
@@ -25,6 +27,7 @@ def build_step(
 ) -> Step:
     """The workload's step; what is known once it is built is told."""
     report.phase(Phase.BUILD)
+    torch.manual_seed(0)
     apply_switches(trial.switches)
     started = time.perf_counter()
     ownership = Ownership(lambda _: 0)

@@ -7,7 +7,7 @@ one by one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -15,17 +15,10 @@ import msgspec
 
 from vramcast.hardware.nvml import MemorySource
 from vramcast.records.base import Bytes, Count, Knobs, Seconds, SignedBytes, plain_value
-from vramcast.records.measurement import (
-    Clock,
-    Memory,
-    MemoryOf,
-    Outcome,
-    losses_from_json,
-    losses_to_json,
-)
+from vramcast.records.measurement import Memory, MemoryOf, Outcome
 
 # Not told with the other facts: they grow, so each step is told once.
-LISTS = ("step_seconds", "warmup_step_seconds", "losses")
+LISTS = ("step_seconds", "warmup_seconds", "losses")
 
 
 class Phase(StrEnum):
@@ -48,15 +41,6 @@ class Step:
     seconds: Seconds
     loss: float | None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "loss": losses_to_json([self.loss])[0]}
-
-    @staticmethod
-    def from_dict(data: Any) -> Step:
-        """Raises msgspec.ValidationError for anything that `to_dict` does not write."""
-        known = {**_an_object(data), "loss": losses_from_json([data.get("loss")])[0]}
-        return msgspec.convert(known, Step)
-
 
 @dataclass(kw_only=True)
 class Facts:
@@ -68,7 +52,6 @@ class Facts:
     out_of_memory_on: MemoryOf | None = None
     knobs: Knobs | None = None
     gpu: str | None = None
-    capability: tuple[int, int] | None = None
     capacity_bytes: Bytes | None = None
     torch_version: str = ""
     cuda_version: str | None = None
@@ -76,7 +59,6 @@ class Facts:
     driver_model: str | None = None
     allocator_settings: str | None = None
     switches: Knobs | None = None
-    import_seconds: Seconds | None = None
     build_seconds: Seconds | None = None
     num_parameters: Count | None = None
     # peaks of each phase
@@ -91,37 +73,24 @@ class Facts:
     process_source: MemorySource | None = None
     num_alloc_retries: Count | None = None
     wall_seconds: Seconds | None = None
-    clock: Clock | None = None
     notes: list[str] = field(default_factory=list)
     step_seconds: list[Seconds] = field(default_factory=list)
-    warmup_step_seconds: list[Seconds] = field(default_factory=list)
+    warmup_seconds: list[Seconds] = field(default_factory=list)
     losses: list[float | None] = field(default_factory=list)
 
     def add(self, step: Step) -> None:
-        (self.step_seconds if step.is_measured else self.warmup_step_seconds).append(step.seconds)
+        (self.step_seconds if step.is_measured else self.warmup_seconds).append(step.seconds)
         self.losses.append(step.loss)
 
     def hear(self, data: Any) -> None:
-        """Takes over facts that were told during the run; the lists of steps stay.
+        """Takes over facts that were told during the run; the lists of steps stay."""
+        told = msgspec.convert(data, Facts)
+        for name in vars(self).keys() - LISTS:
+            setattr(self, name, getattr(told, name))
 
-        Raises msgspec.ValidationError for anything that `to_dict` does not write.
-        """
-        told = Facts.from_dict(data)
-        for each in fields(self):
-            if each.name not in LISTS:
-                setattr(self, each.name, getattr(told, each.name))
-
-    def to_dict(self, *, with_lists: bool = True) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         plain: dict[str, Any] = msgspec.to_builtins(self, enc_hook=plain_value)
-        plain["losses"] = losses_to_json(self.losses)
-        return plain if with_lists else {k: v for k, v in plain.items() if k not in LISTS}
-
-    @staticmethod
-    def from_dict(data: Any) -> Facts:
-        known = _an_object(data)
-        return msgspec.convert(
-            {**known, "losses": losses_from_json(known.get("losses", []))}, Facts
-        )
+        return plain
 
 
 class Reporter:
@@ -137,15 +106,10 @@ class Reporter:
 
     def tell(self) -> None:
         """To be called when fields of `facts` have been set."""
-        self._send({"facts": self.facts.to_dict(with_lists=False)})
+        told = {name: value for name, value in self.facts.to_dict().items() if name not in LISTS}
+        self._send({"facts": told})
 
     def step(self, *, is_measured: bool, seconds: float, loss: float | None) -> None:
         step = Step(is_measured=is_measured, seconds=seconds, loss=loss)
         self.facts.add(step)
-        self._send({"step": step.to_dict()})
-
-
-def _an_object(data: Any) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise msgspec.ValidationError(f"Expected an object, got {type(data).__name__}")
-    return data
+        self._send({"step": vars(step)})

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from vramcast.probing.facts import Facts, Phase, Step
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.stability import stall_threshold_seconds
@@ -56,7 +58,7 @@ class Prober:
                 progress=watch.hear,
                 stop=watch.is_stalled,
             )
-            facts = Facts.from_dict(answer)
+            facts = msgspec.convert(answer, Facts)
         except TaskFailed as failed:
             if failed.kind is FailureKind.NOT_STARTED:
                 raise
@@ -75,7 +77,7 @@ class _Watch:
 
     def hear(self, news: dict[str, Any]) -> None:
         if "step" in news:
-            self.facts.add(Step.from_dict(news["step"]))
+            self.facts.add(msgspec.convert(news["step"], Step))
         else:
             self.facts.hear(news["facts"])
         self._last_heard = time.monotonic()
@@ -84,6 +86,6 @@ class _Watch:
     def is_stalled(self) -> bool:
         if self.facts.phase is not Phase.MEASURE:
             return False
-        known = self.facts.step_seconds or self.facts.warmup_step_seconds
+        known = self.facts.step_seconds or self.facts.warmup_seconds
         limit = stall_threshold_seconds(known, self._trial.stall_floor_seconds)
         return time.monotonic() - self._last_heard > limit

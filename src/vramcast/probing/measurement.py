@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from statistics import median_high
 
 from vramcast.hardware.nvml import MemorySource
 from vramcast.probing.facts import Facts
-from vramcast.probing.stability import Evidence, is_paging, judge, step_times
+from vramcast.probing.stability import is_paging, judge, p95
 from vramcast.probing.trial import Trial
 from vramcast.probing.workload_id import workload_id
 from vramcast.processes.ask import FailureKind, TaskFailed
@@ -40,7 +41,7 @@ def measurement_from(
     if paging and outcome in (Outcome.OK, Outcome.TIMEOUT):
         outcome = Outcome.PAGING
     limits = [size for size in (trial.memory_cap_bytes, facts.capacity_bytes) if size is not None]
-    evidence = Evidence(
+    verdict = judge(
         outcome=outcome,
         stalled=stalled,
         step_seconds=facts.step_seconds,
@@ -51,51 +52,32 @@ def measurement_from(
     )
     times = _times(trial, facts)
     knobs = facts.knobs or trial.knobs
-    samples = _samples_per_second(knobs, times)
-    length = knobs.get("seq_len")
+    samples, length = _samples_per_second(knobs, times), knobs.get("seq_len")
     outside, context = facts.outside_bytes, facts.context_bytes
-    settings = facts.allocator_settings
+    settings, switches = facts.allocator_settings, facts.switches
+    told = {**vars(trial), **vars(facts)}
     return Measurement(
-        workload=trial.workload,
-        knobs=knobs,
+        **{field.name: told[field.name] for field in fields(Measurement) if field.name in told}
+        | {
+            "knobs": knobs,
+            "outcome": outcome,
+            "error": error,
+            "allocator_settings": trial.allocator or "" if settings is None else settings,
+            "switches": trial.switches.given() if switches is None else switches,
+            "notes": [*facts.notes, *_notes(facts, knobs)],
+        },
         workload_id=workload_id(trial.workload, knobs),
-        device=trial.device,
-        outcome=outcome,
-        verdict=judge(evidence),
-        warmup_steps=trial.warmup_steps,
-        measure_steps=trial.measure_steps,
+        verdict=verdict,
         steps_done=len(facts.step_seconds),
         signal=None if failure is None else failure.signal,
-        error=error,
-        out_of_memory_on=facts.out_of_memory_on,
-        gpu=facts.gpu,
-        capacity_bytes=facts.capacity_bytes,
-        memory_cap_bytes=trial.memory_cap_bytes,
-        num_parameters=facts.num_parameters,
         peak_allocated_bytes=max((memory.allocated_bytes for memory in peaks), default=None),
         peak_reserved_bytes=reserved,
-        build=facts.build,
-        first_step=facts.first_step,
-        cold=facts.cold,
-        warm=facts.warm,
         process_bytes=None if reserved is None or outside is None else reserved + outside,
-        context_bytes=context,
         loaded_kernels_bytes=None if outside is None or context is None else outside - context,
-        num_alloc_retries=facts.num_alloc_retries,
         times=times,
         samples_per_second=samples,
         tokens_per_second=samples * length if samples and isinstance(length, int) else None,
-        warmup_seconds=facts.warmup_step_seconds,
-        losses=facts.losses,
-        build_seconds=facts.build_seconds,
         seconds=seconds,
-        allocator_settings=settings if settings is not None else trial.allocator or "",
-        switches=facts.switches if facts.switches is not None else trial.switches.given(),
-        torch_version=facts.torch_version,
-        cuda_version=facts.cuda_version,
-        driver_version=facts.driver_version,
-        driver_model=facts.driver_model,
-        notes=[*facts.notes, *_notes(facts, knobs)],
     )
 
 
@@ -118,9 +100,18 @@ def _outcome(trial: Trial, facts: Facts, failure: TaskFailed | None) -> tuple[Ou
 
 
 def _times(trial: Trial, facts: Facts) -> StepTimes | None:
-    usual = Clock.PERF_COUNTER if trial.device == Device.CPU else Clock.CUDA_EVENTS
-    wall_seconds = facts.wall_seconds or sum(facts.step_seconds)
-    return step_times(facts.step_seconds, wall_seconds, facts.clock or usual)
+    seconds = facts.step_seconds
+    if not seconds:
+        return None
+    middle = median_high(seconds)
+    return StepTimes(
+        seconds=seconds,
+        median_seconds=middle,
+        p95_seconds=p95(seconds),
+        spread=(max(seconds) - min(seconds)) / middle if middle > 0 else 0.0,
+        wall_seconds=facts.wall_seconds or sum(seconds),
+        clock=Clock.PERF_COUNTER if trial.device is Device.CPU else Clock.CUDA_EVENTS,
+    )
 
 
 def _samples_per_second(knobs: Knobs, times: StepTimes | None) -> float | None:

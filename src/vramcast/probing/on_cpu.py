@@ -16,7 +16,7 @@ from vramcast.probing.building import Step, build_step, plain_loss
 from vramcast.probing.cuda_on_cpu import cuda_means_cpu
 from vramcast.probing.facts import Phase, Reporter
 from vramcast.probing.trial import Trial
-from vramcast.records.measurement import Clock, Memory
+from vramcast.records.measurement import Memory
 
 NOT_A_GPU = (
     "run on the CPU: memory is that of its tensors, there is no caching allocator, "
@@ -41,7 +41,6 @@ class CpuRun:
             raise
 
     def go(self, function: Callable[..., Any], knobs: dict[str, Any]) -> None:
-        torch.manual_seed(self.trial.seed)
         facts = self.report.facts
         with self._memory:
             step = build_step(self.trial, self.report, function, knobs)
@@ -58,7 +57,7 @@ class CpuRun:
         started = time.perf_counter()
         for _ in range(self.trial.measure_steps):
             self._time(step, is_measured=True)
-        facts.wall_seconds, facts.clock = time.perf_counter() - started, Clock.PERF_COUNTER
+        facts.wall_seconds = time.perf_counter() - started
         self.report.phase(Phase.MEMORY)
         facts.warm = self._warm_memory(step)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,11 +14,11 @@ import torch
 
 from vramcast.allocator.settings import from_environment
 from vramcast.hardware import nvml
-from vramcast.hardware.nvml import MemorySource
+from vramcast.hardware.nvml import MemorySource, UsedMemory
 from vramcast.probing.building import Step, build_step, plain_loss
 from vramcast.probing.facts import Facts, Phase, Reporter
 from vramcast.probing.trial import Trial
-from vramcast.records.measurement import Clock, Memory
+from vramcast.records.measurement import Memory
 from vramcast.workload.switches import apply_allocator
 
 MAX_LOSSES = 1 << 20
@@ -48,24 +47,23 @@ class GpuRun:
                 self._note_final_memory()
 
     def _start(self) -> None:
-        self._used = _UsedMemory()
-        total = torch.cuda.mem_get_info()[1]  # starts the context
+        self._memory = UsedMemory()
+        total = torch.cuda.mem_get_info()[1]  # starts CUDA
         properties = torch.cuda.get_device_properties(0)
         if self.trial.memory_cap_bytes is not None:
             fraction = fraction_for(self.trial.memory_cap_bytes, properties.total_memory)
             torch.cuda.set_per_process_memory_fraction(fraction)
         torch.empty(1, device="cuda")
-        self._used.find(f"GPU-{properties.uuid}")
+        self._uuid = f"GPU-{properties.uuid}"
         facts = self.report.facts
         facts.gpu = properties.name
-        facts.capability = (properties.major, properties.minor)
         facts.capacity_bytes = total
         facts.torch_version = torch.__version__
         facts.cuda_version = torch.version.cuda
-        facts.context_bytes = self._used() - torch.cuda.memory_reserved()
+        facts.context_bytes, _ = self._outside_bytes()
         facts.allocator_settings = self.trial.allocator or from_environment()
         for state in nvml.gpu_states():
-            if state.uuid == self._used.uuid:
+            if state.uuid == self._uuid:
                 facts.driver_version, facts.driver_model = state.driver_version, state.driver_model
         self.report.tell()
 
@@ -73,11 +71,15 @@ class GpuRun:
         facts = self.report.facts
         facts.last = _peaks()
         facts.num_alloc_retries = torch.cuda.memory_stats()["num_alloc_retries"]
-        facts.outside_bytes = self._used() - torch.cuda.memory_reserved()
-        facts.process_source = self._used.source
+        facts.outside_bytes, facts.process_source = self._outside_bytes()
+
+    def _outside_bytes(self) -> tuple[int, MemorySource]:
+        """What this process holds beside the allocator."""
+        free, total = torch.cuda.mem_get_info()
+        used, source = self._memory.of_process(self._uuid) or (total - free, MemorySource.CUDA)
+        return used - torch.cuda.memory_reserved(), source
 
     def go(self, function: Callable[..., Any], knobs: dict[str, Any]) -> None:
-        torch.manual_seed(self.trial.seed)
         if self.trial.trace_folder is not None:
             from vramcast.probing.allocation_history import History
 
@@ -116,7 +118,7 @@ class GpuRun:
                 facts.first_step = _peaks()
                 self.report.tell()
         clock.drain()
-        facts.wall_seconds, facts.clock = time.perf_counter() - started, Clock.CUDA_EVENTS
+        facts.wall_seconds = time.perf_counter() - started
         facts.warm = _peaks()
 
 
@@ -168,34 +170,6 @@ class _Clock:
         self._count += 1
         place.copy_(loss.detach().reshape(()), non_blocking=True)
         return lambda: float(place)
-
-
-class _UsedMemory:
-    """GPU memory in use by this process, the allocator's included.
-
-    Made before CUDA starts: where the driver lists no processes, as in containers, it is what the
-    whole GPU's use has grown by since.
-    """
-
-    def __init__(self) -> None:
-        self._before = {state.uuid: state.used_bytes for state in nvml.gpu_states()}
-        self.uuid = ""
-        self.source = MemorySource.CUDA
-
-    def find(self, uuid: str) -> None:
-        """CUDA has started on this GPU."""
-        self.uuid = uuid
-        seen = nvml.used_bytes(uuid, os.getpid()) if uuid in self._before else None
-        self.source = seen[1] if seen else MemorySource.CUDA
-
-    def __call__(self) -> int:
-        if self.source is MemorySource.CUDA:
-            free, total = torch.cuda.mem_get_info()
-            return total - free
-        seen = nvml.used_bytes(self.uuid, os.getpid())
-        assert seen is not None
-        before = 0 if self.source is MemorySource.PROCESS else self._before[self.uuid]
-        return seen[0] - before
 
 
 def fraction_for(cap_bytes: int, total_bytes: int) -> float:

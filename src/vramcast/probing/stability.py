@@ -13,16 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from statistics import median_high
 
-from vramcast.records.measurement import (
-    Clock,
-    Device,
-    FailReason,
-    Outcome,
-    StepTimes,
-    Verdict,
-)
+from vramcast.records.measurement import Device, FailReason, Outcome, Verdict
 
 EXPLOSION_RATIO = 2.5
 # With fewer steps, p95 is the largest time or nearly so, and one outlier would decide.
@@ -32,69 +25,45 @@ STALL_RATIO = 10.0
 GUARD_RATIO = 0.92
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    outcome: Outcome
-    stalled: bool = False
-    step_seconds: Sequence[float] = ()
-    losses: Sequence[float | None] = ()
-    peak_reserved_bytes: int | None = None
-    available_bytes: int | None = None  # of the card, or the cap that stands for a smaller one
-    device: Device = Device.CUDA
-
-
-def judge(evidence: Evidence) -> Verdict:
-    failed: set[FailReason] = set()
+def judge(
+    *,
+    outcome: Outcome,
+    stalled: bool,
+    step_seconds: Sequence[float],
+    losses: Sequence[float | None],
+    peak_reserved_bytes: int | None,
+    # of the card, or the cap that stands for a smaller one
+    available_bytes: int | None,
+    device: Device,
+) -> Verdict:
     not_judged: dict[FailReason, str] = {}
-    if evidence.outcome is Outcome.OUT_OF_MEMORY:
-        failed.add(FailReason.OUT_OF_MEMORY)
-    if evidence.outcome in (Outcome.CRASHED, Outcome.UNSUPPORTED):
-        failed.add(FailReason.EXCEPTION)
-    if evidence.stalled:
-        failed.add(FailReason.STALL)
-    if any(loss is not None and not math.isfinite(loss) for loss in evidence.losses):
-        failed.add(FailReason.NOT_FINITE)
-    elif not any(loss is not None for loss in evidence.losses):
-        not_judged[FailReason.NOT_FINITE] = (
-            "the step returned no loss" if evidence.losses else "no step ended"
-        )
-    _judge_times(evidence, failed, not_judged)
-    _judge_memory(evidence, failed, not_judged)
-    return Verdict(
-        stable=evidence.outcome is Outcome.OK and not failed,
-        fail_reasons=[reason for reason in FailReason if reason in failed],
-        not_judged=not_judged,
-    )
-
-
-def _judge_times(
-    evidence: Evidence, failed: set[FailReason], not_judged: dict[FailReason, str]
-) -> None:
-    num_steps = len(evidence.step_seconds)
-    if not num_steps:
-        failed.add(FailReason.NO_TIMES)
-    elif num_steps < JUDGEABLE_STEPS:
+    known_losses = [loss for loss in losses if loss is not None]
+    if not known_losses:
+        why = "the step returned no loss" if losses else "no step ended"
+        not_judged[FailReason.NOT_FINITE] = why
+    num_steps = len(step_seconds)
+    if 0 < num_steps < JUDGEABLE_STEPS:
         not_judged[FailReason.STEP_TIME_EXPLOSION] = (
             f"{num_steps} measured steps; p95 means something from {JUDGEABLE_STEPS} on"
         )
-    elif p95(evidence.step_seconds) > EXPLOSION_RATIO * median(evidence.step_seconds):
-        failed.add(FailReason.STEP_TIME_EXPLOSION)
-
-
-def _judge_memory(
-    evidence: Evidence, failed: set[FailReason], not_judged: dict[FailReason, str]
-) -> None:
-    reserved, available = evidence.peak_reserved_bytes, evidence.available_bytes
-    if evidence.device == Device.CPU:
+    if device is Device.CPU:
         not_judged[FailReason.MEMORY_GUARD] = "the run was on the CPU"
-    elif reserved is None or available is None:
+    elif peak_reserved_bytes is None or available_bytes is None:
         not_judged[FailReason.MEMORY_GUARD] = "the memory of the card or of the run is not known"
-    elif evidence.outcome is Outcome.PAGING or reserved > GUARD_RATIO * available:
-        failed.add(FailReason.MEMORY_GUARD)
-
-
-def median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]
+    failed = {
+        FailReason.OUT_OF_MEMORY: outcome is Outcome.OUT_OF_MEMORY,
+        FailReason.NOT_FINITE: not all(map(math.isfinite, known_losses)),
+        FailReason.STEP_TIME_EXPLOSION: num_steps > 0
+        and p95(step_seconds) > EXPLOSION_RATIO * median_high(step_seconds),
+        FailReason.STALL: stalled,
+        FailReason.MEMORY_GUARD: outcome is Outcome.PAGING
+        or (peak_reserved_bytes or 0) > GUARD_RATIO * (available_bytes or 0),
+        FailReason.NO_TIMES: num_steps == 0,
+        FailReason.EXCEPTION: outcome in (Outcome.CRASHED, Outcome.UNSUPPORTED),
+    }
+    reasons = [reason for reason in FailReason if failed[reason] and reason not in not_judged]
+    stable = outcome is Outcome.OK and not reasons
+    return Verdict(stable=stable, fail_reasons=reasons, not_judged=not_judged)
 
 
 def p95(values: Sequence[float]) -> float:
@@ -105,22 +74,8 @@ def p95(values: Sequence[float]) -> float:
 def stall_threshold_seconds(
     step_seconds: Sequence[float], floor_seconds: float = STALL_FLOOR_SECONDS
 ) -> float:
-    return max(floor_seconds, STALL_RATIO * median(step_seconds)) if step_seconds else floor_seconds
-
-
-def step_times(seconds: Sequence[float], wall_seconds: float, clock: Clock) -> StepTimes | None:
-    if not seconds:
-        return None
-    middle = median(seconds)
-    spread = (max(seconds) - min(seconds)) / middle if middle > 0 else 0.0
-    return StepTimes(
-        seconds=list(seconds),
-        median_seconds=middle,
-        p95_seconds=p95(seconds),
-        spread=spread,
-        wall_seconds=wall_seconds,
-        clock=clock,
-    )
+    usual = median_high(step_seconds) if step_seconds else 0.0
+    return max(floor_seconds, STALL_RATIO * usual)
 
 
 def is_paging(
@@ -137,6 +92,5 @@ def is_paging(
     """
     if peak_reserved_bytes is None or physical_bytes is None:
         return False
-    if peak_reserved_bytes > physical_bytes:
-        return True
-    return driver_model == "WDDM" and stalled and peak_reserved_bytes > GUARD_RATIO * physical_bytes
+    hangs_under_wddm = driver_model == "WDDM" and stalled
+    return peak_reserved_bytes > physical_bytes * (GUARD_RATIO if hangs_under_wddm else 1)

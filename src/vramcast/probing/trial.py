@@ -24,7 +24,6 @@ class Trial:
     switches: Switches = field(default_factory=Switches)
     warmup_steps: int = 2
     measure_steps: int = 20
-    seed: int = 0
     trace_folder: str | None = None
     timeout_seconds: float = 600.0
     stall_floor_seconds: float = STALL_FLOOR_SECONDS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -58,13 +57,11 @@ def _run(trial: Trial, target: str, report: Reporter) -> None:
     from vramcast.workload import bind_knobs, load_function, parse_reference
 
     report.phase(Phase.LOADING)
-    started = time.perf_counter()
     run = _runner(trial, report)
     with run.around():
         function = load_function(parse_reference(target))
         knobs = bind_knobs(function, trial.knobs)
         report.facts.knobs = {key: plain_value(value) for key, value in knobs.items()}
-        report.facts.import_seconds = time.perf_counter() - started
         report.tell()
         run.go(function, knobs)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,28 +10,19 @@ import torch.nn.functional as F
 
 from vramcast.hardware import nvml
 from vramcast.hardware.calibration.table import architecture_of, parse_convolution_key
-from vramcast.hardware.nvml import MemorySource
+from vramcast.hardware.nvml import UsedMemory
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 REPORT_EVERY = 20
 
 
-class Outside:
-    """GPU memory outside the allocator, called after CUDA has started."""
-
-    def __init__(self) -> None:
-        self._before = {state.uuid: state.used_bytes for state in nvml.gpu_states()}
-
-    def __call__(self) -> tuple[int, int]:
-        """Of this process as NVML counts it, and what the whole GPU's use has grown by."""
-        torch.cuda.synchronize()
-        uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
-        reserved = torch.cuda.memory_reserved()
-        now = {state.uuid: state.used_bytes for state in nvml.gpu_states()}
-        on_device = now[uuid] - self._before[uuid] - reserved
-        used, source = nvml.used_bytes(uuid, os.getpid()) or (0, MemorySource.DEVICE)
-        of_process = used - reserved if source is MemorySource.PROCESS else on_device
-        return of_process, on_device
+def outside_bytes(memory: UsedMemory) -> tuple[int, int]:
+    """Beside the allocator: of this process, and what the whole GPU's use has grown by."""
+    torch.cuda.synchronize()
+    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    reserved, on_device = torch.cuda.memory_reserved(), memory.of_device(uuid)
+    of_process, _ = memory.of_process(uuid) or (on_device, None)
+    return of_process - reserved, on_device - reserved
 
 
 def allocations_of(call: Callable[[], Any]) -> list[int]:
@@ -121,15 +111,15 @@ def use_libraries() -> None:
 
 def table(keys: list[str], tell: Callable[[int], None]) -> dict[str, Any]:
     """Of the convolutions with these keys; tells how many are done."""
-    outside = Outside()
+    memory = UsedMemory()  # before CUDA starts
     torch.zeros(1, device="cuda")
     gemm, gemm_lt = gemm_workspaces()
     train_once()
-    of_process, on_device = outside()
+    of_process, on_device = outside_bytes(memory)
     use_libraries()
-    with_libraries, _ = outside()
+    with_libraries, _ = outside_bytes(memory)
     torch.linalg.qr(torch.randn(64, 64, device="cuda"))
-    with_solver, _ = outside()
+    with_solver, _ = outside_bytes(memory)
     convolutions: dict[str, list[int]] = {}
     for number, key in enumerate(keys):
         try:
