@@ -321,8 +321,8 @@ aliases = []
 capability = "9.0"
 total_bytes = 1_000_000_000
 num_multiprocessors = 1
-gb_per_second = 1
-tflops = { bf16 = 2.5 }
+bandwidth_bytes_per_second = 1e9
+flops_per_second = { bf16 = 2.5e12 }
 context_bytes = 1_000
 source = "a dream, 2026"
 """
@@ -346,9 +346,10 @@ def test_a_gpu_is_added_by_adding_a_block_to_the_file(tmp_path: Path) -> None:
         ('name = "z900"', "name = 900"),
         ('name = "z900"', ""),
         ("total_bytes = 1_000_000_000", "total_bytes = -1"),
-        ("gb_per_second = 1", "gb_per_secnod = 1"),
+        ("bandwidth_bytes", "bandwith_bytes"),
         ('capability = "9.0"', 'capability = "13.0"'),
-        ("tflops = {", "tflops = {{"),
+        ("flops_per_second = {", "flops_per_second = {{"),
+        ("bf16 = 2.5e12", "bf16 = -1"),
     ],
 )
 def test_a_slip_in_the_file_is_told_with_the_files_name(

@@ -19,9 +19,10 @@ FILE = Path(__file__).with_name("gpus.toml")
 RATES = ("fp32", "tf32", "bf16", "fp16", "fp8")
 BRANDS = ("nvidia", "geforce", "tesla", "quadro")
 Positive = Annotated[float, msgspec.Meta(gt=0)]
+PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Gpu:
     """A GPU by name, with the numbers of its data sheet, or as they were read from one."""
 
@@ -30,70 +31,22 @@ class Gpu:
     aliases: tuple[str, ...]
     architecture: str
     capability: tuple[int, int]
-    total_bytes: int
-    total_is_nominal: bool  # worked out from the label, not read from a machine
-    num_multiprocessors: int
-    max_threads_per_multiprocessor: int
-    bandwidth_bytes_per_second: float
+    total_bytes: PositiveInt
+    total_is_nominal: bool = False  # worked out from the label, not read from a machine
+    num_multiprocessors: PositiveInt
+    max_threads_per_multiprocessor: PositiveInt
+    bandwidth_bytes_per_second: Positive
     # dense; None where the hardware has no such rate
-    flops_per_second: Mapping[str, float | None] = field(hash=False)
-    context_bytes: int
+    flops_per_second: dict[str, Positive | None] = field(hash=False)
+    context_bytes: PositiveInt
     source: str
-    measured: bool  # total and context were read from this GPU; else the context is an estimate
+    # total and context were read from this GPU; else the context is an estimate
+    measured: bool = False
 
     @property
     def usable_bytes(self) -> int:
         """What is left for torch once the CUDA context exists."""
         return self.total_bytes - self.context_bytes
-
-
-class _Architecture(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    max_threads_per_multiprocessor: int
-
-
-class _Block(msgspec.Struct, forbid_unknown_fields=True):
-    """A [[gpu]] of the file."""
-
-    name: str
-    full_name: str
-    aliases: tuple[str, ...]
-    capability: Annotated[str, msgspec.Meta(pattern=r"^\d+\.\d$")]
-    total_bytes: Annotated[int, msgspec.Meta(gt=0)]
-    num_multiprocessors: Annotated[int, msgspec.Meta(gt=0)]
-    gb_per_second: Positive
-    tflops: dict[str, Positive]
-    context_bytes: Annotated[int, msgspec.Meta(gt=0)]
-    source: str
-    total_is_nominal: bool = False
-    measured: bool = False
-
-    def gpu(self, architectures: Mapping[str, _Architecture]) -> Gpu:
-        architecture = architectures[self.capability]
-        major, minor = self.capability.split(".")
-        rates = {kind: self.tflops.get(kind) for kind in RATES}
-        return Gpu(
-            name=self.name,
-            full_name=self.full_name,
-            aliases=self.aliases,
-            architecture=architecture.name,
-            capability=(int(major), int(minor)),
-            total_bytes=self.total_bytes,
-            total_is_nominal=self.total_is_nominal,
-            num_multiprocessors=self.num_multiprocessors,
-            max_threads_per_multiprocessor=architecture.max_threads_per_multiprocessor,
-            bandwidth_bytes_per_second=self.gb_per_second * 1e9,
-            flops_per_second={k: None if r is None else r * 1e12 for k, r in rates.items()},
-            context_bytes=self.context_bytes,
-            source=self.source,
-            measured=self.measured,
-        )
-
-
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    architecture: dict[str, _Architecture]
-    ambiguous: dict[str, tuple[str, ...]]
-    gpu: list[_Block]
 
 
 @dataclass(frozen=True)
@@ -108,20 +61,28 @@ class Catalogue:
 @cache
 def catalogue(path: Path = FILE) -> Catalogue:
     try:
-        with open(path, "rb") as file:
-            read = msgspec.convert(tomllib.load(file), _File)
-        gpus = tuple(block.gpu(read.architecture) for block in read.gpu)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as problem:
-        raise UsageError(f"{path} cannot be used: {problem}.", "Mend the file.") from None
-    except KeyError as missing:
-        what = f"{path}: [architecture] has no compute capability {missing}."
-        raise UsageError(what, "Add a line for it.") from None
+        read = tomllib.loads(path.read_text())
+        gpus = tuple(_gpu(block, read["architecture"]) for block in read["gpu"])
+    except (ValueError, LookupError, TypeError, msgspec.ValidationError) as problem:
+        advice = "Mend it; its first lines say what a GPU needs."
+        raise UsageError(f"{path} cannot be used: {problem!r}.", advice) from None
     spellings = [(s, gpu) for gpu in gpus for s in (gpu.name, gpu.full_name, *gpu.aliases)]
     return Catalogue(
         gpus=gpus,
         by_name={_key(spelling): gpu for spelling, gpu in spellings},
-        ambiguous={_key(name): candidates for name, candidates in read.ambiguous.items()},
+        ambiguous={_key(name): tuple(members) for name, members in read["ambiguous"].items()},
     )
+
+
+def _gpu(block: dict[str, Any], architectures: dict[str, Any]) -> Gpu:
+    values = {
+        **block,
+        **architectures[block["capability"]],
+        "capability": [int(part) for part in block["capability"].split(".")],
+        "flops_per_second": {**dict.fromkeys(RATES), **block["flops_per_second"]},
+    }
+    # the call refuses wrong names, the conversion wrong values
+    return msgspec.convert(vars(Gpu(**values)), Gpu)
 
 
 GPUS: tuple[Gpu, ...]
