@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_a_process_the_driver_does_not_list_is_answered_for_with_the_growth_of_t
         listed = [SimpleNamespace(pid=process_id, usedGpuMemory=used_bytes)]
         monkeypatch.setitem(sys.modules, "pynvml", driver(processes=listed))
         memory = nvml.UsedMemory()
-        memory._before["GPU-1"] = 15
+        memory.before["GPU-1"] = replace(memory.before["GPU-1"], used_bytes=15)
         assert memory.of_device("GPU-1") == 25
         return memory.of_process("GPU-1")
 

@@ -60,7 +60,7 @@ def rows(
     marks: list[Mark] | None = None,
     makers: dict[int, list[Maker]] | None = None,
 ) -> list[Any]:
-    return rows_of(entries, marks or [], makers or {}, lambda frames: "")
+    return rows_of(entries, marks or [], makers or {})
 
 
 def test_allocations_are_numbered_and_frees_name_them_though_an_address_is_used_again() -> None:
@@ -148,8 +148,7 @@ def test_the_outermost_operator_with_a_kernel_names_the_allocation() -> None:
         ),
         memory(32, 512),
     ]
-    composite = lambda name, overload: name in ("aten::reshape", "aten::linear")
-    assert makers_by_address(tree, CUDA, composite) == {
+    assert makers_by_address(tree, CUDA) == {
         8: [Maker("aten::clone")],
         16: [Maker("aten::addmm")],
         24: [Maker("aten::mm", "MmBackward0")],
@@ -165,12 +164,10 @@ def test_allocations_at_one_address_are_taken_in_order_of_time_and_other_devices
         memory(8, 512, device=torch.device("cuda", 1)),
     ]
     tree = [
-        event("aten::b", memory(8, 512, time=20)),
-        event("aten::a", memory(8, 512, time=10), *elsewhere),
+        event("aten::mm", memory(8, 512, time=20)),
+        event("aten::addmm", memory(8, 512, time=10), *elsewhere),
     ]
-    assert makers_by_address(tree, CUDA, lambda name, overload: False) == {
-        8: [Maker("aten::a"), Maker("aten::b")]
-    }
+    assert makers_by_address(tree, CUDA) == {8: [Maker("aten::addmm"), Maker("aten::mm")]}
 
 
 @pytest.mark.parametrize(
@@ -213,7 +210,7 @@ def test_a_real_profile_of_the_cpu_names_what_a_simulation_names() -> None:
     tree = profiler.profiler.kineto_results.experimental_event_tree()
     made = [
         maker
-        for makers in makers_by_address(tree, torch.device("cpu"), is_composite).values()
+        for makers in makers_by_address(tree, torch.device("cpu")).values()
         for maker in makers
     ]
     operators = {maker.op for maker in made}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -36,9 +35,6 @@ class Check:
     meaning: str
     advice: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def checks(machine: Machine) -> list[Check]:
     parts = (_gpus, _torch, _capability, _programs, _memory, _settings, _packages)
@@ -46,19 +42,13 @@ def checks(machine: Machine) -> list[Check]:
 
 
 @cache
-def texts() -> dict[str, Check]:
-    return msgspec.convert(tomllib.loads(FILE.read_text()), dict[str, Check])
+def _texts() -> dict[str, dict[str, str]]:
+    return tomllib.loads(FILE.read_text())
 
 
 def _check(key: str, **values: object) -> Check:
-    text = texts()[key]
-    return Check(
-        text.name.format(**values),
-        text.value.format(**values),
-        text.status,
-        text.meaning.format(**values),
-        text.advice.format(**values),
-    )
+    filled = {name: text.format(**values) for name, text in _texts()[key].items()}
+    return msgspec.convert(filled, Check)
 
 
 def _gpus(machine: Machine) -> Iterator[Check]:
@@ -78,8 +68,7 @@ def _gpus(machine: Machine) -> Iterator[Check]:
 
 
 def _major(version: str) -> int:
-    number = version.split(".")[0]
-    return int(number) if number.isdigit() else 0
+    return int(version.split(".")[0])
 
 
 def _torch(machine: Machine) -> Iterator[Check]:
@@ -102,9 +91,9 @@ def _capability(machine: Machine) -> Iterator[Check]:
     major, minor = machine.capability
     can = [name for name, least in FEATURES.items() if machine.capability >= least]
     cannot = [name for name in FEATURES if name not in can]
-    features = [f"it has {' and '.join(can)}"] if can else []
-    features += [f"it lacks {' and '.join(cannot)}"] if cannot else []
-    yield _check("capability", capability=f"{major}.{minor}", features="; ".join(features))
+    groups = {"it has": can, "it lacks": cannot}
+    features = "; ".join(f"{how} {' and '.join(names)}" for how, names in groups.items() if names)
+    yield _check("capability", capability=f"{major}.{minor}", features=features)
     built = machine.architectures
     if built and not any(_runs_on(machine.capability, name) for name in built):
         yield _check("no_kernels", built=", ".join(built), architecture=f"sm_{major}{minor}")

@@ -47,11 +47,9 @@ def gpu_processes() -> list[GpuProcess]:
     found = []
     with _session() as nvml:
         for index, handle in enumerate(_visible(nvml)):
-            with contextlib.suppress(nvml.NVMLError):
-                for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
-                    name = _process_name(process.pid)
-                    used = process.usedGpuMemory or None
-                    found.append(GpuProcess(index, int(process.pid), name, used))
+            for process in _processes(nvml, handle):
+                name, used = _process_name(process.pid), process.usedGpuMemory or None
+                found.append(GpuProcess(index, int(process.pid), name, used))
     return found
 
 
@@ -63,18 +61,17 @@ class UsedMemory:
     """
 
     def __init__(self) -> None:
-        self._before = {state.uuid: state.used_bytes for state in gpu_states()}
+        self.before = {state.uuid: state for state in gpu_states()}
 
     def of_process(self, uuid: str) -> tuple[int, MemorySource] | None:
         """None where NVML does not answer for this GPU."""
         with _session() as nvml:
-            if nvml is None or uuid not in self._before:
+            if nvml is None or uuid not in self.before:
                 return None
             handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-            with contextlib.suppress(nvml.NVMLError):
-                for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
-                    if process.pid == os.getpid() and process.usedGpuMemory:
-                        return int(process.usedGpuMemory), MemorySource.PROCESS
+            for process in _processes(nvml, handle):
+                if process.pid == os.getpid() and process.usedGpuMemory:
+                    return int(process.usedGpuMemory), MemorySource.PROCESS
             return self._growth(nvml, handle, uuid), MemorySource.DEVICE
 
     def of_device(self, uuid: str) -> int:
@@ -83,7 +80,7 @@ class UsedMemory:
             return self._growth(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid), uuid)
 
     def _growth(self, nvml: Any, handle: Any, uuid: str) -> int:
-        return int(nvml.nvmlDeviceGetMemoryInfo(handle).used) - self._before[uuid]
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle).used) - self.before[uuid].used_bytes
 
 
 @contextlib.contextmanager
@@ -139,6 +136,10 @@ def _state(nvml: Any, handle: Any) -> GpuState:
         ecc=None if ecc is None else bool(ecc[0]),
         capability=None if capability is None else (int(capability[0]), int(capability[1])),
     )
+
+
+def _processes(nvml: Any, handle: Any) -> list[Any]:
+    return _or_none(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
 
 
 def _or_none(nvml: Any, question: Callable[[Any], Any], handle: Any) -> Any:

@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +23,6 @@ MAX_ENTRIES = 4_000_000
 OPERATOR = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*")
 ENGINE = "autograd::engine::evaluate_function: "
 Row = list[Any]
-IsComposite = Callable[[str, str], bool]
 
 
 class Maker(NamedTuple):
@@ -79,8 +79,8 @@ class History:
                 f"It holds {MAX_ENTRIES} events: trace fewer steps.",
             )
         roots = self._profiler.profiler.kineto_results.experimental_event_tree()
-        makers = makers_by_address(roots, torch.device("cuda", device), is_composite)
-        return rows_of(entries, self._marks, makers, source_of), snapshot
+        makers = makers_by_address(roots, torch.device("cuda", device))
+        return rows_of(entries, self._marks, makers), snapshot
 
     def _emptying(self) -> None:
         self._mark(["empty_cache"])
@@ -109,16 +109,14 @@ def _profiler() -> Any:
 
 
 def rows_of(
-    entries: Iterable[Mapping[str, Any]],
+    entries: Sequence[Mapping[str, Any]],
     marks: Sequence[Mark],
     makers: Mapping[int, Sequence[Maker]],
-    source: Callable[[Sequence[Mapping[str, Any]]], str],
 ) -> list[Row]:
     """The rows of a trace. Frees of what was there before the history began are left out."""
     rows: list[Row] = []
     alive: dict[int, int] = {}
     waiting = list(reversed(marks))
-    entries = list(entries)
     maker_of = _in_turn(entries, makers)
     num_allocs = num_frees = 0
     for entry in entries:
@@ -127,14 +125,16 @@ def rows_of(
             _place(waiting, rows, num_allocs, None)
             num_allocs += 1
             alive[entry["addr"]] = num_allocs
-            where = source(entry.get("frames", ()))
-            rows.append(_alloc_row(num_allocs, entry["size"], next(maker_of), where))
+            maker, source = next(maker_of), source_of(entry.get("frames", ()))
+            known = {"node": maker.node, "source": source}
+            facts = {name: value for name, value in known.items() if value}
+            row = ["alloc", num_allocs, entry["size"], maker.op]
+            rows.append([*row, facts] if facts else row)
         elif entry["action"] == "free_completed":
             _place(waiting, rows, num_allocs, num_frees)
             num_frees += 1
-            number = alive.pop(entry["addr"], None)
-            if number is not None:
-                rows.append(["free", number])
+            if entry["addr"] in alive:
+                rows.append(["free", alive.pop(entry["addr"])])
     _place(waiting, rows, num_allocs, None)
     return rows
 
@@ -147,11 +147,6 @@ def _place(waiting: list[Mark], rows: list[Row], num_allocs: int, num_frees: int
         and (num_frees is None or waiting[-1].num_frees <= num_frees)
     ):
         rows.append(waiting.pop().row)
-
-
-def _alloc_row(number: int, num_bytes: int, maker: Maker, source: str) -> Row:
-    facts = {name: value for name, value in (("node", maker.node), ("source", source)) if value}
-    return ["alloc", number, num_bytes, maker.op, *([facts] if facts else [])]
 
 
 def _in_turn(
@@ -168,9 +163,7 @@ def _in_turn(
         yield next(known[address]) if address in known else Maker()
 
 
-def makers_by_address(
-    roots: Iterable[Any], device: torch.device, composite: IsComposite
-) -> dict[int, list[Maker]]:
+def makers_by_address(roots: Iterable[Any], device: torch.device) -> dict[int, list[Maker]]:
     """Who made each allocation at each address, in order, from the profiler's tree of events.
 
     Like in a simulation, that is the outermost operator with a kernel of its own: aten::clone, not
@@ -185,20 +178,20 @@ def makers_by_address(
             if facts.alloc_size > 0 and facts.device == device:
                 found[facts.ptr].append((event.start_time_ns, maker))
             continue
-        inner = _inside(event, maker, composite)
+        inner = _inside(event, maker)
         todo += [(child, inner) for child in event.children]
-    for made in found.values():
-        made.sort(key=lambda item: item[0])
-    return {address: [maker for _, maker in made] for address, made in found.items()}
+    return {
+        address: [maker for _, maker in sorted(made, key=itemgetter(0))]
+        for address, made in found.items()
+    }
 
 
-def _inside(event: Any, maker: Maker, composite: IsComposite) -> Maker:
+def _inside(event: Any, maker: Maker) -> Maker:
     if event.name.startswith(ENGINE):
         return maker._replace(node=event.name.removeprefix(ENGINE))
     if maker.op or not OPERATOR.fullmatch(event.name):
         return maker
-    overload = getattr(event, "overload_name", "")
-    return maker if composite(event.name, overload) else maker._replace(op=event.name)
+    return maker if is_composite(event.name, event.overload_name) else maker._replace(op=event.name)
 
 
 @cache

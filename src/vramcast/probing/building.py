@@ -43,6 +43,10 @@ def build_step(
     return step
 
 
+def is_one_number(loss: Any) -> bool:
+    return isinstance(loss, torch.Tensor) and loss.numel() == 1 and not loss.is_complex()
+
+
 def plain_loss(loss: Any) -> float | None:
     """Of a loss that is no tensor; numpy's numbers are real numbers too."""
     return float(loss) if isinstance(loss, Real) else None

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from vramcast.probing.building import Step, build_step, plain_loss
+from vramcast.probing.building import Step, build_step, is_one_number, plain_loss
 from vramcast.probing.cuda_on_cpu import cuda_means_cpu
 from vramcast.probing.facts import Phase, Reporter
 from vramcast.probing.trial import Trial
@@ -65,9 +65,7 @@ class CpuRun:
         started = time.perf_counter()
         loss = step()
         seconds = time.perf_counter() - started
-        value = plain_loss(loss)
-        if isinstance(loss, torch.Tensor) and loss.numel() == 1 and not loss.is_complex():
-            value = float(loss)
+        value = float(loss) if is_one_number(loss) else plain_loss(loss)
         self.report.step(is_measured=is_measured, seconds=seconds, loss=value)
 
     def _warm_memory(self, step: Step) -> Memory:

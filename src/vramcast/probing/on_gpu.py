@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 from vramcast.allocator.settings import from_environment
-from vramcast.hardware import nvml
 from vramcast.hardware.nvml import MemorySource, UsedMemory
-from vramcast.probing.building import Step, build_step, plain_loss
+from vramcast.probing.building import Step, build_step, is_one_number, plain_loss
 from vramcast.probing.facts import Facts, Phase, Reporter
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Memory
@@ -56,15 +55,12 @@ class GpuRun:
         torch.empty(1, device="cuda")
         self._uuid = f"GPU-{properties.uuid}"
         facts = self.report.facts
-        facts.gpu = properties.name
-        facts.capacity_bytes = total
-        facts.torch_version = torch.__version__
-        facts.cuda_version = torch.version.cuda
+        facts.gpu, facts.capacity_bytes = properties.name, total
+        facts.torch_version, facts.cuda_version = torch.__version__, torch.version.cuda
         facts.context_bytes, _ = self._outside_bytes()
         facts.allocator_settings = self.trial.allocator or from_environment()
-        for state in nvml.gpu_states():
-            if state.uuid == self._uuid:
-                facts.driver_version, facts.driver_model = state.driver_version, state.driver_model
+        if state := self._memory.before.get(self._uuid):
+            facts.driver_version, facts.driver_model = state.driver_version, state.driver_model
         self.report.tell()
 
     def _note_final_memory(self) -> None:
@@ -157,11 +153,9 @@ class _Clock:
 
         The tensor itself is let go: the next step must find its memory free.
         """
-        if not isinstance(loss, torch.Tensor):
+        if not is_one_number(loss):
             value = plain_loss(loss)
             return lambda: value
-        if loss.numel() != 1 or loss.is_complex():
-            return lambda: None
         if self._losses is None or self._losses.dtype != loss.dtype:
             size = min(self._num_steps, MAX_LOSSES)
             self._losses = torch.empty(size, dtype=loss.dtype, pin_memory=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -10,12 +9,10 @@ from collections.abc import Mapping, Sequence
 class KnownConvolutions:
     def __init__(self, table: Mapping[str, Sequence[int]]) -> None:
         self._table = table
-        self._batches: dict[str, list[int]] = defaultdict(list)
-        for key in table:
+        self._by_batch: dict[str, dict[int, Sequence[int]]] = defaultdict(dict)
+        for key, workspaces in table.items():
             layer, batch = _layer_and_batch(key)
-            self._batches[layer].append(batch)
-        for batches in self._batches.values():
-            batches.sort()
+            self._by_batch[layer][batch] = workspaces
 
     def measured(self, key: str) -> Sequence[int] | None:
         return self._table.get(key)
@@ -23,15 +20,13 @@ class KnownConvolutions:
     def between(self, key: str) -> list[int] | None:
         """Mostly they grow in proportion to the batch; cuDNN may choose another kernel between."""
         layer, batch = _layer_and_batch(key)
-        batches = self._batches.get(layer, [])
-        index = bisect_left(batches, batch)
-        if index == 0 or index == len(batches):
+        known = self._by_batch.get(layer, {})
+        low = max((size for size in known if size < batch), default=None)
+        high = min((size for size in known if size > batch), default=None)
+        if low is None or high is None:
             return None
-        low, high = batches[index - 1], batches[index]
-        first, last = (self._table[_key(layer, n)] for n in (low, high))
-        return [
-            a + (b - a) * (batch - low) // (high - low) for a, b in zip(first, last, strict=True)
-        ]
+        ends = zip(known[low], known[high], strict=True)
+        return [a + (b - a) * (batch - low) // (high - low) for a, b in ends]
 
 
 def _layer_and_batch(key: str) -> tuple[str, int]:
@@ -39,7 +34,3 @@ def _layer_and_batch(key: str) -> tuple[str, int]:
     before, _, rest = key.partition(" x")
     batch, _, others = rest.partition(",")
     return f"{before} x*,{others}", int(batch)
-
-
-def _key(layer: str, batch: int) -> str:
-    return layer.replace(" x*,", f" x{batch},", 1)

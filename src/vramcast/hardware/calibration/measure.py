@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -71,19 +72,15 @@ def convolution_workspaces(key: str) -> list[int]:
         for name in "xw"
     )
     geometry = (c["s"], c["p"], c["d"], False, [0] * len(c["s"]), c["groups"])
-    out = torch.ops.aten.convolution(x, weight, None, *geometry)
-    grad = torch.randn_like(out)
-
-    def backward(mask: list[bool]) -> Any:
-        return torch.ops.aten.convolution_backward(grad, x, weight, None, *geometry, mask)
-
-    calls: tuple[Callable[[], Any], ...] = (
-        lambda: torch.ops.aten.convolution(x, weight, None, *geometry),
-        lambda: backward([True, False, False]),
-        lambda: backward([False, True, False]),
-    )
+    forward = partial(torch.ops.aten.convolution, x, weight, None, *geometry)
+    grad = torch.randn_like(forward())
+    backward = partial(torch.ops.aten.convolution_backward, grad, x, weight, None, *geometry)
     found = []
-    for call in calls:
+    for call in (
+        forward,
+        partial(backward, [True, False, False]),
+        partial(backward, [False, True, False]),
+    ):
         call()
         found.append(max((-size for size in allocations_of(call) if size < 0), default=0))
     return found
