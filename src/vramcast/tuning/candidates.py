@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from vramcast.records.measurement import Measurement
@@ -22,9 +22,9 @@ class Candidate:
     # Only what it sets; one that chooses a size gets it when it is tried.
     change: Configuration = field(default_factory=Configuration)
     refusal: Refusal | None = None  # why it is not applicable
-    found_no_size: bool = False  # when a size was last looked for
     alone: TrialResult | None = None
     on_top: TrialResult | None = None
+    not_tried: TrialResult | None = None  # why it was not when it was its turn
     num_on_top: int = 0  # trials on top of others
     tried_on: str = ""  # key of the configuration that it was last tried on
     replaced_by: str = ""
@@ -73,26 +73,21 @@ def promising(
         for one in candidates
         if one not in applied and not one.replaced_by and not one.optimisation.size
     ]
-    winners = [one for one in waiting if one.on_top is None and one.alone and one.alone.is_gain]
-    taken: set[tuple[str, str]] = set()
+    winners = [one for one in waiting if not one.on_top and one.alone and one.alone.is_gain]
     first: list[Candidate] = []
     alternatives: list[Candidate] = []
+    taken: set[tuple[str, str]] = set()
     for one in _best_first(winners):
         names = one.change.settings().keys()
         (alternatives if names & taken else first).append(one)
         taken |= names
-    again = _best_first([one for one in waiting if _may_help_yet(one, has_larger_step)])
+    again = _best_first(one for one in waiting if _may_help_yet(one, has_larger_step))
     return [*first, *alternatives, *again, *filter(_failed_with_the_baseline, waiting)]
 
 
 def untried(candidates: Sequence[Candidate]) -> list[Candidate]:
     """What had no time alone; what changes the training comes last."""
-    found = [
-        one
-        for one in candidates
-        if not one.optimisation.size
-        and (one.last is None or one.last.verdict == TuneVerdict.NOT_TRIED)
-    ]
+    found = [one for one in candidates if one.last is None and not one.optimisation.size]
     return sorted(found, key=lambda one: one.optimisation.changes_training)
 
 
@@ -111,7 +106,7 @@ def with_sizes(candidates: Sequence[Candidate], *, at_the_end: bool) -> list[Can
     return list(filter(has_its_turn, found.values()))
 
 
-def _best_first(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _best_first(candidates: Iterable[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda one: -one.last_ratio)
 
 

@@ -21,8 +21,7 @@ def causes() -> list[dict[str, Any]]:
 
 def likely_cause(error: str | None) -> str:
     """Empty if nothing is recognised. A traceback's indented lines of code are not searched."""
-    lines = [line for line in (error or "").splitlines() if not line.startswith("  ")]
-    text = "\n".join(lines).lower()
+    text = re.sub(r"^  .*\n?", "", error or "", flags=re.MULTILINE).lower()
     for one in causes():
         if any(re.search(pattern, text, re.DOTALL) for pattern in one["patterns"]):
             return str(one["cause"])
@@ -36,9 +35,9 @@ def missing_bytes_of(error: str | None) -> int | None:
     if asked is None or free is None:
         return asked
     allowed = _bytes(rf"{_SIZE} allowed;", error)
-    allocated = _bytes(rf"{_SIZE} is allocated by pytorch", error)
-    cached = _bytes(rf"{_SIZE} is reserved by pytorch", error)
-    if allowed is not None and allocated is not None and cached is not None:
+    if allowed is not None:
+        allocated = _bytes(rf"{_SIZE} is allocated by pytorch", error) or 0
+        cached = _bytes(rf"{_SIZE} is reserved by pytorch", error) or 0
         free = min(free, allowed - allocated - cached)
     return max(1, asked - max(0, free))
 

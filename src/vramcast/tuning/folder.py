@@ -11,21 +11,21 @@ final.json       the configuration that came out
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import defaultdict, deque
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError
+from vramcast.records.base import convert, parse_json
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.records.prediction import Prediction
 from vramcast.records.store import (
     append_line,
     locked_folder,
     new_folder,
+    read_file,
     read_lines,
-    read_text,
     write_json,
 )
 
@@ -77,9 +77,8 @@ class TuneFolder:
 
     def add_prediction(self, key: str, answer: Prediction | str) -> None:
         """A tune needs sizes and times; memory over time is nine tenths of a prediction."""
-        if isinstance(answer, str):
-            written: dict[str, Any] = {"error": answer}
-        else:
+        written: dict[str, Any] = {"error": answer}
+        if isinstance(answer, Prediction):
             answer = replace(answer, timeline=[], step_memory=None, alive_at_peak=[])
             written = {"prediction": answer.to_dict()}
         self._predictions[key] = answer
@@ -98,27 +97,22 @@ class TuneFolder:
 
     def _begin(self, request: dict[str, Any]) -> None:
         if self._records.exists():
-            there = self._read_request()
+            where = str(self._request)
+            try:
+                there = convert(parse_json(read_file(self._request), where), dict[str, Any], where)
+            except UsageError as problem:
+                raise UsageError(problem.message, OTHER_FOLDER) from None
             different = [name for name in request if there.get(name) != request[name]]
             if different:
-                raise UsageError(
-                    f"{self.path} holds another tune: not the same {', '.join(different)}.",
-                    OTHER_FOLDER,
-                )
+                names = ", ".join(different)
+                message = f"{self.path} holds another tune: not the same {names}."
+                raise UsageError(message, OTHER_FOLDER)
         write_json(self._request, request)
-
-    def _read_request(self) -> dict[str, Any]:
-        try:
-            return dict(json.loads(read_text(self._request)))
-        except (UsageError, ValueError, TypeError, RecursionError) as problem:
-            raise UsageError(f"{self._request} cannot be read: {problem}.", OTHER_FOLDER) from None
 
     def _remove_files(self) -> None:
         try:
             for name in FILES:
                 (self.path / name).unlink(missing_ok=True)
         except OSError as problem:
-            raise UsageError(
-                f"The folder {self.path} cannot be used: {problem.strerror}.",
-                "Choose another folder with --out.",
-            ) from None
+            why = f"The folder {self.path} cannot be used: {problem.strerror}."
+            raise UsageError(why, "Choose another folder with --out.") from None

@@ -64,8 +64,13 @@ def _failed(run: Measurement) -> TrialResult:
     return ended(TuneVerdict.FAILED, code, sentence, likely_cause=likely_cause(run.error))
 
 
-def ended(verdict: TuneVerdict, code: Reason | None, sentence: str, **more: Any) -> TrialResult:
+def ended(verdict: TuneVerdict, code: Reason, sentence: str, **more: Any) -> TrialResult:
     return TrialResult(verdict=verdict, reason_code=code, reason=sentence, **more)
+
+
+def no_time(when: str = "before it was begun") -> TrialResult:
+    sentence = f"the time for the tune was spent {when}"
+    return ended(TuneVerdict.NOT_TRIED, Reason.BUDGET_SPENT, sentence)
 
 
 def last_line(error: str | None) -> str:
@@ -85,12 +90,12 @@ def _compared(
         or _too_little_gain(speedup, len(candidate))
     )
     if refusal is None and optimisation.changes_training:
-        name = optimisation.name
-        text = f"{speedup}, but it changes what is trained: ask for it with --only {name}"
+        only = f"ask for it with --only {optimisation.name}"
+        text = f"{speedup}, but it changes what is trained: {only}"
         refusal = Refusal(Reason.CHANGES_TRAINING, text)
-    code, sentence = refusal or Refusal(Reason.FASTER, f"{speedup} by {speedup.by}")
     verdict = TuneVerdict.REJECTED if refusal else TuneVerdict.APPLIED
-    return ended(verdict, code, sentence, speedup=speedup, loss_difference=difference)
+    why = refusal or Refusal(Reason.FASTER, f"{speedup} by {speedup.by}")
+    return ended(verdict, *why, speedup=speedup, loss_difference=difference)
 
 
 def _other_losses(
@@ -109,12 +114,11 @@ def _other_losses(
     own = loss_difference(baseline[:1], baseline[1:]) or 0.0
     if difference <= tolerance + own:
         return None
-    text = (
-        f"they differ by {format_percent(difference)}, and {format_percent(tolerance)} is allowed"
-    )
+    found, allowed = format_percent(difference), format_percent(tolerance)
+    text = f"other losses: they differ by {found}, and {allowed} is allowed"
     if own > tolerance / 10:
         text += f" (two runs of the baseline differ by {own:.1e} themselves)"
-    return Refusal(Reason.OTHER_LOSSES, f"other losses: {text}")
+    return Refusal(Reason.OTHER_LOSSES, text)
 
 
 def has_finite_losses(run: Measurement) -> bool:
@@ -141,29 +145,29 @@ def loss_difference(
 
 
 def _too_much_memory(candidate: Sequence[Measurement]) -> Refusal | None:
-    full = next(
-        (run for run in candidate if FailReason.MEMORY_GUARD in run.verdict.fail_reasons), None
-    )
-    if full is None or full.peak_reserved_bytes is None:
-        return None
-    return Refusal(
-        Reason.TOO_MUCH_MEMORY,
-        f"it takes {format_bytes(full.peak_reserved_bytes)}, which leaves too little for a long run"
-        " (0.92 of the memory may be taken)",
-    )
+    for run in candidate:
+        if FailReason.MEMORY_GUARD in run.verdict.fail_reasons and run.peak_reserved_bytes:
+            return Refusal(
+                Reason.TOO_MUCH_MEMORY,
+                f"it takes {format_bytes(run.peak_reserved_bytes)}, "
+                "which leaves too little for a long run (0.92 of the memory may be taken)",
+            )
+    return None
 
 
 def _too_little_gain(speedup: Speedup, num_runs: int) -> Refusal | None:
-    ratio, high = speedup.ratio, speedup.high
-    if ratio < 1 - LEAST_GAIN and (high is None or high < 1):
+    ratio, high = speedup.ratio, speedup.high or 0.0
+    if ratio < 1 - LEAST_GAIN and high < 1:
         return Refusal(Reason.SLOWER, f"slower: {speedup}")
-    if ratio < 1 + LEAST_GAIN and high is not None and high > MUCH_NOISE:
+    if ratio < 1 + LEAST_GAIN and high > MUCH_NOISE:
         text = f"no gain seen, but so much noise that nothing can be told: {speedup}"
         return Refusal(Reason.NOISE, text)
     if ratio < 1 - LEAST_GAIN:
         return Refusal(Reason.NO_GAIN, f"no gain: {speedup}")
     if ratio < 1 + LEAST_GAIN:
-        text = f"too little gain: {speedup}, and {100 * LEAST_GAIN:g} % is the least that counts"
+        text = (
+            f"too little gain: {speedup}, and {format_percent(LEAST_GAIN)} is the least that counts"
+        )
         return Refusal(Reason.TOO_LITTLE_GAIN, text)
     if num_runs < MIN_RUNS or speedup.p_value is None:
         return Refusal(Reason.TOO_FEW_RUNS, f"not judged: {speedup} from too few runs")
@@ -204,5 +208,5 @@ def median_seconds(run: Measurement) -> float:
 
 def peak_memory_bytes(runs: Sequence[Measurement]) -> int | None:
     """Reserved; on the CPU, where nothing is reserved, allocated."""
-    known = [run.peak_reserved_bytes or run.peak_allocated_bytes for run in runs]
-    return max((memory for memory in known if memory), default=None)
+    known = [run.peak_reserved_bytes or run.peak_allocated_bytes or 0 for run in runs]
+    return max(known, default=0) or None

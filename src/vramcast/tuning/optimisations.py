@@ -79,38 +79,33 @@ def chosen(only: str | None) -> Sequence[Optimisation]:
 
     What is asked for by name may change the training.
     """
+    every = catalogue()
     if only is None:
-        return catalogue()
+        return every
     names = [name.strip() for name in only.split(",") if name.strip()]
-    every = {one.name: one for one in catalogue()}
-    unknown = [name for name in names if name not in every]
+    known = [one.name for one in every]
+    unknown = [f"There is no optimisation {name!r}." for name in names if name not in known]
     if unknown or not names:
-        raise UsageError(
-            f"There is no optimisation {unknown[0]!r}."
-            if unknown
-            else "--only names no optimisation.",
-            f"They are: {', '.join(every)}.",
-        )
-    return [replace(every[name], changes_training=False) for name in every if name in names]
+        problem = unknown[0] if unknown else "--only names no optimisation."
+        raise UsageError(problem, f"They are: {', '.join(known)}.")
+    return [replace(one, changes_training=False) for one in every if one.name in names]
 
 
 def missing_on(optimisation: Optimisation, machine: Machine, device: Device) -> Refusal | None:
     """What the machine lacks for it."""
-    lacks = _lacks(optimisation, machine, on_gpu=device == Device.CUDA)
-    return Refusal(Reason.MACHINE_LACKS_IT, lacks) if lacks else None
-
-
-def _lacks(optimisation: Optimisation, machine: Machine, *, on_gpu: bool) -> str:
     needs, least, has = optimisation.needs, optimisation.capability, machine.capability
-    if ("cuda" in needs or least is not None) and not on_gpu:
-        return "it is for GPUs, and this run is on the CPU"
-    if least is not None and has is not None and has < least:
-        return "it needs compute capability {}.{}, and the GPU has {}.{}".format(*least, *has)
-    if "triton" in needs and on_gpu and machine.triton is None:
-        return f"Triton is not there: {machine.triton_error or 'it cannot be imported'}"
-    if "compiler" in needs and machine.compiler is None:
-        return "there is no C compiler (cc, gcc or clang)"
-    for name in needs:
-        if name not in MACHINE_NEEDS and name not in machine.packages:
-            return f"the package {name} is not installed: pip install {name}"
-    return ""
+    on_gpu = device == Device.CUDA
+    packages = [name for name in needs if name not in (*MACHINE_NEEDS, *machine.packages)]
+    if ("cuda" in needs or least) and not on_gpu:
+        lacks = "it is for GPUs, and this run is on the CPU"
+    elif least and has and has < least:
+        lacks = "it needs compute capability {}.{}, and the GPU has {}.{}".format(*least, *has)
+    elif "triton" in needs and on_gpu and machine.triton is None:
+        lacks = f"Triton is not there: {machine.triton_error or 'it cannot be imported'}"
+    elif "compiler" in needs and machine.compiler is None:
+        lacks = "there is no C compiler (cc, gcc or clang)"
+    elif packages:
+        lacks = f"the package {packages[0]} is not installed: pip install {packages[0]}"
+    else:
+        return None
+    return Refusal(Reason.MACHINE_LACKS_IT, lacks)

@@ -26,44 +26,35 @@ def predicted_gains(
     others = [name for name in GPUS if find_gpu(name).name != gpu]
     length = seq_len or 1
     shorter = final.with_change(knobs(seq_len=length // 2)) if length > 1 else final
-    configurations = [final, shorter, *[final] * len(others)]
-    here, with_shorter, *there = runner.predict(configurations, [gpu, gpu, *others])
+    here, with_shorter, *there = runner.predict(
+        [final, shorter, *[final] * len(others)], [gpu, gpu, *others]
+    )
     if isinstance(here, str):
         return [], [f"what other hardware would bring is not predicted: {here}"]
-    found = [_on_gpu(name, here, answer) for name, answer in zip(others, there, strict=True)]
+    found = [_gain(f"on {name}", here, one) for name, one in zip(others, there, strict=True)]
     if length > 1:
-        found.append(_with_length(length, here, with_shorter))
+        what = f"sequences of {length // 2} instead of {length} (tokens a second)"
+        caution = "a model trained on shorter sequences is another model"
+        found.append(_gain(what, here, with_shorter, length // 2 / length, caution))
     return found, _notes(here, final)
 
 
-def _on_gpu(name: str, here: Prediction, there: Prediction | str) -> PredictedGain:
-    if isinstance(there, str):
-        return PredictedGain(what=f"on {name}", reason=there)
-    seconds = there.step_seconds if there.fits else None
-    lacks = f"does not fit: {format_bytes(missing_bytes(there))} are missing"
-    return PredictedGain(
-        what=f"on {name}",
-        step_seconds=seconds,
-        speedup=here.step_seconds / seconds if here.step_seconds and seconds else None,
-        memory_bytes=there.peak_reserved_bytes,
-        fits=there.fits,
-        reason="" if there.fits else lacks,
-    )
-
-
-def _with_length(length: int, here: Prediction, there: Prediction | str) -> PredictedGain:
-    """By tokens a second: a shorter step is also less work."""
-    what = f"sequences of {length // 2} instead of {length} (tokens a second)"
+def _gain(
+    what: str, here: Prediction, there: Prediction | str, work: float = 1.0, reason: str = ""
+) -> PredictedGain:
+    """`work` is how much of the work of a step here a step there does."""
     if isinstance(there, str):
         return PredictedGain(what=what, reason=there)
-    before, after = here.tokens_per_second, there.tokens_per_second
+    seconds = there.step_seconds if there.fits else None
+    if not there.fits:
+        reason = f"does not fit: {format_bytes(missing_bytes(there))} are missing"
     return PredictedGain(
         what=what,
-        step_seconds=there.step_seconds,
-        speedup=after / before if before and after else None,
+        step_seconds=seconds,
+        speedup=work * here.step_seconds / seconds if here.step_seconds and seconds else None,
         memory_bytes=there.peak_reserved_bytes,
         fits=there.fits,
-        reason="a model trained on shorter sequences is another model",
+        reason=reason,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from vramcast.probing.trial import Trial
@@ -25,6 +26,7 @@ from vramcast.tuning.judging import (
     ended,
     loss_difference,
     median_seconds,
+    no_time,
     peak_memory_bytes,
     work_of_step,
 )
@@ -64,7 +66,7 @@ def result_of(
         configuration=stack.configuration.to_dict(),
         python_lines=stack.configuration.python_lines(trial.workload),
         applied_order=[one.name for one in applied],
-        step_order=[one.name for one in stack.steps],
+        step_order=[one.name for one in stack.steps.values()],
         notes=[*search.notes, *([] if is_same_size else [_size_note(before, after)])],
         least_gain=LEAST_GAIN,
         significance_level=SIGNIFICANCE_LEVEL,
@@ -108,43 +110,29 @@ def _candidate_result(candidate: Candidate, applied: Sequence[Candidate]) -> Can
 
 def conclusion(candidate: Candidate, applied: Sequence[Candidate]) -> TrialResult:
     """The verdict over all trials of a candidate, alone and on top of the others."""
+    alone, last = candidate.alone, candidate.last or candidate.not_tried
     if candidate.refusal:
-        code, sentence = candidate.refusal
-        return ended(TuneVerdict.NOT_APPLICABLE, code, sentence)
-    alone, on_top = candidate.alone, candidate.on_top
-    if any(candidate is one for one in applied):
-        last = on_top or alone
+        return ended(TuneVerdict.NOT_APPLICABLE, *candidate.refusal)
+    if candidate in applied:
         return ended(TuneVerdict.APPLIED, Reason.FASTER, last.reason if last else "")
-    last = on_top
-    if last is None or (last.verdict == TuneVerdict.NOT_TRIED and alone is not None):
-        last = alone
-    other_size = next((one for one in applied if one.optimisation is candidate.optimisation), None)
-    if other_size is not None:
-        return _lost_to(other_size, last)
+    for other in applied:
+        if other.optimisation is candidate.optimisation:  # another size
+            if last and not last.is_gain:
+                return replace(last, reason=f"{last.reason}; {other.name} was chosen")
+            sentence = f"{other.name} was chosen on top of the others"
+            return ended(TuneVerdict.REJECTED, Reason.REPLACED, sentence)
     if candidate.replaced_by:
         sentence = f"{candidate.replaced_by} took its place and is faster"
         return ended(TuneVerdict.REJECTED, Reason.REPLACED, sentence)
-    if last is None and candidate.found_no_size:
-        sentence = f"no other {candidate.optimisation.size} is worth trying, by prediction"
-        return ended(TuneVerdict.NOT_APPLICABLE, Reason.NO_SIZE, sentence)
     if last is None:
-        sentence = "the time for the tune was spent before it was begun"
-        return ended(TuneVerdict.NOT_TRIED, Reason.BUDGET_SPENT, sentence)
+        return no_time()
     if alone is None or not alone.is_gain:
         return last
     if last is alone:
         sentence = f"alone {alone.speedup}, but it was not tried on top of the others"
         return ended(TuneVerdict.NOT_TRIED, Reason.BUDGET_SPENT, sentence)
     sentence = f"alone {alone.speedup}, but on top of the others {last.reason}"
-    return ended(TuneVerdict.REJECTED, last.reason_code, sentence, likely_cause=last.likely_cause)
-
-
-def _lost_to(other_size: Candidate, last: TrialResult | None) -> TrialResult:
-    if last is None or last.is_gain:
-        sentence = f"{other_size.name} was chosen on top of the others"
-        return ended(TuneVerdict.REJECTED, Reason.REPLACED, sentence)
-    sentence = f"{last.reason}; {other_size.name} was chosen"
-    return ended(last.verdict, last.reason_code, sentence, likely_cause=last.likely_cause)
+    return replace(last, verdict=TuneVerdict.REJECTED, reason=sentence)
 
 
 def _size_note(before: MeasuredConfiguration, after: MeasuredConfiguration) -> str:

@@ -13,10 +13,10 @@ from vramcast.errors import UsageError, VramcastError
 from vramcast.processes.progress import Progress, Report
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.records.prediction import Prediction
-from vramcast.records.tune import Speedup, TrialResult, TuneVerdict
+from vramcast.records.tune import Reason, Speedup, TrialResult, TuneVerdict
 from vramcast.tuning.batch_sizes import FACTOR, batch_sizes, gain_of_larger
 from vramcast.tuning.candidates import Candidate, already_set, promising, untried, with_sizes
-from vramcast.tuning.judging import SIGNIFICANCE_LEVEL, compare, has_finite_losses, last_line
+from vramcast.tuning.judging import SIGNIFICANCE_LEVEL, compare, ended, has_finite_losses, last_line
 from vramcast.tuning.optimisations import knobs
 from vramcast.tuning.runner import BudgetSpent, Runner
 from vramcast.tuning.trials import Stack, Trials
@@ -61,9 +61,10 @@ class Search:
         self._first = self._run_baseline()
         for one in self.candidates:
             one.refusal = one.refusal or already_set(one.change, self._first)
-        batch_first = self._has_cheap_larger_batch()
-        self._try_alone(batch_first)
-        self._try_together(batch_first)
+        self._batch_first = self._has_cheap_larger_batch()
+        self._try_alone()
+        self._stage = "on top"
+        self._try_together()
         return self._total()
 
     def size_of(self, configuration: Configuration, knob: str) -> int | None:
@@ -88,25 +89,24 @@ class Search:
         return [one for one in self.candidates if not one.refusal]
 
     # --------------------------------------------------------------------------------------- sizes
-    def _sized(self, candidate: Candidate, without: Configuration) -> list[Candidate]:
-        """One for every size worth trying on top of a configuration."""
-        knob = candidate.optimisation.size
-        assert knob is not None
+    def _sized(self, candidate: Candidate, without: Configuration) -> list[Configuration]:
+        """A change for every size worth trying on top of a configuration."""
+        knob = candidate.optimisation.size or ""
         now = self.size_of(without, knob) or 1
+        sizes = [now // 2] if now >= 2 else []
         if knob == "batch_size":
             sizes = self._batch_sizes(without, now)
-        else:
-            sizes = [now // 2] if now >= 2 else []
-        candidate.found_no_size = not sizes
-        return [Candidate(candidate.optimisation, knobs(**{knob: size})) for size in sizes]
+        if not sizes:
+            sentence = f"no other {knob} is worth trying, by prediction"
+            candidate.not_tried = ended(TuneVerdict.NOT_APPLICABLE, Reason.NO_SIZE, sentence)
+        return [knobs(**{knob: size}) for size in sizes]
 
     def _batch_sizes(self, without: Configuration, now: int) -> list[int]:
         """By prediction; if that is slow and was done before, twice and four times as large."""
         if self._has_chosen_sizes and self.trials.is_slow_to_predict():
-            return [factor * now for factor in (2, 4)]
+            return [2 * now, 4 * now]
         here, larger = self._predict_larger(without)
-        seconds = STEP_SHARE * (self._runner.seconds_left() - self.trials.reserve())
-        return batch_sizes(now, here, larger, seconds)
+        return batch_sizes(now, here, larger, STEP_SHARE * self.trials.seconds_to_spend())
 
     def _has_cheap_larger_batch(self) -> bool:
         """Whether a larger batch takes hardly more time, by prediction: the GPU waits for the host.
@@ -124,48 +124,47 @@ class Search:
         return self._runner.predict([configuration, larger])
 
     # --------------------------------------------------------------------------------------- alone
-    def _try_alone(self, batch_first: bool) -> None:
+    def _try_alone(self) -> None:
         budget, start = self._runner.seconds_left(), self.stack.baseline
         self.trials.seconds_for_later = 0.0 if budget == math.inf else (1 - ALONE_SHARE) * budget
 
         def turn(one: Candidate) -> int:
-            is_first = batch_first and one.optimisation.size == "batch_size"
+            is_first = self._batch_first and one.optimisation.size == "batch_size"
             return -1 if is_first else int(one.is_slow_to_start)
 
         waiting = sorted(self._usable, key=turn)
-        for num_left, one in zip(reversed(range(len(waiting))), waiting, strict=True):
-            is_over = self._runner.seconds_left() < self.trials.reserve()
-            if is_over and not self.trials.is_begun(start, one):
+        while waiting:
+            one = waiting.pop(0)
+            if self.trials.seconds_to_spend() < 0 and not self.trials.is_begun(start, one):
                 continue
             if one.optimisation.size:
                 # Sizes are chosen by prediction, and are chosen again on top of the others.
-                if self.trials.is_slow_to_predict() and not batch_first:
+                if self.trials.is_slow_to_predict() and not self._batch_first:
                     continue
-                sized = self._sized(one, start)
-                if not sized:
+                changes = self._sized(one, start)
+                if not changes:
                     continue
-                one.change = sized[0].change
-            self._tell(one.name, num_left)
+                one.change = changes[0]
+            self._tell(one, len(waiting))
             one.alone = self.trials.try_on(start, one)
-            self._tell(one.name, num_left, one.alone)
+            self._tell(one, len(waiting), one.alone or one.not_tried)
         self.trials.seconds_for_later = 0.0
 
     # ------------------------------------------------------------------------------------ together
-    def _try_together(self, batch_first: bool) -> None:
+    def _try_together(self) -> None:
         """What won alone; what often helps; a larger batch, which makes runs longer; then the rest.
 
         What is slow to start comes last and once, unless there would be no time for it. A candidate
         may help only on top of another, so those that did not help are tried again, in rounds.
         """
-        self._stage = "on top"
         quick = [one for one in self._usable if not one.is_slow_to_start]
         slow = [one for one in self._usable if one.is_slow_to_start]
-        if batch_first:
+        if self._batch_first:
             self._round(with_sizes(self._usable, at_the_end=False))
-        self._rounds(quick, has_larger_step=batch_first)
+        self._rounds(quick, has_larger_step=self._batch_first)
         self._round([one for one in untried(quick) if one.optimisation.likely])
         before = self.stack.configuration
-        self._has_chosen_sizes = batch_first
+        self._has_chosen_sizes = self._batch_first
         self._round(with_sizes(self._usable, at_the_end=False))
         self._has_chosen_sizes = True
         self._rounds(quick, has_larger_step=self.stack.configuration != before)
@@ -173,66 +172,64 @@ class Search:
         if slow and self.trials.is_tight(len(rest), slow[0]):
             self._round(slow[:1])
         self._round(rest)
-        self._rounds(quick)
+        self._rounds(quick, has_larger_step=False)
         # Once more: the others may have saved time and memory.
         self._round(with_sizes(self._usable, at_the_end=True))
         self._round(slow)
 
-    def _rounds(self, quick: Sequence[Candidate], *, has_larger_step: bool = False) -> None:
-        for index in range(MAX_ROUNDS):
+    def _rounds(self, quick: Sequence[Candidate], *, has_larger_step: bool) -> None:
+        for _ in range(MAX_ROUNDS):
             before = self.stack.configuration
-            is_larger = has_larger_step and index == 0
-            self._round(promising(quick, self.stack.candidates, has_larger_step=is_larger))
+            self._round(promising(quick, self.stack.candidates, has_larger_step=has_larger_step))
             if self.stack.configuration == before:
                 return
+            has_larger_step = False
 
     def _round(self, queue: Sequence[Candidate]) -> None:
-        for index, one in enumerate(queue):
-            self._tell(one.name, len(queue) - index - 1)
+        for num_left, one in zip(reversed(range(len(queue))), queue, strict=True):
+            self._tell(one, num_left)
             before = self.stack.configuration
+            # Larger sizes are tried as long as they help.
             for variant in self._variants(one):
-                if variant not in self.candidates:
-                    self.candidates.append(variant)
                 if not self._try_on_top(variant, before):
                     break
 
     def _variants(self, candidate: Candidate) -> Iterator[Candidate]:
-        """The candidate, or one for each size: larger ones are tried as long as they help.
+        """The candidate, or one for each size.
 
         Sizes are chosen anew, because they depend on the memory that the others leave.
         """
-        variants = [candidate]
+        changes = [candidate.change]
         if candidate.optimisation.size is not None:
-            variants = self._sized(candidate, self.stack.configuration)
-        for variant in variants:
+            changes = self._sized(candidate, self.stack.configuration)
+        for change in changes:
             if candidate.last is None:  # it was not tried alone
-                candidate.change = variant.change
-            same = [one for one in self._usable if one.name == variant.name]
-            variant = same[0] if same else variant
+                candidate.change = change
+            variant = Candidate(candidate.optimisation, change)
+            for known in self._usable:
+                if known.name == variant.name:
+                    variant = known
             now = self.stack.configuration
-            if now.with_change(variant.change) != now and variant.tried_on != now.key:
+            if now.with_change(change) != now and variant.tried_on != now.key:
+                if variant not in self.candidates:
+                    self.candidates.append(variant)
                 yield variant
 
     def _try_on_top(self, candidate: Candidate, before: Configuration) -> bool:
         """Whether it was applied. `before` is what had none of its sizes yet."""
-        now, alone = self.stack.configuration, candidate.alone
-        if (
-            not self.stack.candidates
-            and alone is not None
-            and alone.verdict != TuneVerdict.NOT_TRIED
-        ):
-            result = alone  # on top of nothing: that was measured
+        now = self.stack.configuration
+        if not self.stack.candidates and candidate.alone:
+            result: TrialResult | None = candidate.alone  # on top of nothing: that was measured
         else:
             result = self.trials.try_on(now, candidate)
             candidate.num_on_top += 1
-            self._tell(candidate.name, result=result)
-            if result.verdict != TuneVerdict.NOT_TRIED or candidate.on_top is None:
-                candidate.on_top = result
+            candidate.on_top = result or candidate.on_top
+            self._tell(candidate, result=result or candidate.not_tried)
         candidate.tried_on = now.key
-        if not result.is_gain:
+        if result is None or not result.is_gain:
             return False
         self.stack.apply(candidate, before)
-        candidate.on_top = self.trials.judge(before, self.stack.configuration, candidate)
+        candidate.on_top = self.trials.judge(before, candidate)
         self._best_ratio = self._speedup().ratio
         return True
 
@@ -245,8 +242,7 @@ class Search:
         """Over all runs of start and end, once more side by side. It is not a product."""
         if not self.stack.candidates:
             return Speedup(ratio=1.0)
-        self._stage = "the whole"
-        self._tell("start and end side by side")
+        self._progress(Progress("start and end side by side"))
         try:
             self.trials.run(self.stack.baseline)
             self.trials.run(self.stack.configuration)
@@ -263,8 +259,8 @@ class Search:
             )
         return total
 
-    def _tell(self, name: str, num_left: int = 0, result: TrialResult | None = None) -> None:
+    def _tell(self, one: Candidate, num_left: int = 0, result: TrialResult | None = None) -> None:
         left = f"{num_left} left, " if num_left else ""
-        line = f"{self._stage:9} {name:28} {result.verdict}: {result.reason}" if result else ""
+        line = f"{self._stage:9} {one.name:28} {result.verdict}: {result.reason}" if result else ""
         detail = f"{left}best so far {self._best_ratio:.2f}x"
-        self._progress(Progress(f"{self._stage}: {name}", detail=detail, line=line))
+        self._progress(Progress(f"{self._stage}: {one.name}", detail=detail, line=line))

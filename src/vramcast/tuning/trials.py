@@ -9,7 +9,7 @@ from vramcast.records.measurement import Measurement, Outcome
 from vramcast.records.tune import LOSS_REASONS, Reason, TrialResult, TuneVerdict
 from vramcast.tuning.batch_sizes import missing_bytes
 from vramcast.tuning.candidates import Candidate
-from vramcast.tuning.judging import LEAST_GAIN, ended, judge
+from vramcast.tuning.judging import LEAST_GAIN, ended, judge, no_time
 from vramcast.tuning.runner import BudgetSpent, Runner
 from vramcast.units import format_bytes
 from vramcast.workload.configuration import Configuration
@@ -28,18 +28,14 @@ class Stack:
     def __init__(self, baseline: Configuration) -> None:
         self.baseline = self.configuration = baseline
         self.candidates: list[Candidate] = []
-        # By the key of the configuration that each was applied to.
-        self._steps: dict[str, Candidate] = {}
-
-    @property
-    def steps(self) -> list[Candidate]:
-        """Every step from the baseline to here, also those of candidates replaced later."""
-        return list(self._steps.values())
+        # Every step from the baseline to here, also those of candidates replaced later, by the key
+        # of the configuration that each was applied to.
+        self.steps: dict[str, Candidate] = {}
 
     def apply(self, candidate: Candidate, before: Configuration) -> None:
         """A larger size replaces a smaller one: `before` is what had none of its sizes yet."""
-        self._steps.pop(before.key, None)
-        self._steps[before.key] = candidate
+        self.steps.pop(before.key, None)
+        self.steps[before.key] = candidate
         candidate.replaced_by = ""
         self.configuration = self.configuration.with_change(candidate.change)
         # A candidate of which nothing is left in force is no longer part of the stack.
@@ -57,17 +53,16 @@ class Trials:
 
     def run(self, configuration: Configuration, candidate: Candidate | None = None) -> Measurement:
         """`candidate` is the one on trial: its runs must leave the time that is kept back."""
-        involved = [*self._stack.candidates, *([candidate] if candidate else [])]
         optimisations = [
             one.optimisation
-            for one in involved
-            if configuration.with_change(one.change) == configuration
+            for one in (*self._stack.candidates, candidate)
+            if one and configuration.with_change(one.change) == configuration
         ]
         measurement = self._runner.measure(
             configuration,
             start_seconds=max((one.start_seconds for one in optimisations), default=0.0),
             more_warmup=max((one.warmup_steps for one in optimisations), default=0),
-            reserve_seconds=self.reserve() if candidate else 0.0,
+            reserve_seconds=self._reserve() if candidate else 0.0,
         )
         self._runs[configuration.key].append(measurement)
         return measurement
@@ -75,42 +70,42 @@ class Trials:
     def good_runs(self, configuration: Configuration) -> list[Measurement]:
         return [run for run in self._runs[configuration.key] if run.outcome == Outcome.OK]
 
-    def judge(
-        self, without: Configuration, configuration: Configuration, candidate: Candidate
-    ) -> TrialResult:
-        runs = self._runs[configuration.key]
+    def judge(self, without: Configuration, candidate: Candidate) -> TrialResult:
+        runs = self._runs[without.with_change(candidate.change).key]
         return judge(self.good_runs(without), runs, candidate.optimisation)
 
-    def try_on(self, without: Configuration, candidate: Candidate) -> TrialResult:
-        configuration = without.with_change(candidate.change)
+    def try_on(self, without: Configuration, candidate: Candidate) -> TrialResult | None:
+        """None if there was no time: `candidate.not_tried` says when it ended."""
         try:
             if unfit := self._predicted_not_to_fit(without, candidate):
                 return unfit
-            if not self._is_affordable(without, candidate):
-                return _not_tried("the time for the tune was spent before it was begun")
-            self._run_both(without, configuration, candidate)
+            is_time = self._is_time_for(2 * self._seconds_of(without), candidate)
+            if not is_time and not self.is_begun(without, candidate):
+                candidate.not_tried = no_time()
+                return None
+            self._run_both(without, candidate)
         except BudgetSpent:
-            return _not_tried("the time for the tune was spent while it ran")
+            candidate.not_tried = no_time("while it ran")
+            return None
         except EnvironmentProblem:
             raise
         except VramcastError as problem:  # a knob that this workload does not take after all
             return ended(TuneVerdict.FAILED, Reason.KNOBS_REFUSED, problem.message)
-        return self.judge(without, configuration, candidate)
+        return self.judge(without, candidate)
 
-    def _run_both(
-        self, without: Configuration, configuration: Configuration, candidate: Candidate
-    ) -> None:
+    def _run_both(self, without: Configuration, candidate: Candidate) -> None:
         """B B A, after the A that is there; it ends early once the candidate has lost."""
+        configuration = without.with_change(candidate.change)
         runs = self._runs[configuration.key]
         if len(runs) >= 2:
             return
         while len(runs) < 2:
             self.run(configuration, candidate)
-            result = self.judge(without, configuration, candidate)
+            result = self.judge(without, candidate)
             has_lost = result.speedup is None or result.speedup.ratio < 1 + LEAST_GAIN
             if has_lost or result.reason_code in LOSS_REASONS:
                 return
-        if self._runner.seconds_left() - self.reserve() > self.seconds_of(without):
+        if self.seconds_to_spend() > self._seconds_of(without):
             self.run(without)
 
     def _predicted_not_to_fit(
@@ -119,9 +114,11 @@ class Trials:
         configuration = without.with_change(candidate.change)
         if self._runs[configuration.key] or self.is_slow_to_predict():
             return None
-        if not self._may_need_too_much(without, candidate):
+        # What changes tensors may need more even if it often saves memory, as autocast does.
+        may_need_more = candidate.change.knobs and self._share_taken(without) > ROOMY_SHARE
+        if not candidate.optimisation.more_memory and not may_need_more:
             return None
-        prediction = self._runner.predict([configuration])[0]
+        [prediction] = self._runner.predict([configuration])
         if isinstance(prediction, str) or prediction.fits is not False:
             return None
         missing = missing_bytes(prediction)
@@ -134,12 +131,12 @@ class Trials:
             missing_bytes=missing,
         )
 
-    def _may_need_too_much(self, without: Configuration, candidate: Candidate) -> bool:
-        """What changes tensors may need more even if it often saves memory, as autocast does."""
-        if candidate.optimisation.more_memory:
-            return True
-        runs = self.good_runs(without)
-        return bool(candidate.change.knobs and runs) and _share_taken(runs[-1]) > ROOMY_SHARE
+    def _share_taken(self, configuration: Configuration) -> float:
+        """Of the memory that the last run may take; 0 if unknown."""
+        for run in self.good_runs(configuration)[-1:]:
+            limit = run.memory_cap_bytes or run.capacity_bytes
+            return (run.peak_reserved_bytes or 0) / limit if limit else 0.0
+        return 0.0
 
     # ---------------------------------------------------------------------------------------- time
     def is_slow_to_predict(self) -> bool:
@@ -151,35 +148,24 @@ class Trials:
         """An earlier call of this tune has run it: its runs cost nothing now."""
         return self._runner.has_run(without.with_change(candidate.change))
 
-    def _is_affordable(self, without: Configuration, candidate: Candidate) -> bool:
-        is_time = self._is_time_for(2 * self.seconds_of(without), candidate)
-        return is_time or self.is_begun(without, candidate)
-
     def is_tight(self, num_others: int, candidate: Candidate) -> bool:
         """Whether so many others would leave no time for a candidate that is slow to start."""
-        seconds = (2 * num_others + 3) * self.seconds_of(self._stack.configuration)
+        seconds = (2 * num_others + 3) * self._seconds_of(self._stack.configuration)
         return not self._is_time_for(seconds, candidate)
+
+    def seconds_to_spend(self) -> float:
+        return self._runner.seconds_left() - self._reserve()
 
     def _is_time_for(self, seconds: float, candidate: Candidate) -> bool:
         seconds += NUM_COMPILATIONS * candidate.optimisation.start_seconds
-        return self._runner.seconds_left() - self.reserve() > seconds
+        return self.seconds_to_spend() > seconds
 
-    def reserve(self) -> float:
+    def _reserve(self) -> float:
         """Seconds kept for later trials, and for start and end side by side."""
         ends = (self._stack.baseline, self._stack.configuration)
-        return self.seconds_for_later + sum(map(self.seconds_of, ends))
+        return self.seconds_for_later + sum(map(self._seconds_of, ends))
 
-    def seconds_of(self, configuration: Configuration) -> float:
+    def _seconds_of(self, configuration: Configuration) -> float:
         """Of the last run: the first one also imports torch or compiles."""
         runs = self._runs[configuration.key]
         return runs[-1].seconds if runs else 0.0
-
-
-def _not_tried(why: str) -> TrialResult:
-    return ended(TuneVerdict.NOT_TRIED, Reason.BUDGET_SPENT, why)
-
-
-def _share_taken(run: Measurement) -> float:
-    """Of the memory that the run may take."""
-    limit = run.memory_cap_bytes if run.memory_cap_bytes is not None else run.capacity_bytes
-    return (run.peak_reserved_bytes or 0) / limit if limit else 0.0
