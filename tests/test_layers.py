@@ -1,4 +1,4 @@
-"""The rooms of the house: which may import which, which may import torch, and how large they are."""
+"""The rooms of the house: which may import which, which may import torch, how large they are."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ WITH_TORCH = (
     "hardware.calibration.measure",
     "hardware.torch_facts",
     "probing.on_gpu",
+    "probing.building",
     "probing.on_cpu",
     "probing.cuda_on_cpu",
     "probing.allocation_history",
@@ -95,6 +96,8 @@ def imports_of(name: str, *, at_import: bool = False) -> frozenset[str]:
             assert node.level == 0, f"{name}: relative imports are not used here"
             base = node.module or ""
             for alias in node.names:
+                if alias.name == "__version__":
+                    continue  # a constant of the root, which Python imports first anyway
                 full = f"{base}.{alias.name}"
                 found.add(full if full in MODULES or base not in MODULES else base)
     return frozenset(found)

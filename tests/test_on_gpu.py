@@ -1,4 +1,4 @@
-"""On a real GPU: the same step predicted and measured, under a cap, traced, and a probe's cost. Skipped where there is none."""
+"""On a real GPU: a step predicted and measured, under a cap, traced, and the cost of a probe."""
 
 from __future__ import annotations
 

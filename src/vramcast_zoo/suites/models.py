@@ -1,4 +1,4 @@
-"""Models of the accuracy suite that come from no library, and the functions that build a training step of them."""
+"""Models of the accuracy suites that come from no library, and their training steps."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class LSTMModel(nn.Module):
 
 
 class Experts(nn.Module):
-    """Top-2 mixture of experts that gathers the tokens of each expert: shapes depend on the data."""
+    """Top-2 mixture of experts that gathers each expert's tokens: shapes depend on the data."""
 
     def __init__(self, width: int, experts: int) -> None:
         super().__init__()
@@ -366,7 +366,7 @@ def encoder(
     autocast: str = "",
     optimizer: str = "adamw",
 ) -> Callable[[], torch.Tensor]:
-    """Built on the host and moved, with a padding mask and a CPU batch: the way many scripts do it."""
+    """Built on the host and moved, with a padding mask and a CPU batch, as many scripts do."""
     layer = nn.TransformerEncoderLayer(
         width, heads, 4 * width, dropout=0.1, batch_first=True, norm_first=True
     )

@@ -1,4 +1,4 @@
-"""The training step that the accuracy workloads share: precision, optimizer, clipping, accumulation as knobs."""
+"""The training step that the accuracy workloads share, with its knobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 def make_optimizer(name: str, parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
-    """`adamw`, `adamw-fused`, `adamw-loop`, `sgd`, `schedulefree`, ...: a family and how it is implemented."""
+    """A family and its implementation: `adamw`, `adamw-fused`, `adamw-loop`, `sgd`, ..."""
     family, _, implementation = name.partition("-")
     options: dict[str, Any] = {
         "": {},
