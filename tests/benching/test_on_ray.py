@@ -19,11 +19,11 @@ import pytest
 from vramcast.benching import on_ray
 from vramcast.benching.bench import bench
 from vramcast.benching.data import Corpus
-from vramcast.benching.on_ray import RayCluster, RayWorker
+from vramcast.benching.on_ray import RayWorker, ray_cluster
 from vramcast.benching.schedule import finished_run
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
-from vramcast.benching.workers import LocalWorker, Stopped
+from vramcast.benching.workers import LocalWorker
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.processes.progress import Progress
@@ -174,10 +174,18 @@ def test_a_lost_task_is_a_crash_and_a_cancelled_one_is_nothing(
     next(news)
     stopped.stop()
     assert ray.cancelled is not None
-    with pytest.raises(Stopped):
+    with pytest.raises(TaskFailed) as raised:
         next(news)
-    with pytest.raises(Stopped):
-        next(stopped.train({}))
+    assert raised.value.kind is FailureKind.STOPPED
+
+
+def test_a_worker_that_was_stopped_before_its_task_began_cancels_it() -> None:
+    worker, ray = ray_worker("lost")
+    worker.stop()
+    with pytest.raises(TaskFailed) as raised:
+        next(worker.train({}))
+    assert raised.value.kind is FailureKind.STOPPED
+    assert ray.cancelled is not None
 
 
 def test_what_went_wrong_on_a_node_is_raised_here_as_it_was_there(
@@ -218,9 +226,9 @@ def test_an_address_at_which_nobody_answers_is_said_at_once(
     monkeypatch.setattr(on_ray, "_import_ray", SimpleNamespace)
     for address in ("ray://head:10001", "head", ":6379", "head:port"):
         with pytest.raises(UsageError, match="no address"):
-            RayCluster(address, Device.CPU, data)
+            ray_cluster(address, Device.CPU, data).__enter__()
     with pytest.raises(EnvironmentProblem, match="No Ray cluster answers at '127.0.0.1:1'"):
-        RayCluster("127.0.0.1:1", Device.CPU, data)
+        ray_cluster("127.0.0.1:1", Device.CPU, data).__enter__()
 
 
 def test_the_clusters_gpu_is_known_by_its_type_if_there_is_one_type(
@@ -229,10 +237,15 @@ def test_the_clusters_gpu_is_known_by_its_type_if_there_is_one_type(
     def gpu(*types: str) -> str | None:
         resources = {"GPU": 8.0, **{f"accelerator_type:{name}": 1.0 for name in types}}
         ray = SimpleNamespace(
-            cluster_resources=lambda: resources, put=lambda content: content, init=lambda **_: None
+            cluster_resources=lambda: resources,
+            put=lambda content: content,
+            init=lambda **_: None,
+            remote=lambda function: SimpleNamespace(options=lambda **_: function),
+            shutdown=lambda: None,
         )
         monkeypatch.setattr(on_ray, "_import_ray", lambda: ray)
-        return RayCluster("auto", Device.CUDA, data).gpu
+        with ray_cluster("auto", Device.CUDA, data) as machine:
+            return machine.gpu
 
     assert gpu("H200") == "h200"
     assert gpu("H200", "A100") is None
@@ -250,5 +263,5 @@ def test_a_cluster_without_a_gpu_is_refused_and_left(
     )
     monkeypatch.setattr(on_ray, "_import_ray", lambda: ray)
     with pytest.raises(EnvironmentProblem, match="has no GPU"):
-        RayCluster("auto", Device.CUDA, data)
+        ray_cluster("auto", Device.CUDA, data).__enter__()
     assert left

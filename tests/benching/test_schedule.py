@@ -16,7 +16,8 @@ import pytest
 
 from vramcast.benching import workers
 from vramcast.benching.schedule import run_everywhere
-from vramcast.benching.workers import LocalWorker, Stopped, ThisMachine, gpus_here
+from vramcast.benching.workers import gpus_here, this_machine
+from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.records.measurement import Device
 
 
@@ -38,7 +39,7 @@ class Pretended:
     def train(self, request: dict[str, Any]) -> Iterator[Any]:
         if request.get("hang"):
             assert self.is_stopped.wait(10)
-            raise Stopped
+            raise TaskFailed(FailureKind.STOPPED, "The process was stopped.")
         yield {"step": 1}
 
 
@@ -92,13 +93,6 @@ def test_an_interruption_stops_the_places_and_waits_for_them() -> None:
     assert all(worker.was_left for worker in crew)
 
 
-def test_a_stopped_place_starts_nothing() -> None:
-    worker = LocalWorker("0")
-    worker.stop()
-    with pytest.raises(Stopped):
-        next(worker.train({}))
-
-
 def test_the_gpus_are_those_that_are_visible_or_all_like_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -117,6 +111,6 @@ def test_the_gpus_are_those_that_are_visible_or_all_like_the_first(
     assert gpus_here() == ["2", "3"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     assert gpus_here() == [None]
-    assert len(ThisMachine(Device.CPU).workers(3)) == 1
+    assert len(this_machine(Device.CPU).workers(3)) == 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,4")
-    assert len(ThisMachine(Device.CUDA).workers(2)) == 2
+    assert len(this_machine(Device.CUDA).workers(2)) == 2

@@ -15,7 +15,6 @@ import torch
 
 from vramcast.benching import trainer, training_step
 from vramcast.benching.data import Corpus
-from vramcast.benching.tensorboard import Board
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.errors import EnvironmentProblem, WorkloadError
@@ -39,11 +38,11 @@ def train(
     folder: Path,
     tell: Any = lambda _: None,
     checkpoint_seconds: float = 1e9,
-    board: Board | None = None,
+    tensorboard: bool = False,
 ) -> TrainedRun:
     folder.mkdir(exist_ok=True)
     return Trainer(
-        trial, Corpus(data), TrialFolder(folder), checkpoint_seconds, {}, tell, board
+        trial, Corpus(data), TrialFolder(folder), checkpoint_seconds, {}, tell, tensorboard
     ).run()
 
 
@@ -178,10 +177,9 @@ def test_tensorboard_gets_every_step_once_also_of_a_resumed_run(
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     trial, folder = make_trial(), tmp_path / "run"
-    board = Board(TrialFolder(folder).board, trial.tokens_per_step)
     with pytest.raises(Interrupted):
-        train(trial, data, folder, tell=stop_at(15), checkpoint_seconds=1e-9, board=board)
-    run = train(trial, data, folder, board=board)
+        train(trial, data, folder, tell=stop_at(15), checkpoint_seconds=1e-9, tensorboard=True)
+    run = train(trial, data, folder, tensorboard=True)
     assert run.resumed_at_steps
     events = EventAccumulator(str(TrialFolder(folder).board))
     events.Reload()

@@ -23,7 +23,7 @@ from vramcast.benching.protocol import read_protocol
 from vramcast.benching.schedule import finished_run, folder_name
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import Steps, TrialFolder
-from vramcast.benching.workers import LocalWorker
+from vramcast.benching.workers import LocalWorker, Machine
 from vramcast.cli import bench as cli_bench
 from vramcast.cli import compare as cli_compare
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
@@ -86,8 +86,8 @@ def test_models_are_trained_and_compared_and_one_that_fails_takes_no_other_with_
 ) -> None:
     """On two GPUs, as far as the processes know."""
     monkeypatch.setattr(
-        "vramcast.benching.workers.ThisMachine.workers",
-        lambda *_: [LocalWorker("0"), LocalWorker("1")],
+        "vramcast.benching.bench.this_machine",
+        lambda _: Machine(None, lambda _: [LocalWorker("0"), LocalWorker("1")]),
     )
     out = tmp_path / "out"
     words = [f"{models}:tiny", f"{models}:tiny", "width=16", f"{models}:dying", f"{models}:raising"]

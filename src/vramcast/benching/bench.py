@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vramcast.benching.compare import compare_runs
 from vramcast.benching.data import Corpus, default_corpus
-from vramcast.benching.models import Model, Sweep, models_to_train
+from vramcast.benching.models import Model, models_to_train
 from vramcast.benching.predicted_batch import with_batch_size
 from vramcast.benching.protocol import find_protocol, with_steps, within_documents
-from vramcast.benching.schedule import Options, run_trials
+from vramcast.benching.schedule import run_trials
+from vramcast.benching.tensorboard import check_installed
 from vramcast.benching.trial_folder import find_runs
-from vramcast.benching.workers import ThisMachine
+from vramcast.benching.workers import Machine, this_machine
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.hardware import nvml
 from vramcast.processes.progress import Progress, Report, ignore
@@ -26,11 +27,7 @@ from vramcast.records.measurement import Device
 from vramcast.units import format_bytes, format_seconds
 from vramcast.workload import parse_reference
 
-if TYPE_CHECKING:
-    from vramcast.benching.on_ray import RayCluster
-
 CHECKPOINT_SECONDS = 60.0
-MAX_SEED = 2**63 - 1
 
 
 def bench(
@@ -42,7 +39,7 @@ def bench(
     steps: int | None = None,
     seeds: str | Sequence[int] | None = None,
     respect_documents: bool = False,
-    sweep: str | Sweep | None = None,
+    sweep: str | None = None,
     params: str | int | None = None,
     device: str = "cuda",
     ray: str | None = None,
@@ -62,23 +59,29 @@ def bench(
     rules = _protocol(protocol, steps, respect_documents)
     chosen = models_to_train(models, sweep, params)
     train_on = _device(device, ray)
-    _check_options(checkpoint_seconds, tensorboard and ray is None)
+    _check_checkpoint_seconds(checkpoint_seconds)
+    if tensorboard and ray is None:
+        check_installed()
     path = default_corpus() if data is None else Path(data)
     corpus = Corpus(path)
     corpus.check_window(rules.seq_len + 1)
     identity = corpus.identity()
     numbers = _seeds(seeds, rules)
-    with _machine(train_on, ray, path) as where:
+    with _machine(train_on, ray, path) as machine:
         first_trials = [
-            with_batch_size(_trial(model, rules, numbers[0], identity, train_on), where.gpu)
+            with_batch_size(_trial(model, rules, numbers[0], identity, train_on), machine.gpu)
             for model in chosen
         ]
         trials = [replace(trial, seed=seed) for trial in first_trials for seed in numbers]
         return run_trials(
             trials,
             Path(out),
-            where.workers(len(trials)),
-            Options(data_path=path, checkpoint_seconds=checkpoint_seconds, tensorboard=tensorboard),
+            machine.workers(len(trials)),
+            {
+                "data_path": str(path.absolute()),
+                "checkpoint_seconds": checkpoint_seconds,
+                "tensorboard": tensorboard,
+            },
             force=force,
             progress=lambda trial, reached: progress(_progress(trial, reached)),
         )
@@ -118,12 +121,12 @@ def _protocol(protocol: str | Protocol, steps: int | None, respect_documents: bo
     return within_documents(rules) if respect_documents else rules
 
 
-def _machine(device: Device, ray: str | None, data_path: Path) -> ThisMachine | RayCluster:
+def _machine(device: Device, ray: str | None, data_path: Path) -> AbstractContextManager[Machine]:
     if ray is None:
-        return ThisMachine(device)
-    from vramcast.benching.on_ray import RayCluster
+        return nullcontext(this_machine(device))
+    from vramcast.benching.on_ray import ray_cluster
 
-    return RayCluster(ray, device, data_path)
+    return ray_cluster(ray, device, data_path)
 
 
 def _device(name: str, ray: str | None) -> Device:
@@ -136,16 +139,13 @@ def _device(name: str, ray: str | None) -> Device:
     return Device(name)
 
 
-def _check_options(checkpoint_seconds: float, needs_tensorboard: bool) -> None:
+def _check_checkpoint_seconds(seconds: float) -> None:
     # also refuses NaN, which compares false with everything
-    if not checkpoint_seconds > 0:
+    if not seconds > 0:
         raise UsageError(
-            f"--checkpoint-seconds must be above zero, not {checkpoint_seconds:g}.",
+            f"--checkpoint-seconds must be above zero, not {seconds:g}.",
             "For example --checkpoint-seconds 60.",
         )
-    if needs_tensorboard and find_spec("tensorboard") is None:
-        missing = "--tensorboard needs the package tensorboard, which is not installed."
-        raise EnvironmentProblem(missing, "Install it with: pip install tensorboard.")
 
 
 def _seeds(seeds: str | Sequence[int] | None, protocol: Protocol) -> list[int]:
@@ -155,8 +155,8 @@ def _seeds(seeds: str | Sequence[int] | None, protocol: Protocol) -> list[int]:
         numbers = [int(seed) for seed in (seeds.split(",") if isinstance(seeds, str) else seeds)]
     except ValueError:
         numbers = []
-    is_valid = all(0 <= seed <= MAX_SEED for seed in numbers)
-    if not numbers or not is_valid or len(set(numbers)) < len(numbers):
+    known = {seed for seed in numbers if 0 <= seed < 2**63}
+    if not numbers or len(known) < len(numbers):
         raise UsageError(
             f"--seeds {seeds!r} is not a list of different whole numbers from 0 on.",
             "For example --seeds 1,2,3.",

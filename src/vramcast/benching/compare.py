@@ -5,26 +5,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from vramcast.errors import UsageError
-from vramcast.probing.significance import (
-    LEVEL,
-    Noise,
-    Test,
-    holm,
-    mean_noise,
-    paired,
-    t_test,
-    welch,
-)
+from vramcast.probing import significance
+from vramcast.probing.significance import LEVEL, Noise, Test, mean_noise, t_test
 from vramcast.records.bench import DECISIVE, TrainedRun, TrainingOutcome, by_model, tokens_note
 from vramcast.records.comparison import Comparison, Difference, ModelResult
 
-ONE_SEED = (
-    "one seed: the noise of {metric} is estimated from the run's own losses; "
-    "another seed may move it by more (--seeds 1,2,3)"
-)
+Group = list[TrainedRun]  # one model with all its seeds
 SAME_BATCHES = "the same seed is the same batches"
 
 
@@ -32,62 +22,68 @@ def compare_runs(runs: Sequence[TrainedRun]) -> Comparison:
     _refuse_incomparable(runs)
     groups = by_model(runs)
     _refuse_groups(groups)
-    ordered = sorted(groups, key=lambda group: statistics.fmean(run.last_loss for run in group))
-    tests = [_test(ordered[0], other) for other in ordered[1:]]
-    corrected = holm([*(test.p_value for test, _ in tests), *_p_values_of_the_others(ordered[1:])])
-    first = runs[0]
+    ordered = sorted(groups, key=lambda group: statistics.fmean(_last_losses(group)))
+    # First the pairs with the best model. All pairs count as tests: which model is best was seen
+    # only in these same runs.
+    tests = [_test(a, b) for a, b in combinations(ordered, 2)]
+    corrected = significance.holm([test.p_value for test, _ in tests])
+    trial = runs[0].trial
     return Comparison(
-        metric=first.trial.protocol.metric,
-        protocol=first.trial.protocol.name,
-        protocol_hash=first.trial.protocol_hash,
-        data=f"{first.trial.data.name} ({first.trial.data.hash})",
-        environment={name: first.environment.get(name) for name in DECISIVE},
+        metric=trial.protocol.metric,
+        protocol=trial.protocol.name,
+        protocol_hash=trial.protocol_hash,
+        data=f"{trial.data.name} ({trial.data.hash})",
+        environment={name: runs[0].environment.get(name) for name in DECISIVE},
         models=[summary_of(group) for group in ordered],
         differences=[
-            _difference(group, test, p, how)
-            for group, (test, how), p in zip(ordered[1:], tests, corrected, strict=False)
+            _difference(group, replace(test, p_value=p_value), how)
+            for group, (test, how), p_value in zip(ordered[1:], tests, corrected, strict=False)
         ],
-        notes=_notes(ordered, len(corrected)),
+        notes=_notes(ordered, len(tests)),
     )
 
 
-def _p_values_of_the_others(groups: Sequence[list[TrainedRun]]) -> list[float]:
-    """All pairs count as tests: which model is best was seen only in these same runs."""
-    return [_test(a, b)[0].p_value for a, b in combinations(groups, 2)]
+def _last_losses(group: Sequence[TrainedRun]) -> list[float]:
+    return [run.last_loss for run in group]
 
 
 def summary_of(group: Sequence[TrainedRun]) -> ModelResult:
     """One model over all its seeds."""
-    losses = [run.last_loss for run in group]
+    first, losses = group[0], _last_losses(group)
     speeds = [run.tokens_per_second for run in group if run.tokens_per_second is not None]
-    noise = mean_noise(group[0].last_losses).standard_error
+    noise = mean_noise(first.last_losses).standard_error
     return ModelResult(
-        model=group[0].trial.label,
-        parameters=group[0].parameters,
+        model=first.trial.label,
+        parameters=first.parameters,
         seeds=[run.trial.seed for run in group],
         last_losses=losses,
         mean_last_loss=statistics.fmean(losses),
         spread=statistics.stdev(losses) if len(losses) > 1 else None,
         noise=noise if len(losses) == 1 and math.isfinite(noise) else None,
-        tokens=group[0].tokens,
+        tokens=first.tokens,
         tokens_per_second=statistics.median(speeds) if speeds else None,
         peak_memory_bytes=max((b for run in group for b in run.step_memory_bytes), default=None),
         training_seconds=statistics.fmean(run.training_seconds for run in group),
     )
 
 
-def _test(best: list[TrainedRun], other: list[TrainedRun]) -> tuple[Test, str]:
+def _test(best: Group, other: Group) -> tuple[Test, str]:
     """The test that suits the runs, and its name.
 
     Where most seeds are not shared, a test over all of them says more than one over few pairs.
     """
-    pairs = _same_batches(best, other)
+    seeds = {run.trial.seed: run for run in best}
+    pairs = [
+        (seeds[run.trial.seed], run)
+        for run in other
+        if run.trial.seed in seeds and _saw_same_batches(seeds[run.trial.seed], run)
+    ]
     if len(pairs) > 1 and 2 * len(pairs) > max(len(best), len(other)):
-        losses = [[run.last_loss for run in side] for side in zip(*pairs, strict=True)]
-        return paired(*losses), f"paired t test over {len(pairs)} seeds; {SAME_BATCHES}"
+        test = significance.paired(*map(_last_losses, zip(*pairs, strict=True)))
+        return test, f"paired t test over {len(pairs)} seeds; {SAME_BATCHES}"
     if len(best) > 1 and len(other) > 1:
-        groups = [[run.last_loss for run in side] for side in (best, other)]
-        return welch(*groups), "Welch's t test over seeds"
+        test = significance.welch(_last_losses(best), _last_losses(other))
+        return test, "Welch's t test over seeds"
     if pairs:
         a, b = (run.last_losses for run in pairs[0])
         gaps = [y - x for x, y in zip(a, b, strict=True)]
@@ -100,46 +96,40 @@ def _test(best: list[TrainedRun], other: list[TrainedRun]) -> tuple[Test, str]:
     return t_test(difference, both), "one seed; noise of each run's own last losses"
 
 
-def _same_batches(
-    best: list[TrainedRun], other: list[TrainedRun]
-) -> list[tuple[TrainedRun, TrainedRun]]:
-    """Pairs of runs that saw the same batches: the same seed, steps and batch size."""
-    seeds = {run.trial.seed: run for run in best}
-    pairs = [(seeds[run.trial.seed], run) for run in other if run.trial.seed in seeds]
-    return [(a, b) for a, b in pairs if a.tokens == b.tokens and len(a.losses) == len(b.losses)]
+def _saw_same_batches(a: TrainedRun, b: TrainedRun) -> bool:
+    """Runs with one seed: they did if steps and batch size are the same too."""
+    return a.tokens == b.tokens and len(a.losses) == len(b.losses)
 
 
-def _difference(group: list[TrainedRun], test: Test, p_value: float, how: str) -> Difference:
+def _difference(group: Group, test: Test, how: str) -> Difference:
     return Difference(
         model=group[0].trial.label,
-        difference=test.difference,
-        standard_error=test.standard_error,
-        interval=list(test.interval),
-        p_value=p_value,
+        **{**vars(test), "interval": list(test.interval)},
         # Over the shared seeds alone the other model may be ahead.
-        distinguishable=p_value < LEVEL and test.difference > 0,
+        distinguishable=test.p_value < LEVEL and test.difference > 0,
         how=how,
     )
 
 
-def _notes(groups: list[list[TrainedRun]], num_tests: int) -> list[str]:
-    notes = []
-    protocol = groups[0][0].trial.protocol
-    if any(len(group) == 1 for group in groups):
-        notes.append(ONE_SEED.format(metric=protocol.metric))
-    if num_tests > 1:
-        notes.append(
-            f"p is corrected for the {num_tests} tests of all pairs (Holm); "
-            "an interval is that of its own difference alone"
-        )
+def _notes(groups: list[Group], num_tests: int) -> list[str]:
     runs = [run for group in groups for run in group]
-    different_tokens = tokens_note(runs)
-    if different_tokens:
-        notes.append(different_tokens)
+    protocol = runs[0].trial.protocol
     short = [run.trial.label for run in runs if len(run.losses) < protocol.last_steps]
-    if short:
-        notes.append(f"fewer steps than {protocol.metric} asks for: {', '.join(short)}")
-    return notes
+    different_tokens = tokens_note(runs)
+    one_seed = (
+        f"one seed: the noise of {protocol.metric} is estimated from the run's own losses; "
+        "another seed may move it by more (--seeds 1,2,3)"
+    )
+    several_tests = (
+        f"p is corrected for the {num_tests} tests of all pairs (Holm); "
+        "an interval is that of its own difference alone"
+    )
+    return [
+        *([one_seed] if any(len(group) == 1 for group in groups) else []),
+        *([several_tests] if num_tests > 1 else []),
+        *([different_tokens] if different_tokens else []),
+        *([f"fewer steps than {protocol.metric} asks for: {', '.join(short)}"] if short else []),
+    ]
 
 
 def _refuse_incomparable(runs: Sequence[TrainedRun]) -> None:
@@ -172,11 +162,10 @@ def _conditions(run: TrainedRun) -> dict[str, tuple[str, str]]:
     }
 
 
-def _refuse_groups(groups: list[list[TrainedRun]]) -> None:
+def _refuse_groups(groups: list[Group]) -> None:
     for group in groups:
         label = group[0].trial.label
-        seeds = [run.trial.seed for run in group]
-        if len(set(seeds)) < len(seeds):
+        if len({run.trial.seed for run in group}) < len(group):
             raise UsageError(
                 f"{label} is there twice with the same seed.",
                 "Give every run once: the same seed is no second opinion.",
@@ -186,13 +175,13 @@ def _refuse_groups(groups: list[list[TrainedRun]]) -> None:
                 f"The file of {label} was changed between its runs.",
                 "Train it again with all seeds.",
             )
-        diverged = [run.trial.seed for run in group if run.outcome == TrainingOutcome.DIVERGED]
-        if diverged:
-            raise UsageError(
-                f"{label} diverged with seed {diverged[0]}: its losses are not finite, "
-                "and there is nothing to compare.",
-                "Leave it out, or train it again under a protocol with a smaller lr.",
-            )
+        for run in group:
+            if run.outcome == TrainingOutcome.DIVERGED:
+                raise UsageError(
+                    f"{label} diverged with seed {run.trial.seed}: its losses are not finite, "
+                    "and there is nothing to compare.",
+                    "Leave it out, or train it again under a protocol with a smaller lr.",
+                )
     if len(groups) < 2:
         raise UsageError(
             f"There is only one model: {groups[0][0].trial.label}.",

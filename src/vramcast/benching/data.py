@@ -11,6 +11,7 @@ import mmap
 import os
 import platform
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +28,7 @@ MAX_WHOLE_HASH_BYTES = 256 * MiB
 NUM_SAMPLES, SAMPLE_BYTES = 256, 65536
 # How often windows that cross into another document are drawn again.
 MAX_DRAWS = 1000
-# Parts of Python's standard library that are not its own code, are tables, or are packed
-# separately by some distributions.
+# Folders beside Python's own code, of tables, or that some distributions leave out.
 LEFT_OUT = {
     "site-packages",
     "dist-packages",
@@ -54,13 +54,31 @@ class Corpus:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._state = _state(path)
-        self.size_bytes = self._state[0]
-        if self.size_bytes == 0:
+        try:
+            self._state = _state(path)
+            self.size_bytes = self._state[0]
+            if not path.is_file():
+                raise UsageError(
+                    f"The data file {path} is not a regular file.",
+                    "Give one file: documents are delimited in it by the byte 0x1e.",
+                )
+            if self.size_bytes == 0:
+                raise UsageError(
+                    f"The data file {path} is empty.",
+                    "Give a file with text or other bytes to --data.",
+                )
+            with open(path, "rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        except (OSError, ValueError) as problem:
+            why = getattr(problem, "strerror", None) or problem
             raise UsageError(
-                f"The data file {path} is empty.", "Give a file with text or other bytes to --data."
-            )
-        self._bytes = _map(path)
+                f"The data file {path} cannot be read: {why}.",
+                "Give a file that exists and that you may read to --data.",
+            ) from None
+        # Without this the kernel reads far ahead of every window: from a file of 1.3 TB a batch
+        # then takes 2 s instead of 2 ms.
+        mapped.madvise(mmap.MADV_RANDOM)
+        self._bytes: Bytes = np.frombuffer(mapped, dtype=np.uint8)
 
     def identity(self) -> DataIdentity:
         if self.size_bytes <= MAX_WHOLE_HASH_BYTES:
@@ -87,28 +105,30 @@ class Corpus:
         """Windows [batch_size, window_bytes] at random places."""
         self.check_window(window_bytes)
         self.check_unchanged()
-        starts = RandomStarts(seed, step, self.size_bytes - window_bytes + 1)
-        windows = self._windows(starts.next(batch_size), window_bytes)
+        # numpy promises that a generator's raw bits stay the same in all its versions, but not the
+        # ranges made from them. The remainder favours small numbers by less than 1 in ten million
+        # in a file of 1.3 TB.
+        bits = np.random.PCG64(np.random.SeedSequence([seed, step]))
+        num_starts = np.uint64(self.size_bytes - window_bytes + 1)
+        all_windows = np.lib.stride_tricks.sliding_window_view(self._bytes, window_bytes)
+
+        def draw(count: int) -> Bytes:
+            drawn: Bytes = all_windows[(bits.random_raw(count) % num_starts).astype(np.int64)]
+            return drawn
+
+        windows = draw(batch_size)
         if respect_documents:
-            self._stay_within_documents(windows, starts)
+            self._stay_within_documents(windows, draw)
         self.check_unchanged()
         return windows
 
-    def _windows(self, starts: npt.NDArray[np.int64], window_bytes: int) -> Bytes:
-        all_windows = np.lib.stride_tricks.sliding_window_view(self._bytes, window_bytes)
-        windows: Bytes = all_windows[starts]  # only these are copied
-        return windows
-
-    def _stay_within_documents(self, windows: Bytes, starts: RandomStarts) -> None:
-        """Draw again those that cross into another document.
-
-        So every window within a document is equally likely.
-        """
+    def _stay_within_documents(self, windows: Bytes, draw: Callable[[int], Bytes]) -> None:
+        """Draw those again that cross into another document: the others stay equally likely."""
         for _ in range(MAX_DRAWS):
             crossing = np.flatnonzero((windows == DELIMITER).any(axis=1))
             if not len(crossing):
                 return
-            windows[crossing] = self._windows(starts.next(len(crossing)), windows.shape[1])
+            windows[crossing] = draw(len(crossing))
         raise UsageError(
             f"Hardly any document in {self.path} is as long as a window of {windows.shape[1]} "
             f"bytes ({MAX_DRAWS} places tried).",
@@ -126,7 +146,7 @@ class Corpus:
     def check_unchanged(self) -> None:
         try:
             unchanged = _state(self.path) == self._state
-        except UsageError:
+        except OSError:
             unchanged = False
         if not unchanged:
             raise EnvironmentProblem(
@@ -136,27 +156,16 @@ class Corpus:
             )
 
 
-class RandomStarts:
-    """Random starts of windows.
-
-    They are made from the generator's raw bits, which numpy promises not to change between
-    versions; it does not promise that of its ranges.
-    """
-
-    def __init__(self, seed: int, step: int, num_starts: int) -> None:
-        self._bits = np.random.PCG64(np.random.SeedSequence([seed, step]))
-        self._num_starts = np.uint64(num_starts)
-
-    def next(self, count: int) -> npt.NDArray[np.int64]:
-        # The remainder favours small numbers by less than 1 in ten million in a file of 1.3 TB.
-        return (self._bits.random_raw(count) % self._num_starts).astype(np.int64)
+def _state(path: Path) -> tuple[int, int, int]:
+    """What changes with the file: size, time of the last change, and which file it is."""
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def default_corpus() -> Path:
-    """Python's own standard library, which every machine has, made into one file once.
+    """Python's standard library as one file: every machine has it.
 
-    It depends on the version of Python. Its hash is in every result, so that runs on different
-    versions are not compared.
+    Runs under different versions of Python are not compared: the data's hash differs.
     """
     path = cache_folder() / "corpora" / f"python-{platform.python_version()}.bin"
     if not path.exists():
@@ -180,36 +189,3 @@ def standard_library_text(folder: Path) -> bytes:
             "Give a file of your own with --data.",
         )
     return text
-
-
-def _map(path: Path) -> Bytes:
-    try:
-        with open(path, "rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    except (OSError, ValueError) as problem:
-        what = problem.strerror if isinstance(problem, OSError) else problem
-        raise UsageError(
-            f"The data file {path} cannot be read: {what}.",
-            "Give a regular file that you may read.",
-        ) from None
-    # Without this the kernel reads far ahead of every window: from a file of 1.3 TB a batch then
-    # takes 2 s instead of 2 ms.
-    mapped.madvise(mmap.MADV_RANDOM)
-    return np.frombuffer(mapped, dtype=np.uint8)
-
-
-def _state(path: Path) -> tuple[int, int, int]:
-    """What changes with the file: size, time of the last change, and which file it is."""
-    try:
-        status = os.stat(path)
-    except OSError as problem:
-        raise UsageError(
-            f"The data file {path} cannot be read: {problem.strerror}.",
-            "Check the path given to --data.",
-        ) from None
-    if not path.is_file():
-        raise UsageError(
-            f"The data file {path} is not a regular file.",
-            "Give one file: documents are delimited in it by the byte 0x1e.",
-        )
-    return status.st_size, status.st_mtime_ns, status.st_ino

@@ -8,7 +8,6 @@ Its rank is solved for. `e1-d512` with several dim: wide or deep? Its depth is s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from vramcast.errors import UsageError
 from vramcast.units import parse_count, parse_model_size
@@ -17,35 +16,27 @@ from vramcast_zoo.catalogue import BY_NAME, find_named
 from vramcast_zoo.sizing import FAMILIES, Family, Size, solve
 
 Model = tuple[str, dict[str, str]]
-
-
-@dataclass(frozen=True)
-class Sweep:
-    size: str
-    values: Sequence[Size]
-    parameters: int | None = None  # None: as many as the model has
+EXAMPLE = "For example --sweep dim=512,768,1024."
 
 
 def models_to_train(
-    words: Sequence[str], sweep: str | Sweep | None = None, params: str | int | None = None
+    words: Sequence[str], sweep: str | None = None, params: str | int | None = None
 ) -> list[Model]:
     models = split_models(words)
-    if isinstance(sweep, str):
-        sweep = parse_sweep(sweep, None if params is None else parse_count(str(params)))
-    elif params is not None:
-        raise UsageError(
-            "--params is the budget of a sweep.",
-            "Add --sweep, for example --sweep dim=512,768,1024.",
+    if sweep is None and params is not None:
+        raise UsageError("--params is the budget of a sweep.", f"Add --sweep. {EXAMPLE}")
+    if sweep is not None:
+        if len(models) > 1:
+            raise UsageError(
+                "--sweep takes one model.",
+                f"Give only {models[0][0]!r}, or sweep the others into the same --out one by one.",
+            )
+        models = swept_models(
+            models[0], sweep, None if params is None else parse_count(str(params))
         )
-    if sweep is not None and len(models) > 1:
-        raise UsageError(
-            "--sweep takes one model.",
-            f"Give only {models[0][0]!r}, or sweep the others into the same --out one by one.",
-        )
-    chosen = models if sweep is None else swept_models(models[0], sweep)
-    for name, _ in chosen:
+    for name, _ in models:
         parse_reference(name)  # a wrong name is refused here
-    return chosen
+    return models
 
 
 def split_models(words: Sequence[str]) -> list[Model]:
@@ -66,8 +57,8 @@ def split_models(words: Sequence[str]) -> list[Model]:
             "No model is given.", "Give names of the zoo (see vramcast zoo) or file.py:function."
         )
     models = [(name, split_assignments(knobs)) for name, *knobs in groups]
-    for index, model in enumerate(models):
-        if model in models[:index]:
+    for model in models:
+        if models.count(model) > 1:
             raise UsageError(
                 f"The model {model[0]!r} is given twice.",
                 "Give it once; --seeds trains it more than once.",
@@ -75,27 +66,27 @@ def split_models(words: Sequence[str]) -> list[Model]:
     return models
 
 
-def swept_models(model: Model, sweep: Sweep) -> list[Model]:
-    """A model for every value: by its name in the zoo if it has one, else with sizes as knobs."""
+def swept_models(model: Model, sweep: str, parameters: int | None = None) -> list[Model]:
+    """A model for every value of a `sweep` such as "dim=512,768,1024".
+
+    They have so many parameters, or as many as the model has.
+    """
     name, knobs = model
     family, base = _family_and_sizes(name)
-    if len(sweep.values) < 2 or len(set(sweep.values)) < len(sweep.values):
-        raise UsageError(
-            f"--sweep {sweep.size} needs two or more different values.",
-            "For example --sweep dim=512,768,1024.",
-        )
+    swept, _, texts = sweep.partition("=")
+    if not swept or not texts:
+        raise UsageError(f"--sweep {sweep!r} names no size and values.", EXAMPLE)
+    values = [parse_model_size(swept, text) for text in texts.split(",")]
+    if len(values) < 2 or len(set(values)) < len(values):
+        raise UsageError(f"--sweep {swept} needs two or more different values.", EXAMPLE)
     given = {
         key: parse_model_size(key, text) for key, text in knobs.items() if key in family.defaults
     }
-    others = {key: text for key, text in knobs.items() if key not in family.defaults}
-    if sweep.size in given:
-        raise UsageError(
-            f"{sweep.size!r} is swept and given as a knob too.", "Leave one of them out."
-        )
-    wanted = sweep.parameters or family.count(**{**base, **given})
-    return [
-        _at(family, base, {**given, sweep.size: value}, wanted, others) for value in sweep.values
-    ]
+    others = {key: text for key, text in knobs.items() if key not in given}
+    if swept in given:
+        raise UsageError(f"{swept!r} is swept and given as a knob too.", "Leave one of them out.")
+    wanted = parameters or family.count(**{**base, **given})
+    return [_at(family, base, {**given, swept: value}, wanted, others) for value in values]
 
 
 def _at(
@@ -105,6 +96,7 @@ def _at(
     wanted: int,
     others: dict[str, str],
 ) -> Model:
+    """By its name in the zoo if it has one, else with sizes as knobs."""
     free = next((size for size in family.free if size not in chosen), None)
     given = {size: value for size, value in {**base, **chosen}.items() if size != free}
     try:
@@ -116,10 +108,8 @@ def _at(
         raise UsageError(
             f"--sweep: {problem}.", "Choose other values, or another budget with --params."
         ) from None
-    return f"vramcast_zoo.{family.name}:make_model", {
-        **{size: str(value) for size, value in sizes.items()},
-        **others,
-    }
+    knobs = {size: str(value) for size, value in sizes.items()}
+    return f"vramcast_zoo.{family.name}:make_model", {**knobs, **others}
 
 
 def _family_and_sizes(name: str) -> tuple[Family, Mapping[str, Size]]:
@@ -131,13 +121,3 @@ def _family_and_sizes(name: str) -> tuple[Family, Mapping[str, Size]]:
         f"--sweep does not know the sizes of {name!r}.",
         f"Sweep a model of the zoo (see vramcast zoo), or a family: {', '.join(FAMILIES)}.",
     )
-
-
-def parse_sweep(text: str, parameters: int | None) -> Sweep:
-    """As in "dim=512,768,1024"."""
-    size, equals, values = text.partition("=")
-    if not equals or not size or not values:
-        raise UsageError(
-            f"--sweep {text!r} names no size and values.", "For example --sweep dim=512,768,1024."
-        )
-    return Sweep(size, [parse_model_size(size, value) for value in values.split(",")], parameters)

@@ -8,6 +8,7 @@ own file must be on the nodes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import socket
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.benching.trial_folder import TrialFolder
-from vramcast.benching.workers import LocalWorker, Stopped, Worker
+from vramcast.benching.workers import LocalWorker, Machine, Worker
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.hardware.gpus import find_gpu
 from vramcast.processes.ask import FailureKind, TaskFailed
@@ -27,75 +28,70 @@ from vramcast.records.measurement import Device
 from vramcast.records.store import write_atomically
 from vramcast.units import MiB
 
+# The result last: it is the sign that all is there.
 SENT_BACK = ("worker.log", "steps.jsonl", "tensorboard/*", "result.json")
 MAX_LOG_BYTES = 100_000
+# The nodes must see larger data where they are.
 MAX_SENT_BYTES = 256 * MiB
 CONNECT_SECONDS = 10.0
 ADVICE = "Give the address that `ray start --head` printed, or auto on a machine of the cluster."
 
 
-class RayCluster:
-    """Connected for as long as it is entered."""
-
-    def __init__(self, address: str, device: Device, data_path: Path) -> None:
-        self._device = device
-        self._ray = _import_ray()
-        _check_address(address)
-        self._connect(address)
-        if device == Device.CUDA and self._ray.cluster_resources().get("GPU", 0) < 1:
-            self.__exit__()
+@contextlib.contextmanager
+def ray_cluster(address: str, device: Device, data_path: Path) -> Iterator[Machine]:
+    ray = _import_ray()
+    _check_address(address)
+    _connect(ray, address)
+    try:
+        resources = ray.cluster_resources()
+        if device == Device.CUDA and resources.get("GPU", 0) < 1:
             raise EnvironmentProblem(
                 f"The Ray cluster at {address} has no GPU.", "Add a node with one, or --device cpu."
             )
-        # A larger file is not sent: the nodes must see it where it is.
         is_sent = data_path.stat().st_size <= MAX_SENT_BYTES
-        self._data = self._ray.put(data_path.read_bytes()) if is_sent else None
-
-    def __enter__(self) -> RayCluster:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ray.shutdown()
-
-    @property
-    def gpu(self) -> str | None:
-        """The GPU of all nodes, if they have the same and vramcast knows it."""
-        prefix = "accelerator_type:"
-        names = [n for n in self._ray.cluster_resources() if n.startswith(prefix)]
-        if self._device != Device.CUDA or len(names) != 1:
-            return None
-        try:
-            return find_gpu(names[0].removeprefix(prefix)).name
-        except UsageError:
-            return None
-
-    def workers(self, num_trials: int) -> list[Worker]:
-        """One for each trial: Ray decides which of them runs when."""
-        task = self._ray.remote(_train).options(
-            num_gpus=1 if self._device == Device.CUDA else 0,
+        data = ray.put(data_path.read_bytes()) if is_sent else None
+        task = ray.remote(_train).options(
+            num_gpus=1 if device == Device.CUDA else 0,
             num_cpus=1,
             max_retries=0,
             num_returns="streaming",
         )
-        return [RayWorker(self._ray, task, self._data) for _ in range(num_trials)]
+        # A worker for each trial: Ray decides which of them runs when.
+        yield Machine(
+            _gpu(resources) if device == Device.CUDA else None,
+            lambda num_trials: [RayWorker(ray, task, data) for _ in range(num_trials)],
+        )
+    finally:
+        ray.shutdown()
 
-    def _connect(self, address: str) -> None:
-        import vramcast_zoo
 
-        modules = [str(Path(__file__).parents[1]), str(vramcast_zoo.__path__[0])]
-        try:
-            self._ray.init(
-                address=address,
-                runtime_env={"py_modules": modules},
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
-        # what Ray raises here depends on what is wrong
-        except (OSError, RuntimeError, ValueError) as problem:
-            first_line = str(problem).strip().partition("\n")[0]
-            raise EnvironmentProblem(
-                f"The Ray cluster at {address!r} cannot be used: {first_line}", ADVICE
-            ) from None
+def _gpu(resources: dict[str, float]) -> str | None:
+    """The GPU of all nodes, if they have the same and vramcast knows it."""
+    prefix = "accelerator_type:"
+    names = [name.removeprefix(prefix) for name in resources if name.startswith(prefix)]
+    try:
+        return find_gpu(names[0]).name if len(names) == 1 else None
+    except UsageError:
+        return None
+
+
+def _connect(ray: Any, address: str) -> None:
+    import vramcast_zoo
+
+    modules = [str(Path(__file__).parents[1]), str(vramcast_zoo.__path__[0])]
+    try:
+        ray.init(
+            address=address,
+            runtime_env={"py_modules": modules},
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    # what Ray raises here depends on what is wrong
+    except (OSError, RuntimeError, ValueError) as problem:
+        first_line = str(problem).strip().partition("\n")[0]
+        raise EnvironmentProblem(
+            f"The Ray cluster at {address!r} cannot be used: {first_line}", ADVICE
+        ) from None
 
 
 def _check_address(address: str) -> None:
@@ -115,17 +111,11 @@ def _check_address(address: str) -> None:
         ) from None
 
 
-class RayWorker:
+class RayWorker(Worker):
     def __init__(self, ray: Any, task: Any, data: Any) -> None:
         self._ray, self._task, self._data = ray, task, data
         self._running: Any = None
         self._is_stopped = False
-
-    def __enter__(self) -> RayWorker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._running = None
 
     def stop(self) -> None:
         self._is_stopped = True
@@ -133,9 +123,9 @@ class RayWorker:
             self._ray.cancel(self._running, force=True)
 
     def train(self, request: dict[str, Any]) -> Generator[Any, None, None]:
-        if self._is_stopped:
-            raise Stopped
         self._running = self._task.remote(request, self._data)
+        if self._is_stopped:
+            self.stop()
         try:
             for reference in self._running:
                 message = self._ray.get(reference)
@@ -145,17 +135,16 @@ class RayWorker:
                     _keep(message["files"], Path(request["folder"]))
                     _raise_if_failed(message)
         except self._ray.exceptions.RayError as problem:
-            if self._is_stopped:
-                raise Stopped from None
+            kind = FailureKind.STOPPED if self._is_stopped else FailureKind.KILLED
             what = f"Ray has lost the task ({type(problem).__name__}): {problem}"
-            raise TaskFailed(FailureKind.KILLED, what) from None
+            raise TaskFailed(kind, what) from None
 
 
 def _raise_if_failed(end: dict[str, Any]) -> None:
     if "error" in end:
         raise error_from_dict(end["error"])
     if "failure" in end:
-        raise TaskFailed(FailureKind(end["failure"]["kind"]), end["failure"]["message"])
+        raise TaskFailed(*end["failure"])
 
 
 def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, Any]]:
@@ -175,25 +164,20 @@ def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, An
                 for progress in worker.train(request):
                     yield {"progress": progress}
         except TaskFailed as failed:
-            end = {"failure": {"kind": failed.kind, "message": failed.message}}
+            end = {"failure": (failed.kind, failed.message)}
         except VramcastError as problem:
             end = {"error": error_to_dict(problem)}
-        yield {"files": _contents(folder), **end}
+        paths = [path for name in SENT_BACK for path in sorted(folder.glob(name))]
+        files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+        if "worker.log" in files:
+            files["worker.log"] = files["worker.log"][-MAX_LOG_BYTES:]
+        yield {"files": files, **end}
 
 
 def _is_seen_here(folder: Path, request: dict[str, Any]) -> bool:
     """Whether this node shares the bench's folder: then the trial is written in it."""
     path = folder / "trial.json"
     return path.exists() and json.loads(path.read_text()) == request["trial"]
-
-
-def _contents(folder: Path) -> dict[str, bytes]:
-    """What the bench keeps of a trial; the result last, as the sign that all is there."""
-    paths = [path for name in SENT_BACK for path in sorted(folder.glob(name))]
-    contents = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-    if "worker.log" in contents:
-        contents["worker.log"] = contents["worker.log"][-MAX_LOG_BYTES:]
-    return contents
 
 
 def _keep(files: dict[str, bytes], folder: Path) -> None:

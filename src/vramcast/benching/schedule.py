@@ -8,49 +8,33 @@ import re
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from vramcast.benching.trial_folder import TrialFolder
-from vramcast.benching.workers import Stopped, Worker
+from vramcast.benching.workers import Worker
 from vramcast.errors import UsageError, VramcastError
-from vramcast.processes.ask import TaskFailed
+from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.records.bench import BenchTrial, TrainedRun, TrainingOutcome
 
 Job = TypeVar("Job")
 TrialProgress = Callable[[BenchTrial, dict[str, Any]], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What a bench asks of all its trials and what is no part of their records."""
-
-    data_path: Path
-    checkpoint_seconds: float
-    tensorboard: bool
-
-    def request(self, trial: BenchTrial, folder: Path) -> dict[str, Any]:
-        return {
-            "trial": trial.to_dict(),
-            "folder": str(folder.absolute()),
-            "data_path": str(self.data_path.absolute()),
-            "checkpoint_seconds": self.checkpoint_seconds,
-            "tensorboard": self.tensorboard,
-        }
-
-
 def run_trials(
     trials: Sequence[BenchTrial],
     out: Path,
     workers: Sequence[Worker],
-    options: Options,
+    options: dict[str, Any],
     *,
     force: bool,
     progress: TrialProgress,
 ) -> list[TrainedRun]:
-    """What has ended in an earlier run of the same bench is read, not trained again."""
+    """What has ended in an earlier run of the same bench is read, not trained again.
+
+    `options` are those of `train_trial` that all trials share.
+    """
     folders = [TrialFolder(out / folder_name(trial)) for trial in trials]
     # All of them first: a refusal must come before hours of training.
     for trial, folder in zip(trials, folders, strict=True):
@@ -65,8 +49,8 @@ def run_trials(
     def train(index: int, worker: Worker) -> None:
         trial, folder = trials[index], folders[index]
         folder.begin(trial)
-        training = worker.train(options.request(trial, folder.path))
-        runs[index] = finished_run(trial, folder, training, tell)
+        request = {"trial": trial.to_dict(), "folder": str(folder.path.absolute()), **options}
+        runs[index] = finished_run(trial, folder, worker.train(request), tell)
 
     unfinished = [index for index, run in enumerate(runs) if run is None or not run.finished]
     run_everywhere(unfinished, workers, train)
@@ -96,6 +80,8 @@ def finished_run(
         if run is not None:
             return run
     except TaskFailed as failure:
+        if failure.kind is FailureKind.STOPPED:
+            raise
         error = failure.message
     except VramcastError as problem:
         if isinstance(problem, UsageError):
@@ -116,10 +102,12 @@ def run_everywhere(
     waiting: SimpleQueue[Job] = SimpleQueue()
     for job in jobs:
         waiting.put(job)
+    is_stopping = threading.Event()
 
     def serve(worker: Worker) -> None:
-        with worker, contextlib.suppress(Empty, Stopped):
-            while True:
+        # A worker that was stopped raises TaskFailed: that is no failure.
+        with worker, contextlib.suppress(Empty, TaskFailed):
+            while not is_stopping.is_set():
                 do(waiting.get_nowait(), worker)
 
     with ThreadPoolExecutor(len(workers)) as threads:
@@ -128,6 +116,7 @@ def run_everywhere(
             for served in as_completed(serving):
                 served.result()
         except BaseException:  # of one of them, or an interruption of this thread
+            is_stopping.set()
             for worker in workers:
                 worker.stop()
             raise

@@ -8,13 +8,14 @@ kernels give the same result twice.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import resource
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -36,56 +37,29 @@ BLOCKS_BEHIND = {"cuda": 1, "cpu": 0}
 MEMORY_KINDS = {"cuda": "GPU, allocated", "cpu": "process, resident"}
 
 
-class CpuMeter:
-    """The time and the peak memory of every step since it was made."""
-
-    def __init__(self) -> None:
-        self._times, self._bytes = [time.perf_counter()], list[int]()
-
-    def after_step(self) -> None:
-        self._times.append(time.perf_counter())
-        self._bytes.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-
-    def finish(self) -> tuple[list[float], list[int]]:
-        """Seconds and bytes of every step."""
-        pairs = zip(self._times, self._times[1:], strict=False)
-        return [after - before for before, after in pairs], self._bytes
+Mark = tuple[Any, int]
 
 
-class GpuMeter:
-    """The same on a GPU, by events in its queue: nothing waits until `finish`."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._events, self._bytes = [self._event()], list[int]()
-        torch.cuda.reset_peak_memory_stats(device)
-
-    def after_step(self) -> None:
-        self._events.append(self._event())
-        # max_memory_allocated() sorts all statistics first, which takes several times as long.
-        statistics = torch.cuda.memory_stats_as_nested_dict(self._device)
-        self._bytes.append(statistics["allocated_bytes"]["all"]["peak"])
-        torch.cuda.reset_peak_memory_stats(self._device)
-
-    def finish(self) -> tuple[list[float], list[int]]:
-        self._events[-1].synchronize()
-        pairs = zip(self._events, self._events[1:], strict=False)
-        return [before.elapsed_time(after) / 1000 for before, after in pairs], self._bytes
-
-    def _event(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(self._device))
-        return event
+def mark(device: torch.device) -> Mark:
+    """The time, and the peak memory since the last mark. On a GPU nothing waits for it."""
+    if device.type == "cpu":
+        return time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(device))
+    # max_memory_allocated() sorts all statistics first, which takes several times as long.
+    statistics = torch.cuda.memory_stats_as_nested_dict(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return event, statistics["allocated_bytes"]["all"]["peak"]
 
 
 class Block:
-    """Steps that have been started. Nothing waits for their losses until `finish`."""
+    """Steps that have been started. Nothing waits for them until `finish`."""
 
     def __init__(
-        self, losses: list[Tensor], meter: CpuMeter | GpuMeter, began: float, data_wait: float
+        self, losses: list[Tensor], marks: list[Mark], began: float, data_wait_seconds: float
     ) -> None:
         self.began = began  # by this process's clock
-        self._meter, self._data_wait_seconds = meter, data_wait
+        self._marks, self._data_wait_seconds = marks, data_wait_seconds
         values = torch.stack(losses).float()
         self._values = torch.empty_like(values, device="cpu", pin_memory=values.is_cuda)
         self._values.copy_(values, non_blocking=True)
@@ -97,11 +71,14 @@ class Block:
         return len(self._values)
 
     def finish(self) -> Steps:
-        if self._copied is not None:
+        times, memory_bytes = zip(*self._marks, strict=True)
+        if self._copied is None:
+            seconds = [after - before for before, after in pairwise(times)]
+        else:
             self._copied.synchronize()
-        seconds, memory = self._meter.finish()
+            seconds = [before.elapsed_time(after) / 1000 for before, after in pairwise(times)]
         losses = [value if math.isfinite(value) else None for value in self._values.tolist()]
-        return Steps(losses, seconds, memory, self._data_wait_seconds)
+        return Steps(losses, seconds, list(memory_bytes[1:]), self._data_wait_seconds)
 
 
 @dataclass
@@ -112,7 +89,7 @@ class Trainer:
     checkpoint_seconds: float
     environment: dict[str, Any]
     tell: Callable[[dict[str, Any]], None]
-    board: Board | None = None
+    tensorboard: bool = False
 
     def run(self) -> TrainedRun:
         training, done, resumed = self.prepare()
@@ -129,25 +106,25 @@ class Trainer:
 
     def prepare(self) -> tuple[Training, Steps, list[int]]:
         """As an interrupted run of the trial left it; and the steps at which it was continued."""
-        self.corpus.check_window(self._window_bytes)
         training = Training(self.trial)
         state = load(self.folder.checkpoint)
         done = self.folder.steps(most=state["step"]) if state else Steps()
-        if state is None or len(done) != state["step"]:
+        resumed = []
+        if state and len(done) == state["step"]:
+            restore(training, state, self.folder.checkpoint)
+            resumed = [*state["resumed_at_steps"], len(done)]
+        else:
             # A checkpoint is of no use without the losses of the steps before it.
-            self.folder.keep_steps(Steps())
-            return training, Steps(), []
-        restore(training, state, self.folder.checkpoint)
+            done = Steps()
         self.folder.keep_steps(done)
-        return training, done, [*state["resumed_at_steps"], len(done)]
+        return training, done, resumed
 
     def train(self, training: Training, done: Steps, resumed: list[int]) -> None:
         """To the end of the protocol; the steps are added to `done`."""
         blocks: deque[Block] = deque()  # started and not yet finished
         saved = time.monotonic()
-        board = self.board.begin(done) if self.board else contextlib.nullcontext()
         with (
-            board,
+            self._board(done) as board,
             Checkpoints(self.folder.checkpoint) as checkpoints,
             Batches(self._batch, len(done), training.device) as batches,
         ):
@@ -157,22 +134,24 @@ class Trainer:
                 is_last = is_due or self._reaches_end(*_reached(done, blocks))
                 num_behind = 0 if is_last else BLOCKS_BEHIND[training.device.type]
                 while len(blocks) > num_behind and not self._ended(done):
-                    self._finish(blocks.popleft(), done)
+                    self._finish(blocks.popleft(), done, board)
                 if is_due and not self._ended(done):
                     checkpoints.save(training, len(done), resumed)
                     saved = time.monotonic()
 
-    @property
-    def _window_bytes(self) -> int:
-        return self.trial.protocol.seq_len + 1
+    def _board(self, done: Steps) -> AbstractContextManager[Board | None]:
+        if not self.tensorboard:
+            return nullcontext()
+        return Board(self.folder.board, self.trial.tokens_per_step, done)
 
     def _batch(self, step: int) -> Bytes:
+        protocol = self.trial.protocol
         return self.corpus.batch(
             seed=self.trial.seed,
             step=step,
             batch_size=self.trial.batch_size,
-            window_bytes=self._window_bytes,
-            respect_documents=self.trial.protocol.respect_documents,
+            window_bytes=protocol.seq_len + 1,
+            respect_documents=protocol.respect_documents,
         )
 
     def _block(
@@ -181,52 +160,48 @@ class Trainer:
         """Steps until it is time to look at them. Nothing in here waits for the GPU."""
         began, waited = time.perf_counter(), batches.wait_seconds
         losses: list[Tensor] = []
-        meter = GpuMeter(training.device) if training.device.type == "cuda" else CpuMeter()
+        marks = [mark(training.device)]
         is_full = False
         while not is_full:
             losses.append(training.step(batches.next()))
-            meter.after_step()
+            marks.append(mark(training.device))
             seconds = time.perf_counter() - began
             is_full = (
                 len(losses) >= MAX_BLOCK_STEPS
                 or seconds >= min(BLOCK_SECONDS, self.checkpoint_seconds)
                 or self._reaches_end(steps_before + len(losses), seconds_before + seconds)
             )
-        return Block(losses, meter, began, batches.wait_seconds - waited)
+        return Block(losses, marks, began, batches.wait_seconds - waited)
 
-    def _reaches_end(self, steps: int, seconds: float) -> bool:
+    def _seconds_left(self, steps: int, seconds: float, step_seconds: float) -> float:
         protocol = self.trial.protocol
         if protocol.steps is not None:
-            return steps >= protocol.steps
-        return seconds >= (protocol.seconds or 0.0)
+            return (protocol.steps - steps) * step_seconds
+        return (protocol.seconds or 0.0) - seconds
 
-    def _finish(self, block: Block, done: Steps) -> None:
-        steps = block.finish()
-        self.folder.add_steps(len(done), steps)
-        if self.board:
-            self.board.add(len(done), done.seconds, steps)
-        done.add(steps)
-        self._report(done, steps)
+    def _reaches_end(self, steps: int, seconds: float) -> bool:
+        return self._seconds_left(steps, seconds, step_seconds=1.0) <= 0
 
     def _ended(self, done: Steps) -> bool:
         diverged = None in done.losses[-MAX_BLOCK_STEPS:]
         return diverged or self._reaches_end(len(done), done.seconds)
 
-    def _report(self, done: Steps, block: Steps) -> None:
-        protocol = self.trial.protocol
-        step_seconds = block.seconds / len(block)
-        if protocol.steps is not None:
-            seconds_left = (protocol.steps - len(done)) * step_seconds
-        else:
-            seconds_left = (protocol.seconds or 0.0) - done.seconds
-        last = last_mean(done.losses, protocol)
+    def _finish(self, block: Block, done: Steps, board: Board | None) -> None:
+        steps = block.finish()
+        self.folder.add_steps(len(done), steps)
+        if board is not None:
+            board.add(done, steps)
+        done.add(steps)
+        step_seconds = steps.seconds / len(steps)
+        seconds_left = self._seconds_left(len(done), done.seconds, step_seconds)
+        last = last_mean(done.losses, self.trial.protocol)
         self.tell(
             {
                 "step": len(done),
                 "loss": done.losses[-1],
                 "last_loss": last if math.isfinite(last) else None,
                 "tokens_per_second": self.trial.tokens_per_step / step_seconds,
-                "memory_bytes": max(block.step_memory_bytes),
+                "memory_bytes": max(steps.step_memory_bytes),
                 "seconds_left": max(0.0, seconds_left),
             }
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ Tell = Callable[[Any], None]
 
 
 def train_trial(request: dict[str, Any], tell: Tell) -> str:
-    """The outcome."""
+    """The outcome. The request has trial, folder, data_path, checkpoint_seconds, tensorboard."""
     trial, folder = BenchTrial.from_dict(request["trial"]), TrialFolder(Path(request["folder"]))
     where = describe_environment(trial.device)
     try:
@@ -42,7 +41,6 @@ def _train(
     where: dict[str, Any],
     tell: Tell,
 ) -> TrainedRun:
-    from vramcast.benching.tensorboard import Board
     from vramcast.benching.trainer import Trainer
 
     corpus = Corpus(Path(request["data_path"]))
@@ -51,30 +49,17 @@ def _train(
             f"The data file {corpus.path} is not the one that was given.",
             "Leave it as it is while it is in use.",
         )
-    trainer = Trainer(
-        trial=trial,
-        corpus=corpus,
-        folder=folder,
-        checkpoint_seconds=request["checkpoint_seconds"],
-        environment=where,
-        tell=tell,
-        board=Board(folder.board, trial.tokens_per_step) if request["tensorboard"] else None,
-    )
-    return trainer.run()
+    seconds, tensorboard = request["checkpoint_seconds"], request["tensorboard"]
+    return Trainer(trial, corpus, folder, seconds, where, tell, tensorboard).run()
 
 
 def describe_environment(device: str) -> dict[str, Any]:
     import torch
 
-    gpu = torch.cuda.get_device_name() if device == "cuda" else None
-    try:
-        schedulefree = metadata.version("schedulefree")
-    except metadata.PackageNotFoundError:
-        schedulefree = None
     return {
         **environment.describe(Path.cwd()),
         "device": device,
-        "gpu": gpu,
+        "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
         "torch_version": torch.__version__,
-        "schedulefree_version": schedulefree,
+        "schedulefree_version": environment.package_version("schedulefree"),
     }

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.hardware import nvml
-from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
+from vramcast.processes.ask import ForkServer
 from vramcast.records.measurement import Device
 
 TASK = "vramcast.benching.trial_task:train_trial"
@@ -21,30 +21,34 @@ TASK = "vramcast.benching.trial_task:train_trial"
 IMPORTED_ONCE = ("torch", "vramcast.benching.trainer", "torch._dynamo")
 
 
-class Stopped(Exception):
-    """A trial was ended on purpose. That is no failure."""
-
-
-class Worker(AbstractContextManager["Worker"], Protocol):
+class Worker(AbstractContextManager["Worker"]):
     """Trains trials one after another, each in a process of its own."""
+
+    def __exit__(self, *_: object) -> None:
+        """Leaves nothing running."""
 
     def train(self, request: dict[str, Any]) -> Generator[Any, None, None]:
         """The progress of one trial until it has written its result."""
+        raise NotImplementedError
 
     def stop(self) -> None:
-        """From another thread: whoever waits for progress gets `Stopped`."""
+        """From another thread: whoever waits for progress gets a TaskFailed that says STOPPED."""
+        raise NotImplementedError
 
 
-class LocalWorker:
+@dataclass(frozen=True)
+class Machine:
+    gpu: str | None  # its name in vramcast's list; None where it is not in it
+    workers: Callable[[int], list[Worker]]  # for so many trials
+
+
+class LocalWorker(Worker):
     """On this machine; on the GPU that is named, where there are several."""
 
     def __init__(self, gpu: str | None = None) -> None:
         environment = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         self._server = ForkServer(IMPORTED_ONCE, environment)
         self._stopped = threading.Event()
-
-    def __enter__(self) -> LocalWorker:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._server.close()
@@ -53,40 +57,19 @@ class LocalWorker:
         self._stopped.set()
 
     def train(self, request: dict[str, Any]) -> Generator[Any, None, None]:
-        if self._stopped.is_set():
-            raise Stopped
-        try:
-            yield from self._server.follow(
-                TASK,
-                request,
-                timeout_seconds=math.inf,
-                log=TrialFolder(Path(request["folder"])).log,
-                stop=self._stopped.is_set,
-            )
-        except TaskFailed as failure:
-            if failure.kind is FailureKind.STOPPED:
-                raise Stopped from None
-            raise
+        return self._server.follow(
+            TASK,
+            request,
+            timeout_seconds=math.inf,
+            log=TrialFolder(Path(request["folder"])).log,
+            stop=self._stopped.is_set,
+        )
 
 
-@dataclass
-class ThisMachine:
-    device: Device
-
-    def __enter__(self) -> ThisMachine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-    @property
-    def gpu(self) -> str | None:
-        """Its name in vramcast's list; None where it is not in it."""
-        return nvml.gpu_here() if self.device == Device.CUDA else None
-
-    def workers(self, num_trials: int) -> list[Worker]:
-        gpus = gpus_here()[:num_trials] if self.device == Device.CUDA else [None]
-        return [LocalWorker(gpu) for gpu in gpus]
+def this_machine(device: Device) -> Machine:
+    if device == Device.CPU:
+        return Machine(None, lambda _: [LocalWorker()])
+    return Machine(nvml.gpu_here(), lambda num: [LocalWorker(gpu) for gpu in gpus_here()[:num]])
 
 
 def gpus_here() -> list[str | None]:
