@@ -30,7 +30,7 @@ def predicted(settings: str, memory_bytes: int | None = None) -> Prediction:
         allocation=allocation,
     )
     budget = Budget(gpu=None, memory_bytes=memory_bytes, settings=AllocatorSettings.parse(settings))
-    return forecast(trace, budget, workload="w", knobs={}, seconds=0.0)
+    return forecast(trace, budget, workload="w", knobs={})
 
 
 @pytest.mark.parametrize(

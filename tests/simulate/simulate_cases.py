@@ -23,9 +23,9 @@ DEVICE = simulated.Device(simulated.load())
 
 import torch  # noqa: E402
 
-from vramcast.simulate import kernels, patches  # noqa: E402
-from vramcast.simulate.gpu import H200  # noqa: E402
-from vramcast.simulate.workspaces import gemm_workspaces  # noqa: E402
+from vramcast.hardware.gpus import find_gpu  # noqa: E402
+from vramcast.simulate import patches  # noqa: E402
+from vramcast.simulate.session import Session  # noqa: E402
 
 
 def events_of(run: object) -> list[int]:
@@ -56,13 +56,8 @@ def simulate(name: str) -> dict[str, object]:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    DEVICE.set_gpu(
-        H200.num_multiprocessors,
-        H200.max_threads_per_multiprocessor,
-        *gemm_workspaces(H200.capability),
-    )
-    kernels.install(DEVICE.library, H200)
-    with patches.installed(H200), DEVICE.on(), gzip.open(sys.argv[1], "wt") as file:
+    gpu = Session(DEVICE, find_gpu("h200")).gpu
+    with patches.installed(gpu), DEVICE.on(), gzip.open(sys.argv[1], "wt") as file:
         from kernel_cases import CASES
 
         gc.collect()

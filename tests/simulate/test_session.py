@@ -31,11 +31,11 @@ def test_a_model_that_the_step_drops_is_freed() -> None:
 
 
 PROGRAM = """
+from vramcast.hardware.gpus import find_gpu
 from vramcast.simulate import device
-from vramcast.simulate.gpu import H200
 from vramcast.simulate.session import Session
 
-session = Session(device.Device(device.load()), H200, (0, 0))
+session = Session(device.Device(device.load()), find_gpu("h200"))
 import torch
 
 with session.recording() as recording:

@@ -89,8 +89,9 @@ class Budget:
 
 
 def forecast(
-    trace: SimulatedRun, budget: Budget, *, workload: str, knobs: dict[str, Any], seconds: float
+    trace: SimulatedRun, budget: Budget, *, workload: str, knobs: dict[str, Any]
 ) -> Prediction:
+    """Without the seconds that it took, which the caller knows."""
     limited, shown = replay_within(budget, trace.events, trace.sizes)
     step = forecast_step(trace.works, budget.gpu) if budget.gpu and trace.works else None
     tokens = tokens_of_step(knobs)
@@ -132,7 +133,7 @@ def forecast(
         limits=[*trace.notes, *budget.limits(), *time_limits(trace)],
         allocator_settings=budget.settings_text,
         torch_version=trace.torch_version,
-        seconds=seconds,
+        seconds=0.0,
         uncalibrated_kernels=list(trace.uncalibrated_kernels),
     )
 

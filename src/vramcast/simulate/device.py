@@ -105,20 +105,6 @@ class Device:
         library.vramcast_set_meta_loader(self._loader)
         library.vramcast_install()
 
-    def set_gpu(
-        self,
-        num_multiprocessors: int,
-        max_threads_per_multiprocessor: int,
-        gemm_workspace_bytes: int,
-        gemm_lt_workspace_bytes: int,
-    ) -> None:
-        self.library.vramcast_set_gpu(
-            num_multiprocessors,
-            max_threads_per_multiprocessor,
-            gemm_workspace_bytes,
-            gemm_lt_workspace_bytes,
-        )
-
     @contextmanager
     def on(self) -> Iterator[None]:
         """Simulate every torch operator of this thread and of the backward passes it starts."""

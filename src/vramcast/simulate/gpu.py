@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from vramcast.hardware.calibration.convolutions import KnownConvolutions
+from vramcast.hardware.gpus import Gpu
+from vramcast.simulate.device import Device
 
 
-@dataclass
+@dataclass(frozen=True)
 class SimulatedGpu:
-    name: str
-    capability: tuple[int, int]
-    total_bytes: int
-    num_multiprocessors: int
-    max_threads_per_multiprocessor: int
-    convolutions: KnownConvolutions = field(default_factory=lambda: KnownConvolutions({}))
-    allocated_bytes: Callable[[], int] = lambda: 0
-    peak_allocated_bytes: Callable[[], int] = lambda: 0
-    empty_cache: Callable[[], None] = lambda: None
+    model: Gpu
+    device: Device
+    convolutions: KnownConvolutions
     # of the current recording
     notes: set[str] = field(default_factory=set)
     uncalibrated_kernels: set[str] = field(default_factory=set)
@@ -35,6 +30,3 @@ class SimulatedGpu:
         self.notes.clear()
         self.uncalibrated_kernels.clear()
         self.library_memory.clear()
-
-
-H200 = SimulatedGpu("NVIDIA H200", (9, 0), 150_109_880_320, 132, 2048)

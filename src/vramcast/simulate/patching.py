@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from vramcast.simulate.gpu import SimulatedGpu
 
 _MISSING = object()
+
+
+class DoesNothing:
+    """Replaces a class of torch whose objects have nothing to do."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def do_nothing(self, *_: Any, **__: Any) -> None: ...
 
 
 class Patcher:

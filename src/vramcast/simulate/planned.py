@@ -7,58 +7,37 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from vramcast.errors import WorkloadError
-from vramcast.forecast.forecast import Budget, forecast
+from vramcast.forecast.forecast import forecast
 from vramcast.forecast.largest import BatchSearch
 from vramcast.forecast.search import accumulation
 from vramcast.simulate.accumulating import accumulating
+from vramcast.simulate.job import Job
 from vramcast.tracing.trace import SimulatedRun
 from vramcast.units import format_bytes
-from vramcast.workload import together
 
-STEPS = 3
-# The knobs a plan sets itself, and what sets them.
-PLANNED_KNOBS = {"batch_size": "plan", "seq_len": "--seq-lens"}
+
+def plan_lengths(job: Job, tell: Callable[[Any], None]) -> dict[str, Any]:
+    job.vary("batch_size", "plan")
+    job.vary("seq_len", "--seq-lens")
+    planner, stages = LengthPlanner(job), []
+    for seq_len in job.request["plan"]["seq_lens"]:
+        stages.append(planner.stage(seq_len))
+        tell({"seq_len": seq_len})
+    return {"stages": stages, "knobs": job.shown_knobs(), **job.facts()}
 
 
 class LengthPlanner:
-    def __init__(
-        self,
-        request: dict[str, Any],
-        session: Any,
-        function: Callable[..., Any],
-        knobs: dict[str, Any],
-        budget: Budget,
-    ) -> None:
-        given = together(request)
-        for knob, by in PLANNED_KNOBS.items():
-            if knob not in knobs:
-                raise WorkloadError(
-                    f"{request['workload']} has no knob {knob}.",
-                    f"Give the function a keyword argument {knob}.",
-                )
-            if knob in given:
-                raise WorkloadError(
-                    f"{knob} was given, but it is what {by} moves.", "Leave it out."
-                )
-        assert budget.capacity_bytes is not None
-        self._session, self._function, self._knobs = session, function, knobs
-        self._workload, self._asked = request["workload"], request["plan"]
-        self._limit_bytes = int((1 - self._asked["safety"]) * budget.capacity_bytes)
-        self._budget = replace(budget, memory_bytes=self._limit_bytes)
+    def __init__(self, job: Job) -> None:
+        assert job.budget.capacity_bytes is not None
+        asked = job.request["plan"]
+        self._job, self._tokens_per_step = job, asked["tokens_per_step"]
+        self._limit_bytes = int((1 - asked["safety"]) * job.budget.capacity_bytes)
+        self._budget = replace(job.budget, memory_bytes=self._limit_bytes)
         self._last_num_tokens: int | None = None  # of the largest batch at the length before
-        self.limits: set[str] = set(budget.limits())
 
-    def run(self, tell: Callable[[Any], None]) -> list[dict[str, Any]]:
-        stages = []
-        for seq_len in self._asked["seq_lens"]:
-            stages.append(self._stage(seq_len))
-            tell({"seq_len": seq_len})
-        return stages
-
-    def _stage(self, seq_len: int) -> dict[str, Any]:
-        per_step = self._asked["tokens_per_step"]
-        wanted = None if per_step is None else per_step // seq_len
-        search = self._search(seq_len, self._function, wanted)
+    def stage(self, seq_len: int) -> dict[str, Any]:
+        wanted = None if self._tokens_per_step is None else self._tokens_per_step // seq_len
+        search = self._search(seq_len, self._job.function, wanted)
         guess = None if self._last_num_tokens is None else self._last_num_tokens // seq_len
         largest, failing = search.run(guess)
         batch_size, used = None, search
@@ -66,7 +45,7 @@ class LengthPlanner:
             batch_size = search.without_retries(largest)
             self._last_num_tokens = batch_size * seq_len
             if wanted is not None and batch_size < wanted:
-                used = self._search(seq_len, accumulating(self._function), wanted)
+                used = self._search(seq_len, accumulating(self._job.function), wanted)
                 batch_size = _largest_part(wanted, batch_size, used)
         stage = {
             "seq_len": seq_len,
@@ -87,37 +66,27 @@ class LengthPlanner:
     def _search(
         self, seq_len: int, function: Callable[..., Any], maximum: int | None
     ) -> BatchSearch:
-        return BatchSearch(
-            lambda size: self._trace(function, seq_len, size), self._budget, maximum=maximum
-        )
+        def trace_at(batch_size: int) -> SimulatedRun:
+            return self._simulate(seq_len, batch_size, function=function)
 
-    def _trace(
-        self, function: Callable[..., Any], seq_len: int, batch_size: int, **options: Any
-    ) -> SimulatedRun:
-        knobs = {**self._knobs, "seq_len": seq_len, "batch_size": batch_size}
-        options = {"steps": STEPS, "locate": False, **options}
-        try:
-            trace: SimulatedRun = self._session.run(function, knobs, **options)
-        except WorkloadError as error:
-            where = (
-                f"This was seq_len={seq_len} with batch_size={batch_size}. "
-                "Leave out of --seq-lens what the model does not take."
-            )
-            raise WorkloadError(error.message, f"{error.advice} {where}".strip()) from None
-        self.limits.update(trace.notes)
-        return trace
+        return BatchSearch(trace_at, self._budget, maximum=maximum)
+
+    def _simulate(self, seq_len: int, batch_size: int, **options: Any) -> SimulatedRun:
+        advice = "Leave out of --seq-lens what the model does not take."
+        sizes = {"seq_len": seq_len, "batch_size": batch_size}
+        return self._job.simulate(sizes, advice=advice, **options)
 
     def _smallest(self, seq_len: int) -> dict[str, Any]:
         """What takes the memory where not even one sample fits."""
-        trace = self._trace(self._function, seq_len, 1, locate=True)
+        trace, workload = self._simulate(seq_len, 1, locate=True), self._job.workload
         parameters = sum(
             size
             for size, category in zip(trace.sizes, trace.categories, strict=True)
             if category == "parameters"
         )
         if parameters > self._limit_bytes:
-            raise _too_small(parameters, self._limit_bytes, self._workload)
-        found = forecast(trace, self._budget, workload=self._workload, knobs={}, seconds=0.0)
+            raise _too_small(parameters, self._limit_bytes, workload)
+        found = forecast(trace, self._budget, workload=workload, knobs={})
         return {
             "peak_reserved_bytes": found.peak_reserved_bytes,
             "largest_tensors": [asdict(t) for t in found.largest_tensors[:3]],

@@ -18,12 +18,9 @@ TASK = "vramcast.simulate.worker:answer"
 # imported once for all simulations of a shared server; the device must come before torch
 SHARED = (
     "vramcast.simulate.worker:load_device",
-    "vramcast.simulate.session",
     "vramcast.simulate.kernels",
     "vramcast.simulate.patches",
     "vramcast.simulate.recording",
-    "vramcast.simulate.planned",
-    "vramcast.forecast.forecast",
 )
 # a prediction does not touch a GPU that is there, and computes nothing
 ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}

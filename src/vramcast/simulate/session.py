@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vramcast.errors import WorkloadError
 from vramcast.hardware.calibration.convolutions import KnownConvolutions
+from vramcast.hardware.gpus import Gpu
+from vramcast.records.calibration import Calibration
 from vramcast.simulate.device import Device
 from vramcast.simulate.gpu import SimulatedGpu
+from vramcast.simulate.workspaces import gemm_workspaces
 from vramcast.tracing.trace import SimulatedRun
 from vramcast.workload import bind_knobs, check_step, user_traceback
 
@@ -30,19 +33,19 @@ class Session:
     def __init__(
         self,
         device: Device,
-        gpu: SimulatedGpu,
-        workspaces: tuple[int, int],
-        convolutions: Mapping[str, Sequence[int]] | None = None,
+        gpu: Gpu,
+        calibration: Calibration | None = None,
     ) -> None:
         from vramcast.simulate import kernels
 
-        self.device, self.gpu = device, gpu
-        gpu.allocated_bytes = device.allocated_bytes
-        gpu.peak_allocated_bytes = device.peak_allocated_bytes
-        gpu.empty_cache = device.empty_cache
-        device.set_gpu(gpu.num_multiprocessors, gpu.max_threads_per_multiprocessor, *workspaces)
-        gpu.convolutions = KnownConvolutions(convolutions or {})
-        kernels.install(device.library, gpu)
+        known = KnownConvolutions(calibration.convolutions if calibration else {})
+        self.device, self.gpu = device, SimulatedGpu(gpu, device, known)
+        device.library.vramcast_set_gpu(
+            gpu.num_multiprocessors,
+            gpu.max_threads_per_multiprocessor,
+            *gemm_workspaces(gpu.capability, calibration),
+        )
+        kernels.install(self.gpu)
         _interpret_scripted_functions()
         # Later collections need not look at what the imports made.
         gc.freeze()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from vramcast.errors import UsageError
+from vramcast.records.calibration import Calibration
 
 DEFAULT_BYTES = 8_519_680  # :4096:2:16:8
 HOPPER_BYTES = 32 << 20
@@ -12,14 +13,15 @@ LT_BYTES = 1 << 20
 
 
 def gemm_workspaces(
-    capability: tuple[int, int], measured: tuple[int, int] | None = None
+    capability: tuple[int, int], calibration: Calibration | None
 ) -> tuple[int, int]:
     """Bytes of cuBLAS and of cuBLASLt for each thread that multiplies matrices.
 
     They are what the environment variables say that torch reads, else calibrated, else the default.
     """
     default = HOPPER_BYTES if capability[0] in (9, 10, 12) else DEFAULT_BYTES
-    plain, lt = measured or (default, LT_BYTES)
+    plain = calibration.gemm_workspace_bytes if calibration else default
+    lt = calibration.gemm_lt_workspace_bytes if calibration else LT_BYTES
     config = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     lt_kib = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
     return _parse(config) if config else plain, int(lt_kib) * 1024 if lt_kib.isdigit() else lt

@@ -32,7 +32,7 @@ from vramcast.simulate.kernels.work import WITHOUT_KERNEL, work_of
 _library: torch.library.Library | None = None
 
 
-def install(device: ctypes.CDLL, gpu: SimulatedGpu) -> None:
+def install(gpu: SimulatedGpu) -> None:
     """Put the kernels under torch's dispatcher, once; they model this GPU from now on."""
     global _library
     Target.gpu = gpu
@@ -43,7 +43,7 @@ def install(device: ctypes.CDLL, gpu: SimulatedGpu) -> None:
         operator = getattr(torch.ops.aten, name.partition(".")[0], None)
         overload = getattr(operator, name.partition(".")[2] or "default", None)
         if overload is not None:  # else this version of torch does not have it
-            _library.impl(name, _wrap(name, overload, function, device), "Fake")
+            _library.impl(name, _wrap(name, overload, function, gpu.device.library), "Fake")
 
 
 def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Kernel:

@@ -39,11 +39,11 @@ def _mask_fits(mask: Tensor | None) -> bool:
 def _can_use_cudnn(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, gqa: bool
 ) -> bool:
-    max_width = 256 if Target.gpu.capability[0] in (9, 10) else 128
+    max_width = 256 if Target.gpu.model.capability[0] in (9, 10) else 128
     return (
         torch._C._get_cudnn_sdp_enabled()
         and q.dtype in HALVES
-        and Target.gpu.capability >= (8, 0)
+        and Target.gpu.model.capability >= (8, 0)
         and _shapes_fit(q, k, v, gqa)
         and _mask_fits(mask)
         and not (mask is not None and mask.requires_grad)
@@ -62,7 +62,7 @@ def _can_use_flash(
         torch._C._get_flash_sdp_enabled()
         and mask is None
         and q.dtype in HALVES
-        and Target.gpu.capability >= (8, 0)
+        and Target.gpu.model.capability >= (8, 0)
         and _shapes_fit(q, k, v, gqa)
         and q.shape[-1] <= 256
         and q.shape[-1] == k.shape[-1] == v.shape[-1]
@@ -77,7 +77,7 @@ def _can_use_efficient(
     return (
         torch._C._get_mem_efficient_sdp_enabled()
         and q.dtype in (*HALVES, torch.float32)
-        and not (q.dtype == torch.bfloat16 and Target.gpu.capability < (8, 0))
+        and not (q.dtype == torch.bfloat16 and Target.gpu.model.capability < (8, 0))
         and _shapes_fit(q, k, v, gqa=False)
         and _mask_fits(mask)
         and not (causal and mask is not None)
@@ -100,7 +100,7 @@ def choose(
     **_: Any,
 ) -> int:
     """Data-centre Hopper and Blackwell prefer cuDNN's kernel; the others ask flash first."""
-    prefers_cudnn = Target.gpu.capability in ((9, 0), (10, 0))
+    prefers_cudnn = Target.gpu.model.capability in ((9, 0), (10, 0))
     order = (CUDNN, FLASH, EFFICIENT) if prefers_cudnn else (FLASH, EFFICIENT)
     for backend in order:
         if CAN_USE[backend](q, k, v, attn_mask, is_causal, enable_gqa):
@@ -153,7 +153,7 @@ def _num_splits(batch: int, heads: int, queries: int, keys: int, width: int) -> 
     block = 256 if width <= 64 else 128 if width <= 128 else 64
     key_blocks = -(-keys // block)
     num_blocks = batch * heads * -(-queries // 64)
-    slots = Target.gpu.num_multiprocessors * 2
+    slots = Target.gpu.model.num_multiprocessors * 2
     if num_blocks >= 0.8 * slots:
         return 1
     efficiency = []
@@ -220,7 +220,7 @@ def _efficient_workspace_bytes(q: Tensor, k: Tensor) -> int:
     """
     queries, width = q.shape[2], q.shape[3]
     half = q.dtype in HALVES
-    small_memory = Target.gpu.capability in SMALL_SHARED_MEMORY
+    small_memory = Target.gpu.model.capability in SMALL_SHARED_MEMORY
     if width <= 64:
         rows, columns = 64, 64
     elif width <= 128:

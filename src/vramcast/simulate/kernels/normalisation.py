@@ -25,7 +25,7 @@ def _num_partial_sums(x: Tensor, shape: list[int]) -> int:
     """
     columns = math.prod(shape)
     rows = x.numel() // max(columns, 1)
-    if rows <= 64 * 1024 or columns // 32 >= Target.gpu.num_multiprocessors // 2:
+    if rows <= 64 * 1024 or columns // 32 >= Target.gpu.model.num_multiprocessors // 2:
         return 0
     return min(32 * 1024 // -(-columns // 32), -(-rows // 32))
 

@@ -73,7 +73,7 @@ def _make_dropout_state() -> None:
     gpu = Target.gpu
     if "dropout_state" not in gpu.library_memory:
         use_scratch(8)
-        num_threads = gpu.num_multiprocessors * DROPOUT_THREADS
+        num_threads = gpu.model.num_multiprocessors * DROPOUT_THREADS
         gpu.library_memory["dropout_state"] = scratch(num_threads * DROPOUT_STATE_BYTES)
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from vramcast.simulate import meta_kernels
-from vramcast.simulate.gpu import H200, SimulatedGpu
+from vramcast.simulate.gpu import SimulatedGpu
 
 ARGUMENT_NAMES = {
     "self": "x",
@@ -38,7 +38,7 @@ KERNELS: dict[str, Kernel] = {}
 class Target:
     """The GPU whose kernels these are; set by install()."""
 
-    gpu: SimulatedGpu = H200
+    gpu: SimulatedGpu
 
 
 def kernel(*names: str) -> Callable[[Kernel], Kernel]:

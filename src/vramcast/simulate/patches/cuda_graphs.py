@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from vramcast.simulate.patching import Patcher
+from vramcast.simulate.patching import DoesNothing, Patcher
 
 LIBRARY = "torch"
 NOTE = (
@@ -21,23 +21,16 @@ NOTE = (
 
 
 def apply(patcher: Patcher) -> None:
-    class Graph:
+    class Graph(DoesNothing):
         """A class, as in torch: transformers has `torch.cuda.CUDAGraph | None` in a signature."""
 
         def __init__(self, *_: Any, **__: Any) -> None:
             patcher.gpu.note(NOTE)
 
-        def __enter__(self) -> Graph:
-            return self
-
-        def __exit__(self, *_: Any) -> None: ...
+        capture_begin = capture_end = replay = reset = DoesNothing.do_nothing
 
         def pool(self) -> tuple[int, int]:
             return 0, 0
-
-        def _do_nothing(self, *_: Any, **__: Any) -> None: ...
-
-        capture_begin = capture_end = replay = reset = _do_nothing
 
     def make_graphed_callables(callables: Any, *_: Any, **__: Any) -> Any:
         patcher.gpu.note(NOTE)

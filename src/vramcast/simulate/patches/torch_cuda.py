@@ -8,14 +8,14 @@ Versions: torch 2.10 to 2.13; names that a version lacks are skipped.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.gpu import SimulatedGpu
-from vramcast.simulate.patching import Patcher
+from vramcast.simulate.patching import DoesNothing, Patcher
 
 LIBRARY = "torch"
 DO_NOTHING = (
@@ -40,56 +40,31 @@ DO_NOTHING = (
 )
 
 
-class Stream:
+class Stream(DoesNothing):
     """The only stream."""
 
-    cuda_stream = 0
-    device_index = 0
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: Any) -> None: ...
-
-    def query(self) -> bool:
-        return True
+    cuda_stream = device_index = 0
+    synchronize = wait_event = wait_stream = DoesNothing.do_nothing
 
     def record_event(self, event: Any = None) -> Any:
         return event or Event()
 
-    def _do_nothing(self, *_: Any, **__: Any) -> None: ...
 
-    synchronize = wait_event = wait_stream = _do_nothing
+class StreamContext(DoesNothing): ...
 
 
-class Event:
-    """Time does not pass on the simulated device."""
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def query(self) -> bool:
-        return True
+class Event(DoesNothing):
+    record = wait = synchronize = DoesNothing.do_nothing
 
     def elapsed_time(self, _: Any) -> float:
+        """Time does not pass on the simulated device."""
         return 1.0
-
-    def _do_nothing(self, *_: Any, **__: Any) -> None: ...
-
-    record = wait = synchronize = _do_nothing
-
-
-class StreamContext(nullcontext[None]):
-    def __init__(self, *_: Any, **__: Any) -> None:
-        super().__init__()
 
 
 def apply(patcher: Patcher) -> None:
-    gpu = patcher.gpu
     answers = {
-        **_about_the_device(gpu),
-        **_about_memory(gpu),
+        **_about_the_device(patcher.gpu.model),
+        **_about_memory(patcher.gpu),
         **_about_streams(),
         # a function of its own each: torch._dynamo keeps a table of them
         **{name: _always(None) for name in DO_NOTHING},
@@ -100,7 +75,7 @@ def apply(patcher: Patcher) -> None:
             patcher.put(module, name, answer)
     # checkpointing saves a random state only if CUDA is initialised
     patcher.put(torch.cuda, "_initialized", True)
-    patcher.put(torch.cuda, "empty_cache", lambda: gpu.empty_cache())
+    patcher.put(torch.cuda, "empty_cache", patcher.gpu.device.empty_cache)
     patcher.put(torch.version, "cuda", torch.version.cuda or "13.0")
     patcher.put(torch._C, "_cuda_getCurrentRawStream", lambda *_: 0, add=True)
 
@@ -109,9 +84,9 @@ def _always(answer: Any) -> Callable[..., Any]:
     return lambda *_, **__: answer
 
 
-def _about_the_device(gpu: SimulatedGpu) -> dict[str, Callable[..., Any]]:
+def _about_the_device(gpu: Gpu) -> dict[str, Callable[..., Any]]:
     properties = SimpleNamespace(
-        name=gpu.name,
+        name=gpu.full_name,
         major=gpu.capability[0],
         minor=gpu.capability[1],
         total_memory=gpu.total_bytes,
@@ -120,7 +95,7 @@ def _about_the_device(gpu: SimulatedGpu) -> dict[str, Callable[..., Any]]:
         warp_size=32,
         L2_cache_size=50 << 20,
         is_integrated=0,
-        gcnArchName=gpu.name,
+        gcnArchName=gpu.full_name,
         regs_per_multiprocessor=65536,
         shared_memory_per_block=49152,
         shared_memory_per_block_optin=232448,
@@ -136,7 +111,7 @@ def _about_the_device(gpu: SimulatedGpu) -> dict[str, Callable[..., Any]]:
         "current_device": 0,
         "_exchange_device": 0,
         "_maybe_exchange_device": 0,
-        "get_device_name": gpu.name,
+        "get_device_name": gpu.full_name,
         "get_device_capability": gpu.capability,
         "get_device_properties": properties,
         "get_arch_list": ["sm_{}{}".format(*gpu.capability)],
@@ -147,10 +122,11 @@ def _about_the_device(gpu: SimulatedGpu) -> dict[str, Callable[..., Any]]:
 
 def _about_memory(gpu: SimulatedGpu) -> dict[str, Callable[..., Any]]:
     """Reserved memory is known only after the replay of all steps: here it is what is allocated."""
+    device, total_bytes = gpu.device, gpu.model.total_bytes
 
     def memory_stats(*_: Any, **__: Any) -> dict[str, Any]:
-        peak = gpu.peak_allocated_bytes()
-        in_use = {"current": gpu.allocated_bytes(), "peak": peak, "allocated": peak, "freed": 0}
+        peak = device.peak_allocated_bytes()
+        in_use = {"current": device.allocated_bytes(), "peak": peak, "allocated": peak, "freed": 0}
         names = ("allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes")
         return {
             **{name: {"all": dict(in_use)} for name in names},
@@ -159,14 +135,14 @@ def _about_memory(gpu: SimulatedGpu) -> dict[str, Callable[..., Any]]:
         }
 
     def mem_get_info(*_: Any, **__: Any) -> tuple[int, int]:
-        return gpu.total_bytes - gpu.allocated_bytes(), gpu.total_bytes
+        return total_bytes - device.allocated_bytes(), total_bytes
 
     return {
         "mem_get_info": mem_get_info,
-        "memory_allocated": lambda *_, **__: gpu.allocated_bytes(),
-        "memory_reserved": lambda *_, **__: gpu.allocated_bytes(),
-        "max_memory_allocated": lambda *_, **__: gpu.peak_allocated_bytes(),
-        "max_memory_reserved": lambda *_, **__: gpu.peak_allocated_bytes(),
+        "memory_allocated": lambda *_, **__: device.allocated_bytes(),
+        "memory_reserved": lambda *_, **__: device.allocated_bytes(),
+        "max_memory_allocated": lambda *_, **__: device.peak_allocated_bytes(),
+        "max_memory_reserved": lambda *_, **__: device.peak_allocated_bytes(),
         "memory_stats_as_nested_dict": memory_stats,
         "memory_summary": _always(""),
     }
@@ -180,7 +156,7 @@ def _about_streams() -> dict[str, Callable[..., Any]]:
         "is_current_stream_capturing": _always(False),
         "current_stream": lambda *_, **__: Stream(),
         "default_stream": lambda *_, **__: Stream(),
-        "stream": lambda *_: nullcontext(),
+        "stream": lambda *_: StreamContext(),
         "get_rng_state": random_state,
         "get_rng_state_all": lambda *_, **__: [random_state()],
         "Stream": Stream,

@@ -1,0 +1,72 @@
+"""A workload that is to be simulated, often at several sizes, and what all its answers have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vramcast.errors import WorkloadError
+from vramcast.forecast.forecast import Budget
+from vramcast.simulate.session import STEPS, Session
+from vramcast.tracing.trace import SimulatedRun
+from vramcast.workload import bind_knobs, load_function, parse_reference, together
+
+
+class Job:
+    def __init__(self, request: dict[str, Any], session: Session, budget: Budget) -> None:
+        self.request, self.session, self.budget = request, session, budget
+        self.workload: str = request["workload"]
+        self.function = load_function(parse_reference(request["target"]))
+        self._given = together(request)
+        self.knobs = bind_knobs(self.function, self._given)
+        self._limits = set(budget.limits())
+
+    def vary(self, knob: str, by: str) -> None:
+        """This knob is set by an option or a command, so the workload has it and the user did not
+        give it."""
+        if knob not in self.knobs:
+            raise WorkloadError(
+                f"{self.workload} has no knob {knob}.",
+                f"Give the function a keyword argument {knob}.",
+            )
+        if knob in self._given:
+            raise WorkloadError(f"{knob} was given, but it is what {by} moves.", "Leave it out.")
+        del self.knobs[knob]
+
+    def shown_knobs(self) -> dict[str, Any]:
+        """As a record can hold them, without those that vary."""
+        return {
+            key: value if isinstance(value, int | float | str | bool | None) else str(value)
+            for key, value in self.knobs.items()
+        }
+
+    def simulate(
+        self,
+        sizes: dict[str, int],
+        *,
+        function: Callable[..., Any] | None = None,
+        steps: int = STEPS - 1,
+        locate: bool = False,
+        advice: str = "",
+    ) -> SimulatedRun:
+        """At sizes that the user did not choose: an error names them, and `advice` avoids them."""
+        try:
+            trace = self.session.run(
+                function or self.function, {**self.knobs, **sizes}, steps, locate=locate
+            )
+        except WorkloadError as error:
+            named = " with ".join(f"{knob}={size}" for knob, size in sizes.items())
+            raise WorkloadError(
+                error.message, f"{error.advice} This was {named}. {advice}".strip()
+            ) from None
+        self._limits.update(trace.notes)
+        return trace
+
+    def facts(self) -> dict[str, Any]:
+        import torch
+
+        return {
+            "capacity_bytes": self.budget.capacity_bytes,
+            "limits": sorted(self._limits),
+            "torch_version": torch.__version__,
+        }
