@@ -66,6 +66,5 @@ def test_a_prediction_of_another_version_is_asked_for_again(tmp_path: Path) -> N
             line = {"kind": "prediction", "key": key, "answer": answer}
             append_line(path / "records.jsonl", line)
     with contextlib.closing(TuneFolder(path, {}, force=False)) as folder:
-        assert folder.recorded_prediction("good") == good
-        assert folder.recorded_prediction("old") is None
-        assert folder.recorded_prediction("empty") is None
+        assert folder.predictions["good"] == good
+        assert folder.predictions.keys() == {"good"}

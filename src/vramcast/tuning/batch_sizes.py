@@ -37,20 +37,19 @@ def batch_sizes(
     # Here the fixed part is a twentieth of the step; without a line, nothing is known of a knee.
     knee = KNEE_SHARE / (1 - KNEE_SHARE) * fixed_seconds / slope if slope else batch
     knee = min(largest, max(batch, knee))
-    found: list[int] = []
+    found = [batch]
     for size in map(_rounded, (knee, math.sqrt(knee * largest), largest)):
-        if size >= LEAST_RATIO * (found[-1] if found else batch):
+        if size >= LEAST_RATIO * found[-1]:
             found.append(size)
-    return found
+    return found[1:]
 
 
 def gain_of_larger(here: Prediction | str, larger: Prediction | str) -> float:
     """How many times the throughput FACTOR times the batch has; 1 if unknown or unfit."""
     if isinstance(here, str) or isinstance(larger, str) or larger.fits is False:
         return 1.0
-    if not here.step_seconds or not larger.step_seconds:
-        return 1.0
-    return FACTOR * here.step_seconds / larger.step_seconds
+    before, after = here.step_seconds, larger.step_seconds
+    return FACTOR * before / after if before and after else 1.0
 
 
 def missing_bytes(prediction: Prediction) -> int:
@@ -75,7 +74,5 @@ def _line(batch: int, seconds: float | None, larger_seconds: float | None) -> tu
 
 def _rounded(size: float) -> int:
     """Down to a multiple of 8 from 16 on, of 32 from 128 on: kernels are fast for such sizes."""
-    for least, multiple in ((128, 32), (16, 8)):
-        if size >= least:
-            return int(size // multiple) * multiple
-    return int(size)
+    multiple = 32 if size >= 128 else 8 if size >= 16 else 1
+    return int(size // multiple) * multiple

@@ -46,7 +46,8 @@ class TuneFolder:
             self._begin(request)
             self._lock = stack.pop_all()
         self._runs: dict[str, deque[Measurement]] = defaultdict(deque)
-        self._predictions: dict[str, Prediction | str] = {}
+        # A text says why it could not be predicted.
+        self.predictions: dict[str, Prediction | str] = {}
         for line in read_lines(self._records):
             # What an older version wrote, or somebody edited, is measured or predicted again.
             with contextlib.suppress(UsageError, LookupError, TypeError):
@@ -71,17 +72,13 @@ class TuneFolder:
     def add_run(self, key: str, run: Measurement) -> None:
         append_line(self._records, {"kind": "run", "key": key, "measurement": run.to_dict()})
 
-    def recorded_prediction(self, key: str) -> Prediction | str | None:
-        """A text says why it could not be predicted."""
-        return self._predictions.get(key)
-
     def add_prediction(self, key: str, answer: Prediction | str) -> None:
         """A tune needs sizes and times; memory over time is nine tenths of a prediction."""
         written: dict[str, Any] = {"error": answer}
         if isinstance(answer, Prediction):
             answer = replace(answer, timeline=[], step_memory=None, alive_at_peak=[])
             written = {"prediction": answer.to_dict()}
-        self._predictions[key] = answer
+        self.predictions[key] = answer
         append_line(self._records, {"kind": "prediction", "key": key, "answer": written})
 
     def _take_over(self, line: dict[str, Any]) -> None:
@@ -91,9 +88,9 @@ class TuneFolder:
             if run.outcome != Outcome.OK or (run.times and run.times.median_seconds > 0):
                 self._runs[key].append(run)
         elif "error" in line["answer"]:
-            self._predictions[key] = str(line["answer"]["error"])
+            self.predictions[key] = str(line["answer"]["error"])
         else:
-            self._predictions[key] = Prediction.from_dict(line["answer"]["prediction"])
+            self.predictions[key] = Prediction.from_dict(line["answer"]["prediction"])
 
     def _begin(self, request: dict[str, Any]) -> None:
         if self._records.exists():

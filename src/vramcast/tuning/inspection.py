@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 from vramcast.errors import WorkloadError
 from vramcast.probing.trial import Trial
 from vramcast.processes.ask import FailureKind, TaskFailed, ask
+from vramcast.records.base import plain_value
 from vramcast.records.measurement import Device
 from vramcast.records.tune import Reason
 from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.optimisations import Optimisation, Refusal
-from vramcast.workload import parse_reference, separated
+from vramcast.workload import bind_knobs, load_function, parse_reference, separated, together
 
 TASK = "vramcast.tuning.inspection:answer"
 SECONDS = 300.0
@@ -35,17 +36,12 @@ def inspect_workload(
     except TaskFailed as failure:
         if failure.kind is FailureKind.NOT_STARTED:
             raise
+        problem, advice = f".\n{failure.message}", "Import it in Python first."
         if failure.kind is FailureKind.TIMEOUT:
-            raise WorkloadError(
-                f"{trial.workload} could not be imported within {seconds:.3g} s.",
-                "Does its file wait?"
-                if seconds >= SECONDS
-                else "Give more time with --budget, for example 20min.",
-            ) from None
-        raise WorkloadError(
-            f"{trial.workload} could not be imported.\n{failure.message}",
-            "Import it in Python first.",
-        ) from None
+            problem, advice = f" within {seconds:.3g} s.", "Does its file wait?"
+            if seconds < SECONDS:
+                advice = "Give more time with --budget, for example 20min."
+        raise WorkloadError(f"{trial.workload} could not be imported{problem}", advice) from None
     in_force: dict[str, Any] = found["knobs"]
     answers = zip(optimisations, found["answers"], strict=True)
     return in_force, [_candidate(one, taken, in_force) for one, taken in answers]
@@ -57,11 +53,10 @@ def _candidate(
     """`taken` is the index of a change, or why there is none."""
     size = optimisation.size
     if size is not None:  # which sizes are tried is known later
-        refusal = Refusal(Reason.NO_KNOB, f"the workload has no knob {size}")
-        return Candidate(optimisation, refusal=None if type(in_force.get(size)) is int else refusal)
+        has_knob = type(in_force.get(size)) is int
+        return Candidate(optimisation, refusal=None if has_knob else _no_knob(size))
     if not isinstance(taken, int):
-        code, sentence = taken
-        return Candidate(optimisation, refusal=Refusal(Reason(code), sentence))
+        return Candidate(optimisation, refusal=Refusal(Reason(taken[0]), taken[1]))
     for name, beginning in optimisation.only_from.items():
         if name in in_force and not str(in_force[name]).startswith(beginning):
             sentence = (
@@ -72,11 +67,16 @@ def _candidate(
     return Candidate(optimisation, optimisation.changes[taken])
 
 
+def _no_knob(name: str) -> Refusal:
+    return Refusal(Reason.NO_KNOB, f"the workload has no knob {name}")
+
+
 def answer(request: dict[str, Any], _: object = None) -> dict[str, Any]:
     """The task: the knobs in force, and which change of each optimisation is taken."""
-    from vramcast.workload import bind_knobs, load_function, together
+    from vramcast.probing.cuda_on_cpu import cuda_means_cpu
 
-    with _on(request["device"]):
+    on_cpu = request["device"] == Device.CPU
+    with cuda_means_cpu() if on_cpu else nullcontext():
         function = load_function(parse_reference(request["workload"]))
     given = together(request)
     in_force = bind_knobs(function, given)
@@ -84,9 +84,9 @@ def answer(request: dict[str, Any], _: object = None) -> dict[str, Any]:
     def taken(changes: Sequence[Mapping[str, Any]]) -> int | Refusal | None:
         refusals = []
         for index, change in enumerate(changes):
-            missing = [name for name in change if name not in in_force]
+            missing = [_no_knob(name) for name in change if name not in in_force]
             if missing:
-                refusals.append(Refusal(Reason.NO_KNOB, f"the workload has no knob {missing[0]}"))
+                refusals.append(missing[0])
                 continue
             try:
                 changed = bind_knobs(function, {**given, **change})
@@ -94,7 +94,7 @@ def answer(request: dict[str, Any], _: object = None) -> dict[str, Any]:
                 sentence = f"the workload does not take it: {problem.message}"
                 refusals.append(Refusal(Reason.KNOBS_REFUSED, sentence))
                 continue
-            if change and all(changed[name] == in_force[name] for name in change):
+            if change and changed == in_force:
                 shown = ", ".join(f"{name}={value}" for name, value in change.items())
                 return Refusal(Reason.ALREADY_SET, f"the baseline has it already ({shown})")
             return index
@@ -102,18 +102,6 @@ def answer(request: dict[str, Any], _: object = None) -> dict[str, Any]:
         return min(refusals, key=lambda one: one.code == Reason.NO_KNOB, default=None)
 
     return {
-        "knobs": {name: _plain(value) for name, value in in_force.items()},
+        "knobs": {name: plain_value(value) for name, value in in_force.items()},
         "answers": [taken(changes) for changes in request["changes"]],
     }
-
-
-def _on(device: str) -> AbstractContextManager[Any]:
-    if device != Device.CPU:
-        return nullcontext()
-    from vramcast.probing.cuda_on_cpu import cuda_means_cpu
-
-    return cuda_means_cpu()
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, int | float | str | bool | None) else str(value)

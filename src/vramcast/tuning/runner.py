@@ -73,38 +73,37 @@ class Runner:
         reserve_seconds: float = 0.0,
     ) -> Measurement:
         """A fresh run. Raises BudgetSpent if it would use the time reserved for later."""
-        found = self._folder.recorded_run(configuration.key)
+        key = configuration.key
+        found = self._folder.recorded_run(key)
         if found is None:
-            seconds = self.seconds_left() - reserve_seconds
-            found = self._run(configuration, start_seconds, more_warmup, seconds)
-            self._folder.add_run(configuration.key, found)
-        self._num_steps.setdefault(configuration.key, steps_for(found))
+            trial = replace(
+                self.trial,
+                knobs=configuration.knobs,
+                allocator=configuration.allocator,
+                switches=configuration.switches,
+                warmup_steps=(1 if self._has_slow_steps else WARMUP_STEPS) + more_warmup,
+                measure_steps=self._num_steps.get(
+                    key, MIN_STEPS if self._has_slow_steps else FIRST_STEPS
+                ),
+                timeout_seconds=RUN_SECONDS + 3 * start_seconds,
+            )
+            found = self._run(trial, self.seconds_left() - reserve_seconds)
+            self._folder.add_run(key, found)
+        self._num_steps.setdefault(key, steps_for(found))
         if found.times is not None and found.times.median_seconds >= SLOW_STEP_SECONDS:
             self._has_slow_steps = True
         return found
 
-    def _run(
-        self, configuration: Configuration, start_seconds: float, more_warmup: int, seconds: float
-    ) -> Measurement:
+    def _run(self, trial: Trial, seconds: float) -> Measurement:
         if seconds < LEAST_SECONDS:
             raise BudgetSpent
-        allowed = RUN_SECONDS + 3 * start_seconds
-        first_steps = MIN_STEPS if self._has_slow_steps else FIRST_STEPS
-        trial = replace(
-            self.trial,
-            knobs=configuration.knobs,
-            allocator=configuration.allocator,
-            switches=configuration.switches,
-            warmup_steps=(1 if self._has_slow_steps else WARMUP_STEPS) + more_warmup,
-            measure_steps=self._num_steps.get(configuration.key, first_steps),
-            timeout_seconds=min(allowed, seconds),
-        )
-        measurement = self._prober.run(trial, self._folder.log)
+        limit = min(trial.timeout_seconds, seconds)
+        found = self._prober.run(replace(trial, timeout_seconds=limit), self._folder.log)
         # More time would not have helped a run that stalled.
-        is_stalled = FailReason.STALL in measurement.verdict.fail_reasons
-        if measurement.outcome == Outcome.TIMEOUT and seconds < allowed and not is_stalled:
+        is_stalled = FailReason.STALL in found.verdict.fail_reasons
+        if found.outcome == Outcome.TIMEOUT and limit == seconds and not is_stalled:
             raise BudgetSpent
-        return measurement
+        return found
 
     def predict(
         self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()
@@ -116,25 +115,20 @@ class Runner:
         targets = [(gpu, None) for gpu in gpus] if gpus else [here] * len(configurations)
         asked = list(zip(configurations, targets, strict=True))
         keys = [json.dumps([configuration.key, *target]) for configuration, target in asked]
+        known = self._folder.predictions
         # Equal questions are asked once.
-        missing = {
-            key: question
-            for key, question in zip(keys, asked, strict=True)
-            if self._folder.recorded_prediction(key) is None
-        }
+        missing = {key: one for key, one in zip(keys, asked, strict=True) if key not in known}
         try:
-            answers = self._simulate_all(list(missing.values()))
+            answers = self._simulate_all(list(missing.values())) if missing else []
         except BudgetSpent:  # nothing is recorded: they are asked again when the tune goes on
             return ["there was no time left to predict it"] * len(configurations)
         for key, answer in zip(missing, answers, strict=True):
             self._folder.add_prediction(key, answer)
-        return [self._folder.recorded_prediction(key) or "" for key in keys]
+        return [known[key] for key in keys]
 
     def _simulate_all(
         self, questions: Sequence[tuple[Configuration, Target]]
     ) -> list[Prediction | str]:
-        if not questions:
-            return []
         build.build()
         stop, started = threading.Event(), time.monotonic()
         with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 1) // 2)) as pool:

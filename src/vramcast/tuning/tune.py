@@ -22,6 +22,7 @@ from vramcast.probing.manager import Prober
 from vramcast.probing.preload import preload_for
 from vramcast.probing.trial import Trial, device_named
 from vramcast.processes.progress import Report, ignore
+from vramcast.records.base import plain_value
 from vramcast.records.machine import Machine
 from vramcast.records.measurement import Device
 from vramcast.records.store import write_atomically, write_json
@@ -41,7 +42,6 @@ from vramcast.workload import Text, Workload, joined, name_of, parse_reference
 from vramcast.workload.configuration import Configuration
 
 TARGET_STEPS = 200_000
-PLAIN = (int, float, str, bool)
 
 
 def tune(
@@ -119,13 +119,13 @@ def _gpu(device: Device, name: str | None) -> str | None:
         name = find_gpu(name).name
     if device != Device.CUDA:
         return name
-    if not nvml.gpu_states():
-        raise EnvironmentProblem(
-            "There is no NVIDIA GPU here to tune on.",
-            "Add --device cpu to try the settings on the CPU, or use vramcast predict and "
-            "max-batch, which need no GPU.",
-        )
-    return name or nvml.gpu_here()
+    if nvml.gpu_states():
+        return name or nvml.gpu_here()
+    raise EnvironmentProblem(
+        "There is no NVIDIA GPU here to tune on.",
+        "Add --device cpu to try the settings on the CPU, or use vramcast predict and "
+        "max-batch, which need no GPU.",
+    )
 
 
 def _request(
@@ -136,10 +136,7 @@ def _request(
     return {
         "version": 1,
         "workload": trial.workload,
-        "knobs": {
-            name: value if isinstance(value, PLAIN) else str(value)
-            for name, value in trial.knobs.items()
-        },
+        "knobs": {name: plain_value(value) for name, value in trial.knobs.items()},
         "only": only,
         "device": trial.device,
         "gpu": gpu,
@@ -162,8 +159,7 @@ def tune_with(
 ) -> TuneResult:
     """A whole tune; tests give it a runner with invented numbers."""
     for one in candidates:
-        lacks = missing_on(one.optimisation, machine, runner.trial.device)
-        one.refusal = lacks or one.refusal
+        one.refusal = missing_on(one.optimisation, machine, runner.trial.device) or one.refusal
     search = Search(runner, candidates, baseline, progress)
     total = search.run()
     gains: list[PredictedGain] = []
@@ -177,13 +173,12 @@ def tune_with(
 def baseline_of(knobs: Mapping[str, Any], in_force: Mapping[str, Any]) -> Configuration:
     """The knobs that were given, as plain values where the workload has them as such."""
 
-    def plain(name: str, given: Any) -> Any:
-        value = in_force[name]
+    plain = {name: in_force[name] for name in knobs}
+    for name, given in knobs.items():
         # A dtype or an Enum comes back as its text: it must be given as text again.
-        is_other_text = isinstance(value, str) and value != given
-        return given if isinstance(given, Text) and is_other_text else value
-
-    return Configuration(knobs={name: plain(name, given) for name, given in knobs.items()})
+        if isinstance(given, Text) and isinstance(plain[name], str) and plain[name] != given:
+            plain[name] = given
+    return Configuration(knobs=plain)
 
 
 def save(result: TuneResult, folder: Path) -> None:
