@@ -266,4 +266,5 @@ def test_modules_imported_beforehand_may_compute_and_a_folder_may_hold_a_file_na
 def test_errors_are_told_apart_by_what_they_say(
     name: str, message: str, expected: tuple[str, str | None]
 ) -> None:
-    assert classify(name, message) == expected
+    error = type(name, (Exception,), {})(message)
+    assert classify(error, message) == expected

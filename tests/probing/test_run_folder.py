@@ -9,6 +9,7 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -38,6 +39,11 @@ def trial(tmp_path: Path) -> Trial:
 
 def measured(trial: Trial, **facts: Any) -> Measurement:
     return measurement_from(trial, Facts(**{**STEPS, "outcome": Outcome.OK, **facts}))
+
+
+def run(trial: Trial, folder: RunFolder, command: str) -> Measurement:
+    with patch("sys.argv", ["vramcast", *command.split()]):
+        return run_trial(trial, folder)
 
 
 class FakeProber:
@@ -74,7 +80,7 @@ def test_what_was_asked_is_there_before_the_run_and_what_came_of_it_after(
     tmp_path: Path, trial: Trial, fake: type[FakeProber]
 ) -> None:
     folder = tmp_path / "run"
-    measurement = run_trial(trial, RunFolder(folder), command="vramcast probe it")
+    measurement = run(trial, RunFolder(folder), "probe it")
     assert fake.seen == BEFORE
     assert set(os.listdir(folder)) == AFTER
     assert (folder / "run_cmd.txt").read_text() == "vramcast probe it\n"
@@ -87,18 +93,18 @@ def test_a_folder_with_a_run_is_only_used_again_with_force_and_keeps_nothing_of_
     tmp_path: Path, trial: Trial, fake: type[FakeProber]
 ) -> None:
     folder = tmp_path / "run"
-    run_trial(trial, RunFolder(folder), command="first")
+    run(trial, RunFolder(folder), "first")
     (folder / "snapshot.pickle").write_text("of the first")
     (folder / ".env.json.1a2b").write_text("half of a file: its run was killed")
     (folder / "mine.txt").write_text("not a file of a run")
     with pytest.raises(UsageError, match="--force|already"):
         RunFolder(folder)
-    run_trial(trial, RunFolder(folder, force=True), command="second")
+    run(trial, RunFolder(folder, force=True), "second")
     assert fake.seen - {".previous"} == BEFORE | {"mine.txt"}, (
         "a summary of the first would be taken for the second's"
     )
     assert set(os.listdir(folder)) == AFTER | {"mine.txt"}
-    assert (folder / "run_cmd.txt").read_text() == "second\n"
+    assert (folder / "run_cmd.txt").read_text() == "vramcast second\n"
 
 
 def test_of_two_probes_with_one_folder_one_runs_and_the_other_says_who_has_it(
@@ -107,16 +113,16 @@ def test_of_two_probes_with_one_folder_one_runs_and_the_other_says_who_has_it(
     folder = tmp_path / "run"
     first, second = RunFolder(folder), RunFolder(folder)  # both found it empty
 
-    def run(self: FakeProber, trial: Trial, log: Path, progress: Any) -> Measurement:
+    def first_run(self: FakeProber, trial: Trial, log: Path, progress: Any) -> Measurement:
         with pytest.raises(UsageError, match=f"process {os.getpid()}"):
-            run_trial(trial, second, command="second")
+            run(trial, second, "second")
         return measured(trial)
 
-    monkeypatch.setattr(fake, "run", run)
-    run_trial(trial, first, command="first")
+    monkeypatch.setattr(fake, "run", first_run)
+    run(trial, first, "first")
     with pytest.raises(UsageError, match="already holds a run"):
-        run_trial(trial, second, command="second")
-    assert (folder / "run_cmd.txt").read_text() == "first\n"
+        run(trial, second, "second")
+    assert (folder / "run_cmd.txt").read_text() == "vramcast first\n"
     assert read_measurement(folder).outcome == Outcome.OK
 
 
@@ -126,14 +132,14 @@ def test_a_wrong_request_leaves_no_folder_and_with_force_the_old_run(
     folder = tmp_path / "run"
     fake.end = WorkloadError("no such knob", "correct it")
     with pytest.raises(WorkloadError):
-        run_trial(trial, RunFolder(folder), command="wrong")
+        run(trial, RunFolder(folder), "wrong")
     assert not folder.exists()
     fake.end = None
-    run_trial(trial, RunFolder(folder), command="right")
+    run(trial, RunFolder(folder), "right")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     fake.end = WorkloadError("no such knob", "correct it")
     with pytest.raises(WorkloadError):
-        run_trial(trial, RunFolder(folder, force=True), command="wrong")
+        run(trial, RunFolder(folder, force=True), "wrong")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -142,7 +148,7 @@ def test_an_interrupted_run_keeps_its_steps_and_says_unfinished(
 ) -> None:
     fake.end = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        run_trial(trial, RunFolder(tmp_path / "run"), command="it")
+        run(trial, RunFolder(tmp_path / "run"), "it")
     record = read_measurement(tmp_path / "run")
     assert (record.outcome, record.steps_done, record.verdict.stable) == ("unfinished", 2, False)
     assert set(os.listdir(tmp_path / "run")) == AFTER
@@ -166,7 +172,7 @@ def test_a_disk_full_before_the_run_is_a_clear_error_and_leaves_no_folder(
 ) -> None:
     monkeypatch.setattr(os, "fsync", Disk(room))
     with pytest.raises(EnvironmentProblem, match="No space left") as caught:
-        run_trial(trial, RunFolder(tmp_path / "run"), command="it")
+        run(trial, RunFolder(tmp_path / "run"), "it")
     assert not isinstance(caught.value, NotSaved)
     assert not (tmp_path / "run").exists()
 
@@ -177,7 +183,7 @@ def test_a_disk_full_after_the_run_loses_no_measurement_and_leaves_no_half_file(
 ) -> None:
     monkeypatch.setattr(os, "fsync", Disk(room))
     with pytest.raises(NotSaved) as caught:
-        run_trial(trial, RunFolder(tmp_path / "run"), command="it")
+        run(trial, RunFolder(tmp_path / "run"), "it")
     assert caught.value.measurement.steps_done == 2
     assert caught.value.exit_code == 1
     assert read_measurement(tmp_path / "run").outcome == "unfinished"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vramcast.probing.workload_id import workload_id
+from vramcast.probing.measurement import workload_id
 from vramcast_zoo.document_004 import canonical, document_id, short_hash
 
 Spec = tuple[dict[str, Any], dict[str, Any]]

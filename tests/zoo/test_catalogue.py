@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from vramcast import predict
 from vramcast.cli.main import app
 from vramcast.errors import UsageError, WorkloadError
-from vramcast.probing.workload_id import workload_id
+from vramcast.probing.measurement import workload_id
 from vramcast.workload import parse_reference
 from vramcast_zoo import names
 from vramcast_zoo.catalogue import BY_NAME, DOCUMENTS, ENTRIES, find_named

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from statistics import median_high
+from typing import Any
 
 from vramcast.hardware.nvml import MemorySource
 from vramcast.probing.facts import Facts
 from vramcast.probing.stability import is_paging, judge, p95
 from vramcast.probing.trial import Trial
-from vramcast.probing.workload_id import workload_id
 from vramcast.processes.ask import FailureKind, TaskFailed
-from vramcast.records.base import Knobs
+from vramcast.records.base import Knobs, plain_value
 from vramcast.records.measurement import Clock, Device, Measurement, Outcome, StepTimes
+from vramcast_zoo.document_004 import document_id, short_hash
 
 # Why the process's memory is not exact, by where its number came from.
 SOURCE_NOTES = {
@@ -84,6 +86,12 @@ def measurement_from(
 def unfinished(trial: Trial, facts: Facts | None = None) -> Measurement:
     """What the record says from before the run until it has ended."""
     return measurement_from(trial, replace(facts or Facts(), outcome=Outcome.UNFINISHED))
+
+
+def workload_id(workload: str, knobs: Mapping[str, Any]) -> str:
+    """The same on every machine: a hash of name and knobs, or the id that document 004 has."""
+    plain = {name: plain_value(value) for name, value in knobs.items()}
+    return document_id(plain) or "wl_" + short_hash({"workload": workload, "knobs": plain})
 
 
 def _outcome(trial: Trial, facts: Facts, failure: TaskFailed | None) -> tuple[Outcome, str | None]:

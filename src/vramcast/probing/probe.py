@@ -9,7 +9,6 @@ from typing import Any
 from vramcast.allocator.settings import AllocatorSettings
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.hardware import nvml
-from vramcast.hardware.environment import command_line
 from vramcast.probing.facts import Facts
 from vramcast.probing.manager import Prober
 from vramcast.probing.manager import Progress as OnFacts
@@ -48,20 +47,18 @@ def probe(
     its own.
     """
     if trace and out is None:
-        raise UsageError(
-            "A trace needs a folder to be kept in.", "Give out=FOLDER with trace=True."
-        )
+        raise UsageError("A trace needs a folder.", "Give out=FOLDER with trace=True.")
     name = name_of(workload)
     parse_reference(name)
-    loaded = (
-        load_configuration(config) if isinstance(config, str | Path) else config or Configuration()
-    )
-    settings = allocator if allocator is not None else loaded.allocator
+    if isinstance(config, str | Path):
+        config = load_configuration(config)
+    config = config or Configuration()
+    settings = config.allocator if allocator is None else allocator
     AllocatorSettings.parse(settings or "")
     trial = Trial(
         workload=name,
-        knobs={**loaded.knobs, **joined(knobs, more_knobs)},
-        switches=loaded.switches,
+        knobs={**config.knobs, **joined(knobs, more_knobs)},
+        switches=config.switches,
         device=device_named(device),
         memory_cap_bytes=memory_in_bytes(memory),
         allocator=settings,
@@ -84,7 +81,7 @@ def probe(
         detail = f"{facts.phase} {loss}".rstrip()
         progress(Progress("Running", len(losses), warmup + steps, detail))
 
-    return run_trial(trial, folder, command=command_line(), progress=listen)
+    return run_trial(trial, folder, listen)
 
 
 class NotSaved(EnvironmentProblem):
@@ -96,22 +93,12 @@ class NotSaved(EnvironmentProblem):
 
 
 def run_trial(
-    trial: Trial, folder: RunFolder | None, *, command: str, progress: OnFacts = lambda _: None
+    trial: Trial, folder: RunFolder | None, progress: OnFacts = lambda _: None
 ) -> Measurement:
     """Runs it in a process of its own; before and after, its folder has a record."""
     if folder is None:
         with Prober() as prober:
             return prober.run(trial, None, progress)
-    with folder.locked():
-        measurement = _recorded(trial, folder, command, progress)
-        try:
-            folder.after(measurement)
-        except EnvironmentProblem as problem:
-            raise NotSaved(measurement, problem) from None
-    return measurement
-
-
-def _recorded(trial: Trial, folder: RunFolder, command: str, progress: OnFacts) -> Measurement:
     heard = Facts()
 
     def listen(facts: Facts) -> None:
@@ -119,14 +106,19 @@ def _recorded(trial: Trial, folder: RunFolder, command: str, progress: OnFacts) 
         heard = facts
         progress(facts)
 
-    try:
-        reference = parse_reference(trial.workload)
-        folder.before(trial, command, reference.path.parent if reference.path else Path.cwd())
-        with Prober() as prober:
-            return prober.run(trial, folder.log, listen)
-    except VramcastError:
-        folder.discard()  # nothing was run: the corrected command may use the same folder
-        raise
-    except BaseException:  # Ctrl-C
-        folder.after(unfinished(trial, heard))  # the steps that were measured stay known
-        raise
+    with folder.locked():
+        try:
+            folder.before(trial)
+            with Prober() as prober:
+                measurement = prober.run(trial, folder.log, listen)
+        except VramcastError:
+            folder.discard()  # nothing was run: the corrected command may use the same folder
+            raise
+        except BaseException:  # Ctrl-C
+            folder.after(unfinished(trial, heard))  # the steps that were measured stay known
+            raise
+        try:
+            folder.after(measurement)
+        except EnvironmentProblem as problem:
+            raise NotSaved(measurement, problem) from None
+    return measurement

@@ -25,6 +25,7 @@ from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Measurement
 from vramcast.records.store import locked_folder, new_folder, write_atomically, write_json
 from vramcast.reporting.showing import Format, render, report_of
+from vramcast.workload import parse_reference
 
 FILES = (
     "run_cmd.txt",
@@ -66,7 +67,7 @@ class RunFolder:
     def log(self) -> Path:
         return self.path / "worker.log"
 
-    def before(self, trial: Trial, command: str, workload_folder: Path) -> None:
+    def before(self, trial: Trial) -> None:
         """With --force an earlier run's files are moved away until this run has ended.
 
         They come back if it cannot begin.
@@ -75,8 +76,9 @@ class RunFolder:
         for name in FILES:
             for left in self.path.glob(f".{name}.*"):  # a run was killed while it wrote
                 left.unlink()
-        self._environment = environment.describe(workload_folder)
-        write_atomically(self.path / "run_cmd.txt", command + "\n")
+        workload = parse_reference(trial.workload).path
+        self._environment = environment.describe(workload.parent if workload else Path.cwd())
+        write_atomically(self.path / "run_cmd.txt", environment.command_line() + "\n")
         write_json(self.path / "env.json", self._environment)
         write_json(self.path / "metrics.json", unfinished(trial).to_dict())
 
@@ -117,10 +119,10 @@ def steps_csv(measurement: Measurement) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["step", "phase", "seconds", "loss"])
-    warm_up = [("warm-up", seconds) for seconds in measurement.warmup_seconds]
-    steps = warm_up + [
-        ("measure", seconds) for seconds in (measurement.times.seconds if measurement.times else [])
+    seconds = [("warm-up", each) for each in measurement.warmup_seconds]
+    seconds += [
+        ("measure", each) for each in (measurement.times.seconds if measurement.times else [])
     ]
-    for index, ((phase, seconds), loss) in enumerate(zip(steps, measurement.losses, strict=True)):
-        writer.writerow([index + 1, phase, seconds, "" if loss is None else loss])
+    for number, (step, loss) in enumerate(zip(seconds, measurement.losses, strict=True), 1):
+        writer.writerow([number, *step, loss])
     return file.getvalue()

@@ -29,32 +29,30 @@ class Trial:
     stall_floor_seconds: float = STALL_FLOOR_SECONDS
 
     def __post_init__(self) -> None:
-        if type(self.measure_steps) is not int or self.measure_steps < 1:
-            raise UsageError(
-                f"--steps must be a whole number from 1 on, not {self.measure_steps}.",
-                "For example --steps 20.",
-            )
-        if type(self.warmup_steps) is not int or self.warmup_steps < 0:
-            raise UsageError(
-                f"--warmup must be a whole number from 0 on, not {self.warmup_steps}.",
-                "For example --warmup 2.",
-            )
+        for option, least, number in (
+            ("--steps", 1, self.measure_steps),
+            ("--warmup", 0, self.warmup_steps),
+        ):
+            if type(number) is not int or number < least:
+                raise UsageError(
+                    f"{option} must be a whole number from {least} on, not {number}.",
+                    f"For example {option} {least + 2}.",
+                )
         # also refuses NaN, which compares false with everything
         if not self.timeout_seconds > 0:
             raise UsageError(
                 f"The time limit --timeout must be positive, not {self.timeout_seconds:g} s.",
                 "For example --timeout 600.",
             )
-        if self.device == Device.CPU and self.memory_cap_bytes is not None:
-            raise UsageError(
-                "--memory caps a GPU's allocator; with --device cpu there is none.",
-                "Leave out one of the two.",
-            )
-        if self.device == Device.CPU and self.trace_folder is not None:
-            raise UsageError(
-                "--trace is the history of a GPU's allocator; with --device cpu there is none.",
-                "Leave out one of the two.",
-            )
+        needs_gpu = {
+            "--memory caps a GPU's allocator": self.memory_cap_bytes,
+            "--trace is the history of a GPU's allocator": self.trace_folder,
+        }
+        for what, value in needs_gpu.items():
+            if self.device == Device.CPU and value is not None:
+                raise UsageError(
+                    f"{what}; with --device cpu there is none.", "Leave out one of the two."
+                )
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), **separated(self.knobs)}

@@ -47,9 +47,8 @@ def work(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]
         raise
     except BaseException as error:
         # also SystemExit: a step that ends the program has not done its work
-        found = failure(error)
-        report.facts.outcome, report.facts.error = found.outcome, found.error
-        report.facts.out_of_memory_on = found.out_of_memory_on
+        for name, value in failure(error)._asdict().items():
+            setattr(report.facts, name, value)
     return report.facts.to_dict()
 
 
@@ -86,33 +85,29 @@ def failure(error: BaseException) -> Failure:
     """The outcome an exception stands for."""
     from vramcast.workload import user_traceback
 
+    name = type(error).__name__
     try:
         text = str(error)
-        where = (
-            user_traceback(error)
-            if isinstance(error, Exception)
-            else f"{type(error).__name__}: {text}"
-        )
+        is_error = isinstance(error, Exception)
+        where = user_traceback(error) if is_error else f"{name}: {text}"
     except Exception:  # a user's __str__ may itself raise
-        text, where = "", type(error).__name__
-    host = isinstance(error, MemoryError) or (
-        isinstance(error, OSError) and error.errno == errno.ENOMEM
-    )
-    kind, memory = classify(type(error).__name__, text, host)
-    return Failure(kind, printable(where, MAX_ERROR_CHARACTERS), memory)
+        text, where = "", name
+    outcome, memory = classify(error, text)
+    return Failure(outcome, printable(where, MAX_ERROR_CHARACTERS), memory)
 
 
-def classify(
-    name: str, message: str, is_host_memory: bool = False
-) -> tuple[Outcome, MemoryOf | None]:
-    """(outcome, whose memory ran out) of an exception by its type's name and its text."""
-    lower = message.lower()
-    if name == "OutOfMemoryError" or any(text in lower for text in GPU_MEMORY):
+def classify(error: BaseException, message: str) -> tuple[Outcome, MemoryOf | None]:
+    """(outcome, whose memory ran out) of an exception by its type and its text."""
+    name, message = type(error).__name__, message.lower()
+
+    def says(texts: tuple[str, ...]) -> bool:
+        return any(text in message for text in texts)
+
+    if name == "OutOfMemoryError" or says(GPU_MEMORY):
         return Outcome.OUT_OF_MEMORY, MemoryOf.GPU
-    if is_host_memory or any(text in lower for text in HOST_MEMORY):
+    is_full = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    if isinstance(error, MemoryError) or is_full or says(HOST_MEMORY):
         return Outcome.OUT_OF_MEMORY, MemoryOf.HOST
-    if name in ("NotImplementedError", "ModuleNotFoundError") or any(
-        text in lower for text in UNSUPPORTED
-    ):
+    if name in ("NotImplementedError", "ModuleNotFoundError") or says(UNSUPPORTED):
         return Outcome.UNSUPPORTED, None
     return Outcome.CRASHED, None
