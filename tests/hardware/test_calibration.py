@@ -110,7 +110,6 @@ def test_calibrating_again_adds_to_what_the_table_knows_of_other_kernels(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = KEY.replace("x48", "x8")
-    monkeypatch.setattr(calibrate.nvml, "gpu_states", lambda: [object()])
     for number, key in enumerate((KEY, other, KEY)):
         measured = {**shipped(), "process_bytes": number, "convolutions": {key: [number] * 3}}
         monkeypatch.setattr(calibrate, "_measure", lambda *_, answer=measured: answer)

@@ -45,7 +45,7 @@ def test_started_early_torch_is_imported_meanwhile(tmp_path: Path) -> None:
 def test_started_early_and_never_used_it_is_gone_with_the_prober() -> None:
     with Prober() as prober:
         prober.start()
-        process = prober._server._process
+        process = prober._process
         assert process is not None and process.poll() is None
     assert process.poll() is not None
 

@@ -17,6 +17,7 @@ from vramcast.units import GiB
 
 FILE = Path(__file__).with_name("gpus.toml")
 RATES = ("fp32", "tf32", "bf16", "fp16", "fp8")
+GIVE_MEMORY = "give its memory with --memory SIZE, for example --memory 24GiB."
 BRANDS = ("nvidia", "geforce", "tesla", "quadro")
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
@@ -102,8 +103,19 @@ def find_gpu(name: str) -> Gpu:
     if key in known.by_name:
         return known.by_name[key]
     if key in known.ambiguous:
-        raise _ambiguous(name, known.ambiguous[key])
-    raise _unknown(name, key)
+        gpus = [find_gpu(member) for member in known.ambiguous[key]]
+        sizes = ", ".join(f"{gpu.name} ({gpu.total_bytes / GiB:.1f} GiB)" for gpu in gpus)
+        raise UsageError(
+            f"GPU name {name!r} does not say which memory size",
+            f"Name one of: {sizes}. For another size {GIVE_MEMORY}",
+        )
+    matches = difflib.get_close_matches(key, known.by_name, n=4, cutoff=0.7)
+    close = dict.fromkeys(known.by_name[match].name for match in matches)
+    hint = f"Did you mean {' or '.join(close)}? " if close else ""
+    names = ", ".join(gpu.name for gpu in known.gpus)
+    raise UsageError(
+        f"unknown GPU {name!r}", f"{hint}Known GPUs: {names}. For any other GPU {GIVE_MEMORY}"
+    )
 
 
 def _key(name: str) -> str:
@@ -111,25 +123,3 @@ def _key(name: str) -> str:
     while brand := next((brand for brand in BRANDS if key.startswith(brand)), None):
         key = key.removeprefix(brand)
     return key
-
-
-def _ambiguous(name: str, candidates: tuple[str, ...]) -> UsageError:
-    gpus = [find_gpu(candidate) for candidate in candidates]
-    sizes = ", ".join(f"{gpu.name} ({gpu.total_bytes / GiB:.1f} GiB)" for gpu in gpus)
-    return UsageError(
-        f"GPU name {name!r} does not say which memory size",
-        f"Name one of: {sizes}. For another size give --memory SIZE, for example --memory 24GiB.",
-    )
-
-
-def _unknown(name: str, key: str) -> UsageError:
-    known = catalogue()
-    matches = difflib.get_close_matches(key, known.by_name, n=4, cutoff=0.7)
-    close = dict.fromkeys(known.by_name[match].name for match in matches)
-    hint = f"Did you mean {' or '.join(close)}? " if close else ""
-    names = ", ".join(gpu.name for gpu in known.gpus)
-    return UsageError(
-        f"unknown GPU {name!r}",
-        f"{hint}Known GPUs: {names}. For any other GPU give its memory with --memory SIZE, "
-        "for example --memory 24GiB.",
-    )

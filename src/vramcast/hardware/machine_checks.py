@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -57,18 +58,12 @@ def _gpus(machine: Machine) -> Iterator[Check]:
         return
     for index, gpu in enumerate(machine.gpus):
         yield _check("gpu", index=index, gpu=gpu.name, memory=format_bytes(gpu.total_bytes))
-    first, wanted = machine.gpus[0], machine.torch_cuda
-    is_new = wanted is None or _major(first.cuda_version) >= _major(wanted)
-    yield _check(
-        "driver" if is_new else "old_driver",
-        version=first.driver_version,
-        newest=first.cuda_version,
-        wanted=wanted,
-    )
-
-
-def _major(version: str) -> int:
-    return int(version.split(".")[0])
+    version, newest = machine.gpus[0].driver_version, machine.gpus[0].cuda_version
+    wanted = machine.torch_cuda
+    # a driver runs every CUDA of its own major version
+    is_old = wanted is not None and int(float(newest)) < int(float(wanted))
+    key = "old_driver" if is_old else "driver"
+    yield _check(key, version=version, newest=newest, wanted=wanted)
 
 
 def _torch(machine: Machine) -> Iterator[Check]:
@@ -79,8 +74,9 @@ def _torch(machine: Machine) -> Iterator[Check]:
         beside = "_beside_a_gpu" if machine.gpus else ""
         yield _check(f"torch_without_cuda{beside}", version=version)
     else:
-        cudnn = machine.cudnn or "missing"
-        yield _check("torch", version=version, cuda=machine.torch_cuda, cudnn=cudnn)
+        yield _check(
+            "torch", version=version, cuda=machine.torch_cuda, cudnn=machine.cudnn or "missing"
+        )
         if machine.gpus and machine.cuda_available is False:
             yield _check("cuda_not_available")
 
@@ -101,12 +97,11 @@ def _capability(machine: Machine) -> Iterator[Check]:
 
 def _runs_on(capability: tuple[int, int], architecture: str) -> bool:
     """Kernels of the same major version run, and compute_ ones are compiled for newer GPUs."""
-    number = 10 * capability[0] + capability[1]
-    kind, _, rest = architecture.partition("_")
-    digits = "".join(filter(str.isdigit, rest))
-    if not digits or int(digits) > number:
+    name = re.match(r"(sm|compute)_(\d+)(\d)", architecture)
+    if name is None:
         return False
-    return kind == "compute" or int(digits) // 10 == capability[0]
+    built = int(name[2]), int(name[3])
+    return built <= capability and (name[1] == "compute" or built[0] == capability[0])
 
 
 def _programs(machine: Machine) -> Iterator[Check]:
@@ -118,8 +113,7 @@ def _programs(machine: Machine) -> Iterator[Check]:
         yield _check(f"no_triton{beside}", error=error)
     for key, command in (("cxx_compiler", machine.cxx_compiler), ("c_compiler", machine.compiler)):
         yield _check(key if command else f"no_{key}", command=command)
-    broken = machine.nvcc_error is not None
-    key = "no_nvcc" if machine.nvcc is None else "broken_nvcc" if broken else "nvcc"
+    key = "broken_nvcc" if machine.nvcc_error else "nvcc" if machine.nvcc else "no_nvcc"
     yield _check(key, path=machine.nvcc, error=machine.nvcc_error)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any
 
 from vramcast.errors import UsageError
@@ -49,7 +50,7 @@ def gpu_processes() -> list[GpuProcess]:
         for index, handle in enumerate(_visible(nvml)):
             for process in _processes(nvml, handle):
                 name, used = _process_name(process.pid), process.usedGpuMemory or None
-                found.append(GpuProcess(index, int(process.pid), name, used))
+                found.append(GpuProcess(index, process.pid, name, used))
     return found
 
 
@@ -71,16 +72,13 @@ class UsedMemory:
             handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
             for process in _processes(nvml, handle):
                 if process.pid == os.getpid() and process.usedGpuMemory:
-                    return int(process.usedGpuMemory), MemorySource.PROCESS
-            return self._growth(nvml, handle, uuid), MemorySource.DEVICE
+                    return process.usedGpuMemory, MemorySource.PROCESS
+        return self.of_device(uuid), MemorySource.DEVICE
 
     def of_device(self, uuid: str) -> int:
         """What the whole GPU's use has grown by."""
-        with _session() as nvml:
-            return self._growth(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid), uuid)
-
-    def _growth(self, nvml: Any, handle: Any, uuid: str) -> int:
-        return int(nvml.nvmlDeviceGetMemoryInfo(handle).used) - self.before[uuid].used_bytes
+        now = {state.uuid: state.used_bytes for state in gpu_states()}
+        return now[uuid] - self.before[uuid].used_bytes
 
 
 @contextlib.contextmanager
@@ -109,15 +107,15 @@ def _visible(nvml: Any) -> list[Any]:
     names = os.environ.get("CUDA_VISIBLE_DEVICES")
     if names is None or "MIG-" in names:  # NVML lists no part of a GPU
         return list(by_number.values())
-    shown = []
-    for name in map(str.strip, names.split(",")):
-        if name.startswith("GPU-"):
-            uuids = {n: _or_none(nvml, nvml.nvmlDeviceGetUUID, h) for n, h in by_number.items()}
-            name = next((n for n, uuid in uuids.items() if (uuid or "").startswith(name)), name)
-        if name not in by_number:
-            break
-        shown.append(by_number[name])
-    return shown
+
+    def named(name: str) -> Any:
+        if not name.startswith("GPU-"):
+            return by_number.get(name)
+        uuids = ((_or_none(nvml, nvml.nvmlDeviceGetUUID, h) or "", h) for h in by_number.values())
+        return next((handle for uuid, handle in uuids if uuid.startswith(name)), None)
+
+    shown = [named(name.strip()) for name in names.split(",")]
+    return list(takewhile(lambda handle: handle is not None, shown))
 
 
 def _state(nvml: Any, handle: Any) -> GpuState:
@@ -128,13 +126,13 @@ def _state(nvml: Any, handle: Any) -> GpuState:
     return GpuState(
         name=nvml.nvmlDeviceGetName(handle),
         uuid=nvml.nvmlDeviceGetUUID(handle),
-        total_bytes=int(memory.total),
-        used_bytes=int(memory.used),
+        total_bytes=memory.total,
+        used_bytes=memory.used,
         driver_version=nvml.nvmlSystemGetDriverVersion(),
         cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}",
         driver_model=_driver_model(nvml, handle),
         ecc=None if ecc is None else bool(ecc[0]),
-        capability=None if capability is None else (int(capability[0]), int(capability[1])),
+        capability=capability and tuple(capability),
     )
 
 

@@ -26,21 +26,11 @@ WORKERS_IMPORT = ("vramcast.probing.on_gpu", "vramcast.probing.on_cpu", "torch._
 Progress = Callable[[Facts], None]
 
 
-class Prober:
+class Prober(ForkServer):
     """Runs trials, each in a fresh process; torch and `preload` are imported once for all."""
 
     def __init__(self, preload: Sequence[str] = ()) -> None:
-        self._server = ForkServer(["torch", *preload, *WORKERS_IMPORT])
-
-    def __enter__(self) -> Prober:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.close()
-
-    def start(self) -> None:
-        """Begin to import torch now, beside whatever else is done."""
-        self._server.start()
+        super().__init__(["torch", *preload, *WORKERS_IMPORT])
 
     def run(
         self, trial: Trial, log: Path | None = None, progress: Progress = lambda _: None
@@ -50,7 +40,7 @@ class Prober:
         watch, failure = _Watch(trial, progress), None
         target = parse_reference(trial.workload).portable
         try:
-            answer = self._server.ask(
+            answer = self.ask(
                 TASK,
                 {"trial": trial.to_dict(), "target": target},
                 timeout_seconds=trial.timeout_seconds,

@@ -54,7 +54,9 @@ def measurement_from(
     )
     times = _times(trial, facts)
     knobs = facts.knobs or trial.knobs
-    samples, length = _samples_per_second(knobs, times), knobs.get("seq_len")
+    batch_size, length, samples = knobs.get("batch_size"), knobs.get("seq_len"), None
+    if type(batch_size) is int and times is not None and times.wall_seconds:
+        samples = batch_size * len(times.seconds) / times.wall_seconds
     outside, context = facts.outside_bytes, facts.context_bytes
     settings, switches = facts.allocator_settings, facts.switches
     told = {**vars(trial), **vars(facts)}
@@ -120,13 +122,6 @@ def _times(trial: Trial, facts: Facts) -> StepTimes | None:
         wall_seconds=facts.wall_seconds or sum(seconds),
         clock=Clock.PERF_COUNTER if trial.device is Device.CPU else Clock.CUDA_EVENTS,
     )
-
-
-def _samples_per_second(knobs: Knobs, times: StepTimes | None) -> float | None:
-    batch_size = knobs.get("batch_size")
-    if type(batch_size) is not int or times is None or not times.wall_seconds:
-        return None
-    return batch_size * len(times.seconds) / times.wall_seconds
 
 
 def _notes(facts: Facts, knobs: Knobs) -> list[str]:

@@ -87,7 +87,6 @@ class TensorMemory(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self._alive: dict[int, int] = {}
-        self._references: dict[int, Any] = {}
         self.now_bytes = self.peak_bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -100,14 +99,13 @@ class TensorMemory(TorchDispatchMode):
     def _saw(self, storage: torch.UntypedStorage) -> None:
         key, num_bytes = storage._cdata, storage.nbytes()
         if key not in self._alive:
-            self._references[key] = weakref.ref(storage, lambda _: self._gone(key))
+            weakref.finalize(storage, self._gone, key)
         self.now_bytes += num_bytes - self._alive.get(key, 0)  # a storage can be resized
         self._alive[key] = num_bytes
         self.peak_bytes = max(self.peak_bytes, self.now_bytes)
 
     def _gone(self, key: int) -> None:
-        self.now_bytes -= self._alive.pop(key, 0)
-        self._references.pop(key, None)
+        self.now_bytes -= self._alive.pop(key)
 
     def reset_peak(self) -> None:
         self.peak_bytes = self.now_bytes

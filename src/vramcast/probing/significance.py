@@ -32,14 +32,10 @@ class Test:
 def welch(first: Sequence[float], second: Sequence[float]) -> Test:
     """Welch's test of two independent groups of at least two numbers each."""
     parts = [statistics.variance(group) / len(group) for group in (first, second)]
-    total = sum(parts)
-    weights = sum(
-        part**2 / (len(group) - 1) for part, group in zip(parts, (first, second), strict=True)
-    )
+    weights = parts[0] ** 2 / (len(first) - 1) + parts[1] ** 2 / (len(second) - 1)
     # Without any spread every difference is certain, and the degrees do not matter.
-    degrees = total**2 / weights if weights else len(first) + len(second) - 2.0
-    difference = statistics.fmean(second) - statistics.fmean(first)
-    return t_test(difference, Noise(math.sqrt(total), degrees))
+    degrees = sum(parts) ** 2 / weights if weights else 1.0
+    return t_test(_difference(first, second), Noise(math.sqrt(sum(parts)), degrees))
 
 
 def paired(first: Sequence[float], second: Sequence[float]) -> Test:
@@ -51,11 +47,14 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Test:
 
 def pooled(first: Sequence[float], second: Sequence[float]) -> Test:
     """Student's test of two groups with one spread for both, at least three numbers in all."""
-    degrees = len(first) + len(second) - 2
+    degrees = len(first) + len(second) - 2.0
     squares = sum((x - statistics.fmean(group)) ** 2 for group in (first, second) for x in group)
     error = math.sqrt(squares / degrees * (1 / len(first) + 1 / len(second)))
-    difference = statistics.fmean(second) - statistics.fmean(first)
-    return t_test(difference, Noise(error, float(degrees)))
+    return t_test(_difference(first, second), Noise(error, degrees))
+
+
+def _difference(first: Sequence[float], second: Sequence[float]) -> float:
+    return statistics.fmean(second) - statistics.fmean(first)
 
 
 def t_test(difference: float, noise: Noise) -> Test:
@@ -84,10 +83,9 @@ def mean_noise(values: Sequence[float]) -> Noise:
     stretches = min(NUM_STRETCHES, n // 2)
     if stretches < 3:  # the line takes two degrees of freedom
         return Noise(math.inf, 1.0)
-    places = np.arange(n, dtype=float)
-    numbers = np.asarray(values, dtype=float)
+    places, numbers = np.arange(n), np.asarray(values)
     rest = numbers - np.polyval(np.polyfit(places, numbers, 1), places)
-    if float(rest @ rest) <= 1e-24 * float(numbers @ numbers):  # only rounding errors are left
+    if rest @ rest <= 1e-24 * (numbers @ numbers):  # only rounding errors are left
         return Noise(0.0, stretches - 2.0)
     means = rest[n % stretches :].reshape(stretches, -1).mean(axis=1)
     return Noise(math.sqrt(float(means @ means) / (stretches - 2) / stretches), stretches - 2.0)
@@ -95,10 +93,8 @@ def mean_noise(values: Sequence[float]) -> Noise:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's correction: of several tests some pass by chance, so every p-value is raised."""
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    adjusted = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, index in enumerate(order):
+    raised, largest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = largest
-    return adjusted
+        raised[index] = largest
+    return raised

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
 from vramcast.processes.channel import SECRET_BYTES, Channel, error_from_dict
@@ -81,7 +81,7 @@ class ForkServer:
         self._link: socket.socket | None = None
         self._log: IO[bytes] | None = None  # what the server itself prints
 
-    def __enter__(self) -> ForkServer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -8,16 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem
-from vramcast.hardware import nvml
 from vramcast.hardware.calibration import grid
 from vramcast.hardware.calibration.table import read, table_name, user_folder
 from vramcast.processes.ask import TaskFailed, ask
 from vramcast.records.calibration import Calibration
 from vramcast.records.store import write_json
-
-MEASURE = "vramcast.hardware.calibration.measure:table"
-# a few minutes are usual
-MEASURE_SECONDS = 3600.0
 
 
 def calibrate(
@@ -31,12 +26,7 @@ def calibrate(
     `kernels` are those of a prediction (Prediction.uncalibrated_kernels); without any, common
     layers are measured. Other kernels of an earlier table of the same GPU and torch stay known.
     """
-    if not nvml.gpu_states():
-        raise EnvironmentProblem(
-            "There is no NVIDIA GPU here to calibrate.",
-            "Predictions for it use the table that comes with vramcast.",
-        )
-    keys = list(kernels) if kernels is not None else list(grid.convolutions())
+    keys = list(grid.convolutions() if kernels is None else kernels)
     measured = Calibration.from_dict({**_measure(keys, progress), "version": 1})
     path = (folder or user_folder()) / table_name(measured.architecture, measured.torch_version)
     if path.exists():
@@ -51,9 +41,9 @@ def _measure(keys: list[str], progress: Callable[[int, int], None]) -> dict[str,
     """In a process of its own: the context's size is only seen while CUDA starts."""
     try:
         table: dict[str, Any] = ask(
-            MEASURE,
+            "vramcast.hardware.calibration.measure:table",
             keys,
-            timeout_seconds=MEASURE_SECONDS,
+            timeout_seconds=3600.0,  # a few minutes are usual
             progress=lambda done: progress(done, len(keys)),
         )
     except TaskFailed as failure:

@@ -14,7 +14,6 @@ from vramcast.hardware.calibration.table import architecture_of, parse_convoluti
 from vramcast.hardware.nvml import UsedMemory
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-REPORT_EVERY = 20
 
 
 def outside_bytes(memory: UsedMemory) -> tuple[int, int]:
@@ -38,11 +37,12 @@ def allocations_of(call: Callable[[], Any]) -> list[int]:
     sizes: dict[int, int] = {}
     events = []
     for entry in trace:
-        if entry["action"] == "alloc":
-            sizes[entry["addr"]] = entry["size"]
+        action, address = entry["action"], entry["addr"]
+        if action == "alloc":
+            sizes[address] = entry["size"]
             events.append(entry["size"])
-        elif entry["action"] == "free_completed" and entry["addr"] in sizes:
-            events.append(-sizes.pop(entry["addr"]))
+        elif action == "free_completed" and address in sizes:
+            events.append(-sizes.pop(address))
     return events
 
 
@@ -50,11 +50,10 @@ def gemm_workspaces() -> tuple[int, int]:
     """Of cuBLAS and of cuBLASLt: what a thread's first product takes beyond its result."""
     x = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
     bias = torch.randn(256, device="cuda", dtype=torch.bfloat16)
-    result_bytes = x.numel() * x.element_size()
+    result_bytes = x.nbytes
 
     def beyond(call: Callable[[], Any]) -> int:
-        sizes = [size for size in allocations_of(call) if size > 0 and size != result_bytes]
-        return max(sizes, default=0)
+        return max([0, *(size for size in allocations_of(call) if size != result_bytes)])
 
     return beyond(lambda: x @ x), beyond(lambda: F.linear(x, x, bias))
 
@@ -75,14 +74,11 @@ def convolution_workspaces(key: str) -> list[int]:
     forward = partial(torch.ops.aten.convolution, x, weight, None, *geometry)
     grad = torch.randn_like(forward())
     backward = partial(torch.ops.aten.convolution_backward, grad, x, weight, None, *geometry)
+    gradients = [partial(backward, [is_of_x, not is_of_x, False]) for is_of_x in (True, False)]
     found = []
-    for call in (
-        forward,
-        partial(backward, [True, False, False]),
-        partial(backward, [False, True, False]),
-    ):
+    for call in (forward, *gradients):
         call()
-        found.append(max((-size for size in allocations_of(call) if size < 0), default=0))
+        found.append(-min([0, *allocations_of(call)]))
     return found
 
 
@@ -123,7 +119,7 @@ def table(keys: list[str], tell: Callable[[int], None]) -> dict[str, Any]:
             convolutions[key] = convolution_workspaces(key)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()  # too large for this GPU: it needs no entry
-        if number % REPORT_EVERY == 0:
+        if number % 20 == 0:
             tell(number)
             torch.cuda.empty_cache()
     properties = torch.cuda.get_device_properties(0)

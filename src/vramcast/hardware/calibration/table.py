@@ -7,6 +7,7 @@ used and the prediction's `limits` say so.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -26,12 +27,11 @@ SAME_TORCH = ((2, 10), (2, 13))
 
 
 def table_name(architecture: str, torch_version: str) -> str:
-    major, minor = _minor(torch_version)
-    return f"{architecture}-torch-{major}.{minor}.json"
+    return "{}-torch-{}.{}.json".format(architecture, *_minor(torch_version))
 
 
 def architecture_of(capability: tuple[int, int]) -> str:
-    return f"sm_{capability[0]}{capability[1]}"
+    return "sm_{}{}".format(*capability)
 
 
 def user_folder() -> Path:
@@ -43,9 +43,11 @@ def find(gpu: Gpu, torch_version: str) -> tuple[Calibration | None, list[str]]:
     architecture, wanted = architecture_of(gpu.capability), _minor(torch_version)
     tables = [read(path) for path in _candidates(architecture)]
     same = [table for table in tables if _minor(table.torch_version) == wanted]
-    near = [table for table in tables if _is_near(_minor(table.torch_version), wanted)]
-    if same or near:
-        return _merged(same or near), []
+    alike = [table for table in tables if _are_alike(_minor(table.torch_version), wanted)]
+    if chosen := same or alike:
+        # the first, with the convolutions that only the others have
+        convolutions = ChainMap(*(table.convolutions for table in chosen))
+        return replace(chosen[0], convolutions=dict(convolutions)), []
     if tables:
         measured_under = tables[0].torch_version
         return tables[0], [
@@ -57,25 +59,15 @@ def find(gpu: Gpu, torch_version: str) -> tuple[Calibration | None, list[str]]:
     ]
 
 
-def _is_near(*versions: tuple[int, int]) -> bool:
+def _are_alike(*versions: tuple[int, int]) -> bool:
     return all(SAME_TORCH[0] <= version <= SAME_TORCH[1] for version in versions)
-
-
-def _merged(tables: list[Calibration]) -> Calibration:
-    """The first, with the convolutions that only the others have."""
-    known: dict[str, list[int]] = {}
-    for table in reversed(tables):
-        known |= table.convolutions
-    return replace(tables[0], convolutions=known)
 
 
 def _candidates(architecture: str) -> list[Path]:
     """The user's own come first; newest torch first among each."""
-    return [
-        path
-        for folder in (user_folder(), SHIPPED)
-        for path in sorted(folder.glob(f"{architecture}-torch-*.json"), reverse=True)
-    ]
+    pattern = f"{architecture}-torch-*.json"
+    folders = (user_folder(), SHIPPED)
+    return [path for each in folders for path in sorted(each.glob(pattern), reverse=True)]
 
 
 @cache
