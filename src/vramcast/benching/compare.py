@@ -104,7 +104,7 @@ def _saw_same_batches(a: TrainedRun, b: TrainedRun) -> bool:
 def _difference(group: Group, test: Test, how: str) -> Difference:
     return Difference(
         model=group[0].trial.label,
-        **{**vars(test), "interval": list(test.interval)},
+        **vars(test),
         # Over the shared seeds alone the other model may be ahead.
         distinguishable=test.p_value < LEVEL and test.difference > 0,
         how=how,

@@ -27,7 +27,7 @@ from vramcast.benching.prefetch import Batches
 from vramcast.benching.tensorboard import Board
 from vramcast.benching.training_step import Training
 from vramcast.benching.trial_folder import Steps, TrialFolder
-from vramcast.records.bench import BenchTrial, TrainedRun, TrainingOutcome, last_mean
+from vramcast.records.bench import BenchTrial, TrainedRun, TrainingOutcome, last_losses, mean_loss
 
 # Losses are fetched when a block of steps has taken this long or has this many steps.
 BLOCK_SECONDS = 1.0
@@ -194,7 +194,7 @@ class Trainer:
         done.add(steps)
         step_seconds = steps.seconds / len(steps)
         seconds_left = self._seconds_left(len(done), done.seconds, step_seconds)
-        last = last_mean(done.losses, self.trial.protocol)
+        last = mean_loss(last_losses(done.losses, self.trial.protocol))
         self.tell(
             {
                 "step": len(done),

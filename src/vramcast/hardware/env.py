@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from vramcast.hardware.machine import look
 from vramcast.hardware.machine_checks import Check, Status, checks
@@ -12,9 +12,7 @@ from vramcast.records.machine import Machine
 
 
 @dataclass(frozen=True, kw_only=True)
-class MachineReport(Record):
-    KIND: ClassVar[str] = "machine report"
-
+class MachineReport(Record, kind="machine report"):
     facts: Machine
     checks: list[Check]
 

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any
 
 from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, require
 from vramcast.records.measurement import Outcome
 from vramcast.records.prediction import BoundBy, Prediction, StepForecast
 
-# The methods that are compared, and how they are named in tables.
 METHODS = {
     "vramcast": "vramcast",
     "memtracker": "torch MemTracker, fake tensors",
     "accelerate": "accelerate's estimate",
     "four_times_parameters": "4 x parameters",
 }
-# Goals for the error of reserved memory and of the whole process, in percent of the measured.
-GOAL_MEDIAN, GOAL_P95, GOAL_WORST, GOAL_PROCESS = 0.05, 0.5, 1.0, 2.0
-# The share of runs that may fail when their memory is capped at the prediction.
-GOAL_CAPPED_FAILURES = 0.02
-# Goals for the error of the step time, in percent of the measured.
-GOAL_STEP_MEDIAN, GOAL_STEP_WORST = 10.0, 25.0
+# Percent of the runs that may fail when their memory is capped at the prediction.
+GOAL_CAPPED_FAILURES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowPrediction(Record):
+class RowPrediction(Record, kind="prediction of a row", version_where_missing=1):
     """What the comparison needs of a prediction; `error` says why there is none."""
-
-    KIND: ClassVar[str] = "prediction of a row"
-    VERSION_WHERE_MISSING: ClassVar[int | None] = 1
 
     workload: str = ""
     knobs: Knobs = field(default_factory=dict)
@@ -64,11 +55,8 @@ class Estimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeerEstimates(Record):
+class PeerEstimates(Record, kind="estimates of other methods", version_where_missing=1):
     """What the other methods say about the memory of a row."""
-
-    KIND: ClassVar[str] = "estimates of other methods"
-    VERSION_WHERE_MISSING: ClassVar[int | None] = 1
 
     memtracker: Estimate
     accelerate: Estimate
@@ -89,14 +77,14 @@ class AccuracyRow:
     measured_allocated_bytes: Bytes | None = None
     measured_reserved_bytes: Bytes | None = None
     measured_process_bytes: Bytes | None = None
-    # of the run with the memory capped at the prediction
+    # With the memory capped at the prediction.
     capped_outcome: Outcome | None = None
     capped_retries: int | None = None
     prediction_seconds: Seconds | None = None
     median_step_seconds: Seconds | None = None
     predicted_step_seconds: Seconds | None = None
     bound_by: BoundBy = BoundBy.NOT_PREDICTED
-    calibrated_on: bool = False  # its kernels are among those that the predicted times come from
+    calibrated_on: bool = False  # predicted times come from its kernels too
     peers_bytes: dict[str, int | None] = field(default_factory=dict)
     limits: list[str] = field(default_factory=list)
     problem: str | None = None  # why there is no comparison
@@ -119,10 +107,7 @@ class AccuracyRow:
 
     @property
     def exact(self) -> bool:
-        return (
-            self.measured_reserved_bytes is not None
-            and self.predicted_reserved_bytes == self.measured_reserved_bytes
-        )
+        return self.reserved_error == 0
 
     def error_of(self, method: str) -> float | None:
         """Against the memory reserved, whatever the method estimates: reserved is what must fit."""
@@ -133,7 +118,7 @@ class AccuracyRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """Of one method over all rows, in percent of what was measured."""
+    """Over all rows, in percent of what was measured."""
 
     num_rows: Count
     num_failed: Count
@@ -143,10 +128,8 @@ class Errors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AccuracyResult(Record):
-    """What `vramcast accuracy` found; predicted and measured side by side."""
-
-    KIND: ClassVar[str] = "accuracy result"
+class AccuracyResult(Record, kind="accuracy result"):
+    """What `vramcast accuracy` found."""
 
     gpu: str | None
     torch_version: str
@@ -163,14 +146,12 @@ class AccuracyResult(Record):
     source: str = "compared"
 
     def to_dict(self) -> dict[str, Any]:
-        extra = ("allocated_error", "reserved_error", "process_error", "step_error", "exact")
-        return {
-            **super().to_dict(),
-            "rows": [
-                {**asdict(row), "errors_percent": {key: getattr(row, key) for key in extra}}
-                for row in self.rows
-            ],
-        }
+        errors = ("allocated_error", "reserved_error", "process_error", "step_error", "exact")
+        rows = [
+            {**asdict(row), "errors_percent": {key: getattr(row, key) for key in errors}}
+            for row in self.rows
+        ]
+        return {**super().to_dict(), "rows": rows}
 
     def check(self) -> None:
         require("vramcast" in self.reserved, "reserved has no vramcast")
@@ -185,42 +166,30 @@ def goals(result: AccuracyResult) -> list[tuple[str, bool | None]]:
     """What is promised, and whether it was reached; None where it could not be judged."""
     ours, times = result.reserved["vramcast"], result.step_time
     num_rows = ours.num_rows + ours.num_failed
-    capped_failures = result.num_capped_failed / result.num_capped if result.num_capped else None
+    capped_failures = result.num_capped and 100 * result.num_capped_failed / result.num_capped
     # Old records have no step times: where most rows lack them, the rest are not judged.
     timed = times.num_rows > times.num_failed
-    judged: Iterable[tuple[str, float | None, float]] = (
-        (f"median |reserved error| at most {GOAL_MEDIAN} %", ours.median, GOAL_MEDIAN),
-        (f"95 % of the workloads within {GOAL_P95} %", ours.p95, GOAL_P95),
-        (f"worst at most {GOAL_WORST} %", ours.worst, GOAL_WORST),
-        (f"process memory within {GOAL_PROCESS} %", result.worst_process_error, GOAL_PROCESS),
-        (
-            f"median |step time error| at most {GOAL_STEP_MEDIAN:g} %",
-            times.median if timed else None,
-            GOAL_STEP_MEDIAN,
-        ),
-        (
-            f"worst step time within {GOAL_STEP_WORST:g} %",
-            times.worst if timed else None,
-            GOAL_STEP_WORST,
-        ),
-    )
-    found = [(f"{text}: {_shown(value)}", _within(value, goal)) for text, value, goal in judged]
-    predicted = f"every workload is predicted: {ours.num_rows} of {num_rows}"
-    capped = (
-        f"at most {100 * GOAL_CAPPED_FAILURES:.0f} % fail capped at the prediction: "
-        f"{result.num_capped_failed} of {result.num_capped}"
-    )
     return [
-        (predicted, not ours.num_failed if num_rows else None),
-        *found[:4],
-        (capped, _within(capped_failures, GOAL_CAPPED_FAILURES)),
-        *found[4:],
+        (
+            f"every workload is predicted: {ours.num_rows} of {num_rows}",
+            not ours.num_failed if num_rows else None,
+        ),
+        _judged("median |reserved error| at most", 0.05, ours.median),
+        _judged("95 % of the workloads within", 0.5, ours.p95),
+        _judged("worst at most", 1.0, ours.worst),
+        _judged("process memory within", 2.0, result.worst_process_error),
+        (
+            f"at most {GOAL_CAPPED_FAILURES} % fail capped at the prediction: "
+            f"{result.num_capped_failed} of {result.num_capped}",
+            capped_failures <= GOAL_CAPPED_FAILURES if result.num_capped else None,
+        ),
+        _judged("median |step time error| at most", 10, times.median if timed else None),
+        _judged("worst step time within", 25, times.worst if timed else None),
     ]
 
 
-def _within(value: float | None, goal: float) -> bool | None:
-    return None if value is None else value <= goal
-
-
-def _shown(value: float | None) -> str:
-    return "not known" if value is None else f"{value:.3f} %"
+def _judged(what: str, goal: float, error: float | None) -> tuple[str, bool | None]:
+    """In percent of what was measured."""
+    if error is None:
+        return f"{what} {goal} %: not known", None
+    return f"{what} {goal} %: {error:.3f} %", error <= goal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vramcast.errors import UsageError
@@ -58,8 +58,6 @@ def rows_file(path: Path) -> Path:
 def read_records(path: Path) -> Records:
     """The records of a run's folder or of its file; later lines win."""
     file = rows_file(path)
-    if not file.exists():
-        raise UsageError(f"{file} does not exist.", "Give a folder that vramcast accuracy wrote.")
     records: Records = {}
     for line in read_lines(file):
         row, kind = line.get("row"), line.get("kind")
@@ -68,10 +66,8 @@ def read_records(path: Path) -> Records:
             record = KINDS[kind].from_dict(line.get("record"), where)
             setattr(records.setdefault(row, RowRecords()), kind, record)
     if not records:
-        raise UsageError(
-            f"{file} holds no records of an accuracy run.",
-            "Give a folder that vramcast accuracy wrote.",
-        )
+        problem = "holds no records of an accuracy run" if file.exists() else "does not exist"
+        raise UsageError(f"{file} {problem}.", "Give a folder that vramcast accuracy wrote.")
     return records
 
 
@@ -99,28 +95,30 @@ def _listed(values: Iterable[str | None]) -> str:
 
 def row_from(name: str, records: RowRecords, calibrated_on: bool) -> AccuracyRow:
     prediction = records.prediction or RowPrediction()
-    capped, peers = records.capped, records.peers
-    measured = records.measurement
-    if measured is not None and measured.outcome != Outcome.OK:
-        measured = None
-    return AccuracyRow(
+    capped, measured = records.capped, records.measurement
+    row = AccuracyRow(
         name=name,
         predicted_allocated_bytes=prediction.peak_allocated_bytes,
         predicted_reserved_bytes=prediction.peak_reserved_bytes,
         predicted_process_bytes=prediction.process_bytes,
-        measured_allocated_bytes=measured.peak_allocated_bytes if measured else None,
-        measured_reserved_bytes=measured.peak_reserved_bytes if measured else None,
-        measured_process_bytes=measured.process_bytes if measured else None,
         capped_outcome=capped.outcome if capped else None,
         capped_retries=capped.num_alloc_retries if capped else None,
         prediction_seconds=prediction.seconds,
-        median_step_seconds=measured.times.median_seconds if measured and measured.times else None,
         predicted_step_seconds=prediction.step_seconds,
         bound_by=prediction.step.bound_by if prediction.step else BoundBy.NOT_PREDICTED,
         calibrated_on=calibrated_on,
-        peers_bytes=peers.by_method() if peers else {},
+        peers_bytes=records.peers.by_method() if records.peers else {},
         limits=prediction.limits,
-        problem=_problem(prediction, records.measurement),
+        problem=_problem(prediction, measured),
+    )
+    if measured is None or measured.outcome != Outcome.OK:
+        return row
+    return replace(
+        row,
+        measured_allocated_bytes=measured.peak_allocated_bytes,
+        measured_reserved_bytes=measured.peak_reserved_bytes,
+        measured_process_bytes=measured.process_bytes,
+        median_step_seconds=measured.times.median_seconds if measured.times else None,
     )
 
 
@@ -167,12 +165,10 @@ def summarise(
 def errors_over(values: Iterable[float | None]) -> Errors:
     seen = list(values)
     sizes = sorted(abs(value) for value in seen if value is not None)
-    if not sizes:
-        return Errors(num_rows=0, num_failed=len(seen), median=None, p95=None, worst=None)
     return Errors(
         num_rows=len(sizes),
         num_failed=len(seen) - len(sizes),
-        median=statistics.median(sizes),
-        p95=sizes[math.ceil(0.95 * len(sizes)) - 1],
-        worst=sizes[-1],
+        median=statistics.median(sizes) if sizes else None,
+        p95=sizes[math.ceil(0.95 * len(sizes)) - 1] if sizes else None,
+        worst=max(sizes, default=None),
     )

@@ -1,8 +1,8 @@
 """How records are written as JSON and read back strictly.
 
-A record is a frozen dataclass below `Record`. Writing is `to_json`. Reading checks every field
-against its annotation, once, here: code that is given a record trusts its types. A message about a
-record that cannot be read names the file, the field, the value found there, and what to do.
+A record is a frozen dataclass below `Record`. Reading checks every field against its annotation,
+once, here: code that is given a record trusts its types. A message about a record that cannot be
+read names the file, the field, the value found there, and what to do.
 
 To change what a kind of record holds, add a field with a default: older files are still read. When
 that is not possible, raise the kind's `VERSION` and convert older data in `upgraded`.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -52,16 +52,16 @@ def require(is_sound: bool, problem: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A record that is written as JSON with its kind and version, and read back strictly."""
-
     KIND: ClassVar[str]
     VERSION: ClassVar[int] = 1
-    VERSION_WHERE_MISSING: ClassVar[int | None] = None
+    VERSION_WHERE_MISSING: ClassVar[int | None]
+
+    def __init_subclass__(cls, *, kind: str, version_where_missing: int | None = None) -> None:
+        cls.KIND, cls.VERSION_WHERE_MISSING = kind, version_where_missing
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values as JSON has them; what is not a finite number is left to `to_json`."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        plain: dict[str, Any] = msgspec.to_builtins(values, enc_hook=plain_value)
+        plain: dict[str, Any] = msgspec.to_builtins(self, enc_hook=plain_value)
         return {**plain, "kind": self.KIND, "version": self.VERSION}
 
     def to_json(self) -> str:
@@ -129,7 +129,7 @@ def _check_kind(kind: type[Record], data: Mapping[str, Any], where: str) -> None
     if "kind" in data and data["kind"] != kind.KIND:
         found = shortened(data["kind"])
         raise UsageError(f"{where} is a {found}, not a {kind.KIND}.", f"Give a {kind.KIND}.")
-    source = next((f.default for f in fields(kind) if f.name == "source"), None)
+    source = getattr(kind, "source", None)
     if source is not None and data.get("source", source) != source:
         found = shortened(data["source"])
         raise UsageError(f"{where} was {found}, not {source}.", f"Give a {kind.KIND}.")

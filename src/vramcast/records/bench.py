@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import msgspec
 
@@ -39,8 +39,6 @@ class Precision(StrEnum):
 
 
 class TrainingOutcome(StrEnum):
-    """How the training of a model can end."""
-
     OK = "ok"
     DIVERGED = "diverged"  # a loss was not finite
     OUT_OF_MEMORY = "out_of_memory"
@@ -50,7 +48,7 @@ class TrainingOutcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class DataIdentity:
-    """Of the file that models are trained on: runs on different data are not compared."""
+    """Runs on different data are not compared."""
 
     name: str
     size_bytes: Bytes
@@ -84,16 +82,13 @@ class Protocol:
     def hash(self) -> str:
         values = {**asdict(self), "format": FORMAT}
         del values["name"]
-        return hashlib.sha256(
-            json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
-        ).hexdigest()
+        text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchTrial(Record):
+class BenchTrial(Record, kind="bench trial"):
     """One model under one protocol with one seed."""
-
-    KIND: ClassVar[str] = "bench trial"
 
     model: str  # a name of the zoo, or file.py:function
     knobs: dict[str, str]
@@ -116,10 +111,8 @@ class BenchTrial(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainedRun(Record):
+class TrainedRun(Record, kind="trained model"):
     """A trial and its steps. A loss that was not finite is None: JSON has no word for it."""
-
-    KIND: ClassVar[str] = "trained model"
 
     trial: BenchTrial
     outcome: TrainingOutcome
@@ -128,7 +121,7 @@ class TrainedRun(Record):
     losses: list[Number | None] = field(default_factory=list)
     step_seconds: list[AboveZero] = field(default_factory=list)
     step_memory_bytes: list[Bytes] = field(default_factory=list)
-    memory_kind: str = ""  # whose memory that is, in words
+    memory_kind: str = ""  # in words
     data_wait_seconds: Seconds = 0.0
     resumed_at_steps: list[int] = field(default_factory=list)
     error: str | None = None
@@ -141,12 +134,12 @@ class TrainedRun(Record):
 
     @property
     def last_losses(self) -> list[float]:
-        return finite_or_nan(self.losses[-self.trial.protocol.last_steps :])
+        return last_losses(self.losses, self.trial.protocol)
 
     @property
     def last_loss(self) -> float:
         """The metric of the protocol, Last100 for standard-1."""
-        return last_mean(self.losses, self.trial.protocol)
+        return mean_loss(self.last_losses)
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -195,18 +188,17 @@ class TrainedRun(Record):
     def check(self) -> None:
         counts = {len(self.losses), len(self.step_seconds), len(self.step_memory_bytes)}
         require(len(counts) == 1, "losses, step_seconds and step_memory_bytes differ in length")
-        is_complete = bool(self.losses) and None not in self.losses
-        is_ok = self.outcome == TrainingOutcome.OK
-        require(is_complete or not is_ok, "losses are missing, though the outcome is ok")
+        if self.outcome == TrainingOutcome.OK:
+            is_complete = bool(self.losses) and None not in self.losses
+            require(is_complete, "losses are missing, though the outcome is ok")
 
 
-def finite_or_nan(losses: list[float | None]) -> list[float]:
-    return [math.nan if loss is None else loss for loss in losses]
+def last_losses(losses: list[float | None], protocol: Protocol) -> list[float]:
+    return [math.nan if loss is None else loss for loss in losses[-protocol.last_steps :]]
 
 
-def last_mean(losses: list[float | None], protocol: Protocol) -> float:
-    last = finite_or_nan(losses[-protocol.last_steps :])
-    return statistics.fmean(last) if last else math.nan
+def mean_loss(losses: list[float]) -> float:
+    return statistics.fmean(losses) if losses else math.nan
 
 
 def by_model(runs: Sequence[TrainedRun]) -> list[list[TrainedRun]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -19,21 +19,18 @@ Workspaces = Annotated[list[Bytes], Meta(min_length=3, max_length=3)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration(Record):
-    KIND: ClassVar[str] = "calibration table"
-
+class Calibration(Record, kind="calibration table"):
     gpu: str  # as the driver names it
     architecture: str  # sm_90
     torch_version: TorchVersion
     cuda_version: str
     cudnn_version: Count
     driver_version: str
-    # what a process that trains takes outside the allocator, as NVML counts it: CUDA's context and
-    # the kernels it loaded
+    # CUDA's context and the kernels a training process loads, as NVML counts them.
     process_bytes: Bytes
     device_bytes: Bytes  # what the GPU has less for it
     libraries_bytes: Bytes  # more, once flash attention or cuDNN is used
-    # more, once cuSOLVER factorises a matrix, as orthogonal initialisation does
+    # More, once cuSOLVER factorises a matrix, as orthogonal initialisation does.
     solver_bytes: Bytes = 0
     gemm_workspace_bytes: Bytes  # cuBLAS's, for each thread that multiplies matrices
     gemm_lt_workspace_bytes: Bytes
@@ -42,10 +39,8 @@ class Calibration(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rates(Record):
+class Rates(Record, kind="table of rates"):
     """What the numbers of a list mean is in forecast/timing/rates.py."""
-
-    KIND: ClassVar[str] = "table of rates"
 
     gpu: str
     torch_version: TorchVersion
@@ -57,7 +52,7 @@ class Rates(Record):
     compute: dict[str, list[Number]]
     recurrent_step_seconds: dict[str, Number]  # of a recurrent layer's kernel, whatever its size
     host: dict[str, Number]  # seconds on the host by kind of operator
-    # rows of the suites whose kernels and times it was made from
+    # Rows of the suites whose kernels and times it was made from.
     calibrated_on: list[str] = field(default_factory=list)
-    num_kernels: Count = 0  # how many measured kernels are behind it
+    num_kernels: Count = 0
     source: str = "calibrated"

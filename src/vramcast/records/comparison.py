@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from vramcast.records.base import Bytes, Count, Number, Record, Seconds, require
 
@@ -32,17 +32,15 @@ class Difference:
     model: str
     difference: Number
     standard_error: Number
-    interval: list[Number]  # 95 %
+    interval: tuple[Number, Number]  # 95 %
     p_value: Number  # corrected where there are several tests
     distinguishable: bool
     how: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(Record):
+class Comparison(Record, kind="comparison"):
     """Models from best to worst, and every other one against the best."""
-
-    KIND: ClassVar[str] = "comparison"
 
     metric: str
     protocol: str
@@ -61,9 +59,6 @@ class Comparison(Record):
 
     def check(self) -> None:
         is_complete = len(self.differences) == len(self.models) - 1 > 0
-        require(
-            is_complete, "models and differences do not match: one is for each model but the best"
-        )
-        intervals = [difference.interval for difference in self.differences]
-        is_sound = all(len(ends) == 2 and ends[0] <= ends[1] for ends in intervals)
-        require(is_sound, "differences: an interval has not two ends in order")
+        require(is_complete, "models and differences do not match: one for each model but the best")
+        is_sound = all(each.interval[0] <= each.interval[1] for each in self.differences)
+        require(is_sound, "differences: the ends of an interval are out of order")

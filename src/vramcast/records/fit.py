@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from vramcast.records.base import Bytes, Contradiction, Number, Record, require, shortened
 
@@ -25,25 +25,23 @@ class FittedRow:
     error_percent: Number
     # Of a law fitted without this row; None where that is impossible.
     left_out_error_percent: Number | None
-    allocated_error_percent: Number = 0.0  # of the law itself, without the overhead's noise
+    allocated_error_percent: Number = 0.0  # without the overhead's noise
     left_out_allocated_error_percent: Number | None = None
-    on_floor: bool = False  # its memory is the floor's, and the law was fitted without it
+    on_floor: bool = False  # the law was fitted without it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Knob:
     name: str
-    # of the memory of the largest run, saved when this knob has its smallest value
+    # Of the largest run's memory, saved when this knob has its smallest value.
     share: Number
     smallest: Number
     largest: Number
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryFit(Record):
+class MemoryFit(Record, kind="memory law"):
     """What `vramcast fit` found for one group of runs."""
-
-    KIND: ClassVar[str] = "memory law"
 
     group: str
     terms: dict[str, str]

@@ -22,20 +22,20 @@ GIVE = (
     "Give a run folder of probe, plan, tune, bench or accuracy, "
     "or a file with what a command printed with --json."
 )
-# Of two kinds with the same source, the first has a field that the second lacks.
-KINDS: tuple[tuple[type[Record], str, str], ...] = (
-    (BatchSizeCurve, "predicted", "points"),
-    (Prediction, "predicted", ""),
-    (Measurement, "measured", ""),
-    (MaxBatch, "searched", ""),
-    (Plan, "planned", ""),
-    (Comparison, "compared", "models"),
-    (AccuracyResult, "compared", ""),
-    (TuneResult, "tuned", ""),
-    (TrainedRun, "trained", ""),
-    (MemoryFit, "fitted", ""),
+KINDS: tuple[type[Record], ...] = (
+    BatchSizeCurve,
+    Prediction,
+    Measurement,
+    MaxBatch,
+    Plan,
+    Comparison,
+    AccuracyResult,
+    TuneResult,
+    TrainedRun,
+    MemoryFit,
 )
-LISTED = (TrainedRun, MemoryFit)  # several belong together
+# Two kinds have the same source: the first of them has a field that the second lacks.
+OWN_FIELD: dict[type[Record], str] = {BatchSizeCurve: "points", Comparison: "models"}
 
 
 def read_json(path: Path) -> Any:
@@ -57,23 +57,23 @@ def record_from(data: Any, where: str) -> Record | list[Record]:
         )
     kind = _kind_of(data)
     if kind is None:
-        source = data.get("source") if isinstance(data, dict) else None
+        source = shortened(data.get("source") if isinstance(data, dict) else None)
         raise UsageError(
-            f"{where} is no record of vramcast that can be shown (source {shortened(source)}).",
-            GIVE,
+            f"{where} is no record of vramcast that can be shown (source {source}).", GIVE
         )
     record = kind.from_dict(data, where)
-    return [record] if kind in LISTED else record
+    return [record] if kind in (TrainedRun, MemoryFit) else record
 
 
 def _kind_of(data: Any) -> type[Record] | None:
     if not isinstance(data, dict):
         return None
-    for kind, source, name in KINDS:
+    for kind in KINDS:
         if "kind" in data:
             is_kind = data["kind"] == kind.KIND
         else:
-            is_kind = data.get("source") == source and (not name or name in data)
+            source, name = getattr(kind, "source", None), OWN_FIELD.get(kind, "source")
+            is_kind = data.get("source") == source and name in data
         if is_kind:
             return kind
     return None

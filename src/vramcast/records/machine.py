@@ -1,9 +1,8 @@
-"""What a machine offers a training run, as `vramcast env` found it."""
+"""What `vramcast env` found on a machine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from vramcast.records.base import Bytes, Count, Record
 
@@ -34,10 +33,8 @@ class GpuProcess:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine(Record):
+class Machine(Record, kind="machine"):
     """What a machine has; None for what is not known."""
-
-    KIND: ClassVar[str] = "machine"
 
     gpus: list[GpuState] = field(default_factory=list)
     processes: list[GpuProcess] = field(default_factory=list)

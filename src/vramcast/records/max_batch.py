@@ -1,10 +1,8 @@
-"""What a search for the largest batch found: every size that was looked at, the answer, how fast
-each size is. No torch."""
+"""What a search for the largest batch found."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes, require
 from vramcast.records.prediction import Attempt, LargeTensor
@@ -21,11 +19,9 @@ class MemoryLaw:
     @property
     def reach(self) -> str:
         """How far off it is, and where that was seen: at other sizes it may be further off."""
-        where = (
-            "the sizes it was made from"
-            if self.smallest_batch is None
-            else f"batch {self.smallest_batch} to {self.largest_batch}"
-        )
+        where = "the sizes it was made from"
+        if self.smallest_batch is not None:
+            where = f"batch {self.smallest_batch} to {self.largest_batch}"
         return f"off by at most {100 * self.largest_residual:.1f} % over {where}"
 
 
@@ -45,16 +41,12 @@ class Speed:
     # Measured; predicted; scaled: predicted, times what measured sizes took longer than predicted.
     source: str
     bound_by: str
-    # It fits only because the allocator empties its cache: what that costs is in measured times
-    # alone.
-    empties_cache: bool
+    empties_cache: bool  # to fit; only measured times have what that costs
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaxBatch(Record):
+class MaxBatch(Record, kind="largest batch"):
     """What `vramcast max-batch` found. Only sizes with a measured attempt were really run."""
-
-    KIND: ClassVar[str] = "largest batch"
 
     workload: str
     knobs: Knobs
@@ -69,9 +61,7 @@ class MaxBatch(Record):
     maximum: Choice | None
     recommended: Choice | None
     conservative: Choice | None
-    speeds: list[Speed] = field(
-        default_factory=list
-    )  # of the sizes that fit and whose time is known
+    speeds: list[Speed] = field(default_factory=list)
     fastest: Choice | None = None  # the most samples a second
     knee: Choice | None = None  # the smallest that comes near the most
     micro_batch: Count | None = None
@@ -79,13 +69,10 @@ class MaxBatch(Record):
     global_batch: Count | None = None
     notes: list[str] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
-    largest_tensors: list[LargeTensor] = field(
-        default_factory=list
-    )  # where not even the smallest batch fits
+    # Where not even the smallest batch fits.
+    largest_tensors: list[LargeTensor] = field(default_factory=list)
     missing_bytes: SignedBytes | None = None
-    advice: list[str] = field(
-        default_factory=list
-    )  # where not even the smallest batch fits: what would help
+    advice: list[str] = field(default_factory=list)
     torch_version: str = ""
     seconds: Seconds = 0.0
     source: str = "searched"

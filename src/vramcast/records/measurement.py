@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any
 
 from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes
 
@@ -14,22 +14,16 @@ NOT_FINITE = ("nan", "inf", "-inf")
 
 
 class Device(StrEnum):
-    """What a run ran on."""
-
     CUDA = "cuda"
     CPU = "cpu"
 
 
 class Clock(StrEnum):
-    """How steps were timed."""
-
     CUDA_EVENTS = "cuda_events"
     PERF_COUNTER = "perf_counter"
 
 
 class MemoryOf(StrEnum):
-    """Whose memory ran out."""
-
     GPU = "gpu"
     HOST = "host"
 
@@ -47,8 +41,6 @@ class FailReason(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a real run can end."""
-
     OK = "ok"
     OUT_OF_MEMORY = "out_of_memory"
     TIMEOUT = "timeout"
@@ -68,19 +60,19 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTimes:
-    """Of the measured steps; the warm-up is not in them."""
+    """Of the measured steps, without the warm-up."""
 
     seconds: list[Seconds]
     median_seconds: Seconds
     p95_seconds: Seconds
     spread: Number  # (largest - smallest) / median
-    wall_seconds: Seconds  # around all measured steps, the host's work between them included
+    wall_seconds: Seconds  # of all, with the host's work between them
     clock: Clock
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether a run was sound: what failed, and what could not be judged and why."""
+    """Whether a run was sound; what could not be judged, and why."""
 
     stable: bool
     fail_reasons: list[FailReason]
@@ -88,10 +80,8 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measurement(Record):
+class Measurement(Record, kind="measurement"):
     """What one real run showed. What was not measured is None; `notes` says why."""
-
-    KIND: ClassVar[str] = "measurement"
 
     workload: str
     knobs: Knobs
@@ -115,7 +105,7 @@ class Measurement(Record):
     first_step: Memory | None = None
     cold: Memory | None = None  # building and warming up
     warm: Memory | None = None  # the measured steps
-    # peak reserved and what the process held outside the allocator
+    # Peak reserved, and what the process held outside the allocator.
     process_bytes: SignedBytes | None = None
     context_bytes: SignedBytes | None = None
     loaded_kernels_bytes: SignedBytes | None = None
@@ -126,9 +116,9 @@ class Measurement(Record):
     warmup_seconds: list[Seconds] = field(default_factory=list)
     losses: list[float | None] = field(default_factory=list)  # warm-up included
     build_seconds: Seconds | None = None
-    seconds: Seconds = 0.0  # the whole probe, as the caller waited for it
+    seconds: Seconds = 0.0  # of the whole probe
     allocator_settings: str = ""
-    switches: Knobs = field(default_factory=dict)  # torch's global ones, as they were in force
+    switches: Knobs = field(default_factory=dict)  # torch's global ones
     torch_version: str = ""
     cuda_version: str | None = None
     driver_version: str | None = None

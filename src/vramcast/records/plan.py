@@ -1,9 +1,8 @@
-"""A plan as data: for every GPU and sequence length a stage, and what the stages add up to."""
+"""A plan: for every GPU and sequence length a stage, and what the stages add up to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes, require
 from vramcast.records.fit import MemoryFit
@@ -25,16 +24,16 @@ class Stage:
     largest_batch: Count | None = None
     peak_allocated_bytes: Bytes | None = None
     peak_reserved_bytes: Bytes | None = None
-    share_of_memory: Number | None = None  # reserved, of all the memory the allocator may take
+    share_of_memory: Number | None = None  # reserved, of what the allocator may take
     binds: str | None = None  # memory, compute, bandwidth or launch
     step_seconds: Seconds | None = None  # of one optimizer step, all its passes
     tokens_per_second: Number | None = None
     samples_per_second: Number | None = None
-    hours_to_budget: Number | None = None  # if the whole token budget were trained at this length
+    hours_to_budget: Number | None = None  # for all tokens at this length
     start_step: Count | None = None
     steps: Count | None = None
     tokens: Count | None = None
-    hours: Number | None = None  # of this stage
+    hours: Number | None = None
     missing_bytes: SignedBytes | None = None
     # Where not even one sample fits.
     largest_tensors: list[LargeTensor] = field(default_factory=list)
@@ -46,11 +45,11 @@ class GpuPlan:
     capacity_bytes: Bytes  # what the allocator may take
     limit_bytes: Bytes  # what the plan may take of it
     stages: list[Stage]
-    total_steps: Count | None  # None where a stage does not fit: there is no curriculum then
+    total_steps: Count | None  # None where a stage does not fit
     total_tokens: Count | None
     total_hours: Number | None
     limits: list[str] = field(default_factory=list)
-    # Of reserved memory, over every size that was simulated; None where those are too few.
+    # Of reserved memory; None where too few sizes were simulated.
     law: MemoryFit | None = None
 
     @property
@@ -59,10 +58,8 @@ class GpuPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Record):
+class Plan(Record, kind="plan"):
     """Everything `vramcast plan` knows. Nothing in it was measured."""
-
-    KIND: ClassVar[str] = "plan"
 
     workload: str
     knobs: Knobs
@@ -70,7 +67,7 @@ class Plan(Record):
     tokens: Count
     tokens_per_step: Count | None
     safety: Number
-    split: str  # how the tokens are split over the stages, in words
+    split: str  # of the tokens over the stages, in words
     gpus: list[GpuPlan]
     step_seconds_reason: str
     allocator_settings: str
@@ -85,6 +82,5 @@ class Plan(Record):
     def check(self) -> None:
         stages = [stage for gpu in self.gpus for stage in gpu.stages]
         require(all(stage.seq_len > 0 for stage in stages), "gpus: the seq_len of a stage is 0")
-        for gpu in self.gpus:
-            if gpu.law is not None:
-                gpu.law.check()
+        for law in filter(None, (gpu.law for gpu in self.gpus)):
+            law.check()

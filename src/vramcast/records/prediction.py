@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar
 
 from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes, require
 from vramcast.records.measurement import Outcome
@@ -49,39 +48,29 @@ class LargeTensor:
 
 @dataclass(frozen=True, kw_only=True)
 class StepMemory:
-    """Memory through one step, event by event, thinned to some hundred points; the peak is among
-    them as it is."""
+    """Memory through one step, thinned to some hundred events; the peak is among them."""
 
     phase: str  # "step 2", or "build"
     num_events: Count  # of the whole step
-    # Of a point: "event" counted in the step, "allocated", where known "reserved", then categories.
+    # "event" counted in the step, "allocated", where known "reserved", then categories.
     columns: list[str]
     points: list[list[int]]
     peak_point: int  # where most is allocated
     tensors: list[LargeTensor]
-    changes: list[
-        list[int]
-        # Of every point: the tensor's index and 1 where it was allocated, 0 where freed; [] where
-        # nothing was.
-    ]
+    # At every point: [index of a tensor, 1 where it was allocated or 0 where freed], or [].
+    changes: list[list[int]]
 
     def check(self) -> None:
         require(self.columns[:2] == ["event", "allocated"], "step_memory.columns are out of order")
-        require(
-            bool(self.points) and all(len(point) == len(self.columns) for point in self.points),
-            "step_memory.points do not have a number for each column",
+        is_table = all(len(point) == len(self.columns) for point in self.points)
+        require(is_table, "step_memory.points do not have a number for each column")
+        is_point = 0 <= self.peak_point < len(self.points)
+        require(is_point, "step_memory.peak_point is none of the points")
+        names_tensors = len(self.changes) == len(self.points) and all(
+            not change or len(change) == 2 and 0 <= change[0] < len(self.tensors)
+            for change in self.changes
         )
-        require(
-            0 <= self.peak_point < len(self.points), "step_memory.peak_point is none of the points"
-        )
-        require(
-            len(self.changes) == len(self.points)
-            and all(
-                not change or len(change) == 2 and 0 <= change[0] < len(self.tensors)
-                for change in self.changes
-            ),
-            "step_memory.changes do not name a tensor for each point",
-        )
+        require(names_tensors, "step_memory.changes do not name a tensor for each point")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +78,7 @@ class AliveGroup:
     """Tensors of one category and module that are alive at the peak."""
 
     category: str
-    module: str  # as far down as the record has room for; "" where it is not known
+    module: str  # as far down as there is room; "" where it is not known
     num_bytes: Bytes
     num_tensors: Count
 
@@ -103,15 +92,13 @@ class StepForecast:
     host_seconds: Seconds  # Python's and the launches'; the step takes the longer of the two
     flops: Number
     moved_bytes: Number
-    achieved_fraction: Number  # of the GPU's peak rate for the precision that does most of the work
+    achieved_fraction: Number  # of the GPU's peak rate for the main precision
     bound_by: BoundBy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prediction(Record):
-    """Everything `vramcast predict` knows about one step. Sizes in bytes."""
-
-    KIND: ClassVar[str] = "prediction"
+class Prediction(Record, kind="prediction"):
+    """Everything `vramcast predict` knows about one step."""
 
     workload: str
     knobs: Knobs
@@ -138,13 +125,11 @@ class Prediction(Record):
     allocator_settings: str
     torch_version: str
     seconds: Seconds
-    uncalibrated_kernels: list[str] = field(
-        default_factory=list
-    )  # whose memory is an estimate; `vramcast calibrate` measures them
-    step: StepForecast | None = None  # None where `step_seconds` is, for the same reason
-    step_memory: StepMemory | None = (
-        None  # of the step with the peak; None in records of earlier versions
-    )
+    # Their memory is an estimate; `vramcast calibrate` measures them.
+    uncalibrated_kernels: list[str] = field(default_factory=list)
+    step: StepForecast | None = None  # None where `step_seconds` is
+    # Of the step with the peak; None in records of earlier versions.
+    step_memory: StepMemory | None = None
     alive_at_peak: list[AliveGroup] = field(default_factory=list)
     source: str = "predicted"
 
@@ -180,11 +165,8 @@ class BatchSizePoint(Attempt):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchSizeCurve(Record):
+class BatchSizeCurve(Record, kind="curve over batch sizes", version_where_missing=1):
     """Predicted memory for a list of batch sizes."""
-
-    KIND: ClassVar[str] = "curve over batch sizes"
-    VERSION_WHERE_MISSING: ClassVar[int | None] = 1
 
     workload: str
     gpu: str | None

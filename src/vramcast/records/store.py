@@ -1,4 +1,4 @@
-"""Reading and writing files: whole or not there, regular files only, one writer in a folder."""
+"""Reads regular files, writes them whole or not at all, and keeps a folder to one writer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LOCK_SECONDS = 1.0
 
 def cache_folder() -> Path:
     """For what vramcast makes once: the compiled device, calibration tables, corpora."""
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vramcast")
-    return Path(os.environ.get("VRAMCAST_CACHE") or usual)
+    usual = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("VRAMCAST_CACHE") or Path(usual, "vramcast"))
 
 
 def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
@@ -47,7 +47,6 @@ def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The content of a regular file in UTF-8."""
     try:
         return read_file(path).decode()
     except UnicodeDecodeError as problem:
@@ -60,7 +59,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """The file has its old content or the new one, never a part, whatever happens meanwhile."""
+    """The file has its old content or the new one, never a part."""
     # names and arguments that are no UTF-8 come back as the bytes they were
     data = content.encode(errors="surrogateescape") if isinstance(content, str) else content
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}"
@@ -76,10 +75,13 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             os.unlink(temporary)
         if not isinstance(problem, OSError):
             raise
-        raise EnvironmentProblem(
-            f"{path} cannot be written: {problem.strerror or problem}.",
-            "Make room or choose another folder with --out, then run it again.",
-        ) from None
+        advice = "Make room or choose another folder with --out, then run it again."
+        raise _not_written(path, problem, advice) from None
+
+
+def _not_written(path: Path, problem: OSError, advice: str) -> EnvironmentProblem:
+    why = problem.strerror or problem
+    return EnvironmentProblem(f"{path} cannot be written: {why}.", advice)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -89,20 +91,17 @@ def write_json(path: Path, value: Any) -> None:
 def new_folder(path: Path, *, force: bool) -> Path:
     """A folder for a run; one that has something in it is only used again with --force."""
     try:
-        if path.exists() and not path.is_dir():
-            raise UsageError(
-                f"{path} is a file, not a folder.", "Choose another folder with --out."
-            )
-        if path.is_dir() and any(path.iterdir()) and not force:
-            raise UsageError(
-                f"{path} already holds a run.",
-                "Choose another folder with --out, or --force to write over it.",
-            )
         path.mkdir(parents=True, exist_ok=True)
+        is_used = any(path.iterdir())
     except OSError as problem:
+        is_file = isinstance(problem, FileExistsError)
+        why = "is a file, not a folder" if is_file else f"cannot be made: {problem.strerror}"
+        raise UsageError(f"{path} {why}.", "Choose another folder with --out.") from None
+    if is_used and not force:
         raise UsageError(
-            f"The folder {path} cannot be made: {problem.strerror}.", "Choose another with --out."
-        ) from None
+            f"{path} already holds a run.",
+            "Choose another folder with --out, or --force to write over it.",
+        )
     return path
 
 
@@ -150,16 +149,15 @@ def append_line(path: Path, value: Any) -> None:
     line = json.dumps(value) + "\n"
     try:
         with open(path, "ab+") as file:
-            if file.tell() and not _ends_with_newline(file):
-                line = "\n" + line
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read() == b"\n" else "\n" + line
             file.write(line.encode())
             file.flush()
             os.fsync(file.fileno())
     except OSError as problem:
-        raise EnvironmentProblem(
-            f"{path} cannot be written: {problem.strerror or problem}.",
-            "Make room and run it again: what is in the file stays and is not measured again.",
-        ) from None
+        advice = "Make room and run it again: what is in the file stays and is not measured again."
+        raise _not_written(path, problem, advice) from None
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -173,9 +171,3 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(value, dict):
             yield value
-
-
-def _ends_with_newline(file: Any) -> bool:
-    file.seek(-1, os.SEEK_END)
-    last: bytes = file.read(1)
-    return last == b"\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar
 
 from vramcast.records.base import Bytes, Count, Record
 
@@ -63,10 +62,8 @@ class OpDifference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TraceDiff(Record):
+class TraceDiff(Record, kind="trace_diff"):
     """What `vramcast diff` found."""
-
-    KIND: ClassVar[str] = "trace_diff"
 
     same: bool
     a: TraceSummary

@@ -1,18 +1,16 @@
-"""What a tune found: every candidate's verdict, the start, the end, what would help next."""
+"""What a tune found."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any
 
 from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes, require
 from vramcast.records.machine import Machine
 
 
 class TuneVerdict(StrEnum):
-    """What came of a candidate."""
-
     APPLIED = "applied"
     REJECTED = "rejected"
     FAILED = "failed"
@@ -71,13 +69,17 @@ class Speedup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialResult:
-    """A candidate against a configuration without it."""
-
+class Judgement:
     verdict: TuneVerdict
     reason: str
     reason_code: Reason | None = None  # None in records from before there were codes
     likely_cause: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResult(Judgement):
+    """A candidate against a configuration without it."""
+
     speedup: Speedup | None = None
     # The largest of any step, relative to the baseline's loss at that step.
     loss_difference: Number | None = None
@@ -107,16 +109,12 @@ class MeasuredConfiguration:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CandidateResult:
+class CandidateResult(Judgement):
     """One optimisation: what it changes, what it did alone and on top of the others."""
 
     name: str
     what: str
     change: str
-    verdict: TuneVerdict
-    reason: str
-    reason_code: Reason | None = None  # None in records from before there were codes
-    likely_cause: str
     caution: str
     loss_tolerance: Number | None
     alone: TrialResult | None
@@ -137,9 +135,7 @@ class PredictedGain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneResult(Record):
-    KIND: ClassVar[str] = "tune result"
-
+class TuneResult(Record, kind="tune result"):
     workload: str
     knobs: Knobs  # the baseline's, defaults included
     device: str
@@ -153,10 +149,10 @@ class TuneResult(Record):
     before: MeasuredConfiguration
     after: MeasuredConfiguration
     total: Speedup
-    product_of_alone: Number | None  # what multiplying the candidates' own gains would claim
+    product_of_alone: Number | None  # the candidates' own gains multiplied
     loss_difference: float | None  # of the end against the start; None if the step sizes differ
     target_steps: Count
-    seconds_before: Seconds  # to the target
+    seconds_before: Seconds
     seconds_after: Seconds  # to as many tokens or samples
     rows: list[CandidateResult]
     configuration: dict[str, Any]
@@ -168,8 +164,8 @@ class TuneResult(Record):
     notes: list[str] = field(default_factory=list)
     budget_seconds: Seconds | None = None
     seconds: Seconds = 0.0
-    num_earlier_runs: Count = 0  # taken over from earlier calls
-    least_gain: Number = 0.02  # a smaller one is not applied
+    num_earlier_runs: Count = 0
+    least_gain: Number = 0.02
     significance_level: Number = 0.01
     command: str = ""
     time_utc: str = ""
@@ -186,7 +182,5 @@ class TuneResult(Record):
         trials = [trial for row in self.rows for trial in (row.alone, row.on_top) if trial]
         speedups = [self.total, *(trial.speedup for trial in trials if trial.speedup)]
         require(all(speedup.ratio > 0 for speedup in speedups), "the ratio of a speedup is 0")
-        require(
-            all(len(trial.num_runs) in (0, 2) for trial in trials),
-            "rows: num_runs are not those without and with the candidate",
-        )
+        is_paired = all(len(trial.num_runs) in (0, 2) for trial in trials)
+        require(is_paired, "rows: num_runs are not those without and with the candidate")

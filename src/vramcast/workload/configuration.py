@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.records.base import Record, convert
@@ -35,10 +35,8 @@ LINES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configuration(Record):
+class Configuration(Record, kind="vramcast configuration"):
     """Knobs, torch's process-wide switches and allocator settings: what `vramcast tune` found."""
-
-    KIND: ClassVar[str] = "vramcast configuration"
 
     # A value that JSON does not have, such as a dtype, is a `Text`, as on the command line.
     knobs: dict[str, Any] = field(default_factory=dict)
