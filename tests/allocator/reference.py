@@ -62,7 +62,11 @@ class ReferenceAllocator:
         self.chains: list[Chain] = []
         if settings.expandable_segments:
             self.granule = {False: 2 * MIB, True: settings.large_segment_bytes}
-            for is_large, address in ((False, 0), (True, 2**50)):
+            # any address far above the small pool that is a multiple of the granule
+            large_address = (
+                -(-(2**50) // settings.large_segment_bytes) * settings.large_segment_bytes
+            )
+            for is_large, address in ((False, 0), (True, large_address)):
                 self.chains.append(
                     Chain(
                         address, is_large, [Cell(2**24 * self.granule[is_large], is_mapped=False)]

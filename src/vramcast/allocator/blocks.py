@@ -6,14 +6,18 @@ memory. Two free spans are never neighbours: whatever becomes free merges at onc
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from vramcast.allocator.settings import MIN_BLOCK_BYTES
 
 SMALL_REQUEST_BYTES = 2**20  # up to here requests are served by the small pool
 SMALL_SEGMENT_BYTES = 2 * 2**20
 OWN_SEGMENT_BYTES = 10 * 2**20  # from here on a request gets a segment cut to its size
 SEGMENT_ROUNDING_BYTES = 2 * 2**20
+UNLIMITED_BYTES = sys.maxsize
 
 IN_USE, FREE, UNMAPPED = range(3)
 
@@ -23,8 +27,7 @@ class Block:
     address: int
     size_bytes: int
     requested_bytes: int
-    block_id: int | None
-    """None: the block is free."""
+    block_id: int | None  # None: the block is free
 
 
 @dataclass(frozen=True)
@@ -37,49 +40,22 @@ class Segment:
     blocks: tuple[Block, ...]
 
 
+@dataclass(slots=True, eq=False)
 class Span:
-    __slots__ = (
-        "address",
-        "after",
-        "before",
-        "block_id",
-        "cached_at_search",
-        "pool",
-        "requested_bytes",
-        "size_bytes",
-        "state",
-    )
-
-    def __init__(
-        self,
-        address: int,
-        size_bytes: int,
-        pool: Pool,
-        state: int,
-        before: Span | None = None,
-        after: Span | None = None,
-    ) -> None:
-        self.address = address
-        self.size_bytes = size_bytes
-        self.pool = pool
-        self.state = state
-        self.before = before
-        self.after = after
-        self.block_id = 0
-        self.requested_bytes = 0
-        self.cached_at_search = 0
+    address: int
+    size_bytes: int
+    pool: Pool
+    state: int
+    before: Span | None = None
+    after: Span | None = None
+    block_id: int = 0
+    requested_bytes: int = 0
+    cached_at_search: int = 0
 
     def cut(self, size_bytes: int) -> Span:
-        """Shortens this span to `size_bytes` and returns the rest, linked in behind it with the
-        same state."""
-        rest = Span(
-            self.address + size_bytes,
-            self.size_bytes - size_bytes,
-            self.pool,
-            self.state,
-            self,
-            self.after,
-        )
+        """Shortens this span and returns the rest, linked in behind it with the same state."""
+        address, rest_bytes = self.address + size_bytes, self.size_bytes - size_bytes
+        rest = Span(address, rest_bytes, self.pool, self.state, self, self.after)
         if rest.after is not None:
             rest.after.before = rest
         self.after = rest
@@ -87,10 +63,7 @@ class Span:
         return rest
 
     def absorb_next(self) -> None:
-        """Takes over the span behind.
-
-        The front one survives, so the head of a segment stays the same object.
-        """
+        """The front span survives, so the head of a segment stays the same object."""
         absorbed = self.after
         assert absorbed is not None
         self.size_bytes += absorbed.size_bytes
@@ -98,33 +71,35 @@ class Span:
         if self.after is not None:
             self.after.before = self
 
+    def merged(self, state: int, remove: Callable[[Span], None]) -> Span:
+        """Absorbs the neighbours in `state`, for each of which `remove` is called."""
+        merged, before, after = self, self.before, self.after
+        if before is not None and before.state == state:
+            remove(before)
+            before.absorb_next()
+            merged = before
+        if after is not None and after.state == state:
+            remove(after)
+            merged.absorb_next()
+        return merged
+
     def is_whole_segment(self) -> bool:
         return self.before is None and self.after is None
 
 
+@dataclass(slots=True, eq=False)
 class Pool:
-    """The free spans of one size class, ordered by (size, address) so that best fit is one
-    bisection."""
+    """The free spans of one size class, ordered by (size, address): best fit is one bisection."""
 
-    __slots__ = ("free", "is_large", "min_rest_bytes", "num_searches", "split_below_bytes")
-
-    def __init__(self, *, is_large: bool, min_rest_bytes: int, split_below_bytes: int) -> None:
-        self.is_large = is_large
-        self.min_rest_bytes = min_rest_bytes
-        self.split_below_bytes = split_below_bytes
-        self.free: list[tuple[int, int, Span]] = []
-        self.num_searches = 0  # the clock by which garbage collection ages cached spans
+    is_large: bool
+    min_rest_bytes: int = MIN_BLOCK_BYTES
+    split_below_bytes: int = UNLIMITED_BYTES
+    free: list[tuple[int, int, Span]] = field(default_factory=list)
+    num_searches: int = 0  # the clock by which garbage collection ages cached spans
 
     def add_free(self, span: Span) -> Span:
-        """Marks a span free, merged with its free neighbours, and returns the span that results."""
-        before, after = span.before, span.after
-        if before is not None and before.state == FREE:
-            self.remove_free(before)
-            before.absorb_next()
-            span = before
-        if after is not None and after.state == FREE:
-            self.remove_free(after)
-            span.absorb_next()
+        """Marks a span free and merges it with its free neighbours into the span returned."""
+        span = span.merged(FREE, self.remove_free)
         span.state = FREE
         span.cached_at_search = self.num_searches
         insort(self.free, (span.size_bytes, span.address, span))
@@ -134,24 +109,18 @@ class Pool:
         del self.free[bisect_left(self.free, (span.size_bytes, span.address))]
 
 
+# Told of every range taken from the device or given back: torch's name for it, address, bytes.
 Observer = Callable[[str, int, int], None]
-"""Told of every range taken from the device or given back: torch's name for it, address, bytes."""
 
 
-def no_observer(_action: str, _address: int, _num_bytes: int) -> None:
-    """Nobody looks."""
-
-
+@dataclass(slots=True, eq=False)
 class DeviceMemory:
     """Bytes taken from the device, against its capacity if that is known."""
 
-    __slots__ = ("capacity_bytes", "peak_reserved_bytes", "reserved_bytes", "tell")
-
-    def __init__(self, capacity_bytes: int | None, observer: Observer = no_observer) -> None:
-        self.capacity_bytes = capacity_bytes
-        self.tell = observer
-        self.reserved_bytes = 0
-        self.peak_reserved_bytes = 0
+    capacity_bytes: int | None
+    tell: Observer
+    reserved_bytes: int = 0
+    peak_reserved_bytes: int = 0
 
     def has_room_for(self, num_bytes: int) -> bool:
         return self.capacity_bytes is None or self.reserved_bytes + num_bytes <= self.capacity_bytes
@@ -172,8 +141,7 @@ def round_up(num_bytes: int, multiple: int) -> int:
 
 
 def snapshot_of(head: Span) -> list[Segment]:
-    """The mapped ranges of a chain: one for an ordinary segment, any number for an expandable
-    one."""
+    """The mapped ranges of a chain: an expandable segment can have several."""
     ranges: list[list[Span]] = [[]]
     span: Span | None = head
     while span is not None:
@@ -192,6 +160,5 @@ def _segment(spans: list[Span]) -> Segment:
         else Block(span.address, span.size_bytes, 0, None)
         for span in spans
     )
-    return Segment(
-        spans[0].address, sum(span.size_bytes for span in spans), spans[0].pool.is_large, blocks
-    )
+    size_bytes = sum(block.size_bytes for block in blocks)
+    return Segment(blocks[0].address, size_bytes, spans[0].pool.is_large, blocks)

@@ -20,16 +20,14 @@ class ExpandableSegment:
     def __init__(
         self, pool: Pool, memory: DeviceMemory, *, base_address: int, granule_bytes: int
     ) -> None:
-        self._pool = pool
-        self._memory = memory
-        self._base_address = base_address
-        self._granule_bytes = granule_bytes
-        self.head = Span(base_address, NUM_GRANULES * granule_bytes, pool, UNMAPPED)
-        self._holes: list[tuple[int, Span]] = [(base_address, self.head)]
+        self._pool, self._memory, self._granule_bytes = pool, memory, granule_bytes
+        address = round_up(base_address, granule_bytes)
+        self.head = Span(address, NUM_GRANULES * granule_bytes, pool, UNMAPPED)
+        self._holes: list[tuple[int, Span]] = []
+        self._add_hole(self.head)
 
     def grow(self, size_bytes: int) -> Span | None:
-        """A span of at least `size_bytes`, taken out of the pool; None when the device runs out on
-        the way.
+        """A span of at least `size_bytes`, taken out of the pool; None when the device runs out.
 
         Memory mapped before it runs out stays mapped, and free: torch does not roll back either.
         """
@@ -39,7 +37,6 @@ class ExpandableSegment:
         while span is not None and span.size_bytes < size_bytes:
             hole = span.after
             assert hole is not None
-            assert hole.state == UNMAPPED
             span = self._map_front(hole, min(size_bytes - span.size_bytes, hole.size_bytes))
         if span is not None:
             self._pool.remove_free(span)
@@ -47,11 +44,8 @@ class ExpandableSegment:
 
     def release_free_granules(self) -> None:
         for _, _, span in list(self._pool.free):
-            begin = self._base_address + round_up(
-                span.address - self._base_address, self._granule_bytes
-            )
-            end_offset = span.address + span.size_bytes - self._base_address
-            end = self._base_address + end_offset // self._granule_bytes * self._granule_bytes
+            begin = round_up(span.address, self._granule_bytes)
+            end = (span.address + span.size_bytes) // self._granule_bytes * self._granule_bytes
             if begin < end:
                 self._unmap(span, begin, end)
 
@@ -63,7 +57,7 @@ class ExpandableSegment:
         return None
 
     def _map_front(self, hole: Span, size_bytes: int) -> Span | None:
-        """Backs the front of a hole with memory and returns the free span it has become part of."""
+        """Backs the front of a hole with memory and returns the free span it becomes part of."""
         mapped_bytes = round_up(size_bytes, self._granule_bytes)
         if not self._memory.take(mapped_bytes):
             return None
@@ -78,27 +72,15 @@ class ExpandableSegment:
         self._pool.remove_free(span)
         hole = span.cut(begin - span.address) if begin > span.address else span
         tail = hole.cut(end - hole.address) if end < hole.address + hole.size_bytes else None
-        hole.state = (
-            UNMAPPED  # before its sides are put back: free neighbours would merge across it
-        )
+        # before its sides are put back: free neighbours would merge across it
+        hole.state = UNMAPPED
         if hole is not span:
             self._pool.add_free(span)
         if tail is not None:
             self._pool.add_free(tail)
         self._memory.give_back(end - begin)
         self._memory.tell("segment_unmap", begin, end - begin)
-        self._add_hole(self._merged_with_neighbouring_holes(hole))
-
-    def _merged_with_neighbouring_holes(self, hole: Span) -> Span:
-        before, after = hole.before, hole.after
-        if before is not None and before.state == UNMAPPED:
-            self._remove_hole(before)
-            before.absorb_next()
-            hole = before
-        if after is not None and after.state == UNMAPPED:
-            self._remove_hole(after)
-            hole.absorb_next()
-        return hole
+        self._add_hole(hole.merged(UNMAPPED, self._remove_hole))
 
     def _add_hole(self, hole: Span) -> None:
         insort(self._holes, (hole.address, hole))
@@ -117,8 +99,7 @@ def _has_room(start: Span, size_bytes: int) -> bool:
 
 
 def index_of_least_growable(free: list[tuple[int, int, Span]], index: int) -> int:
-    """Best fit, counting a free span in front of a hole as large as it could grow: the end of the
-    range is kept for last."""
+    """Best fit, counting a span in front of a hole as large as it could grow: the end comes last."""
     growable_bytes = _growable_bytes(free[index][2])
     while index + 1 < len(free):
         next_growable_bytes = _growable_bytes(free[index + 1][2])
@@ -130,6 +111,5 @@ def index_of_least_growable(free: list[tuple[int, int, Span]], index: int) -> in
 
 def _growable_bytes(span: Span) -> int:
     after = span.after
-    return span.size_bytes + (
-        after.size_bytes if after is not None and after.state == UNMAPPED else 0
-    )
+    hole_bytes = after.size_bytes if after is not None and after.state == UNMAPPED else 0
+    return span.size_bytes + hole_bytes

@@ -7,7 +7,6 @@ blocks, releases everything cached (a retry), and gives up.
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_left
 
 from vramcast.allocator.addresses import AddressSpace
@@ -17,19 +16,18 @@ from vramcast.allocator.blocks import (
     SEGMENT_ROUNDING_BYTES,
     SMALL_REQUEST_BYTES,
     SMALL_SEGMENT_BYTES,
+    UNLIMITED_BYTES,
     DeviceMemory,
     Observer,
     Pool,
     Segment,
     Span,
-    no_observer,
     round_up,
     snapshot_of,
 )
 from vramcast.allocator.expandable import ExpandableSegment, index_of_least_growable
-from vramcast.allocator.settings import MIN_BLOCK_BYTES, AllocatorSettings
+from vramcast.allocator.settings import AllocatorSettings
 
-UNLIMITED_BYTES = sys.maxsize
 LARGE_POOL_BASE_ADDRESS = 2**50
 
 
@@ -54,7 +52,7 @@ class CachingAllocator:
         self,
         settings: AllocatorSettings,
         capacity_bytes: int | None = None,
-        observer: Observer = no_observer,
+        observer: Observer = lambda action, address, num_bytes: None,
     ) -> None:
         self.settings = settings
         self.allocated_bytes = 0
@@ -62,18 +60,15 @@ class CachingAllocator:
         self.num_alloc_retries = 0
         self.memory = DeviceMemory(capacity_bytes, observer)
         self._limits_splits = settings.max_split_size_bytes is not None
-        self._max_split_bytes = (
-            UNLIMITED_BYTES
-            if settings.max_split_size_bytes is None
-            else settings.max_split_size_bytes
-        )
+        self._max_split_bytes = settings.max_split_size_bytes or UNLIMITED_BYTES
         self._collects_garbage = (
             settings.garbage_collection_threshold > 0.0 and capacity_bytes is not None
         )
-        self._small = Pool(
-            is_large=False, min_rest_bytes=MIN_BLOCK_BYTES, split_below_bytes=UNLIMITED_BYTES
-        )
-        self._large = self._large_pool()
+        self._small = Pool(is_large=False)
+        self._large = Pool(is_large=True)
+        if not settings.expandable_segments:
+            self._large.min_rest_bytes = SMALL_REQUEST_BYTES + 1
+            self._large.split_below_bytes = self._max_split_bytes
         self._blocks_in_use: dict[int, Span] = {}
         self._segment_heads: dict[int, Span] = {}
         self._addresses = AddressSpace()
@@ -88,29 +83,20 @@ class CachingAllocator:
         return self.memory.peak_reserved_bytes
 
     @property
-    def num_segments(self) -> int:
-        """Contiguous reserved ranges, as torch's own snapshot counts them."""
-        return len(self.snapshot()) if self._expandable else len(self._segment_heads)
-
-    @property
     def peaks(self) -> tuple[int, int]:
         """Peak allocated and reserved bytes."""
         return self.peak_allocated_bytes, self.peak_reserved_bytes
 
     def malloc(self, block_id: int, num_bytes: int) -> int:
         """Returns the size of the block given."""
-        if block_id in self._blocks_in_use:
-            raise ValueError(f"block {block_id} is allocated already")
         size_bytes = self.settings.rounded(num_bytes)
         pool = self._small if size_bytes <= SMALL_REQUEST_BYTES else self._large
         span = self._best_fit(pool, size_bytes)
         if span is None:
             span = self._span_from_device(pool, size_bytes, num_bytes)
         span.state = IN_USE
-        if (
-            span.size_bytes - size_bytes >= pool.min_rest_bytes
-            and size_bytes < pool.split_below_bytes
-        ):
+        rest_bytes = span.size_bytes - size_bytes
+        if rest_bytes >= pool.min_rest_bytes and size_bytes < pool.split_below_bytes:
             pool.add_free(span.cut(size_bytes))
         span.block_id = block_id
         span.requested_bytes = num_bytes
@@ -139,37 +125,23 @@ class CachingAllocator:
                     self._release_segment(span)
 
     def snapshot(self) -> list[Segment]:
-        heads = [segment.head for segment in self._expandable.values()] or list(
-            self._segment_heads.values()
-        )
-        return sorted(
-            (segment for head in heads for segment in snapshot_of(head)),
-            key=lambda segment: segment.address,
-        )
-
-    def _large_pool(self) -> Pool:
-        if self.settings.expandable_segments:
-            return Pool(
-                is_large=True, min_rest_bytes=MIN_BLOCK_BYTES, split_below_bytes=UNLIMITED_BYTES
-            )
-        return Pool(
-            is_large=True,
-            min_rest_bytes=SMALL_REQUEST_BYTES + 1,
-            split_below_bytes=self._max_split_bytes,
-        )
+        heads = [segment.head for segment in self._expandable.values()]
+        heads += self._segment_heads.values()
+        segments = [segment for head in heads for segment in snapshot_of(head)]
+        return sorted(segments, key=lambda segment: segment.address)
 
     def _expandable_segments(self) -> dict[bool, ExpandableSegment]:
-        small = ExpandableSegment(
-            self._small, self.memory, base_address=0, granule_bytes=SMALL_SEGMENT_BYTES
-        )
-        large_granule_bytes = self.settings.large_segment_bytes
-        large = ExpandableSegment(
-            self._large,
-            self.memory,
-            base_address=LARGE_POOL_BASE_ADDRESS,
-            granule_bytes=large_granule_bytes,
-        )
-        return {False: small, True: large}
+        return {
+            False: ExpandableSegment(
+                self._small, self.memory, base_address=0, granule_bytes=SMALL_SEGMENT_BYTES
+            ),
+            True: ExpandableSegment(
+                self._large,
+                self.memory,
+                base_address=LARGE_POOL_BASE_ADDRESS,
+                granule_bytes=self.settings.large_segment_bytes,
+            ),
+        }
 
     def _segment_bytes_for(self, size_bytes: int) -> int:
         if size_bytes <= SMALL_REQUEST_BYTES:
@@ -193,8 +165,7 @@ class CachingAllocator:
         return span
 
     def _may_use(self, candidate_bytes: int, size_bytes: int) -> bool:
-        """max_split_size keeps oversized blocks for oversized requests, and those only when little
-        is wasted."""
+        """max_split_size keeps oversized blocks for oversized requests that waste little."""
         if size_bytes < self._max_split_bytes:
             return candidate_bytes < self._max_split_bytes
         return candidate_bytes < size_bytes + self.settings.max_non_split_rounding_bytes
@@ -222,11 +193,8 @@ class CachingAllocator:
     def _new_span(self, pool: Pool, size_bytes: int, segment_bytes: int) -> Span | None:
         if self._expandable:
             # torch asks for room for a whole segment first, though growing may map less than that.
-            return (
-                self._expandable[pool.is_large].grow(size_bytes)
-                if self.memory.has_room_for(segment_bytes)
-                else None
-            )
+            has_room = self.memory.has_room_for(segment_bytes)
+            return self._expandable[pool.is_large].grow(size_bytes) if has_room else None
         if not self.memory.take(segment_bytes):
             return None
         span = Span(self._addresses.take(segment_bytes), segment_bytes, pool, IN_USE)
@@ -242,10 +210,7 @@ class CachingAllocator:
         self._addresses.give_back(span.address, span.size_bytes)
 
     def _release_oversized(self, pool: Pool, size_bytes: int) -> bool:
-        """Gives back one cached block that makes room, or the largest ones until they do.
-
-        True if that may suffice.
-        """
+        """Gives back one cached block that makes room, or the largest ones; whether it may do."""
         if not self._limits_splits or self._expandable:
             return False
         wanted_bytes = max(size_bytes, self._max_split_bytes)
@@ -264,20 +229,16 @@ class CachingAllocator:
         return released_bytes >= wanted_bytes
 
     def _collect_garbage(self) -> None:
-        """Above the threshold, releases cached large segments of at least average age until below
-        it."""
+        """Above the threshold, releases the older cached large segments until below it."""
         assert self.memory.capacity_bytes is not None
-        threshold_bytes = int(
-            self.settings.garbage_collection_threshold * self.memory.capacity_bytes
-        )
-        excess_bytes = self.reserved_bytes - threshold_bytes
+        threshold = self.settings.garbage_collection_threshold
+        excess_bytes = self.reserved_bytes - int(threshold * self.memory.capacity_bytes)
         candidates = [span for _, _, span in self._large.free if span.is_whole_segment()]
         while excess_bytes > 0 and candidates:
             excess_bytes -= self._release_older_half(candidates)
 
     def _release_older_half(self, candidates: list[Span]) -> int:
-        """Releases the candidates of at least average age, all of them: stopping early would bring
-        the next round too soon."""
+        """All of at least average age: stopping early would bring the next round too soon."""
         average_age = sum(self._age(span) for span in candidates) / len(candidates)
         old = [span for span in candidates if self._age(span) >= average_age]
         candidates[:] = [span for span in candidates if self._age(span) < average_age]

@@ -7,8 +7,10 @@ by name: a setting silently ignored would make a prediction wrong without a word
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from vramcast.errors import UsageError
 
@@ -33,78 +35,45 @@ SUPPORTED = (
 class AllocatorSettings:
     expandable_segments: bool = False
     max_split_size_bytes: int | None = None
+    # One number per power-of-two interval from 1 MiB up. Where it is 0 or 1, and where there are
+    # none, sizes are rounded to 512 B.
     roundup_power2_divisions: tuple[int, ...] = ()
-    """Empty: round to 512 B.
-
-    Else one number per power-of-two interval from 1 MiB up; 0 and 1 mean 512 B there.
-    """
     garbage_collection_threshold: float = 0.0
     large_segment_bytes: int = 20 * MIB
     max_non_split_rounding_bytes: int = 20 * MIB
 
     def __post_init__(self) -> None:
-        if len(self.roundup_power2_divisions) not in (0, NUM_ROUNDUP_INTERVALS):
-            _refuse(
-                f"roundup_power2_divisions needs {NUM_ROUNDUP_INTERVALS} numbers, got "
-                f"{len(self.roundup_power2_divisions)}"
-            )
+        segment_mb = self.large_segment_bytes // MIB
         if self.large_segment_bytes <= MIN_LARGE_SEGMENT_MB * MIB:
-            _refuse(
-                f"large_segment_size_mb must be above {MIN_LARGE_SEGMENT_MB}, got "
-                f"{self.large_segment_bytes // MIB}"
-            )
+            _refuse(f"large_segment_size_mb must be above {MIN_LARGE_SEGMENT_MB}, got {segment_mb}")
         # Below one segment a piece of a split segment could count as oversized and be released
         # while its neighbour is in use.
-        segment_mb = self.large_segment_bytes // MIB
-        if (
-            self.max_split_size_bytes is not None
-            and self.max_split_size_bytes < self.large_segment_bytes
+        for name, size_bytes in (
+            ("max_split_size_mb", self.max_split_size_bytes),
+            ("max_non_split_rounding_mb", self.max_non_split_rounding_bytes),
         ):
-            _refuse(
-                f"max_split_size_mb must be at least {segment_mb} (one large segment), got "
-                f"{self.max_split_size_bytes // MIB}"
-            )
-        if self.max_non_split_rounding_bytes < self.large_segment_bytes:
-            given_mb = self.max_non_split_rounding_bytes // MIB
-            _refuse(
-                f"max_non_split_rounding_mb must be at least {segment_mb} (one large segment), "
-                f"got {given_mb}"
-            )
-
-    @property
-    def depends_on_capacity(self) -> bool:
-        """Whether a limit changes what happens before it is reached: growing a segment asks for
-        more room than it takes, and garbage is collected at a fraction of what there is."""
-        return self.expandable_segments or self.garbage_collection_threshold > 0
+            if size_bytes is not None and size_bytes < self.large_segment_bytes:
+                _refuse(
+                    f"{name} must be at least {segment_mb} (one large segment), "
+                    f"got {size_bytes // MIB}"
+                )
 
     @classmethod
     def parse(cls, text: str) -> AllocatorSettings:
         """Reads `key:value,key:value`. As in torch, a key given twice takes its last value."""
-        fields: dict[str, bool | int | float | tuple[int, ...]] = {}
+        fields: dict[str, Any] = {}
         for key, value in _key_value_pairs(text):
-            if key == "backend":
-                if value != "native":
-                    _refuse(f"allocator backend {value!r} is not modelled")
-            elif key == "expandable_segments":
-                fields["expandable_segments"] = _boolean(key, value)
-            elif key == "max_split_size_mb":
-                fields["max_split_size_bytes"] = _whole_number(key, value) * MIB
-            elif key == "large_segment_size_mb":
-                fields["large_segment_bytes"] = _whole_number(key, value) * MIB
-            elif key == "max_non_split_rounding_mb":
-                fields["max_non_split_rounding_bytes"] = _whole_number(key, value) * MIB
-            elif key == "garbage_collection_threshold":
-                fields["garbage_collection_threshold"] = _open_fraction(key, value)
-            elif key == "roundup_power2_divisions":
-                fields["roundup_power2_divisions"] = _divisions(key, value)
-            else:
+            if key in _READERS:
+                name, read = _READERS[key]
+                fields[name] = read(key, value)
+            elif key != "backend":
                 _refuse(f"allocator setting {key!r} is not modelled (got {key}:{value})")
+            elif value != "native":
+                _refuse(f"allocator backend {value!r} is not modelled")
         # torch ties the two: unless both are given, the rounding follows the segment size.
-        fields.setdefault(
-            "max_non_split_rounding_bytes",
-            fields.get("large_segment_bytes", cls.large_segment_bytes),
-        )
-        return cls(**fields)  # type: ignore[arg-type]
+        segment_bytes = fields.get("large_segment_bytes", cls.large_segment_bytes)
+        fields.setdefault("max_non_split_rounding_bytes", segment_bytes)
+        return cls(**fields)
 
     def rounded(self, num_bytes: int) -> int:
         """The smallest block that a request of this size is served with."""
@@ -115,8 +84,7 @@ class AllocatorSettings:
         return -(-num_bytes // step) * step
 
     def divisions_for(self, num_bytes: int) -> int:
-        """How many steps lie between two powers of two around this size; 0 where rounding is
-        plain."""
+        """How many steps lie between two powers of two around this size; 0 for plain rounding."""
         if not self.roundup_power2_divisions:
             return 0
         interval = num_bytes.bit_length() - MIB.bit_length()
@@ -127,27 +95,13 @@ def _refuse(message: str) -> NoReturn:
     raise UsageError(message, "Supported allocator settings: " + ", ".join(SUPPORTED) + ".")
 
 
-def _key_value_pairs(text: str) -> list[tuple[str, str]]:
-    pairs = []
-    for item in _split_outside_brackets("".join(text.split())):
-        key, colon, value = item.partition(":")
-        if not (key and colon and value):
+def _key_value_pairs(text: str) -> Iterator[tuple[str, str]]:
+    # Commas separate settings, except those inside a list.
+    for item in filter(None, re.split(r",(?![^\[]*\])", "".join(text.split()))):
+        key, _, value = item.partition(":")
+        if not (key and value):
             _refuse(f"allocator setting {item!r} is not of the form key:value")
-        pairs.append((key, value))
-    return pairs
-
-
-def _split_outside_brackets(text: str) -> list[str]:
-    """Commas separate settings, except those inside a list value."""
-    items = [""]
-    depth = 0
-    for character in text:
-        depth += {"[": 1, "]": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            items.append("")
-        else:
-            items[-1] += character
-    return [item for item in items if item]
+        yield key, value
 
 
 def _boolean(key: str, value: str) -> bool:
@@ -160,6 +114,10 @@ def _whole_number(key: str, value: str) -> int:
     if not (value.isascii() and value.isdigit()):
         _refuse(f"{key} must be a whole number, got {value!r}")
     return int(value)
+
+
+def _megabytes(key: str, value: str) -> int:
+    return _whole_number(key, value) * MIB
 
 
 def _open_fraction(key: str, value: str) -> float:
@@ -213,6 +171,17 @@ def _divisions_by_interval(key: str, value: str) -> tuple[int, ...]:
         divisions[index] = count
         last_index = index
     return tuple(divisions)
+
+
+# The field that a setting is read into, and how.
+_READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "expandable_segments": ("expandable_segments", _boolean),
+    "max_split_size_mb": ("max_split_size_bytes", _megabytes),
+    "large_segment_size_mb": ("large_segment_bytes", _megabytes),
+    "max_non_split_rounding_mb": ("max_non_split_rounding_bytes", _megabytes),
+    "garbage_collection_threshold": ("garbage_collection_threshold", _open_fraction),
+    "roundup_power2_divisions": ("roundup_power2_divisions", _divisions),
+}
 
 
 def from_environment() -> str:
