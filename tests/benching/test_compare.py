@@ -311,5 +311,5 @@ def test_a_comparison_with_an_interval_that_is_none_is_refused(
     data = compare_runs([run("a", noisy(1.5, 1)), run("b", noisy(1.6, 2))]).to_dict()
     assert Comparison.from_dict(data).to_dict() == data
     data["differences"][0]["interval"] = interval
-    with pytest.raises(UsageError, match="comparison.json: differences: an interval"):
+    with pytest.raises(UsageError, match="comparison.json: differences.*interval"):
         Comparison.from_dict(data, "comparison.json")
