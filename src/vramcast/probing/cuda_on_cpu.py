@@ -10,11 +10,14 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from vramcast.hardware.gpus import find_gpu
+from vramcast.simulate.device import Device
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.patches import torch_cuda
 from vramcast.simulate.patching import Patcher
@@ -69,6 +72,19 @@ class Stream(torch_cuda.Stream):
         return event
 
 
+class HostMemory(Device):
+    """What is allocated is not counted."""
+
+    def __init__(self) -> None: ...
+
+    def allocated_bytes(self) -> int:
+        return 0
+
+    peak_allocated_bytes = allocated_bytes
+
+    def empty_cache(self) -> None: ...
+
+
 class _GeneratorKind(type(torch._C.Generator)):  # type: ignore[misc]
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, torch._C.Generator)
@@ -82,7 +98,13 @@ class CpuGenerator(torch._C.Generator, metaclass=_GeneratorKind):
 @contextlib.contextmanager
 def cuda_means_cpu() -> Iterator[None]:
     host_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    patcher = Patcher(SimulatedGpu("the CPU", (8, 0), host_bytes, os.cpu_count() or 1, 2048))
+    model = replace(
+        find_gpu("a100-80gb"),
+        full_name="the CPU",
+        total_bytes=host_bytes,
+        num_multiprocessors=os.cpu_count() or 1,
+    )
+    patcher = Patcher(SimulatedGpu(model, HostMemory()))
     default_device = torch.set_default_device
     try:
         torch_cuda.apply(patcher)

@@ -14,7 +14,7 @@ from vramcast.simulate.device import Device
 class SimulatedGpu:
     model: Gpu
     device: Device
-    convolutions: KnownConvolutions
+    convolutions: KnownConvolutions = field(default_factory=lambda: KnownConvolutions({}))
     # of the current recording
     notes: set[str] = field(default_factory=set)
     uncalibrated_kernels: set[str] = field(default_factory=set)
