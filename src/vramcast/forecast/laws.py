@@ -14,15 +14,16 @@ import ast
 import math
 import operator
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from vramcast.errors import UsageError
-from vramcast.forecast.piecewise import Pieces, find_pieces, fitted_without, odd_one_out, solve
-from vramcast.records.fit import FittedRow, Knob, MemoryFit
+from vramcast.forecast.piecewise import Pieces, find_pieces, fit_pieces, odd_one_out, solve
+from vramcast.records.fit import FittedRow, Knob, MemoryFit, Term, parse_term
 from vramcast.records.max_batch import MemoryLaw
 from vramcast.text import printable
 from vramcast.units import format_bytes
@@ -33,17 +34,22 @@ TERMS = {
     "per_token": "batch_size * seq_len",
     "per_token_and_length": "batch_size * seq_len ** 2",
 }
-_OPERATORS: dict[type[ast.AST], Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
+OPERATIONS = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "**": operator.pow,
 }
 LARGEST_POWER = 8
 LONGEST_SHOWN = 200  # characters of a term in a message
 # A coefficient this near to a whole number, as a part of it, is taken to mean that number.
 WHOLE_NUMBER_TOLERANCE = 0.03
+ARBITRARY = "how the memory is shared between the terms is arbitrary"
+ODD_ONE = (
+    "lies above the law of the others: its peak may lie in the optimizer step; "
+    "measure one more run as small to tell"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +70,7 @@ def batch_law(bytes_at: Mapping[int, int]) -> MemoryLaw | None:
     if len(bytes_at) < 2:
         return None
     sizes, measured = np.array(list(bytes_at)), np.array(list(bytes_at.values()))
-    matrix = np.stack([np.ones(len(sizes)), sizes], axis=1)
-    intercept_bytes, bytes_per_sample = solve(matrix, measured)
+    bytes_per_sample, intercept_bytes = np.polyfit(sizes, measured, 1)
     fitted = intercept_bytes + bytes_per_sample * sizes
     return MemoryLaw(
         intercept_bytes=round(intercept_bytes),
@@ -93,48 +98,35 @@ def law_at(fit: MemoryFit, knobs: Mapping[str, float]) -> int:
 def evaluate(expression: str, knobs: Mapping[str, Any]) -> float:
     """Arithmetic with knobs' names; nothing else is run."""
     try:
-        value = _value(ast.parse(expression, mode="eval").body, knobs)
-        if not math.isfinite(value):
-            raise ValueError(f"it is {value}")
-        return value
-    except (
-        SyntaxError,
-        ValueError,
-        ArithmeticError,
-        RecursionError,
-        MemoryError,
-    ) as problem:  # the parser's stack is "memory"
-        what = (
-            f"The term {printable(expression, LONGEST_SHOWN)!r} cannot be computed: "
-            f"{problem or 'it is too deep'}."
-        )
-        raise UsageError(what, "Write knobs and numbers with + - * / **.") from None
+        value = _value(parse_term(expression), knobs)
+        if math.isfinite(value):
+            return value
+        problem = f"it is {value}"
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        problem = str(error)
+    shown = printable(expression, LONGEST_SHOWN)
+    raise UsageError(
+        f"The term {shown!r} cannot be computed: {problem}.",
+        "Write knobs and numbers with + - * / **.",
+    )
 
 
-def _value(node: ast.AST, knobs: Mapping[str, Any]) -> float:
-    if (
-        isinstance(node, ast.Constant)
-        and isinstance(node.value, int | float)
-        and not isinstance(node.value, bool)
-    ):
-        return float(node.value)
-    if isinstance(node, ast.Name):
-        value = knobs.get(node.id)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise UsageError(
-                f"A term names {node.id!r}, which is no number among the knobs.",
-                f"Knobs: {', '.join(knobs) or 'none'}.",
-            )
-        return float(value)
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        left, right = _value(node.left, knobs), _value(node.right, knobs)
-        if isinstance(node.op, ast.Pow) and abs(right) > LARGEST_POWER:
+def _value(term: Term, knobs: Mapping[str, Any]) -> float:
+    if isinstance(term, list):
+        left, right = _value(term[1], knobs), _value(term[2], knobs)
+        if term[0] == "**" and abs(right) > LARGEST_POWER:
             raise ValueError(f"a power of {right:g}")
-        value = _OPERATORS[type(node.op)](left, right)
+        value = OPERATIONS[term[0]](left, right)
         if isinstance(value, complex):
             raise ValueError(f"{left:g} to the power of {right:g} is no real number")
         return float(value)
-    raise ValueError(f"{ast.unparse(node)!r} is not arithmetic")
+    number = knobs.get(term) if isinstance(term, str) else term
+    if not isinstance(number, int | float) or isinstance(number, bool):
+        raise UsageError(
+            f"A term names {term!r}, which is no number among the knobs.",
+            f"Knobs: {', '.join(knobs) or 'none'}.",
+        )
+    return float(number)
 
 
 def fit(points: Sequence[Point], terms: Mapping[str, str] | None = None) -> list[MemoryFit]:
@@ -144,45 +136,36 @@ def fit(points: Sequence[Point], terms: Mapping[str, str] | None = None) -> list
 
 
 def _fit_group(group: str, points: Sequence[Point], terms: Mapping[str, str] | None) -> MemoryFit:
-    reasons = [_unusable(p) for p in points]  # by run: two runs may have the same name
-    used = [p for p, why in zip(points, reasons, strict=True) if why is None]
-    left_out = _by_name(
-        [(p.name, why) for p, why in zip(points, reasons, strict=True) if why is not None]
-    )
+    used, left_out = _usable(points)
     if not used:
-        what = f"No run of {group or 'these'} can be fitted: {'; '.join(left_out.values())}."
         raise UsageError(
-            what, "Give runs that ended with ok; where memory ran out, measure smaller sizes."
+            f"No run of {group or 'these'} can be fitted: {'; '.join(left_out.values())}.",
+            "Give runs that ended with ok; where memory ran out, measure smaller sizes.",
         )
     chosen = dict(terms) if terms is not None else default_terms(used)
     matrix = np.array([_term_values(p, chosen) for p in used])
     allocated = np.array([p.allocated_bytes for p in used], dtype=float)
-    pieces = _pieces(chosen, matrix, allocated)
-    overhead = round(statistics.median(p.reserved_bytes - p.allocated_bytes for p in used))
+    # A floor makes sense only beside a law that grows from some constant.
+    may_have_floor = TERMS["constant"] in chosen.values() and len(chosen) > 1
+    pieces = find_pieces(matrix, allocated) if may_have_floor else None
+    pieces = pieces or Pieces(-math.inf, solve(matrix, allocated))
+    odd = odd_one_out(matrix, allocated) if may_have_floor and not pieces.on_floor else None
+    coefficients = dict(zip(chosen, map(float, pieces.coefficients), strict=True))
     return MemoryFit(
         group=group,
         terms=chosen,
-        coefficients=dict(zip(chosen, map(float, pieces.coefficients), strict=True)),
-        overhead_bytes=overhead,
-        rows=[_row(i, used, matrix, allocated, pieces, overhead) for i in range(len(used))],
+        coefficients=coefficients,
+        overhead_bytes=round(_overhead(used)),
+        rows=[_row(i, used, matrix, allocated, pieces) for i in range(len(used))],
         knobs=_ranked_knobs(used, chosen, pieces),
         floor_bytes=round(pieces.floor_bytes) if pieces.on_floor else None,
         left_out=left_out,
         notes=[
-            *_notes(used, chosen, matrix, pieces.coefficients),
-            *_piece_notes(used, chosen, matrix, allocated, pieces),
+            *_notes(len(used), coefficients, int(np.linalg.matrix_rank(matrix))),
+            *_floor_notes([used[i].name for i in pieces.on_floor]),
+            *([] if odd is None else [f"{used[odd].name} {ODD_ONE}"]),
         ],
     )
-
-
-def _pieces(terms: Mapping[str, str], matrix: Any, allocated: Any) -> Pieces:
-    """A floor makes sense only beside a law that grows from some constant."""
-    found = find_pieces(matrix, allocated) if _may_have_a_floor(terms) else None
-    return found or Pieces(-math.inf, solve(matrix, allocated), ())
-
-
-def _may_have_a_floor(terms: Mapping[str, str]) -> bool:
-    return TERMS["constant"] in terms.values() and len(terms) > 1
 
 
 def _term_values(point: Point, terms: Mapping[str, str]) -> list[float]:
@@ -192,69 +175,73 @@ def _term_values(point: Point, terms: Mapping[str, str]) -> list[float]:
         raise UsageError(f"{printable(point.name)}: {problem.message}", problem.advice) from None
 
 
-def _by_name(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, text in pairs:
-        count = sum(1 for known, _ in pairs[: len(found)] if known == name)
-        found[f"{name} ({count + 1})" if count else name] = text
-    return found
+def _usable(points: Sequence[Point]) -> tuple[list[Point], dict[str, str]]:
+    """(runs to fit, why the others are left out, by name)."""
+    used, left_out, seen = [], {}, Counter[str]()
+    for point in points:
+        why = _unusable(point)
+        if why is None:
+            used.append(point)
+            continue
+        seen[point.name] += 1
+        count = seen[point.name]
+        left_out[f"{point.name} ({count})" if count > 1 else point.name] = f"{point.name} {why}"
+    return used, left_out
 
 
 def _unusable(point: Point) -> str | None:
+    allocated, reserved = point.allocated_bytes, point.reserved_bytes
     if point.outcome == "unfinished":
-        return f"{point.name} was cut off before it ended"
+        return "was cut off before it ended"
     if point.outcome != "ok":
-        return f"{point.name} ended with {point.outcome}"
-    if point.reserved_bytes <= 0 or not 0 <= point.allocated_bytes <= point.reserved_bytes:
-        sizes = (
-            f"{format_bytes(point.allocated_bytes)} allocated and "
-            f"{format_bytes(point.reserved_bytes)} reserved"
-        )
-        return f"{point.name} has {sizes}: no allocator says that"
-    if point.capacity_bytes is not None and point.reserved_bytes > point.capacity_bytes:
-        return (
-            f"{point.name} reserved more than the card has: it was paging, and its numbers are of "
-            "that"
-        )
+        return f"ended with {point.outcome}"
+    if reserved <= 0 or not 0 <= allocated <= reserved:
+        sizes = f"{format_bytes(allocated)} allocated and {format_bytes(reserved)} reserved"
+        return f"has {sizes}: no allocator says that"
+    if point.capacity_bytes is not None and reserved > point.capacity_bytes:
+        return "reserved more than the card has: it was paging, and its numbers are of that"
     return None
 
 
 def default_terms(points: Sequence[Point]) -> dict[str, str]:
     """A constant, and those of the others that differ between the runs and can be told apart."""
-    chosen = {"constant": TERMS["constant"]}
-    knobs = [p.knobs for p in points]
-    if len({k.get("batch_size") for k in knobs}) < 2 and len({k.get("seq_len") for k in knobs}) < 2:
-        return chosen
-    num_lengths = len({k.get("seq_len") for k in knobs})
-    names = ["per_token", "per_token_and_length"] if num_lengths > 2 else ["per_token"]
-    if num_lengths < 2:
+    num_batches, num_lengths = (
+        len({point.knobs.get(name) for point in points}) for name in ("batch_size", "seq_len")
+    )
+    names: list[str] = []
+    if num_lengths > 1:
+        names = ["per_token", "per_token_and_length"][: num_lengths - 1]
+    elif num_batches > 1:
         names = ["per_sample"]
-    for name in names:
-        if len(chosen) + 1 < len(points) or (len(chosen) == 1 and len(points) > 1):
-            chosen[name] = TERMS[name]
-    return chosen
+    # A second one only where more runs are left than there are terms.
+    names = names[: max(1, len(points) - 2)]
+    return {name: TERMS[name] for name in ("constant", *names)}
+
+
+def _overhead(points: Sequence[Point]) -> float:
+    return statistics.median(p.reserved_bytes - p.allocated_bytes for p in points)
 
 
 def _row(
-    index: int, points: Sequence[Point], matrix: Any, allocated: Any, pieces: Pieces, overhead: int
+    index: int, points: Sequence[Point], matrix: Any, allocated: Any, pieces: Pieces
 ) -> FittedRow:
     point = points[index]
-    fitted = pieces.at(matrix[index]) + overhead
+    fitted = float(pieces.at(matrix[index]))
+    fitted_reserved = fitted + round(_overhead(points))
     left_out = left_out_allocated = None
-    others = fitted_without(matrix, allocated, pieces.on_floor, index)
+    others = fit_pieces(matrix, allocated, pieces.on_floor, without=index)
     if others is not None:
-        left_out_allocated = _percent(others.at(matrix[index]), point.allocated_bytes)
-        beside = statistics.median(
-            p.reserved_bytes - p.allocated_bytes for i, p in enumerate(points) if i != index
-        )
-        left_out = _percent(others.at(matrix[index]) + beside, point.reserved_bytes)
+        predicted = float(others.at(matrix[index]))
+        left_out_allocated = _percent(predicted, point.allocated_bytes)
+        overhead = _overhead([p for i, p in enumerate(points) if i != index])
+        left_out = _percent(predicted + overhead, point.reserved_bytes)
     return FittedRow(
         name=point.name,
         measured_reserved_bytes=point.reserved_bytes,
-        fitted_reserved_bytes=round(fitted),
-        error_percent=_percent(fitted, point.reserved_bytes),
+        fitted_reserved_bytes=round(fitted_reserved),
+        error_percent=_percent(fitted_reserved, point.reserved_bytes),
         left_out_error_percent=left_out,
-        allocated_error_percent=_percent(fitted - overhead, point.allocated_bytes),
+        allocated_error_percent=_percent(fitted, point.allocated_bytes),
         left_out_allocated_error_percent=left_out_allocated,
         on_floor=index in pieces.on_floor,
     )
@@ -265,71 +252,48 @@ def _percent(fitted: float, measured: int) -> float:
 
 
 def _ranked_knobs(points: Sequence[Point], terms: Mapping[str, str], pieces: Pieces) -> list[Knob]:
-    names = {
-        n.id
-        for text in terms.values()
-        for n in ast.walk(ast.parse(text))
-        if isinstance(n, ast.Name)
-    }
+    nodes = [node for text in terms.values() for node in ast.walk(ast.parse(text))]
     largest = max(points, key=lambda p: p.allocated_bytes)
 
-    def total(knobs: Mapping[str, Any]) -> float:
-        return pieces.at(np.array([evaluate(text, knobs) for text in terms.values()]))
+    def total(**changed: Any) -> float:
+        knobs = {**largest.knobs, **changed}
+        return float(pieces.at(np.array([evaluate(text, knobs) for text in terms.values()])))
 
-    whole = total(largest.knobs)
+    whole = total()
     found = []
-    for name in names:
+    for name in {node.id for node in nodes if isinstance(node, ast.Name)}:
         values = [p.knobs[name] for p in points]
-        share = 1 - total({**largest.knobs, name: min(values)}) / whole if whole else 0.0
+        share = 1 - total(**{name: min(values)}) / whole if whole else 0.0
         found.append(Knob(name=name, share=share, smallest=min(values), largest=max(values)))
     return sorted(found, key=lambda knob: (-knob.share, knob.name))
 
 
-def _notes(
-    points: Sequence[Point], terms: Mapping[str, str], matrix: Any, coefficients: Any
-) -> list[str]:
-    notes = []
-    if len(points) <= len(terms):
-        counts = f"{_count(len(points), 'run')} for {_count(len(terms), 'term')}"
+def _notes(num_runs: int, coefficients: Mapping[str, float], rank: int) -> list[str]:
+    notes, num_terms = [], len(coefficients)
+    if num_runs <= num_terms:
+        counts = f"{_count(num_runs, 'run')} for {_count(num_terms, 'term')}"
         note = f"{counts}: the errors are zero by construction and prove nothing"
-        if len(points) < len(terms):
-            note += ", and how the memory is shared between the terms is arbitrary"
-        notes.append(note)
-    if len(points) > len(terms) > np.linalg.matrix_rank(matrix):
-        notes.append(
-            f"these runs cannot tell {', '.join(terms)} apart: how the memory is shared between "
-            "them is arbitrary"
-        )
-    for name, coefficient in zip(terms, coefficients, strict=True):
-        if (
-            name not in TERMS
-            and coefficient > 1.5
-            and abs(coefficient / round(coefficient) - 1) < WHOLE_NUMBER_TOLERANCE
-        ):
+        notes.append(f"{note}, and {ARBITRARY}" if num_runs < num_terms else note)
+    elif num_terms > rank:
+        notes.append(f"these runs cannot tell {', '.join(coefficients)} apart: {ARBITRARY}")
+    for name, coefficient in coefficients.items():
+        whole = round(coefficient)
+        if name in TERMS or coefficient <= 1.5:
+            continue
+        if abs(coefficient / whole - 1) < WHOLE_NUMBER_TOLERANCE:
             notes.append(
                 f"{name} has a coefficient of {coefficient:.4f}: if its term is in bytes, the "
-                f"elements are {round(coefficient)} times as "
-                "wide as assumed, or so many copies are kept"
+                f"elements are {whole} times as wide as assumed, or so many copies are kept"
             )
     return notes
 
 
-def _piece_notes(
-    points: Sequence[Point], terms: Mapping[str, str], matrix: Any, allocated: Any, pieces: Pieces
-) -> list[str]:
-    if pieces.on_floor:
-        names = ", ".join(points[i].name for i in pieces.on_floor)
-        return [
-            f"the floor is what these take, whatever their knobs: {names}; so it is while the "
-            "peak lies in the optimizer step"
-        ]
-    odd = odd_one_out(matrix, allocated) if _may_have_a_floor(terms) else None
-    if odd is None:
+def _floor_notes(names: Sequence[str]) -> list[str]:
+    if not names:
         return []
-    name = points[odd].name
     return [
-        f"{name} lies above the law of the others: its peak may lie in the optimizer step; "
-        "measure one more run as small to tell"
+        f"the floor is what these take, whatever their knobs: {', '.join(names)}; so it is while "
+        "the peak lies in the optimizer step"
     ]
 
 

@@ -6,6 +6,7 @@ parameters; with a larger batch the backward pass does. One line through both is
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,108 +27,78 @@ class Pieces:
 
     floor_bytes: float
     coefficients: Any
-    on_floor: tuple[int, ...]
+    on_floor: tuple[int, ...] = ()
 
-    def at(self, values: Any) -> float:
-        return max(self.floor_bytes, float(values @ self.coefficients))
+    def at(self, values: Any) -> Any:
+        """For the terms of one run, or for a row of terms of each."""
+        return np.maximum(self.floor_bytes, values @ self.coefficients)
 
 
 def solve(matrix: Any, values: Any) -> Any:
     """Least squares, with terms of very different size."""
     scale = np.abs(matrix).max(axis=0)
     scale[scale == 0] = 1.0
-    solution, *_ = np.linalg.lstsq(matrix / scale, values, rcond=None)
-    return solution / scale
+    return np.linalg.lstsq(matrix / scale, values, rcond=None)[0] / scale
 
 
 def find_pieces(matrix: Any, allocated: Any) -> Pieces | None:
     """A floor and a law, where they predict left-out runs much better than a law alone."""
-    single = left_out_errors(matrix, allocated, ())
-    candidates = [
-        pieces
-        for count in range(MIN_ON_FLOOR, len(allocated))
-        if (pieces := _with_floor(matrix, allocated, count))
-    ]
-    if not candidates or single is None or _typical(single) < GOOD_ENOUGH_PERCENT:
+    single = _left_out_error(matrix, allocated)
+    counts = range(MIN_ON_FLOOR, len(allocated))
+    candidates = [found for count in counts if (found := _with_floor(matrix, allocated, count))]
+    if not candidates or single < GOOD_ENOUGH_PERCENT:
         return None
-    best = min(candidates, key=lambda pieces: _typical(_errors(matrix, allocated, pieces)))
-    errors = left_out_errors(matrix, allocated, best.on_floor)
-    return (
-        best
-        if errors is not None and _typical(errors) < MAX_ERROR_RATIO * _typical(single)
-        else None
-    )
+    best = min(candidates, key=lambda pieces: _typical(pieces.at(matrix) / allocated))
+    error = _left_out_error(matrix, allocated, best.on_floor)
+    return best if error < MAX_ERROR_RATIO * single else None
 
 
 def odd_one_out(matrix: Any, allocated: Any) -> int | None:
     """The smallest run, where it alone lies above the law of the others."""
-    single = left_out_errors(matrix, allocated, ())
-    first = int(np.argmin(allocated))
-    pieces = _with_floor(matrix, allocated, 1)
-    if single is None or pieces is None or _typical(single) < GOOD_ENOUGH_PERCENT:
+    single = _left_out_error(matrix, allocated)
+    if single < GOOD_ENOUGH_PERCENT or _with_floor(matrix, allocated, 1) is None:
         return None
-    others = [i for i in range(len(allocated)) if i != first]
-    errors = left_out_errors(matrix[others], allocated[others], ())
-    return (
-        first
-        if errors is not None and _typical(errors) < MAX_ERROR_RATIO * _typical(single)
-        else None
-    )
+    first = int(np.argmin(allocated))
+    error = _left_out_error(np.delete(matrix, first, axis=0), np.delete(allocated, first))
+    return first if error < MAX_ERROR_RATIO * single else None
 
 
-def left_out_errors(matrix: Any, allocated: Any, on_floor: tuple[int, ...]) -> Any:
-    """Percent, of every run by what was fitted to the others; None where they are too few for
-    that."""
-    found = []
-    for index in range(len(allocated)):
-        pieces = fitted_without(matrix, allocated, on_floor, index)
-        if pieces is None:
-            return None
-        found.append(100 * (pieces.at(matrix[index]) / allocated[index] - 1))
-    return np.array(found)
-
-
-def fitted_without(
-    matrix: Any, allocated: Any, on_floor: tuple[int, ...], index: int
+def fit_pieces(
+    matrix: Any, allocated: Any, on_floor: Collection[int], without: int | None = None
 ) -> Pieces | None:
-    """The same pieces fitted to all runs but one; None where those do not determine them."""
-    floor = [i for i in on_floor if i != index]
-    law = [i for i in range(len(allocated)) if i not in on_floor and i != index]
+    """Fitted to all runs, or to all but one; None where those do not determine it."""
+    floor = [i for i in on_floor if i != without]
+    law = [i for i in range(len(allocated)) if i not in on_floor and i != without]
     if (on_floor and not floor) or np.linalg.matrix_rank(matrix[law]) < matrix.shape[1]:
         return None
-    return Pieces(
-        float(np.mean(allocated[floor])) if floor else -np.inf,
-        solve(matrix[law], allocated[law]),
-        on_floor,
-    )
+    floor_bytes = float(np.mean(allocated[floor])) if floor else -np.inf
+    return Pieces(floor_bytes, solve(matrix[law], allocated[law]), tuple(on_floor))
+
+
+def _left_out_error(matrix: Any, allocated: Any, on_floor: Collection[int] = ()) -> float:
+    """Percent, typical of runs predicted by what was fitted to the others.
+
+    NaN, which compares false with everything, where the others are too few for that.
+    """
+    ratios = []
+    for index, size in enumerate(allocated):
+        pieces = fit_pieces(matrix, allocated, on_floor, without=index)
+        ratios.append(pieces.at(matrix[index]) / size if pieces else np.nan)
+    return _typical(np.array(ratios))
+
+
+def _typical(ratios: Any) -> float:
+    """The root mean square of what was predicted over what was measured, in percent off."""
+    return 100 * float(np.sqrt(np.mean((ratios - 1) ** 2)))
 
 
 def _with_floor(matrix: Any, allocated: Any, count: int) -> Pieces | None:
     """The `count` smallest runs on the floor, the others by a law; None where that is no maximum of
     two, or proves nothing."""
-    order = np.argsort(allocated, kind="stable")
-    floor, law = order[:count], order[count:]
-    if len(law) <= matrix.shape[1] or np.linalg.matrix_rank(matrix[law]) < matrix.shape[1]:
+    floor = sorted(np.argsort(allocated, kind="stable")[:count].tolist())
+    pieces = fit_pieces(matrix, allocated, floor)
+    if pieces is None or len(allocated) - count <= matrix.shape[1]:
         return None
-    pieces = Pieces(
-        float(np.mean(allocated[floor])),
-        solve(matrix[law], allocated[law]),
-        tuple(sorted(map(int, floor))),
-    )
-    slack = FLOOR_TOLERANCE * pieces.floor_bytes
-    below = all(float(matrix[i] @ pieces.coefficients) <= pieces.floor_bytes + slack for i in floor)
-    above = all(float(matrix[i] @ pieces.coefficients) >= pieces.floor_bytes - slack for i in law)
-    return pieces if below and above else None
-
-
-def _errors(matrix: Any, allocated: Any, pieces: Pieces) -> Any:
-    return np.array(
-        [
-            100 * (pieces.at(values) / size - 1)
-            for values, size in zip(matrix, allocated, strict=True)
-        ]
-    )
-
-
-def _typical(errors: Any) -> float:
-    return float(np.sqrt(np.mean(errors**2)))
+    above = matrix @ pieces.coefficients / pieces.floor_bytes - 1
+    is_below = (above[floor] <= FLOOR_TOLERANCE).all()
+    return pieces if is_below and (np.delete(above, floor) >= -FLOOR_TOLERANCE).all() else None
