@@ -13,6 +13,7 @@ from vramcast.probing.trial import Trial
 from vramcast.records.machine import GpuState, Machine
 from vramcast.records.measurement import Measurement, Memory, Outcome
 from vramcast.records.prediction import Prediction
+from vramcast.tuning.optimisations import Optimisation
 from vramcast.tuning.runner import BudgetSpent
 from vramcast.units import GiB
 from vramcast.workload.configuration import Configuration
@@ -136,9 +137,7 @@ class InventedRunner:
     def measure(
         self,
         configuration: Configuration,
-        *,
-        start_seconds: float = 0.0,
-        more_warmup: int = 0,
+        optimisations: Sequence[Optimisation] = (),
         reserve_seconds: float = 0.0,
     ) -> Measurement:
         found = self._step(configuration)

@@ -89,7 +89,7 @@ def test_a_file_that_was_edited_is_another_workload(tmp_path: Path) -> None:
     requests = []
     for text in ("def build(): ...", "def build(): ...", "def build(): 1"):
         file.write_text(text)
-        requests.append(_request(trial, None, None, None))
+        requests.append(_request(trial, None, None))
     assert requests[0] == requests[1] != requests[2]
 
 

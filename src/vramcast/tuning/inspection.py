@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 from vramcast.errors import WorkloadError
@@ -73,10 +73,11 @@ def _no_knob(name: str) -> Refusal:
 
 def answer(request: dict[str, Any], _: object = None) -> dict[str, Any]:
     """The task: the knobs in force, and which change of each optimisation is taken."""
-    from vramcast.probing.cuda_on_cpu import cuda_means_cpu
+    with ExitStack() as stack:
+        if request["device"] == Device.CPU:
+            from vramcast.probing.cuda_on_cpu import cuda_means_cpu
 
-    on_cpu = request["device"] == Device.CPU
-    with cuda_means_cpu() if on_cpu else nullcontext():
+            stack.enter_context(cuda_means_cpu())
         function = load_function(parse_reference(request["workload"]))
     given = together(request)
     in_force = bind_knobs(function, given)

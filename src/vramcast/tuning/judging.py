@@ -106,7 +106,7 @@ def _other_losses(
 ) -> Refusal | None:
     if not all(map(has_finite_losses, candidate)):
         return Refusal(Reason.LOSSES_NOT_FINITE, "its losses are not finite")
-    if tolerance is None or not any(map(_losses, baseline)):
+    if tolerance is None or all(loss is None for run in baseline for loss in run.losses):
         return None
     if difference is None:
         return Refusal(Reason.NO_LOSSES, "it gives no losses that could be compared")
@@ -123,11 +123,7 @@ def _other_losses(
 
 def has_finite_losses(run: Measurement) -> bool:
     """Also true of a run without losses."""
-    return all(map(math.isfinite, _losses(run)))
-
-
-def _losses(run: Measurement) -> list[float]:
-    return [loss for loss in run.losses if loss is not None]
+    return FailReason.NOT_FINITE not in run.verdict.fail_reasons
 
 
 def loss_difference(

@@ -6,9 +6,9 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from vramcast.probing.trial import Trial
+from vramcast.records.machine import Machine
 from vramcast.records.measurement import Measurement
 from vramcast.records.tune import (
     CandidateResult,
@@ -35,7 +35,7 @@ from vramcast.workload.configuration import Configuration
 
 
 def result_of(
-    search: Search, total: Speedup, trial: Trial, target_steps: int, **rest: Any
+    search: Search, total: Speedup, trial: Trial, target_steps: int, machine: Machine
 ) -> TuneResult:
     stack, applied = search.stack, search.stack.candidates
     start_runs, end_runs = map(search.trials.good_runs, (stack.baseline, stack.configuration))
@@ -54,6 +54,7 @@ def result_of(
         torch_version=first.torch_version,
         cuda_version=first.cuda_version,
         driver_version=first.driver_version,
+        machine=machine,
         before=before,
         after=after,
         total=total,
@@ -70,7 +71,6 @@ def result_of(
         notes=[*search.notes, *([] if is_same_size else [_size_note(before, after)])],
         least_gain=LEAST_GAIN,
         significance_level=SIGNIFICANCE_LEVEL,
-        **rest,
     )
 
 

@@ -20,10 +20,10 @@ from vramcast.records.prediction import Prediction
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
 from vramcast.tuning.folder import TuneFolder
+from vramcast.tuning.optimisations import Optimisation
 from vramcast.workload.configuration import Configuration
 
-WARMUP_STEPS = 2
-FIRST_STEPS, MIN_STEPS, MAX_STEPS = 5, 3, 20
+WARMUP_STEPS, FIRST_STEPS, MIN_STEPS, MAX_STEPS = 2, 5, 3, 20
 MEASURED_SECONDS = 1.0
 # From here on, runs have as few steps as possible.
 SLOW_STEP_SECONDS = 1.0
@@ -67,24 +67,22 @@ class Runner:
     def measure(
         self,
         configuration: Configuration,
-        *,
-        start_seconds: float = 0.0,
-        more_warmup: int = 0,
+        optimisations: Sequence[Optimisation] = (),
         reserve_seconds: float = 0.0,
     ) -> Measurement:
         """A fresh run. Raises BudgetSpent if it would use the time reserved for later."""
         key = configuration.key
         found = self._folder.recorded_run(key)
         if found is None:
+            steps, warmup = (MIN_STEPS, 1) if self._has_slow_steps else (FIRST_STEPS, WARMUP_STEPS)
+            start_seconds = max((one.start_seconds for one in optimisations), default=0.0)
             trial = replace(
                 self.trial,
                 knobs=configuration.knobs,
                 allocator=configuration.allocator,
                 switches=configuration.switches,
-                warmup_steps=(1 if self._has_slow_steps else WARMUP_STEPS) + more_warmup,
-                measure_steps=self._num_steps.get(
-                    key, MIN_STEPS if self._has_slow_steps else FIRST_STEPS
-                ),
+                warmup_steps=warmup + max((one.warmup_steps for one in optimisations), default=0),
+                measure_steps=self._num_steps.get(key, steps),
                 timeout_seconds=RUN_SECONDS + 3 * start_seconds,
             )
             found = self._run(trial, self.seconds_left() - reserve_seconds)

@@ -58,12 +58,8 @@ class Trials:
             for one in (*self._stack.candidates, candidate)
             if one and configuration.with_change(one.change) == configuration
         ]
-        measurement = self._runner.measure(
-            configuration,
-            start_seconds=max((one.start_seconds for one in optimisations), default=0.0),
-            more_warmup=max((one.warmup_steps for one in optimisations), default=0),
-            reserve_seconds=self._reserve() if candidate else 0.0,
-        )
+        reserve_seconds = self._reserve() if candidate else 0.0
+        measurement = self._runner.measure(configuration, optimisations, reserve_seconds)
         self._runs[configuration.key].append(measurement)
         return measurement
 

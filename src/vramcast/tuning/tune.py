@@ -26,7 +26,7 @@ from vramcast.records.base import plain_value
 from vramcast.records.machine import Machine
 from vramcast.records.measurement import Device
 from vramcast.records.store import write_atomically, write_json
-from vramcast.records.tune import PredictedGain, TuneResult
+from vramcast.records.tune import TuneResult
 from vramcast.reporting.showing import Format, render, report_of
 from vramcast.simulate.runner import shared_server
 from vramcast.tuning.candidates import Candidate
@@ -80,7 +80,7 @@ def tune(
         memory_cap_bytes=memory_in_bytes(memory),
     )
     gpu = _gpu(trial.device, gpu)
-    folder = TuneFolder(Path(out), _request(trial, gpu, only, memory), force=force)
+    folder = TuneFolder(Path(out), _request(trial, gpu, only), force=force)
     with (
         contextlib.closing(folder),
         Prober(preload_for(trial.workload)) as prober,
@@ -128,9 +128,7 @@ def _gpu(device: Device, name: str | None) -> str | None:
     )
 
 
-def _request(
-    trial: Trial, gpu: str | None, only: str | None, memory: str | int | None
-) -> dict[str, Any]:
+def _request(trial: Trial, gpu: str | None, only: str | None) -> dict[str, Any]:
     """What must be the same for runs to be taken over: the machine and the workload's file too."""
     here = nvml.gpu_states()
     return {
@@ -140,7 +138,7 @@ def _request(
         "only": only,
         "device": trial.device,
         "gpu": gpu,
-        "memory": memory,
+        "memory": trial.memory_cap_bytes,
         "here": here[0].name if here else None,
         "torch": version("torch"),
         "file": parse_reference(trial.workload).file_hash(),
@@ -161,18 +159,16 @@ def tune_with(
     for one in candidates:
         one.refusal = missing_on(one.optimisation, machine, runner.trial.device) or one.refusal
     search = Search(runner, candidates, baseline, progress)
-    total = search.run()
-    gains: list[PredictedGain] = []
-    if outlook:
-        final = search.stack.configuration
-        gains, notes = predicted_gains(runner, final, search.size_of(final, "seq_len"))
-        search.notes += notes
-    return result_of(search, total, runner.trial, target_steps, machine=machine, prospects=gains)
+    total, final = search.run(), search.stack.configuration
+    result = result_of(search, total, runner.trial, target_steps, machine)
+    if not outlook:
+        return result
+    gains, notes = predicted_gains(runner, final, search.size_of(final, "seq_len"))
+    return replace(result, prospects=gains, notes=[*result.notes, *notes])
 
 
 def baseline_of(knobs: Mapping[str, Any], in_force: Mapping[str, Any]) -> Configuration:
     """The knobs that were given, as plain values where the workload has them as such."""
-
     plain = {name: in_force[name] for name in knobs}
     for name, given in knobs.items():
         # A dtype or an Enum comes back as its text: it must be given as text again.
