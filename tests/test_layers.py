@@ -41,7 +41,6 @@ WITH_TORCH = (
     "probing.on_cpu",
     "probing.cuda_on_cpu",
     "probing.allocation_history",
-    "benching.trial_task",
     "benching.trainer",
     "benching.training_step",
     "benching.prefetch",

@@ -27,10 +27,9 @@ from row import taken_knobs
 
 from vramcast.benching.data import Corpus, default_corpus
 from vramcast.benching.protocol import find_protocol
-from vramcast.benching.trainer import Trainer
+from vramcast.benching.trainer import Trainer, describe_environment
 from vramcast.benching.training_step import build_model, make_optimizer
 from vramcast.benching.trial_folder import TrialFolder
-from vramcast.benching.trial_task import describe_environment
 from vramcast.records.bench import BenchTrial, Protocol
 from vramcast.records.store import append_line
 from vramcast.workload import split_assignments

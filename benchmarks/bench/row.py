@@ -20,9 +20,8 @@ from typing import Any
 import torch
 
 from vramcast.benching.data import Corpus
-from vramcast.benching.trainer import Trainer, Training
+from vramcast.benching.trainer import Trainer, Training, describe_environment
 from vramcast.benching.trial_folder import TrialFolder
-from vramcast.benching.trial_task import describe_environment
 from vramcast.records.bench import BenchTrial
 from vramcast_zoo.catalogue import BY_NAME
 

@@ -118,7 +118,9 @@ def _protocol(protocol: str | Protocol, steps: int | None, respect_documents: bo
     rules = find_protocol(protocol) if isinstance(protocol, str) else protocol
     if steps is not None and steps != rules.steps:
         rules = with_steps(rules, steps)
-    return within_documents(rules) if respect_documents else rules
+    if respect_documents and not rules.respect_documents:
+        rules = within_documents(rules)
+    return rules
 
 
 def _machine(device: Device, ray: str | None, data_path: Path) -> AbstractContextManager[Machine]:

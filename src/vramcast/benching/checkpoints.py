@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import pickle
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from vramcast.benching.training_step import State, Training
 from vramcast.errors import EnvironmentProblem
 
 
-class Checkpoints:
+class Checkpoints(AbstractContextManager["Checkpoints"]):
     """One file. At every moment it is the old checkpoint or the new one, whole."""
 
     def __init__(self, path: Path) -> None:
@@ -23,19 +24,18 @@ class Checkpoints:
         self._thread = ThreadPoolExecutor(1)
         self._written: Future[None] | None = None
 
-    def __enter__(self) -> Checkpoints:
-        return self
-
     def __exit__(self, *_: object) -> None:
         """What is being written gets written, also when training was interrupted."""
         self._thread.shutdown()
 
     def save(self, training: Training, step: int, resumed_at_steps: list[int]) -> None:
-        """Raises the error of the checkpoint before: training on without any would be in vain."""
+        """Raises what went wrong with the one before: without any, training would be in vain."""
         if self._written is not None:
             self._written.result()
         state = {"step": step, "resumed_at_steps": resumed_at_steps, **training.state()}
-        self._written = self._thread.submit(_write, self._path, _copy_on_host(state))
+        # on the host, because the next step changes the originals
+        copy = tree_map_only(Tensor, lambda tensor: tensor.to("cpu", copy=True), state)
+        self._written = self._thread.submit(_write, self._path, copy)
 
 
 def load(path: Path) -> State | None:
@@ -52,10 +52,9 @@ def load(path: Path) -> State | None:
 def restore(training: Training, state: State, path: Path) -> None:
     try:
         training.restore(state)
-    except KeyError as problem:
-        raise _does_not_fit(path, f"it lacks {problem}") from None
-    except (RuntimeError, ValueError, TypeError, AttributeError) as problem:
-        raise _does_not_fit(path, str(problem)) from None
+    except (RuntimeError, ValueError, TypeError, AttributeError, KeyError) as problem:
+        lacks = "it lacks " if isinstance(problem, KeyError) else ""
+        raise _does_not_fit(path, f"{lacks}{problem}") from None
 
 
 def _does_not_fit(path: Path, why: str) -> EnvironmentProblem:
@@ -64,17 +63,6 @@ def _does_not_fit(path: Path, why: str) -> EnvironmentProblem:
         "It is of another model or of another version of vramcast: begin again with --force, "
         "or choose another folder with --out.",
     )
-
-
-def _copy_on_host(state: Any) -> Any:
-    """The next step changes the originals."""
-    if isinstance(state, Tensor):
-        return state.to("cpu", copy=True)
-    if isinstance(state, dict):
-        return {key: _copy_on_host(value) for key, value in state.items()}
-    if isinstance(state, list | tuple):
-        return type(state)(_copy_on_host(value) for value in state)
-    return state
 
 
 def _write(path: Path, state: State) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.predicting.max_batch import max_batch
@@ -30,24 +31,12 @@ def with_batch_size(trial: BenchTrial, gpu: str | None) -> BenchTrial:
     return replace(trial, batch_size=wanted)
 
 
-def largest_batch(
-    trial: BenchTrial,
-    *,
-    gpu: str,
-    memory: str | None = None,
-    maximum: int | None = None,
-    safety: float = 0.0,
-) -> int:
-    """Predicted; an error that says how much is missing where not even one sample fits."""
-    found = max_batch(
-        WORKLOAD,
-        gpu=gpu,
-        memory=memory,
-        maximum=maximum,
-        safety=safety,
-        confirm=False,
-        trial=trial.to_json(),
-    )
+def largest_batch(trial: BenchTrial, *, gpu: str, **limits: Any) -> int:
+    """Predicted; an error that says how much is missing where not even one sample fits.
+
+    The limits are those of `max_batch`.
+    """
+    found = max_batch(WORKLOAD, gpu=gpu, confirm=False, trial=trial.to_json(), **limits)
     if found.largest_batch is None:
         raise EnvironmentProblem(
             f"{trial.label} does not fit on {gpu} with even one sample of "

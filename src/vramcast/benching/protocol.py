@@ -1,8 +1,7 @@
 """Protocols: the fixed conditions that every model of a comparison is trained under.
 
-A protocol has a name, which ends with its version, and a hash. Runs are comparable where the hashes
-of their protocols are the same. The hash is of the values and not of the name. What all protocols
-have in common is hashed with them, as records.bench.FORMAT:
+Runs are comparable where the hashes of their protocols are the same. The hash is of the values, not
+of the name, and of the version of what all protocols have in common (records.bench.FORMAT):
 
 - Tokens are bytes (256). A sample is a window of seq_len + 1 bytes at a random place of the data,
   and all models see the same samples.
@@ -55,14 +54,11 @@ NEWEST = {"standard": STANDARD_1, "timebox": TIMEBOX_1}
 
 def with_steps(protocol: Protocol, steps: int) -> Protocol:
     """The same with fewer or more steps: another protocol, and its name says so."""
-    name = f"{protocol.name}/{steps}-steps"
-    steps = _field("steps", steps)
+    name, steps = f"{protocol.name}/{steps}-steps", _field("steps", steps)
     return checked(replace(protocol, name=name, steps=steps, seconds=None))
 
 
 def within_documents(protocol: Protocol) -> Protocol:
-    if protocol.respect_documents:
-        return protocol
     return replace(protocol, name=f"{protocol.name}/documents", respect_documents=True)
 
 
@@ -121,14 +117,8 @@ def protocol_from(values: Mapping[str, Any]) -> Protocol:
         base["steps"] = None
     given = {name: _field(name, value) for name, value in values.items()}
     protocol = checked(Protocol(**{**base, **given}))
-    _check_name(protocol, "name" in values)
-    return protocol
-
-
-def _check_name(protocol: Protocol, is_given: bool) -> None:
-    name = protocol.name
-    problem = None
-    if not is_given:
+    name, problem = protocol.name, None
+    if "name" not in values:
         problem = "The protocol has no name."
     elif not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARACTERS:
         problem = f"The protocol's name = {shortened(name)} is no name."
@@ -137,6 +127,7 @@ def _check_name(protocol: Protocol, is_given: bool) -> None:
     if problem:
         advice = 'Choose one that says its version too, for example name = "mine-1".'
         raise UsageError(problem, advice)
+    return protocol
 
 
 def _field(name: str, value: Any) -> Any:

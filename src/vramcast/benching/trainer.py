@@ -1,9 +1,9 @@
 """One trial: a model trained under a protocol, step by step.
 
-Nothing waits for the GPU in a step. Losses stay on the device and are fetched some steps at a time.
-A checkpoint holds everything a step depends on, and a batch depends only on the seed and the step:
-a run that was interrupted continues with the losses of one that was not, as far as the GPU's
-kernels give the same result twice.
+Losses are fetched from the GPU some steps at a time: no step waits for it. A checkpoint holds
+everything that a step depends on, and a batch depends only on the seed and the step. So a run that
+was interrupted goes on to the losses of one that was not, as far as the GPU's kernels give the same
+result twice.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,7 +28,17 @@ from vramcast.benching.prefetch import Batches
 from vramcast.benching.tensorboard import Board
 from vramcast.benching.training_step import Training
 from vramcast.benching.trial_folder import Steps, TrialFolder
-from vramcast.records.bench import BenchTrial, TrainedRun, TrainingOutcome, last_losses, mean_loss
+from vramcast.errors import EnvironmentProblem, VramcastError
+from vramcast.hardware import environment
+from vramcast.probing.worker import failure
+from vramcast.records.bench import (
+    BenchTrial,
+    DataIdentity,
+    TrainedRun,
+    TrainingOutcome,
+    last_losses,
+    mean_loss,
+)
 
 # Losses are fetched when a block of steps has taken this long or has this many steps.
 BLOCK_SECONDS = 1.0
@@ -211,3 +222,43 @@ def _reached(done: Steps, blocks: Sequence[Block]) -> tuple[int, float]:
     """The number of steps and seconds so far; of unfinished steps by this process's clock."""
     running = time.perf_counter() - blocks[0].began if blocks else 0.0
     return len(done) + sum(map(len, blocks)), done.seconds + running
+
+
+def train_trial(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
+    """The task of a worker process. The results are files in the trial's folder."""
+    trial, folder = BenchTrial.from_dict(request["trial"]), TrialFolder(Path(request["folder"]))
+    where = describe_environment(trial.device)
+    try:
+        with folder.lock():
+            corpus = _given_corpus(Path(request["data_path"]), trial.data)
+            seconds, tensorboard = request["checkpoint_seconds"], request["tensorboard"]
+            run = Trainer(trial, corpus, folder, seconds, where, tell, tensorboard).run()
+    except VramcastError:
+        raise
+    except BaseException as problem:
+        # also SystemExit: a model that ends the program has not done its work
+        found = failure(problem)
+        outcome = TrainingOutcome(found.outcome)
+        run = TrainedRun(trial=trial, outcome=outcome, environment=where, error=found.error)
+    folder.write_result(run)
+    return run.outcome
+
+
+def _given_corpus(path: Path, given: DataIdentity) -> Corpus:
+    corpus = Corpus(path)
+    if corpus.identity() != given:
+        raise EnvironmentProblem(
+            f"The data file {path} is not the one that was given.",
+            "Leave it as it is while it is in use.",
+        )
+    return corpus
+
+
+def describe_environment(device: str) -> dict[str, Any]:
+    return {
+        **environment.describe(Path.cwd()),
+        "device": device,
+        "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
+        "torch_version": torch.__version__,
+        "schedulefree_version": environment.package_version("schedulefree"),
+    }

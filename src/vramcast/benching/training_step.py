@@ -1,7 +1,4 @@
-"""The model that `bench` trains, and its training step. Runs in the worker process.
-
-A model is a name of the zoo, or `file.py:function` that returns a torch module.
-"""
+"""The model that `bench` trains, and its training step. Runs in the worker process."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import importlib
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,7 +26,7 @@ State = dict[str, Any]
 
 
 class Training:
-    """Model, optimizer and random state: all that a step depends on besides its batch."""
+    """All that a step depends on besides its batch: model, optimizer, random state."""
 
     def __init__(self, trial: BenchTrial) -> None:
         self._protocol = protocol = trial.protocol
@@ -66,9 +63,8 @@ class Training:
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     def state(self) -> State:
-        """For a checkpoint. torch.load only reads tensors, numbers, text and lists of them."""
-        numpy_state: Any = np.random.get_state(legacy=True)
-        name, key, *rest = numpy_state
+        """For a checkpoint: torch.load only reads tensors, numbers, text and lists of them."""
+        name, key, *rest = cast(Any, np.random.get_state(legacy=True))
         is_on_gpu = self.device.type == "cuda"
         return {
             "model": self.model.state_dict(),
@@ -91,7 +87,12 @@ class Training:
 
 def build_model(name: str, knobs: Mapping[str, str]) -> nn.Module:
     """On torch's default device. Knobs are text, as on the command line."""
-    function, sizes = _maker(name)
+    sizes: Mapping[str, Any] = {}
+    if name in BY_NAME:
+        family = importlib.import_module(f"vramcast_zoo.{BY_NAME[name].family}")
+        function, sizes = family.make_model, BY_NAME[name].sizes
+    else:
+        function = load_function(parse_reference(name))
     given = {key: Text(value) for key, value in knobs.items()}
     model = function(**bind_knobs(function, {**sizes, **given}))
     if not isinstance(model, nn.Module):
@@ -104,26 +105,18 @@ def build_model(name: str, knobs: Mapping[str, str]) -> nn.Module:
     return model
 
 
-def _maker(name: str) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-    entry = BY_NAME.get(name)
-    if entry is None:
-        return load_function(parse_reference(name)), {}
-    return importlib.import_module(f"vramcast_zoo.{entry.family}").make_model, entry.sizes
-
-
 def next_byte_loss(model: nn.Module, tokens: Tensor) -> Tensor:
     """The mean cross entropy, in float32, of windows [batch, length + 1]."""
     logits = model(tokens[:, :-1])
     expected = (tokens.shape[0], tokens.shape[1] - 1, VOCABULARY)
-    is_tensor = isinstance(logits, Tensor)
-    if not is_tensor or logits.shape != expected:
-        found = list(logits.shape) if is_tensor else f"a value of type {type(logits).__name__}"
+    shape = logits.shape if isinstance(logits, Tensor) else None
+    if shape != expected:
+        found = f"a value of type {type(logits).__name__}" if shape is None else list(shape)
         # Models that are no byte models have other vocabularies, often as a knob.
-        has_other_vocabulary = is_tensor and logits.shape[:2] == expected[:2]
         hint = f"Add the knob vocabulary={VOCABULARY}, if it has one. "
         raise WorkloadError(
             f"The model returned {found} where the logits {list(expected)} are expected.",
-            f"{hint if has_other_vocabulary else ''}{EXPECTED}",
+            f"{hint if shape and shape[:2] == expected[:2] else ''}{EXPECTED}",
         )
     return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
 
@@ -134,7 +127,7 @@ def make_optimizer(
     if name == OptimizerName.ADAMW:
         return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)
     try:
-        import schedulefree  # type: ignore[import-untyped]
+        from schedulefree import AdamWScheduleFree  # type: ignore[import-untyped]
     except ModuleNotFoundError:
         raise WorkloadError(
             "The protocol's optimizer AdamWScheduleFree needs the package schedulefree, "
@@ -142,18 +135,13 @@ def make_optimizer(
             "Install it with: pip install schedulefree. "
             'Or train under a protocol of your own with optimizer = "adamw".',
         ) from None
-    optimizer: torch.optim.Optimizer = schedulefree.AdamWScheduleFree(
-        parameters, lr=lr, weight_decay=weight_decay
-    )
-    optimizer.train()  # type: ignore[attr-defined]
-    return optimizer
+    optimizer: Any = AdamWScheduleFree(parameters, lr=lr, weight_decay=weight_decay)
+    optimizer.train()
+    return cast(torch.optim.Optimizer, optimizer)
 
 
 def build(*, trial: str, batch_size: int = 1) -> Callable[[], Tensor]:
-    """The step as a workload: what is simulated before training is what is trained.
-
-    `trial` is the record as JSON, because knobs are plain values.
-    """
+    """The step as a workload, for predictions. `trial` is JSON because knobs are plain values."""
     asked = replace(BenchTrial.from_json(trial), device=Device.CUDA, batch_size=batch_size)
     training = Training(asked)
     shape = (batch_size, asked.protocol.seq_len + 1)

@@ -29,16 +29,6 @@ from vramcast.records.store import (
     write_json,
 )
 
-# The result is removed first: a folder that is half removed must not look whole.
-FILES = (
-    "result.json",
-    "worker.log",
-    "checkpoint.pt",
-    ".checkpoint.pt.new",
-    "steps.jsonl",
-    "trial.json",
-)
-
 
 @dataclass
 class Steps:
@@ -66,16 +56,33 @@ class Steps:
 class TrialFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.checkpoint, self.log = path / "checkpoint.pt", path / "worker.log"
-        self.new_checkpoint = path / ".checkpoint.pt.new"
-        self.board = path / "tensorboard"
+        self.log, self.board = path / "worker.log", path / "tensorboard"
+        self.checkpoint, self.new_checkpoint = path / "checkpoint.pt", path / ".checkpoint.pt.new"
         self._trial, self._steps = path / "trial.json", path / "steps.jsonl"
         self._result = path / "result.json"
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Two benches must not train in one folder. The lock ends with the process at the latest.
+
+        The folder itself is locked: it stays when --force removes the files in it.
+        """
+        return locked_folder(self.path)
+
+    @contextlib.contextmanager
+    def _own(self) -> Iterator[None]:
+        """The folder is made if it is missing, and locked."""
+        try:
+            with self.lock():
+                yield
+        except OSError as problem:
+            what = f"The folder {self.path} cannot be used: {problem.strerror}."
+            raise UsageError(what, "Choose another folder with --out.") from None
 
     def check(self, trial: BenchTrial, *, force: bool) -> None:
         """Whether this trial may begin here; with `force` the folder is emptied."""
         if force:
-            self._empty()
+            with self._own():
+                self._remove_files()
         if not self._trial.exists():
             return
         there, asked = self.trial().to_dict(), trial.to_dict()
@@ -87,45 +94,28 @@ class TrialFolder:
                 "Choose another folder with --out, or --force to begin again in this one.",
             )
 
-    def _empty(self) -> None:
-        with self._usable(), contextlib.suppress(FileNotFoundError), self.lock():
-            for name in FILES:
-                (self.path / name).unlink(missing_ok=True)
-            shutil.rmtree(self.board, ignore_errors=True)
+    def _remove_files(self) -> None:
+        # The result first and the trial last: a folder that is half removed must not look whole.
+        results = self._result, self.log, self.checkpoint, self.new_checkpoint, self._steps
+        for path in (*results, self._trial):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self.board, ignore_errors=True)
 
     def begin(self, trial: BenchTrial) -> None:
         """New, or as an interrupted run of the same trial left it. An earlier result is removed."""
-        with self._usable():
-            self.path.mkdir(parents=True, exist_ok=True)
-            with self.lock():
-                self._result.unlink(missing_ok=True)
-                # an unfinished checkpoint of a process that was killed
-                self.new_checkpoint.unlink(missing_ok=True)
-                if not self._trial.exists():
-                    write_json(self._trial, trial.to_dict())
+        with self._own():
+            self._result.unlink(missing_ok=True)
+            # an unfinished checkpoint of a process that was killed
+            self.new_checkpoint.unlink(missing_ok=True)
+            if not self._trial.exists():
+                write_json(self._trial, trial.to_dict())
 
     def forget(self) -> None:
         """Remove a trial that was asked for wrongly, unless it has steps from before."""
         with contextlib.suppress(OSError, UsageError), self.lock():
             if not len(self.steps()):
-                for name in FILES:
-                    (self.path / name).unlink(missing_ok=True)
+                self._remove_files()
                 self.path.rmdir()
-
-    @contextlib.contextmanager
-    def _usable(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as problem:
-            what = f"The folder {self.path} cannot be used: {problem.strerror}."
-            raise UsageError(what, "Choose another folder with --out.") from None
-
-    def lock(self) -> AbstractContextManager[None]:
-        """Two benches must not train in one folder. The lock ends with the process at the latest.
-
-        The folder itself is locked: it stays when --force removes the files in it.
-        """
-        return locked_folder(self.path)
 
     def trial(self) -> BenchTrial:
         return BenchTrial.from_file(self._trial)
@@ -134,8 +124,19 @@ class TrialFolder:
         """None where the run has not ended."""
         return TrainedRun.from_file(self._result) if self._result.exists() else None
 
+    def write_result(self, run: TrainedRun) -> None:
+        write_json(self._result, run.to_dict())
+        if run.finished:
+            with contextlib.suppress(OSError):
+                self.checkpoint.unlink(missing_ok=True)
+
     def add_steps(self, first_step: int, steps: Steps) -> None:
         append_line(self._steps, {"first_step": first_step, **vars(steps)})
+
+    def keep_steps(self, steps: Steps) -> None:
+        """Only these: steps after a checkpoint are done again and must not be there twice."""
+        line = json.dumps({"first_step": 0, **vars(steps)}) + "\n"
+        write_atomically(self._steps, line if len(steps) else "")
 
     def steps(self, most: int | None = None) -> Steps:
         """What the file has, up to `most` steps, where a line ends there.
@@ -157,27 +158,15 @@ class TrialFolder:
             found.add(steps)
         return found
 
-    def keep_steps(self, steps: Steps) -> None:
-        """Only these: steps after a checkpoint are done again and must not be there twice."""
-        line = json.dumps({"first_step": 0, **vars(steps)}) + "\n"
-        write_atomically(self._steps, line if len(steps) else "")
-
-    def write_result(self, run: TrainedRun) -> None:
-        write_json(self._result, run.to_dict())
-        if run.finished:
-            with contextlib.suppress(OSError):
-                self.checkpoint.unlink(missing_ok=True)
-
 
 def find_runs(path: Path) -> list[TrainedRun]:
     """Every run of a bench's folder, or the one of a trial's folder."""
-    is_trial = (path / "trial.json").exists()
-    folders = [path] if is_trial else sorted(p.parent for p in path.glob("*/trial.json"))
-    if not folders:
+    trials = [*path.glob("trial.json"), *sorted(path.glob("*/trial.json"))]
+    if not trials:
         raise UsageError(
             f"{path} holds no run of vramcast bench.", "Give a folder that vramcast bench wrote."
         )
-    return [_finished_run(folder) for folder in folders]
+    return [_finished_run(trial.parent) for trial in trials]
 
 
 def _finished_run(path: Path) -> TrainedRun:

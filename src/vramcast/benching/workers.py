@@ -16,7 +16,7 @@ from vramcast.hardware import nvml
 from vramcast.processes.ask import ForkServer
 from vramcast.records.measurement import Device
 
-TASK = "vramcast.benching.trial_task:train_trial"
+TASK = "vramcast.benching.trainer:train_trial"
 # torch's first optimizer imports torch._dynamo: seconds, better once than in every trial
 IMPORTED_ONCE = ("torch", "vramcast.benching.trainer", "torch._dynamo")
 
