@@ -62,6 +62,10 @@ class PeerEstimates(Record, kind="estimates of other methods", version_where_mis
     accelerate: Estimate
     four_times_parameters: Estimate
 
+    @classmethod
+    def all_failed(cls, error: str) -> PeerEstimates:
+        return cls(**{field.name: Estimate(error=error) for field in fields(cls)})
+
     def by_method(self) -> dict[str, int | None]:
         return {field.name: getattr(self, field.name).bytes for field in fields(self)}
 

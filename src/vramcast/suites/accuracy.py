@@ -18,15 +18,8 @@ from vramcast.probing.manager import Prober
 from vramcast.probing.trial import Trial
 from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.accuracy import AccuracyResult
-from vramcast.records.accuracy_rows import (
-    Records,
-    RowRecords,
-    read_records,
-    result_from,
-    rows_file,
-)
+from vramcast.records.accuracy_rows import Records, RowRecords, read_records, result_from, rows_file
 from vramcast.records.measurement import Measurement
-from vramcast.records.prediction import Prediction
 from vramcast.records.store import write_atomically, write_json
 from vramcast.reporting.accuracy import scatter
 from vramcast.reporting.showing import Format, render, report_of
@@ -36,7 +29,6 @@ from vramcast.simulate.runner import shared_server
 from vramcast.suites.catalogue import SuiteRow, rows_of
 from vramcast.suites.run import Dependencies, ask_peers, run
 
-WARMUP_STEPS = 2
 # Where the host is the slower side, step times spread by 20 %, and a median needs many steps.
 MEASURE_STEPS = 12
 # With capped memory only the outcome is asked for.
@@ -73,21 +65,27 @@ def accuracy(
     recorded = read_records(Path(against)) if against is not None else None
     gpu = _gpu_to_predict(recorded)
     known = _begin(folder, against, force=force)
-    _check_same_machine(known, gpu)
+    torch_version = metadata.version("torch")
+    _check_same_machine(known, torch_version, gpu)
     build.build()
     preload = HUGGING_FACE if find_spec("transformers") else ()
-    with (
-        shared_server(),
-        Prober() as plain,
-        Prober(preload=preload) as with_transformers,
-    ):
+    with shared_server(), Prober() as plain, Prober(preload) as with_transformers:
 
         def measure(row: SuiteRow, cap: int | None) -> Measurement:
             prober = with_transformers if "huggingface" in row.workload else plain
-            return _measure(prober, row, cap)
+            trial = Trial(
+                workload=row.workload,
+                knobs=row.knobs,
+                allocator=row.allocator,
+                memory_cap_bytes=cap,
+                measure_steps=MEASURE_STEPS if cap is None else CAPPED_STEPS,
+            )
+            return prober.run(trial)
 
         dependencies = Dependencies(
-            predict=lambda row: _predict(row, gpu),
+            predict=lambda row: predict(
+                row.workload, gpu=gpu, allocator=row.allocator or "", **row.knobs
+            ),
             measure=measure if recorded is None else None,
             ask_peers=ask_peers if peers and recorded is None else None,
         )
@@ -103,9 +101,7 @@ def accuracy(
             name: replace(recorded.get(name, RowRecords()), prediction=made.prediction)
             for name, made in records.items()
         }
-    result = result_from(
-        records, shipped().calibrated_on, gpu=gpu, torch_version=metadata.version("torch")
-    )
+    result = result_from(records, shipped().calibrated_on, gpu=gpu, torch_version=torch_version)
     write_json(folder / "accuracy.json", result.to_dict())
     write_atomically(folder / "accuracy.md", render(report_of(result, "Accuracy"), Format.MARKDOWN))
     if figure is not None:
@@ -119,17 +115,14 @@ def _begin(folder: Path, against: str | Path | None, *, force: bool) -> Records:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         records = rows_file(folder)
-        if not records.exists():
-            return {}
-        if force and against is not None and records.samefile(rows_file(Path(against))):
-            raise UsageError(
-                f"--force would delete the measurements in {records} that --against names.",
-                "Choose another with --out.",
-            )
-        if force:
+        if records.exists() and force:
+            if against is not None and records.samefile(rows_file(Path(against))):
+                raise UsageError(
+                    f"--force would delete the measurements in {records} that --against names.",
+                    "Choose another with --out.",
+                )
             records.unlink()
-            return {}
-        return read_records(folder)
+        return read_records(folder) if records.exists() else {}
     except OSError as problem:
         raise UsageError(
             f"The folder {folder} cannot be used: {problem.strerror}.", "Choose another with --out."
@@ -137,12 +130,11 @@ def _begin(folder: Path, against: str | Path | None, *, force: bool) -> Records:
 
 
 def _chosen(rows: list[SuiteRow], only: Sequence[str]) -> list[SuiteRow]:
-    unknown = sorted(set(only) - {row.name for row in rows})
+    names = [row.name for row in rows]
+    unknown = sorted(set(only).difference(names))
     if unknown:
-        raise UsageError(
-            f"There is no row {unknown[0]!r} in these suites.",
-            f"Rows: {', '.join(row.name for row in rows)}.",
-        )
+        what = f"There is no row {unknown[0]!r} in these suites."
+        raise UsageError(what, f"Rows: {', '.join(names)}.")
     return [row for row in rows if row.name in only] if only else rows
 
 
@@ -167,33 +159,19 @@ def _gpu_to_predict(recorded: Records | None) -> str:
     return find_gpu(gpus[0].name).name
 
 
-def _check_same_machine(known: Records, gpu: str) -> None:
+def _check_same_machine(known: Records, torch_version: str, gpu: str) -> None:
     """A run is continued only with the same torch and GPU: one table must not mix them."""
-    torch_version = metadata.version("torch")
+
+    def release(version: str) -> str:
+        return version.partition("+")[0]
+
     for row in known.values():
         seen = row.prediction
         if seen is None or seen.error is not None:
             continue
-        same_torch = seen.torch_version.partition("+")[0] == torch_version.partition("+")[0]
-        if not same_torch or seen.gpu != gpu:
+        if (release(seen.torch_version), seen.gpu) != (release(torch_version), gpu):
             raise UsageError(
                 f"The folder holds a run under torch {seen.torch_version} for {seen.gpu}, "
                 f"not {torch_version} and {gpu}.",
                 "Choose another folder with --out.",
             )
-
-
-def _predict(row: SuiteRow, gpu: str) -> Prediction:
-    return predict(row.workload, gpu=gpu, allocator=row.allocator or "", **row.knobs)
-
-
-def _measure(prober: Prober, row: SuiteRow, cap: int | None) -> Measurement:
-    trial = Trial(
-        workload=row.workload,
-        knobs=row.knobs,
-        allocator=row.allocator,
-        memory_cap_bytes=cap,
-        warmup_steps=WARMUP_STEPS,
-        measure_steps=MEASURE_STEPS if cap is None else CAPPED_STEPS,
-    )
-    return prober.run(trial)

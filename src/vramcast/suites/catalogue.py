@@ -11,21 +11,6 @@ from typing import Any
 
 from vramcast.errors import UsageError
 
-# One model through five settings; all values of any two of them meet in some row.
-PRECISIONS: dict[str, dict[str, Any]] = {
-    "fp32": {},
-    "amp": {"autocast": "bf16"},
-    "bf16": {"precision": "bf16"},
-    "fp16": {"autocast": "fp16", "scale_loss": True},
-}
-SETTINGS: tuple[tuple[str, ...], ...] = (
-    tuple(PRECISIONS),
-    ("keep", "non-reentrant", "reentrant"),
-    ("sdpa", "eager", "efficient", "math"),
-    ("adamw", "adamw-fused", "adamw-loop", "sgd", "adafactor"),
-    ("default", "expandable_segments:True", "max_split_size_mb:256", "roundup_power2_divisions:4"),
-)
-
 
 @dataclass(frozen=True)
 class SuiteRow:
@@ -36,10 +21,7 @@ class SuiteRow:
 
 
 def covering(settings: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Few combinations in which every two values of different settings occur together.
-
-    Each next one is the combination that adds most pairs of values.
-    """
+    """Few combinations in which every two values of different settings occur together."""
 
     def pairs(values: Sequence[str]) -> set[tuple[tuple[int, str], ...]]:
         return set(combinations(enumerate(values), 2))
@@ -48,36 +30,39 @@ def covering(settings: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     missing = set().union(*(pairs(values) for values in everything))
     chosen: list[tuple[str, ...]] = []
     while missing:
+        # the combination that adds most pairs of values
         chosen.append(max(everything, key=lambda values: len(pairs(values) & missing)))
         missing -= pairs(chosen[-1])
     return chosen
 
 
-def _settings_suite(workload: str) -> list[SuiteRow]:
+def _settings_suite(workload: str, settings: dict[str, dict[str, Any]]) -> list[SuiteRow]:
+    """One model; all values of any two settings meet in some row."""
     rows = []
-    for precision, checkpointing, attention, optimizer, allocator in covering(SETTINGS):
-        parts = (precision, attention, checkpointing, optimizer, allocator.partition(":")[0])
-        knobs = {
-            **PRECISIONS[precision],
-            "attention": attention,
-            "checkpointing": "" if checkpointing == "keep" else checkpointing,
-            "optimizer": optimizer,
-            "depth": 6,
-            "batch_size": 6,
-        }
-        allocator_settings = None if allocator == "default" else allocator
-        rows.append(SuiteRow(f"set-{'-'.join(parts)}", workload, knobs, allocator_settings))
+    for values in covering([list(choices) for choices in settings.values()]):
+        chosen = dict(zip(settings, values, strict=True))
+        order = ("precision", "attention", "checkpointing", "optimizer", "allocator")
+        name = "-".join(["set", *(chosen[setting] for setting in order)])
+        knobs = {"depth": 6, "batch_size": 6}
+        for setting, value in chosen.items():
+            knobs |= settings[setting][value]
+        allocator: Any = knobs.pop("allocator", None)
+        rows.append(SuiteRow(name, workload, knobs, allocator))
     return rows
 
 
 def _read() -> dict[str, list[SuiteRow]]:
     data = tomllib.loads(resources.files("vramcast.suites").joinpath("suites.toml").read_text())
-    suites: dict[str, list[SuiteRow]] = {name: [] for name in data["suites"]}
-    for suite, rows in data["suites"].items():
-        for name, knobs in rows.items():
-            workload = knobs.pop("workload")
-            suites[suite].append(SuiteRow(name, data["workloads"].get(workload, workload), knobs))
-    suites["settings"] = _settings_suite(data["workloads"]["gpt"])
+    workloads = data["workloads"]
+
+    def row(name: str, workload: str, **knobs: Any) -> SuiteRow:
+        return SuiteRow(name, workloads.get(workload, workload), knobs)
+
+    suites = {
+        suite: [row(name, **values) for name, values in rows.items()]
+        for suite, rows in data["suites"].items()
+    }
+    suites["settings"] = _settings_suite(workloads["gpt"], data["settings"])
     return suites
 
 

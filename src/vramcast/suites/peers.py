@@ -9,8 +9,9 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.optim import Optimizer
 
 from vramcast.records.accuracy import Estimate, PeerEstimates
 from vramcast.workload import bind_knobs, load_function, parse_reference
@@ -21,22 +22,18 @@ STEPS = 2  # the second has optimizer state
 def estimates(request: dict[str, Any], _: object = None) -> dict[str, Any]:
     """The task: a record, with the reason where a tool fails."""
     function = load_function(parse_reference(request["workload"]))
-    return _estimates(function, bind_knobs(function, request["knobs"])).to_dict()
-
-
-def _estimates(function: Callable[..., Any], values: dict[str, Any]) -> PeerEstimates:
+    values = bind_knobs(function, request["knobs"])
     with FakeTensorMode():
         try:
             step = function(**values)
         except Exception as error:
-            failed = Estimate(error=_short(error))
-            return PeerEstimates(memtracker=failed, accelerate=failed, four_times_parameters=failed)
+            return PeerEstimates.all_failed(_short(error)).to_dict()
         models, optimizers = _found()
         return PeerEstimates(
             four_times_parameters=_attempt(lambda: 4 * _parameter_bytes(models)),
             accelerate=_attempt(lambda: _accelerate(models, values)),
             memtracker=_attempt(lambda: _memtracker(step, models, optimizers)),
-        )
+        ).to_dict()
 
 
 def _attempt(estimate: Callable[[], int]) -> Estimate:
@@ -46,26 +43,21 @@ def _attempt(estimate: Callable[[], int]) -> Estimate:
         return Estimate(error=_short(error))
 
 
-def _found() -> tuple[list[torch.nn.Module], list[torch.optim.Optimizer]]:
+def _found() -> tuple[list[nn.Module], list[Optimizer]]:
     """The outermost models and the optimizers in memory; a workload returns only its step."""
-    alive = [o for o in gc.get_objects() if isinstance(o, torch.nn.Module | torch.optim.Optimizer)]
-    modules = [
-        o for o in alive if isinstance(o, torch.nn.Module) and any(True for _ in o.parameters())
-    ]
+    alive = gc.get_objects()
+    modules = [o for o in alive if isinstance(o, nn.Module) and any(True for _ in o.parameters())]
     children = {id(child) for module in modules for child in module.children()}
-    return [m for m in modules if id(m) not in children], [
-        o for o in alive if isinstance(o, torch.optim.Optimizer)
-    ]
+    models = [module for module in modules if id(module) not in children]
+    return models, [o for o in alive if isinstance(o, Optimizer)]
 
 
-def _parameter_bytes(models: list[torch.nn.Module]) -> int:
-    return sum(
-        p.numel() * p.element_size()
-        for p in {id(p): p for m in models for p in m.parameters()}.values()
-    )
+def _parameter_bytes(models: list[nn.Module]) -> int:
+    parameters = {id(p): p for model in models for p in model.parameters()}
+    return sum(p.nbytes for p in parameters.values())
 
 
-def _accelerate(models: list[torch.nn.Module], knobs: dict[str, Any]) -> int:
+def _accelerate(models: list[nn.Module], knobs: dict[str, Any]) -> int:
     from accelerate.commands.estimate import estimate_training_usage
     from accelerate.utils import calculate_maximum_sizes
 
@@ -76,7 +68,7 @@ def _accelerate(models: list[torch.nn.Module], knobs: dict[str, Any]) -> int:
 
 
 def _memtracker(
-    step: Callable[[], Any], models: list[torch.nn.Module], optimizers: list[torch.optim.Optimizer]
+    step: Callable[[], Any], models: list[nn.Module], optimizers: list[Optimizer]
 ) -> int:
     from torch.distributed._tools.mem_tracker import MemTracker
 

@@ -1,7 +1,4 @@
-"""Predict, measure, measure again with capped memory, ask other methods: for every row of a suite.
-
-Every record is written as soon as it is made, so that an interrupted run can be continued.
-"""
+"""Predict, measure, measure again with capped memory, ask other methods: for every row of a suite."""
 
 from __future__ import annotations
 
@@ -9,12 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from vramcast.errors import VramcastError
 from vramcast.processes.ask import TaskFailed, ask
-from vramcast.records.accuracy import Estimate, PeerEstimates, RowPrediction
+from vramcast.records.accuracy import PeerEstimates, RowPrediction
 from vramcast.records.accuracy_rows import Records, RowRecords, append_record
 from vramcast.records.base import Record
 from vramcast.records.measurement import Device, FailReason, Measurement, Outcome, Verdict
@@ -23,6 +21,8 @@ from vramcast.suites.catalogue import SuiteRow
 
 PEER_SECONDS = 120.0
 R = TypeVar("R")
+# the number is the bytes at which the allocator is capped
+Measure = Callable[[SuiteRow, int | None], Measurement]
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,7 @@ class Dependencies:
     """What takes time. Tests give fakes, so that everything else is tested without a GPU."""
 
     predict: Callable[[SuiteRow], Prediction]
-    # with the allocator capped at so many bytes; None without a GPU
-    measure: Callable[[SuiteRow, int | None], Measurement] | None
+    measure: Measure | None  # None without a GPU
     ask_peers: Callable[[SuiteRow], PeerEstimates] | None
 
 
@@ -42,7 +41,7 @@ def run(
     known: Records,
     progress: Callable[[str, str], None] = lambda *_: None,
 ) -> Records:
-    """Do what is not in `known` yet; every record is on disk before the next is made."""
+    """Do what is not in `known` yet. Records are written at once: a run can be interrupted."""
     records = {row.name: replace(known.get(row.name, RowRecords())) for row in rows}
 
     def keep(row: SuiteRow, kind: str, record: Record) -> None:
@@ -51,7 +50,7 @@ def run(
         progress(kind, row.name)
 
     unpredicted = [row for row in rows if records[row.name].prediction is None]
-    for row, prediction in _on_all_cores(unpredicted, lambda row: _predict(dependencies, row)):
+    for row, prediction in _on_all_cores(unpredicted, partial(_predict, dependencies.predict)):
         keep(row, "prediction", prediction)
     if dependencies.ask_peers is not None:
         unasked = [row for row in rows if records[row.name].peers is None]
@@ -69,21 +68,20 @@ def run(
 
 def _cap_bytes(records: RowRecords) -> int | None:
     """Where a run was predicted and measured, it is run again with no more than was predicted."""
-    if records.measurement is None or records.measurement.outcome != Outcome.OK:
+    prediction, measurement = records.prediction, records.measurement
+    if prediction is None or measurement is None or measurement.outcome != Outcome.OK:
         return None
-    return records.prediction.peak_reserved_bytes if records.prediction else None
+    return prediction.peak_reserved_bytes
 
 
-def _predict(dependencies: Dependencies, row: SuiteRow) -> RowPrediction:
+def _predict(predict: Callable[[SuiteRow], Prediction], row: SuiteRow) -> RowPrediction:
     try:
-        return RowPrediction.from_prediction(dependencies.predict(row))
+        return RowPrediction.from_prediction(predict(row))
     except VramcastError as error:
         return RowPrediction(workload=row.workload, error=str(error))
 
 
-def _measure(
-    measure: Callable[[SuiteRow, int | None], Measurement], row: SuiteRow, cap: int | None
-) -> Measurement:
+def _measure(measure: Measure, row: SuiteRow, cap: int | None) -> Measurement:
     try:
         return measure(row, cap)
     except VramcastError as error:  # a row that cannot run must not end the others
@@ -103,7 +101,7 @@ def _measure(
 def _on_all_cores(
     rows: Sequence[SuiteRow], work: Callable[[SuiteRow], R]
 ) -> Iterator[tuple[SuiteRow, R]]:
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         futures = {pool.submit(work, row): row for row in rows}
         try:
             for future in as_completed(futures):
@@ -124,5 +122,4 @@ def ask_peers(row: SuiteRow) -> PeerEstimates:
         return PeerEstimates.from_dict(answer)
     except VramcastError as problem:
         kind = problem.kind if isinstance(problem, TaskFailed) else type(problem).__name__
-        failed = Estimate(error=kind)
-        return PeerEstimates(memtracker=failed, accelerate=failed, four_times_parameters=failed)
+        return PeerEstimates.all_failed(kind)
