@@ -175,7 +175,7 @@ def test_a_diff_as_json_is_one_object(tmp_path: Path) -> None:
 def test_bad_input_exits_with_2_and_one_message(tmp_path: Path) -> None:
     write_files(tmp_path / "a", trace(), {})
     (tmp_path / "cut.json").write_text((tmp_path / "a" / "trace.json").read_text()[:300])
-    for other, reason in (("none", "There is no"), ("cut.json", "cut off")):
+    for other, reason in (("none", "There is no"), ("cut.json", "cut short")):
         done = run(tmp_path, "diff", "a", other)
         assert (done.returncode, done.stdout) == (2, "")
         assert reason in done.stderr

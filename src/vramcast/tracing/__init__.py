@@ -1,2 +1,1 @@
-"""Memory traces: every allocation and free of a run, simulated or measured, in one format; no
-torch."""
+"""Memory traces: every allocation and free of a run, simulated or measured, in one format."""

@@ -1,9 +1,9 @@
 """Lines up the allocations of two traces.
 
-Equal ones are paired in order. Where the traces part, the place where they meet again is looked for
-a bounded way ahead: candidates are where three sizes or six operators in a row agree, and the one
-whose next allocations agree best wins. So an allocation that is missing does not make everything
-behind it look different, and neither does a change of every size.
+Equal ones are paired in order. Where the traces part, candidates for where they meet again are
+where three sizes or six operators in a row agree; the one whose next allocations agree best wins.
+So an allocation that is missing does not make everything behind it look different, and neither does
+a change of every size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from math import log2
 from typing import NamedTuple
 
-HORIZON = 16  # allocations looked at to judge a candidate
+HORIZON = 16  # allocations by which a candidate is judged
 # Allocations ahead in which candidates are looked for: few where the traces agree here already.
 SHORT_REACH, LONG_REACH = 64, 2048
 SIZES_IN_A_ROW, OPS_IN_A_ROW = 3, 6
@@ -58,8 +58,7 @@ def same_op(x: Item, y: Item) -> bool:
 
 
 def align(a: Sequence[Item], b: Sequence[Item]) -> list[Aligned]:
-    """Every item of both, in order; items side by side are equal, or differ in either bytes or
-    op."""
+    """Every item of both, in order; a pair is equal, or differs in bytes or op, not in both."""
     rows: list[Aligned] = []
     search: _Search | None = None  # two equal traces need none
     i = j = 0
@@ -83,15 +82,15 @@ def align(a: Sequence[Item], b: Sequence[Item]) -> list[Aligned]:
 def _stretch(
     a: Sequence[Item], b: Sequence[Item], i: int, j: int, length_a: int, length_b: int
 ) -> Iterator[Aligned]:
-    """What lies between two meeting points: equally long stretches are side by side where alike,
-    others where the same."""
-    if length_a == length_b:
-        for x, y in zip(range(i, i + length_a), range(j, j + length_b)):
-            yield from (
-                [Aligned(x, y)] if _alike(a[x], b[y]) else [Aligned(x, ABSENT), Aligned(ABSENT, y)]
-            )
-        return
+    """Between two meeting points: equally long stretches pair what is alike, others the same."""
     end_a, end_b = i + length_a, j + length_b
+    if length_a == length_b:
+        for x, y in zip(range(i, end_a), range(j, end_b)):
+            if _alike(a[x], b[y]):
+                yield Aligned(x, y)
+            else:
+                yield from _apart(x, x + 1, y, y + 1)
+        return
     if length_a * length_b <= SMALL_STRETCH:
         for y in range(j, end_b):
             partner = next((x for x in range(i, end_a) if same(a[x], b[y])), None)
@@ -119,28 +118,24 @@ class _Search:
         ]
 
     def meet_again(self, i: int, j: int) -> tuple[int, int]:
-        """How many items to leave out on each side; none when the two at hand are one allocation
-        that changed."""
+        """How many items to leave out on each side; none when both are one that changed."""
         alike = _alike(self._a[i], self._b[j])
         if alike and i - j == self._trusted_shift and i < self._trusted_before:
             return 0, 0
         here = self._score(i, j) if alike else 0.0
         best, choice = max(here, MIN_SCORE), (0, 0) if alike else None
-        for skip_a, skip_b in self._candidates(
-            i, j, SHORT_REACH if here >= HORIZON else LONG_REACH
-        ):
+        reach = SHORT_REACH if here >= HORIZON else LONG_REACH
+        for skip_a, skip_b in self._candidates(i, j, reach):
             if skip_a == skip_b == 0:
                 continue  # judged above
             score = self._score(i + skip_a, j + skip_b) - log2(1 + skip_a + skip_b)
             if score > best:
                 best, choice = score, (skip_a, skip_b)
-        if (
-            choice is None
-        ):  # nothing in reach: go on behind a stretch that is different on both sides
+        if choice is None:
+            # nothing in reach: go on behind a stretch that is different on both sides
             return min(SHORT_REACH, len(self._a) - i), min(SHORT_REACH, len(self._b) - j)
         if choice == (0, 0) and here >= HORIZON:
-            # sizes changed and operators did not: so it goes on, and searching again at once would
-            # find the same
+            # sizes changed and operators did not: searching again at once would find the same
             self._trusted_shift, self._trusted_before = i - j, i + HORIZON // 2
         return choice
 

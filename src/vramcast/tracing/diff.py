@@ -1,5 +1,4 @@
-"""What differs between two memory traces: the allocations in order, and what is alive at each of
-them.
+"""What differs between two memory traces: the allocations in order, and what is alive at each.
 
 Frees are compared only through what is alive when something is allocated: in between, their order
 means nothing to the allocator. Traces of different length are compared over the steps they have in
@@ -9,8 +8,9 @@ common. Sums of bytes are rounded up to 512 a tensor, as the allocator does.
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from vramcast.allocator import EMPTY_CACHE, AllocatorSettings
@@ -42,7 +42,7 @@ def diff_traces(a: Trace, b: Trace) -> TraceDiff:
     one, other = _Events(a, num_steps), _Events(b, num_steps)
     rows = align(one.items, other.items)
     comparison = _Comparison(one, other, rows)
-    kinds_at = comparison.differences()
+    kinds_at = comparison.kinds_at
     in_memory = [row for row, kinds in kinds_at.items() if set(kinds) != {DifferenceKind.NAME}]
     counts = Counter(kind for kinds in kinds_at.values() for kind in kinds)
     return TraceDiff(
@@ -51,10 +51,8 @@ def diff_traces(a: Trace, b: Trace) -> TraceDiff:
         b=_side(b, other),
         num_steps_compared=num_steps,
         num_differences={kind: counts[kind] for kind in DifferenceKind},
-        first=comparison.difference(min(kinds_at), kinds_at[min(kinds_at)]) if kinds_at else None,
-        first_in_memory=comparison.difference(min(in_memory), kinds_at[min(in_memory)])
-        if in_memory
-        else None,
+        first=comparison.first_of(kinds_at),
+        first_in_memory=comparison.first_of(in_memory),
         ops=_ops(one.items, other.items, rows),
     )
 
@@ -110,63 +108,47 @@ class _Events:
     def line(self, index: int) -> ShownAllocation | None:
         if index == ABSENT:
             return None
-        item, number = self.items[index], self.numbers[index]
-        facts = self.allocations[number - 1].facts if number else {}
+        number = self.numbers[index]
         return ShownAllocation(
             number=number,
-            op=item.op,
-            num_bytes=item.num_bytes,
             allocated_bytes=self.allocated_bytes[index],
-            facts=facts,
+            facts=self.allocations[number - 1].facts if number else {},
+            **self.items[index]._asdict(),
         )
 
 
 class _Comparison:
     """Two traces lined up.
 
-    A pair is a row with both sides; times are counted in pairs, so that they mean the same on both
-    sides.
+    A pair is a row with both sides. Times are counted in pairs, which mean the same on both sides.
     """
 
     def __init__(self, a: _Events, b: _Events, rows: Sequence[Aligned]) -> None:
         self._a, self._b, self._rows = a, b, rows
         self._row_of_pair = [index for index, row in enumerate(rows) if ABSENT not in row]
-        self._pairs_before_a = _pairs_before(
-            len(a.items), [rows[index].a for index in self._row_of_pair]
-        )
-        self._pairs_before_b = _pairs_before(
-            len(b.items), [rows[index].b for index in self._row_of_pair]
-        )
+        pairs = [rows[index] for index in self._row_of_pair]
+        time_a = _times(len(a.items), {pair.a for pair in pairs})
+        time_b = _times(len(b.items), {pair.b for pair in pairs})
         # per pair: the first later pair before which each side has freed it
         self._deaths = [
-            (
-                self._time(self._pairs_before_a, a.freed_after[rows[index].a]),
-                self._time(self._pairs_before_b, b.freed_after[rows[index].b]),
-            )
-            for index in self._row_of_pair
+            (time_a[a.freed_after[pair.a]], time_b[b.freed_after[pair.b]]) for pair in pairs
         ]
+        self._steps = [(time_a[x], time_b[y]) for x, y in zip(a.steps_after, b.steps_after)]
+        self.kinds_at = self._differences()
 
-    def differences(self) -> dict[int, list[DifferenceKind]]:
-        """Aligned -> what differs there, one entry for each difference."""
-        found: dict[int, list[DifferenceKind]] = {}
+    def _differences(self) -> dict[int, list[DifferenceKind]]:
+        """What differs at each row, one entry for each difference."""
+        found: dict[int, list[DifferenceKind]] = defaultdict(list)
         for index, row in enumerate(self._rows):
-            kind = self._kind(row)
-            if kind:
-                found.setdefault(index, []).append(kind)
-        for death_a, death_b in self._deaths:
-            if death_a != death_b:
-                found.setdefault(self._row_of_pair[min(death_a, death_b)], []).append(
-                    DifferenceKind.ALIVE
-                )
-        for after_a, after_b in zip(self._a.steps_after, self._b.steps_after):
-            time_a, time_b = (
-                self._time(self._pairs_before_a, after_a),
-                self._time(self._pairs_before_b, after_b),
-            )
-            if time_a != time_b:
-                found.setdefault(self._row_of_pair[min(time_a, time_b)], []).append(
-                    DifferenceKind.STEP
-                )
+            if kind := self._kind(row):
+                found[index].append(kind)
+        for kind, times in (
+            (DifferenceKind.ALIVE, self._deaths),
+            (DifferenceKind.STEP, self._steps),
+        ):
+            for time_a, time_b in times:
+                if time_a != time_b:
+                    found[self._row_of_pair[min(time_a, time_b)]].append(kind)
         return found
 
     def _kind(self, row: Aligned) -> DifferenceKind | None:
@@ -179,12 +161,15 @@ class _Comparison:
             return None
         return DifferenceKind.NAME if x.num_bytes == y.num_bytes else DifferenceKind.BYTES
 
-    def difference(self, index: int, kinds: list[DifferenceKind]) -> Difference:
+    def first_of(self, rows: Collection[int]) -> Difference | None:
+        if not rows:
+            return None
+        index = min(rows)
         first = max(0, index - NUM_CONTEXT)
         shown = self._rows[first : index + NUM_CONTEXT + 1]
         only_a, only_b = self._alive_on_one_side(index)
         return Difference(
-            kinds=sorted(set(kinds), key=list(DifferenceKind).index),
+            kinds=[kind for kind in DifferenceKind if kind in self.kinds_at[index]],
             step=self._step(self._rows[index]),
             position=index - first,
             lines=[(self._a.line(row.a), self._b.line(row.b)) for row in shown],
@@ -214,24 +199,15 @@ class _Comparison:
         events, index = (self._a, row.a) if row.a != ABSENT else (self._b, row.b)
         return sum(1 for after in events.steps_after if after <= index)
 
-    def _time(self, pairs_before: Sequence[int], num_items: int) -> int:
-        """In pairs; what happens behind the last pair is as good as never."""
-        if num_items == NEVER:
-            return NEVER
-        return (
-            pairs_before[num_items] if pairs_before[num_items] < len(self._row_of_pair) else NEVER
-        )
 
+def _times(num_items: int, paired: set[int]) -> dict[int, int]:
+    """For each number of items of one side: how many pairs they hold.
 
-def _pairs_before(num_items: int, paired: Sequence[int]) -> list[int]:
-    """For each number of items of one side: how many pairs they hold."""
-    is_paired = [0] * num_items
-    for index in paired:
-        is_paired[index] = 1
-    counts = [0]
-    for one in is_paired:
-        counts.append(counts[-1] + one)
-    return counts
+    What happens behind the last pair is as good as never.
+    """
+    counts = accumulate((index in paired for index in range(num_items)), initial=0)
+    times = {items: n if n < len(paired) else NEVER for items, n in enumerate(counts)}
+    return {**times, NEVER: NEVER}
 
 
 def _ops(a: Sequence[Item], b: Sequence[Item], rows: Sequence[Aligned]) -> list[OpDifference]:
@@ -239,34 +215,21 @@ def _ops(a: Sequence[Item], b: Sequence[Item], rows: Sequence[Aligned]) -> list[
 
     Pairs that are the same count under one name.
     """
-    counts_a, counts_b, bytes_a, bytes_b = (
-        Counter[str](),
-        Counter[str](),
-        Counter[str](),
-        Counter[str](),
-    )
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for row in rows:
         x = a[row.a] if row.a != ABSENT else None
         y = b[row.b] if row.b != ABSENT else None
         if x and y and same(x, y):
             name = WORKSPACE if WORKSPACE in (x.op, y.op) else x.op or y.op
             x, y = Item(name, x.num_bytes), Item(name, y.num_bytes)
-        if x:
-            counts_a[x.op] += 1
-            bytes_a[x.op] += x.num_bytes
-        if y:
-            counts_b[y.op] += 1
-            bytes_b[y.op] += y.num_bytes
+        for side, item in enumerate((x, y)):
+            if item:
+                sums[item.op][side] += 1
+                sums[item.op][2 + side] += item.num_bytes
     ops = [
-        OpDifference(
-            op=op,
-            count_a=counts_a[op],
-            count_b=counts_b[op],
-            bytes_a=bytes_a[op],
-            bytes_b=bytes_b[op],
-        )
-        for op in {*counts_a, *counts_b}
-        if (counts_a[op], bytes_a[op]) != (counts_b[op], bytes_b[op])
+        OpDifference(op=op, count_a=count_a, count_b=count_b, bytes_a=bytes_a, bytes_b=bytes_b)
+        for op, (count_a, count_b, bytes_a, bytes_b) in sums.items()
+        if (count_a, bytes_a) != (count_b, bytes_b)
     ]
     return sorted(
         ops, key=lambda o: (-abs(o.bytes_a - o.bytes_b), -abs(o.count_a - o.count_b), o.op)

@@ -1,19 +1,16 @@
 """trace.json: every allocation and free of a run, the same for a simulated and a measured one.
 Plain JSON; reading it runs no code.
 
-One object: version, kind ("trace"), source ("predicted" or "measured"), workload, knobs, gpu,
-torch_version, allocator_settings, and events, one row a line:
+One object: version, kind, the fields of TraceHead, and events, one row a line:
 
-    ["alloc", id, bytes, op]            id counts allocations from 1; bytes as requested; op such as
-    "aten::addmm", "" when unknown ["alloc", id, bytes, op, facts]     facts: any of FACTS that are
-    known, as strings ["free", id] ["step", number]                    a training step begins; what
-    comes before the first is the build ["empty_cache"]
+    ["alloc", id, bytes, op]          id counts from 1; bytes as requested; op "" when unknown
+    ["alloc", id, bytes, op, facts]   facts: those of FACTS that are known
+    ["free", id]
+    ["step", number]                  a step begins; before the first is the build
+    ["empty_cache"]
 
 Beside it lies snapshot.pickle, which https://pytorch.org/memory_viz opens. vramcast writes that
 file and never reads it.
-
-Versions
-    1   the first
 """
 
 from __future__ import annotations
@@ -21,56 +18,37 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.errors import UsageError
+from vramcast.records.base import MAKE_AGAIN, Bytes, Record, shortened
 from vramcast.records.store import read_text, write_atomically
-from vramcast.tracing.trace import FACTS, Allocation, Trace
+from vramcast.tracing.trace import Allocation, Trace, TraceHead
 
-VERSION = 1
 TRACE_NAME = "trace.json"
 SNAPSHOT_NAME = "snapshot.pickle"
-SOURCES = ("predicted", "measured")
 # memory_viz reads pickles in the browser, by a reader of its own that stops at protocol 4
 PICKLE_PROTOCOL = 4
 GIVE_TRACE = f"Give a {TRACE_NAME}, or a folder with one: vramcast predict --trace DIR writes it."
-MAKE_AGAIN = "Make it again with vramcast predict --trace DIR or vramcast probe --trace."
+HEAD = [field.name for field in fields(TraceHead)]
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "workload": (str,),
-    "knobs": (dict,),
-    "gpu": (str, type(None)),
-    "torch_version": (str,),
-    "allocator_settings": (str,),
-}
+@dataclass(frozen=True, kw_only=True)
+class TraceFile(Record, TraceHead, kind="trace"):
+    events: list[Any]
 
 
-def from_rows(
-    rows: Sequence[Any],
-    *,
-    source: str,
-    workload: str,
-    knobs: Mapping[str, Any],
-    gpu: str | None,
-    torch_version: str,
-    allocator_settings: str,
-) -> Trace:
+def from_rows(rows: Sequence[Any], **head: Any) -> Trace:
     """A trace from the rows of its file; a row that cannot be is refused by its number."""
     events, allocations, steps = _read_rows(rows)
-    return Trace(
-        source=source,
-        workload=workload,
-        knobs=knobs,
-        gpu=gpu,
-        torch_version=torch_version,
-        allocator_settings=allocator_settings,
-        events=events,
-        allocations=allocations,
-        steps=steps,
-    )
+    return Trace(events=events, allocations=allocations, steps=steps, **head)
 
 
 def to_rows(trace: Trace) -> list[list[Any]]:
@@ -80,51 +58,21 @@ def to_rows(trace: Trace) -> list[list[Any]]:
 
 def to_json(trace: Trace) -> str:
     """One event a line, so that grep and plain diff work on it too."""
-    head = {
-        "version": VERSION,
-        "kind": "trace",
-        "source": trace.source,
-        "workload": trace.workload,
-        "knobs": trace.knobs,
-        "gpu": trace.gpu,
-        "torch_version": trace.torch_version,
-        "allocator_settings": trace.allocator_settings,
-    }
+    head = {"version": TraceFile.VERSION, "kind": TraceFile.KIND, **_head(trace)}
     rows = ",\n".join(map(json.dumps, to_rows(trace)))
     return f'{json.dumps(head)[:-1]}, "events": [\n{rows}\n]}}\n'
 
 
 def from_json(text: str, what: str = "This text") -> Trace:
+    file = TraceFile.from_json(text, what)
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise UsageError(
-            f"{what} is not whole JSON ({problem}): it was cut off, or is something else.",
-            MAKE_AGAIN,
-        ) from None
-    if not isinstance(data, dict) or data.get("kind") != "trace":
-        raise UsageError(f"{what} is not a memory trace of vramcast.", GIVE_TRACE)
-    if data.get("version") != VERSION:
-        raise UsageError(
-            f"{what} has version {data.get('version')!r}; this vramcast reads version {VERSION}.",
-            MAKE_AGAIN,
-        )
-    if data.get("source") not in SOURCES:
-        raise UsageError(
-            f"{what} has the source {data.get('source')!r}; known are {' and '.join(SOURCES)}.",
-            MAKE_AGAIN,
-        )
-    for field, types in _TYPES.items():
-        if field not in data or not isinstance(data[field], types):
-            raise UsageError(f"{what} has no valid {field}.", MAKE_AGAIN)
-    if not isinstance(data.get("events"), list):
-        raise UsageError(f"{what} has no list of events.", MAKE_AGAIN)
-    try:
-        return from_rows(
-            data["events"], source=data["source"], **{field: data[field] for field in _TYPES}
-        )
+        return from_rows(file.events, **_head(file))
     except UsageError as error:
         raise UsageError(f"{what}: {error.message}", error.advice) from None
+
+
+def _head(of: TraceHead) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in HEAD}
 
 
 def read_trace(path: Path) -> Trace:
@@ -136,8 +84,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def check_free(folder: Path, *, force: bool) -> None:
-    """Raises where writing would destroy something: asked before the work begins, and again before
-    it is kept."""
+    """Raises where writing would destroy something: asked before the work, and again after it."""
     for above in (folder, *folder.parents):
         if above.exists() and not above.is_dir():
             raise UsageError(
@@ -155,8 +102,7 @@ def check_free(folder: Path, *, force: bool) -> None:
 def write_files(
     folder: Path, trace: Trace, snapshot: Mapping[str, Any], *, force: bool = False
 ) -> None:
-    """Both files, each whole or not there; the trace last, so that where it is the snapshot is
-    too."""
+    """The trace last, so that where it is the snapshot is too."""
     check_free(folder, force=force)
     write_atomically(folder / SNAPSHOT_NAME, pickle.dumps(snapshot, protocol=PICKLE_PROTOCOL))
     write_atomically(folder / TRACE_NAME, to_json(trace))
@@ -178,50 +124,59 @@ def _read_rows(rows: Sequence[Any]) -> tuple[list[int], list[Allocation], list[i
     steps: list[int] = []
     alive: set[int] = set()
     for number, row in enumerate(rows, 1):
-        match row:
-            case ["alloc", int(identity), int(num_bytes), str(op), *rest] if (
-                identity == len(allocations) + 1 and num_bytes >= 0
-            ):
-                _whole(identity, num_bytes, number=number, row=row)
-                allocations.append(Allocation(num_bytes, op, **_facts(rest, number, row)))
+        match _converted(row):
+            case _Alloc(identity, num_bytes, op, facts) if identity == len(allocations) + 1:
+                allocations.append(Allocation(num_bytes, op, **asdict(facts)))
                 alive.add(identity)
                 events.append(identity)
-            case ["free", int(identity)] if identity in alive:
-                _whole(identity, number=number, row=row)
+            case _Free(identity) if identity in alive:
                 alive.remove(identity)
                 events.append(-identity)
-            case ["step", int(step)]:
-                _whole(step, number=number, row=row)
+            case _Step(step):
                 steps.append(step)
                 events.append(0)
-            case ["empty_cache"]:
+            case _EmptyCache():
                 events.append(EMPTY_CACHE)
             case _:
-                _refuse(number, row)
+                raise UsageError(f"event {number} cannot be: {shortened(row)}.", MAKE_AGAIN)
     return events, allocations, steps
 
 
-def _whole(*values: int, number: int, row: Any) -> None:
-    """true counts as 1 in Python; in a trace it is a mistake."""
-    if any(isinstance(value, bool) for value in values):
-        _refuse(number, row)
+class _Facts(Struct, frozen=True):
+    """Facts that a later vramcast adds are passed over."""
+
+    category: str = ""
+    name: str = ""
+    module: str = ""
+    node: str = ""
+    source: str = ""
 
 
-def _facts(rest: list[Any], number: int, row: Any) -> dict[str, Any]:
-    """Facts a later vramcast adds are passed over; those known here must be text."""
-    if not rest:
-        return {}
-    if len(rest) > 1 or not isinstance(rest[0], dict):
-        _refuse(number, row)
-    facts = {name: rest[0][name] for name in FACTS if name in rest[0]}
-    if not all(isinstance(value, str) for value in facts.values()):
-        _refuse(number, row)
-    return facts
+class _Row(Struct, array_like=True, forbid_unknown_fields=True):
+    """A list that begins with the tag."""
 
 
-def _refuse(number: int, row: Any) -> NoReturn:
-    shown = repr(row)
-    raise UsageError(
-        f"event {number} cannot be: {shown if len(shown) <= 120 else shown[:117] + '...'}.",
-        MAKE_AGAIN,
-    )
+class _Alloc(_Row, tag="alloc"):
+    identity: int
+    num_bytes: Bytes
+    op: str
+    facts: _Facts = _Facts()
+
+
+class _Free(_Row, tag="free"):
+    identity: int
+
+
+class _Step(_Row, tag="step"):
+    number: int
+
+
+class _EmptyCache(_Row, tag="empty_cache"):
+    pass
+
+
+def _converted(row: Any) -> _Row | None:
+    try:
+        return msgspec.convert(row, _Alloc | _Free | _Step | _EmptyCache)
+    except msgspec.ValidationError:
+        return None

@@ -14,6 +14,7 @@ from typing import Any
 from vramcast.allocator import (
     EMPTY_CACHE,
     AllocatorSettings,
+    Block,
     CachingAllocator,
     OutOfMemory,
     Segment,
@@ -21,29 +22,23 @@ from vramcast.allocator import (
 from vramcast.tracing.trace import Allocation, Trace
 
 Frames = list[dict[str, Any]]
-# The model's addresses begin at 0, which to torch would be no address. These look like a process's,
-# and a browser counts them exactly.
+# The model's addresses begin at 0, which to torch is no address. A browser counts these exactly.
 FIRST_ADDRESS = 0x7000_0000_0000
 ALL_SEGMENTS = (0, 0)  # the pool of everything outside CUDA graphs
-# memory_viz colours by category, and fails to open a snapshot that has categories and not this one:
-# segments always have it
+# memory_viz fails to open a snapshot that has categories and not this one: segments always have it
 UNKNOWN = "unknown"
 SOURCE = re.compile(r"(.*):([0-9]+) in (.*)", re.DOTALL)
 
 
 def make_snapshot(trace: Trace, capacity_bytes: int | None = None) -> dict[str, Any]:
-    """The state at the end of the trace, and how it came about.
-
-    What does not fit ends with an event "oom".
-    """
+    """The state at the end of the trace and its history, which ends with "oom" if it must."""
     history = _History(trace, capacity_bytes)
     history.replay()
-    settings = AllocatorSettings.parse(trace.allocator_settings)
     return {
         "segments": [history.segment(segment) for segment in history.allocator.snapshot()],
         "device_traces": [history.entries],
         "external_annotations": history.annotations,
-        "allocator_settings": _settings(settings, trace.allocator_settings),
+        "allocator_settings": _settings(history.settings, trace.allocator_settings),
     }
 
 
@@ -83,9 +78,8 @@ class _History:
         self._note("snapshot", self.allocator.allocated_bytes, addr=0)
 
     def segment(self, segment: Segment) -> dict[str, Any]:
-        active_bytes = sum(
-            block.size_bytes for block in segment.blocks if block.block_id is not None
-        )
+        used = [block for block in segment.blocks if block.block_id is not None]
+        active_bytes = sum(block.size_bytes for block in used)
         return {
             "device": 0,
             "address": FIRST_ADDRESS + segment.address,
@@ -98,33 +92,25 @@ class _History:
             "segment_pool_id": ALL_SEGMENTS,
             "is_expandable": self.settings.expandable_segments,
             "frames": self._frames_of_segment.get(segment.address, []),
-            "blocks": [
-                self._block(block.address, block.size_bytes, block.requested_bytes, block.block_id)
-                for block in segment.blocks
-            ],
+            "blocks": [self._block(block) for block in segment.blocks],
         }
 
-    def _block(
-        self, address: int, size_bytes: int, requested_bytes: int, block_id: int | None
-    ) -> dict[str, Any]:
+    def _block(self, block: Block) -> dict[str, Any]:
+        number = block.block_id
         return {
-            "address": FIRST_ADDRESS + address,
-            "size": size_bytes,
-            "requested_size": requested_bytes,
-            "state": "inactive" if block_id is None else "active_allocated",
-            "frames": [] if block_id is None else frames_of(self.trace.allocations[block_id - 1]),
+            "address": FIRST_ADDRESS + block.address,
+            "size": block.size_bytes,
+            "requested_size": block.requested_bytes,
+            "state": "inactive" if number is None else "active_allocated",
+            "frames": [] if number is None else frames_of(self.trace.allocations[number - 1]),
         }
 
     def _allocate(self, number: int, allocation: Allocation) -> None:
         self._frames = frames_of(allocation)
         self.allocator.malloc(number, allocation.num_bytes)
         address = self._address_of[number] = FIRST_ADDRESS + self.allocator.address_of(number)
-        self._note(
-            "alloc",
-            allocation.num_bytes,
-            addr=address,
-            category=allocation.category or UNKNOWN,
-        )
+        category = allocation.category or UNKNOWN
+        self._note("alloc", allocation.num_bytes, addr=address, category=category)
 
     def _free(self, number: int) -> None:
         self.allocator.free(number)
@@ -136,14 +122,8 @@ class _History:
         self._note("free_completed", num_bytes, addr=address)
 
     def _note(self, action: str, num_bytes: int, **more: Any) -> None:
-        entry = {
-            "action": action,
-            "size": num_bytes,
-            "stream": 0,
-            "time_us": self._time_us,
-            "frames": self._frames,
-        }
-        self.entries.append({**entry, **more})
+        about = {"action": action, "size": num_bytes, "stream": 0}
+        self.entries.append({**about, "time_us": self._time_us, "frames": self._frames, **more})
 
     def _note_segment(self, action: str, address: int, num_bytes: int) -> None:
         self._frames_of_segment[address] = self._frames
@@ -151,36 +131,30 @@ class _History:
 
     def _note_out_of_memory(self, error: OutOfMemory) -> None:
         assert self.capacity_bytes is not None
-        self._note(
-            "oom", error.requested_bytes, device_free=self.capacity_bytes - error.reserved_bytes
-        )
+        free_bytes = self.capacity_bytes - error.reserved_bytes
+        self._note("oom", error.requested_bytes, device_free=free_bytes)
 
     def _begin_step(self, number: int) -> None:
         self._end_step()
-        self.annotations.append(
-            {"device": 0, "time_us": self._time_us, "name": f"step {number}", "stage": "START"}
-        )
+        begin = {"device": 0, "time_us": self._time_us, "name": f"step {number}", "stage": "START"}
+        self.annotations.append(begin)
 
     def _end_step(self) -> None:
         if self.annotations:
-            self.annotations.append(
-                {**self.annotations[-1], "time_us": self._time_us, "stage": "END"}
-            )
+            end = {**self.annotations[-1], "time_us": self._time_us, "stage": "END"}
+            self.annotations.append(end)
 
 
 def frames_of(allocation: Allocation) -> Frames:
-    """Innermost first, as in torch: the operator, the autograd node, the module, the user's line.
-
-    One list for all that are alike.
-    """
+    """Innermost first, as in torch: the operator, the autograd node, the module, the user's line."""
     return _frames(allocation.op, allocation.node, allocation.module, allocation.source)
 
 
 @cache
 def _frames(op: str, node: str, module: str, source: str) -> Frames:
-    made_by = {"operator": op, "autograd": node, "module": module}
+    made_by = {"<operator>": op, "<autograd>": node, "<module>": module}
     frames: Frames = [
-        {"filename": f"<{what}>", "line": 0, "name": name} for what, name in made_by.items() if name
+        {"filename": what, "line": 0, "name": name} for what, name in made_by.items() if name
     ]
     place = SOURCE.fullmatch(source)
     if place:
@@ -192,9 +166,7 @@ def _settings(settings: AllocatorSettings, text: str) -> dict[str, Any]:
     """As torch writes them; -1 is its word for no limit."""
     return {
         "PYTORCH_CUDA_ALLOC_CONF": text,
-        "max_split_size": -1
-        if settings.max_split_size_bytes is None
-        else settings.max_split_size_bytes,
+        "max_split_size": settings.max_split_size_bytes or -1,
         "garbage_collection_threshold": settings.garbage_collection_threshold,
         "expandable_segments": settings.expandable_segments,
         "roundup_power2_divisions": {

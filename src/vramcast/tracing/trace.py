@@ -6,9 +6,10 @@ EMPTY_CACHE empties the cache, as in allocator.replay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any, Literal, NamedTuple
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.records.prediction import LargeTensor
@@ -36,28 +37,28 @@ class Allocation(NamedTuple):
         return {fact: value for fact in FACTS if (value := getattr(self, fact))}
 
     def as_tensor(self) -> LargeTensor:
-        return LargeTensor(
-            num_bytes=self.num_bytes,
-            category=self.category,
-            name=self.name,
-            shape=list(self.shape),
-            dtype=self.dtype,
-            operator=f"{self.op} ({self.node})" if self.node else self.op,
-            module=self.module,
-            source=self.source,
-        )
+        known = self._asdict()
+        op, node = known.pop("op"), known.pop("node")
+        known["shape"] = list(self.shape)
+        return LargeTensor(operator=f"{op} ({node})" if node else op, **known)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trace:
-    """Every allocation and free of a run, simulated or measured."""
+class TraceHead:
+    """The run that a trace is of."""
 
-    source: str  # predicted or measured
+    source: Literal["predicted", "measured"]
     workload: str
-    knobs: Mapping[str, Any]
+    knobs: dict[str, Any]
     gpu: str | None
     torch_version: str
     allocator_settings: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace(TraceHead):
+    """Every allocation and free of a run."""
+
     events: Sequence[int]
     allocations: Sequence[Allocation]
     steps: Sequence[int]  # the number of each step, in the order of the zeros in events
@@ -83,21 +84,16 @@ class SimulatedRun:
     works: Sequence[OperatorWork] = ()  # of the last step, in order
     uncalibrated_kernels: tuple[str, ...] = ()  # whose memory is an estimate
 
-    def trace(
-        self, *, workload: str, knobs: Mapping[str, Any], gpu: str | None, allocator_settings: str
-    ) -> Trace:
+    def trace(self, **head: Any) -> Trace:
         found = [self.allocation(number) for number in range(1, len(self.sizes) + 1)]
         return Trace(
             source="predicted",
-            workload=workload,
-            knobs=knobs,
-            gpu=gpu,
             torch_version=self.torch_version,
-            allocator_settings=allocator_settings,
             events=self.events,
             # A profiler names operators without their overload, and so does a trace.
             allocations=[a._replace(op=a.op.partition(".")[0]) for a in found],
             steps=range(1, self.events.count(0) + 1),
+            **head,
         )
 
 
@@ -107,12 +103,7 @@ def in_canonical_order(events: Iterable[int]) -> list[int]:
     Their order is not the program's: autocast clears its cache in the order of a hash table.
     """
     ordered: list[int] = []
-    frees: list[int] = []
-    for event in events:
-        if EMPTY_CACHE < event < 0:
-            frees.append(event)
-            continue
-        ordered += sorted(frees, reverse=True)
-        frees = []
-        ordered.append(event)
-    return ordered + sorted(frees, reverse=True)
+    for is_free, group in groupby(events, lambda event: EMPTY_CACHE < event < 0):
+        run = list(group)
+        ordered += sorted(run, reverse=True) if is_free else run
+    return ordered

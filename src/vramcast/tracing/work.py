@@ -9,7 +9,7 @@ ACCESS_NAMES = ("none", "plain", "converting", "strided")
 FORWARD, BACKWARD, UPDATE = range(3)
 # c10::ScalarType; what has no rate of its own is as fast as fp32
 PRECISION_OF_DTYPE = {5: "fp16", 6: "fp32", 15: "bf16", 23: "fp8", 24: "fp8"}
-TF32 = 1006  # native/work.h: fp32 that may be rounded on its way into the tensor cores
+TF32 = 1006  # native/work.h: fp32 that tensor cores may round
 
 
 class OperatorWork(NamedTuple):
@@ -17,9 +17,8 @@ class OperatorWork(NamedTuple):
     dtype: int
     flops: float
     num_bytes: float  # read and written
-    sizes: tuple[
-        int, int, int, int
-    ]  # products and attention: batch, rows, columns, inner size; lists of tensors: how many
+    # products and attention: batch, rows, columns, inner size; lists of tensors: how many
+    sizes: tuple[int, int, int, int]
     phase: int
     access: int
 
