@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import inspect
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from vramcast.simulate.kernels import (  # noqa: F401
     sorting,
     without_memory,
 )
-from vramcast.simulate.kernels.registry import ARGUMENT_NAMES, KERNELS, Kernel, Target, any_on_gpu
+from vramcast.simulate.kernels.registry import ARGUMENT_NAMES, KERNELS, Kernel, Target, tensors_in
 from vramcast.simulate.kernels.work import WITHOUT_KERNEL, work_of
 
 _library: torch.library.Library | None = None
@@ -50,10 +51,13 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
     """The function as the dispatcher calls it. Host tensors go to torch's own kernel."""
     base_name = name.partition(".")[0]
     names = [ARGUMENT_NAMES.get(a.name, a.name) for a in overload._schema.arguments]
+    taken = inspect.signature(function).parameters
+    takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in taken.values())
 
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
-        if not any_on_gpu(arguments) and getattr(options.get("device"), "type", None) != "cuda":
+        on_gpu = any(tensor.is_cuda for tensor in tensors_in(arguments))
+        if not on_gpu and getattr(options.get("device"), "type", None) != "cuda":
             excluded = device.vramcast_set_excluded(True)
             try:
                 return overload(*arguments, **options)
@@ -62,7 +66,7 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
         named = {**dict(zip(names, arguments)), **options}
         before = device.vramcast_begin_kernel(f"aten::{name}".encode())
         try:
-            result = function(**named)
+            result = function(**{name: named[name] for name in named if takes_all or name in taken})
         finally:
             device.vramcast_end_kernel(before)
         if base_name not in WITHOUT_KERNEL:

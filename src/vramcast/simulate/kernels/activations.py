@@ -19,14 +19,14 @@ def dropout(x: Tensor, p: float, train: bool | None) -> Any:
 
 
 @kernel("_softmax", "_log_softmax")
-def softmax(x: Tensor, half_to_float: bool, **_: Any) -> Tensor:
+def softmax(x: Tensor, half_to_float: bool) -> Tensor:
     out = new(*x.shape, dtype=torch.float32 if half_to_float else x.dtype)
     x.contiguous()  # a copy, where x is not dense
     return out
 
 
 @kernel("_softmax_backward_data")
-def softmax_backward(grad: Tensor, output: Tensor, input_dtype: torch.dtype, **_: Any) -> Tensor:
+def softmax_backward(grad: Tensor, output: Tensor, input_dtype: torch.dtype) -> Tensor:
     out = new(*grad.shape, dtype=input_dtype)
     product = grad * output
     dense = product.contiguous(), output.contiguous()
@@ -35,9 +35,7 @@ def softmax_backward(grad: Tensor, output: Tensor, input_dtype: torch.dtype, **_
 
 
 @kernel("_log_softmax_backward_data")
-def log_softmax_backward(
-    grad: Tensor, output: Tensor, input_dtype: torch.dtype, **_: Any
-) -> Tensor:
+def log_softmax_backward(grad: Tensor, output: Tensor, input_dtype: torch.dtype) -> Tensor:
     out = new(*grad.shape, dtype=input_dtype)
     dense = grad.contiguous(), output.contiguous()
     del dense

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vramcast.allocator.blocks import round_up
-from vramcast.simulate.kernels.registry import Target, kernel, new, scratch, use_scratch
+from vramcast.simulate.kernels.registry import Target, kernel, new, scratch
 
 MATH, FLASH, EFFICIENT, CUDNN = 0, 1, 2, 3  # torch's enum SDPBackend
 HALVES = (torch.float16, torch.bfloat16)
@@ -97,7 +97,6 @@ def choose(
     attn_mask: Tensor | None = None,
     is_causal: bool = False,
     enable_gqa: bool = False,
-    **_: Any,
 ) -> int:
     """Data-centre Hopper and Blackwell prefer cuDNN's kernel; the others ask flash first."""
     prefers_cudnn = Target.gpu.model.capability in ((9, 0), (10, 0))
@@ -121,17 +120,17 @@ def _laid_out_like(q: Tensor, width: int) -> Tensor:
 
 
 @kernel("_scaled_dot_product_cudnn_attention")
-def cudnn_forward(q: Tensor, k: Tensor, v: Tensor, compute_log_sumexp: bool, **_: Any) -> Any:
+def cudnn_forward(q: Tensor, k: Tensor, v: Tensor, compute_log_sumexp: bool) -> Any:
     seed, offset = new(dtype=torch.int64), new(dtype=torch.int64)
     out = _laid_out_like(q, v.shape[-1])
     shape = (*q.shape[:3], 1) if compute_log_sumexp else (0,)
     log_sumexp = new(*shape, dtype=torch.float32)
-    use_scratch(256)
+    scratch(256)
     return out, log_sumexp, None, None, q.shape[2], k.shape[2], seed, offset, None
 
 
 @kernel("_scaled_dot_product_cudnn_attention_backward")
-def cudnn_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Any:
+def cudnn_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Any:
     if grad.stride(-1) != 1 or 0 in grad.stride():
         grad = grad.contiguous()
     grads = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
@@ -140,7 +139,7 @@ def cudnn_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> A
     num_bytes = batch * heads * length * (width * 4 + 4) + 256
     if k.shape[1] != heads:  # gradients of k and v for each head of q
         num_bytes += batch * heads * k.shape[2] * (k.shape[-1] + v.shape[-1]) * q.element_size()
-    use_scratch(num_bytes)
+    scratch(num_bytes)
     return grads
 
 
@@ -165,7 +164,7 @@ def _num_splits(batch: int, heads: int, queries: int, keys: int, width: int) -> 
 
 
 @kernel("_scaled_dot_product_flash_attention")
-def flash_forward(q: Tensor, k: Tensor, dropout_p: float = 0.0, **_: Any) -> Any:
+def flash_forward(q: Tensor, k: Tensor, dropout_p: float = 0.0) -> Any:
     batch, heads, queries, width = q.shape
     out = torch.empty_like(q.transpose(1, 2)).transpose(1, 2)
     log_sumexp = new(batch, heads, queries, dtype=torch.float32)
@@ -177,14 +176,14 @@ def flash_forward(q: Tensor, k: Tensor, dropout_p: float = 0.0, **_: Any) -> Any
     rng_state, unused = new(2, dtype=torch.uint64), new(dtype=torch.uint64)
     parts.clear()
     if dropout_p > 0:
-        use_scratch(16)
+        scratch(16)
     debug_mask = new(0, dtype=q.dtype)
     return out, log_sumexp, None, None, queries, k.shape[2], rng_state, unused, debug_mask
 
 
 @kernel("_scaled_dot_product_flash_attention_backward")
 def flash_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, **_: Any
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor
 ) -> tuple[Tensor, ...]:
     batch, heads, queries, width = q.shape
     dense = grad.transpose(1, 2).contiguous(), out.transpose(1, 2).contiguous()
@@ -202,7 +201,7 @@ def flash_backward(
 
 # --------------------------------------------------------------------------- memory-efficient
 @kernel("_scaled_dot_product_efficient_attention")
-def efficient_forward(q: Tensor, v: Tensor, compute_log_sumexp: bool, **_: Any) -> Any:
+def efficient_forward(q: Tensor, v: Tensor, compute_log_sumexp: bool) -> Any:
     batch, heads, queries, _width = q.shape
     out = new(batch, queries, heads, v.shape[-1], dtype=q.dtype).transpose(1, 2)
     rows = round_up(queries, 32) if compute_log_sumexp else 0
@@ -242,7 +241,6 @@ def efficient_backward(
     attn_bias: Tensor | None,
     out: Tensor,
     wanted: list[bool],
-    **_: Any,
 ) -> Any:
     batch, heads, queries, _width = q.shape
     grads = [
@@ -261,6 +259,6 @@ def efficient_backward(
         sums = product.sum(-1)
         row_sums = sums.transpose(-2, -1).contiguous()
         del sums, product
-    use_scratch(_efficient_workspace_bytes(q, k))
+    scratch(_efficient_workspace_bytes(q, k))
     del row_sums
     return *grads, grad_bias

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from vramcast.simulate.kernels.convolution_workspace import (
     Convolution,
     workspace_bytes,
 )
-from vramcast.simulate.kernels.registry import Target, kernel, like, meta_result, note, use_scratch
+from vramcast.simulate.kernels.registry import Target, kernel, like, meta_result, note, scratch
 
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 ESTIMATED = (
@@ -26,12 +25,15 @@ ESTIMATED = (
 )
 
 
-@dataclass(frozen=True)
-class Geometry:
+class Geometry(NamedTuple):
     stride: Sequence[int]
     padding: Sequence[int]
     dilation: Sequence[int]
     groups: int
+
+
+def _geometry(arguments: dict[str, Any]) -> Geometry:
+    return Geometry(*(arguments[name] for name in Geometry._fields))
 
 
 def _is_channels_last(*tensors: Tensor) -> bool:
@@ -43,34 +45,24 @@ def _is_channels_last(*tensors: Tensor) -> bool:
     )
 
 
-def _take_workspace(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry) -> None:
-    num_bytes = _workspace_bytes(which, x, weight, y, geometry)
-    if num_bytes:
-        use_scratch(num_bytes)
-
-
 def _workspace_bytes(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry) -> int:
     """As measured; else between two measured batch sizes; else by a rule."""
     dtype, channels_last = DTYPES.get(x.dtype, "fp32"), _is_channels_last(x, weight)
     key = convolution_key(
         dtype=dtype,
         channels_last=channels_last,
-        x=tuple(x.shape),
-        weight=tuple(weight.shape),
-        stride=geometry.stride,
-        padding=geometry.padding,
-        dilation=geometry.dilation,
-        groups=geometry.groups,
+        x=x.shape,
+        weight=weight.shape,
+        **geometry._asdict(),
     )
     gpu = Target.gpu
-    measured = gpu.convolutions.measured(key)
-    if measured is not None:
-        return measured[which]
-    gpu.uncalibrated_kernels.add(key)
-    note(ESTIMATED)
-    between = gpu.convolutions.between(key)
-    if between is not None:
-        return between[which]
+    known = gpu.convolutions.measured(key)
+    if known is None:
+        gpu.uncalibrated_kernels.add(key)
+        note(ESTIMATED)
+        known = gpu.convolutions.between(key)
+    if known is not None:
+        return known[which]
     return workspace_bytes(which, Convolution(dtype, channels_last, x.shape, weight.shape, y.shape))
 
 
@@ -81,60 +73,39 @@ def _is_depthwise(x: Tensor, weight: Tensor, groups: int) -> bool:
 def _result(
     x: Tensor,
     weight: Tensor,
+    bias: Tensor | None,
     geometry: Geometry,
-    bias: Tensor | None = None,
     output_padding: Sequence[int] | None = None,
 ) -> Tensor:
     """The result of a plain convolution, or of a transposed one if it has an output padding."""
+    *sizes, groups = geometry
+    is_transposed, no_padding = output_padding is not None, [0] * len(geometry.stride)
     return meta_result(
         torch.ops.aten.convolution.default,
-        x,
-        weight,
-        bias,
-        geometry.stride,
-        geometry.padding,
-        geometry.dilation,
-        output_padding is not None,
-        output_padding or [0] * len(geometry.stride),
-        geometry.groups,
+        *(x, weight, bias, *sizes, is_transposed, output_padding or no_padding, groups),
     )
 
 
 @kernel("cudnn_convolution", "cudnn_convolution_transpose")
 def forward(
-    x: Tensor,
-    weight: Tensor,
-    padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    output_padding: Sequence[int] | None = None,
-    **_: Any,
+    x: Tensor, weight: Tensor, output_padding: Sequence[int] | None = None, **others: Any
 ) -> Tensor:
-    geometry = Geometry(stride, padding, dilation, groups)
-    meta = _result(x, weight, geometry, output_padding=output_padding)
+    geometry = _geometry(others)
+    meta = _result(x, weight, None, geometry, output_padding)
     if _is_channels_last(x, weight) and meta.dim() == 4:
         meta = meta.contiguous(memory_format=torch.channels_last)
     out = like(meta)
-    if not _is_depthwise(x, weight, groups):
+    if not _is_depthwise(x, weight, geometry.groups):
         if output_padding is None:
-            _take_workspace(FORWARD, x, weight, out, geometry)
+            scratch(_workspace_bytes(FORWARD, x, weight, out, geometry))
         else:  # a transposed convolution is the data gradient of a plain one
-            _take_workspace(DATA_GRADIENT, out, weight, x, geometry)
+            scratch(_workspace_bytes(DATA_GRADIENT, out, weight, x, geometry))
     return out
 
 
 @kernel("_conv_depthwise2d", "conv_depthwise3d")
-def depthwise(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    **_: Any,
-) -> Tensor:
-    return like(_result(x, weight, Geometry(stride, padding, dilation, x.shape[1]), bias))
+def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None, **others: Any) -> Tensor:
+    return like(_result(x, weight, bias, _geometry({**others, "groups": x.shape[1]})))
 
 
 @kernel("convolution_backward")
@@ -142,40 +113,29 @@ def backward(
     grad: Tensor,
     x: Tensor,
     weight: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
     transposed: bool,
-    groups: int,
     wanted: Sequence[bool],
-    **_: Any,
+    **others: Any,
 ) -> Any:
-    depthwise = _is_depthwise(x, weight, groups) and not transposed
+    geometry = _geometry(others)
+    depthwise = _is_depthwise(x, weight, geometry.groups) and not transposed
     layout = torch.channels_last if _is_channels_last(x, weight) else torch.contiguous_format
     grad = grad.contiguous(memory_format=layout)
-    geometry = Geometry(stride, padding, dilation, groups)
     images = (grad, weight, x) if transposed else (x, weight, grad)
 
-    def data_gradient() -> Tensor:
-        out = torch.empty_like(x, memory_format=layout)
+    def gradient(of: Tensor, which: int) -> Tensor:
+        out = torch.empty_like(of, memory_format=layout)
         if not depthwise:
-            _take_workspace(FORWARD if transposed else DATA_GRADIENT, *images, geometry)
-        return out
-
-    def weight_gradient() -> Tensor:
-        weight_layout = layout if weight.dim() == 4 else torch.contiguous_format
-        out = torch.empty_like(weight, memory_format=weight_layout)
-        if not depthwise:
-            _take_workspace(WEIGHT_GRADIENT, *images, geometry)
+            scratch(_workspace_bytes(which, *images, geometry))
         return out
 
     grad_x = grad_weight = grad_bias = None
     if depthwise and wanted[1]:  # the weight's comes first
-        grad_weight = weight_gradient()
+        grad_weight = gradient(weight, WEIGHT_GRADIENT)
     if wanted[0]:
-        grad_x = data_gradient()
+        grad_x = gradient(x, FORWARD if transposed else DATA_GRADIENT)
     if wanted[1] and not depthwise:
-        grad_weight = weight_gradient()
+        grad_weight = gradient(weight, WEIGHT_GRADIENT)
     if wanted[2]:
         grad_bias = grad.sum([d for d in range(grad.dim()) if d != 1])
     return grad_x, grad_weight, grad_bias

@@ -19,7 +19,6 @@ from vramcast.simulate.kernels.registry import (
     note,
     scratch,
     set_known,
-    use_scratch,
 )
 
 # A loop that has asked for an unknown boolean so often gets the other answer, to end it.
@@ -60,7 +59,7 @@ def nonzero(x: Tensor) -> Tensor:
     values = known(x)
     count = new(dtype=torch.int32)
     n = x.numel()
-    use_scratch(1 if n <= 4096 else 255 + 256 * 8 * min(-(-n // 4096), 1320))
+    scratch(1 if n <= 4096 else 255 + 256 * 8 * min(-(-n // 4096), 1320))
     positions = None if values is None else values.nonzero()
     if positions is None:
         note(
@@ -70,7 +69,7 @@ def nonzero(x: Tensor) -> Tensor:
     length = n // 2 if positions is None else positions.shape[0]
     out = new(x.dim(), length, dtype=torch.int64).t()
     if length:
-        use_scratch(1023)
+        scratch(1023)
     if positions is not None:
         set_known(out, positions)
     del count
@@ -118,7 +117,7 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
 
 @kernel("_unique2", "unique_consecutive")
 def unique(
-    x: Tensor, return_inverse: bool = False, return_counts: bool = False, **_: Any
+    x: Tensor, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
     values = known(x)
     if values is None:
@@ -126,11 +125,11 @@ def unique(
     n = x.numel()
     ordered = new(n, dtype=x.dtype)
     order = scratch(n * 8) if return_inverse or return_counts else None
-    use_scratch(max(n * x.element_size() + 18000, 1))
+    scratch(max(n * x.element_size() + 18000, 1))
     num_distinct = n if values is None else int(values.unique().numel())
     out = new(num_distinct, dtype=x.dtype)
     count = new(dtype=torch.int64)
-    use_scratch(1023)
+    scratch(1023)
     del count, ordered, order
     inverse = new(*(x.shape if return_inverse else (0,)), dtype=torch.int64)
     counts = new(num_distinct if return_counts else 0, dtype=torch.int64)
@@ -145,7 +144,7 @@ def unique(
 
 
 @kernel("unique_dim")
-def unique_dim(x: Tensor, dim: int, **_: Any) -> tuple[Tensor, Tensor, Tensor]:
+def unique_dim(x: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
     note("the number of distinct slices was not computed; all were assumed to be distinct")
     n = x.shape[dim]
     return torch.empty_like(x), new(n, dtype=torch.int64), new(n, dtype=torch.int64)

@@ -19,7 +19,6 @@ from vramcast.simulate.kernels.registry import (
     note,
     scratch,
     set_known,
-    use_scratch,
 )
 from vramcast.simulate.kernels.sorting import radix_sort_bytes, use_scan_scratch
 
@@ -30,7 +29,7 @@ UNSORTED_INDICES = 3072  # up to here the gradient is added without sorting
 
 @kernel("embedding_dense_backward")
 def embedding_backward(
-    grad: Tensor, indices: Tensor, num_weights: int, scale_grad_by_freq: bool, **_: Any
+    grad: Tensor, indices: Tensor, num_weights: int, scale_grad_by_freq: bool
 ) -> Tensor:
     """EmbeddingBackwardKernel.cu: sorts the indices, then sums rows with the same one."""
     indices = indices.contiguous()
@@ -41,7 +40,7 @@ def embedding_backward(
     item_bytes = indices.element_size()
     ordered, origin = torch.empty_like(indices), torch.empty_like(indices)
     positions = scratch(n * item_bytes)
-    use_scratch(radix_sort_bytes(n, item_bytes, item_bytes))
+    scratch(radix_sort_bytes(n, item_bytes, item_bytes))
     del positions
     counts = scratch(n * item_bytes) if scale_grad_by_freq else None
     result = _sum_segments(grad, n, width, num_weights, item_bytes)
@@ -99,9 +98,7 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 
 @kernel("_index_put_impl_")
-def index_put(
-    x: Tensor, indices: Sequence[Tensor | None], accumulate: bool = False, **_: Any
-) -> Tensor:
+def index_put(x: Tensor, indices: Sequence[Tensor | None], accumulate: bool = False) -> Tensor:
     positions = _as_positions(indices)
     if accumulate and any(p is not None and p.numel() for p in positions):
         _use_sort_of_positions(x, positions)
@@ -114,18 +111,18 @@ def _use_sort_of_positions(x: Tensor, positions: list[Tensor | None]) -> None:
     n = torch.broadcast_tensors(*present)[0].numel()
     size = math.prod(x.shape[dim] for dim, p in enumerate(positions) if p is not None)
     linear = scratch(n * 8)
-    use_scratch(n * 8)
+    scratch(n * 8)
     if len(present) > 1:
         sums = [scratch(n * 8), scratch(n * 8)]
         linear = sums.pop(0)
         del sums
     buffers = [scratch(n * 8) for _ in range(3)]
-    use_scratch(radix_sort_bytes(n, 8, 8, bits=max(size.bit_length(), 1)))
+    scratch(radix_sort_bytes(n, 8, 8, bits=max(size.bit_length(), 1)))
     del buffers, linear
 
 
 @kernel("index_add", "index_reduce")
-def index_add(x: Tensor, **_: Any) -> Tensor:
+def index_add(x: Tensor) -> Tensor:
     return x.clone()
 
 

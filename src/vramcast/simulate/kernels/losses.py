@@ -13,7 +13,7 @@ NONE, MEAN, SUM = 0, 1, 2  # torch's enum Reduction
 
 
 @kernel("mse_loss", "smooth_l1_loss")
-def pointwise_loss(x: Tensor, reduction: int = MEAN, **_: Any) -> Tensor:
+def pointwise_loss(x: Tensor, reduction: int = MEAN) -> Tensor:
     """The scalar result keeps a buffer of the input's size, made for the unreduced losses."""
     out = torch.empty_like(x)
     if reduction == NONE:
@@ -24,7 +24,7 @@ def pointwise_loss(x: Tensor, reduction: int = MEAN, **_: Any) -> Tensor:
 
 
 @kernel("huber_loss")
-def huber_loss(x: Tensor, reduction: int = MEAN, **_: Any) -> Tensor:
+def huber_loss(x: Tensor, reduction: int = MEAN) -> Tensor:
     losses = torch.empty_like(x)
     return losses.mean() if reduction == MEAN else losses.sum() if reduction == SUM else losses
 
@@ -35,7 +35,7 @@ def huber_loss(x: Tensor, reduction: int = MEAN, **_: Any) -> Tensor:
     "_use_cudnn_ctc_loss",
     "_use_cudnn_ctc_loss.Tensor",
 )
-def use_library_for_ctc(**_: Any) -> bool:
+def use_library_for_ctc() -> bool:
     return False
 
 
@@ -46,13 +46,13 @@ def _ctc_table(log_probs: Tensor, targets: Tensor) -> Tensor:
 
 
 @kernel("_ctc_loss", "_ctc_loss.Tensor")
-def ctc_loss(log_probs: Tensor, targets: Tensor, **_: Any) -> Any:
+def ctc_loss(log_probs: Tensor, targets: Tensor) -> Any:
     batch = log_probs.shape[1] if log_probs.dim() == 3 else 1
     return new(batch, dtype=log_probs.dtype), _ctc_table(log_probs, targets)
 
 
 @kernel("_ctc_loss_backward", "_ctc_loss_backward.Tensor")
-def ctc_loss_backward(log_probs: Tensor, targets: Tensor, **_: Any) -> Tensor:
+def ctc_loss_backward(log_probs: Tensor, targets: Tensor) -> Tensor:
     beta = _ctc_table(log_probs, targets)
     out = torch.empty_like(log_probs)
     del beta

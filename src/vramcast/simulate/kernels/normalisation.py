@@ -36,61 +36,43 @@ def _statistics_shape(x: Tensor, shape: list[int]) -> list[int]:
 
 
 @kernel("native_layer_norm")
-def layer_norm(x: Tensor, normalized_shape: list[int], **_: Any) -> Any:
+def layer_norm(x: Tensor, normalized_shape: list[int]) -> Any:
     dense = x.contiguous()
     rows, dtype = _statistics_shape(x, normalized_shape), accumulator_dtype(x)
     return torch.empty_like(dense), new(*rows, dtype=dtype), new(*rows, dtype=dtype)
 
 
-@kernel("native_layer_norm_backward")
-def layer_norm_backward(
-    grad: Tensor,
-    x: Tensor,
-    normalized_shape: list[int],
-    weight: Tensor,
-    bias: Tensor,
-    wanted: list[bool],
-    **_: Any,
-) -> Any:
-    x, grad = x.contiguous(), grad.contiguous()
-    grad_x = torch.empty_like(x) if wanted[0] else None
-    grad_weight = torch.empty_like(weight) if wanted[1] else None
-    grad_bias = torch.empty_like(bias) if wanted[2] else None
-    blocks = _num_partial_sums(x, normalized_shape)
-    if blocks and grad_weight is not None:
-        shape, dtype = (blocks, math.prod(normalized_shape)), grad_weight.dtype
-        partial_weight = new(*shape, dtype=dtype)
-        partial_bias = new(*shape, dtype=dtype) if grad_bias is not None else None
-        grad_weight = partial_weight.sum(0).view(weight.shape)
-        if partial_bias is not None:
-            grad_bias = partial_bias.sum(0).view(weight.shape)
-    return grad_x, grad_weight, grad_bias
-
-
 @kernel("_fused_rms_norm")
-def rms_norm(x: Tensor, normalized_shape: list[int], **_: Any) -> Any:
+def rms_norm(x: Tensor, normalized_shape: list[int]) -> Any:
     x = x.contiguous()
     out = torch.empty_like(x)
     return out, new(*_statistics_shape(x, normalized_shape), dtype=accumulator_dtype(x))
 
 
-@kernel("_fused_rms_norm_backward")
-def rms_norm_backward(
+@kernel("native_layer_norm_backward", "_fused_rms_norm_backward")
+def backward(
     grad: Tensor,
     x: Tensor,
     normalized_shape: list[int],
     weight: Tensor | None,
     wanted: list[bool],
-    **_: Any,
+    bias: Tensor | None = None,
 ) -> Any:
+    """RMS normalisation has no bias, and nothing in `wanted` for it."""
     x, grad = x.contiguous(), grad.contiguous()
     grad_x = torch.empty_like(x) if wanted[0] else None
-    grad_weight = torch.empty_like(weight) if wanted[1] and weight is not None else None
+    grads = [
+        torch.empty_like(parameter) if is_wanted and parameter is not None else None
+        for is_wanted, parameter in zip(wanted[1:], (weight, bias), strict=False)
+    ]
     blocks = _num_partial_sums(x, normalized_shape)
-    if blocks and grad_weight is not None:
-        partial = new(blocks, math.prod(normalized_shape), dtype=grad_weight.dtype)
-        grad_weight = partial.sum(0).view(grad_weight.shape)
-    return grad_x, grad_weight
+    if blocks and grads[0] is not None:
+        shape, dtype = (blocks, math.prod(normalized_shape)), grads[0].dtype
+        partials = [new(*shape, dtype=dtype) if g is not None else None for g in grads]
+        for index, partial in enumerate(partials):
+            if partial is not None:
+                grads[index] = partial.sum(0).view(normalized_shape)
+    return grad_x, *grads
 
 
 @kernel("native_group_norm")
@@ -105,7 +87,7 @@ def group_norm(x: Tensor, N: int, C: int, HxW: int, **others: Any) -> Any:
 
 @kernel("native_group_norm_backward")
 def group_norm_backward(
-    x: Tensor, weight: Tensor, N: int, C: int, group: int, wanted: list[bool], **_: Any
+    x: Tensor, weight: Tensor, N: int, C: int, group: int, wanted: list[bool]
 ) -> Any:
     """The scratch tensors have the names of group_norm_kernel.cu."""
     grad_x = torch.empty_like(x) if wanted[0] else None

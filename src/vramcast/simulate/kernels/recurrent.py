@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vramcast.simulate.kernels.recurrent_workspace import Recurrent, reserve_bytes, workspace_bytes
-from vramcast.simulate.kernels.registry import Target, kernel, new, note, scratch, use_scratch
+from vramcast.simulate.kernels.registry import Target, kernel, new, note, scratch
 
 # threads of a multiprocessor, and the random state of each
 DROPOUT_THREADS, DROPOUT_STATE_BYTES = 2048, 24
@@ -60,7 +60,7 @@ def _views(buffer: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
 
 
 @kernel("_cudnn_rnn_flatten_weight")
-def flatten_weight(weight_arr: Sequence[Tensor], **_: Any) -> Tensor:
+def flatten_weight(weight_arr: Sequence[Tensor]) -> Tensor:
     """One buffer for all weights; they become views of it."""
     buffer = _flat_buffer(weight_arr, weight_arr[0].dtype)
     for weight, view in zip(weight_arr, _views(buffer, weight_arr), strict=True):
@@ -72,7 +72,7 @@ def _make_dropout_state() -> None:
     """The random state of every thread, made at the first use and kept as long as the process."""
     gpu = Target.gpu
     if "dropout_state" not in gpu.library_memory:
-        use_scratch(8)
+        scratch(8)
         num_threads = gpu.model.num_multiprocessors * DROPOUT_THREADS
         gpu.library_memory["dropout_state"] = scratch(num_threads * DROPOUT_STATE_BYTES)
 
@@ -126,7 +126,7 @@ def backward(
     described = _describe(dense[0], **others)
     grad_x, grad_hx = torch.empty_like(dense[0]), torch.empty_like(hx)
     grad_cx = torch.empty_like(cx) if cx is not None else None
-    use_scratch(workspace_bytes(described, backward=True))
+    scratch(workspace_bytes(described, backward=True))
     dense.clear()
     grad_weights = _weight_gradients(x, weight, batch_first, described) if wanted[3] else []
     del zeros
@@ -138,6 +138,6 @@ def _weight_gradients(
 ) -> list[Tensor]:
     dense = _time_first(x, batch_first)  # made again
     flat = _flat_buffer(weights, x.dtype)
-    use_scratch(workspace_bytes(described, backward=True))
+    scratch(workspace_bytes(described, backward=True))
     del dense
     return _views(flat, weights)

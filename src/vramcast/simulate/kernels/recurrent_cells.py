@@ -18,7 +18,7 @@ def _dense_like(x: Tensor) -> Tensor:
 
 
 @kernel("_thnn_fused_gru_cell")
-def gru_cell(hx: Tensor, **_: Any) -> Any:
+def gru_cell(hx: Tensor) -> Any:
     workspace = new(hx.shape[0], hx.shape[1] * GRU_ACTIVATIONS, dtype=hx.dtype)
     return _dense_like(hx), workspace
 
@@ -35,12 +35,12 @@ def gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> Any
 
 
 @kernel("_thnn_fused_lstm_cell")
-def lstm_cell(input_gates: Tensor, cx: Tensor, **_: Any) -> Any:
+def lstm_cell(input_gates: Tensor, cx: Tensor) -> Any:
     workspace = _dense_like(input_gates)
     return _dense_like(cx), _dense_like(cx), workspace
 
 
 @kernel("_thnn_fused_lstm_cell_backward_impl")
-def lstm_cell_backward(cx: Tensor, workspace: Tensor, has_bias: bool, **_: Any) -> Any:
+def lstm_cell_backward(cx: Tensor, workspace: Tensor, has_bias: bool) -> Any:
     grad_gates, grad_cx = _dense_like(workspace), _dense_like(cx)
     return grad_gates, grad_cx, grad_gates.sum(0) if has_bias else None

@@ -14,7 +14,6 @@ from vramcast.simulate.kernels.registry import (
     meta_result,
     new,
     scratch,
-    use_scratch,
 )
 
 CHUNK = 65536  # elements that one block of a foreach kernel works on
@@ -27,7 +26,7 @@ def count_nonzero(x: Tensor, dim: Any = None) -> Tensor:
 
 
 @kernel("_foreach_norm.Scalar")
-def foreach_norm(x: list[Tensor], dtype: torch.dtype | None = None, **_: Any) -> list[Tensor]:
+def foreach_norm(x: list[Tensor], dtype: torch.dtype | None = None) -> list[Tensor]:
     """Partial norms of every chunk of every tensor first, then one scalar for each tensor."""
     chunks = max(-(-t.numel() // CHUNK) for t in x)
     partial = scratch(len(x) * chunks * accumulator_dtype(x[0]).itemsize)
@@ -39,5 +38,5 @@ def foreach_norm(x: list[Tensor], dtype: torch.dtype | None = None, **_: Any) ->
 @kernel("_grouped_mm")
 def grouped_mm(x: Tensor, offs: Tensor | None = None, **others: Any) -> Tensor:
     out = like(meta_result(torch.ops.aten._grouped_mm.default, x, offs=offs, **others))
-    use_scratch((offs.numel() if offs is not None else x.shape[0]) * GROUP_BYTES)
+    scratch((offs.numel() if offs is not None else x.shape[0]) * GROUP_BYTES)
     return out

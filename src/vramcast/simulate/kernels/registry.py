@@ -4,13 +4,13 @@ Most kernels allocate their result and nothing else: torch's Meta kernels know t
 functions here. Such a function allocates what the CUDA kernel does, in its order, and returns the
 result. Memory is freed with the last reference, as in C++: the order of `del` is part of the model.
 
-A function names the arguments it uses and takes the rest as `**_`. The names are those of torch's
-schema, but what torch calls by several names has one here (ARGUMENT_NAMES).
+A function is given the arguments that it names. The names are those of torch's schema, but what
+torch calls by several names has one here (ARGUMENT_NAMES).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -60,13 +60,8 @@ def new(*shape: int, dtype: torch.dtype) -> Tensor:
 
 
 def scratch(num_bytes: int) -> Tensor:
-    """Memory that a kernel takes for itself, until the returned tensor goes."""
-    return torch.empty(num_bytes, dtype=torch.uint8, device="cuda")
-
-
-def use_scratch(num_bytes: int) -> None:
-    """Memory that is taken and given back before the next allocation."""
-    scratch(num_bytes)
+    """Memory that a kernel takes for itself until the returned tensor goes, often at once."""
+    return new(num_bytes, dtype=torch.uint8)
 
 
 def accumulator_dtype(x: Tensor) -> torch.dtype:
@@ -78,8 +73,7 @@ def meta_result(operator: Any, *arguments: Any, **options: Any) -> Any:
     """Shapes, strides and types of an operator's result, by torch's own Meta kernel."""
     if not torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "Meta"):
         meta_kernels.load()
-    named = {name: _to_meta(value) for name, value in options.items()}
-    return operator(*_to_meta(arguments), **named)
+    return operator(*_to_meta(arguments), **_to_meta(options))
 
 
 def _to_meta(value: Any) -> Any:
@@ -87,6 +81,8 @@ def _to_meta(value: Any) -> Any:
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
     if isinstance(value, list | tuple):
         return type(value)(_to_meta(item) for item in value)
+    if isinstance(value, dict):
+        return {name: _to_meta(item) for name, item in value.items()}
     return value
 
 
@@ -97,19 +93,17 @@ def like(meta: Tensor) -> Tensor:
 
 def known(tensor: Tensor) -> Tensor | None:
     """The tensor's real contents on the host, where they are known."""
-    values: Tensor | None = torch.ops.vramcast.values(tensor)
-    return values
+    return torch.ops.vramcast.values(tensor)
 
 
 def set_known(tensor: Tensor, values: Tensor) -> None:
     torch.ops.vramcast.set_values(tensor, values)
 
 
-def any_on_gpu(values: Sequence[Any]) -> bool:
-    for value in values:
-        if isinstance(value, Tensor):
-            if value.is_cuda:
-                return True
-        elif isinstance(value, list | tuple) and any_on_gpu(value):
-            return True
-    return False
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """In arguments or results, also inside lists."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)

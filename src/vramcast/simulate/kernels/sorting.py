@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -16,7 +14,6 @@ from vramcast.simulate.kernels.registry import (
     new,
     scratch,
     set_known,
-    use_scratch,
 )
 
 SINGLE_TILE = 2048  # sorted by one thread block, without scratch memory
@@ -39,7 +36,7 @@ def radix_sort_bytes(n: int, key_bytes: int, value_bytes: int, bits: int | None 
 
 
 def use_scan_scratch(n: int) -> None:
-    use_scratch(1279 + 256 * max(0, -(-n // 120000) - 1))
+    scratch(1279 + 256 * max(0, -(-n // 120000) - 1))
 
 
 @kernel("sort.stable", "sort")
@@ -59,15 +56,15 @@ def sort(
 def _use_sort_scratch(n: int, length: int, item_bytes: int) -> None:
     """Short rows in shared memory; one long row by a radix sort; many by value, then by row."""
     if length <= 4096:
-        use_scratch(length * 8)
+        scratch(length * 8)
     elif n == length:
         order = scratch(n * 8)
-        use_scratch(radix_sort_bytes(n, item_bytes, 8))
+        scratch(radix_sort_bytes(n, item_bytes, 8))
         del order
     else:
         buffers = [scratch(n * 8), scratch(n * 8), scratch(n * item_bytes)]
-        use_scratch(radix_sort_bytes(n, item_bytes, 8))
-        use_scratch(radix_sort_bytes(n, 4, 4, bits=max((n // length).bit_length(), 1)))
+        scratch(radix_sort_bytes(n, item_bytes, 8))
+        scratch(radix_sort_bytes(n, 4, 4, bits=max((n // length).bit_length(), 1)))
         del buffers
 
 
@@ -97,18 +94,18 @@ def scan(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
 
 
 @kernel("cummax", "cummin")
-def running_extreme(x: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
+def running_extreme(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), torch.empty_like(x, dtype=torch.int64)
 
 
 @kernel("randperm")
-def randperm(n: int, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+def randperm(n: int, dtype: torch.dtype | None = None) -> Tensor:
     """Sorts the numbers by random keys, which are wider for long permutations."""
     out = new(n, dtype=dtype or torch.int64)
-    use_scratch(8)
+    scratch(8)
     key_bytes = 4 if n <= 65536 else 8
     buffers = [scratch(n * 8), scratch(n * key_bytes), scratch(n * key_bytes)]
-    use_scratch(radix_sort_bytes(n, key_bytes, 8))
+    scratch(radix_sort_bytes(n, key_bytes, 8))
     del buffers
     set_known(out, torch.rand(n).argsort())
     return out

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramcast.simulate.kernels.registry import kernel
 
 
@@ -17,5 +15,5 @@ from vramcast.simulate.kernels.registry import kernel
     "_assert_async.msg",
     "_amp_foreach_non_finite_check_and_unscale_",
 )
-def allocate_nothing(**_: Any) -> None:
+def allocate_nothing() -> None:
     """The loss scaler's check finds gradients finite, as in all but a few steps of a real run."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from vramcast.simulate.kernels.registry import tensors_in
 from vramcast.tracing.work import PLAIN, STRIDED, TF32
 
 Sizes = tuple[int, int, int, int]
@@ -33,7 +34,7 @@ def work_of(
 
     `arguments` are the positional ones, `named` all of them.
     """
-    tensors = list(_tensors((arguments, result)))
+    tensors = list(tensors_in((arguments, result)))
     num_bytes = float(sum(t.numel() * t.element_size() for t in tensors if t.is_cuda))
     dtype = next((DTYPE_NUMBERS.get(t.dtype, -1) for t in tensors if t.is_floating_point()), -1)
     if dtype == DTYPE_NUMBERS[torch.float32] and _uses_tf32(name):
@@ -50,14 +51,6 @@ def _uses_tf32(name: str) -> bool:
     """
     kind = "conv" if "conv" in name else "rnn" if "cudnn_rnn" in name else ""
     return bool(kind) and torch._C._get_fp32_precision_getter("cuda", kind) == "tf32"
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _crosses_rows(name: str, named: Mapping[str, Any]) -> bool:
