@@ -135,7 +135,7 @@ def _run(jobs: Jobs, timeout: float, progress: Report) -> Jobs:
     requests = list(chain(*jobs.values()))
     total, done = sum(len(request["plan"]["seq_lens"]) for request in requests), [0]
 
-    def count(_: dict[str, Any], __: Any) -> None:
+    def count(_: Any) -> None:
         done[0] += 1
         progress(Progress("Planning", done[0], total))
 

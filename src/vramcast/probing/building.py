@@ -31,10 +31,8 @@ def build_step(
     apply_switches(trial.switches)
     started = time.perf_counter()
     ownership = Ownership(lambda _: 0)
-    try:
+    with ownership.watching():
         step = check_step(function(**knobs))
-    finally:
-        ownership.close()
     apply_switches(trial.switches)  # the workload may have set some itself
     synchronize()
     report.facts.build_seconds = time.perf_counter() - started

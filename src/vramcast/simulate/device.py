@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, c_bool, c_char_p, c_double, c_int32, c_int64
-from typing import Any, TypeVar
+from typing import Any
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.simulate import meta_kernels
@@ -48,7 +48,6 @@ class Work(ctypes.Structure):
     ]
 
 
-_Item = TypeVar("_Item", bound=ctypes.Structure)
 LOCATION_CALLBACK = ctypes.CFUNCTYPE(c_int64)
 META_LOADER = ctypes.CFUNCTYPE(c_int32)
 # The functions of native/exports.h: what each returns, then what it takes.
@@ -140,7 +139,7 @@ class Device:
         return int(self.library.vramcast_peak_allocated())
 
     def events(self) -> list[int]:
-        return self.library.vramcast_events()[: self.library.vramcast_num_events()]
+        return self._copy("events", c_int64)[:]
 
     def allocations(self) -> Sequence[Allocation]:
         return self._copy("allocations", Allocation)
@@ -151,7 +150,7 @@ class Device:
 
     def shapes(self) -> Sequence[int]:
         """The dimensions of all allocations, one after the other."""
-        return self.library.vramcast_shapes()[: self.library.vramcast_num_shapes()]
+        return self._copy("shapes", c_int64)
 
     def name(self, index: int) -> str:
         return self.library.vramcast_name(index).decode() if index >= 0 else ""
@@ -160,8 +159,8 @@ class Device:
         """The number of the live allocation at an address (a storage's data_ptr), or 0."""
         return int(self.library.vramcast_block_id(address))
 
-    def _copy(self, name: str, kind: type[_Item]) -> Sequence[_Item]:
-        """A list of structs as it is now; the device's own may move when it grows."""
+    def _copy(self, name: str, kind: Any) -> Any:
+        """A list as it is now; the device's own may move when it grows."""
         count = getattr(self.library, f"vramcast_num_{name}")()
         first = getattr(self.library, f"vramcast_{name}")()
         return (kind * count).from_buffer_copy(ctypes.string_at(first, count * ctypes.sizeof(kind)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -17,7 +18,7 @@ _Kind = TypeVar("_Kind")
 class Ownership:
     """Watches modules being made and optimizers stepping; says which allocations are theirs."""
 
-    def __init__(self, block_id: Callable[[int], int], *, watching: bool = True) -> None:
+    def __init__(self, block_id: Callable[[int], int]) -> None:
         """`block_id` gives the number of the allocation at an address."""
         self._block_id = block_id
         self._modules: dict[int, weakref.ref[nn.Module]] = {}
@@ -26,21 +27,33 @@ class Ownership:
         # by the number of the allocation
         self.category_of: dict[int, str] = {}
         self.name_of: dict[int, str] = {}
-        self._hooks = self._watch() if watching else []
 
-    def _watch(self) -> list[Any]:
-        return [
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        hooks = [
             nn_module.register_module_parameter_registration_hook(self._saw_module),
             nn_module.register_module_buffer_registration_hook(self._saw_module),
             nn_module.register_module_module_registration_hook(self._saw_module),
             optim.register_optimizer_step_pre_hook(self._before_update),
-            optim.register_optimizer_step_post_hook(self._after_update),
-            _CopyHook(self._saw_module),
+            optim.register_optimizer_step_post_hook(lambda *_: self._put_state()),
         ]
+        set_state = nn.Module.__setstate__
 
-    def close(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
+        def __setstate__(module: nn.Module, state: dict[str, Any]) -> None:
+            """Of a copied or unpickled module: nothing is registered then.
+
+            torch's own nn.TransformerEncoder copies its layers.
+            """
+            set_state(module, state)
+            self._saw_module(module)
+
+        nn.Module.__setstate__ = __setstate__  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            nn.Module.__setstate__ = set_state  # type: ignore[method-assign]
+            for hook in hooks:
+                hook.remove()
 
     def _saw_module(self, module: nn.Module, *_: Any) -> None:
         self._modules[id(module)] = weakref.ref(module)
@@ -51,9 +64,6 @@ class Ownership:
             for parameter in group["params"]:
                 self._put(parameter, "parameters", "")
         self._put_gradients()
-
-    def _after_update(self, optimizer: Any, *_: Any) -> None:
-        self._put_state()
 
     def look(self) -> None:
         """Find what modules and optimizers own now. Called between steps."""
@@ -133,22 +143,3 @@ class Ownership:
 def _alive(references: dict[int, weakref.ref[_Kind]]) -> list[_Kind]:
     found = (reference() for reference in list(references.values()))
     return [thing for thing in found if thing is not None]
-
-
-class _CopyHook:
-    """Sees modules that are copied or unpickled: nothing is registered then.
-
-    torch's own nn.TransformerEncoder copies its layers.
-    """
-
-    def __init__(self, saw: Callable[[nn.Module], None]) -> None:
-        original = self._original = nn.Module.__setstate__
-
-        def restored(module: nn.Module, state: dict[str, Any]) -> None:
-            original(module, state)
-            saw(module)
-
-        nn.Module.__setstate__ = restored  # type: ignore[method-assign]
-
-    def remove(self) -> None:
-        nn.Module.__setstate__ = self._original  # type: ignore[method-assign]

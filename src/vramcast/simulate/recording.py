@@ -124,10 +124,8 @@ class Recording:
         work = self.device.work()
         marks = (index for index, done in enumerate(work) if done.operator_name < 0)
         last_step = work[max(marks, default=-1) + 1 :]
-        names = {
-            index: self.device.name(index).partition(".")[0]
-            for index in {done.operator_name for done in last_step}
-        }
+        numbers = {done.operator_name for done in last_step}
+        names = {number: self.device.name(number).partition(".")[0] for number in numbers}
         return [
             OperatorWork(
                 names[done.operator_name],

@@ -33,7 +33,7 @@ ADVICE = {
     FailureKind.CRASHED: "If none of these lines is of your code, it is a mistake in vramcast: "
     "please report it.",
 }
-Tell = Callable[[dict[str, Any], Any], None]
+Tell = Callable[[Any], None]
 _shared: ForkServer | None = None
 _num_users = 0
 _lock = threading.Lock()
@@ -66,11 +66,11 @@ def shared_server(server: ForkServer | None = None) -> Iterator[ForkServer]:
 
 
 def simulate_all(
-    requests: Sequence[dict[str, Any]], timeout_seconds: float, tell: Tell | None = None
+    requests: Sequence[dict[str, Any]], timeout_seconds: float, tell: Tell
 ) -> list[dict[str, Any]]:
     """The answers in the order of the requests, as many at a time as there are cores.
 
-    `tell` is given a request and how far it is. The first that fails ends the others.
+    The workers `tell` how far they are. The first that fails ends the others.
     """
     failed = threading.Event()
     together = shared_server() if len(requests) > 1 else contextlib.nullcontext()
@@ -80,8 +80,7 @@ def simulate_all(
                 pool.submit(simulate, request, timeout_seconds, tell, failed)
                 for request in requests
             ]
-            done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
-            for job in done:
+            for job in wait(jobs, return_when=FIRST_EXCEPTION).done:
                 job.result()
         except BaseException:
             # also an interruption: no process is left running
@@ -94,7 +93,7 @@ def simulate_all(
 def simulate(
     request: dict[str, Any],
     timeout_seconds: float,
-    tell: Tell | None = None,
+    tell: Tell = lambda _: None,
     stop: threading.Event | None = None,
 ) -> dict[str, Any]:
     """The answer, with the seconds that it took."""
@@ -112,8 +111,8 @@ def simulate(
                 TASK,
                 {**request, "target": target},
                 timeout_seconds=timeout_seconds,
-                progress=lambda far: tell(request, far) if tell is not None else None,
-                stop=stop.is_set if stop is not None else lambda: False,
+                progress=tell,
+                stop=stop.is_set if stop else lambda: False,
             )
         except TaskFailed as failure:
             raise _explained(failure, timeout_seconds) from None

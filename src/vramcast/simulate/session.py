@@ -66,17 +66,17 @@ class Session:
 
         self.gpu.clear()
         torch.manual_seed(0)
-        locations, ownership = Locations(), Ownership(self.device.block_id, watching=locate)
+        locations, ownership = Locations(), Ownership(self.device.block_id)
         with ExitStack() as stack:
-            stack.callback(ownership.close)
             patch_new_imports = stack.enter_context(patches.installed(self.gpu))
             stack.enter_context(self.device.on())
             # The first allocation of a process makes the CUDA context and a small segment.
             torch.empty(1, device="cuda")
             if locate:
-                minimum_bytes = 0 if locate_all else LOCATED_BYTES
+                stack.enter_context(ownership.watching())
                 stack.enter_context(locations.watching_modules())
-                stack.enter_context(self.device.locating(locations.here, minimum_bytes))
+                least = 0 if locate_all else LOCATED_BYTES
+                stack.enter_context(self.device.locating(locations.here, least))
             try:
                 yield Recording(self.device, self.gpu, locations, ownership, patch_new_imports)
             finally:
@@ -96,26 +96,17 @@ class Session:
         """Build a workload with these knobs, do some steps, and describe them."""
         values = bind_knobs(function, knobs)
         with self.recording(locate=locate, locate_all=locate_all) as recording:
-            return self._record_steps(recording, function, values, steps)
-
-    def _record_steps(
-        self,
-        recording: Recording,
-        function: Callable[..., Any],
-        knobs: dict[str, Any],
-        steps: int,
-    ) -> SimulatedRun:
-        step = check_step(_user_code(lambda: function(**knobs), "build"))
-        for _ in range(steps):
-            recording.mark_step()
-            _user_code(step, "step")
-        if self.device.peak_allocated_bytes() <= FIRST_ALLOCATION_BYTES:
-            raise WorkloadError(
-                "The step never allocates anything on the GPU.",
-                'Build the model and its inputs on the device "cuda": model.cuda(), '
-                'torch.randn(..., device="cuda").',
-            )
-        return recording.describe()
+            step = check_step(_user_code(lambda: function(**values), "build"))
+            for _ in range(steps):
+                recording.mark_step()
+                _user_code(step, "step")
+            if self.device.peak_allocated_bytes() <= FIRST_ALLOCATION_BYTES:
+                raise WorkloadError(
+                    "The step never allocates anything on the GPU.",
+                    'Build the model and its inputs on the device "cuda": model.cuda(), '
+                    'torch.randn(..., device="cuda").',
+                )
+            return recording.describe()
 
 
 def _user_code(call: Callable[[], Any], what: str) -> Any:
