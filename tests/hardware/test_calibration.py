@@ -122,18 +122,7 @@ def test_calibrating_again_adds_to_what_the_table_knows_of_other_kernels(
 
 def test_a_key_says_everything_needed_to_run_the_convolution_again() -> None:
     for key in list(grid.convolutions())[:50]:
-        c = table.parse_convolution_key(key)
-        again = table.convolution_key(
-            dtype=c["dtype"],
-            channels_last=c["channels_last"],
-            x=c["x"],
-            weight=c["w"],
-            stride=c["s"],
-            padding=c["p"],
-            dilation=c["d"],
-            groups=c["groups"],
-        )
-        assert again == key
+        assert table.convolution_key(**table.parse_convolution_key(key)) == key
 
 
 @given(slope=st.integers(0, 10**6), base=st.integers(0, 10**6), batch=st.integers(9, 63))

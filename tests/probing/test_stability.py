@@ -128,15 +128,7 @@ def test_a_run_whose_steps_never_ended_is_not_told_that_they_returned_no_loss() 
 def test_more_memory_than_there_is_or_a_stall_near_it_under_wddm_is_paging(
     model: str | None, reserved: int | None, physical: int | None, stalled: bool, paging: bool
 ) -> None:
-    assert (
-        is_paging(
-            driver_model=model,
-            peak_reserved_bytes=reserved,
-            physical_bytes=physical,
-            stalled=stalled,
-        )
-        is paging
-    )
+    assert is_paging(reserved, physical, model, stalled) is paging
 
 
 def test_a_stall_is_ten_medians_and_never_less_than_a_minute() -> None:

@@ -20,7 +20,6 @@ from vramcast.processes.ask import TaskFailed, ask
 from vramcast.records.machine import Machine
 
 PACKAGES = ("bitsandbytes", "torchao", "triton", "schedulefree", "transformers")
-ASK_SECONDS = 120.0
 
 
 def look() -> Machine:
@@ -49,7 +48,7 @@ def ask_torch() -> dict[str, Any]:
     """What torch says of itself, as fields of `Machine`."""
     try:
         facts: dict[str, Any] = ask(
-            "vramcast.hardware.torch_facts:facts", None, timeout_seconds=ASK_SECONDS
+            "vramcast.hardware.torch_facts:facts", None, timeout_seconds=120.0
         )
     except TaskFailed as failure:
         return {"torch_error": (failure.printed or failure.what).splitlines()[-1]}
@@ -59,17 +58,17 @@ def ask_torch() -> dict[str, Any]:
 def find_nvcc() -> tuple[str | None, str | None]:
     """Its path, and why it cannot be run: WSL shows one on a Windows disk without that right."""
     homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
-    named = [Path(home, "bin", "nvcc") for home in homes if home]
-    usual = [Path(shutil.which("nvcc") or "nvcc"), Path("/usr/local/cuda/bin/nvcc")]
-    for candidate in (*named, *usual):
-        if candidate.exists():
-            return str(candidate), _cannot_run(candidate)
+    candidates = [Path(home, "bin", "nvcc") for home in homes if home]
+    candidates += [Path(shutil.which("nvcc") or "nvcc"), Path("/usr/local/cuda/bin/nvcc")]
+    for program in candidates:
+        if program.exists():
+            return str(program), _cannot_run(program)
     return None, None
 
 
 def _cannot_run(program: Path) -> str | None:
     try:
-        subprocess.run([str(program), "--version"], capture_output=True, timeout=20, check=True)
+        subprocess.run([program, "--version"], capture_output=True, timeout=20, check=True)
     except PermissionError:
         return "it may not be executed (PermissionError)"
     except (OSError, subprocess.SubprocessError) as problem:

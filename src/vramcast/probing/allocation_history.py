@@ -7,9 +7,10 @@ at an address is the same in both. Where they disagree about an address, the ope
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -114,53 +115,41 @@ def rows_of(
     makers: Mapping[int, Sequence[Maker]],
 ) -> list[Row]:
     """The rows of a trace. Frees of what was there before the history began are left out."""
+    counts = Counter(entry["addr"] for entry in entries if entry["action"] == "alloc")
+    in_turn = {
+        address: iter(found) for address, found in makers.items() if len(found) == counts[address]
+    }
     rows: list[Row] = []
     alive: dict[int, int] = {}
     waiting = list(reversed(marks))
-    maker_of = _in_turn(entries, makers)
     num_allocs = num_frees = 0
     for entry in entries:
+        address = entry["addr"]
         if entry["action"] == "alloc":
             # also marks whose frees the device has not completed yet
-            _place(waiting, rows, num_allocs, None)
+            _place(waiting, rows, num_allocs)
             num_allocs += 1
-            alive[entry["addr"]] = num_allocs
-            maker, source = next(maker_of), source_of(entry.get("frames", ()))
-            known = {"node": maker.node, "source": source}
+            alive[address] = num_allocs
+            maker = next(in_turn.get(address, iter(())), Maker())
+            known = {"node": maker.node, "source": source_of(entry.get("frames", ()))}
             facts = {name: value for name, value in known.items() if value}
             row = ["alloc", num_allocs, entry["size"], maker.op]
             rows.append([*row, facts] if facts else row)
         elif entry["action"] == "free_completed":
             _place(waiting, rows, num_allocs, num_frees)
             num_frees += 1
-            if entry["addr"] in alive:
-                rows.append(["free", alive.pop(entry["addr"])])
-    _place(waiting, rows, num_allocs, None)
+            if address in alive:
+                rows.append(["free", alive.pop(address)])
+    _place(waiting, rows, num_allocs)
     return rows
 
 
-def _place(waiting: list[Mark], rows: list[Row], num_allocs: int, num_frees: int | None) -> None:
-    """Moves the marks that are due into the rows; without `num_frees`, frees do not matter."""
-    while (
-        waiting
-        and waiting[-1].num_allocs <= num_allocs
-        and (num_frees is None or waiting[-1].num_frees <= num_frees)
-    ):
+def _place(
+    waiting: list[Mark], rows: list[Row], num_allocs: int, num_frees: float = math.inf
+) -> None:
+    """Moves the marks that are due into the rows."""
+    while waiting and waiting[-1].num_allocs <= num_allocs and waiting[-1].num_frees <= num_frees:
         rows.append(waiting.pop().row)
-
-
-def _in_turn(
-    entries: Iterable[Mapping[str, Any]], makers: Mapping[int, Sequence[Maker]]
-) -> Iterator[Maker]:
-    """The maker of each allocation of the history."""
-    addresses = [entry["addr"] for entry in entries if entry["action"] == "alloc"]
-    known = {
-        address: iter(makers[address])
-        for address, num_allocs in Counter(addresses).items()
-        if len(makers.get(address, ())) == num_allocs
-    }
-    for address in addresses:
-        yield next(known[address]) if address in known else Maker()
 
 
 def makers_by_address(roots: Iterable[Any], device: torch.device) -> dict[int, list[Maker]]:
@@ -178,8 +167,7 @@ def makers_by_address(roots: Iterable[Any], device: torch.device) -> dict[int, l
             if facts.alloc_size > 0 and facts.device == device:
                 found[facts.ptr].append((event.start_time_ns, maker))
             continue
-        inner = _inside(event, maker)
-        todo += [(child, inner) for child in event.children]
+        todo += [(child, _inside(event, maker)) for child in event.children]
     return {
         address: [maker for _, maker in sorted(made, key=itemgetter(0))]
         for address, made in found.items()
@@ -187,11 +175,12 @@ def makers_by_address(roots: Iterable[Any], device: torch.device) -> dict[int, l
 
 
 def _inside(event: Any, maker: Maker) -> Maker:
-    if event.name.startswith(ENGINE):
-        return maker._replace(node=event.name.removeprefix(ENGINE))
-    if maker.op or not OPERATOR.fullmatch(event.name):
+    name = event.name
+    if name.startswith(ENGINE):
+        return maker._replace(node=name.removeprefix(ENGINE))
+    if maker.op or not OPERATOR.fullmatch(name) or is_composite(name, event.overload_name):
         return maker
-    return maker if is_composite(event.name, event.overload_name) else maker._replace(op=event.name)
+    return maker._replace(op=name)
 
 
 @cache
@@ -203,16 +192,13 @@ def is_composite(name: str, overload: str) -> bool:
     """
     overloads = {schema.overload_name for schema in torch._C._jit_get_schemas_for_operator(name)}
     asked = {overload} if overload in overloads else overloads
-    return all(_overload_is_composite(name, each) for each in asked)
+    return all(_only_calls_others(f"{name}.{each}" if each else name) for each in asked)
 
 
-def _overload_is_composite(name: str, overload: str) -> bool:
+def _only_calls_others(name: str) -> bool:
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    full_name = f"{name}.{overload}" if overload else name
     try:
-        return has_kernel(full_name, "CompositeImplicitAutograd") and not has_kernel(
-            full_name, "CUDA"
-        )
+        return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CUDA")
     except RuntimeError:  # known to TorchScript only
         return True
 

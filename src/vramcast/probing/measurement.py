@@ -34,13 +34,9 @@ def measurement_from(
     reserved = None
     if trial.device == Device.CUDA:  # on the CPU no allocator reserves memory
         reserved = max((memory.reserved_bytes for memory in peaks), default=None)
-    paging = is_paging(
-        driver_model=facts.driver_model,
-        peak_reserved_bytes=reserved,
-        physical_bytes=facts.capacity_bytes,
-        stalled=stalled,
-    )
-    if paging and outcome in (Outcome.OK, Outcome.TIMEOUT):
+    if outcome in (Outcome.OK, Outcome.TIMEOUT) and is_paging(
+        reserved, facts.capacity_bytes, facts.driver_model, stalled
+    ):
         outcome = Outcome.PAGING
     limits = [size for size in (trial.memory_cap_bytes, facts.capacity_bytes) if size is not None]
     verdict = judge(
@@ -104,8 +100,8 @@ def _outcome(trial: Trial, facts: Facts, failure: TaskFailed | None) -> tuple[Ou
         limit = f"{trial.timeout_seconds:g} s"
         return Outcome.TIMEOUT, f"It did not end within {limit} (last phase: {facts.phase})."
     if failure.kind is FailureKind.STOPPED:
-        why = "A step made no progress for longer than the stability contract allows."
-        return Outcome.TIMEOUT, why
+        error = "A step made no progress for longer than the stability contract allows."
+        return Outcome.TIMEOUT, error
     return Outcome.CRASHED, failure.message
 
 
@@ -120,7 +116,7 @@ def _times(trial: Trial, facts: Facts) -> StepTimes | None:
         p95_seconds=p95(seconds),
         spread=(max(seconds) - min(seconds)) / middle if middle > 0 else 0.0,
         wall_seconds=facts.wall_seconds or sum(seconds),
-        clock=Clock.PERF_COUNTER if trial.device is Device.CPU else Clock.CUDA_EVENTS,
+        clock=Clock.PERF_COUNTER if trial.device == Device.CPU else Clock.CUDA_EVENTS,
     )
 
 

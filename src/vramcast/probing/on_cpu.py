@@ -26,22 +26,22 @@ NOT_A_GPU = (
 
 class CpuRun:
     def __init__(self, trial: Trial, report: Reporter) -> None:
-        self.trial, self.report = trial, report
+        self.trial, self.report, self.facts = trial, report, report.facts
         self._memory = TensorMemory()
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        self.report.facts.torch_version = torch.__version__
-        self.report.facts.notes.append(NOT_A_GPU)
+        self.facts.torch_version = torch.__version__
+        self.facts.notes.append(NOT_A_GPU)
         try:
             with cuda_means_cpu():
                 yield
         except BaseException:
-            self.report.facts.last = self._memory.peaks()  # how far it came
+            self.facts.last = self._memory.peaks()  # how far it came
             raise
 
     def go(self, function: Callable[..., Any], knobs: dict[str, Any]) -> None:
-        facts = self.report.facts
+        facts = self.facts
         with self._memory:
             step = build_step(self.trial, self.report, function, knobs)
         facts.build = self._memory.peaks()

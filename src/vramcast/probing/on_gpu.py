@@ -15,7 +15,7 @@ import torch
 from vramcast.allocator.settings import from_environment
 from vramcast.hardware.nvml import MemorySource, UsedMemory
 from vramcast.probing.building import Step, build_step, is_one_number, plain_loss
-from vramcast.probing.facts import Facts, Phase, Reporter
+from vramcast.probing.facts import Phase, Reporter
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Memory
 from vramcast.workload.switches import apply_allocator
@@ -26,7 +26,7 @@ TRACED = "every allocation was recorded with --trace: the steps are slower for i
 
 class GpuRun:
     def __init__(self, trial: Trial, report: Reporter) -> None:
-        self.trial, self.report = trial, report
+        self.trial, self.report, self.facts = trial, report, report.facts
         self.history: Any = None
 
     @contextlib.contextmanager
@@ -54,7 +54,7 @@ class GpuRun:
             torch.cuda.set_per_process_memory_fraction(fraction)
         torch.empty(1, device="cuda")
         self._uuid = f"GPU-{properties.uuid}"
-        facts = self.report.facts
+        facts = self.facts
         facts.gpu, facts.capacity_bytes = properties.name, total
         facts.torch_version, facts.cuda_version = torch.__version__, torch.version.cuda
         facts.context_bytes, _ = self._outside_bytes()
@@ -64,10 +64,9 @@ class GpuRun:
         self.report.tell()
 
     def _note_final_memory(self) -> None:
-        facts = self.report.facts
-        facts.last = _peaks()
-        facts.num_alloc_retries = torch.cuda.memory_stats()["num_alloc_retries"]
-        facts.outside_bytes, facts.process_source = self._outside_bytes()
+        self.facts.last = _peaks()
+        self.facts.num_alloc_retries = torch.cuda.memory_stats()["num_alloc_retries"]
+        self.facts.outside_bytes, self.facts.process_source = self._outside_bytes()
 
     def _outside_bytes(self) -> tuple[int, MemorySource]:
         """What this process holds beside the allocator."""
@@ -81,9 +80,9 @@ class GpuRun:
 
             self.history = History()
             self.history.start()
-            self.report.facts.notes.append(TRACED)
+            self.facts.notes.append(TRACED)
         step = build_step(self.trial, self.report, function, knobs, torch.cuda.synchronize)
-        self.report.facts.build = _peaks()
+        self.facts.build = _peaks()
         clock = _Clock(self.report, self.trial.warmup_steps + self.trial.measure_steps)
         try:
             self._steps(step, clock)
@@ -93,11 +92,10 @@ class GpuRun:
                 clock.drain()
         if self.history is not None:
             self.report.phase(Phase.TRACE)
-            events, snapshot = self.history.finish()
-            write_trace(self.trial, self.report.facts, events, snapshot)
+            self._write_trace(*self.history.finish())
 
     def _steps(self, step: Step, clock: _Clock) -> None:
-        facts, num_warmup = self.report.facts, self.trial.warmup_steps
+        facts, num_warmup = self.facts, self.trial.warmup_steps
         self.report.phase(Phase.WARM_UP)
         started = time.perf_counter()
         for index in range(num_warmup + self.trial.measure_steps):
@@ -116,6 +114,21 @@ class GpuRun:
         clock.drain()
         facts.wall_seconds = time.perf_counter() - started
         facts.warm = _peaks()
+
+    def _write_trace(self, events: list[Any], snapshot: dict[str, Any]) -> None:
+        from vramcast.tracing.files import from_rows, write_files
+
+        trace = from_rows(
+            events,
+            source="measured",
+            workload=self.trial.workload,
+            knobs=self.facts.knobs or {},
+            gpu=self.facts.gpu or "",
+            torch_version=self.facts.torch_version,
+            allocator_settings=self.facts.allocator_settings or "",
+        )
+        # the run's folder was checked before the run
+        write_files(Path(self.trial.trace_folder or ""), trace, snapshot, force=True)
 
 
 class _Clock:
@@ -179,20 +192,3 @@ def _peaks() -> Memory:
         allocated_bytes=torch.cuda.max_memory_allocated(),
         reserved_bytes=torch.cuda.max_memory_reserved(),
     )
-
-
-def write_trace(trial: Trial, facts: Facts, events: list[Any], snapshot: dict[str, Any]) -> None:
-    from vramcast.tracing.files import from_rows, write_files
-
-    assert trial.trace_folder is not None
-    trace = from_rows(
-        events,
-        source="measured",
-        workload=trial.workload,
-        knobs=facts.knobs or {},
-        gpu=facts.gpu or "",
-        torch_version=torch.__version__,
-        allocator_settings=facts.allocator_settings or "",
-    )
-    # the run's folder was checked before the run
-    write_files(Path(trial.trace_folder), trace, snapshot, force=True)

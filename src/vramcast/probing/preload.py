@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -18,12 +19,12 @@ MAX_BYTES = 1 << 20
 
 def preload_for(workload: str) -> list[str]:
     source = _source(workload)
-    wanted = [
-        package
-        for package in SLOW
-        if package.encode() in source and importlib.util.find_spec(package) is not None
+    return [
+        module
+        for package, modules in SLOW.items()
+        if package.encode() in source and importlib.util.find_spec(package)
+        for module in modules
     ]
-    return [module for package in wanted for module in SLOW[package]]
 
 
 def _source(workload: str) -> bytes:
@@ -35,9 +36,6 @@ def _source(workload: str) -> bytes:
         name = Path(*reference.module.split(".")).with_suffix(".py")
         places = [Path(folder) / name for folder in (os.curdir, *sys.path)]
     for place in places:
-        try:
-            with open(place, "rb") as file:
-                return file.read(MAX_BYTES)
-        except OSError:
-            continue
+        with contextlib.suppress(OSError), open(place, "rb") as file:
+            return file.read(MAX_BYTES)
     return b""

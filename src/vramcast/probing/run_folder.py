@@ -53,6 +53,7 @@ class RunFolder:
     def __init__(self, path: Path, *, force: bool = False) -> None:
         self.path = new_folder(path, force=force)
         self._force = force
+        self.log = self.path / "worker.log"
         self._environment: dict[str, Any] = {}
 
     @contextlib.contextmanager
@@ -62,10 +63,6 @@ class RunFolder:
             # another run may have used the folder since it was looked at
             new_folder(self.path, force=self._force)
             yield
-
-    @property
-    def log(self) -> Path:
-        return self.path / "worker.log"
 
     def before(self, trial: Trial) -> None:
         """With --force an earlier run's files are moved away until this run has ended.
@@ -103,11 +100,10 @@ class RunFolder:
 
 
 def _move_files(source: Path, target: Path) -> None:
-    there = [name for name in FILES if (source / name).exists()]
-    if there:
-        target.mkdir(exist_ok=True)
-    for name in there:
-        (source / name).replace(target / name)
+    for name in FILES:
+        if (source / name).exists():
+            target.mkdir(exist_ok=True)
+            (source / name).replace(target / name)
 
 
 def read_measurement(folder: Path) -> Measurement:
@@ -119,10 +115,9 @@ def steps_csv(measurement: Measurement) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["step", "phase", "seconds", "loss"])
-    seconds = [("warm-up", each) for each in measurement.warmup_seconds]
-    seconds += [
-        ("measure", each) for each in (measurement.times.seconds if measurement.times else [])
-    ]
-    for number, (step, loss) in enumerate(zip(seconds, measurement.losses, strict=True), 1):
+    measured = measurement.times.seconds if measurement.times else []
+    steps = [("warm-up", seconds) for seconds in measurement.warmup_seconds]
+    steps += [("measure", seconds) for seconds in measured]
+    for number, (step, loss) in enumerate(zip(steps, measurement.losses, strict=True), 1):
         writer.writerow([number, *step, loss])
     return file.getvalue()

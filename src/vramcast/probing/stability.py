@@ -46,7 +46,7 @@ def judge(
         not_judged[FailReason.STEP_TIME_EXPLOSION] = (
             f"{num_steps} measured steps; p95 means something from {JUDGEABLE_STEPS} on"
         )
-    if device is Device.CPU:
+    if device == Device.CPU:
         not_judged[FailReason.MEMORY_GUARD] = "the run was on the CPU"
     elif peak_reserved_bytes is None or available_bytes is None:
         not_judged[FailReason.MEMORY_GUARD] = "the memory of the card or of the run is not known"
@@ -79,10 +79,9 @@ def stall_threshold_seconds(
 
 
 def is_paging(
-    *,
-    driver_model: str | None,
     peak_reserved_bytes: int | None,
     physical_bytes: int | None,
+    driver_model: str | None,
     stalled: bool,
 ) -> bool:
     """Whether the driver moved GPU memory to the host instead of failing, as Windows' WDDM does.

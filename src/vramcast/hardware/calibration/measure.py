@@ -68,9 +68,10 @@ def convolution_workspaces(key: str) -> list[int]:
     layout = torch.channels_last if is_last else torch.contiguous_format
     x, weight = (
         torch.randn(c[name], device="cuda", dtype=DTYPES[c["dtype"]]).to(memory_format=layout)
-        for name in "xw"
+        for name in ("x", "weight")
     )
-    geometry = (c["s"], c["p"], c["d"], False, [0] * len(c["s"]), c["groups"])
+    stride, no_output_padding = c["stride"], [0] * len(c["stride"])
+    geometry = (stride, c["padding"], c["dilation"], False, no_output_padding, c["groups"])
     forward = partial(torch.ops.aten.convolution, x, weight, None, *geometry)
     grad = torch.randn_like(forward())
     backward = partial(torch.ops.aten.convolution_backward, grad, x, weight, None, *geometry)

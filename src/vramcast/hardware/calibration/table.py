@@ -25,6 +25,8 @@ DEFAULT_KERNELS_BYTES = 136_314_880
 # Between these versions cuBLAS's workspaces and the kernels' temporaries have the same sources.
 SAME_TORCH = ((2, 10), (2, 13))
 
+CONVOLUTION_SIZES = ("x", "weight", "stride", "padding", "dilation")
+
 
 def table_name(architecture: str, torch_version: str) -> str:
     return "{}-torch-{}.{}.json".format(architecture, *_minor(torch_version))
@@ -78,27 +80,18 @@ def read(path: Path) -> Calibration:
         raise UsageError(problem.message, "Remove it, or run vramcast calibrate again.") from None
 
 
-def convolution_key(
-    *,
-    dtype: str,
-    channels_last: bool,
-    x: Sequence[int],
-    weight: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> str:
+def convolution_key(*, dtype: str, channels_last: bool, groups: int, **sizes: Sequence[int]) -> str:
     """One convolution as text: `bf16 nhwc x64,3,224,224 w64,3,7,7 s2,2 p3,3 d1,1 g1`."""
-    named = zip("xwspd", (x, weight, stride, padding, dilation), strict=True)
-    lists = " ".join(f"{letter}{','.join(map(str, values))}" for letter, values in named)
+    lists = " ".join(name[0] + ",".join(map(str, sizes[name])) for name in CONVOLUTION_SIZES)
     return f"{dtype} {'nhwc' if channels_last else 'nchw'} {lists} g{groups}"
 
 
 def parse_convolution_key(key: str) -> dict[str, Any]:
+    """The arguments of `convolution_key`."""
     dtype, layout, *parts, groups = key.split()
-    values = {part[0]: [int(n) for n in part[1:].split(",")] for part in parts}
-    return {"dtype": dtype, "channels_last": layout == "nhwc", "groups": int(groups[1:]), **values}
+    lists = [[int(number) for number in part[1:].split(",")] for part in parts]
+    sizes = dict(zip(CONVOLUTION_SIZES, lists, strict=True))
+    return {"dtype": dtype, "channels_last": layout == "nhwc", "groups": int(groups[1:]), **sizes}
 
 
 def _minor(version: str) -> tuple[int, int]:
