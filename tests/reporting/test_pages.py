@@ -326,12 +326,8 @@ def test_the_terminals_width_and_wish_for_no_colour_are_respected(
 def blocks(
     *lines: list[float], room: int = 40, unit: str = "number", log: bool = False
 ) -> list[str]:
-    layers = [
-        Layer(kind="line", name="", points=[[i, y] for i, y in enumerate(line, 1)])
-        for line in lines
-    ]
-    y = Axis(label="", unit=unit, log=log)
-    return blocks_of(View(x=Axis(label="", unit="number"), y=y, layers=layers), room)
+    layers = [Layer("line", "", points=[[i, y] for i, y in enumerate(line, 1)]) for line in lines]
+    return blocks_of(View(Axis(""), Axis("", unit, log), layers), room)
 
 
 def test_a_line_of_blocks_keeps_its_peak_and_fits() -> None:
@@ -351,7 +347,6 @@ def test_lines_of_blocks_share_a_scale_and_a_shorter_one_ends_earlier() -> None:
 
 
 def test_no_torch_is_imported_for_a_report() -> None:
-    paths = [str(path) for paths in PAGES.values() for path in paths]
     paths = [str(path) for paths in PAGES.values() for path in paths]
     code = (
         "import sys; from pathlib import Path\n"
@@ -531,7 +526,7 @@ def test_a_prediction_that_does_not_fit_shows_where_the_memory_ends() -> None:
         "failed_allocation_bytes": 1 << 20,
     }
     section = of_prediction(Prediction.from_dict(data))[0]
-    assert section.tone == "bad" and "does not fit" in section.verdict
+    assert section.verdict.tone == "bad" and "does not fit" in section.verdict.text
     meter = section.figures[0]
     assert isinstance(meter, Meter) and sum(size for _, size, _ in meter.parts) > (
         meter.capacity_bytes or 0

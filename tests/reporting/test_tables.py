@@ -8,16 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from vramcast.reporting.sections import Axis, Column, Layer, Table, View
+from vramcast.reporting.sections import NO_AXIS, Layer, Table, View
 from vramcast.reporting.tables import fitted
 from vramcast.reporting.terminal import bars_of
 
-COLUMNS = [
-    Column("name", left=True),
-    Column("memory"),
-    Column("times as fast"),
-    Column("why", left=True),
-]
+COLUMNS = ("name", "memory", "times as fast", "why")
 ROWS = [
     [
         "bf16",
@@ -31,7 +26,7 @@ ROWS = [
 
 def shown(width: int, rows: list[list[str]] = ROWS, title: str = "") -> str:
     file = io.StringIO()
-    table = Table(title=title, columns=COLUMNS, rows=rows, origin="", samples="")
+    table = Table(title=title, columns=COLUMNS, left=("name", "why"), rows=rows)
     Console(file=file, width=width).print(fitted(table, width))
     return file.getvalue()
 
@@ -74,8 +69,7 @@ def test_a_table_without_rows_shows_its_headings() -> None:
 
 def test_bars_share_a_scale_with_zero_on_it() -> None:
     points = [["gain", 0, 6, 0], ["loss", 0, -2, 1], ["apart", 2, 4, 2], ["both", -1, 1, 3]]
-    layer = Layer(kind="bar", name="x", colour="s0", points=points)
-    view = View(name="", x=Axis(label=""), y=Axis(label=""), pointer="point", layers=[layer])
+    view = View(NO_AXIS, NO_AXIS, [Layer("bar", "x", points, "s0")])
     assert {label: bar for label, bar, _ in bars_of(view, 8)} == {
         "gain": "  ██████",
         "loss": "░░",

@@ -53,5 +53,5 @@ def _show(checks: list[Check]) -> None:
         mark, tone = MARKS[check.status]
         advice = [f"→ {check.advice}"] if check.advice else []
         text = f"{mark} {check.name}: {check.value}"
-        remarks.append(Remark(text=text, tone=Tone(tone), below=[check.meaning, *advice]))
-    show([Section(title="This machine", remarks=remarks)])
+        remarks.append(Remark(text, Tone(tone), [check.meaning, *advice]))
+    show([Section(title="This machine", parts=remarks)])

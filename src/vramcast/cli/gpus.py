@@ -35,12 +35,12 @@ def gpus(
     if as_json:
         print(json.dumps([asdict(gpu) for gpu in vramcast.GPUS]))
         return ExitCode.DONE
-    from vramcast.reporting.sections import Column, Section, Table
+    from vramcast.reporting.sections import Section, Table
     from vramcast.reporting.showing import show
 
-    columns = [Column(name, left=name in ("name", "architecture")) for name in COLUMNS]
     rows = [_cells(gpu) for gpu in vramcast.GPUS]
-    show([Section(title="GPUs", tables=[Table(columns=columns, rows=rows)])])
+    table = Table(columns=COLUMNS, left=("name", "architecture"), rows=rows)
+    show([Section(title="GPUs", parts=[table])])
     return ExitCode.DONE
 
 

@@ -86,7 +86,7 @@ def _list(entries: list[Entry], as_json: bool) -> None:
     if as_json:
         print(json.dumps([_as_object(entry) for entry in entries]))
         return
-    from vramcast.reporting.sections import Column, Section, Table, knobs_of
+    from vramcast.reporting.sections import Section, Table, knobs_of
     from vramcast.reporting.showing import show
 
     names = ("name", "parameters", "family", "document", "sizes")
@@ -100,8 +100,8 @@ def _list(entries: list[Entry], as_json: bool) -> None:
         ]
         for entry in entries
     ]
-    columns = [Column(name, left=name != "parameters") for name in names]
-    show([Section(title="Models", tables=[Table(columns=columns, rows=rows)])])
+    left = [name for name in names if name != "parameters"]
+    show([Section(title="Models", parts=[Table(columns=names, left=left, rows=rows)])])
     print("Predict one:  vramcast predict NAME batch_size=8 --gpu h200")
     print("Find a size:  vramcast zoo e5 --params 50M --dim 1536")
 

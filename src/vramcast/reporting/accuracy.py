@@ -4,28 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vramcast.records.accuracy import METHODS, AccuracyResult, AccuracyRow, Errors, goals
 from vramcast.records.prediction import BoundBy
-from vramcast.reporting.sections import (
-    Axis,
-    Chart,
-    Column,
-    Layer,
-    Remark,
-    Section,
-    Table,
-    Tone,
-    View,
-    count,
-    duration,
-    percent,
-    size,
-    table_of,
-)
+from vramcast.reporting import sections as page
 
-MARKS = {True: ("✓", Tone.GOOD), False: ("✗ missed:", Tone.BAD), None: ("not judged:", Tone.UNSURE)}
 METHOD_COLOURS = {
     "vramcast": "good",
     "memtracker": "s0",
@@ -36,71 +20,70 @@ METHOD_COLOURS = {
 BINS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
 MOST_ROWS = 30  # in the terminal, the largest errors first
 COMPARED = "predicted against measured"
-ERRORS = ("rows", "failed", "median", "95 % within", "worst")
+BUSY, WAITS = "the GPU is busy", "the GPU waits for the host"
 
 
-def of_accuracy(result: AccuracyResult) -> list[Section]:
+def of_accuracy(result: AccuracyResult) -> list[page.Section]:
     compared = [row for row in result.rows if row.reserved_error is not None]
-    judged = goals(result)
-    missed = sum(reached is False for _, reached in judged)
-    unjudged = sum(reached is None for _, reached in judged)
-    verdict = f"✗ {missed} of {len(judged)} goals missed" if missed else "✓ no goal is missed"
-    if unjudged:
-        verdict += f", {unjudged} not judged"
     exact = f"{result.num_exact} of {result.reserved['vramcast'].num_rows} rows"
-    samples = f"{count(len(compared), 'workload')}, each measured in a fresh process"
+    judged = goals(result)
     return [
-        Section(
+        page.Section(
             title=f"Predicted against measured on {result.gpu or 'no GPU'}",
-            verdict=verdict,
-            tone=Tone.UNSURE if missed else Tone.GOOD,
+            verdict=_verdict([reached for _, reached in judged]),
             text=[f"Peak reserved memory is exact to the byte in {exact}."],
-            remarks=[_goal(goal, reached) for goal, reached in judged],
-            figures=[scatter(result), _histogram(result, compared)],
-            tables=[_methods(result), _step_times(result)],
+            parts=[
+                *(_goal(goal, reached) for goal, reached in judged),
+                scatter(result),
+                _histogram(result, compared),
+                _methods(result),
+                _step_times(result),
+            ],
             made=f"Predicted with no GPU under torch {result.torch_version}, measured on "
             f"{result.gpu} under torch {result.measured_torch_version or 'none'}.",
         ),
-        Section(title="Every row", tables=[_rows(compared, samples), *_without(result)]),
+        page.Section(title="Every row", parts=[_rows(compared), _without(result)]),
     ]
 
 
-def _goal(goal: str, reached: bool | None) -> Remark:
-    mark, tone = MARKS[reached]
-    return Remark(text=f"{mark} {goal}", tone=tone)
+def _verdict(reached: Sequence[bool | None]) -> page.Remark:
+    missed, unjudged = reached.count(False), reached.count(None)
+    rest = f", {unjudged} not judged" if unjudged else ""
+    if missed:
+        return page.unsure(f"✗ {missed} of {len(reached)} goals missed{rest}")
+    return page.good(f"no goal is missed{rest}")
 
 
-def scatter(result: AccuracyResult) -> Chart:
+def _goal(goal: str, reached: bool | None) -> page.Remark:
+    if reached is None:
+        return page.unsure(f"not judged: {goal}")
+    return page.good(goal) if reached else page.bad(f"missed: {goal}")
+
+
+def scatter(result: AccuracyResult) -> page.Chart:
     rows = [row for row in result.rows if row.measured_reserved_bytes]
-    measured = [row.measured_reserved_bytes or 0 for row in rows]
-    layers = [_exact(measured)]
+    layers = [_exact([row.measured_reserved_bytes or 0 for row in rows])]
     for method in reversed(result.reserved):  # the last is on top
         said = [(row, value) for row in rows if (value := _said(row, method))]
         median = result.reserved[method].median
         error = "" if median is None else f" (median error {median:.3g} %)"
-        layers.append(
-            Layer(
-                kind="dot",
-                name=f"{METHODS[method]}{error}",
-                points=[[row.measured_reserved_bytes, value] for row, value in said],
-                colour=METHOD_COLOURS[method],
-                details=[
-                    [
-                        row.name,
-                        f"measured {size(row.measured_reserved_bytes)}",
-                        f"said {size(value)}",
-                        percent(row.error_of(method), 3),
-                    ]
-                    for row, value in said
-                ],
-            )
-        )
-    memory = _against("memory", "peak reserved", "bytes", layers)
-    return Chart(
-        title=f"{count(len(rows), 'training step')} on {result.gpu}: {COMPARED}",
-        caption="A point on the line is exact.",
-        views=[memory, *_times_view(rows)],
-        detail=True,
+        points = [[row.measured_reserved_bytes, value] for row, value in said]
+        details = [
+            [
+                row.name,
+                f"measured {page.size(row.measured_reserved_bytes)}",
+                f"said {page.size(value)}",
+                page.percent(row.error_of(method), 3),
+            ]
+            for row, value in said
+        ]
+        name, colour = f"{METHODS[method]}{error}", METHOD_COLOURS[method]
+        layers.append(page.Layer("dot", name, points, colour, details))
+    return page.chart(
+        f"{page.count(len(rows), 'training step')} on {result.gpu}: {COMPARED}",
+        "A point on the line is exact.",
+        _against("peak reserved", "bytes", layers, "memory"),
+        _against("time of a step", "seconds", _time_layers(rows), "time of a step"),
     )
 
 
@@ -108,64 +91,46 @@ def _said(row: AccuracyRow, method: str) -> int | None:
     return row.predicted_reserved_bytes if method == "vramcast" else row.peers_bytes.get(method)
 
 
-def _exact(measured: Sequence[float]) -> Layer:
-    ends = [min(measured, default=1), max(measured, default=2)]
-    points = [[end, end] for end in ends]
-    return Layer(kind="line", name="exact", points=points, colour="capacity", dashed=True)
+def _exact(measured: Sequence[float]) -> page.Layer:
+    ends = [min(measured), max(measured)] if measured else []
+    return page.Layer("line", "exact", [[end, end] for end in ends], "capacity", dashed=True)
 
 
-def _against(name: str, what: str, unit: str, layers: Sequence[Layer]) -> View:
-    x = Axis(label=f"{what}, measured", unit=unit, log=True)
-    y = Axis(label=f"{what}, predicted", unit=unit, log=True)
-    return View(name=name, x=x, y=y, layers=layers, pointer="point")
+def _against(what: str, unit: str, layers: Sequence[page.Layer], name: str) -> page.View:
+    measured, predicted = (
+        page.Axis(f"{what}, {origin}", unit, log=True) for origin in ("measured", "predicted")
+    )
+    return page.View(measured, predicted, layers, name, "point")
 
 
-def _times_view(rows: Sequence[AccuracyRow]) -> list[View]:
+def _time_layers(rows: Sequence[AccuracyRow]) -> list[page.Layer]:
     timed = [row for row in rows if row.median_step_seconds and row.predicted_step_seconds]
-    if not timed:
-        return []
     layers = [_exact([row.median_step_seconds or 0.0 for row in timed])]
-    for name, waits, colour in (
-        ("the GPU is busy", False, "good"),
-        ("the GPU waits for the host", True, "s3"),
-    ):
+    for name, waits, colour in ((BUSY, False, "good"), (WAITS, True, "s3")):
         group = [row for row in timed if (row.bound_by == BoundBy.LAUNCH) is waits]
-        layers.append(
-            Layer(
-                kind="dot",
-                name=name,
-                points=[[row.median_step_seconds, row.predicted_step_seconds] for row in group],
-                colour=colour,
-                details=[
-                    [
-                        row.name,
-                        percent(row.step_error, 1),
-                        *(["calibrated on this row"] if row.calibrated_on else []),
-                    ]
-                    for row in group
-                ],
-            )
-        )
-    return [_against("time of a step", "time of a step", "seconds", layers)]
+        points = [[row.median_step_seconds, row.predicted_step_seconds] for row in group]
+        calibrated = {True: ["calibrated on this row"], False: []}
+        details = [
+            [row.name, page.percent(row.step_error, 1), *calibrated[row.calibrated_on]]
+            for row in group
+        ]
+        layers.append(page.Layer("dot", name, points, colour, details))
+    return layers
 
 
-def _histogram(result: AccuracyResult, rows: Sequence[AccuracyRow]) -> Chart:
+def _histogram(result: AccuracyResult, rows: Sequence[AccuracyRow]) -> page.Chart:
     labels = ["to the byte", *(f"up to {bound:g} %" for bound in BINS), "more"]
+    x, y = page.Axis("rows"), page.Axis("|error| of peak reserved", "")
     views = []
     for method in result.reserved:
         errors = [row.error_of(method) for row in rows]
         counts = Counter(_bin(error) for error in errors if error is not None)
-        layer = Layer(
-            kind="bar",
-            name="rows",
-            points=[[label, 0, counts[i], i] for i, label in enumerate(labels)],
-            colour=METHOD_COLOURS[method],
-            details=[[count(counts[i], "row")] for i in range(len(labels))],
-        )
-        x, y = Axis(label="rows", unit="number"), Axis(label="|error| of peak reserved")
-        views.append(View(name=METHODS[method], x=x, y=y, layers=[layer], pointer="point"))
+        points = [[label, 0, counts[i], i] for i, label in enumerate(labels)]
+        details = [[page.count(counts[i], "row")] for i in range(len(labels))]
+        bars = page.Layer("bar", "rows", points, METHOD_COLOURS[method], details)
+        views.append(page.View(x, y, [bars], METHODS[method], "point"))
     caption = "Predicted against measured peak reserved memory."
-    return Chart(title="How large the errors are", caption=caption, views=views, detail=True)
+    return page.chart("How large the errors are", caption, *views)
 
 
 def _bin(error: float) -> int:
@@ -173,59 +138,60 @@ def _bin(error: float) -> int:
     return 1 + bisect_left(BINS, round(abs(error), 9)) if error else 0
 
 
-def _methods(result: AccuracyResult) -> Table:
-    return Table(
-        title="|error| of peak reserved, which is what has to fit",
-        columns=[Column("method", left=True), *map(Column, ERRORS)],
-        rows=[[METHODS[name], *_errors(errors, 3)] for name, errors in result.reserved.items()],
+def _methods(result: AccuracyResult) -> page.Table:
+    title = "|error| of peak reserved, which is what has to fit"
+    errors = {METHODS[name]: errors for name, errors in result.reserved.items()}
+    return _errors("method", errors, 3, title)
+
+
+def _step_times(result: AccuracyResult) -> page.Table:
+    errors = {"all": result.step_time, BUSY: result.busy_step_time, WAITS: result.launch_step_time}
+    title = "|error| of the time of a step, in rows that the times were not calibrated on"
+    note = (
+        "where the GPU waits for the host, the time is the host's: "
+        "predicted for a machine like those on which the rates were measured"
+    )
+    return _errors("step", errors, 1, title, note)
+
+
+def _errors(
+    what: str, errors: Mapping[str, Errors], digits: int, title: str, *notes: str
+) -> page.Table:
+    def cells(found: Errors) -> list[str]:
+        values = (found.median, found.p95, found.worst)
+        numbers = ["" if value is None else f"{value:.{digits}f} %" for value in values]
+        return [str(found.num_rows), str(found.num_failed), *numbers]
+
+    return page.Table(
+        title=title,
+        columns=(what, "rows", "failed", "median", "95 % within", "worst"),
+        left=(what,),
+        rows=[[name, *cells(found)] for name, found in errors.items()],
+        notes=notes,
         origin=COMPARED,
         samples="as many rows as the column says",
     )
 
 
-def _step_times(result: AccuracyResult) -> Table:
-    kinds = {
-        "all": result.step_time,
-        "the GPU is busy": result.busy_step_time,
-        "the GPU waits for the host": result.launch_step_time,
-    }
-    return Table(
-        title="|error| of the time of a step, in rows that the times were not calibrated on",
-        columns=[Column("step", left=True), *map(Column, ERRORS)],
-        rows=[[name, *_errors(errors, 1)] for name, errors in kinds.items()],
-        notes=[
-            "where the GPU waits for the host, the time is the host's: "
-            "predicted for a machine like those on which the rates were measured"
-        ],
-        origin=COMPARED,
-        samples="as many rows as the column says",
-    )
-
-
-def _errors(errors: Errors, digits: int) -> list[str]:
-    values = (errors.median, errors.p95, errors.worst)
-    numbers = ["" if value is None else f"{value:.{digits}f} %" for value in values]
-    return [str(errors.num_rows), str(errors.num_failed), *numbers]
-
-
-def _rows(rows: Sequence[AccuracyRow], samples: str) -> Table:
+def _rows(rows: Sequence[AccuracyRow]) -> page.Table:
     worst_first = sorted(
         rows, key=lambda row: (-abs(row.reserved_error or 0), -abs(row.step_error or 0))
     )
-    return table_of(
+    return page.table_of(
         worst_first,
-        [
-            (Column("row", left=True), lambda r: r.name),
-            (Column("measured"), lambda r: size(r.measured_reserved_bytes)),
-            (Column("reserved"), lambda r: "exact" if r.exact else percent(r.reserved_error, 3)),
-            (Column("allocated"), lambda r: percent(r.allocated_error, 3)),
-            (Column("process"), lambda r: percent(r.process_error, 3)),
-            (Column("capped"), _capped),
-            (Column("step"), lambda r: duration(r.median_step_seconds)),
-            (Column("step time"), _step_error),
-            (Column("took"), lambda r: duration(r.prediction_seconds)),
-            (Column("not modelled", left=True), lambda r: "; ".join(r.limits)),
-        ],
+        {
+            "row": "name",
+            "measured": "measured_reserved_bytes",
+            "reserved": lambda r: "exact" if r.exact else page.percent(r.reserved_error, 3),
+            "allocated": lambda r: page.percent(r.allocated_error, 3),
+            "process": lambda r: page.percent(r.process_error, 3),
+            "capped": _capped,
+            "step": "median_step_seconds",
+            "step time": _step_error,
+            "took": "prediction_seconds",
+            "not modelled": lambda r: "; ".join(r.limits),
+        },
+        left=("row", "not modelled"),
         title="Rows, largest error first",
         most_rows=MOST_ROWS,
         notes=[
@@ -235,7 +201,7 @@ def _rows(rows: Sequence[AccuracyRow], samples: str) -> Table:
             "* the predicted times were calibrated on this row: it does not count in their errors",
         ],
         origin=f"errors: {COMPARED}",
-        samples=samples,
+        samples=f"{page.count(len(rows), 'workload')}, each measured in a fresh process",
     )
 
 
@@ -245,19 +211,16 @@ def _capped(row: AccuracyRow) -> str:
 
 
 def _step_error(row: AccuracyRow) -> str:
-    return percent(row.step_error, 0) + ("*" if row.calibrated_on and row.step_error else "")
+    return page.percent(row.step_error, 0) + ("*" if row.calibrated_on and row.step_error else "")
 
 
-def _without(result: AccuracyResult) -> list[Table]:
+def _without(result: AccuracyResult) -> page.Table:
     missing = [row for row in result.rows if row.reserved_error is None]
-    if not missing:
-        return []
-    return [
-        Table(
-            title="Rows without a comparison",
-            columns=[Column("row", left=True), Column("why", left=True)],
-            rows=[[row.name, row.problem or "not measured yet"] for row in missing],
-            origin="nothing to compare",
-            samples=count(len(missing), "row"),
-        )
-    ]
+    return page.table_of(
+        missing,
+        {"row": "name", "why": lambda row: row.problem or "not measured yet"},
+        left=("row", "why"),
+        title="Rows without a comparison",
+        origin="nothing to compare",
+        samples=page.count(len(missing), "row"),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramcast.records.trace_diff import Difference, OpDifference, ShownAllocation, TraceDiff
-from vramcast.reporting.sections import Column, Remark, Section, Table, Tone, count, size
+from vramcast.reporting import sections as page
 
 MOST_OPS = 12
 MEANING = {
@@ -20,83 +20,68 @@ FACTS = ("category", "name", "node", "module", "source")
 BOTH = "every allocation of both traces"
 
 
-def of_diff(found: TraceDiff, a: str, b: str) -> list[Section]:
+def of_diff(found: TraceDiff, a: str, b: str) -> list[page.Section]:
     """`a` and `b` are the files."""
-    verdict, tone = "✓ the same: every allocation, and what is alive at each", Tone.GOOD
+    verdict, note, places = (
+        page.good("the same: every allocation, and what is alive at each"),
+        "",
+        [],
+    )
     if found.first is not None:
-        total = count(sum(found.num_differences.values()), "difference")
+        total = page.count(sum(found.num_differences.values()), "difference")
         numbers = found.num_differences.items()
         kinds = ", ".join(f"{number} {MEANING[kind]}" for kind, number in numbers if number)
-        verdict, tone = f"✗ {total}: {kinds}", Tone.BAD
-    notes = []
-    if found.a.num_steps != found.b.num_steps:
-        steps = count(found.num_steps_compared, "step")
-        notes = [f"compared are the build and the first {steps}"]
-    summary = Section(
-        title=f"{a} and {b}",
-        verdict=verdict,
-        tone=tone,
-        tables=[_sides(found, a, b)],
-        notes=notes,
-    )
-    places = []
-    if found.first is not None:
-        places.append(_place("First difference", found.first))
-    if found.first_in_memory not in (None, found.first):
-        assert found.first_in_memory is not None
+        verdict = page.bad(f"{total}: {kinds}")
+        places = [_place("First difference", found.first)]
+    if found.first_in_memory is not None and found.first_in_memory != found.first:
         places.append(_place("First difference that is more than a name", found.first_in_memory))
-    ops = [Section(title="By operator", tables=[_ops(found.ops)])] if found.ops else []
+    if found.a.num_steps != found.b.num_steps:
+        steps = page.count(found.num_steps_compared, "step")
+        note = f"compared are the build and the first {steps}"
+    ops = [page.Section(title="By operator", parts=[_ops(found.ops)])] if found.ops else []
+    sides = _sides(found, a, b)
+    summary = page.Section(title=f"{a} and {b}", verdict=verdict, parts=[sides], notes=[note])
     return [summary, *places, *ops]
 
 
-def _sides(found: TraceDiff, a: str, b: str) -> Table:
-    names = ("steps", "allocations", "peak asked for")
-    return Table(
+def _sides(found: TraceDiff, a: str, b: str) -> page.Table:
+    return page.table_of(
+        [("A", found.a, a), ("B", found.b, b)],
+        {
+            "": lambda side: side[0],
+            "trace": lambda side: f"{side[2]} ({side[1].source}, {side[1].workload})",
+            "steps": lambda side: str(side[1].num_steps),
+            "allocations": lambda side: f"{side[1].num_allocations:,}",
+            "peak asked for": lambda side: page.size(side[1].peak_allocated_bytes),
+            "torch": lambda side: side[1].torch_version,
+        },
+        left=("", "trace", "torch"),
         title="Traces",
-        columns=[
-            Column("", left=True),
-            Column("trace", left=True),
-            *map(Column, names),
-            Column("torch", left=True),
-        ],
-        rows=[
-            [
-                name,
-                f"{file} ({side.source}, {side.workload})",
-                str(side.num_steps),
-                f"{side.num_allocations:,}",
-                size(side.peak_allocated_bytes),
-                side.torch_version,
-            ]
-            for name, side, file in (("A", found.a, a), ("B", found.b, b))
-        ],
         origin=f"A {found.a.source}, B {found.b.source}",
         samples=BOTH,
     )
 
 
-def _place(title: str, place: Difference) -> Section:
+def _place(title: str, place: Difference) -> page.Section:
     where = f"step {place.step}" if place.step else "the build"
     kinds = ", ".join(MEANING[kind] for kind in place.kinds)
-    text = f"{title}, in {where}: {kinds}"
-    left = ("", "A", "operator", "B")
-    names = ("", "A", "operator", "bytes", "allocated", "B", "operator", "bytes", "allocated")
+    remark = page.Remark(f"{title}, in {where}: {kinds}", below=_explained(place))
     here = [index == place.position for index in range(len(place.lines))]
-    return Section(
-        title=title,
-        remarks=[Remark(text=text, below=_explained(place))],
-        tables=[
-            Table(
-                columns=[Column(name, left=name in left) for name in names],
-                rows=[
-                    [">" if is_here else "", *_cells(one), *_cells(other)]
-                    for is_here, (one, other) in zip(here, place.lines, strict=True)
-                ],
-                tones=[Tone.BAD if is_here else Tone.PLAIN for is_here in here],
-                samples="some allocations before and after it",
-            )
+    table = page.Table(
+        columns=(
+            "",
+            *("A", "operator", "bytes", "allocated"),
+            *("B", "operator", "bytes", "allocated"),
+        ),
+        left=("", "A", "operator", "B"),
+        rows=[
+            [">" if is_here else "", *_cells(one), *_cells(other)]
+            for is_here, (one, other) in zip(here, place.lines, strict=True)
         ],
+        tones=[page.Tone.BAD if is_here else page.Tone.PLAIN for is_here in here],
+        samples="some allocations before and after it",
     )
+    return page.Section(title=title, parts=[remark, table])
 
 
 def _explained(place: Difference) -> list[str]:
@@ -120,30 +105,27 @@ def _cells(line: ShownAllocation | None) -> Sequence[str]:
         return "-", "", "", ""
     number = f"#{line.number}" if line.number else ""
     op = line.op.removeprefix("aten::") or "?"
-    return number, op, f"{line.num_bytes:,}", size(line.allocated_bytes)
+    return number, op, f"{line.num_bytes:,}", page.size(line.allocated_bytes)
 
 
 def _described(line: ShownAllocation) -> str:
     facts = " ".join(line.facts[fact] for fact in FACTS if fact in line.facts)
-    return f"#{line.number} {line.op or '?'} {size(line.num_bytes)}  {facts}".rstrip()
+    return f"#{line.number} {line.op or '?'} {page.size(line.num_bytes)}  {facts}".rstrip()
 
 
-def _ops(ops: Sequence[OpDifference]) -> Table:
-    names = ("count A", "count B", "bytes A", "bytes B", "B less A")
-    return Table(
+def _ops(ops: Sequence[OpDifference]) -> page.Table:
+    return page.table_of(
+        ops,
+        {
+            "operator": lambda op: op.op or "?",
+            "count A": "count_a",
+            "count B": "count_b",
+            "bytes A": lambda op: page.size(op.bytes_a),
+            "bytes B": lambda op: page.size(op.bytes_b),
+            "B less A": lambda op: page.size(op.bytes_b - op.bytes_a),
+        },
+        left=("operator",),
         title="By operator, largest difference first",
-        columns=[Column("operator", left=True), *map(Column, names)],
-        rows=[
-            [
-                op.op or "?",
-                str(op.count_a),
-                str(op.count_b),
-                size(op.bytes_a),
-                size(op.bytes_b),
-                size(op.bytes_b - op.bytes_a),
-            ]
-            for op in ops
-        ],
         most_rows=MOST_OPS,
         samples=BOTH,
     )

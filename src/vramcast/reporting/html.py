@@ -16,16 +16,7 @@ from importlib.resources import files
 import msgspec
 
 from vramcast import __version__
-from vramcast.reporting.sections import (
-    Calculator,
-    Chart,
-    Meter,
-    Report,
-    Section,
-    Table,
-    is_code,
-    limits_of,
-)
+from vramcast.reporting.sections import Calculator, Chart, Meter, Report, Section, Table, is_code
 from vramcast.text import printable
 from vramcast.units import format_bytes
 
@@ -112,8 +103,8 @@ def _section(section: Section, title: str, number: int, numbers: Iterator[int]) 
     yield f'<section id="section-{number}"><h2{same}>{_text(section.heading)}</h2>'
     if section.subtitle:
         yield f'<p class="knobs">{_text(section.subtitle)}</p>'
-    if section.verdict:
-        yield f'<p class="verdict {section.tone}">{_text(section.verdict)}</p>'
+    if section.verdict.text:
+        yield f'<p class="verdict {section.verdict.tone}">{_text(section.verdict.text)}</p>'
     for text in (*section.text, section.made):
         if is_code(text):
             yield f'<pre class="text" tabindex="0">{_text(text)}</pre>'
@@ -130,7 +121,7 @@ def _section(section: Section, title: str, number: int, numbers: Iterator[int]) 
             yield f"<figcaption>{_text(figure.caption)}</figcaption></figure>"
     for table in section.tables:
         yield from _table(table)
-    yield from (f'<p class="under">{_text(line)}</p>' for line in limits_of(section))
+    yield from (f'<p class="under">{_text(line)}</p>' for line in section.warnings)
     yield "</section>"
 
 
@@ -156,12 +147,12 @@ def _table(table: Table) -> Iterator[str]:
     yield f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">'
     yield f"<table><caption>{title}</caption><thead><tr>"
     for column in table.columns:
-        yield f'<th scope="col"{_left(column.left)}>{_text(column.heading)}</th>'
+        yield f'<th scope="col"{_left(column in table.left)}>{_text(column)}</th>'
     yield "</tr></thead><tbody>"
     for index, row in enumerate(table.rows):
         yield f'<tr class="{table.tones[index]}">' if table.tones else "<tr>"
         for column, cell in zip(table.columns, row, strict=True):
-            yield f"<td{_left(column.left, len(cell) > SENTENCE)}>{_text(cell)}</td>"
+            yield f"<td{_left(column in table.left, len(cell) > SENTENCE)}>{_text(cell)}</td>"
         yield "</tr>"
     yield "</tbody></table></div>"
     yield from (f'<p class="under">{_text(line)}</p>' for line in (table.footer, *table.notes))

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vramcast.reporting.sections import (
-    Calculator,
-    Figure,
-    Meter,
-    Report,
-    Section,
-    Table,
-    is_code,
-    limits_of,
-)
+from vramcast.reporting.sections import Calculator, Figure, Meter, Report, Section, Table, is_code
 from vramcast.text import markdown_cell, printable
 from vramcast.units import format_bytes
 
@@ -33,14 +24,14 @@ def _section(section: Section) -> Iterator[str]:
     yield ""
     if section.subtitle:
         yield from (markdown_cell(section.subtitle), "")
-    if section.verdict:
-        yield from (f"**{markdown_cell(section.verdict)}**", "")
+    if section.verdict.text:
+        yield from (f"**{markdown_cell(section.verdict.text)}**", "")
     for text in (*section.text, section.made):
         if text:
             yield from (_block(text) if is_code(text) else [markdown_cell(text)])
             yield ""
     remarks = [line for remark in section.remarks for line in (remark.text, *remark.below)]
-    yield from _listed([*remarks, *limits_of(section)])
+    yield from _listed([*remarks, *section.warnings])
     for figure in section.figures:
         yield from (f"*{markdown_cell(_figure(figure))}*", "")
     for table in section.tables:
@@ -68,8 +59,8 @@ def _block(text: str) -> list[str]:
 def _table(table: Table) -> Iterator[str]:
     yield f"### {markdown_cell(table.title)}"
     yield ""
-    yield f"| {' | '.join(markdown_cell(column.heading) for column in table.columns)} |"
-    yield f"|{'|'.join('---' if column.left else '---:' for column in table.columns)}|"
+    yield f"| {' | '.join(map(markdown_cell, table.columns))} |"
+    yield f"|{'|'.join('---' if column in table.left else '---:' for column in table.columns)}|"
     for row in table.rows:
         yield f"| {' | '.join(map(markdown_cell, row))} |"
     yield ""

@@ -6,27 +6,7 @@ from collections.abc import Sequence
 
 from vramcast.records.measurement import Measurement
 from vramcast.records.prediction import LargeTensor, Prediction
-from vramcast.reporting.sections import (
-    MEMORY_AXIS,
-    NO_AXIS,
-    PREDICTED,
-    Chart,
-    Column,
-    Layer,
-    Meter,
-    Section,
-    Table,
-    Tone,
-    View,
-    count,
-    duration,
-    knobs_of,
-    number,
-    percent,
-    predicted_with,
-    size,
-    table_of,
-)
+from vramcast.reporting import sections as page
 from vramcast.reporting.step_chart import (
     colour_of,
     described,
@@ -35,7 +15,7 @@ from vramcast.reporting.step_chart import (
     step_chart,
     words,
 )
-from vramcast.units import format_bytes, format_count
+from vramcast.units import format_bytes
 
 MOST_BARS = 24
 ONE_RUN = "one simulated run"
@@ -48,30 +28,27 @@ BOUND_BY = {
 
 
 def of_prediction(
-    p: Prediction, measured: Sequence[Measurement] = (), overlay: Sequence[Layer] = ()
-) -> list[Section]:
+    p: Prediction, measured: Sequence[Measurement] = (), overlay: Sequence[page.Layer] = ()
+) -> list[page.Section]:
     """`measured`: of the same workload and knobs; `overlay`: their memory through the step."""
-    verdict, tone = _verdict(p)
     what = "Predicted" if measured else "All numbers are predicted"
-    summary = Section(
-        kind="Predicted",
-        title=p.workload,
-        subtitle=knobs_of(p.knobs),
-        verdict=verdict,
-        tone=tone,
-        text=[_step_time(p)],
-        figures=[_meter(p)],
-        tables=[_totals(p, measured)],
-        limits=p.limits,
-        made=f"{what} {predicted_with(p.torch_version, p.seconds)}",
-    )
-    over_time = Section(title="Memory over time", figures=_over_time(p, measured, overlay))
-    at_peak = Section(
-        title="What is alive at the peak",
-        figures=[_alive(p)],
-        tables=[_breakdown(p), *largest_table(p.largest_tensors, "Largest tensors at the peak")],
-    )
-    return [summary, *([over_time] if over_time.figures else []), at_peak]
+    over_time = [_through_step(p, measured, overlay), run_chart(p) if p.timeline else None]
+    largest = largest_table(p.largest_tensors, "Largest tensors at the peak")
+    found = [
+        page.Section(
+            kind="Predicted",
+            title=p.workload,
+            knobs=p.knobs,
+            verdict=_verdict(p),
+            text=[_step_time(p)],
+            parts=[_meter(p), _totals(p, measured)],
+            limits=p.limits,
+            made=f"{what} {page.predicted_with(p.torch_version, p.seconds)}",
+        ),
+        page.Section(title="Memory over time", parts=over_time),
+        page.Section(title="What is alive at the peak", parts=[_alive(p), _breakdown(p), largest]),
+    ]
+    return [section for section in found if section.figures or section.tables]
 
 
 def where_of(gpu: str | None, capacity_bytes: int, spared: str = "") -> str:
@@ -79,22 +56,22 @@ def where_of(gpu: str | None, capacity_bytes: int, spared: str = "") -> str:
     return f"{gpu or 'the given memory'} ({format_bytes(capacity_bytes)} for the allocator{spared})"
 
 
-def _verdict(p: Prediction) -> tuple[str, Tone]:
+def _verdict(p: Prediction) -> page.Remark:
     needed = format_bytes(p.peak_reserved_bytes)
     if p.capacity_bytes is None:
         advice = "give --gpu NAME or --memory SIZE to see whether it fits"
-        return f"takes {needed} (predicted); {advice}", Tone.PLAIN
+        return page.Remark(f"takes {needed} (predicted); {advice}")
     where = where_of(p.gpu, p.capacity_bytes)
     if not p.fits:
         failed = ""
         if p.failed_allocation_bytes is not None:
             failed = f"; an allocation of {format_bytes(p.failed_allocation_bytes)} fails"
-        return f"✗ does not fit on {where}: needs {needed}{failed}", Tone.BAD
-    text = f"✓ fits on {where}: {format_bytes(p.headroom_bytes or 0)} to spare"
+        return page.bad(f"does not fit on {where}: needs {needed}{failed}")
+    text = f"fits on {where}: {format_bytes(p.headroom_bytes or 0)} to spare"
     if not p.num_alloc_retries:
-        return text, Tone.GOOD
+        return page.good(text)
     retries = f"{p.num_alloc_retries} times (slower)"
-    return f"{text}, but the allocator has to empty its cache {retries}", Tone.UNSURE
+    return page.unsure(f"✓ {text}, but the allocator has to empty its cache {retries}")
 
 
 def _step_time(p: Prediction) -> str:
@@ -102,13 +79,14 @@ def _step_time(p: Prediction) -> str:
         return f"step time: not predicted ({p.step_seconds_reason})"
     tokens = "" if p.tokens_per_second is None else f", {p.tokens_per_second:,.0f} tokens/s"
     return (
-        f"one step: {duration(p.step.seconds)}{tokens}, {100 * p.step.achieved_fraction:.0f} % "
+        f"one step: {page.duration(p.step.seconds)}{tokens}, "
+        f"{page.share(p.step.achieved_fraction, 0)} "
         f"of the GPU's peak rate; {BOUND_BY.get(p.step.bound_by, '')}"
     )
 
 
-def _meter(p: Prediction) -> Meter:
-    return Meter(
+def _meter(p: Prediction) -> page.Meter:
+    return page.Meter(
         title="Reserved at the peak (predicted)",
         parts=[(words(name), size, colour_of(name)) for name, size in _categories(p)],
         capacity_bytes=p.capacity_bytes,
@@ -120,168 +98,150 @@ def _categories(p: Prediction) -> list[tuple[str, int]]:
     return [(name, num_bytes) for name, num_bytes in p.breakdown_bytes.items() if num_bytes > 0]
 
 
-def _totals(p: Prediction, measured: Sequence[Measurement]) -> Table:
-    columns = [Column("predicted", left=True), Column("first step"), Column("peak")]
-    first = size(p.first_step_allocated_bytes), size(p.first_step_reserved_bytes)
-    process = "unknown without --gpu" if p.process_bytes is None else size(p.process_bytes)
+def _totals(p: Prediction, measured: Sequence[Measurement]) -> page.Table:
+    columns = ["predicted", "first step", "peak"]
+    first = page.size(p.first_step_allocated_bytes), page.size(p.first_step_reserved_bytes)
+    process = "unknown without --gpu" if p.process_bytes is None else page.size(p.process_bytes)
     rows = [
-        ["allocated (tensors)", first[0], size(p.peak_allocated_bytes)],
-        ["reserved (by the allocator)", first[1], size(p.peak_reserved_bytes)],
+        ["allocated (tensors)", first[0], page.size(p.peak_allocated_bytes)],
+        ["reserved (by the allocator)", first[1], page.size(p.peak_reserved_bytes)],
         ["whole process (nvidia-smi)", "", process],
         ["allocator retries", "", str(p.num_alloc_retries)],
-        ["parameters", "", format_count(p.num_parameters)],
-        ["step time", "", duration(p.step_seconds)],
+        ["parameters", "", page.amount(p.num_parameters)],
+        ["step time", "", page.duration(p.step_seconds)],
     ]
     for m in measured:
-        columns.append(Column(f"peak, measured on {m.gpu or m.device}"))
-        columns.append(Column("predicted less measured"))
+        columns += [f"peak, measured on {m.gpu or m.device}", "predicted less measured"]
         for row, cells in zip(rows, _measured_cells(p, m), strict=True):
             row += cells
-    steps = "".join(f"; {count(m.steps_done, 'measured step')}" for m in measured)
-    return Table(
+    steps = "".join(f"; {page.count(m.steps_done, 'measured step')}" for m in measured)
+    return page.Table(
         title="Memory and time",
         columns=columns,
+        left=("predicted",),
         rows=[row for row in rows if any(row[1:])],
-        origin="predicted, and measured where a column says so" if measured else PREDICTED,
+        origin="predicted, and measured where a column says so" if measured else page.PREDICTED,
         samples=f"{ONE_RUN} of a few steps{steps}",
     )
 
 
 def _measured_cells(p: Prediction, m: Measurement) -> list[list[str]]:
-    pairs = [
-        (p.peak_allocated_bytes, m.peak_allocated_bytes),
-        (p.peak_reserved_bytes, m.peak_reserved_bytes),
-        (p.process_bytes, m.process_bytes),
-    ]
+    fields = ("peak_allocated_bytes", "peak_reserved_bytes", "process_bytes")
+    pairs = [(getattr(p, field), getattr(m, field)) for field in fields]
     seconds = m.times.median_seconds if m.times else None
     return [
-        *([size(real), _error(guess, real)] for guess, real in pairs),
-        [number(m.num_alloc_retries), ""],
-        ["" if m.num_parameters is None else format_count(m.num_parameters), ""],
-        [duration(seconds), _error(p.step_seconds, seconds)],
+        *([page.size(real), _error(guess, real)] for guess, real in pairs),
+        [page.number(m.num_alloc_retries), ""],
+        [page.amount(m.num_parameters), ""],
+        [page.duration(seconds), _error(p.step_seconds, seconds)],
     ]
 
 
 def _error(predicted: float | None, measured: float | None) -> str:
     if predicted is None or not measured:
         return ""
-    return "exact" if predicted == measured else percent(100 * (predicted / measured - 1), 3)
+    return "exact" if predicted == measured else page.percent(100 * (predicted / measured - 1), 3)
 
 
-def _over_time(
-    p: Prediction, measured: Sequence[Measurement], overlay: Sequence[Layer]
-) -> list[Chart]:
-    charts = [run_chart(p)] if p.timeline else []
+def _through_step(
+    p: Prediction, measured: Sequence[Measurement], overlay: Sequence[page.Layer]
+) -> page.Chart | None:
     if p.step_memory is None:
-        return charts
+        return None
     peaks = [
-        Layer(
-            kind="across",
-            name=f"peak reserved (measured on {m.gpu or m.device})",
-            points=[[m.peak_reserved_bytes]],
-            colour="measured",
+        page.Layer(
+            "across",
+            f"peak reserved (measured on {m.gpu or m.device})",
+            [[m.peak_reserved_bytes]],
+            "measured",
             dashed=True,
         )
         for m in measured
-        if m.peak_reserved_bytes is not None and not overlay
+        if m.peak_reserved_bytes is not None
     ]
-    step = step_chart(
+    return step_chart(
         p.step_memory,
-        origin=PREDICTED,
+        origin=page.PREDICTED,
         capacity_bytes=p.capacity_bytes,
         peak_reserved_bytes=p.peak_reserved_bytes,
-        measured=[*overlay, *peaks],
+        measured=overlay or peaks,
     )
-    return [step, *charts]
 
 
 Item = tuple[str, str, int, list[str]]  # label, category, bytes, details
 
 
-def _alive(p: Prediction) -> Chart:
-    largest_first = sorted(_categories(p), key=lambda item: -item[1])
+def _alive(p: Prediction) -> page.Chart:
     categories: list[Item] = [
-        (words(name), name, num_bytes, [f"{words(name)}: {size(num_bytes)}"])
-        for name, num_bytes in largest_first
+        (words(name), name, num_bytes, [f"{words(name)}: {page.size(num_bytes)}"])
+        for name, num_bytes in sorted(_categories(p), key=lambda item: -item[1])
     ]
     groups: list[Item] = [
         (
             f"{group.module or 'no module'} · {words(group.category)}",
             group.category,
             group.num_bytes,
-            [size(group.num_bytes), count(group.num_tensors, "tensor")],
+            [page.size(group.num_bytes), page.count(group.num_tensors, "tensor")],
         )
         for group in p.alive_at_peak[:MOST_BARS]
     ]
+    names = [t.name or t.operator.removeprefix("aten::") for t in p.largest_tensors]
     tensors: list[Item] = [
-        (
-            f"{i}. {t.name or t.operator.removeprefix('aten::')}",
-            t.category,
-            t.num_bytes,
-            described(t),
-        )
-        for i, t in enumerate(p.largest_tensors, 1)
+        (f"{i}. {name}", t.category, t.num_bytes, described(t))
+        for i, (name, t) in enumerate(zip(names, p.largest_tensors, strict=True), 1)
     ]
-    views = {"by category": categories, "by module": groups, "by tensor": tensors}
     more = ""
     if len(p.alive_at_peak) > MOST_BARS:
         more = f" By module: the {MOST_BARS} largest groups of {len(p.alive_at_peak)}."
-    return Chart(
-        title=f"Alive at the peak ({p.peak_phase})",
-        caption=f"Predicted, largest first.{more}",
-        views=[
-            View(name=name, x=MEMORY_AXIS, y=NO_AXIS, pointer="point", layers=_bars(items))
-            for name, items in views.items()
-            if items
-        ],
-        detail=True,
+    return page.chart(
+        f"Alive at the peak ({p.peak_phase})",
+        f"Predicted, largest first.{more}",
+        page.bar_view(page.MEMORY_AXIS, _bars(categories), "by category"),
+        page.bar_view(page.MEMORY_AXIS, _bars(groups), "by module"),
+        page.bar_view(page.MEMORY_AXIS, _bars(tensors), "by tensor"),
     )
 
 
-def _bars(items: Sequence[Item]) -> list[Layer]:
+def _bars(items: Sequence[Item]) -> list[page.Layer]:
     """A layer for each category, so that a legend says which colour is which."""
-    ranked = list(enumerate(items))
+    layers: dict[str, tuple[list[list[object]], list[list[str]]]] = {}
+    for rank, (label, category, num_bytes, lines) in enumerate(items):
+        points, details = layers.setdefault(category, ([], []))
+        points.append([label, 0, num_bytes, rank])
+        details.append(lines)
     return [
-        Layer(
-            kind="bar",
-            name=words(name),
-            colour=colour_of(name),
-            points=[[i[0], 0, i[2], rank] for rank, i in ranked if i[1] == name],
-            details=[item[3] for item in items if item[1] == name],
-        )
-        for name in dict.fromkeys(item[1] for item in items)
+        page.Layer("bar", words(name), points, colour_of(name), details)
+        for name, (points, details) in layers.items()
     ]
 
 
-def _breakdown(p: Prediction) -> Table:
+def _breakdown(p: Prediction) -> page.Table:
     total = max(p.peak_reserved_bytes, 1)
     found = [(name, num_bytes) for name, num_bytes in p.breakdown_bytes.items() if num_bytes]
-    return Table(
+    return page.Table(
         title=f"What the memory is at the peak ({p.peak_phase})",
-        columns=[Column("category", left=True), Column("memory"), Column("share")],
-        rows=[[words(name), size(b), f"{100 * b / total:.1f} %"] for name, b in found],
+        columns=("category", "memory", "share"),
+        left=("category",),
+        rows=[[words(name), page.size(b), page.share(b / total)] for name, b in found],
         bars=[(num_bytes / total, name) for name, num_bytes in found],
-        origin=PREDICTED,
+        origin=page.PREDICTED,
         samples=ONE_RUN,
     )
 
 
-def largest_table(tensors: Sequence[LargeTensor], title: str) -> list[Table]:
+def largest_table(tensors: Sequence[LargeTensor], title: str) -> page.Table:
     """With the line of code first among what may go below in a narrow terminal."""
-    if not tensors:
-        return []
-    return [
-        table_of(
-            tensors,
-            [
-                (Column("size"), lambda t: size(t.num_bytes)),
-                (Column("what", left=True), lambda t: f"{words(t.category)} {t.name}".strip()),
-                (Column("shape", left=True), shape_of),
-                (Column("made by", left=True), lambda t: t.operator.removeprefix("aten::")),
-                (Column("where", left=True), lambda t: f"{t.module} {t.source}".strip()),
-            ],
-            title=title,
-            origin=PREDICTED,
-            samples=ONE_RUN,
-        )
-    ]
+    return page.table_of(
+        tensors,
+        {
+            "size": "num_bytes",
+            "what": lambda t: f"{words(t.category)} {t.name}".strip(),
+            "shape": shape_of,
+            "made by": lambda t: t.operator.removeprefix("aten::"),
+            "where": lambda t: f"{t.module} {t.source}".strip(),
+        },
+        left=("what", "shape", "made by", "where"),
+        title=title,
+        origin=page.PREDICTED,
+        samples=ONE_RUN,
+    )

@@ -6,12 +6,12 @@ shows the same ones. What is marked `detail` is in reports, and not in what a co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from vramcast.units import format_bytes, format_seconds
+from vramcast.units import format_bytes, format_count, format_seconds
 
 PREDICTED, MEASURED, FITTED = "predicted", "measured", "fitted"
 # For things of one kind, one after the other; assets/page.css has them.
@@ -27,26 +27,14 @@ class Tone(StrEnum):
     PLAIN = ""
 
 
-@dataclass(frozen=True)
-class Column:
-    """`unit` is for bare numbers; a cell with its own unit, such as 4.61 GiB, needs none."""
-
-    name: str
-    unit: str = ""
-    left: bool = False
-
-    @property
-    def heading(self) -> str:
-        return f"{self.name} [{self.unit}]" if self.unit else self.name
-
-
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """Cells are text. `bars` and `tones` have an entry for each row, or none."""
 
     title: str = ""
-    columns: Sequence[Column]
+    columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+    left: Collection[str] = ()  # columns of text; numbers are aligned on the right
     origin: str = ""  # predicted, measured, fitted, or which column is which
     samples: str = ""  # how many of what
     notes: Sequence[str] = ()
@@ -62,7 +50,7 @@ class Table:
         return "; ".join(part for part in (self.origin, self.samples) if part)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Layer:
     """One thing in a chart.
 
@@ -80,26 +68,26 @@ class Layer:
     dashed: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Axis:
     label: str
-    unit: str = ""  # bytes, seconds, percent, number: how values are written
+    unit: str = "number"  # bytes, seconds, percent, number: how values are written
     log: bool = False
 
 
-BATCH_AXIS = Axis(label="batch size", unit="number")
-MEMORY_AXIS = Axis(label="memory", unit="bytes")
-NO_AXIS = Axis(label="")
+BATCH_AXIS = Axis("batch size")
+MEMORY_AXIS = Axis("memory", "bytes")
+NO_AXIS = Axis("", "")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class View:
     """One chart; several are tabs. The terminal draws the first, or all with `in_terminal`."""
 
-    name: str = ""
     x: Axis
     y: Axis
     layers: Sequence[Layer]
+    name: str = ""
     pointer: str = "x"  # shows everything at the nearest "x", or the nearest "point"
     in_terminal: bool = False
 
@@ -109,7 +97,7 @@ class Chart:
     title: str
     caption: str  # what is to be seen, also for those who cannot see it; predicted or measured
     views: Sequence[View]
-    detail: bool = False
+    detail: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +122,7 @@ class Meter:
         return f"{text} of {format_bytes(self.capacity_bytes)} ({self.capacity_name})"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Slider:
     name: str
     smallest: int
@@ -151,20 +139,17 @@ class Calculator:
     caption: str
     # Coefficient and expression: a number, a knob's name, or [operator, left, right].
     terms: Sequence[tuple[float, Any]]
-    fixed: dict[str, float]  # knobs without a slider
-    floor_bytes: int
-    overhead_bytes: int
     # The smallest and the largest size that the law was made from; outside it extrapolates.
     known_bytes: tuple[int, int]
     sliders: Sequence[Slider]
     gpus: Sequence[tuple[str, int]]  # name and memory
+    fixed: Mapping[str, float] = field(default_factory=dict)  # knobs without a slider
+    floor_bytes: int = 0
+    overhead_bytes: int = 0
     detail: bool = True
 
 
-Figure = Chart | Meter | Calculator
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Remark:
     """A line of its own in the colour of its tone, with lines that explain it below."""
 
@@ -173,19 +158,34 @@ class Remark:
     below: Sequence[str] = ()
 
 
+def good(text: str) -> Remark:
+    return Remark(f"✓ {text}", Tone.GOOD)
+
+
+def bad(text: str, below: Sequence[str] = ()) -> Remark:
+    return Remark(f"✗ {text}", Tone.BAD, below)
+
+
+def unsure(text: str) -> Remark:
+    return Remark(text, Tone.UNSURE)
+
+
+Figure = Chart | Meter | Calculator
+
+
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One part of a report. Only the first section of a record says how the record was `made`."""
+    """One part of a report. Only the first section of a record says how the record was `made`.
+
+    Whatever is empty is not shown: a table without rows, a chart without views, None, "".
+    """
 
     title: str
     kind: str = ""  # what was done, such as Predicted; shown before the title of a page
-    subtitle: str = ""  # the knobs
-    verdict: str = ""
-    tone: Tone = Tone.PLAIN
+    knobs: Mapping[str, Any] | None = None
+    verdict: Remark = Remark("")
     text: Sequence[str] = ()  # paragraphs; one of several lines is code, or an error
-    remarks: Sequence[Remark] = ()
-    figures: Sequence[Figure] = ()
-    tables: Sequence[Table] = ()
+    parts: Sequence[Remark | Table | Figure | None] = ()
     notes: Sequence[str] = ()
     limits: Sequence[str] = ()  # what was not modelled
     made: str = ""
@@ -194,6 +194,29 @@ class Section:
     @property
     def heading(self) -> str:
         return f"{self.kind}: {self.title}" if self.kind else self.title
+
+    @property
+    def subtitle(self) -> str:
+        return knobs_of(self.knobs or {})
+
+    @property
+    def remarks(self) -> list[Remark]:
+        return [part for part in self.parts if isinstance(part, Remark)]
+
+    @property
+    def tables(self) -> list[Table]:
+        return [part for part in self.parts if isinstance(part, Table) and part.rows]
+
+    @property
+    def figures(self) -> list[Figure]:
+        figures = [part for part in self.parts if isinstance(part, Figure)]
+        return [figure for figure in figures if not isinstance(figure, Chart) or figure.views]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Notes and what was not modelled, as every format says it."""
+        notes = [f"note: {note}" for note in self.notes if note]
+        return [*notes, *(f"not modelled: {limit}" for limit in self.limits)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,20 +230,15 @@ def is_code(text: str) -> bool:
     return "\n" in text.strip()
 
 
-def limits_of(section: Section) -> list[str]:
-    """Notes and what was not modelled, as every format says it."""
-    return [
-        *(f"note: {note}" for note in section.notes),
-        *(f"not modelled: {limit}" for limit in section.limits),
-    ]
+def chart(title: str, caption: str, *views: View, detail: bool = True) -> Chart:
+    """Layers without points are left out, and views without layers."""
+    drawn = [replace(view, layers=[one for one in view.layers if one.points]) for view in views]
+    shown = [view for view in drawn if view.layers]
+    return Chart(title=title, caption=caption, views=shown, detail=detail)
 
 
-def chart(
-    title: str, caption: str, x: Axis, y: Axis, layers: Sequence[Layer], *, detail: bool = True
-) -> Chart:
-    """A chart with one view; layers without points are left out."""
-    drawn = [layer for layer in layers if layer.points]
-    return Chart(title=title, caption=caption, views=[View(x=x, y=y, layers=drawn)], detail=detail)
+def bar_view(x: Axis, layers: Sequence[Layer], name: str = "") -> View:
+    return View(x, NO_AXIS, layers, name, "point")
 
 
 def size(num_bytes: int | None) -> str:
@@ -231,12 +249,20 @@ def duration(seconds: float | None) -> str:
     return "" if seconds is None else format_seconds(seconds)
 
 
+def amount(value: int | None) -> str:
+    return "" if value is None else format_count(value)
+
+
 def number(value: float | None, form: str = ",") -> str:
     return "" if value is None else format(value, form)
 
 
 def percent(value: float | None, digits: int = 2) -> str:
     return "" if value is None else f"{value:+.{digits}f} %"
+
+
+def share(fraction: float | None, digits: int = 1) -> str:
+    return "" if fraction is None else f"{100 * fraction:.{digits}f} %"
 
 
 def predicted_with(torch_version: str, seconds: float) -> str:
@@ -251,15 +277,35 @@ def knobs_of(knobs: Mapping[str, Any]) -> str:
     return " ".join(f"{key}={value}" for key, value in knobs.items())
 
 
-Cells = Sequence[tuple[Column, Callable[[Any], str]]]
+# A field of the row's item, written in the unit that its name ends with, or a function of it.
+Cell = str | Callable[[Any], str]
 
 
-def table_of(items: Sequence[Any], cells: Cells, **others: Any) -> Table:
+def table_of(items: Sequence[Any], cells: Mapping[str, Cell], **others: Any) -> Table:
     """A row for each item; a column that is empty in every row is left out."""
-    rows = [[cell(item) for _, cell in cells] for item in items]
-    shown = [i for i in range(len(cells)) if not rows or any(row[i] for row in rows)]
-    return Table(
-        columns=[cells[i][0] for i in shown],
-        rows=[[row[i] for i in shown] for row in rows],
-        **others,
-    )
+    columns = {name: [_written(cell, item) for item in items] for name, cell in cells.items()}
+    shown = {name: column for name, column in columns.items() if any(column)}
+    return Table(columns=list(shown), rows=list(zip(*shown.values(), strict=True)), **others)
+
+
+def _written(cell: Cell, item: Any) -> str:
+    if callable(cell):
+        return cell(item)
+    unit = cell.rpartition("_")[2]
+    return WRITERS.get(unit, _plain)(getattr(item, cell))
+
+
+def _plain(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+WRITERS: Mapping[str, Callable[[Any], str]] = {
+    "bytes": size,
+    "seconds": duration,
+    "percent": percent,
+}
+
+
+def facts(title: str, rows: Mapping[str, str], **others: Any) -> Table:
+    """A line for each fact."""
+    return Table(title=title, columns=("", ""), left=("",), rows=list(rows.items()), **others)

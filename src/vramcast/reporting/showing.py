@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from io import StringIO
 from pathlib import Path
@@ -19,26 +19,38 @@ from vramcast.records.measurement import Measurement
 from vramcast.records.plan import Plan
 from vramcast.records.prediction import BatchSizeCurve, Prediction
 from vramcast.records.tune import TuneResult
-from vramcast.reporting.accuracy import of_accuracy
-from vramcast.reporting.batch_curve import of_curve
-from vramcast.reporting.bench import of_runs
-from vramcast.reporting.comparison import of_comparison
+from vramcast.reporting import (
+    accuracy,
+    batch_curve,
+    bench,
+    comparison,
+    laws,
+    max_batch,
+    measurement,
+    plan,
+    prediction,
+    trace,
+    tune,
+)
 from vramcast.reporting.html import as_html
-from vramcast.reporting.laws import of_fit
 from vramcast.reporting.loading import Loaded, load
 from vramcast.reporting.markdown import as_markdown
-from vramcast.reporting.max_batch import of_max_batch
-from vramcast.reporting.measurement import of_measurement
-from vramcast.reporting.plan import of_plan
-from vramcast.reporting.prediction import of_prediction
 from vramcast.reporting.sections import Report, Section
 from vramcast.reporting.terminal import show_sections
-from vramcast.reporting.trace import of_trace, overlay_of
-from vramcast.reporting.tune import of_tune
 from vramcast.tracing.trace import Trace
 
 FILE_WIDTH = 120
 MARK = "vramcast report"  # in the first line of every report
+# A new kind of record gets a line here and a file beside this one.
+MAKERS: Mapping[type, Callable[[Any], list[Section]]] = {
+    BatchSizeCurve: batch_curve.of_curve,
+    Trace: trace.of_trace,
+    Plan: plan.of_plan,
+    TuneResult: tune.of_tune,
+    AccuracyResult: accuracy.of_accuracy,
+    Comparison: comparison.of_comparison,
+    MemoryFit: laws.of_fit,
+}
 
 
 class Format(StrEnum):
@@ -74,50 +86,32 @@ def make_report(paths: Sequence[Path]) -> Report:
         section for one in loaded for section in sections_of(one.record, one.traces, loaded)
     ]
     more = f", and {len(loaded) - 1} more" if len(loaded) > 1 else ""
-    return Report(
-        title=f"{sections[0].heading}{more}",
-        sections=sections,
-        sources=list(dict.fromkeys(str(one.path) for one in loaded)),
-    )
+    sources = list(dict.fromkeys(str(one.path) for one in loaded))
+    return Report(title=f"{sections[0].heading}{more}", sections=sections, sources=sources)
 
 
 def sections_of(
     record: Any, traces: Sequence[Trace] = (), others: Sequence[Loaded] = ()
 ) -> list[Section]:
-    """`traces` are a measurement's; `others` may hold measurements of the same workload. A new
-    kind of record gets a line here and a file beside this one."""
+    """`traces` are a measurement's; `others` may hold measurements of the same workload."""
     match record:
         case Prediction():
             same = [other for other in others if _measures(other.record, record)]
-            overlay = overlay_of([trace for other in same for trace in other.traces])
-            return of_prediction(record, [other.record for other in same], overlay)
-        case BatchSizeCurve():
-            return of_curve(record)
+            overlay = trace.overlay_of([one for other in same for one in other.traces])
+            return prediction.of_prediction(record, [other.record for other in same], overlay)
         case Measurement():
-            return of_measurement(record, traces[0] if traces else None)
-        case Trace():
-            return of_trace(record)
+            return measurement.of_measurement(record, traces[0] if traces else None)
         case MaxBatch():
             runs = [other.record for other in others]
             same_runs = [run for run in runs if _measures(run, record, but="batch_size")]
-            return of_max_batch(record, same_runs)
-        case Plan():
-            return of_plan(record)
-        case TuneResult():
-            return of_tune(record)
-        case AccuracyResult():
-            return of_accuracy(record)
-        case Comparison():
-            return of_comparison(record)
-        case MemoryFit():
-            return of_fit(record)
+            return max_batch.of_max_batch(record, same_runs)
         case [MemoryFit(), *_]:
-            return [section for found in record for section in of_fit(found)]
+            return [section for found in record for section in laws.of_fit(found)]
         case [TrainedRun(), *_]:
-            return of_runs(record)
+            return bench.of_runs(record)
         case [Section(), *_]:
             return list(record)
-    raise TypeError(f"{type(record).__name__} cannot be shown")
+    return MAKERS[type(record)](record)
 
 
 def _measures(other: Any, record: Prediction | MaxBatch, but: str = "") -> bool:
@@ -125,7 +119,5 @@ def _measures(other: Any, record: Prediction | MaxBatch, but: str = "") -> bool:
     if not isinstance(other, Measurement):
         return False
     names = [run.workload.removesuffix(":build") for run in (other, record)]
-    knobs = [
-        {name: value for name, value in run.knobs.items() if name != but} for run in (other, record)
-    ]
+    knobs = [{**run.knobs, but: None} for run in (other, record)]
     return names[0] == names[1] and knobs[0] == knobs[1]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from vramcast.reporting.sections import Column, Table, Tone
+from vramcast.reporting.sections import Table, Tone
 from vramcast.text import printable
 
 GAPS = (2, 1)  # between columns: narrow ones before anything goes below
@@ -44,30 +45,20 @@ def colour_of(name: str) -> str:
 def fitted(table: Table, width: int, most_rows: int | None = None) -> RenderableType:
     """Cells are shown without markup and without escape codes."""
     rows = [[printable(cell) for cell in row] for row in table.rows[:most_rows]]
+    title = [Text(printable(table.title), style="italic")] if table.title else []
     for gap in GAPS:
-        needed = _least_width(table.columns, rows, gap)
-        if not rows or needed <= width:
-            return Group(*_title(table), _side_by_side(table, rows, gap, width - needed - gap))
-    return Group(*_title(table), *_stacked(table, rows, width))
-
-
-def _title(table: Table) -> list[Text]:
-    return [Text(printable(table.title), style="italic")] if table.title else []
+        room = width - _least_width(table, rows, gap)
+        if not rows or room >= 0:
+            return Group(*title, _side_by_side(table, rows, gap, room - gap))
+    return Group(*title, *_stacked(table, rows, width))
 
 
 def _side_by_side(table: Table, rows: Rows, gap: int, room: int) -> RichTable:
-    drawn = RichTable(
-        box=None,
-        pad_edge=False,
-        padding=(0, gap, 0, 0),
-        show_header=any(column.heading for column in table.columns),
-    )
+    header = any(table.columns)
+    drawn = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header)
     for column in table.columns:
-        drawn.add_column(
-            Text(printable(column.heading)),
-            justify="left" if column.left else "right",
-            overflow="fold",
-        )
+        justify: Literal["left", "right"] = "left" if column in table.left else "right"
+        drawn.add_column(Text(printable(column)), justify=justify, overflow="fold")
     has_bars = bool(table.bars) and room >= LEAST_BAR
     if has_bars:
         drawn.add_column()
@@ -86,46 +77,38 @@ def _bar(share: float, colour: str, room: int) -> Text:
     return Text("█" * length, style=colour_of(colour))
 
 
-def _least_width(columns: Sequence[Column], rows: Rows, gap: int) -> int:
+def _least_width(table: Table, rows: Rows, gap: int) -> int:
     """Numbers and names are not broken, headings between words; a last column of sentences may
     wrap."""
-    longest = [max((len(row[i]) for row in rows), default=0) for i in range(len(columns))]
+    headings = [max(map(len, column.split()), default=0) for column in table.columns]
+    longest = [max(map(len, cells)) for cells in zip(*rows, strict=True)] or [0] * len(headings)
     longest[-1] = min(longest[-1], LEAST_TEXT)
-    words = [max(map(len, column.heading.split()), default=0) for column in columns]
-    return sum(map(max, longest, words)) + gap * (len(columns) - 1)
+    return sum(map(max, longest, headings)) + gap * (len(headings) - 1)
 
 
 def _stacked(table: Table, rows: Rows, width: int) -> list[RenderableType]:
-    gap, columns = GAPS[0], table.columns
-    widths = [
-        max(len(column.heading), *(len(row[i]) for row in rows)) for i, column in enumerate(columns)
-    ]
+    gap, headings = GAPS[0], [printable(column) for column in table.columns]
+    widths = [max(map(len, cells)) for cells in zip(headings, *rows, strict=True)]
     fits = [i for i in range(1, len(widths)) if sum(widths[:i]) + gap * (i - 1) <= width]
     beside = max(fits, default=1)
-    is_text = max(len(row[-1]) for row in rows) > LEAST_TEXT
-    headings = [printable(column.heading) for column in columns]
-    parts: list[RenderableType] = [_line(headings[:beside], columns, widths, "bold")]
+    if max(len(row[-1]) for row in rows) > LEAST_TEXT:
+        # A sentence below needs no heading.
+        below_headings = [*headings[beside:-1], ""]
+    else:
+        below_headings = headings[beside:]
+
+    def line(cells: Sequence[str], style: str) -> Text:
+        aligned = [
+            cell.ljust(size) if column in table.left else cell.rjust(size)
+            for cell, column, size in zip(cells[:beside], table.columns, widths, strict=False)
+        ]
+        return Text((" " * gap).join(aligned).rstrip(), style=style)
+
+    parts: list[RenderableType] = [line(headings, "bold")]
     for index, row in enumerate(rows):
-        parts.append(_line(row[:beside], columns, widths, _style(table, index)))
-        below = _below(headings[beside:], row[beside:], is_text)
+        parts.append(line(row, _style(table, index)))
+        pairs = zip(below_headings, row[beside:], strict=True)
+        below = "; ".join(f"{name} {cell}".strip() for name, cell in pairs if cell)
         if below:
             parts.append(Padding(Text(below, style="bright_black"), (0, 0, 0, gap), expand=False))
     return parts
-
-
-def _line(
-    cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], style: str
-) -> Text:
-    aligned = [
-        cell.ljust(size) if column.left else cell.rjust(size)
-        for cell, column, size in zip(cells, columns, widths, strict=False)
-    ]
-    return Text((" " * GAPS[0]).join(aligned).rstrip(), style=style)
-
-
-def _below(headings: Sequence[str], cells: Sequence[str], is_text: bool) -> str:
-    """Each with its heading; the last without where that column holds sentences."""
-    names = [*headings[:-1], ""] if is_text else headings
-    return "; ".join(
-        f"{name} {cell}".strip() for name, cell in zip(names, cells, strict=True) if cell
-    )

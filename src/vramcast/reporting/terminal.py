@@ -23,7 +23,6 @@ from vramcast.reporting.sections import (
     Table,
     View,
     is_code,
-    limits_of,
 )
 from vramcast.reporting.tables import STYLES, colour_of, fitted
 from vramcast.text import printable, whole_words
@@ -44,7 +43,7 @@ def show_sections(sections: Sequence[Section], console: Console, *, detail: bool
         shown = [section for section in record if detail or not section.detail]
         for section in shown:
             _show_section(section, console, detail)
-        limits = dict.fromkeys(line for section in shown for line in limits_of(section))
+        limits = dict.fromkeys(line for section in shown for line in section.warnings)
         for line in limits:
             console.print(_plain(line, "yellow"))
         if record[0].made:
@@ -62,11 +61,11 @@ def _by_record(sections: Sequence[Section]) -> list[list[Section]]:
 
 
 def _show_section(section: Section, console: Console, detail: bool) -> None:
-    if section.verdict:
+    if section.verdict.text:
         console.print(_frame(section, console.width, detail))
     elif detail:
         console.print(_plain(" ".join(section.heading.split()), "bold"))
-    for text in section.text:
+    for text in filter(None, section.text):
         # An error or code is not wrapped, so that it can be copied.
         console.print(_plain(text.rstrip()), soft_wrap=is_code(text))
     for remark in section.remarks:
@@ -76,7 +75,7 @@ def _show_section(section: Section, console: Console, detail: bool) -> None:
     parts: list[Table | Figure] = [*section.tables, *section.figures]
     shown = [part for part in parts if detail or not part.detail]
     for index, part in enumerate(shown):
-        if index or section.text or section.remarks:
+        if index or any(section.text) or section.remarks:
             console.print()
         console.print(Group(*_part(part, console.width, detail)))
     if shown:
@@ -85,7 +84,7 @@ def _show_section(section: Section, console: Console, detail: bool) -> None:
 
 def _frame(section: Section, width: int, detail: bool) -> Panel:
     """The short form has as many knobs as the title has room for, a report all of them."""
-    lines = [_plain(section.verdict, STYLES[section.tone])]
+    lines = [_plain(section.verdict.text, STYLES[section.verdict.tone])]
     title = section.heading if detail else f"{section.title} {section.subtitle}"
     if detail and section.subtitle:
         lines.append(_plain(section.subtitle, GREY))

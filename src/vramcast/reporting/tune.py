@@ -3,76 +3,42 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from vramcast.records.tune import (
-    CandidateResult,
-    MeasuredConfiguration,
-    TrialResult,
-    TuneResult,
-    TuneVerdict,
-)
-from vramcast.reporting.sections import (
-    MEASURED,
-    NO_AXIS,
-    PREDICTED,
-    Axis,
-    Chart,
-    Column,
-    Layer,
-    Section,
-    Table,
-    Tone,
-    View,
-    count,
-    duration,
-    knobs_of,
-    number,
-    size,
-)
-from vramcast.units import format_bytes, format_count, format_days, format_percent, format_seconds
-
-COMPARED = ("optimisation", "on top of the others", "alone", "memory", "losses")
-VERDICT_TABLES = {
-    TuneVerdict.APPLIED: ("Applied", (*COMPARED, "what it changes")),
-    TuneVerdict.REJECTED: ("Tested and rejected", (*COMPARED, "why")),
-    TuneVerdict.FAILED: ("Failed", ("optimisation", "error", "likely cause")),
-    TuneVerdict.NOT_APPLICABLE: ("Not applicable", ("optimisation", "why")),
-    TuneVerdict.NOT_TRIED: ("Not tried", ("optimisation", "why")),
-}
+from vramcast.records.tune import CandidateResult, TrialResult, TuneResult, TuneVerdict
+from vramcast.reporting import sections as page
+from vramcast.units import format_bytes, format_days, format_percent, format_seconds
 
 
-def of_tune(result: TuneResult) -> list[Section]:
+def of_tune(result: TuneResult) -> list[page.Section]:
     applied = result.rows_with(TuneVerdict.APPLIED)
-    verdict = "nothing helped: the start is as fast as it gets with what was tried"
+    verdict = page.unsure("nothing helped: the start is as fast as it gets with what was tried")
     if applied:
         total = result.total
         interval = ""
         if total.low is not None and total.high is not None:
             interval = f" (95 %: {total.low:.2f} to {total.high:.2f})"
         speed = f"{total.ratio:.2f} times as fast by {total.by}{interval}"
-        verdict = f"✓ {speed}, measured from end to end"
-    after = f", after {result.num_earlier_runs} runs of earlier calls"
-    earlier = after if result.num_earlier_runs else ""
+        verdict = page.good(f"{speed}, measured from end to end")
+    earlier = result.num_earlier_runs
+    after = f", after {earlier} runs of earlier calls" if earlier else ""
     return [
-        Section(
+        page.Section(
             kind="Tuned",
             title=result.workload,
-            subtitle=knobs_of(result.knobs),
+            knobs=result.knobs,
             verdict=verdict,
-            tone=Tone.GOOD if applied else Tone.UNSURE,
             text=_claims(result) if applied else [],
-            figures=[_waterfall(result)] if applied else [],
-            tables=[_sides(result), _facts(result)],
+            parts=[_waterfall(result) if applied else None, _sides(result), _facts(result)],
             notes=result.notes,
             made=f"Measured on {result.gpu or 'the CPU'} (torch {result.torch_version}) "
-            f"in {duration(result.seconds)}{earlier}.",
+            f"in {page.duration(result.seconds)}{after}.",
         ),
-        Section(title="What was tried", figures=_speedups(result), tables=_verdict_tables(result)),
-        Section(
+        page.Section(title="What was tried", parts=[_speedups(result), *_verdict_tables(result)]),
+        page.Section(
             title="What came out",
             text=["\n".join(result.python_lines)],
-            tables=[_prospects(result)] if result.prospects else [],
+            parts=[_prospects(result)],
         ),
         _method(result),
     ]
@@ -89,7 +55,7 @@ def _claims(result: TuneResult) -> list[str]:
     return lines
 
 
-def _waterfall(result: TuneResult) -> Chart:
+def _waterfall(result: TuneResult) -> page.Chart:
     """The time for the work of one step of the start. A change's bar goes from what it found to
     what it left."""
     rows = {row.name: row for row in result.rows}
@@ -97,170 +63,171 @@ def _waterfall(result: TuneResult) -> Chart:
     start, end = result.before.step_seconds, result.seconds_after / result.target_steps
     bars, details, left = [], [], start
     for rank, row in enumerate(ranked, 1):
-        before, left = left, left / _ratio(row)
+        tried = row.on_top or row.alone
+        ratio = tried.speedup.ratio if tried and tried.speedup else 1.0
+        before, left = left, left / ratio
         bars.append([row.name, left, before, rank])
         later = [] if row.verdict == TuneVerdict.APPLIED else [row.reason]
-        faster = f"{_ratio(row):.2f} times as fast on top of the others"
-        details.append([faster, row.change, *later])
+        details.append([f"{ratio:.2f} times as fast on top of the others", row.change, *later])
+
+    def one_bar(label: str, name: str, seconds: float, rank: int, colour: str) -> page.Layer:
+        points, lines = [[label, 0, seconds, rank]], [[page.duration(seconds)]]
+        return page.Layer("bar", name, points, colour, lines)
+
     layers = [
-        _bar("start", [["start", 0, start, 0]], "temporaries", [[duration(start)]]),
-        _bar("what a change took off", bars, "activations", details),
-        _bar("end, measured", [["end", 0, end, len(ranked) + 1]], "parameters", [[duration(end)]]),
+        one_bar("start", "start", start, 0, "temporaries"),
+        page.Layer("bar", "what a change took off", bars, "activations", details),
+        one_bar("end", "end, measured", end, len(ranked) + 1, "parameters"),
     ]
     work = f"{result.before.work_per_step:,.0f} {result.before.unit}"
-    x = Axis(label=f"time for {work}", unit="seconds")
-    runs = (
-        f"{count(result.before.num_runs, 'run')} of the start, {result.after.num_runs} of the end"
-    )
-    return Chart(
-        title="From the start to the end",
-        caption="Measured. Every bar is what a change took off on top of those above it; "
-        f"the end is a run of its own. {runs}.",
-        views=[View(x=x, y=NO_AXIS, layers=layers, pointer="point")],
+    runs = f"{page.count(result.before.num_runs, 'run')} of the start"
+    return page.chart(
+        "From the start to the end",
+        "Measured. Every bar is what a change took off on top of those above it; "
+        f"the end is a run of its own. {runs}, {result.after.num_runs} of the end.",
+        page.bar_view(page.Axis(f"time for {work}", "seconds"), layers),
+        detail=False,
     )
 
 
-def _bar(
-    name: str, points: Sequence[list[object]], colour: str, details: Sequence[list[str]]
-) -> Layer:
-    return Layer(kind="bar", name=name, points=points, colour=colour, details=details)
-
-
-def _ratio(row: CandidateResult) -> float:
-    tried = row.on_top or row.alone
-    return tried.speedup.ratio if tried and tried.speedup else 1.0
-
-
-def _sides(result: TuneResult) -> Table:
-    names = ("a step", "a step is", "throughput", "memory", "loss, first to last")
+def _sides(result: TuneResult) -> page.Table:
+    before, after = result.before, result.after
+    seconds = {"before": result.seconds_before, "after": result.seconds_after}
+    runs = f"{page.count(before.num_runs, 'run')} before, {after.num_runs} after"
     target = f"{result.target_steps:,} steps of the start"
-    runs = f"{count(result.before.num_runs, 'run')} before, {result.after.num_runs} after"
-    return Table(
+    rows = []
+    for name, side in (("before", before), ("after", after)):
+        losses = ""
+        if side.first_loss is not None and side.last_loss is not None:
+            losses = f"{side.first_loss:.4f} to {side.last_loss:.4f}"
+        rows.append(
+            [
+                name,
+                page.duration(side.step_seconds),
+                f"{side.work_per_step:,.0f} {side.unit}",
+                f"{side.per_second:,.0f} {side.unit}/s",
+                page.size(side.memory_bytes),
+                losses,
+                format_days(seconds[name]),
+            ]
+        )
+    return page.Table(
         title="Before and after",
-        columns=[Column("", left=True), *map(Column, (*names, target))],
-        rows=[
-            _side("before", result.before, result.seconds_before),
-            _side("after", result.after, result.seconds_after),
-        ],
-        origin=MEASURED,
+        columns=(
+            *("", "a step", "a step is", "throughput", "memory", "loss, first to last"),
+            target,
+        ),
+        left=("",),
+        rows=rows,
+        origin=page.MEASURED,
         samples=f"{runs}, each in a fresh process",
     )
 
 
-def _side(name: str, side: MeasuredConfiguration, seconds: float) -> list[str]:
-    losses = ""
-    if side.first_loss is not None and side.last_loss is not None:
-        losses = f"{side.first_loss:.4f} to {side.last_loss:.4f}"
-    return [
-        name,
-        duration(side.step_seconds),
-        f"{side.work_per_step:,.0f} {side.unit}",
-        f"{side.per_second:,.0f} {side.unit}/s",
-        size(side.memory_bytes),
-        losses,
-        format_days(seconds),
-    ]
-
-
-def _facts(result: TuneResult) -> Table:
+def _facts(result: TuneResult) -> page.Table:
     cuda = ""
     if result.cuda_version:
         cuda = f", CUDA {result.cuda_version}, driver {result.driver_version}"
     triton, system = result.machine.triton or "missing", result.machine.system
     parameters = "unknown"
     if result.num_parameters is not None:
-        parameters = f"{result.num_parameters:,} ({format_count(result.num_parameters)})"
-    memory = "all there is" if result.memory_bytes is None else format_bytes(result.memory_bytes)
-    return Table(
-        title="What was tuned",
-        columns=[Column("", left=True), Column("", left=True)],
-        rows=[
-            ["made", f"{result.time_utc}: {result.command}"],
-            ["parameters", parameters],
-            ["hardware", result.gpu or "the CPU"],
-            ["memory for the allocator", memory],
-            ["software", f"torch {result.torch_version}{cuda}, Triton {triton}, {system}"],
-        ],
-        origin=MEASURED,
+        parameters = f"{result.num_parameters:,} ({page.amount(result.num_parameters)})"
+    return page.facts(
+        "What was tuned",
+        {
+            "made": f"{result.time_utc}: {result.command}",
+            "parameters": parameters,
+            "hardware": result.gpu or "the CPU",
+            "memory for the allocator": page.size(result.memory_bytes) or "all there is",
+            "software": f"torch {result.torch_version}{cuda}, Triton {triton}, {system}",
+        },
+        origin=page.MEASURED,
         samples="one tune",
         detail=True,
     )
 
 
-def _speedups(result: TuneResult) -> list[Chart]:
+def _speedups(result: TuneResult) -> page.Chart:
     """Alone against the start, and on top of the others; coloured by the verdict."""
+    x = page.Axis("faster", "percent")
     alone = [(row, row.alone) for row in result.rows]
     on_top = [(row, row.on_top) for row in result.rows]
-    views = [
-        View(
-            name=name,
-            x=Axis(label="faster", unit="percent"),
-            y=NO_AXIS,
-            layers=layers,
-            pointer="point",
-        )
-        for name, tried in (("alone", alone), ("on top of the others", on_top))
-        if (layers := _speedup_layers(tried))
-    ]
-    caption = f"Measured, by turns with runs without the change. {_loss_movement(result)}"
-    return [Chart(title="How much faster", caption=caption, views=views)] if views else []
+    return page.chart(
+        "How much faster",
+        f"Measured, by turns with runs without the change. {_loss_movement(result)}",
+        page.bar_view(x, _speedup_layers(alone), "alone"),
+        page.bar_view(x, _speedup_layers(on_top), "on top of the others"),
+        detail=False,
+    )
 
 
-def _speedup_layers(tried: Sequence[tuple[CandidateResult, TrialResult | None]]) -> list[Layer]:
+def _speedup_layers(
+    tried: Sequence[tuple[CandidateResult, TrialResult | None]],
+) -> list[page.Layer]:
     found = [(row, trial, trial.speedup) for row, trial in tried if trial and trial.speedup]
-    ranked = list(enumerate(sorted(found, key=lambda each: -each[2].ratio)))
-    layers = []
-    for name, is_applied, colour in (("applied", True, "good"), ("rejected", False, "bad")):
+    ranked = sorted(found, key=lambda each: -each[2].ratio)
+
+    def bars(name: str, is_applied: bool, colour: str) -> page.Layer:
         chosen = [
-            (rank, row, trial, speedup)
-            for rank, (row, trial, speedup) in ranked
-            if (row.verdict == TuneVerdict.APPLIED) is is_applied
+            (rank, *each)
+            for rank, each in enumerate(ranked)
+            if (each[0].verdict == TuneVerdict.APPLIED) is is_applied
         ]
         points = [[row.name, 0, 100 * (s.ratio - 1), rank] for rank, row, _, s in chosen]
         details = [[str(speedup), trial.reason] for _, _, trial, speedup in chosen]
-        layers += [_bar(name, points, colour, details)] if points else []
-    return layers
+        return page.Layer("bar", name, points, colour, details)
+
+    return [bars("applied", True, "good"), bars("rejected", False, "bad")]
 
 
-def _verdict_tables(result: TuneResult) -> list[Table]:
-    tables = []
-    for verdict, (title, names) in VERDICT_TABLES.items():
-        rows = result.rows_with(verdict)
-        if not rows:
-            continue
-        tried = [trial for row in rows for trial in (row.alone, row.on_top) if trial is not None]
-        runs = sum(trial.num_runs[1] for trial in tried if trial.num_runs)
-        tables.append(
-            Table(
-                title=title,
-                columns=[Column(name, left=True) for name in names],
-                rows=[_cells(row) for row in rows],
-                origin=MEASURED if runs else "not measured",
-                samples=f"{count(runs, 'run')} with a change, beside those without"
-                if runs
-                else "no run",
-            )
-        )
-    return tables
+def _verdict_tables(result: TuneResult) -> list[page.Table]:
+    why: Mapping[str, page.Cell] = {"why": "reason"}
+    compared: Mapping[str, page.Cell] = {
+        "on top of the others": lambda row: _speedup(row.on_top),
+        "alone": lambda row: _speedup(row.alone),
+        "memory": _memory,
+        "losses": _losses,
+    }
+    failed: Mapping[str, page.Cell] = {
+        "error": "reason",
+        "likely cause": lambda row: row.likely_cause or "not recognised",
+    }
+    tables = (
+        (TuneVerdict.APPLIED, "Applied", {**compared, "what it changes": _effect}),
+        (TuneVerdict.REJECTED, "Tested and rejected", {**compared, **why}),
+        (TuneVerdict.FAILED, "Failed", failed),
+        (TuneVerdict.NOT_APPLICABLE, "Not applicable", why),
+        (TuneVerdict.NOT_TRIED, "Not tried", why),
+    )
+    return [
+        _verdict_table(title, result.rows_with(verdict), {"optimisation": "name", **cells})
+        for verdict, title, cells in tables
+    ]
 
 
-def _cells(row: CandidateResult) -> list[str]:
-    """One row of the table it belongs to."""
-    if row.verdict == TuneVerdict.FAILED:
-        return [row.name, row.reason, row.likely_cause or "not recognised"]
-    if row.verdict not in (TuneVerdict.APPLIED, TuneVerdict.REJECTED):
-        return [row.name, row.reason]
-    last = row.reason
-    if row.verdict == TuneVerdict.APPLIED:
-        caution = f". Caution: {row.caution}" if row.caution else ""
-        last = f"{row.what} ({row.change}){caution}"
-    return [row.name, _speedup(row.on_top), _speedup(row.alone), _memory(row), _losses(row), last]
+def _verdict_table(
+    title: str, rows: Sequence[CandidateResult], cells: Mapping[str, page.Cell]
+) -> page.Table:
+    tried = [trial for row in rows for trial in (row.alone, row.on_top) if trial is not None]
+    runs = sum(trial.num_runs[1] for trial in tried if trial.num_runs)
+    with_change = f"{page.count(runs, 'run')} with a change, beside those without"
+    return page.table_of(
+        rows,
+        cells,
+        left=list(cells),
+        title=title,
+        origin=page.MEASURED if runs else "not measured",
+        samples=with_change if runs else "no run",
+    )
+
+
+def _effect(row: CandidateResult) -> str:
+    caution = f". Caution: {row.caution}" if row.caution else ""
+    return f"{row.what} ({row.change}){caution}"
 
 
 def _speedup(trial: TrialResult | None) -> str:
-    if trial is None:
-        return "not measured"
-    return str(trial.speedup) if trial.speedup is not None else trial.verdict
+    return "not measured" if trial is None else str(trial.speedup or trial.verdict)
 
 
 def _memory(row: CandidateResult) -> str:
@@ -281,27 +248,24 @@ def _losses(row: CandidateResult) -> str:
     return f"{format_percent(max(known))} off ({allowed})" if known else allowed
 
 
-def _prospects(result: TuneResult) -> Table:
-    names = ("step", "times as fast", "memory")
-    return Table(
+def _prospects(result: TuneResult) -> page.Table:
+    return page.table_of(
+        result.prospects,
+        {
+            "change": "what",
+            "step": "step_seconds",
+            "times as fast": lambda p: page.number(p.speedup, ".2f"),
+            "memory": "memory_bytes",
+            "": "reason",
+        },
+        left=("change", ""),
         title="What would help next",
-        columns=[Column("change", left=True), *map(Column, names), Column("", left=True)],
-        rows=[
-            [
-                p.what,
-                duration(p.step_seconds),
-                number(p.speedup, ".2f"),
-                size(p.memory_bytes),
-                p.reason,
-            ]
-            for p in result.prospects
-        ],
-        origin=PREDICTED,
-        samples=count(len(result.prospects), "prediction"),
+        origin=page.PREDICTED,
+        samples=page.count(len(result.prospects), "prediction"),
     )
 
 
-def _method(result: TuneResult) -> Section:
+def _method(result: TuneResult) -> page.Section:
     budget = ""
     if result.budget_seconds is not None:
         budget = f" of a budget of {format_seconds(result.budget_seconds)}"
@@ -310,7 +274,7 @@ def _method(result: TuneResult) -> Section:
         f"a significant difference (p below {result.significance_level:g}), "
         f"and a gain of at least {100 * result.least_gain:g} %."
     )
-    return Section(
+    return page.Section(
         title="How it was measured",
         text=[
             "Every run is a fresh process with the same seed, baseline and candidate by turns "
