@@ -1,12 +1,12 @@
-"""What bench's training loop costs: the same model and the same batches in it and in a loop written
-by hand, by turns in one process.
+"""Measures what bench's training loop costs, against a loop written by hand.
 
-    PYTHONPATH=src python benchmarks/bench/overhead.py e1-50m [recurrence=auto] --steps 40 --out overhead.jsonl
+    PYTHONPATH=src python benchmarks/bench/overhead.py e1-50m recurrence=auto \\
+        --steps 40 --out overhead.jsonl
 
-A is bench's loop with all it does: batches made ahead, losses, times and memory of every step
-written to disk, progress told. B is what one writes who only wants to train, and does it well:
-pinned memory, no waiting for the GPU until the end. Each begins with a fresh model from the same
-seed; the order is A B B A. The losses of both must be the same, or they did not do the same work.
+Both train the same model on the same batches in one process, each time from the same seed. A is
+bench's loop: it makes batches ahead, writes losses, times and memory of every step to disk, and
+reports progress. B only trains, with pinned memory and without waiting for the GPU until the end.
+The order is A B B A. Equal losses show that both did the same work.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""One model in a process of its own, for run.py: says how long a step takes when asked to, and
-trains when told how many steps.
+"""Times the steps of one model, or trains it, as run.py asks. Runs in a process of its own.
 
-Requests are lines of JSON on stdin, answers lines of JSON on stdout. It touches the GPU only when
-asked.
+Requests are lines of JSON on stdin, answers are lines of JSON on stdout. The GPU is used only while
+a request is answered.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ CHECKPOINT_SECONDS = 30.0
 
 
 def taken_knobs(model: str, knobs: dict[str, str]) -> dict[str, str]:
-    """Those that the model has: the recurrent ones have some that Mamba-2 has not."""
+    """Those that the model has: Mamba-2 lacks some of the recurrent models' knobs."""
     known = inspect.signature(
         importlib.import_module(f"vramcast_zoo.{BY_NAME[model].family}").make_model
     ).parameters
@@ -38,7 +37,7 @@ def taken_knobs(model: str, knobs: dict[str, str]) -> dict[str, str]:
 
 
 def step_seconds(trial: BenchTrial, corpus: Corpus) -> dict[str, Any]:
-    """Of a warm step; and what the first one took, where kernels are compiled."""
+    """The time of a warm step, and of building the model and the first step, which compiles."""
     began = time.perf_counter()
     training = Training(trial)
     windows = corpus.batch(
@@ -90,9 +89,8 @@ def say(answer: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    importlib.import_module(
-        "torch._dynamo"
-    )  # the first optimizer would: better while another model has the GPU
+    # The first optimizer would import it: better now, while another model has the GPU.
+    importlib.import_module("torch._dynamo")
     for line in sys.stdin:
         request = json.loads(line)
         trial, corpus = BenchTrial.from_dict(request["trial"]), Corpus(Path(request["data_path"]))

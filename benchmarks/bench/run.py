@@ -1,7 +1,7 @@
-"""Document 002's reference table on one GPU: its six models under standard-1 on one corpus, in the
-time there is.
+"""Trains the six models of document 002 under standard-1 on one GPU, in a limited time.
 
-    PYTHONPATH=src python benchmarks/bench/run.py --out benchmarks/bench/h200-torch-2.11 --seconds 570 [recurrence=auto ...]
+    PYTHONPATH=src python benchmarks/bench/run.py --out benchmarks/bench/h200-torch-2.11 \\
+        --seconds 570 recurrence=auto
 
 A few steps of every model tell how fast it is. Then they are trained, the fastest first; each may
 take an equal part of the time that is left. One that cannot do the protocol's steps in its part

@@ -1,4 +1,4 @@
-"""README.md from the records: our table beside the document's. No torch, no GPU.
+"""Writes README.md from the records: our table beside document 002's. Needs no GPU.
 
 PYTHONPATH=src python benchmarks/bench/table.py benchmarks/bench/h200-torch-2.11
 """
@@ -22,18 +22,21 @@ from vramcast.units import format_bytes, format_count, format_seconds
 
 INTRODUCTION = """# Document 002's reference table, measured again
 
-The six models under one protocol on one corpus, each in a process of its own. Made by `table.py` from the records in `{folder}`: do not
-edit by hand.
+The six models under one protocol on one corpus, each in a process of its own. Made by `table.py`
+from the records in `{folder}`: do not edit by hand.
 
     PYTHONPATH=src python benchmarks/bench/run.py --out {path} {options}
     PYTHONPATH=src python benchmarks/bench/table.py {path}
 
-`vramcast compare {path}` says which of them are better, where they were trained under the same protocol.
+`vramcast compare {path}` says which of them are better, where they were trained under the same
+protocol.
 
-- **The document's losses are of other data** (1.3 TB of text) and of another GPU, which it does not name. They stand here for the order of
-  the models and not for their size: no loss of one column can be compared with one of the other.
+- **The document's losses are of other data** (1.3 TB of text) and of another GPU, which it does not
+  name. They stand here for the order of the models and not for their size: no loss of one column
+  can be compared with one of the other.
 - *tok/s* is of the median step. The document's are of the whole run, start included.
-- *memory* is the most that torch's allocator had handed out in a step. The document says nothing of it.
+- *memory* is the most that torch's allocator had handed out in a step. The document says nothing of
+  it.
 - *waited* is the share of the time in which a step waited for data.
 """
 COLUMNS = (
@@ -51,8 +54,9 @@ COLUMNS = (
 )
 OVERHEAD = """## What bench's loop costs
 
-The same model and batches in bench's training loop and in one written by hand (`overhead.py`), by turns in the order A B B A in one
-process. The difference of losses shows that both did the same work."""
+The same model and batches in bench's training loop and in one written by hand (`overhead.py`), by
+turns in the order A B B A in one process. The difference of losses shows that both did the same
+work."""
 OVERHEAD_COLUMNS = (
     "model",
     "steps",

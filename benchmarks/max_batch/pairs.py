@@ -1,4 +1,4 @@
-"""The workloads and memory caps of the comparison. No torch."""
+"""The workloads and memory caps of the comparison. Torch is not imported here."""
 
 from __future__ import annotations
 

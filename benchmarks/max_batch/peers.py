@@ -1,8 +1,7 @@
 """Other tools' search for the largest batch of the same step, in a process of its own.
 
-Run as `python peers.py METHOD` with a pair as JSON on stdin. Every trial is a line on stdout the
-moment it ends, the answer is the last line: what is known when the process is stopped is known to
-whoever reads.
+Run as `python peers.py METHOD` with a pair as JSON on stdin. Every trial is printed as a line when
+it ends, and the answer is the last line: a search that is stopped has still told its trials.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Find the largest batch under a cap with vramcast and with other tools, and what it truly is.
-Needs a GPU; see README.md.
+"""Finds the largest batch under a memory cap with vramcast, with other tools, and by trying.
 
-    PYTHONPATH=src python benchmarks/max_batch/run.py --out benchmarks/max_batch/h200-torch-2.11.jsonl --seconds 450
+    PYTHONPATH=src python benchmarks/max_batch/run.py --seconds 450 \\
+        --out benchmarks/max_batch/h200-torch-2.11.jsonl
 
-Every record is on disk the moment it exists, and what is there is not done again. This process
+Needs a GPU. Every record is written at once, and what is there is not done again. This process
 never imports torch.
 """
 
@@ -50,7 +50,7 @@ Records = dict[tuple[str, str], dict[str, Any]]  # (pair, method) -> record
 
 
 class OutOfTime(Exception):
-    """The whole run's time is over: what was cut off is not a result, and is done again next time."""
+    """The time of the whole run is over. What was cut off is no result: it is done again."""
 
 
 class Deadline:

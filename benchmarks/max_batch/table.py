@@ -1,4 +1,4 @@
-"""README.md from the records: answers and costs side by side. No torch, no GPU.
+"""Writes README.md from the records: answers and costs side by side. Needs no GPU.
 
 PYTHONPATH=src python benchmarks/max_batch/table.py benchmarks/max_batch/h200-torch-2.11.jsonl
 """
@@ -26,17 +26,21 @@ MOST_PROBES = 3
 RIGHT_OF_TEN = 0.9
 INTRODUCTION = """# The largest batch under a memory cap: vramcast and other tools
 
-The same training step, the same cap of torch's allocator, each search in a fresh process. Made by `table.py` from the records of `run.py`:
-do not edit by hand.
+The same training step, the same cap of torch's allocator, each search in a fresh process. Made by
+`table.py` from the records of `run.py`: do not edit by hand.
 
     PYTHONPATH=src python benchmarks/max_batch/run.py --out {records} --seconds 450
     PYTHONPATH=src python benchmarks/max_batch/table.py {records}
 
-- *true* is the largest size that ran and whose next larger one did not, ten steps each in a fresh process of its own.
-- *vramcast* is the whole command `vramcast max-batch ... --json`: predicted without a GPU, then confirmed on it by the answer and the next
-  size. That next size is its one out-of-memory error, and it is in a process of its own, after the answer has run.
-- *Lightning* is `Tuner.scale_batch_size` with its defaults (from 2, three steps a trial; binsearch takes 5 % off its answer).
-- *accelerate* is `find_executable_batch_size` with its defaults (from 128 down by a tenth; it never goes up).
+- *true* is the largest size that ran and whose next larger one did not, ten steps each in a fresh
+  process of its own.
+- *vramcast* is the whole command `vramcast max-batch ... --json`: predicted without a GPU, then
+  confirmed on it by the answer and the next size. That next size is its one out-of-memory error,
+  and it is in a process of its own, after the answer has run.
+- *Lightning* is `Tuner.scale_batch_size` with its defaults (from 2, three steps a trial; binsearch
+  takes 5 % off its answer).
+- *accelerate* is `find_executable_batch_size` with its defaults (from 128 down by a tenth; it never
+  goes up).
 - Seconds are of the whole process, imports included, with everything on disk read once before.
 """
 

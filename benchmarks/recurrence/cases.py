@@ -1,5 +1,6 @@
-"""What is compared, by name: every case is a recurrence at the size of the issue and one way to
-compute it. No torch is imported here.
+"""The cases that are compared, by name: a recurrence, and one way to compute it.
+
+Torch is not imported here.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Measures one case of cases.py and prints its record as one line of JSON. Waits for a line on its
-input before it touches the GPU.
+"""Measures one case of cases.py and prints its record as one line of JSON.
+
+Waits for a line on its input before it uses the GPU.
 """
 
 from __future__ import annotations

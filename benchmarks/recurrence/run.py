@@ -1,10 +1,11 @@
-"""Every way to compute the zoo's recurrences, side by side on one GPU.
+"""Measures every way to compute the zoo's recurrences on one GPU.
 
-    PYTHONPATH=src python benchmarks/recurrence/run.py --out records.jsonl --seconds 150 [--models] [--only NAME ...]
+    PYTHONPATH=src python benchmarks/recurrence/run.py --out records.jsonl --seconds 150 \\
+        [--models] [--only NAME ...]
 
-Each case is a process of its own with a time limit, so that one which hangs or does not compile
-costs only itself. The next ones import torch meanwhile, but touch the GPU only when it is their
-turn. A record is on disk the moment it exists. This process imports no torch.
+Each case runs in a process of its own with a time limit: one that hangs or does not compile stops
+no other. The next processes import torch meanwhile, but use the GPU only when it is their turn.
+Every record is written at once. This process imports no torch.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""README.md from the records: every way to compute a recurrence beside the others. No torch, no
-GPU.
+"""Writes README.md from the records: all ways to compute a recurrence. Needs no GPU.
 
 PYTHONPATH=src python benchmarks/recurrence/table.py benchmarks/recurrence/h200-torch-2.11.jsonl
 """
@@ -20,32 +19,33 @@ from vramcast_zoo.catalogue import ENTRIES
 Record = dict[str, Any]
 GOAL_MS = 8.0
 MATMUL_PEAK = 989e12  # of an H200 in bfloat16, dense, as NVIDIA states it
-DOCUMENT_002 = {
-    "e1-50m": 175e3,
-    "e5-d1536-r270": 81e3,
-    "mamba2-50m": 104e3,
-}  # tokens a second on a card of 48 GB
-COMMANDS = """    PYTHONPATH=src python benchmarks/recurrence/run.py --out records.jsonl --seconds 200 --models
+# tokens a second on a card of 48 GB
+DOCUMENT_002 = {"e1-50m": 175e3, "e5-d1536-r270": 81e3, "mamba2-50m": 104e3}
+COMMANDS = """    PYTHONPATH=src python benchmarks/recurrence/run.py --models \\
+        --out records.jsonl --seconds 200
     PYTHONPATH=src python benchmarks/recurrence/table.py {path}
 """
-INTRODUCTION = f"""One layer, batch {BATCH}, length {LENGTH}, bfloat16 with float32 accumulation; medians of repeated calls, in ms. Made by
-`table.py` from the records of `run.py`: do not edit by hand."""
+INTRODUCTION = f"""One layer, batch {BATCH}, length {LENGTH}, bfloat16 with float32 accumulation;
+medians of repeated calls, in ms.
+
+Made by `table.py` from the records of `run.py`: do not edit by hand."""
 EXPLANATIONS = (
-    """*error* is the largest relative error (norm of the difference over norm) among the states and all gradients, against the plain
-    loop in float32 on the same numbers.""",
+    """*error* is the largest relative error (norm of the difference over norm) among the states and
+    all gradients, against the plain loop in float32 on the same numbers.""",
     "*repeatable*: four runs gave the same bits.",
-    """*call* tells records of different calls of the GPU machine apart; later ones of the same case win. A *note* says what is no
-    longer in the code.""",
-    """cuDNN multiplies its input by a matrix too; its times hold that product. Graphs replay fixed addresses; what a model would have to
-    copy in and out is not in their times.""",
-    """*scan-fla* is flash-linear-attention 0.6's chunked simple_gla, its kernels alone: keys and queries of every head, inputs times dt
-    and decays are there already. It refuses to run backward with the Triton of torch 2.11 and was made to; its results were right here.""",
+    """*call* tells records of different calls of the GPU machine apart; later ones of the same case
+    win. A *note* says what is no longer in the code.""",
+    """cuDNN multiplies its input by a matrix too; its times hold that product. Graphs replay fixed
+    addresses; what a model would have to copy in and out is not in their times.""",
+    """*scan-fla* is flash-linear-attention 0.6's chunked simple_gla, its kernels alone: keys and
+    queries of every head, inputs times dt and decays are there already. It refuses to run backward
+    with the Triton of torch 2.11 and was made to; its results were right here.""",
 )
 
 
 def paragraph(text: str, first: str = "") -> str:
     return textwrap.fill(
-        " ".join(text.split()), 138, initial_indent=first, subsequent_indent=" " * len(first)
+        " ".join(text.split()), 100, initial_indent=first, subsequent_indent=" " * len(first)
     )
 
 
@@ -110,15 +110,19 @@ def in_short(latest: dict[str, Record]) -> list[str]:
     bytes_above = (scan["peak_above_inputs_bytes"] / 1e9, fla["peak_above_inputs_bytes"] / 1e9)
     forward = fla["forward_ms"] / scan["forward_ms"]
     return [
-        f"""Elman, 768 channels: **{elman:.2f} ms** forward and backward; the goal was {GOAL_MS:.0f}. The plain loop takes {plain:.1f}
-        times as long, cuDNN {cudnn:.1f} times, 1024 graph-captured steps of cuBLAS and tanh {graph:.1f} times.""",
-        f"""The limit is the same arithmetic without the order, as three large products: {product:.2f} ms, {elman / product:.1f} times
-        less. A step takes {step_us:.1f} µs, and little of it is arithmetic: 96 programs publish their part, wait until all twelve of
-        their group have, read the state back from the L2 cache and multiply it in six chunks. Each is a trip to the L2 cache and back.""",
-        f"""Mamba-2's scan: **{both("scan-fused"):.2f} ms** against {both("scan-fla"):.2f} ms of flash-linear-attention's kernels
-        ({both("scan-fla") / both("scan-fused"):.2f} times as long; forward alone {forward:.2f} times). From the same inputs, with B and C
-        expanded to all heads for it, that takes {fla["with_expansion_ms"]:.2f} ms, and {bytes_above[1]:.2f} GB above the inputs
-        where ours takes {bytes_above[0]:.2f}.""",
+        f"""Elman, 768 channels: **{elman:.2f} ms** forward and backward; the goal was
+        {GOAL_MS:.0f}. The plain loop takes {plain:.1f} times as long, cuDNN {cudnn:.1f} times, 1024
+        graph-captured steps of cuBLAS and tanh {graph:.1f} times.""",
+        f"""The limit is the same arithmetic without the order, as three large products:
+        {product:.2f} ms, {elman / product:.1f} times less. A step takes {step_us:.1f} µs, and
+        little of it is arithmetic: 96 programs publish their part, wait until all twelve of their
+        group have, read the state back from the L2 cache and multiply it in six chunks. Each is a
+        trip to the L2 cache and back.""",
+        f"""Mamba-2's scan: **{both("scan-fused"):.2f} ms** against {both("scan-fla"):.2f} ms of
+        flash-linear-attention's kernels ({both("scan-fla") / both("scan-fused"):.2f} times as long;
+        forward alone {forward:.2f} times). From the same inputs, with B and C expanded to all heads
+        for it, that takes {fla["with_expansion_ms"]:.2f} ms, and {bytes_above[1]:.2f} GB above the
+        inputs where ours takes {bytes_above[0]:.2f}.""",
     ]
 
 
@@ -151,9 +155,10 @@ def models(latest: dict[str, Record]) -> str:
         "of the peak",
         "reserved, GiB",
     )
-    about = f"""Batch {BATCH}, length {LENGTH}, pure bfloat16, AdamW, gradients clipped: whole training steps on random bytes. *TFLOP/s*
-    counts 6 operations a parameter and token (scans, gates and spectral norms come on top), *of the peak* against
-    {MATMUL_PEAK / 1e12:.0f} TFLOP/s. The document measured on another GPU, an Ada card of 48 GB."""
+    about = f"""Batch {BATCH}, length {LENGTH}, pure bfloat16, AdamW, gradients clipped: whole
+    training steps on random bytes. *TFLOP/s* counts 6 operations a parameter and token (scans,
+    gates and spectral norms come on top), *of the peak* against {MATMUL_PEAK / 1e12:.0f} TFLOP/s.
+    The document measured on another GPU, an Ada card of 48 GB."""
     return (
         f"## Whole models at the protocol's settings\n\n{paragraph(about)}\n\n{table(header, rows)}"
     )

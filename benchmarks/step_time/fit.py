@@ -1,10 +1,12 @@
-"""From recorded kernels and step times to src/vramcast/forecast/timing/tables: how fast kernels run, how long the host takes to launch them.
+"""Fits how fast kernels run, and how long the host takes to launch them, to recorded steps.
 
-    python benchmarks/step_time/fit.py        (needs scipy; the recordings lie beside it)
+    python benchmarks/step_time/fit.py
 
-kernels.jsonl.gz: [operator, dtype, flops, bytes, sizes, access, median seconds, how often] of the kernels of one profiled step of each
-calibration row, paired with the simulated operators one by one. steps.jsonl.gz: per calibration row its measured step times in three
-sessions on H200 machines, and the simulated operators of a step in order. Rows of the suites that are not in it are the test:
+It writes src/vramcast/forecast/timing/tables from two files beside it. kernels.jsonl.gz has
+[operator, dtype, flops, bytes, sizes, access, median seconds, how often] of the kernels of one
+profiled step of each calibration row, paired with the simulated operators one by one.
+steps.jsonl.gz has for every calibration row its step times, measured in three sessions on H200
+machines, and the simulated operators of a step in order. The other rows of the suites are the test:
 `make accuracy` compares them.
 """
 
@@ -69,9 +71,8 @@ def recorded() -> list[tuple[OperatorWork, float, int]]:
 
 
 def tell(what: str, error: np.ndarray) -> None:
-    print(
-        f"{what}: median error {100 * np.median(error):.1f} %, 90 % within {100 * np.quantile(error, 0.9):.1f} %"
-    )
+    median, most = 100 * np.median(error), 100 * np.quantile(error, 0.9)
+    print(f"{what}: median error {median:.1f} %, 90 % within {most:.1f} %")
 
 
 def fit_products(kernels: list[tuple[OperatorWork, float, int]], kind: str) -> list[float]:
@@ -121,7 +122,10 @@ def fit_compute(chosen: list[tuple[OperatorWork, float, int]], of_peak: float = 
 def fit_memory(
     chosen: list[tuple[OperatorWork, float, int]], default: list[float] | None = None
 ) -> list[float]:
-    """seconds = fixed + bytes / (bandwidth x fraction). What was only seen small keeps the common fraction, and the other way round."""
+    """seconds = fixed + bytes / (bandwidth x fraction).
+
+    What was only seen small keeps the common fraction, and the other way round.
+    """
     moved = np.array([w.num_bytes / H200.bandwidth_bytes_per_second for w, _, _ in chosen])
     seconds = np.array([s for _, s, _ in chosen])
     largest, smallest = (
@@ -131,12 +135,8 @@ def fit_memory(
     if default is not None and largest < SMALL_BYTES:
         return [float(f"{max(5e-7, np.median(seconds - moved / default[1])):.4g}"), default[1]]
     if default is not None and smallest > largest / 4:
-        return [
-            default[0],
-            float(
-                f"{np.clip(np.median(moved / np.maximum(seconds - default[0], 1e-7)), 0.001, 5.0):.4g}"
-            ),
-        ]
+        fraction = np.median(moved / np.maximum(seconds - default[0], 1e-7))
+        return [default[0], float(f"{np.clip(fraction, 0.001, 5.0):.4g}")]
 
     def errors(x: np.ndarray) -> np.ndarray:
         return np.log((x[0] + moved / x[1]) / seconds)
@@ -200,7 +200,7 @@ def fit_device(kernels: list[tuple[OperatorWork, float, int]]) -> dict[str, obje
 
 
 def recorded_steps() -> dict[str, tuple[float, list[OperatorWork]]]:
-    """Per row the middle of the sessions in which it was measured: the host was faster in some than in others."""
+    """By row, the mean over its sessions: the host was faster in some than in others."""
     steps = {}
     with gzip.open(HERE / "steps.jsonl.gz", "rt") as file:
         for record in map(json.loads, file):
@@ -219,7 +219,7 @@ def recorded_steps() -> dict[str, tuple[float, list[OperatorWork]]]:
 
 
 def fit_host(rates: Rates, steps: dict[str, tuple[float, list[OperatorWork]]]) -> dict[str, float]:
-    """So that whole steps take what they took. Very long ones add hours and no knowledge."""
+    """Fits the host's part to whole steps, without very long ones, which would take hours."""
     short = [(seconds, works) for seconds, works in steps.values() if len(works) < LONGEST_STEP]
     chosen = [
         (seconds, works, [kernel_time(work, H200, rates) for work in works])
@@ -270,9 +270,11 @@ def main() -> None:
     table.write_text(json.dumps(json.loads(rates.to_json()), indent=1) + "\n")
     errors = [math.log(kernel_time(w, H200, rates).seconds / s) for w, s, _ in kernels]
     weights = np.array([s * n for _, s, n in kernels])
+    weights /= weights.sum()
+    in_all, each = np.exp(errors) @ weights - 1, np.abs(np.expm1(errors)) @ weights
     print(
-        f"{len(kernels)} kernels; weighted by time: {100 * (np.exp(errors) @ weights / weights.sum() - 1):+.1f} % in all, "
-        f"{100 * np.abs(np.expm1(errors)) @ weights / weights.sum():.1f} % each"
+        f"{len(kernels)} kernels; weighted by time: {100 * in_all:+.1f} % in all, "
+        f"{100 * each:.1f} % each"
     )
 
 

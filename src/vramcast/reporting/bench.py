@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TypeGuard
 
-from vramcast.records.bench import TrainedRun, by_model, tokens_note
+from vramcast.records.bench import TrainedRun, TrainingOutcome, by_model, tokens_note
 from vramcast.reporting import sections as page
 
 MOST_POINTS = 400  # of a loss curve
@@ -26,7 +26,7 @@ def of_runs(runs: Sequence[TrainedRun]) -> list[page.Section]:
 
 def _section(runs: Sequence[TrainedRun]) -> page.Section:
     protocol, data = runs[0].trial.protocol, runs[0].trial.data
-    failed = [run for run in runs if run.outcome != "ok"]
+    failed = [run for run in runs if run.outcome != TrainingOutcome.OK]
     all_runs = page.count(len(runs), "run")
     verdict = page.good(f"{all_runs} ended")
     if failed:
@@ -41,7 +41,8 @@ def _section(runs: Sequence[TrainedRun]) -> page.Section:
 
 
 def _problem(run: TrainedRun) -> page.Remark:
-    how = f"diverged at step {len(run.losses)}" if run.outcome == "diverged" else run.outcome
+    diverged = run.outcome == TrainingOutcome.DIVERGED
+    how = f"diverged at step {len(run.losses)}" if diverged else run.outcome
     below = (run.error or "").strip().splitlines()
     return page.bad(f"{run.trial.label}, seed {run.trial.seed}: {how}", below)
 
@@ -115,7 +116,7 @@ def _results(runs: Sequence[TrainedRun]) -> page.Table:
     rows = []
     for group in by_model(best_first):
         rows += [[cells[name](run) for name in shown] for run in group]
-        ended = [run.last_loss for run in group if run.outcome == "ok"]
+        ended = [run.last_loss for run in group if run.outcome == TrainingOutcome.OK]
         if len(ended) > 1:
             mean, spread = statistics.fmean(ended), statistics.stdev(ended)
             over = {
