@@ -10,6 +10,7 @@ import pytest
 
 from vramcast.errors import EnvironmentProblem
 from vramcast.hardware.calibration import calibrate
+from vramcast.processes.ask import ask
 from vramcast.simulate import runner
 from vramcast.simulate.runner import shared_server
 from vramcast.suites import run
@@ -17,10 +18,17 @@ from vramcast.suites import run
 HOSTILE = Path(__file__).with_name("hostile.py")
 
 
+def asks_instead(monkeypatch: pytest.MonkeyPatch, task: str, **options: Any) -> None:
+    def asked(_task: str, keys: list[str], **given: Any) -> Any:
+        return ask(task, keys, **{**given, **options})
+
+    monkeypatch.setattr(calibrate, "ask", asked)
+
+
 def test_a_calibration_does_not_wait_for_what_libraries_print(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(calibrate, "MEASURE", "process_tasks:calibrates")
+    asks_instead(monkeypatch, "process_tasks:calibrates")
     heard: list[tuple[int, int]] = []
     table = calibrate._measure(["a", "b"], lambda *far: heard.append(far))
     assert table == {"convolutions": {"a": [1, 2, 3], "b": [1, 2, 3]}}
@@ -28,8 +36,7 @@ def test_a_calibration_does_not_wait_for_what_libraries_print(
 
 
 def test_a_calibration_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrate, "MEASURE", "process_tasks:waits")
-    monkeypatch.setattr(calibrate, "MEASURE_SECONDS", 0.3)
+    asks_instead(monkeypatch, "process_tasks:waits", timeout_seconds=0.3)
     with pytest.raises(EnvironmentProblem, match=r"did not end within 0\.3 s"):
         calibrate._measure(["a"], lambda *_: None)
 

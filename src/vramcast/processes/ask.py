@@ -88,36 +88,31 @@ class ForkServer:
         self.close()
 
     def start(self) -> None:
-        """Begin to import now; the first task waits until it is done. A dead server is replaced."""
+        """Begin to import now: the first task waits for it. A dead server is replaced."""
         with self._starting:
             if self._process is None or self._process.poll() is not None:
-                self._close()
+                self.close()
                 self._launch()
 
     def close(self) -> None:
         with self._starting:
-            self._close()
-
-    def _close(self) -> None:
-        if self._link is not None:
-            self._link.close()
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        if self._log is not None:
-            self._log.close()
-        self._link = self._process = self._log = None
+            if self._process is not None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+            for file in filter(None, (self._link, self._log)):
+                file.close()
+            self._link = self._process = self._log = None
 
     def _launch(self) -> None:
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._log = open_log(None)
-        # -P: a random.py in the user's folder is not Python's
-        command = [sys.executable, "-P", "-m", "vramcast.processes.server"]
+        arguments = [str(theirs.fileno()), str(os.getpid()), json.dumps(self._preload)]
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    [*command, str(theirs.fileno()), str(os.getpid()), json.dumps(self._preload)],
+                    # -P: a random.py in the user's folder is not Python's
+                    [sys.executable, "-P", "-m", "vramcast.processes.server", *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=self._log,
                     stderr=self._log,
@@ -194,13 +189,12 @@ class ForkServer:
             return running.answer(tail(printed))
 
     def _sent(self, order: bytes, log: int) -> socket.socket:
-        """The server has it when it is ready to; this side of the task's connection."""
+        """This side of the task's connection."""
         self.start()
         assert self._link is not None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, open(os.memfd_create("order"), "wb") as file:
+        with theirs, open(os.memfd_create("order"), "wb", buffering=0) as file:
             file.write(order)
-            file.flush()
             file.seek(0)
             # a server that has just died: the connection ends, and that is heard
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -212,8 +206,7 @@ class _Running:
     """One task as seen from outside."""
 
     def __init__(self, channel: Channel, timeout_seconds: float, stop: Callable[[], bool]) -> None:
-        self._channel, self._stop = channel, stop
-        self._timeout_seconds = timeout_seconds
+        self._channel, self._timeout_seconds, self._stop = channel, timeout_seconds, stop
         self._deadline = time.monotonic() + START_SECONDS
         self._is_started = self._has_ended = False
         self._status: int | None = None
@@ -221,7 +214,7 @@ class _Running:
         self._last: dict[str, Any] = {}
 
     def news(self) -> Generator[Any, None, None]:
-        """Progress until it has ended, or cannot be ended."""
+        """Progress, until it has ended or cannot be ended."""
         while not self._has_ended:
             message = self._hear()
             if "progress" in message:
@@ -273,10 +266,10 @@ class _Running:
                 error.message += f"\nBefore that it printed:\n{printed}"
             raise error
         signalled = None
-        if self._killed_for is not None:
+        if self._killed_for is FailureKind.TIMEOUT:
+            kind, how = self._killed_for, f"did not end within {self._timeout_seconds:g} s"
+        elif self._killed_for is not None:
             kind, how = self._killed_for, "was stopped"
-            if kind is FailureKind.TIMEOUT:
-                how = f"did not end within {self._timeout_seconds:g} s"
         elif "crashed" in self._last:
             kind, how = FailureKind.CRASHED, f"failed: {self._last['crashed']}"
         elif self._status is None:
@@ -335,7 +328,5 @@ def tail(log: IO[bytes]) -> str:
     log.seek(0, os.SEEK_END)
     log.seek(max(0, log.tell() - 8000))
     lines = printable(log.read().decode(errors="replace")).strip().splitlines()
-    shown = [
-        line[:SHOWN_LINE_CHARACTERS] for line in lines if not line.strip().startswith(OUR_LINES)
-    ]
-    return "\n".join(shown[-SHOWN_LINES:])
+    theirs = [line for line in lines if not line.strip().startswith(OUR_LINES)]
+    return "\n".join(line[:SHOWN_LINE_CHARACTERS] for line in theirs[-SHOWN_LINES:])

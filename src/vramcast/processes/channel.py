@@ -40,15 +40,13 @@ class Channel:
         with self._sending:
             for start in range(0, len(data), PART_BYTES):
                 end = start + PART_BYTES
-                flags = (FIRST if start == 0 else 0) | (LAST if end >= len(data) else 0)
-                self._send(self._secret + bytes([flags]) + data[start:end])
-
-    def _send(self, packet: bytes) -> None:
-        try:
-            self._connection.send(packet)
-        except OSError as problem:
-            what = f"the workload has closed the connection to vramcast ({problem})"
-            raise OSError(what) from None
+                flags = FIRST * (start == 0) | LAST * (end >= len(data))
+                packet = self._secret + bytes([flags]) + data[start:end]
+                try:
+                    self._connection.send(packet)
+                except OSError as problem:
+                    what = f"the workload has closed the connection to vramcast ({problem})"
+                    raise OSError(what) from None
 
     def receive(self, wait_seconds: float) -> dict[str, Any] | None:
         """The next message; {} when none came in time, None when the other side is gone."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import importlib
 import os
+import pkgutil
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,8 +19,7 @@ from vramcast.text import printable
 
 def function_named(name: str) -> Callable[..., Any]:
     """For example vramcast.simulate.worker:answer."""
-    module, _, function = name.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    found: Callable[..., Any] = pkgutil.resolve_name(name)
     return found
 
 

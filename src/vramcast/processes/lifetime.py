@@ -15,10 +15,9 @@ _SET_CHILD_SUBREAPER = 36
 
 def child_environment(**more: str) -> dict[str, str]:
     """This process's environment, in which a child finds the same vramcast, installed or not."""
-    package_root = str(Path(__file__).parents[2])
-    path = os.pathsep.join(filter(None, (package_root, os.environ.get("PYTHONPATH", ""))))
+    path = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     ours = {
-        "PYTHONPATH": path,
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "TOKENIZERS_PARALLELISM": "false",
         # torch.cuda.is_available() then asks NVML and does not start CUDA
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",

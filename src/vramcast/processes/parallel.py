@@ -27,8 +27,6 @@ def in_parallel(function: Callable[[Item], Result], items: Sequence[Item]) -> li
     _work = (function, items)
     try:
         with multiprocessing.get_context("fork").Pool(num_processes) as pool:
-            return pool.map(
-                _run, range(len(items)), chunksize=max(1, len(items) // (4 * num_processes))
-            )
+            return pool.map(_run, range(len(items)))
     finally:
         _work = None

@@ -8,15 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    name: str
-    """What is being done. Each name has its own bar."""
+    name: str  # each has its own bar
     done: float = 0
     total: float | None = None
-    """None: not known."""
-    detail: str = ""
-    """Shown beside the bar, for example a loss."""
-    line: str = ""
-    """A line of text that stays, for example a result."""
+    detail: str = ""  # beside the bar, for example a loss
+    line: str = ""  # text that stays, for example a result
 
 
 Report = Callable[[Progress], None]

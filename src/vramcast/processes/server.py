@@ -64,17 +64,14 @@ def guard(descriptors: list[int], parent: int, num_threads: int | None) -> NoRet
         with open(order_file, "rb") as file:
             order: dict[str, Any] = {**json.load(file), "num_threads": num_threads}
         connection = socket.socket(fileno=channel)
-        secret = bytes.fromhex(order.pop("secret"))
         # already hung up: nobody waits for this task any more
         if not select.select([connection], [], [], 0)[0]:
-            _guard_child(order, connection, secret, log, parent)
+            _guard_child(order, connection, log, parent)
     os._exit(0)
 
 
-def _guard_child(
-    order: dict[str, Any], connection: socket.socket, secret: bytes, log: int, parent: int
-) -> None:
-    own_pid = os.getpid()
+def _guard_child(order: dict[str, Any], connection: socket.socket, log: int, parent: int) -> None:
+    secret, own_pid = bytes.fromhex(order.pop("secret")), os.getpid()
     pid = os.fork()
     if pid == 0:
         child.run(order, Channel(connection, secret), log, own_pid)
