@@ -7,7 +7,6 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +17,7 @@ from vramcast.workload.conversion import CannotBeText, convert_text, fits, type_
 
 Parameter = inspect.Parameter
 EMPTY = Parameter.empty
+ANYTHING = Parameter("any", Parameter.KEYWORD_ONLY)
 SIZE_NAMES = ("depth", "width", "heads", "layers")
 HOW_TO_WRITE = "Write knobs as key=value, for example batch_size=8."
 SIZE_ENDINGS = ("_size", "_len", "_length")
@@ -27,19 +27,6 @@ class Text(str):
     """A knob's value as it was typed. The annotation of the parameter says what it means."""
 
     __slots__ = ()
-
-
-@dataclass(frozen=True)
-class Knob:
-    name: str
-    annotation: object = EMPTY  # when nothing is known
-    default: object = EMPTY  # when it must be given
-    is_guessed: bool = False  # the annotation was taken from the default
-
-    def __str__(self) -> str:
-        if self.default is EMPTY:
-            return f"{self.name} (required)"
-        return f"{self.name}={_shown(self.default)}"
 
 
 def split_assignments(assignments: Iterable[str]) -> dict[str, str]:
@@ -81,69 +68,69 @@ def together(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def bind_knobs(function: Callable[..., object], values: Mapping[str, object]) -> dict[str, object]:
     """The keyword arguments for `function`, with defaults: a record says every value in force."""
-    name = getattr(function, "__name__", type(function).__name__)
-    known, takes_any = _knobs_of(function, name)
-    _check_names(name, known, values if not takes_any else known.keys() & values)
-    bound = {knob.name: knob.default for knob in known.values() if knob.default is not EMPTY}
+    known, takes_any = _parameters(function)
+    _check_names(function, known, known.keys() & values if takes_any else values)
+    bound = {name: one.default for name, one in known.items() if one.default is not EMPTY}
     for name, value in values.items():
-        knob = known.get(name) or Knob(name)
-        bound[name] = _value_of(knob, value)
-        _check_size(knob, bound[name])
+        parameter = known.get(name, ANYTHING)
+        bound[name] = _value_of(name, value, _type_of(function, parameter), parameter)
+        _check_size(name, bound[name], parameter.default)
     return bound
 
 
-def _knobs_of(function: Callable[..., object], name: str) -> tuple[dict[str, Knob], bool]:
-    """(by name, whether the function also takes knobs of any other name)."""
-    parameters = _signature(function, name).parameters.values()
-    known = {}
-    for parameter in parameters:
-        if parameter.kind is Parameter.POSITIONAL_ONLY:
-            raise WorkloadError(
-                f"The parameter {parameter.name!r} of {name} is positional-only "
-                "and cannot be given as a knob.",
-                f"Remove the '/' from the signature of {name}: knobs are keyword arguments.",
-            )
-        if parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
-            known[parameter.name] = _knob_of(parameter, _annotation(function, parameter))
-    return known, any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters)
-
-
-def _knob_of(parameter: Parameter, annotation: object) -> Knob:
-    default = parameter.default
-    if annotation is EMPTY and isinstance(default, bool | int | float | str | Enum):
-        return Knob(parameter.name, type(default), default, is_guessed=True)
-    # `x: int = None` is common and means `int | None`; without an annotation it means anything.
-    if default is None:
-        annotation = typing.Union[typing.Any if annotation is EMPTY else annotation, None]  # noqa: UP007 - made at run time
-    return Knob(parameter.name, annotation, default)
-
-
-def _signature(function: Callable[..., object], name: str) -> inspect.Signature:
+def _parameters(function: Callable[..., object]) -> tuple[dict[str, Parameter], bool]:
+    """(those that are knobs, whether the function also takes knobs of any other name)."""
     try:
         # From 3.14 on annotations are evaluated late: one that fails must not stop the rest.
         if sys.version_info >= (3, 14):
             import annotationlib
 
-            return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
-        return inspect.signature(function)
+            late = annotationlib.Format.FORWARDREF
+            signature = inspect.signature(function, annotation_format=late)
+        else:
+            signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
         raise WorkloadError(
-            f"The parameters of {name} cannot be read: {error}.",
+            f"The parameters of {_name(function)} cannot be read: {error}.",
             "Write the workload as a plain Python function.",
         ) from error
+    every = signature.parameters.values()
+    for one in every:
+        if one.kind is Parameter.POSITIONAL_ONLY:
+            name = _name(function)
+            raise WorkloadError(
+                f"The parameter {one.name!r} of {name} is positional-only "
+                "and cannot be given as a knob.",
+                f"Remove the '/' from the signature of {name}: knobs are keyword arguments.",
+            )
+    rest = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    known = {one.name: one for one in every if one.kind not in rest}
+    return known, any(one.kind is Parameter.VAR_KEYWORD for one in every)
 
 
-def _annotation(function: Callable[..., object], parameter: Parameter) -> object:
-    """EMPTY if it cannot be evaluated, such as a name imported under TYPE_CHECKING."""
+def _name(function: Callable[..., object]) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _type_of(function: Callable[..., object], parameter: Parameter) -> object:
+    """The annotation, or the type of the default. EMPTY if nothing is known."""
     annotated = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     names = getattr(inspect.unwrap(annotated), "__globals__", {})
     one = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
-    try:
+    found: object = EMPTY
+    # A name imported under TYPE_CHECKING cannot be evaluated, and others may raise anything.
+    with contextlib.suppress(Exception):
         found = typing.get_type_hints(one, {**vars(typing), **names})[parameter.name]
-    except Exception:  # noqa: BLE001 - evaluating a user's annotation may raise anything
-        return EMPTY
     # Python allows any object as an annotation: `x: 5`, `x: [1, 2]`.
-    return found if callable(found) or typing.get_origin(found) is not None else EMPTY
+    if not callable(found) and typing.get_origin(found) is None:
+        found = EMPTY
+    default = parameter.default
+    if found is EMPTY and isinstance(default, bool | int | float | str | Enum):
+        return type(default)
+    # `x: int = None` is common and means `int | None`; without an annotation it means anything.
+    if default is None:
+        return typing.Union[typing.Any if found is EMPTY else found, None]  # noqa: UP007 - made at run time
+    return found
 
 
 def _given_twice(name: str, first: object, second: object) -> WorkloadError:
@@ -152,49 +139,55 @@ def _given_twice(name: str, first: object, second: object) -> WorkloadError:
     )
 
 
-def _check_names(function: str, known: Mapping[str, Knob], given: Iterable[str]) -> None:
-    advice = f"{function} has no knobs."
-    if known:
-        advice = f"Knobs of {function}: {', '.join(map(str, known.values()))}."
+def _check_names(
+    function: Callable[..., object], known: Mapping[str, Parameter], given: Iterable[str]
+) -> None:
+    title, shown = _name(function), ", ".join(map(_shown, known.values()))
+    advice = f"Knobs of {title}: {shown}." if known else f"{title} has no knobs."
     for name in given:
         if name not in known:
             advice = did_you_mean(name, known) + advice
-            raise WorkloadError(f"{function} has no knob {name!r}.", advice)
+            raise WorkloadError(f"{title} has no knob {name!r}.", advice)
     missing = [name for name in known if known[name].default is EMPTY and name not in given]
     if missing:
         names = f"the knob{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}"
-        shown = " ".join(f"{name}=..." for name in missing)
-        raise WorkloadError(
-            f"{function} needs {names}, which has no default.", f"Add {shown}. {advice}"
-        )
+        add = " ".join(f"{name}=..." for name in missing)
+        raise WorkloadError(f"{title} needs {names}, which has no default.", f"Add {add}. {advice}")
 
 
-def _value_of(knob: Knob, given: object) -> object:
+def _shown(parameter: Parameter) -> str:
+    name, default = parameter.name, parameter.default
+    if default is EMPTY:
+        return f"{name} (required)"
+    shown = default.name if isinstance(default, Enum) else default
+    return f"{name}={shown if isinstance(shown, str) and shown else repr(shown)}"
+
+
+def _value_of(name: str, given: object, expected: object, parameter: Parameter) -> object:
     """Text is converted, a Python value is checked."""
     try:
         with contextlib.suppress(ValueError):
             if isinstance(given, Text):
-                return convert_text(given, knob.annotation)
-            if fits(given, knob.annotation):
+                return convert_text(given, expected)
+            if fits(given, expected):
                 return given
     except CannotBeText as error:
         raise WorkloadError(
-            f"The knob {knob.name!r} of type {error} cannot be given as text ({given!r}).",
+            f"The knob {name!r} of type {error} cannot be given as text ({given!r}).",
             "Give it a type such as int, float, bool, str, Literal or Enum, "
             "and make the object inside the function.",
         ) from None
-    expected = type_name(knob.annotation)
-    advice = f"Give {knob.name} a value that is {expected}."
-    if knob.is_guessed:
+    wanted = type_name(expected)
+    advice = f"Give {name} a value that is {wanted}."
+    if parameter.annotation is EMPTY:
         advice = (
-            f"The type was taken from the default {knob}: "
+            f"The type was taken from the default {_shown(parameter)}: "
             "annotate the parameter if other values are right."
         )
-    raise WorkloadError(f"The knob {knob.name!r} is {given!r}, expected {expected}.", advice)
+    raise WorkloadError(f"The knob {name!r} is {given!r}, expected {wanted}.", advice)
 
 
-def _check_size(knob: Knob, value: object) -> None:
-    name, default = knob.name, knob.default
+def _check_size(name: str, value: object, default: object) -> None:
     is_size = name in SIZE_NAMES or name.endswith(SIZE_ENDINGS) or name.startswith("num_")
     # The default num_workers=0 says that zero has a meaning.
     has_zero = isinstance(default, int) and default <= 0
@@ -203,9 +196,3 @@ def _check_size(knob: Knob, value: object) -> None:
             f"The knob {name!r} is {value}, expected 1 or more.",
             f"Give {name} a positive whole number.",
         )
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, Enum):
-        return value.name
-    return value if isinstance(value, str) and value else repr(value)
