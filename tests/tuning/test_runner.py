@@ -30,8 +30,9 @@ class Simulated(Runner):
         super().__init__(trial, gpu, None, folder, math.inf)  # type: ignore[arg-type]
         self.asked: list[str] = []
 
-    def _simulate(self, configuration: Configuration, target: Target, stop: Any) -> str:
-        answer = f"{configuration.knobs} on {target[0]}"
+    def _simulate(self, question: tuple[Configuration, Target], stop: Any) -> str:
+        configuration, (gpu, _) = question
+        answer = f"{configuration.knobs} on {gpu}"
         self.asked.append(answer)
         return answer
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Any
+from typing import Any, TypeVar
 
 from vramcast.errors import UsageError, VramcastError, WorkloadError
 from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
@@ -34,6 +34,8 @@ ADVICE = {
     "please report it.",
 }
 Tell = Callable[[Any], None]
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 _shared: ForkServer | None = None
 _num_users = 0
 _lock = threading.Lock()
@@ -68,18 +70,26 @@ def shared_server(server: ForkServer | None = None) -> Iterator[ForkServer]:
 def simulate_all(
     requests: Sequence[dict[str, Any]], timeout_seconds: float, tell: Tell
 ) -> list[dict[str, Any]]:
-    """The answers in the order of the requests, as many at a time as there are cores.
+    """The answers in the order of the requests. The workers `tell` how far they are."""
 
-    The workers `tell` how far they are. The first that fails ends the others.
+    def one(request: dict[str, Any], failed: threading.Event) -> dict[str, Any]:
+        return simulate(request, timeout_seconds, tell, failed)
+
+    with shared_server() if len(requests) > 1 else contextlib.nullcontext():
+        return in_parallel(one, requests)
+
+
+def in_parallel(
+    function: Callable[[Item, threading.Event], Answer], items: Sequence[Item]
+) -> list[Answer]:
+    """The answers in the order of the items, as many at a time as there are cores.
+
+    The first that fails ends the others: the event is set then.
     """
     failed = threading.Event()
-    together = shared_server() if len(requests) > 1 else contextlib.nullcontext()
-    with together, ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         try:
-            jobs = [
-                pool.submit(simulate, request, timeout_seconds, tell, failed)
-                for request in requests
-            ]
+            jobs = [pool.submit(function, item, failed) for item in items]
             for job in wait(jobs, return_when=FIRST_EXCEPTION).done:
                 job.result()
         except BaseException:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from vramcast.errors import VramcastError
@@ -18,7 +16,7 @@ from vramcast.probing.trial import Trial
 from vramcast.records.measurement import FailReason, Measurement, Outcome
 from vramcast.records.prediction import Prediction
 from vramcast.simulate import build
-from vramcast.simulate.runner import simulate
+from vramcast.simulate.runner import in_parallel, simulate
 from vramcast.tuning.folder import TuneFolder
 from vramcast.tuning.optimisations import Optimisation
 from vramcast.workload.configuration import Configuration
@@ -116,38 +114,30 @@ class Runner:
         known = self._folder.predictions
         # Equal questions are asked once.
         missing = {key: one for key, one in zip(keys, asked, strict=True) if key not in known}
-        try:
-            answers = self._simulate_all(list(missing.values())) if missing else []
-        except BudgetSpent:  # nothing is recorded: they are asked again when the tune goes on
-            return ["there was no time left to predict it"] * len(configurations)
-        for key, answer in zip(missing, answers, strict=True):
-            self._folder.add_prediction(key, answer)
-        return [known[key] for key in keys]
-
-    def _simulate_all(
-        self, questions: Sequence[tuple[Configuration, Target]]
-    ) -> list[Prediction | str]:
-        build.build()
-        stop, started = threading.Event(), time.monotonic()
-        with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 1) // 2)) as pool:
+        if missing:
+            build.build()
+            started = time.monotonic()
             try:
-                return list(pool.map(lambda one: self._simulate(one[0], one[1], stop), questions))
-            except BaseException:  # after an interruption too, no simulation is left running
-                stop.set()
-                raise
+                answers = in_parallel(self._simulate, list(missing.values()))
+            except BudgetSpent:  # nothing is recorded: they are asked again when the tune goes on
+                return ["there was no time left to predict it"] * len(configurations)
             finally:
                 self.prediction_seconds = time.monotonic() - started
+            for key, answer in zip(missing, answers, strict=True):
+                self._folder.add_prediction(key, answer)
+        return [known[key] for key in keys]
 
     def _simulate(
-        self, configuration: Configuration, target: Target, stop: threading.Event
+        self, question: tuple[Configuration, Target], stop: threading.Event
     ) -> Prediction | str:
+        configuration, (gpu, memory) = question
         seconds = min(PREDICTION_SECONDS, self.seconds_left())
         if seconds < LEAST_SECONDS:
             raise BudgetSpent
         request = make_request(
             self.trial.workload,
-            gpu=target[0],
-            memory=target[1],
+            gpu=gpu,
+            memory=memory,
             allocator=configuration.allocator,
             knobs=configuration.knobs,
         )
