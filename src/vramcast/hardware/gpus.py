@@ -86,17 +86,6 @@ def _gpu(block: dict[str, Any], architectures: dict[str, Any]) -> Gpu:
     return msgspec.convert(vars(Gpu(**values)), Gpu)
 
 
-GPUS: tuple[Gpu, ...]
-"""All of them."""
-
-
-def __getattr__(name: str) -> Any:
-    """`GPUS`: read when it is first asked for, so that importing this is fast."""
-    if name != "GPUS":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return catalogue().gpus
-
-
 def find_gpu(name: str) -> Gpu:
     """The GPU a person means: case, spaces, dashes and brand names do not matter."""
     key, known = _key(name), catalogue()
@@ -123,3 +112,6 @@ def _key(name: str) -> str:
     while brand := next((brand for brand in BRANDS if key.startswith(brand)), None):
         key = key.removeprefix(brand)
     return key
+
+
+GPUS = catalogue().gpus

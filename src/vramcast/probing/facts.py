@@ -19,6 +19,8 @@ from vramcast.records.measurement import Memory, MemoryOf, Outcome
 
 # Not told with the other facts: they grow, so each step is told once.
 LISTS = ("step_seconds", "warmup_seconds", "losses")
+# whether it was measured or a warm-up, how long it took, its loss
+Step = tuple[bool, Seconds, float | None]
 
 
 class Phase(StrEnum):
@@ -31,15 +33,6 @@ class Phase(StrEnum):
     MEASURE = "measure"
     MEMORY = "memory"
     TRACE = "trace"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """One step that has ended."""
-
-    is_measured: bool  # false for the warm-up
-    seconds: Seconds
-    loss: float | None
 
 
 @dataclass(kw_only=True)
@@ -79,8 +72,9 @@ class Facts:
     losses: list[float | None] = field(default_factory=list)
 
     def add(self, step: Step) -> None:
-        (self.step_seconds if step.is_measured else self.warmup_seconds).append(step.seconds)
-        self.losses.append(step.loss)
+        is_measured, seconds, loss = step
+        (self.step_seconds if is_measured else self.warmup_seconds).append(seconds)
+        self.losses.append(loss)
 
     def hear(self, data: Any) -> None:
         """Takes over facts that were told during the run; the lists of steps stay."""
@@ -109,7 +103,6 @@ class Reporter:
         told = {name: value for name, value in self.facts.to_dict().items() if name not in LISTS}
         self._send({"facts": told})
 
-    def step(self, *, is_measured: bool, seconds: float, loss: float | None) -> None:
-        step = Step(is_measured=is_measured, seconds=seconds, loss=loss)
-        self.facts.add(step)
-        self._send({"step": vars(step)})
+    def step(self, is_measured: bool, seconds: float, loss: float | None) -> None:
+        self.facts.add((is_measured, seconds, loss))
+        self._send({"step": [is_measured, seconds, loss]})

@@ -66,7 +66,7 @@ class CpuRun:
         loss = step()
         seconds = time.perf_counter() - started
         value = float(loss) if is_one_number(loss) else plain_loss(loss)
-        self.report.step(is_measured=is_measured, seconds=seconds, loss=value)
+        self.report.step(is_measured, seconds, value)
 
     def _warm_memory(self, step: Step) -> Memory:
         """Of two steps more: watching every tensor would slow the measured steps down.

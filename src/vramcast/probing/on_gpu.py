@@ -158,8 +158,7 @@ class _Clock:
 
     def _tell_oldest(self) -> None:
         start, end, is_measured, loss = self._pending.popleft()
-        seconds = start.elapsed_time(end) / 1e3
-        self._report.step(is_measured=is_measured, seconds=seconds, loss=loss())
+        self._report.step(is_measured, start.elapsed_time(end) / 1e3, loss())
 
     def _copy(self, loss: Any) -> Callable[[], float | None]:
         """How to read the loss once the device has got there, from pinned memory.
