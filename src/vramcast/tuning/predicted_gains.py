@@ -17,14 +17,13 @@ NO_GPU = "there is no GPU here that vramcast knows by name (--gpu names one)"
 
 
 def predicted_gains(
-    runner: Runner, final: Configuration, seq_len: int | None
+    runner: Runner, final: Configuration, length: int
 ) -> tuple[list[PredictedGain], list[str]]:
     """(what each would bring against the prediction for the final configuration here, notes)."""
     gpu = runner.gpu
     if gpu is None:
         return [], [f"what other hardware would bring is not predicted: {NO_GPU}"]
     others = [name for name in GPUS if find_gpu(name).name != gpu]
-    length = seq_len or 1
     shorter = final.with_change(knobs(seq_len=length // 2)) if length > 1 else final
     here, with_shorter, *there = runner.predict(
         [final, shorter, *[final] * len(others)], [gpu, gpu, *others]

@@ -31,15 +31,6 @@ LARGE_GAIN = 3.0
 STEP_SHARE = 0.02
 
 
-class BaselineError(VramcastError):
-    def __init__(self, run: Measurement) -> None:
-        what = f"The baseline did not run: {run.outcome}. {last_line(run.error)}"
-        if run.outcome == Outcome.OK:
-            what = "The losses of the baseline are not finite: nothing can be compared with them."
-        super().__init__(what, "Begin with knobs that run: try them with vramcast probe.")
-        self.exit_code = 3 if run.outcome == Outcome.OUT_OF_MEMORY else 1
-
-
 class Search:
     def __init__(
         self,
@@ -67,15 +58,16 @@ class Search:
         self._try_together()
         return self._total()
 
-    def size_of(self, configuration: Configuration, knob: str) -> int | None:
+    def size_of(self, configuration: Configuration, knob: str) -> int:
+        """1 if there is no such knob."""
         size = configuration.knobs.get(knob, self._first.knobs.get(knob))
-        return size if type(size) is int else None
+        return size if type(size) is int else 1
 
     def _run_baseline(self) -> Measurement:
         try:
             first = self.trials.run(self.stack.baseline)
             if first.outcome != Outcome.OK or not has_finite_losses(first):
-                raise BaselineError(first)
+                raise _no_baseline(first)
             self.trials.run(self.stack.baseline)
         except BudgetSpent:
             raise UsageError(
@@ -88,11 +80,10 @@ class Search:
     def _usable(self) -> list[Candidate]:
         return [one for one in self.candidates if not one.refusal]
 
-    # --------------------------------------------------------------------------------------- sizes
     def _sized(self, candidate: Candidate, without: Configuration) -> list[Configuration]:
         """A change for every size worth trying on top of a configuration."""
         knob = candidate.optimisation.size or ""
-        now = self.size_of(without, knob) or 1
+        now = self.size_of(without, knob)
         sizes = [now // 2] if now >= 2 else []
         if knob == "batch_size":
             sizes = self._batch_sizes(without, now)
@@ -119,11 +110,10 @@ class Search:
 
     def _predict_larger(self, configuration: Configuration) -> list[Prediction | str]:
         """For a configuration, and for FACTOR times its batch."""
-        batch = self.size_of(configuration, "batch_size") or 1
-        larger = configuration.with_change(knobs(batch_size=FACTOR * batch))
+        batch = FACTOR * self.size_of(configuration, "batch_size")
+        larger = configuration.with_change(knobs(batch_size=batch))
         return self._runner.predict([configuration, larger])
 
-    # --------------------------------------------------------------------------------------- alone
     def _try_alone(self) -> None:
         budget, start = self._runner.seconds_left(), self.stack.baseline
         self.trials.seconds_for_later = 0.0 if budget == math.inf else (1 - ALONE_SHARE) * budget
@@ -135,7 +125,8 @@ class Search:
         waiting = sorted(self._usable, key=turn)
         while waiting:
             one = waiting.pop(0)
-            if self.trials.seconds_to_spend() < 0 and not self.trials.is_begun(start, one):
+            is_begun = self._runner.has_run(start.with_change(one.change))
+            if self.trials.seconds_to_spend() < 0 and not is_begun:
                 continue
             if one.optimisation.size:
                 # Sizes are chosen by prediction, and are chosen again on top of the others.
@@ -150,7 +141,6 @@ class Search:
             self._tell(one, len(waiting), one.alone or one.not_tried)
         self.trials.seconds_for_later = 0.0
 
-    # ------------------------------------------------------------------------------------ together
     def _try_together(self) -> None:
         """What won alone; what often helps; a larger batch, which makes runs longer; then the rest.
 
@@ -233,7 +223,6 @@ class Search:
         self._best_ratio = self._speedup().ratio
         return True
 
-    # --------------------------------------------------------------------------------------- total
     def _speedup(self) -> Speedup:
         start, end = self.stack.baseline, self.stack.configuration
         return compare(self.trials.good_runs(start), self.trials.good_runs(end))
@@ -264,3 +253,12 @@ class Search:
         line = f"{self._stage:9} {one.name:28} {result.verdict}: {result.reason}" if result else ""
         detail = f"{left}best so far {self._best_ratio:.2f}x"
         self._progress(Progress(f"{self._stage}: {one.name}", detail=detail, line=line))
+
+
+def _no_baseline(run: Measurement) -> VramcastError:
+    what = f"The baseline did not run: {run.outcome}. {last_line(run.error)}"
+    if run.outcome == Outcome.OK:
+        what = "The losses of the baseline are not finite: nothing can be compared with them."
+    problem = VramcastError(what, "Begin with knobs that run: try them with vramcast probe.")
+    problem.exit_code = 3 if run.outcome == Outcome.OUT_OF_MEMORY else 1
+    return problem

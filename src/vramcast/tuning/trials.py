@@ -76,7 +76,7 @@ class Trials:
             if unfit := self._predicted_not_to_fit(without, candidate):
                 return unfit
             is_time = self._is_time_for(2 * self._seconds_of(without), candidate)
-            if not is_time and not self.is_begun(without, candidate):
+            if not is_time and not self._runner.has_run(without.with_change(candidate.change)):
                 candidate.not_tried = no_time()
                 return None
             self._run_both(without, candidate)
@@ -134,15 +134,10 @@ class Trials:
             return (run.peak_reserved_bytes or 0) / limit if limit else 0.0
         return 0.0
 
-    # ---------------------------------------------------------------------------------------- time
     def is_slow_to_predict(self) -> bool:
         """A prediction takes more of the time left than an attempt that fails would."""
         limit = SLOW_PREDICTION_SHARE * self._runner.seconds_left()
         return self._runner.prediction_seconds > limit
-
-    def is_begun(self, without: Configuration, candidate: Candidate) -> bool:
-        """An earlier call of this tune has run it: its runs cost nothing now."""
-        return self._runner.has_run(without.with_change(candidate.change))
 
     def is_tight(self, num_others: int, candidate: Candidate) -> bool:
         """Whether so many others would leave no time for a candidate that is slow to start."""

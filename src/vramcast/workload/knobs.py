@@ -33,24 +33,23 @@ def split_assignments(assignments: Iterable[str]) -> dict[str, str]:
     """`["batch_size=8"]` -> `{"batch_size": Text("8")}`; a value may itself hold '='."""
     values: dict[str, str] = {}
     for assignment in assignments:
-        key, equals, value = assignment.partition("=")
-        key = key.strip()
+        key, equals, value = map(str.strip, assignment.partition("="))
         if not equals:
             raise WorkloadError(f"The knob {assignment!r} has no '='.", HOW_TO_WRITE)
         if not key:
             raise WorkloadError(f"{assignment!r} has no knob's name before the '='.", HOW_TO_WRITE)
         if key in values:
-            raise _given_twice(key, values[key], value.strip())
-        values[key] = Text(value.strip())
+            raise _given_twice(key, values[key], value)
+        values[key] = Text(value)
     return values
 
 
 def joined(knobs: Mapping[str, object] | None, more: Mapping[str, object]) -> dict[str, object]:
     """The knobs of a call: `knobs={...}`, which may have the names of options, and the others."""
-    for name in more:
-        if knobs is not None and name in knobs:
-            raise _given_twice(name, knobs[name], more[name])
-    return {**(knobs or {}), **more}
+    knobs = knobs or {}
+    for name in knobs.keys() & more:
+        raise _given_twice(name, knobs[name], more[name])
+    return {**knobs, **more}
 
 
 def separated(knobs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

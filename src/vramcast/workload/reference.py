@@ -151,11 +151,9 @@ def name_of(workload: Workload) -> str:
             f"A workload is a function or its name, not {type(workload).__name__}.",
             'For example predict("train.py:build").',
         )
-    name = getattr(workload, "__qualname__", "")
-    try:
+    name, file = getattr(workload, "__qualname__", ""), None
+    with contextlib.suppress(TypeError):
         file = inspect.getsourcefile(workload)
-    except TypeError:
-        file = None
     if not file or not os.path.exists(file) or not name.isidentifier():
         raise UsageError(
             f"The function {name or workload!r} cannot be loaded again in the worker process: "

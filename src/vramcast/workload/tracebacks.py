@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sysconfig
 import traceback
 from pathlib import Path
@@ -11,7 +12,7 @@ from traceback import FrameSummary
 # With the separator, because vramcast_zoo does not lie below vramcast.
 OWN_ROOT = f"{Path(__file__).absolute().parents[1]}{os.sep}"
 PYTHON_ROOTS = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
-LIBRARY_FOLDERS = ("site-packages", "dist-packages")
+LIBRARY = re.compile(r".*/(site|dist)-packages/")
 MAX_FRAMES = 10
 MAX_CAUSES = 3
 
@@ -37,11 +38,7 @@ def exception_line(error: BaseException) -> str:
 
 def shown_path(filename: str) -> str:
     """Shortened below the current folder and inside an installed package."""
-    for folder in LIBRARY_FOLDERS:
-        _, found, rest = filename.rpartition(f"{os.sep}{folder}{os.sep}")
-        if found:
-            return rest
-    return filename.removeprefix(os.getcwd() + os.sep)
+    return LIBRARY.sub("", filename).removeprefix(os.getcwd() + os.sep)
 
 
 def _causes(error: BaseException) -> list[str]:
@@ -59,7 +56,7 @@ def _line(frame: FrameSummary) -> str:
 
 
 def _is_library(frame: FrameSummary) -> bool:
-    return any(folder in Path(frame.filename).parts for folder in LIBRARY_FOLDERS)
+    return LIBRARY.match(frame.filename) is not None
 
 
 def _is_hidden(frame: FrameSummary) -> bool:
