@@ -22,7 +22,6 @@ from vramcast.simulate.kernels import (  # noqa: F401
     losses,
     normalisation,
     recurrent,
-    recurrent_cells,
     reductions,
     sorting,
     without_memory,
@@ -34,7 +33,7 @@ _library: torch.library.Library | None = None
 
 
 def install(gpu: SimulatedGpu) -> None:
-    """Put the kernels under torch's dispatcher, once; they model this GPU from now on."""
+    """The kernels model this GPU from now on; the first call puts them under torch's dispatcher."""
     global _library
     Target.gpu = gpu
     if _library is not None:
@@ -48,7 +47,7 @@ def install(gpu: SimulatedGpu) -> None:
 
 
 def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Kernel:
-    """The function as the dispatcher calls it. Host tensors go to torch's own kernel."""
+    """As the dispatcher calls it. Host tensors go to torch's own kernel."""
     base_name = name.partition(".")[0]
     names = [ARGUMENT_NAMES.get(a.name, a.name) for a in overload._schema.arguments]
     taken = inspect.signature(function).parameters

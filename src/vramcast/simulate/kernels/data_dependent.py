@@ -5,7 +5,7 @@ Known contents are used. Unknown ones are assumed, and the assumption is noted.
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
 from typing import Any
 
 import torch
@@ -23,15 +23,21 @@ from vramcast.simulate.kernels.registry import (
 
 # A loop that has asked for an unknown boolean so often gets the other answer, to end it.
 MAX_QUESTIONS = 1000
-_num_questions: Counter[torch.dtype] = Counter()
+_questions = itertools.count(1)
 
 
 def _assumed_value(tensor: Tensor) -> bool | int | float:
     """Conditions are false, which ends most loops; numbers are one."""
-    _num_questions[tensor.dtype] += 1
     if tensor.dtype == torch.bool:
-        return _num_questions[tensor.dtype] % MAX_QUESTIONS == 0
+        return next(_questions) % MAX_QUESTIONS == 0
     return 1.0 if tensor.is_floating_point() else 1
+
+
+def _known_or_note(tensor: Tensor, text: str) -> Tensor | None:
+    values = known(tensor)
+    if values is None:
+        note(text)
+    return values
 
 
 @kernel("_local_scalar_dense")
@@ -56,16 +62,15 @@ def equal(x: Tensor, other: Tensor) -> bool:
 @kernel("nonzero")
 def nonzero(x: Tensor) -> Tensor:
     """CUB counts, then selects."""
-    values = known(x)
+    values = _known_or_note(
+        x,
+        "the positions of nonzero elements were not computed; "
+        "half of them were assumed to be nonzero",
+    )
     count = new(dtype=torch.int32)
     n = x.numel()
     scratch(1 if n <= 4096 else 255 + 256 * 8 * min(-(-n // 4096), 1320))
     positions = None if values is None else values.nonzero()
-    if positions is None:
-        note(
-            "the positions of nonzero elements were not computed; "
-            "half of them were assumed to be nonzero"
-        )
     length = n // 2 if positions is None else positions.shape[0]
     out = new(x.dim(), length, dtype=torch.int64).t()
     if length:
@@ -84,11 +89,9 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
 
 @kernel("repeat_interleave.Tensor")
 def repeat_interleave(repeats: Tensor, output_size: int | None = None) -> Tensor:
-    values = known(repeats)
-    sums = repeats.cumsum(0)
+    sums, values = repeats.cumsum(0), known(repeats)
     if output_size is None:
-        if values is None:
-            note("the number of repeats was not computed; one each was assumed")
+        _known_or_note(repeats, "the number of repeats was not computed; one each was assumed")
         output_size = int(values.sum()) if values is not None else repeats.numel()
     out = new(output_size, dtype=repeats.dtype)
     if values is not None:
@@ -99,14 +102,12 @@ def repeat_interleave(repeats: Tensor, output_size: int | None = None) -> Tensor
 
 @kernel("bincount")
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    values = known(x)
+    values = _known_or_note(
+        x, "bincount of values that were not computed: its minlength was assumed to be its length"
+    )
     if x.numel():
         x.min()
         x.max()
-    if values is None:
-        note(
-            "bincount of values that were not computed: its minlength was assumed to be its length"
-        )
     num_bins = int(values.max()) + 1 if values is not None and values.numel() else 0
     dtype = torch.int64 if weights is None else accumulator_dtype(weights)
     out = new(max(num_bins, minlength, 1), dtype=dtype)
@@ -119,9 +120,9 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
 def unique(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    values = known(x)
-    if values is None:
-        note("the number of distinct values was not computed; all were assumed to be distinct")
+    values = _known_or_note(
+        x, "the number of distinct values was not computed; all were assumed to be distinct"
+    )
     n = x.numel()
     ordered = new(n, dtype=x.dtype)
     order = scratch(n * 8) if return_inverse or return_counts else None

@@ -1,4 +1,4 @@
-"""cuDNN recurrent networks: nn.LSTM, nn.GRU, nn.RNN."""
+"""nn.LSTM, nn.GRU and nn.RNN by cuDNN; nn.GRUCell and nn.LSTMCell, a fused kernel each."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from vramcast.simulate.kernels.registry import Target, kernel, new, note, scratc
 
 # threads of a multiprocessor, and the random state of each
 DROPOUT_THREADS, DROPOUT_STATE_BYTES = 2048, 24
+# of a GRU cell, per hidden unit: activations kept for the backward pass, and gates
+GRU_ACTIVATIONS, GRU_GATES = 5, 3
 KINDS = ("RNN", "RNN", "LSTM", "GRU")  # by torch's mode: relu, tanh, LSTM, GRU
 UNMEASURED = (
     "cuDNN's recurrent workspaces were measured for equal lengths and no projection; "
@@ -54,7 +56,6 @@ def _flat_buffer(weights: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
 
 
 def _views(buffer: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-    """One view of the buffer for each weight, in its shape."""
     parts = buffer.split([weight.numel() for weight in weights])
     return [part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)]
 
@@ -69,12 +70,12 @@ def flatten_weight(weight_arr: Sequence[Tensor]) -> Tensor:
 
 
 def _make_dropout_state() -> None:
-    """The random state of every thread, made at the first use and kept as long as the process."""
-    gpu = Target.gpu
-    if "dropout_state" not in gpu.library_memory:
+    """The random state of every thread, made at the first use and kept."""
+    kept = Target.gpu.library_memory
+    if "dropout_state" not in kept:
         scratch(8)
-        num_threads = gpu.model.num_multiprocessors * DROPOUT_THREADS
-        gpu.library_memory["dropout_state"] = scratch(num_threads * DROPOUT_STATE_BYTES)
+        num_threads = Target.gpu.model.num_multiprocessors * DROPOUT_THREADS
+        kept["dropout_state"] = scratch(num_threads * DROPOUT_STATE_BYTES)
 
 
 def _time_first(x: Tensor, batch_first: bool) -> Tensor:
@@ -141,3 +142,34 @@ def _weight_gradients(
     scratch(workspace_bytes(described, backward=True))
     del dense
     return _views(flat, weights)
+
+
+def _dense_like(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@kernel("_thnn_fused_gru_cell")
+def gru_cell(hx: Tensor) -> Any:
+    batch, hidden = hx.shape
+    workspace = new(batch, hidden * GRU_ACTIVATIONS, dtype=hx.dtype)
+    return _dense_like(hx), workspace
+
+
+@kernel("_thnn_fused_gru_cell_backward")
+def gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> Any:
+    batch, hidden = workspace.shape[0], workspace.shape[1] // GRU_ACTIVATIONS
+    gates = [new(batch, hidden * GRU_GATES, dtype=workspace.dtype) for _ in ("input", "hidden")]
+    grad_hx = _dense_like(grad_hy)
+    return *gates, grad_hx, *(gate.sum(0) if has_bias else None for gate in gates)
+
+
+@kernel("_thnn_fused_lstm_cell")
+def lstm_cell(input_gates: Tensor, cx: Tensor) -> Any:
+    workspace = _dense_like(input_gates)
+    return _dense_like(cx), _dense_like(cx), workspace
+
+
+@kernel("_thnn_fused_lstm_cell_backward_impl")
+def lstm_cell_backward(cx: Tensor, workspace: Tensor, has_bias: bool) -> Any:
+    grad_gates, grad_cx = _dense_like(workspace), _dense_like(cx)
+    return grad_gates, grad_cx, grad_gates.sum(0) if has_bias else None

@@ -1,8 +1,8 @@
 """How a CUDA kernel's memory is written down in Python.
 
-Most kernels allocate their result and nothing else: torch's Meta kernels know that. The others are
-functions here. Such a function allocates what the CUDA kernel does, in its order, and returns the
-result. Memory is freed with the last reference, as in C++: the order of `del` is part of the model.
+Most kernels allocate only their result, as torch's Meta kernels say. The others are functions here,
+which allocate what the CUDA kernel does, in its order, and return the result. Memory is freed with
+the last reference, as in C++: the order of `del` is part of the model.
 
 A function is given the arguments that it names. The names are those of torch's schema, but what
 torch calls by several names has one here (ARGUMENT_NAMES).
@@ -70,7 +70,7 @@ def accumulator_dtype(x: Tensor) -> torch.dtype:
 
 
 def meta_result(operator: Any, *arguments: Any, **options: Any) -> Any:
-    """Shapes, strides and types of an operator's result, by torch's own Meta kernel."""
+    """An operator's result by torch's own Meta kernel."""
     if not torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "Meta"):
         meta_kernels.load()
     return operator(*_to_meta(arguments), **_to_meta(options))
@@ -78,7 +78,7 @@ def meta_result(operator: Any, *arguments: Any, **options: Any) -> Any:
 
 def _to_meta(value: Any) -> Any:
     if isinstance(value, Tensor):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+        return like(value, device="meta")
     if isinstance(value, list | tuple):
         return type(value)(_to_meta(item) for item in value)
     if isinstance(value, dict):
@@ -86,9 +86,9 @@ def _to_meta(value: Any) -> Any:
     return value
 
 
-def like(meta: Tensor) -> Tensor:
-    """Allocate what a meta tensor describes."""
-    return torch.empty_strided(meta.shape, meta.stride(), dtype=meta.dtype, device="cuda")
+def like(x: Tensor, device: str = "cuda") -> Tensor:
+    """Of the same shape, strides and type."""
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device)
 
 
 def known(tensor: Tensor) -> Tensor | None:

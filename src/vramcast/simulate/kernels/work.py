@@ -8,13 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from vramcast.simulate.kernels.registry import tensors_in
 from vramcast.tracing.work import PLAIN, STRIDED, TF32
 
 Sizes = tuple[int, int, int, int]
-NO_SIZES: Sizes = (0, 0, 0, 0)
 # questions and notes: nothing runs on the GPU
 WITHOUT_KERNEL = (
     "_fused_sdp_choice",
@@ -30,16 +28,15 @@ DTYPE_NUMBERS = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfl
 def work_of(
     name: str, arguments: Sequence[Any], named: Mapping[str, Any], result: Any
 ) -> tuple[int, float, float, Any, int]:
-    """Type, floating-point operations, bytes, sizes and access of one call of an operator.
-
-    `arguments` are the positional ones, `named` all of them.
-    """
+    """Type, floating-point operations, bytes, sizes and access of one call of an operator."""
     tensors = list(tensors_in((arguments, result)))
     num_bytes = float(sum(t.numel() * t.element_size() for t in tensors if t.is_cuda))
     dtype = next((DTYPE_NUMBERS.get(t.dtype, -1) for t in tensors if t.is_floating_point()), -1)
     if dtype == DTYPE_NUMBERS[torch.float32] and _uses_tf32(name):
         dtype = TF32
-    flops, sizes = _flops(name, arguments, named, result)
+    flops, sizes = _flops(name, named, result)
+    if arguments and isinstance(arguments[0], list | tuple) and not flops:
+        sizes = len(arguments[0]), 0, 0, 0
     access = STRIDED if _crosses_rows(name, named) else PLAIN
     return dtype, flops, num_bytes, (ctypes.c_int64 * 4)(*sizes), access
 
@@ -61,25 +58,17 @@ def _crosses_rows(name: str, named: Mapping[str, Any]) -> bool:
     return x.dim() > 0 and math.prod(x.shape[dim % x.dim() + 1 :]) > 1
 
 
-def _flops(
-    name: str, arguments: Sequence[Any], named: Mapping[str, Any], result: Any
-) -> tuple[float, Sizes]:
+def _flops(name: str, named: Mapping[str, Any], result: Any) -> tuple[float, Sizes]:
     if name.startswith("_scaled_dot_product"):
         return _attention(name, named)
-    if name == "convolution_backward":
-        grad_x, grad_weight, _ = named["wanted"]
-        num_products = bool(grad_x) + bool(grad_weight)
-        return num_products * _convolution(named["grad"], named["weight"]), NO_SIZES
     if "conv" in name:
-        return _convolution(result, named["weight"]), NO_SIZES
+        return _convolution(name, named, result), (0, 0, 0, 0)
     if name == "_grouped_mm":
         rows, inner = named["x"].shape[-2:]
         return 2.0 * result.numel() * inner, (1, rows, result.shape[-1], inner)
     if name.startswith("_cudnn_rnn"):
         return _recurrent(name, named)
-    if arguments and isinstance(arguments[0], list | tuple):
-        return 0.0, (len(arguments[0]), 0, 0, 0)
-    return 0.0, NO_SIZES
+    return 0.0, (0, 0, 0, 0)
 
 
 def _attention(name: str, named: Mapping[str, Any]) -> tuple[float, Sizes]:
@@ -87,21 +76,21 @@ def _attention(name: str, named: Mapping[str, Any]) -> tuple[float, Sizes]:
     batch, heads, length, width = named["q"].shape
     keys = named["k"].shape[2]
     num_products = 5 if name.endswith("_backward") else 2
-    share = 0.5 if named.get("is_causal", False) else 1.0
+    share = 0.5 if named.get("is_causal") else 1.0
     flops = num_products * 2.0 * batch * heads * length * keys * width * share
     return flops, (batch * heads, length, keys, width)
 
 
-def _convolution(result: Tensor, weight: Tensor) -> float:
-    """Every result is a sum over one filter."""
-    return 2.0 * result.numel() * weight.numel() / max(1, weight.shape[0])
+def _convolution(name: str, named: Mapping[str, Any], result: Any) -> float:
+    """Every result is a sum over one filter; backward takes as much for each large gradient."""
+    weight, num_products = named["weight"], 1
+    if name == "convolution_backward":
+        result, num_products = named["grad"], sum(map(bool, named["wanted"][:2]))
+    return 2.0 * num_products * result.numel() * weight.numel() / max(1, weight.shape[0])
 
 
 def _recurrent(name: str, named: Mapping[str, Any]) -> tuple[float, Sizes]:
-    """Every step multiplies by every weight.
-
-    The sizes: steps one after the other, batch, matrices of a step, width.
-    """
+    """Every step multiplies by every weight. Sizes: steps, batch, matrices of a step, width."""
     steps, batch = named["x"].shape[:2]
     if named["batch_first"]:
         steps, batch = batch, steps
