@@ -1,8 +1,8 @@
 """A workload whose step accumulates gradients: forward and backward twice, then one update.
 
 While gradients accumulate they are in memory during the forward pass too, which a plain step never
-shows. Every further pass takes the same memory and time as the second: two passes are enough to
-know the memory and, together with the time of the plain step, the time of any number of passes.
+shows. Every further pass takes the memory and time of the second: two passes and the plain step's
+time tell those of any number.
 
 On the first pass an optimizer's `step` does nothing, and `zero_grad` clears only gradients that an
 update has used. Not covered: workloads that set gradients to None by hand.
@@ -55,7 +55,7 @@ def accumulating(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _gates_on_new_optimizers() -> Iterator[None]:
-    """Classes of optimizers made meanwhile ask the gate; while it is open they work as always."""
+    """Classes of optimizers made meanwhile ask the gate."""
     import torch
 
     real = torch.optim.Optimizer.__init__
@@ -63,10 +63,10 @@ def _gates_on_new_optimizers() -> Iterator[None]:
     def made(self: Any, *arguments: Any, **options: Any) -> None:
         # The real one also wraps `step` of the class, so it comes first.
         real(self, *arguments, **options)
-        _put(type(self), "step", _gated_step)
-        _put(type(self), "zero_grad", _gated_zero_grad)
+        _put_gate(type(self), "step")
+        _put_gate(type(self), "zero_grad")
 
-    _put(torch.nn.Module, "zero_grad", _gated_zero_grad)
+    _put_gate(torch.nn.Module, "zero_grad")
     torch.optim.Optimizer.__init__ = made  # type: ignore[method-assign]
     try:
         yield
@@ -74,24 +74,18 @@ def _gates_on_new_optimizers() -> Iterator[None]:
         torch.optim.Optimizer.__init__ = real  # type: ignore[method-assign]
 
 
-def _put(kind: type, name: str, gated: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def _put_gate(kind: type, name: str) -> None:
+    """On the method `step` or `zero_grad`, once."""
     owner = next(k for k in kind.__mro__ if name in vars(k))
-    if not getattr(vars(owner)[name], "gated", False):
-        wrapper: Any = functools.wraps(vars(owner)[name])(gated(vars(owner)[name]))
-        wrapper.gated = True
-        setattr(owner, name, wrapper)
+    real = vars(owner)[name]
+    if getattr(real, "gated", False):
+        return
 
-
-def _gated_step(real: Callable[..., Any]) -> Callable[..., Any]:
-    def step(*arguments: Any, **options: Any) -> Any:
-        _gate.used = _gate.open
-        return real(*arguments, **options) if _gate.open else None
-
-    return step
-
-
-def _gated_zero_grad(real: Callable[..., Any]) -> Callable[..., Any]:
-    def zero_grad(*arguments: Any, **options: Any) -> Any:
+    @functools.wraps(real)
+    def gated(*arguments: Any, **options: Any) -> Any:
+        if name == "step":
+            _gate.used = _gate.open
         return real(*arguments, **options) if _gate.used else None
 
-    return zero_grad
+    gated.gated = True
+    setattr(owner, name, gated)

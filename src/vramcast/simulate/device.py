@@ -115,7 +115,7 @@ class Device:
 
     @contextmanager
     def locating(self, here: Callable[[], int], minimum_bytes: int) -> Iterator[None]:
-        """Ask `here` for the current line at allocations of this size and at autograd nodes."""
+        """Ask `here` for the line of allocations from this size on, and of autograd nodes."""
         callback = LOCATION_CALLBACK(here)  # must live as long as C++ has the pointer to it
         self.library.vramcast_set_location_callback(callback, minimum_bytes)
         try:

@@ -40,8 +40,7 @@ class Location(NamedTuple):
 class Locations:
     """Gives distinct locations numbers, by walking the Python stack.
 
-    It keeps nothing of the program alive: of a frame it reads only the code and the line, not the
-    variables, and modules are weak references.
+    It keeps nothing of the program alive but code: modules are weak references.
     """
 
     def __init__(self) -> None:
@@ -51,7 +50,6 @@ class Locations:
 
     @contextmanager
     def watching_modules(self) -> Iterator[None]:
-        """Keep track of which module's forward pass is running."""
         running, call = self._running, torch.nn.Module.__call__
 
         def __call__(self: torch.nn.Module, *arguments: Any, **options: Any) -> Any:

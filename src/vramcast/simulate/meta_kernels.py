@@ -1,8 +1,8 @@
 """Loads torch's Meta kernels written in Python only when they are needed.
 
 They are slower than the C++ ones they replace, and a quarter of torch's import time. They are
-loaded when an operator has no other Meta kernel, or when a program imports a part of torch that
-builds on them, and are registered only for operators without a C++ one.
+loaded when an operator has no other, or a program imports a part of torch that builds on them, and
+are registered only for operators without a C++ one.
 """
 
 from __future__ import annotations
@@ -57,10 +57,8 @@ def import_torch_without_them() -> None:
 
 
 def _allow_generators() -> None:
-    """torch 2.13 refuses torch.Generator() until one of those modules has set this.
-
-    Every DataLoader that shuffles makes one.
-    """
+    """torch 2.13 refuses torch.Generator(), which a shuffling DataLoader makes, until one of those
+    modules has set this."""
     import torch
 
     if hasattr(torch._C, "_set_generator_metaclass"):

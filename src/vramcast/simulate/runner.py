@@ -60,8 +60,7 @@ def shared_server(server: ForkServer | None = None) -> Iterator[ForkServer]:
     finally:
         with _lock:
             _num_users -= 1
-            is_last = _num_users == 0
-            if is_last:
+            if is_last := _num_users == 0:
                 _shared = None
         if is_last and server is None:
             used.close()

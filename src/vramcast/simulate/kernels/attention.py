@@ -20,8 +20,9 @@ SMALL_SHARED_MEMORY = ((8, 6), (8, 9), (12, 0))
 
 
 # ------------------------------------------------------------------------------------- choice
-def _shapes_fit(q: Tensor, k: Tensor, v: Tensor, gqa: bool) -> bool:
-    if q.dim() != 4 or k.dim() != 4 or v.dim() != 4 or 0 in (q.numel(), k.numel()):
+def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, gqa: bool) -> bool:
+    """Whether shapes and strides are what all fused kernels want."""
+    if any(x.dim() != 4 for x in (q, k, v)) or 0 in (q.numel(), k.numel()):
         return False
     heads, kv_heads = q.shape[1], k.shape[1]
     return (
@@ -29,60 +30,44 @@ def _shapes_fit(q: Tensor, k: Tensor, v: Tensor, gqa: bool) -> bool:
         and kv_heads == v.shape[1]
         and (heads == kv_heads or (gqa and heads % kv_heads == 0))
         and q.stride(-1) == k.stride(-1) == v.stride(-1) == 1
+        and (mask is None or mask.shape[-1] == 1 or mask.stride(-1) == 1)
     )
 
 
-def _mask_fits(mask: Tensor | None) -> bool:
-    return mask is None or mask.shape[-1] == 1 or mask.stride(-1) == 1
-
-
-def _can_use_cudnn(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, gqa: bool
-) -> bool:
+def _can_use_cudnn(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> bool:
     max_width = 256 if Target.gpu.model.capability[0] in (9, 10) else 128
     return (
         torch._C._get_cudnn_sdp_enabled()
         and q.dtype in HALVES
         and Target.gpu.model.capability >= (8, 0)
-        and _shapes_fit(q, k, v, gqa)
-        and _mask_fits(mask)
         and not (mask is not None and mask.requires_grad)
         and not torch.are_deterministic_algorithms_enabled()
         and all(width % 8 == 0 and width <= max_width for width in (q.shape[-1], v.shape[-1]))
-        and k.shape[2] != 1
-        and q.shape[2] != 1
+        and 1 not in (q.shape[2], k.shape[2])
         and not (causal and q.shape[2] > k.shape[2])
     )
 
 
-def _can_use_flash(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, gqa: bool
-) -> bool:
+def _can_use_flash(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> bool:
     return (
         torch._C._get_flash_sdp_enabled()
         and mask is None
         and q.dtype in HALVES
         and Target.gpu.model.capability >= (8, 0)
-        and _shapes_fit(q, k, v, gqa)
-        and q.shape[-1] <= 256
-        and q.shape[-1] == k.shape[-1] == v.shape[-1]
+        and q.shape[-1] == k.shape[-1] == v.shape[-1] <= 256
         and not (causal and q.shape[2] != k.shape[2])
     )
 
 
-def _can_use_efficient(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, gqa: bool
-) -> bool:
+def _can_use_efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> bool:
     alignment = 8 if q.dtype in HALVES else 4
     return (
         torch._C._get_mem_efficient_sdp_enabled()
         and q.dtype in (*HALVES, torch.float32)
         and not (q.dtype == torch.bfloat16 and Target.gpu.model.capability < (8, 0))
-        and _shapes_fit(q, k, v, gqa=False)
-        and _mask_fits(mask)
+        and q.shape[1] == k.shape[1]
         and not (causal and mask is not None)
-        and q.shape[-1] % alignment == 0
-        and v.shape[-1] % alignment == 0
+        and q.shape[-1] % alignment == v.shape[-1] % alignment == 0
     )
 
 
@@ -101,9 +86,10 @@ def choose(
     """Data-centre Hopper and Blackwell prefer cuDNN's kernel; the others ask flash first."""
     prefers_cudnn = Target.gpu.model.capability in ((9, 0), (10, 0))
     order = (CUDNN, FLASH, EFFICIENT) if prefers_cudnn else (FLASH, EFFICIENT)
-    for backend in order:
-        if CAN_USE[backend](q, k, v, attn_mask, is_causal, enable_gqa):
-            return backend
+    if _is_fused(q, k, v, attn_mask, enable_gqa):
+        for backend in order:
+            if CAN_USE[backend](q, k, v, attn_mask, is_causal):
+                return backend
     return MATH
 
 
@@ -145,7 +131,7 @@ def cudnn_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Any:
 
 # -------------------------------------------------------------------------------------- flash
 def _num_splits(batch: int, heads: int, queries: int, keys: int, width: int) -> int:
-    """Into how many parts flash splits the keys where batch and heads leave multiprocessors idle.
+    """Into how many parts flash splits the keys where multiprocessors would be idle.
 
     num_splits_heuristic in flash_api.cpp: the fewest parts that fill the GPU to 85 % of the best.
     """
@@ -213,10 +199,8 @@ def efficient_forward(q: Tensor, v: Tensor, compute_log_sumexp: bool) -> Any:
 
 
 def _efficient_workspace_bytes(q: Tensor, k: Tensor) -> int:
-    """For each head: the gradient of q in single precision and a lock for each tile.
-
-    Gradients of k and v too, where they do not fit into registers.
-    """
+    """For each head: the gradient of q in single precision and a lock for each tile; gradients of k
+    and v where they do not fit into registers."""
     queries, width = q.shape[2], q.shape[3]
     half = q.dtype in HALVES
     small_memory = Target.gpu.model.capability in SMALL_SHARED_MEMORY

@@ -23,8 +23,8 @@ LARGEST_DRAWN = 1 << 17  # longer orders of unknown values are not drawn
 def radix_sort_bytes(n: int, key_bytes: int, value_bytes: int, bits: int | None = None) -> int:
     """Scratch of a CUB radix sort of n pairs by the low `bits` of the key.
 
-    It has a second copy of the pairs if it takes more than one pass, a histogram for each pass, a
-    look-back table for each tile, and counters.
+    A second copy of the pairs if there are several passes, a histogram each, a look-back table for
+    each tile, counters.
     """
     if n <= SINGLE_TILE:
         return 1

@@ -1,8 +1,8 @@
 """What is replaced in torch and other libraries while a GPU is simulated: one file for each part.
 
-To patch another library, add a file here. It has a docstring with the reason and the versions, the
-constant LIBRARY with the module it patches, and the function `apply(patcher)`, which replaces
-attributes with `patcher.put`, which can undo them. It is applied once its library is imported.
+To patch another library, add a file with the reason and the versions in its docstring, the module
+in LIBRARY, and `apply(patcher)`, which replaces attributes with `patcher.put`; they are put back
+later. It is called once the library is imported.
 """
 
 from __future__ import annotations

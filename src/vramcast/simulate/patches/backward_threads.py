@@ -1,8 +1,7 @@
 """A backward pass returns only when autograd's thread has let go of its last tensors.
 
-Why: autograd's device thread reports the end first and drops what it holds afterwards. On a busy
-machine the program can be far into the next step by then, and two simulations of one program would
-free memory at different times.
+Why: autograd's device thread first reports the end, then drops what it holds. On a busy machine the
+next step may have begun by then, and two simulations would free memory at different times.
 How: on Linux the state of every thread can be read. Elsewhere nothing is waited for.
 Versions: torch 2.10 to 2.13; they name these threads pt_autograd_0 and so on.
 """
@@ -36,20 +35,17 @@ def apply(patcher: Patcher) -> None:
 
 
 def wait_until_idle() -> None:
-    """Wait until autograd's threads were seen asleep twice.
-
-    Twice, because a thread that waits for Python's global lock sleeps too, but not for long.
-    """
+    """Wait until autograd's threads were seen asleep twice: once may be a wait for the GIL."""
     deadline = time.monotonic() + MAX_WAIT_SECONDS
     times_asleep = 0
     while times_asleep < 2 and time.monotonic() < deadline:
         times_asleep = 0 if _is_autograd_running() else times_asleep + 1
-        time.sleep(PAUSE_SECONDS)  # lets other threads take the global lock
+        time.sleep(PAUSE_SECONDS)  # lets other threads take the GIL
 
 
 def _is_autograd_running() -> bool:
     tasks = os.listdir(TASKS) if os.path.isdir(TASKS) else []
-    return any(_is_running_autograd_thread(task) for task in tasks)
+    return any(map(_is_running_autograd_thread, tasks))
 
 
 def _is_running_autograd_thread(task: str) -> bool:

@@ -1,7 +1,7 @@
 """torch.save writes checkpoints without values.
 
-Why: it copies every storage to the host. The simulated ones have no values, and a model may be
-larger than the host's memory. A program that saves within a step must not fail.
+Why: it copies every storage to the host, whose memory may be smaller, and the simulated ones have
+no values. A program that saves within a step must not fail.
 Versions: torch 2.10 to 2.13.
 """
 
