@@ -40,9 +40,7 @@ def prober(mark: Any) -> Iterator[Prober]:
 
 def trial(workload: str, **changes: Any) -> Trial:
     settings = {
-        name: changes.pop(name)
-        for name in ("timeout_seconds", "stall_floor_seconds", "warmup_steps")
-        if name in changes
+        name: changes.pop(name) for name in ("timeout_seconds", "warmup_steps") if name in changes
     }
     return Trial(
         workload=f"{FAULTS}:{workload}",
@@ -86,8 +84,11 @@ def test_a_worker_that_hangs_is_ended_at_the_time_limit_with_its_phase(
     assert mark.only_the_server()
 
 
-def test_a_measured_step_that_stalls_is_ended_long_before_the_time_limit(prober: Prober) -> None:
-    record = prober.run(trial("hangs", phase="measure", stall_floor_seconds=1.0))
+def test_a_measured_step_that_stalls_is_ended_long_before_the_time_limit(
+    prober: Prober, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vramcast.probing.stability.STALL_FLOOR_SECONDS", 1.0)
+    record = prober.run(trial("hangs", phase="measure"))
     assert record.outcome == "timeout"
     assert "heartbeat_stall" in record.verdict.fail_reasons
     assert (record.steps_done, record.losses) == (1, [1.0] * 3)

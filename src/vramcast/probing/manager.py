@@ -37,7 +37,7 @@ class Prober(ForkServer):
     ) -> Measurement:
         """Wrong requests (no such file, knob, ...) are raised; everything else is a value."""
         started = time.monotonic()
-        watch, failure = _Watch(trial, progress), None
+        watch, failure = _Watch(progress), None
         target = parse_reference(trial.workload).portable
         try:
             answer = self.ask(
@@ -60,8 +60,8 @@ class Prober(ForkServer):
 class _Watch:
     """What a trial has told so far, and when it last did."""
 
-    def __init__(self, trial: Trial, progress: Progress) -> None:
-        self._trial, self._progress = trial, progress
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
         self.facts = Facts()
         self._last_heard = time.monotonic()
 
@@ -77,5 +77,4 @@ class _Watch:
         if self.facts.phase is not Phase.MEASURE:
             return False
         known = self.facts.step_seconds or self.facts.warmup_seconds
-        limit = stall_threshold_seconds(known, self._trial.stall_floor_seconds)
-        return time.monotonic() - self._last_heard > limit
+        return time.monotonic() - self._last_heard > stall_threshold_seconds(known)

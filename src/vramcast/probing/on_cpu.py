@@ -58,8 +58,14 @@ class CpuRun:
         for _ in range(self.trial.measure_steps):
             self._time(step, is_measured=True)
         facts.wall_seconds = time.perf_counter() - started
+        # Of two steps more: watching every tensor would slow the measured steps down. The first
+        # sees what those left (gradients, optimizer state), so all of it is counted in the second.
         self.report.phase(Phase.MEMORY)
-        facts.warm = self._warm_memory(step)
+        with self._memory:
+            step()
+            self._memory.reset_peak()
+            step()
+        facts.warm = self._memory.peaks()
 
     def _time(self, step: Step, *, is_measured: bool) -> None:
         started = time.perf_counter()
@@ -67,18 +73,6 @@ class CpuRun:
         seconds = time.perf_counter() - started
         value = float(loss) if is_one_number(loss) else plain_loss(loss)
         self.report.step(is_measured, seconds, value)
-
-    def _warm_memory(self, step: Step) -> Memory:
-        """Of two steps more: watching every tensor would slow the measured steps down.
-
-        The first step sees what the measured ones left (gradients, optimizer state) when it uses
-        it, so all of it is counted before the second.
-        """
-        with self._memory:
-            step()
-            self._memory.reset_peak()
-            step()
-        return self._memory.peaks()
 
 
 class TensorMemory(TorchDispatchMode):

@@ -71,11 +71,9 @@ def p95(values: Sequence[float]) -> float:
     return sorted(values)[max(int(0.95 * (len(values) - 1)), len(values) // 2)]
 
 
-def stall_threshold_seconds(
-    step_seconds: Sequence[float], floor_seconds: float = STALL_FLOOR_SECONDS
-) -> float:
+def stall_threshold_seconds(step_seconds: Sequence[float]) -> float:
     usual = median_high(step_seconds) if step_seconds else 0.0
-    return max(floor_seconds, STALL_RATIO * usual)
+    return max(STALL_FLOOR_SECONDS, STALL_RATIO * usual)
 
 
 def is_paging(

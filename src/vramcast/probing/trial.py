@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from vramcast.errors import UsageError
-from vramcast.probing.stability import STALL_FLOOR_SECONDS
 from vramcast.records.measurement import Device
 from vramcast.workload import separated, together
 from vramcast.workload.switches import Switches
@@ -26,7 +25,6 @@ class Trial:
     measure_steps: int = 20
     trace_folder: str | None = None
     timeout_seconds: float = 600.0
-    stall_floor_seconds: float = STALL_FLOOR_SECONDS
 
     def __post_init__(self) -> None:
         for option, least, number in (

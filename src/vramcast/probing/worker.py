@@ -56,23 +56,21 @@ def _run(trial: Trial, target: str, report: Reporter) -> None:
     from vramcast.workload import bind_knobs, load_function, parse_reference
 
     report.phase(Phase.LOADING)
-    run = _runner(trial, report)
+    run: Any
+    if trial.device == Device.CPU:
+        from vramcast.probing.on_cpu import CpuRun
+
+        run = CpuRun(trial, report)
+    else:
+        from vramcast.probing.on_gpu import GpuRun
+
+        run = GpuRun(trial, report)
     with run.around():
         function = load_function(parse_reference(target))
         knobs = bind_knobs(function, trial.knobs)
         report.facts.knobs = {key: plain_value(value) for key, value in knobs.items()}
         report.tell()
         run.go(function, knobs)
-
-
-def _runner(trial: Trial, report: Reporter) -> Any:
-    if trial.device == Device.CPU:
-        from vramcast.probing.on_cpu import CpuRun
-
-        return CpuRun(trial, report)
-    from vramcast.probing.on_gpu import GpuRun
-
-    return GpuRun(trial, report)
 
 
 class Failure(NamedTuple):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem
-from vramcast.hardware.calibration import grid
-from vramcast.hardware.calibration.table import read, table_name, user_folder
+from vramcast.hardware.calibration.table import convolution_key, read, table_name, user_folder
 from vramcast.processes.ask import TaskFailed, ask
 from vramcast.records.calibration import Calibration
 from vramcast.records.store import write_json
+
+LAYERS = Path(__file__).with_name("layers.toml")
 
 
 def calibrate(
@@ -26,7 +29,7 @@ def calibrate(
     `kernels` are those of a prediction (Prediction.uncalibrated_kernels); without any, common
     layers are measured. Other kernels of an earlier table of the same GPU and torch stay known.
     """
-    keys = list(grid.convolutions() if kernels is None else kernels)
+    keys = list(common_convolutions() if kernels is None else kernels)
     measured = Calibration.from_dict({**_measure(keys, progress), "version": 1})
     path = (folder or user_folder()) / table_name(measured.architecture, measured.torch_version)
     if path.exists():
@@ -35,6 +38,25 @@ def calibrate(
     write_json(path, measured.to_dict())
     read.cache_clear()
     return measured, path
+
+
+def common_convolutions() -> Iterator[str]:
+    """Keys of all layers of layers.toml, in every batch size, precision and layout."""
+    grid = tomllib.loads(LAYERS.read_text())
+    for batch, dtype, channels_last, layer in product(
+        grid["batch_sizes"], grid["precisions"], (False, True), grid["layers"]
+    ):
+        channels_in, size, channels_out, kernel, stride, padding = layer
+        yield convolution_key(
+            dtype=dtype,
+            channels_last=channels_last,
+            x=(batch, channels_in, size, size),
+            weight=(channels_out, channels_in, kernel, kernel),
+            stride=(stride, stride),
+            padding=(padding, padding),
+            dilation=(1, 1),
+            groups=1,
+        )
 
 
 def _measure(keys: list[str], progress: Callable[[int, int], None]) -> dict[str, Any]:
