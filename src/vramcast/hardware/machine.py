@@ -1,7 +1,6 @@
 """Looks at this machine: GPU, driver, torch, Triton, compilers, packages. Starts no CUDA.
 
-Asks NVML, the file system and a process of its own that imports torch. What the answers mean is in
-`machine_checks`.
+What the answers mean is in `machine_checks`.
 """
 
 from __future__ import annotations

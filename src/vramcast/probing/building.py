@@ -1,4 +1,4 @@
-"""What runs on the GPU and on the CPU have in common: building the workload, reading a loss."""
+"""What runs on GPU and CPU have in common: building the workload, reading a loss."""
 
 from __future__ import annotations
 

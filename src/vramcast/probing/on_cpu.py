@@ -1,4 +1,4 @@
-"""A trial on the CPU: the same step, its time, its losses and the memory of its tensors."""
+"""A trial on the CPU: times, losses and the memory of its tensors."""
 
 from __future__ import annotations
 

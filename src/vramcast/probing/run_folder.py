@@ -1,12 +1,6 @@
 """A probe's folder: before the run what was asked, after it what came of it.
 
-run_cmd.txt     the command
-env.json        machine, driver, versions, settings, commit
-metrics.json    the Measurement; its outcome is "unfinished" until the run has ended
-metrics.csv     one line a step
-summary.md      for people
-worker.log      what the workload printed
-trace.json, snapshot.pickle    with --trace
+The page of `vramcast probe` says what is in each file.
 """
 
 from __future__ import annotations

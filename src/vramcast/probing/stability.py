@@ -1,12 +1,6 @@
 """The stability contract: the rules by which a run counts as sound. No torch.
 
-oom                    the GPU's memory did not suffice
-nan_or_inf             a loss was not finite
-step_time_explosion    p95 of the step times is above 2.5 x their median; judged from 20 steps on
-heartbeat_stall        no progress for max(60 s, 10 x median step time)
-vram_guard             more than 0.92 of the memory was reserved, or the driver paged
-timing_missing         no step was timed
-runtime_exception      the workload raised, or its process died
+The page of `vramcast probe` explains every rule.
 """
 
 from __future__ import annotations

@@ -24,10 +24,9 @@ def calibrate(
     folder: Path | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> tuple[Calibration, Path]:
-    """Measure what CUDA, cuBLAS and cuDNN take on the GPU here; predictions find the table.
+    """Measures `kernels` (as in Prediction.uncalibrated_kernels), or common layers.
 
-    `kernels` are those of a prediction (Prediction.uncalibrated_kernels); without any, common
-    layers are measured. Other kernels of an earlier table of the same GPU and torch stay known.
+    Other kernels of an earlier table of the same GPU and torch stay known.
     """
     keys = list(common_convolutions() if kernels is None else kernels)
     measured = Calibration.from_dict({**_measure(keys, progress), "version": 1})

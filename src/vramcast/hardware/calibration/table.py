@@ -1,8 +1,8 @@
 """Which calibration table a prediction uses: measured ones, by architecture and torch version.
 
-A table says what GPU libraries allocate beside torch. The user's own tables, made by `vramcast
-calibrate`, come before those that come with vramcast. Where there is none, documented defaults are
-used and the prediction's `limits` say so.
+A table says what GPU libraries allocate beside torch. The user's own, made by `vramcast calibrate`,
+come before those that come with vramcast. Without any, documented defaults are used and the
+prediction's `limits` say so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ SHIPPED = Path(__file__).parent / "tables"
 DEFAULT_KERNELS_BYTES = 136_314_880
 # Between these versions cuBLAS's workspaces and the kernels' temporaries have the same sources.
 SAME_TORCH = ((2, 10), (2, 13))
-
 CONVOLUTION_SIZES = ("x", "weight", "stride", "padding", "dilation")
 
 
