@@ -45,7 +45,8 @@ def test_a_faster_model_ends_earlier(run: MakeRun, capsys: pytest.CaptureFixture
 
 
 def test_runs_without_losses_have_no_line(run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
-    show([run([]), run([None, None], seed=2)], Console(width=200))
+    runs = [run([], outcome="crashed"), run([None, None], seed=2, outcome="diverged")]
+    show(runs, Console(width=200))
     assert "Training loss" not in capsys.readouterr().out
 
 
