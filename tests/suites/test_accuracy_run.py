@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ from vramcast.reporting.showing import Format, render, report_of
 from vramcast.reporting.svg import write_view
 from vramcast.suites.accuracy import accuracy
 from vramcast.suites.catalogue import SUITES, SuiteRow, covering, rows_of
-from vramcast.suites.run import Dependencies, run
+from vramcast.suites.run import run
 
 GIB = 2**30
 ROWS = [
@@ -133,8 +132,8 @@ class Machine:
             four_times_parameters=Estimate(bytes=1),
         )
 
-    def dependencies(self) -> Dependencies:
-        return Dependencies(self.predict, self.measure, self.ask_peers)
+    def dependencies(self) -> dict[str, Any]:
+        return {"predict": self.predict, "measure": self.measure, "ask_peers": self.ask_peers}
 
 
 def result_of(records: Records) -> AccuracyResult:
@@ -145,7 +144,7 @@ def test_every_row_is_predicted_measured_and_measured_again_capped_and_a_dying_o
     tmp_path: Path,
 ) -> None:
     machine = Machine()
-    records = run(ROWS, tmp_path, machine.dependencies(), {})
+    records = run(ROWS, tmp_path, {}, **machine.dependencies())
     assert None not in vars(records["one"]).values()
     assert ("capped", "dies") not in machine.asked
     result = result_of(records)
@@ -159,11 +158,11 @@ def test_every_row_is_predicted_measured_and_measured_again_capped_and_a_dying_o
 
 def test_what_is_on_disk_is_not_done_again_and_a_torn_line_costs_one_record(tmp_path: Path) -> None:
     first = Machine()
-    run(ROWS, tmp_path, first.dependencies(), {})
+    run(ROWS, tmp_path, {}, **first.dependencies())
     file = tmp_path / ROWS_FILE
     file.write_bytes(file.read_bytes()[:-40])  # killed while the last record was written
     again = Machine()
-    records = run(ROWS, tmp_path, again.dependencies(), read_records(tmp_path))
+    records = run(ROWS, tmp_path, read_records(tmp_path), **again.dependencies())
     assert len(again.asked) == 1
     assert result_of(records) == result_of(read_records(tmp_path))
 
@@ -174,8 +173,8 @@ def test_a_workload_that_cannot_be_predicted_is_a_row_with_its_reason(tmp_path: 
     def predict(row: SuiteRow) -> Prediction:
         raise WorkloadError("The workload's step failed.", "advice")
 
-    dependencies = replace(machine.dependencies(), predict=predict)
-    (row,) = result_from(run(ROWS[:1], tmp_path, dependencies, {}), ()).rows
+    dependencies = {**machine.dependencies(), "predict": predict}
+    (row,) = result_from(run(ROWS[:1], tmp_path, {}, **dependencies), ()).rows
     assert row.problem == "not predicted: The workload's step failed."
     assert row.reserved_error is None and row.measured_reserved_bytes == GIB
 
@@ -184,22 +183,21 @@ def test_a_row_that_cannot_be_run_is_a_row_with_its_reason(tmp_path: Path) -> No
     def measure(row: SuiteRow, cap: int | None) -> Measurement:
         raise WorkloadError("There is no package transformers.", "advice")
 
-    dependencies = replace(Machine().dependencies(), measure=measure)
-    run(ROWS, tmp_path, dependencies, {})
+    run(ROWS, tmp_path, {}, **{**Machine().dependencies(), "measure": measure})
     reasons = {row.problem for row in result_of(read_records(tmp_path)).rows}
     assert reasons == {"not measured: unsupported, There is no package transformers."}
 
 
 def test_without_a_gpu_only_predictions_are_made(tmp_path: Path) -> None:
     machine = Machine()
-    run(ROWS, tmp_path, Dependencies(machine.predict, None, None), {})
+    run(ROWS, tmp_path, {}, predict=machine.predict)
     assert {kind for kind, _ in machine.asked} == {"predict"}
 
 
 def test_the_result_is_the_same_after_a_round_trip_and_its_page_names_every_row(
     tmp_path: Path,
 ) -> None:
-    result = result_of(run(ROWS, tmp_path, Machine().dependencies(), {}))
+    result = result_of(run(ROWS, tmp_path, {}, **Machine().dependencies()))
     assert AccuracyResult.from_json(result.to_json()) == result
     page = render(report_of(result, "Accuracy"), Format.MARKDOWN)
     assert all(f"| {name} |" in page for name in ("one", "two", "wrong"))
@@ -209,7 +207,7 @@ def test_the_result_is_the_same_after_a_round_trip_and_its_page_names_every_row(
 
 def test_the_figure_has_every_method(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    chart = scatter(result_of(run(ROWS, tmp_path, Machine().dependencies(), {})))
+    chart = scatter(result_of(run(ROWS, tmp_path, {}, **Machine().dependencies())))
     write_view(chart, chart.views[0], tmp_path / "figure.svg")
     text = (tmp_path / "figure.svg").read_text()
     assert text.startswith("<?xml") and "MemTracker" in text

@@ -27,8 +27,6 @@ from vramcast.records.measurement import Device
 from vramcast.units import format_bytes, format_seconds
 from vramcast.workload import parse_reference
 
-CHECKPOINT_SECONDS = 60.0
-
 
 def bench(
     models: Sequence[str],
@@ -43,7 +41,7 @@ def bench(
     params: str | int | None = None,
     device: str = "cuda",
     ray: str | None = None,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    checkpoint_seconds: float = 60.0,
     tensorboard: bool = False,
     force: bool = False,
     progress: Report = ignore,
@@ -51,15 +49,19 @@ def bench(
     """Train every model with every seed, each in a process of its own; `out` keeps the results.
 
     `bench(["e1-50m", "e5-d1536-r270"], out="runs/first")`. A model is a name of the zoo or
-    file.py:function, and knobs that follow it as `key=value` are its own. `sweep` makes several out
-    of one model: "dim=768,1024", each with as many parameters as `params`. What `out` already holds
-    is not trained again, and what was interrupted goes on from its checkpoint. `ray` is the address
-    of a Ray cluster to train on.
+    file.py:function, followed by its knobs as `key=value`. `sweep` makes several out of one model:
+    "dim=768,1024", each with `params` parameters. What `out` already holds is not trained again,
+    and what was interrupted goes on from its checkpoint. `ray` is the address of a Ray cluster.
     """
     rules = _protocol(protocol, steps, respect_documents)
     chosen = models_to_train(models, sweep, params)
     train_on = _device(device, ray)
-    _check_checkpoint_seconds(checkpoint_seconds)
+    # also refuses NaN, which compares false with everything
+    if not checkpoint_seconds > 0:
+        raise UsageError(
+            f"--checkpoint-seconds must be above zero, not {checkpoint_seconds:g}.",
+            "For example --checkpoint-seconds 60.",
+        )
     if tensorboard and ray is None:
         check_installed()
     path = default_corpus() if data is None else Path(data)
@@ -68,11 +70,11 @@ def bench(
     identity = corpus.identity()
     numbers = _seeds(seeds, rules)
     with _machine(train_on, ray, path) as machine:
-        first_trials = [
-            with_batch_size(_trial(model, rules, numbers[0], identity, train_on), machine.gpu)
+        one_a_model = [
+            with_batch_size(_trial(model, rules, identity, train_on), machine.gpu)
             for model in chosen
         ]
-        trials = [replace(trial, seed=seed) for trial in first_trials for seed in numbers]
+        trials = [replace(trial, seed=seed) for trial in one_a_model for seed in numbers]
         return run_trials(
             trials,
             Path(out),
@@ -107,10 +109,7 @@ def progress_text(metric: str, reached: dict[str, Any]) -> str:
 
 
 def compare(*runs: str | os.PathLike[str]) -> Comparison:
-    """Which model of these runs is better, and whether the difference is real.
-
-    A run is a folder of bench, or of one of its trials.
-    """
+    """Which model is better, and whether that is real. Runs are folders of bench or of a trial."""
     return compare_runs([run for path in runs for run in find_runs(Path(path))])
 
 
@@ -141,15 +140,6 @@ def _device(name: str, ray: str | None) -> Device:
     return Device(name)
 
 
-def _check_checkpoint_seconds(seconds: float) -> None:
-    # also refuses NaN, which compares false with everything
-    if not seconds > 0:
-        raise UsageError(
-            f"--checkpoint-seconds must be above zero, not {seconds:g}.",
-            "For example --checkpoint-seconds 60.",
-        )
-
-
 def _seeds(seeds: str | Sequence[int] | None, protocol: Protocol) -> list[int]:
     if seeds is None:
         return [protocol.seed]
@@ -166,9 +156,7 @@ def _seeds(seeds: str | Sequence[int] | None, protocol: Protocol) -> list[int]:
     return numbers
 
 
-def _trial(
-    model: Model, protocol: Protocol, seed: int, data: DataIdentity, device: Device
-) -> BenchTrial:
+def _trial(model: Model, protocol: Protocol, data: DataIdentity, device: Device) -> BenchTrial:
     name, knobs = model
     return BenchTrial(
         model=name,
@@ -176,7 +164,7 @@ def _trial(
         model_hash=parse_reference(name).file_hash(),
         protocol=protocol,
         protocol_hash=protocol.hash,
-        seed=seed,
+        seed=protocol.seed,
         data=data,
         device=device,
         batch_size=protocol.batch_size or 1,  # with_batch_size replaces it

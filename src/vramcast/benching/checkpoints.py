@@ -25,7 +25,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         self._written: Future[None] | None = None
 
     def __exit__(self, *_: object) -> None:
-        """What is being written gets written, also when training was interrupted."""
+        """Finish what is being written, also when training was interrupted."""
         self._thread.shutdown()
 
     def save(self, training: Training, step: int, resumed_at_steps: list[int]) -> None:
@@ -39,7 +39,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
 
 
 def load(path: Path) -> State | None:
-    """On the host; None where there is none, or one that was damaged on disk."""
+    """None where there is none, or where it is damaged."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError):

@@ -73,10 +73,10 @@ def _test(best: Group, other: Group) -> tuple[Test, str]:
     Where most seeds are not shared, a test over all of them says more than one over few pairs.
     """
     seeds = {run.trial.seed: run for run in best}
+    same_seed = [(seeds[run.trial.seed], run) for run in other if run.trial.seed in seeds]
+    # They saw the same batches only if steps and batch size are the same too.
     pairs = [
-        (seeds[run.trial.seed], run)
-        for run in other
-        if run.trial.seed in seeds and _saw_same_batches(seeds[run.trial.seed], run)
+        (a, b) for a, b in same_seed if a.tokens == b.tokens and len(a.losses) == len(b.losses)
     ]
     if len(pairs) > 1 and 2 * len(pairs) > max(len(best), len(other)):
         test = significance.paired(*map(_last_losses, zip(*pairs, strict=True)))
@@ -94,11 +94,6 @@ def _test(best: Group, other: Group) -> tuple[Test, str]:
     both = Noise(error, min(noise.degrees for noise in noises))
     difference = other[0].last_loss - best[0].last_loss
     return t_test(difference, both), "one seed; noise of each run's own last losses"
-
-
-def _saw_same_batches(a: TrainedRun, b: TrainedRun) -> bool:
-    """Runs with one seed: they did if steps and batch size are the same too."""
-    return a.tokens == b.tokens and len(a.losses) == len(b.losses)
 
 
 def _difference(group: Group, test: Test, how: str) -> Difference:
@@ -136,14 +131,16 @@ def _refuse_incomparable(runs: Sequence[TrainedRun]) -> None:
     """With every reason at once: whoever has to train again wants to know them all."""
     if not runs:
         raise UsageError("No run is given.", "Give folders that vramcast bench wrote.")
-    reasons = []
-    for name in _conditions(runs[0]):
-        examples: dict[str, str] = {}
-        for run in runs:
-            identity, shown = _conditions(run)[name]
-            examples.setdefault(identity, f"{run.trial.label} has {shown}")
-        if len(examples) > 1:
-            reasons.append(f"different {name}: {'; '.join(examples.values())}")
+    examples: dict[str, dict[str, str]] = {}
+    for run in runs:
+        for name, (identity, shown) in _conditions(run).items():
+            example = f"{run.trial.label} has {shown}"
+            examples.setdefault(name, {}).setdefault(identity, example)
+    reasons = [
+        f"different {name}: {'; '.join(different.values())}"
+        for name, different in examples.items()
+        if len(different) > 1
+    ]
     if reasons:
         raise UsageError(
             "These runs cannot be compared.\n" + "\n".join(reasons),

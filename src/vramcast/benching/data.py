@@ -26,7 +26,7 @@ DELIMITER = 0x1E  # between documents
 # The hash of a larger file is of samples from it.
 MAX_WHOLE_HASH_BYTES = 256 * MiB
 NUM_SAMPLES, SAMPLE_BYTES = 256, 65536
-# How often windows that cross into another document are drawn again.
+# how often windows that cross into another document are drawn again
 MAX_DRAWS = 1000
 # Folders beside Python's own code, of tables, or that some distributions leave out.
 LEFT_OUT = {
@@ -50,7 +50,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Corpus:
-    """A memory-mapped file of any size. Every batch checks that it is unchanged."""
+    """A memory-mapped file, which must not change while it is in use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -174,7 +174,7 @@ def default_corpus() -> Path:
 
 
 def standard_library_text(folder: Path) -> bytes:
-    """The sources one after another, in the order of their names, delimited as documents."""
+    """The sources as documents, in the order of their names."""
     files = sorted(
         path.relative_to(folder)
         for path in folder.rglob("*.py")

@@ -1,8 +1,8 @@
 """Which models a bench trains: names with their knobs, or one model in a sweep.
 
-In a sweep one size of a model takes several values, and all have the same number of parameters:
-another size is solved for. `e5-d1536-r270` with several dim: how wide should a low-rank network be?
-Its rank is solved for. `e1-d512` with several dim: wide or deep? Its depth is solved for.
+In a sweep one size of a model takes several values, and another is solved for: all have the same
+number of parameters. With several dim, that is the rank of `e5-d1536-r270` and the depth of
+`e1-d512`.
 """
 
 from __future__ import annotations

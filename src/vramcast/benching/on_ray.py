@@ -1,15 +1,13 @@
 """Trials as tasks of a Ray cluster, a GPU each. Their results are sent back to the bench's folder.
 
-A task starts a process for the trial, as on one machine: a model that crashes does not end Ray's
-worker. Nodes that see the bench's folder write checkpoints there, and an interrupted trial goes on
-from them; on other nodes it begins again. vramcast is sent along; torch, schedulefree and a model's
-own file must be on the nodes.
+A trial has a process of its own, as on one machine: a model that crashes does not end Ray's worker.
+Nodes that see the bench's folder write checkpoints there; on others an interrupted trial begins
+again. vramcast is sent along; torch, schedulefree and a model's own file must be on the nodes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import socket
 import tempfile
@@ -133,27 +131,25 @@ class RayWorker(Worker):
                     yield message["progress"]
                 else:
                     _keep(message["files"], Path(request["folder"]))
-                    _raise_if_failed(message)
+                    if "error" in message:
+                        raise error_from_dict(message["error"])
+                    if "failure" in message:
+                        raise TaskFailed(*message["failure"])
         except self._ray.exceptions.RayError as problem:
             kind = FailureKind.STOPPED if self._is_stopped else FailureKind.KILLED
             what = f"Ray has lost the task ({type(problem).__name__}): {problem}"
             raise TaskFailed(kind, what) from None
 
 
-def _raise_if_failed(end: dict[str, Any]) -> None:
-    if "error" in end:
-        raise error_from_dict(end["error"])
-    if "failure" in end:
-        raise TaskFailed(*end["failure"])
-
-
 def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, Any]]:
     """On a node: progress as it comes, then the files, with what went wrong."""
     with tempfile.TemporaryDirectory(prefix="vramcast-") as temporary:
         folder, data_path = Path(request["folder"]), Path(request["data_path"])
-        if not _is_seen_here(folder, request):
+        trial = BenchTrial.from_dict(request["trial"])
+        # A node that shares the bench's folder finds the trial in it.
+        if not (folder / "trial.json").exists() or TrialFolder(folder).trial() != trial:
             folder = Path(temporary) / "trial"
-            TrialFolder(folder).begin(BenchTrial.from_dict(request["trial"]))
+            TrialFolder(folder).begin(trial)
         if data is not None:
             data_path = Path(temporary) / data_path.name
             data_path.write_bytes(data)
@@ -172,12 +168,6 @@ def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, An
         if "worker.log" in files:
             files["worker.log"] = files["worker.log"][-MAX_LOG_BYTES:]
         yield {"files": files, **end}
-
-
-def _is_seen_here(folder: Path, request: dict[str, Any]) -> bool:
-    """Whether this node shares the bench's folder: then the trial is written in it."""
-    path = folder / "trial.json"
-    return path.exists() and json.loads(path.read_text()) == request["trial"]
 
 
 def _keep(files: dict[str, bytes], folder: Path) -> None:

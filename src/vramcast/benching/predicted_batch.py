@@ -15,7 +15,7 @@ SAFETY = 0.05
 
 
 def with_batch_size(trial: BenchTrial, gpu: str | None) -> BenchTrial:
-    """The trial with the batch that it is trained with; `gpu` is None where it is not known."""
+    """The trial with the batch that it is trained with."""
     wanted = trial.protocol.batch_size
     if wanted is None:
         if gpu is None:
@@ -32,10 +32,7 @@ def with_batch_size(trial: BenchTrial, gpu: str | None) -> BenchTrial:
 
 
 def largest_batch(trial: BenchTrial, *, gpu: str, **limits: Any) -> int:
-    """Predicted; an error that says how much is missing where not even one sample fits.
-
-    The limits are those of `max_batch`.
-    """
+    """Predicted, within limits of `max_batch`; an error where not even one sample fits."""
     found = max_batch(WORKLOAD, gpu=gpu, confirm=False, trial=trial.to_json(), **limits)
     if found.largest_batch is None:
         raise EnvironmentProblem(

@@ -3,11 +3,11 @@
 Runs are comparable where the hashes of their protocols are the same. The hash is of the values, not
 of the name, and of the version of what all protocols have in common (records.bench.FORMAT):
 
-- Tokens are bytes (256). A sample is a window of seq_len + 1 bytes at a random place of the data,
-  and all models see the same samples.
+- Tokens are bytes. A sample is a window of seq_len + 1 bytes at a random place of the data; all
+  models see the same samples.
 - A step is: clear the gradients, forward, backward, clip, update.
-- The loss is the mean cross entropy of the next byte, in float32. In bf16 a loss near 1.44 moves in
-  steps of 0.0078, which is more than models often differ by.
+- The loss is the mean cross entropy of the next byte, in float32: in bf16 a loss near 1.44 moves in
+  steps of 0.0078, and models often differ by less.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NEWEST = {"standard": STANDARD_1, "timebox": TIMEBOX_1}
 
 
 def with_steps(protocol: Protocol, steps: int) -> Protocol:
-    """The same with fewer or more steps: another protocol, and its name says so."""
+    """Another protocol, and its name says so."""
     name, steps = f"{protocol.name}/{steps}-steps", _field("steps", steps)
     return checked(replace(protocol, name=name, steps=steps, seconds=None))
 
@@ -63,7 +63,7 @@ def within_documents(protocol: Protocol) -> Protocol:
 
 
 def checked(protocol: Protocol) -> Protocol:
-    """What concerns several fields."""
+    """Refuses fields that do not fit together."""
     if (protocol.steps is None) == (protocol.seconds is None):
         given = "neither steps nor seconds" if protocol.steps is None else "both steps and seconds"
         raise UsageError(

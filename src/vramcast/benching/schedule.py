@@ -31,10 +31,7 @@ def run_trials(
     force: bool,
     progress: TrialProgress,
 ) -> list[TrainedRun]:
-    """What has ended in an earlier run of the same bench is read, not trained again.
-
-    `options` are those of `train_trial` that all trials share.
-    """
+    """What ended earlier is not trained again. `options` go to `train_trial` for every trial."""
     folders = [TrialFolder(out / folder_name(trial)) for trial in trials]
     # All of them first: a refusal must come before hours of training.
     for trial, folder in zip(trials, folders, strict=True):
@@ -95,10 +92,7 @@ def finished_run(
 def run_everywhere(
     jobs: Sequence[Job], workers: Sequence[Worker], do: Callable[[Job, Worker], None]
 ) -> None:
-    """Every job on one of the workers.
-
-    What one raises stops all of them and is raised here. Nothing is left running.
-    """
+    """Every job on one of the workers. What one raises stops all of them and is raised here."""
     waiting: SimpleQueue[Job] = SimpleQueue()
     for job in jobs:
         waiting.put(job)
@@ -115,7 +109,7 @@ def run_everywhere(
             serving = [threads.submit(serve, worker) for worker in workers[: len(jobs)]]
             for served in as_completed(serving):
                 served.result()
-        except BaseException:  # of one of them, or an interruption of this thread
+        except BaseException:  # also an interruption of this thread
             is_stopping.set()
             for worker in workers:
                 worker.stop()

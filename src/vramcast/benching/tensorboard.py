@@ -22,9 +22,9 @@ def check_installed() -> None:
 
 
 class Board(AbstractContextManager["Board"]):
-    """A step's wall time is the time trained until then, so that pauses do not show.
+    """Written anew with the steps `done`, because an interrupted run may have written more.
 
-    The files are written anew, with the steps `done`: an interrupted run may have written more.
+    A step's wall time is the time trained until then, so that pauses do not show.
     """
 
     def __init__(self, folder: Path, tokens_per_step: int, done: Steps) -> None:

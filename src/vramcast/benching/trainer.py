@@ -46,8 +46,6 @@ MAX_BLOCK_STEPS = 100
 # A GPU works on one block while this process writes down the block before.
 BLOCKS_BEHIND = {"cuda": 1, "cpu": 0}
 MEMORY_KINDS = {"cuda": "GPU, allocated", "cpu": "process, resident"}
-
-
 Mark = tuple[Any, int]
 
 
@@ -116,7 +114,7 @@ class Trainer:
         )
 
     def prepare(self) -> tuple[Training, Steps, list[int]]:
-        """As an interrupted run of the trial left it; and the steps at which it was continued."""
+        """As an interrupted run left it; and the steps at which it was continued."""
         training = Training(self.trial)
         state = load(self.folder.checkpoint)
         done = self.folder.steps(most=state["step"]) if state else Steps()
@@ -219,7 +217,7 @@ class Trainer:
 
 
 def _reached(done: Steps, blocks: Sequence[Block]) -> tuple[int, float]:
-    """The number of steps and seconds so far; of unfinished steps by this process's clock."""
+    """Steps and seconds so far; those of unfinished steps by this process's clock."""
     running = time.perf_counter() - blocks[0].began if blocks else 0.0
     return len(done) + sum(map(len, blocks)), done.seconds + running
 

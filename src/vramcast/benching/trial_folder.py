@@ -62,10 +62,7 @@ class TrialFolder:
         self._result = path / "result.json"
 
     def lock(self) -> AbstractContextManager[None]:
-        """Two benches must not train in one folder. The lock ends with the process at the latest.
-
-        The folder itself is locked: it stays when --force removes the files in it.
-        """
+        """Two benches must not train in one folder. It is locked itself: --force removes files."""
         return locked_folder(self.path)
 
     @contextlib.contextmanager
@@ -102,7 +99,7 @@ class TrialFolder:
         shutil.rmtree(self.board, ignore_errors=True)
 
     def begin(self, trial: BenchTrial) -> None:
-        """New, or as an interrupted run of the same trial left it. An earlier result is removed."""
+        """What an interrupted run of the same trial has left stays, but for a result."""
         with self._own():
             self._result.unlink(missing_ok=True)
             # an unfinished checkpoint of a process that was killed
@@ -111,7 +108,7 @@ class TrialFolder:
                 write_json(self._trial, trial.to_dict())
 
     def forget(self) -> None:
-        """Remove a trial that was asked for wrongly, unless it has steps from before."""
+        """Remove a trial that was asked for wrongly, unless it has steps."""
         with contextlib.suppress(OSError, UsageError), self.lock():
             if not len(self.steps()):
                 self._remove_files()
@@ -134,15 +131,12 @@ class TrialFolder:
         append_line(self._steps, {"first_step": first_step, **vars(steps)})
 
     def keep_steps(self, steps: Steps) -> None:
-        """Only these: steps after a checkpoint are done again and must not be there twice."""
+        """Only these: steps after a checkpoint are done again."""
         line = json.dumps({"first_step": 0, **vars(steps)}) + "\n"
         write_atomically(self._steps, line if len(steps) else "")
 
     def steps(self, most: int | None = None) -> Steps:
-        """What the file has, up to `most` steps, where a line ends there.
-
-        Steps that a continued run did again are taken once.
-        """
+        """At most so many, in whole lines; what a continued run did again is taken once."""
         found = Steps()
         for line in read_lines(self._steps):
             first = line.get("first_step")

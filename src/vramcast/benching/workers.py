@@ -73,10 +73,9 @@ def this_machine(device: Device) -> Machine:
 
 
 def gpus_here() -> list[str | None]:
-    """The GPUs to train on, as CUDA_VISIBLE_DEVICES names them.
+    """The GPUs that CUDA_VISIBLE_DEVICES shows, or all like the first one, which are comparable.
 
-    Those it shows already, or all that are like the first one: results on others are not
-    comparable. [None] where there is only one: then nothing has to be set.
+    [None] where there is only one: then nothing has to be set.
     """
     shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     visible = [name.strip() for name in shown if name.strip()]

@@ -27,7 +27,7 @@ from vramcast.reporting.svg import write_view
 from vramcast.simulate import build
 from vramcast.simulate.runner import shared_server
 from vramcast.suites.catalogue import SuiteRow, rows_of
-from vramcast.suites.run import Dependencies, ask_peers, run
+from vramcast.suites.run import estimates_of_peers, run
 
 # Where the host is the slower side, step times spread by 20 %, and a median needs many steps.
 MEASURE_STEPS = 12
@@ -51,9 +51,8 @@ def accuracy(
 ) -> AccuracyResult:
     """Predict and measure every row of the suites, and compare.
 
-    What `out` already holds is not done again, except with `force`. `against` takes the
-    measurements from another run's folder instead: that needs no GPU. `figure` is a file for the
-    chart of predicted against measured.
+    What `out` already holds is not done again, except with `force`. `against` is a run's folder to
+    take measurements from: that needs no GPU. `figure` is a file for a chart.
     """
     if figure is not None and Path(figure).suffix not in (".svg", ".png", ".pdf"):
         raise UsageError(
@@ -82,20 +81,23 @@ def accuracy(
             )
             return prober.run(trial)
 
-        dependencies = Dependencies(
-            predict=lambda row: predict(
-                row.workload, gpu=gpu, allocator=row.allocator or "", **row.knobs
-            ),
-            measure=measure if recorded is None else None,
-            ask_peers=ask_peers if peers and recorded is None else None,
-        )
         total = len(rows) * (1 if recorded is not None else 3 + peers)
         finished = count(1)
 
         def tell(kind: str, name: str) -> None:
             progress(Progress("Comparing", next(finished), total, f"{kind} {name}"))
 
-        records = run(rows, folder, dependencies, known, tell)
+        records = run(
+            rows,
+            folder,
+            known,
+            predict=lambda row: predict(
+                row.workload, gpu=gpu, allocator=row.allocator or "", **row.knobs
+            ),
+            measure=measure if recorded is None else None,
+            ask_peers=estimates_of_peers if peers and recorded is None else None,
+            progress=tell,
+        )
     if recorded is not None:
         records = {
             name: replace(recorded.get(name, RowRecords()), prediction=made.prediction)
@@ -111,7 +113,7 @@ def accuracy(
 
 
 def _begin(folder: Path, against: str | Path | None, *, force: bool) -> Records:
-    """What the folder holds. All else is checked before: --force must not delete for a typo."""
+    """What the folder holds. Called last of all checks: --force must not delete for a typo."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         records = rows_file(folder)
@@ -161,15 +163,12 @@ def _gpu_to_predict(recorded: Records | None) -> str:
 
 def _check_same_machine(known: Records, torch_version: str, gpu: str) -> None:
     """A run is continued only with the same torch and GPU: one table must not mix them."""
-
-    def release(version: str) -> str:
-        return version.partition("+")[0]
-
+    release = torch_version.partition("+")[0]
     for row in known.values():
         seen = row.prediction
         if seen is None or seen.error is not None:
             continue
-        if (release(seen.torch_version), seen.gpu) != (release(torch_version), gpu):
+        if (seen.torch_version.partition("+")[0], seen.gpu) != (release, gpu):
             raise UsageError(
                 f"The folder holds a run under torch {seen.torch_version} for {seen.gpu}, "
                 f"not {torch_version} and {gpu}.",

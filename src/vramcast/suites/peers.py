@@ -1,7 +1,4 @@
-"""What other tools estimate for the same workload.
-
-They are torch's MemTracker with fake tensors, accelerate's estimate, and four times the parameters.
-"""
+"""What torch's MemTracker with fake tensors, accelerate, and a rule of thumb estimate."""
 
 from __future__ import annotations
 

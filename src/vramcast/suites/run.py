@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -21,24 +21,19 @@ from vramcast.suites.catalogue import SuiteRow
 
 PEER_SECONDS = 120.0
 R = TypeVar("R")
+Predict = Callable[[SuiteRow], Prediction]
 # the number is the bytes at which the allocator is capped
 Measure = Callable[[SuiteRow, int | None], Measurement]
-
-
-@dataclass(frozen=True)
-class Dependencies:
-    """What takes time. Tests give fakes, so that everything else is tested without a GPU."""
-
-    predict: Callable[[SuiteRow], Prediction]
-    measure: Measure | None  # None without a GPU
-    ask_peers: Callable[[SuiteRow], PeerEstimates] | None
 
 
 def run(
     rows: Sequence[SuiteRow],
     folder: Path,
-    dependencies: Dependencies,
     known: Records,
+    *,
+    predict: Predict,
+    measure: Measure | None = None,
+    ask_peers: Callable[[SuiteRow], PeerEstimates] | None = None,
     progress: Callable[[str, str], None] = lambda *_: None,
 ) -> Records:
     """Do what is not in `known` yet. Records are written at once: a run can be interrupted."""
@@ -50,19 +45,19 @@ def run(
         progress(kind, row.name)
 
     unpredicted = [row for row in rows if records[row.name].prediction is None]
-    for row, prediction in _on_all_cores(unpredicted, partial(_predict, dependencies.predict)):
+    for row, prediction in _on_all_cores(unpredicted, partial(_predict, predict)):
         keep(row, "prediction", prediction)
-    if dependencies.ask_peers is not None:
+    if ask_peers is not None:
         unasked = [row for row in rows if records[row.name].peers is None]
-        for row, peers in _on_all_cores(unasked, dependencies.ask_peers):
+        for row, peers in _on_all_cores(unasked, ask_peers):
             keep(row, "peers", peers)
-    if dependencies.measure is not None:
+    if measure is not None:
         for row in rows:
             have = records[row.name]
             if have.measurement is None:
-                keep(row, "measurement", _measure(dependencies.measure, row, None))
+                keep(row, "measurement", _measure(measure, row, None))
             if have.capped is None and (cap := _cap_bytes(have)) is not None:
-                keep(row, "capped", _measure(dependencies.measure, row, cap))
+                keep(row, "capped", _measure(measure, row, cap))
     return records
 
 
@@ -74,7 +69,7 @@ def _cap_bytes(records: RowRecords) -> int | None:
     return prediction.peak_reserved_bytes
 
 
-def _predict(predict: Callable[[SuiteRow], Prediction], row: SuiteRow) -> RowPrediction:
+def _predict(predict: Predict, row: SuiteRow) -> RowPrediction:
     try:
         return RowPrediction.from_prediction(predict(row))
     except VramcastError as error:
@@ -110,7 +105,7 @@ def _on_all_cores(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def ask_peers(row: SuiteRow) -> PeerEstimates:
+def estimates_of_peers(row: SuiteRow) -> PeerEstimates:
     """In a process of its own: the other methods start CUDA, and a workload may do anything."""
     try:
         answer = ask(
