@@ -6,7 +6,8 @@ import pytest
 
 from vramcast.allocator import AllocatorSettings
 from vramcast.downsampling import downsample
-from vramcast.forecast.forecast import Budget, forecast
+from vramcast.forecast.budget import Budget
+from vramcast.forecast.forecast import forecast
 from vramcast.records.prediction import Prediction
 from vramcast.tracing.trace import Allocation, SimulatedRun
 

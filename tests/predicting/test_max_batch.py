@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -368,19 +369,15 @@ def test_smaller_sizes_are_simulated_for_their_time_in_the_multiples_asked_for(
     assert len(timed) >= 4
 
 
-def test_a_card_may_be_asked_about_by_the_size_on_its_label() -> None:
-    found = vramcast.max_batch(
-        GPT,
-        gpu="rtx-4090",
-        memory="24GiB",
-        maximum=1,
-        vocabulary=100,
-        width=32,
-        heads=1,
-        depth=1,
-        seq_len=8,
-    )
-    assert found.largest_batch == 1
+def test_max_batch_and_plan_take_a_card_by_the_size_on_its_label_and_refuse_more() -> None:
+    """An rtx-4090 has 23.99 GiB, less the CUDA context. The two once had two rules."""
+    size = {"vocabulary": 100, "width": 32, "heads": 1, "depth": 1}
+    card = {"gpu": "rtx-4090", "memory": "24GiB"}
+    assert vramcast.max_batch(GPT, **card, maximum=1, seq_len=8, **size).largest_batch == 1
+    assert vramcast.plan(GPT, **card, tokens_per_step=8, seq_lens=[8], **size).fits
+    for refused in (vramcast.max_batch, partial(vramcast.plan, seq_lens=[8])):
+        with pytest.raises(UsageError, match="--memory 27.00 GiB is more than rtx-4090 has"):
+            refused(GPT, gpu="rtx-4090", memory="27GiB")
 
 
 class FakeProber:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from vramcast.allocator.settings import AllocatorSettings
 from vramcast.errors import UsageError
-from vramcast.forecast.forecast import Budget
+from vramcast.forecast.budget import Budget
 from vramcast.forecast.largest import BatchSearch
 from vramcast.predicting.plan import as_yaml
 from vramcast.predicting.plan_request import read_lengths, read_tokens
@@ -205,7 +205,7 @@ def test_lengths_are_taken_only_if_they_are_positive_and_rise(lengths: list[int]
     text = ",".join(map(str, lengths))
     for given_as in (lengths, text):
         if good:
-            assert read_lengths(given_as) == tuple(lengths)
+            assert read_lengths(given_as) == lengths
         else:
             with pytest.raises(UsageError):
                 read_lengths(given_as)

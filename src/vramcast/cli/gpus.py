@@ -45,14 +45,14 @@ def gpus(
 
 
 def _cells(gpu: Gpu) -> list[str]:
-    from vramcast.predicting.max_batch import capacity_of
+    from vramcast.forecast.budget import budget_for
 
     rate = gpu.flops_per_second.get("bf16")
     return [
         gpu.name,
         f"{gpu.architecture} {gpu.capability[0]}.{gpu.capability[1]}",
         format_bytes(gpu.total_bytes),
-        format_bytes(capacity_of(gpu.name)),
+        format_bytes(budget_for(gpu.name).capacity_bytes or 0),
         f"{gpu.bandwidth_bytes_per_second / 1e12:.2f} TB/s",
         f"{rate / 1e12:.0f}" if rate else "none",
     ]

@@ -4,17 +4,13 @@ it fits."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from vramcast.allocator.replay import Replay, live_at, replay
-from vramcast.allocator.settings import AllocatorSettings
 from vramcast.downsampling import downsample
+from vramcast.forecast.budget import Budget
 from vramcast.forecast.step_memory import alive_groups, phase_of, step_memory
 from vramcast.forecast.timing.pipeline import forecast_step
-from vramcast.hardware.calibration.table import DEFAULT_KERNELS_BYTES
-from vramcast.hardware.gpus import Gpu
-from vramcast.records.calibration import Calibration
 from vramcast.records.measurement import Outcome
 from vramcast.records.prediction import (
     CATEGORIES,
@@ -28,64 +24,6 @@ from vramcast.tracing.trace import SimulatedRun
 NUM_LARGEST = 10
 TIMELINE_POINTS = 200
 NO_TIME = "no GPU was named"
-NO_GPU = "no GPU was named: kernels and workspaces are those of an H200"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """What the allocator may take, and on which GPU."""
-
-    gpu: Gpu | None
-    memory_bytes: int | None
-    settings: AllocatorSettings
-    settings_text: str = ""
-
-    calibration: Calibration | None = None
-    calibration_limits: Sequence[str] = ()
-
-    @property
-    def capacity_bytes(self) -> int | None:
-        if self.memory_bytes is not None:
-            return self.memory_bytes
-        return self.gpu.total_bytes - self._taken_bytes if self.gpu else None
-
-    @property
-    def _taken_bytes(self) -> int:
-        """Of the GPU's memory, by a process that trains, before its first tensor."""
-        assert self.gpu is not None
-        if self.calibration is not None and self._same_gpu:
-            return self.calibration.device_bytes + self.calibration.libraries_bytes
-        return self.gpu.context_bytes + DEFAULT_KERNELS_BYTES
-
-    def process_bytes(self, reserved_bytes: int, trace: SimulatedRun) -> int | None:
-        """As nvidia-smi shows it."""
-        if self.gpu is None:
-            return None
-        if self.calibration is None or not self._same_gpu:
-            return reserved_bytes + self.gpu.context_bytes + DEFAULT_KERNELS_BYTES
-        loaded = self.calibration.process_bytes
-        loaded += self.calibration.libraries_bytes if trace.uses_libraries else 0
-        loaded += self.calibration.solver_bytes if trace.uses_solver else 0
-        return reserved_bytes + loaded
-
-    @property
-    def _same_gpu(self) -> bool:
-        """The size of the context depends on more than the architecture."""
-        return (
-            self.gpu is not None
-            and self.calibration is not None
-            and self.calibration.gpu == self.gpu.full_name
-        )
-
-    def limits(self) -> list[str]:
-        if self.gpu is None:
-            return [NO_GPU]
-        if self.calibration is not None and not self._same_gpu:
-            return [
-                *self.calibration_limits,
-                f"the memory of the CUDA context on {self.gpu.name} is an estimate",
-            ]
-        return list(self.calibration_limits)
 
 
 def forecast(

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from vramcast.errors import UsageError
-from vramcast.forecast.forecast import Budget, batch_size_point
+from vramcast.forecast.budget import Budget
+from vramcast.forecast.forecast import batch_size_point
 from vramcast.forecast.interpolate import Interpolation
 from vramcast.forecast.search import crossing, ladder, settle, spread
 from vramcast.records.prediction import BatchSizePoint
@@ -23,7 +24,7 @@ COMFORTABLE_RATIOS = (0.92, 0.85)
 SECOND_SIZE_FACTOR = 256
 # Another size looked at is this part of the first estimate: far enough from the answer to show how
 # memory and time grow, and near enough to have the same events.
-BELOW_GUESS = 0.8
+BELOW_GUESS = 0.9
 MAX_ROUNDS = 8
 # Sizes looked at on both sides of the edge: with fragmentation one may fail and a larger one fit.
 NUM_BELOW, NUM_BEYOND = 8, 3
@@ -49,20 +50,20 @@ class BatchSearch:
         step: int = 1,
         maximum: int | None = None,
     ) -> None:
-        if budget.capacity_bytes is None:
-            raise UsageError(
-                "How much memory there is, is not known.", "Give --gpu NAME or --memory SIZE."
-            )
+        assert budget.capacity_bytes is not None
         self._budget, self._capacity_bytes = budget, budget.capacity_bytes
         self._step, self._maximum = step, _largest_multiple(step, maximum)
         self._interpolation = Interpolation(trace_at)
         self.points: dict[int, BatchSizePoint] = {}
 
-    def run(self, guess: int | None = None) -> Edge:
-        """The edge, with both its sides simulated; few simulations where a good guess is known."""
+    def run(self, guess: int | None = None, below: int | None = None) -> Edge:
+        """The edge, with both its sides simulated.
+
+        With a good guess few sizes are simulated. `below` is one that is wanted anyway.
+        """
         if guess is None and not self.simulate(self._step).fits:
             return Edge(None, self._step)
-        edge = self._estimate(guess)
+        edge = self._estimate(guess, below)
         for _ in range(MAX_ROUNDS):
             edge = self._settled(edge)
             sizes = [size for size in edge if size is not None]
@@ -110,19 +111,24 @@ class BatchSearch:
                 self._point(failing + number * self._step)
         return sorted(size for size, point in self.points.items() if size > failing and point.fits)
 
-    def _estimate(self, guess: int | None) -> Edge:
-        """The edge by the line through the known sizes next to it."""
+    def _estimate(self, guess: int | None, below: int | None) -> Edge:
+        """By the line through the known sizes next to the edge."""
         if guess is None:
             self.simulate(self._bounded(SECOND_SIZE_FACTOR * self._step))
             guess = self._size_at(self._capacity_bytes)
-        below = self._bounded(BELOW_GUESS * guess)
+        if below is None or below >= guess:
+            below = int(BELOW_GUESS * guess)
+        below = self._bounded(below)
         self._point(below)
-        self._point(self._bounded(max(guess, below + self._step)))
+        size = self._bounded(max(guess, below + self._step))
         for _ in range(MAX_ROUNDS):
+            point = self._point(size)
+            # Only just below the edge does the allocator empty its cache to fit a size.
+            if point.fits and point.num_alloc_retries:
+                break
             size = self._size_at(self._capacity_bytes)
             if size in self.points:
                 break
-            self._point(size)
         return self._edge_at(size)
 
     def _size_at(self, limit_bytes: int) -> int:
@@ -148,15 +154,11 @@ class BatchSearch:
         """Moves the edge until its largest size fits and the next one does not."""
         if edge.largest is None:
             return edge
-        return Edge(
-            *settle(
-                lambda size: self._point(size, simulated=simulated).fits,
-                edge.largest,
-                edge.first_failing,
-                step=self._step,
-                limit=self._maximum,
-            )
-        )
+
+        def fits(size: int) -> bool:
+            return self._point(size, simulated=simulated).fits
+
+        return Edge(*settle(fits, *edge, step=self._step, limit=self._maximum))
 
     def _below_failures(self, edge: Edge) -> Edge:
         """The edge below every size seen to fail: larger ones that fit do so by chance."""

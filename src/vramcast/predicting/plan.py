@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from vramcast.predicting.plan_request import PlanRequest, check_request
+from vramcast.predicting.checks import check_memory
+from vramcast.predicting.plan_request import (
+    check_tokens_per_step,
+    read_gpus,
+    read_lengths,
+    read_tokens,
+)
 from vramcast.predicting.plan_stages import SPLIT, in_sequence, make_stage, reserved_law, totals
-from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, compile_device
+from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, compile_device, make_request
 from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.plan import GpuPlan, Plan
 from vramcast.records.store import new_folder, write_atomically
@@ -21,8 +27,6 @@ from vramcast.workload import Workload, joined
 # For fragmentation in long runs: what is predicted is the first steps.
 DEFAULT_SAFETY = 0.05
 DEFAULT_TOKENS = 1e9
-# Requests or answers of workers, by GPU.
-Jobs = dict[str | None, list[dict[str, Any]]]
 
 
 def plan(
@@ -48,21 +52,48 @@ def plan(
     for plan.json and a curriculum-GPU.yaml each.
     """
     started = time.perf_counter()
-    request = check_request(
-        workload,
-        seq_lens=seq_lens,
-        gpu=gpu,
-        memory=memory,
-        allocator=allocator,
-        tokens=tokens,
-        tokens_per_step=tokens_per_step,
-        safety=safety,
-        knobs=joined(knobs, more_knobs),
+    lengths, gpus, num_tokens = read_lengths(seq_lens), read_gpus(gpu), read_tokens(tokens)
+    request = make_request(
+        workload, gpu=None, memory=memory, allocator=allocator, knobs=joined(knobs, more_knobs)
     )
+    check_memory(gpus, request["memory_bytes"], safety)
+    check_tokens_per_step(tokens_per_step, lengths)
     folder = None if out is None else new_folder(Path(out), force=force)
     compile_device(progress)
-    answers = _run(_jobs(request), timeout, progress)
-    found = _plan(request, answers, time.perf_counter() - started)
+    jobs = [
+        {
+            **request,
+            "gpu": name,
+            "safety": safety,
+            "plan": {"seq_lens": share, "tokens_per_step": tokens_per_step},
+        }
+        for name in gpus or [None]
+        for share in _shares(lengths, len(gpus))
+    ]
+    answers = _simulate(jobs, timeout, progress)
+    plans = [
+        _gpu_plan(
+            name,
+            [answer for job, answer in zip(jobs, answers, strict=True) if job["gpu"] == name],
+            tokens_per_step=tokens_per_step,
+            tokens=num_tokens,
+        )
+        for name in gpus or [None]
+    ]
+    found = Plan(
+        workload=request["workload"],
+        knobs=answers[0]["knobs"],
+        seq_lens=lengths,
+        tokens=num_tokens,
+        tokens_per_step=tokens_per_step,
+        safety=float(safety),
+        split=SPLIT,
+        gpus=plans,
+        step_seconds_reason=_why_no_time(plans),
+        allocator_settings=request["allocator"],
+        torch_version=answers[0]["torch_version"],
+        seconds=time.perf_counter() - started,
+    )
     if folder is not None:
         write(found, folder)
     return found
@@ -113,61 +144,29 @@ def as_yaml(found: Plan, gpu: GpuPlan) -> str:
     return f"# Planned by vramcast, nothing was measured. {SPLIT[0].upper()}{SPLIT[1:]}.\n{text}"
 
 
-def _jobs(request: PlanRequest) -> Jobs:
-    """The requests for workers. Where cores would be idle, a GPU's lengths are shared out."""
+def _shares(lengths: list[int], num_gpus: int) -> list[list[int]]:
+    """The lengths of one GPU for each of its workers: several where cores would be idle."""
     cores = os.cpu_count() or 1
-    parts = 1 if len(request.gpus) % cores == 0 else min(cores, len(request.seq_lens))
+    count = 1 if num_gpus and num_gpus % cores == 0 else min(cores, len(lengths))
     # By turns: every share has short and long lengths.
-    shares = [request.seq_lens[part::parts] for part in range(parts)]
-    return {gpu: [_job(request, gpu, share) for share in shares] for gpu in request.gpus}
+    return [lengths[first::count] for first in range(count)]
 
 
-def _job(request: PlanRequest, gpu: str | None, seq_lens: Sequence[int]) -> dict[str, Any]:
-    asked = {
-        "seq_lens": list(seq_lens),
-        "tokens_per_step": request.tokens_per_step,
-        "safety": request.safety,
-    }
-    return {**request.worker_request, "gpu": gpu, "plan": asked}
-
-
-def _run(jobs: Jobs, timeout: float, progress: Report) -> Jobs:
-    requests = list(chain(*jobs.values()))
-    total, done = sum(len(request["plan"]["seq_lens"]) for request in requests), [0]
-
-    def count(_: Any) -> None:
-        done[0] += 1
-        progress(Progress("Planning", done[0], total))
-
+def _simulate(jobs: list[dict[str, Any]], timeout: float, progress: Report) -> list[dict[str, Any]]:
+    total = sum(len(job["plan"]["seq_lens"]) for job in jobs)
+    done = itertools.count(1)
     progress(Progress("Planning", 0, total))
-    answers = iter(simulate_all(requests, timeout, count))
-    return {gpu: [next(answers) for _ in some] for gpu, some in jobs.items()}
-
-
-def _plan(request: PlanRequest, answers: Jobs, seconds: float) -> Plan:
-    gpus = [_gpu_plan(request, gpu, some) for gpu, some in answers.items()]
-    first = answers[request.gpus[0]][0]
-    return Plan(
-        workload=request.worker_request["workload"],
-        knobs=first["knobs"],
-        seq_lens=list(request.seq_lens),
-        tokens=request.tokens,
-        tokens_per_step=request.tokens_per_step,
-        safety=request.safety,
-        split=SPLIT,
-        gpus=gpus,
-        step_seconds_reason=_why_no_time(gpus),
-        allocator_settings=request.worker_request["allocator"],
-        torch_version=first["torch_version"],
-        seconds=seconds,
-    )
+    return simulate_all(jobs, timeout, lambda _: progress(Progress("Planning", next(done), total)))
 
 
 def _gpu_plan(
-    request: PlanRequest, gpu: str | None, answers: Sequence[Mapping[str, Any]]
+    gpu: str | None,
+    answers: Sequence[Mapping[str, Any]],
+    *,
+    tokens_per_step: int | None,
+    tokens: int,
 ) -> GpuPlan:
-    capacity = answers[0]["capacity_bytes"]
-    limit = int((1 - request.safety) * capacity)
+    capacity, limit = answers[0]["capacity_bytes"], answers[0]["limit_bytes"]
     found = [stage for answer in answers for stage in answer["stages"]]
     found.sort(key=lambda stage: stage["seq_len"])
     stages = [
@@ -175,13 +174,13 @@ def _gpu_plan(
             stage,
             capacity_bytes=capacity,
             limit_bytes=limit,
-            tokens_per_step=request.tokens_per_step,
-            tokens=request.tokens,
+            tokens_per_step=tokens_per_step,
+            tokens=tokens,
         )
         for stage in found
     ]
     if all(stage.fits for stage in stages):
-        stages = in_sequence(stages, request.tokens)
+        stages = in_sequence(stages, tokens)
     return GpuPlan(
         gpu=gpu,
         capacity_bytes=capacity,

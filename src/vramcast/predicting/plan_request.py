@@ -1,82 +1,26 @@
-"""What a plan is asked for, checked before anything is simulated."""
+"""The options of a plan, read and checked before anything is simulated."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.hardware.gpus import find_gpu
-from vramcast.predicting.max_batch import capacity_of
-from vramcast.predicting.predict import make_request
-from vramcast.units import format_bytes, memory_in_bytes
-from vramcast.workload import Workload
+from vramcast.predicting.checks import check_positive
 
 LENGTHS_ADVICE = "Give lengths in rising order, for example --seq-lens 128,256,512."
 MAX_LENGTH = 1 << 24
 MAX_TOKENS = 10**18
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanRequest:
-    gpus: tuple[str | None, ...]  # None: a GPU of which only the memory is known
-    seq_lens: tuple[int, ...]
-    tokens: int
-    tokens_per_step: int | None
-    safety: float
-    worker_request: Mapping[str, Any]  # what all workers are given
-
-
-def check_request(
-    workload: Workload,
-    *,
-    seq_lens: str | Sequence[int] | None,
-    gpu: str | Sequence[str] | None,
-    memory: str | int | None,
-    allocator: str | None,
-    tokens: str | float,
-    tokens_per_step: int | None,
-    safety: float,
-    knobs: Mapping[str, Any],
-) -> PlanRequest:
-    lengths = read_lengths(seq_lens)
-    names = read_gpus(gpu)
-    if not names and memory is None:
-        raise UsageError(
-            "How much memory there is, is not known.", "Give --gpu NAME[,NAME...] or --memory SIZE."
-        )
-    if type(safety) not in (int, float) or not 0 <= safety < 1:
-        raise UsageError(
-            f"--safety is a fraction of the memory, from 0 to below 1, not {safety}.",
-            "For example --safety 0.05.",
-        )
-    _check_memory(names, memory)
-    _check_tokens_per_step(tokens_per_step, lengths)
-    request = make_request(
-        workload,
-        gpu=None,
-        memory=memory,
-        allocator=allocator,
-        knobs=knobs,
-    )
-    return PlanRequest(
-        gpus=names or (None,),
-        seq_lens=lengths,
-        tokens=read_tokens(tokens),
-        tokens_per_step=tokens_per_step,
-        safety=float(safety),
-        worker_request=request,
-    )
-
-
-def read_lengths(given: str | Sequence[int] | None) -> tuple[int, ...]:
-    parts: Sequence[Any] = _parts(given or ())
+def read_lengths(given: str | Sequence[int] | None) -> list[int]:
+    parts = _parts(given or [])
     if not parts or parts == [""]:
         raise UsageError("No sequence lengths were given.", LENGTHS_ADVICE)
-    lengths = tuple(_length(part) for part in parts)
+    lengths = [_length(part) for part in parts]
     for a, b in pairwise(lengths):
         if a == b:
             raise UsageError(f"The sequence length {a} is given twice.", LENGTHS_ADVICE)
@@ -96,35 +40,28 @@ def _parts(given: str | Sequence[Any]) -> list[Any]:
 
 def _length(part: Any) -> int:
     text = str(part)
-    if (
-        isinstance(part, bool)
-        or not isinstance(part, int | str)
-        or not (text.isascii() and text.isdigit())
-    ):
-        raise UsageError(
-            f"A sequence length is a whole number from 1 on, not {text[:40]!r}.", LENGTHS_ADVICE
-        )
+    if not isinstance(part, int | str) or not (text.isascii() and text.isdigit()):
+        problem = f"A sequence length is a whole number from 1 on, not {text[:40]!r}."
+        raise UsageError(problem, LENGTHS_ADVICE)
     if len(text) > len(str(MAX_LENGTH)) or not 1 <= int(text) <= MAX_LENGTH:
-        raise UsageError(
-            f"A sequence length lies between 1 and {MAX_LENGTH}, and {text[:40]} does not.",
-            LENGTHS_ADVICE,
-        )
+        problem = f"A sequence length lies between 1 and {MAX_LENGTH}, and {text[:40]} does not."
+        raise UsageError(problem, LENGTHS_ADVICE)
     return int(text)
 
 
-def read_gpus(given: str | Sequence[str] | None) -> tuple[str, ...]:
+def read_gpus(given: str | Sequence[str] | None) -> list[str]:
     if given is None:
-        return ()
+        return []
     parts = _parts(given)
     if not parts or not all(isinstance(part, str) and part for part in parts):
         raise UsageError(
             f"--gpu {given!r} names no GPU, or has an empty name in it.",
             "For example --gpu rtx-4090,h200; see vramcast gpus.",
         )
-    names = tuple(find_gpu(part).name for part in parts)
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"The GPU {twice} is given twice.", "Name each GPU once.")
+    names = [find_gpu(part).name for part in parts]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"The GPU {name} is given twice.", "Name each GPU once.")
     return names
 
 
@@ -143,32 +80,14 @@ def read_tokens(given: str | float) -> int:
     return int(given) if isinstance(given, int) else round(tokens)
 
 
-def _check_tokens_per_step(tokens_per_step: int | None, lengths: Sequence[int]) -> None:
-    if tokens_per_step is None:
-        return
-    if type(tokens_per_step) is not int or tokens_per_step < 1:
-        raise UsageError(
-            f"--tokens-per-step must be a whole number from 1 on, not {tokens_per_step}.",
-            "For example --tokens-per-step 65536.",
-        )
-    wrong = [length for length in lengths if tokens_per_step % length]
-    if wrong:
-        common = math.lcm(*lengths)
-        near = max(1, round(tokens_per_step / common)) * common
-        raise UsageError(
-            f"--tokens-per-step {tokens_per_step} is no whole number of sequences "
-            f"of length {wrong[0]}.",
-            f"Give a multiple of every length, for example {near}, or leave such lengths out.",
-        )
-
-
-def _check_memory(names: Sequence[str], memory: str | int | None) -> None:
-    given = memory_in_bytes(memory)
-    for name in names if given is not None else ():
-        there = capacity_of(name)
-        if given is not None and given > there:
+def check_tokens_per_step(tokens_per_step: int | None, lengths: Sequence[int]) -> None:
+    check_positive("--tokens-per-step", tokens_per_step, example=65536)
+    for length in lengths:
+        if tokens_per_step is not None and tokens_per_step % length:
+            common = math.lcm(*lengths)
+            near = max(1, round(tokens_per_step / common)) * common
             raise UsageError(
-                f"--memory {memory} is {format_bytes(given)}, and {name} has "
-                f"{format_bytes(there)} for the allocator.",
-                "Give a smaller --memory, or leave it or the GPU out.",
+                f"--tokens-per-step {tokens_per_step} is no whole number of sequences "
+                f"of length {length}.",
+                f"Give a multiple of every length, for example {near}, or leave such lengths out.",
             )

@@ -19,6 +19,7 @@ SECONDS_PER_HOUR = 3600.0
 # As many runs as the law can have terms, and one to tell whether they are right.
 MIN_RUNS_FOR_LAW = 4
 WHERE = "The worker's answer"
+DOES_IT_DEPEND = "does the memory depend on batch_size at all?"
 SPLIT = (
     "every length gets the same number of tokens, rounded up to whole steps; "
     "the surplus is taken from the next length"
@@ -42,13 +43,17 @@ def make_stage(
     if found["batch_size"] is None:
         return _stage_that_does_not_fit(found, capacity_bytes, limit_bytes)
     seq_len, batch, passes = found["seq_len"], found["batch_size"], found["accumulation_steps"]
-    plain, used = (convert(found[name], BatchSizePoint, WHERE) for name in ("plain", "used"))
-    points = convert(found["points"], list[BatchSizePoint], WHERE)
+    plain, used, *points = convert(
+        [found["plain"], found["used"], *found["points"]], list[BatchSizePoint], WHERE
+    )
     seconds = step_seconds(plain, used, passes)
     per_step = batch * passes * seq_len
-    rate = None if seconds is None else per_step / seconds
+    rate = per_step / seconds if seconds else None
     limited = tokens_per_step is None and found["first_failing_batch"] is not None or passes > 1
     gain = gain_of_doubling(plain, points)
+    why = [_why_this_batch(found, format_bytes(limit_bytes), tokens_per_step)]
+    if used.num_alloc_retries:
+        why.append("the allocator empties its cache to fit it")
     return Stage(
         seq_len=seq_len,
         fits=True,
@@ -64,15 +69,9 @@ def make_stage(
         binds=what_binds(plain, limited, gain),
         step_seconds=seconds,
         tokens_per_second=rate,
-        samples_per_second=None if rate is None else rate / seq_len,
-        hours_to_budget=None if rate is None else tokens / rate / SECONDS_PER_HOUR,
-        why="; ".join(
-            [
-                _why_this_batch(found, limit_bytes, tokens_per_step),
-                *(["the allocator empties its cache to fit it"] if used.num_alloc_retries else []),
-                *_why_this_fast(plain, limited, gain),
-            ]
-        ),
+        samples_per_second=rate / seq_len if rate else None,
+        hours_to_budget=tokens / rate / SECONDS_PER_HOUR if rate else None,
+        why="; ".join([*why, *_why_this_fast(plain, limited, gain)]),
     )
 
 
@@ -86,17 +85,10 @@ def in_sequence(stages: Sequence[Stage], tokens: int) -> list[Stage]:
         assert stage.tokens_per_step is not None
         due = -(-tokens * number // len(stages))
         steps = max(0, -(-(due - done) // stage.tokens_per_step))
-        seconds = None if stage.step_seconds is None else steps * stage.step_seconds
-        result.append(
-            replace(
-                stage,
-                start_step=step,
-                steps=steps,
-                tokens=steps * stage.tokens_per_step,
-                hours=None if seconds is None else seconds / SECONDS_PER_HOUR,
-            )
-        )
-        step, done = step + steps, done + steps * stage.tokens_per_step
+        tokens_here, seconds = steps * stage.tokens_per_step, stage.step_seconds
+        hours = None if seconds is None else steps * seconds / SECONDS_PER_HOUR
+        result.append(replace(stage, start_step=step, steps=steps, tokens=tokens_here, hours=hours))
+        step, done = step + steps, done + tokens_here
     return result
 
 
@@ -117,22 +109,20 @@ def step_seconds(plain: BatchSizePoint, accumulating: BatchSizePoint, passes: in
     than `plain` is the time of every further pass."""
     if passes == 1 or plain.step_seconds is None or accumulating.step_seconds is None:
         return plain.step_seconds if passes == 1 else None
-    return plain.step_seconds + (passes - 1) * max(
-        0.0, accumulating.step_seconds - plain.step_seconds
-    )
+    pass_seconds = max(0.0, accumulating.step_seconds - plain.step_seconds)
+    return plain.step_seconds + (passes - 1) * pass_seconds
 
 
 def gain_of_doubling(point: BatchSizePoint, points: Sequence[BatchSizePoint]) -> float | None:
     """By which factor twice the batch gives more samples a second, by a line through two times."""
-    others = [p for p in points if p.step_seconds is not None and p.batch_size != point.batch_size]
-    if point.step_seconds is None or not others:
+    size, seconds = point.batch_size, point.step_seconds
+    others = {p.batch_size - size: p.step_seconds for p in points if p.batch_size != size}
+    timed = {further: other for further, other in others.items() if other is not None}
+    if seconds is None or not timed:
         return None
-    other = max(others, key=lambda p: abs(p.batch_size - point.batch_size))
-    assert other.step_seconds is not None
-    slope = max(
-        0.0, (point.step_seconds - other.step_seconds) / (point.batch_size - other.batch_size)
-    )
-    return 2 * point.step_seconds / (point.step_seconds + slope * point.batch_size)
+    further = max(timed, key=abs)
+    slope = max(0.0, (timed[further] - seconds) / further)
+    return 2 * seconds / (seconds + slope * size)
 
 
 def reserved_law(found: Sequence[Mapping[str, Any]]) -> MemoryFit | None:
@@ -160,43 +150,37 @@ def what_binds(point: BatchSizePoint, limited_by_memory: bool, gain: float | Non
     return point.bound_by or None
 
 
-def _why_this_batch(found: Mapping[str, Any], limit_bytes: int, tokens_per_step: int | None) -> str:
-    batch, passes, failing = (
-        found[name] for name in ("batch_size", "accumulation_steps", "first_failing_batch")
+def _why_this_batch(found: Mapping[str, Any], room: str, tokens_per_step: int | None) -> str:
+    batch, passes, largest = (
+        found[name] for name in ("batch_size", "accumulation_steps", "largest_batch")
     )
-    room = format_bytes(limit_bytes)
     if tokens_per_step is None:
-        if failing is None:
-            return (
-                f"no larger batch than {batch} was looked at: "
-                "does the memory depend on batch_size at all?"
-            )
-        if batch < found["largest_batch"]:
+        if found["first_failing_batch"] is None:
+            return f"no larger batch than {batch} was looked at: {DOES_IT_DEPEND}"
+        if batch < largest:
             return (
                 f"{batch} is the largest batch within {room} for which the allocator never empties "
-                f"its cache, which is slow; up to {found['largest_batch']} fit"
+                f"its cache, which is slow; up to {largest} fit"
             )
-        return f"{batch} is the largest batch within {room}, {failing} is not"
+        return f"{batch} is the largest batch within {room}, {found['first_failing_batch']} is not"
     samples = f"{tokens_per_step} tokens a step are {batch * passes} samples"
     if passes == 1:
         return f"{samples}: they fit into {room} at once"
     parts = f"{samples}, in {passes} passes of {batch}"
-    if batch == found["largest_batch"]:
+    if batch == largest:
         return f"{parts}: no larger batch is within {room}"
     return f"{parts}: the largest equal part within {room} while gradients accumulate"
 
 
 def _why_this_fast(point: BatchSizePoint, limited_by_memory: bool, gain: float | None) -> list[str]:
-    if point.step_seconds is None:
-        return []
-    goes_to = TIME_GOES_TO.get(point.bound_by)
-    reasons = [f"most of the time is {goes_to}"] if goes_to else []
-    if not limited_by_memory or gain is None:
-        return reasons
-    more = f"{100 * (gain - 1):.0f} % more tokens a second"
-    if gain >= WORTH_IT:
-        return [*reasons, f"with the memory for twice the batch, {more}"]
-    return [*reasons, f"more memory would hardly help: twice the batch, {more}"]
+    reasons = []
+    if goes_to := TIME_GOES_TO.get(point.bound_by):
+        reasons.append(f"most of the time is {goes_to}")
+    if limited_by_memory and gain is not None:
+        is_worth_it = gain >= WORTH_IT
+        what = "with the memory for" if is_worth_it else "more memory would hardly help:"
+        reasons.append(f"{what} twice the batch, {100 * (gain - 1):.0f} % more tokens a second")
+    return reasons
 
 
 def _stage_that_does_not_fit(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from vramcast.records.max_batch import Choice, Speed
@@ -15,38 +16,38 @@ KNEE = 0.95  # of the most samples a second
 
 def speeds_of(attempts: Sequence[Attempt], largest: int | None) -> list[Speed]:
     """Of every size that fits and whose time is known, smallest first; measured where possible."""
-    timed = [
-        a
-        for a in attempts
-        if a.outcome == "ok" and a.step_seconds and largest is not None and a.batch_size <= largest
-    ]
-    measured = {a.batch_size: a for a in timed if a.source == "measured"}
-    predicted = {a.batch_size: a for a in timed if a.source == "predicted"}
-    factor = correction(measured, predicted)
-    found = {
-        size: _speed(a, factor, "predicted" if factor == 1.0 else "scaled")
-        for size, a in predicted.items()
-    }
-    found |= {size: _speed(a, 1.0, "measured", predicted.get(size)) for size, a in measured.items()}
-    return [found[size] for size in sorted(found)]
+    measured, predicted = (
+        {
+            a.batch_size: a
+            for a in attempts
+            if a.source == source
+            and a.outcome == "ok"
+            and a.step_seconds
+            and a.batch_size <= (largest or 0)
+        }
+        for source in ("measured", "predicted")
+    )
+    factor = _correction(measured, predicted)
+    source = "predicted" if factor == 1.0 else "scaled"
+    speeds = {size: _speed(a, source, a, factor) for size, a in predicted.items()}
+    speeds |= {size: _speed(a, "measured", predicted.get(size)) for size, a in measured.items()}
+    return [speeds[size] for size in sorted(speeds)]
 
 
-def correction(measured: dict[int, Attempt], predicted: dict[int, Attempt]) -> float:
+def _correction(measured: Mapping[int, Attempt], predicted: Mapping[int, Attempt]) -> float:
     """How much longer measured sizes took than predicted.
 
     Without it, one measured size among predicted ones would look slow or fast.
     """
-    both = [
-        (a.step_seconds, predicted[size].step_seconds)
+    ratios = [
+        (a.step_seconds or 0) / (predicted[size].step_seconds or 1)
         for size, a in measured.items()
         if size in predicted and not a.num_alloc_retries
     ]
-    return (
-        statistics.median(real / guess for real, guess in both if real and guess) if both else 1.0
-    )
+    return statistics.median(ratios) if ratios else 1.0
 
 
-def _speed(attempt: Attempt, factor: float, source: str, predicted: Attempt | None = None) -> Speed:
+def _speed(attempt: Attempt, source: str, predicted: Attempt | None, factor: float = 1.0) -> Speed:
     assert attempt.step_seconds is not None
     seconds = attempt.step_seconds * factor
     return Speed(
@@ -54,7 +55,7 @@ def _speed(attempt: Attempt, factor: float, source: str, predicted: Attempt | No
         step_seconds=seconds,
         samples_per_second=attempt.batch_size / seconds,
         source=source,
-        bound_by=attempt.bound_by or (predicted.bound_by if predicted else ""),
+        bound_by=predicted.bound_by if predicted else "",
         empties_cache=bool(attempt.num_alloc_retries),
     )
 
@@ -65,10 +66,12 @@ def comparable(speeds: Sequence[Speed]) -> list[Speed]:
 
 
 def fastest(speeds: Sequence[Speed]) -> Choice | None:
-    best = max(comparable(speeds), key=lambda speed: speed.samples_per_second, default=None)
-    emptied = any(speed not in comparable(speeds) for speed in speeds)
-    which = "the most without emptying the cache" if emptied else "the most of the sizes timed"
-    return _choice(best, which) if best is not None else None
+    usable = comparable(speeds)
+    if not usable:
+        return None
+    best = max(usable, key=lambda speed: speed.samples_per_second)
+    which = "of the sizes timed" if len(usable) == len(speeds) else "without emptying the cache"
+    return _choice(best, f"the most {which}")
 
 
 def knee(speeds: Sequence[Speed], step: int = 1) -> Choice | None:
@@ -81,24 +84,22 @@ def knee(speeds: Sequence[Speed], step: int = 1) -> Choice | None:
         return None
     enough = KNEE * max(speed.samples_per_second for speed in usable)
     index = next(i for i, speed in enumerate(usable) if speed.samples_per_second >= enough)
-    found = (
-        usable[index] if index == 0 else _between(usable[index - 1], usable[index], enough, step)
-    )
+    found = usable[index]
+    if index > 0:
+        found = _between(usable[index - 1], found, enough, step)
     return _choice(found, f"the smallest with {100 * KNEE:.0f} % of the most")
 
 
 def _between(low: Speed, high: Speed, enough: float, step: int) -> Speed:
     slope = (high.step_seconds - low.step_seconds) / (high.batch_size - low.batch_size)
-    # size / (seconds at low + slope x (size - low)) >= enough
-    least = (
-        enough * (low.step_seconds - slope * low.batch_size) / (1 - enough * slope)
-        if enough * slope < 1
-        else float(high.batch_size)
-    )
-    size = -int(-least // step) * step
+    at_zero = low.step_seconds - slope * low.batch_size
+    # size / (at_zero + slope x size) >= enough
+    if enough * slope >= 1:
+        return high
+    size = math.ceil(enough * at_zero / (1 - enough * slope) / step) * step
     if not low.batch_size < size < high.batch_size:
         return high
-    seconds = low.step_seconds + slope * (size - low.batch_size)
+    seconds = at_zero + slope * size
     return replace(
         high,
         batch_size=size,
@@ -114,13 +115,11 @@ def _choice(speed: Speed, why: str) -> Choice:
 
 
 def scaling_notes(attempts: Sequence[Attempt], speeds: Sequence[Speed]) -> list[str]:
-    scaled = next((speed for speed in speeds if speed.source == "scaled"), None)
-    if scaled is None:
-        return []
-    predicted = next(
-        a.step_seconds
-        for a in attempts
-        if a.batch_size == scaled.batch_size and a.source == "predicted" and a.step_seconds
-    )
-    factor = f"{scaled.step_seconds / predicted:.2f}"
-    return [f"times marked scaled are predicted ones times {factor}, as sizes that were run took"]
+    scaled = {speed.batch_size: speed for speed in speeds if speed.source == "scaled"}
+    for a in attempts:
+        if a.batch_size in scaled and a.source == "predicted" and a.step_seconds:
+            factor = f"{scaled[a.batch_size].step_seconds / a.step_seconds:.2f}"
+            return [
+                f"times marked scaled are predicted ones times {factor}, as sizes that were run took"
+            ]
+    return []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vramcast.errors import WorkloadError
-from vramcast.forecast.forecast import Budget
+from vramcast.forecast.budget import Budget
 from vramcast.simulate.session import STEPS, Session
 from vramcast.tracing.trace import SimulatedRun
 from vramcast.workload import bind_knobs, load_function, parse_reference, together

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from vramcast.errors import WorkloadError
@@ -23,27 +23,27 @@ def plan_lengths(job: Job, tell: Callable[[Any], None]) -> dict[str, Any]:
     for seq_len in job.request["plan"]["seq_lens"]:
         stages.append(planner.stage(seq_len))
         tell({"seq_len": seq_len})
-    return {"stages": stages, "knobs": job.shown_knobs(), **job.facts()}
+    answer = {"stages": stages, "limit_bytes": planner.limit_bytes}
+    return {**answer, "knobs": job.shown_knobs(), **job.facts()}
 
 
 class LengthPlanner:
     def __init__(self, job: Job) -> None:
-        assert job.budget.capacity_bytes is not None
-        asked = job.request["plan"]
-        self._job, self._tokens_per_step = job, asked["tokens_per_step"]
-        self._limit_bytes = int((1 - asked["safety"]) * job.budget.capacity_bytes)
-        self._budget = replace(job.budget, memory_bytes=self._limit_bytes)
-        self._last_num_tokens: int | None = None  # of the largest batch at the length before
+        self._job, self._tokens_per_step = job, job.request["plan"]["tokens_per_step"]
+        self._budget = job.budget.within(job.request["safety"])
+        self.limit_bytes = self._budget.capacity_bytes or 0
+        # At the length before: tokens of the largest batch, and of the one that was chosen.
+        self._last_num_tokens: tuple[int, int] | None = None
 
     def stage(self, seq_len: int) -> dict[str, Any]:
         wanted = None if self._tokens_per_step is None else self._tokens_per_step // seq_len
         search = self._search(seq_len, self._job.function, wanted)
-        guess = None if self._last_num_tokens is None else self._last_num_tokens // seq_len
-        largest, failing = search.run(guess)
+        guesses = [tokens // seq_len for tokens in self._last_num_tokens or ()]
+        largest, failing = search.run(*guesses)
         batch_size, used = None, search
         if largest is not None:
             batch_size = search.without_retries(largest)
-            self._last_num_tokens = batch_size * seq_len
+            self._last_num_tokens = largest * seq_len, batch_size * seq_len
             if wanted is not None and batch_size < wanted:
                 used = self._search(seq_len, accumulating(self._job.function), wanted)
                 batch_size = _largest_part(wanted, batch_size, used)
@@ -84,8 +84,8 @@ class LengthPlanner:
             for size, category in zip(trace.sizes, trace.categories, strict=True)
             if category == "parameters"
         )
-        if parameters > self._limit_bytes:
-            raise _too_small(parameters, self._limit_bytes, workload)
+        if parameters > self.limit_bytes:
+            raise _too_small(parameters, self.limit_bytes, workload)
         found = forecast(trace, self._budget, workload=workload, knobs={})
         return {
             "peak_reserved_bytes": found.peak_reserved_bytes,

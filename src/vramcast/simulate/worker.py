@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from vramcast.allocator.settings import AllocatorSettings
-from vramcast.forecast.forecast import Budget, batch_size_point, forecast
+from vramcast.forecast.budget import DEFAULT_GPU, budget_for
+from vramcast.forecast.forecast import batch_size_point, forecast
 from vramcast.forecast.interpolate import over_sizes
 from vramcast.forecast.largest import BatchSearch
-from vramcast.hardware.calibration.table import find as find_calibration
 from vramcast.hardware.gpus import find_gpu
 from vramcast.processes.parallel import in_parallel
 from vramcast.records.prediction import BatchSizeCurve
@@ -23,8 +21,6 @@ from vramcast.simulate.planned import plan_lengths
 from vramcast.simulate.session import STEPS, Session
 from vramcast.tracing.files import write_files
 from vramcast.tracing.snapshot import make_snapshot
-
-DEFAULT_GPU = "h200"
 
 
 @cache
@@ -38,17 +34,9 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
 
     A plan takes longer and tells how far it is: a message for each length.
     """
-    gpu = find_gpu(request["gpu"] or DEFAULT_GPU)
-    calibration, limits = find_calibration(gpu, version("torch"))
-    budget = Budget(
-        gpu=gpu if request["gpu"] else None,
-        calibration=calibration,
-        calibration_limits=limits,
-        memory_bytes=request["memory_bytes"],
-        settings=AllocatorSettings.parse(request["allocator"]),
-        settings_text=request["allocator"],
-    )
-    job = Job(request, Session(load_device(), gpu, calibration), budget)
+    budget = budget_for(request["gpu"], request["memory_bytes"], request["allocator"])
+    gpu = budget.gpu or find_gpu(DEFAULT_GPU)
+    job = Job(request, Session(load_device(), gpu, budget.calibration), budget)
     if request["batch_sizes"] is not None:
         return _curve(job)
     if "search" in request:
@@ -87,6 +75,7 @@ def _curve(job: Job) -> dict[str, Any]:
 
 def _search(job: Job) -> dict[str, Any]:
     job.vary("batch_size", "max-batch")
+    job.budget = job.budget.within(job.request["safety"])
     advice = "--max and --multiple-of keep the search to sizes that work."
     search = BatchSearch(
         lambda size: job.simulate({"batch_size": size}, advice=advice),

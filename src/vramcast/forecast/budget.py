@@ -1,0 +1,91 @@
+"""What the allocator may take, and what a process takes beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+
+from vramcast.allocator.settings import AllocatorSettings
+from vramcast.errors import UsageError
+from vramcast.hardware.calibration.table import DEFAULT_KERNELS_BYTES, find
+from vramcast.hardware.gpus import Gpu, find_gpu
+from vramcast.records.calibration import Calibration
+from vramcast.tracing.trace import SimulatedRun
+
+DEFAULT_GPU = "h200"
+NO_GPU = "no GPU was named: kernels and workspaces are those of an H200"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The memory there is, and on which GPU."""
+
+    gpu: Gpu | None
+    memory_bytes: int | None
+    settings: AllocatorSettings
+    settings_text: str = ""
+    calibration: Calibration | None = None
+    calibration_limits: list[str] = field(default_factory=list)
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        """What the allocator may take; None: without limit."""
+        if self.memory_bytes is not None or self.gpu is None:
+            return self.memory_bytes
+        table = self._table_of_this_gpu
+        loaded = table.device_bytes + table.libraries_bytes if table else self._default_bytes
+        return self.gpu.total_bytes - loaded
+
+    def within(self, safety: float) -> Budget:
+        """The same with this fraction of the memory left free."""
+        limit_bytes = int((1 - safety) * (self.capacity_bytes or 0))
+        if limit_bytes < 1:
+            raise UsageError(
+                f"--safety {safety} leaves no memory at all.", "For example --safety 0.05."
+            )
+        return replace(self, memory_bytes=limit_bytes)
+
+    def process_bytes(self, reserved_bytes: int, trace: SimulatedRun) -> int | None:
+        """As nvidia-smi shows it."""
+        if self.gpu is None:
+            return None
+        table = self._table_of_this_gpu
+        if table is None:
+            return reserved_bytes + self._default_bytes
+        libraries = table.libraries_bytes if trace.uses_libraries else 0
+        solver = table.solver_bytes if trace.uses_solver else 0
+        return reserved_bytes + table.process_bytes + libraries + solver
+
+    def limits(self) -> list[str]:
+        if self.gpu is None:
+            return [NO_GPU]
+        if self.calibration is None or self._table_of_this_gpu:
+            return self.calibration_limits
+        estimate = f"the memory of the CUDA context on {self.gpu.name} is an estimate"
+        return [*self.calibration_limits, estimate]
+
+    @property
+    def _table_of_this_gpu(self) -> Calibration | None:
+        """The size of the context depends on more than the architecture."""
+        table = self.calibration
+        return table if table and self.gpu and table.gpu == self.gpu.full_name else None
+
+    @property
+    def _default_bytes(self) -> int:
+        """Of context and kernels, where they were not measured."""
+        assert self.gpu is not None
+        return self.gpu.context_bytes + DEFAULT_KERNELS_BYTES
+
+
+def budget_for(gpu: str | None, memory_bytes: int | None = None, settings: str = "") -> Budget:
+    """With what was measured of this GPU, or of the H200 where none is named."""
+    known = find_gpu(gpu or DEFAULT_GPU)
+    calibration, limits = find(known, version("torch"))
+    return Budget(
+        gpu=known if gpu else None,
+        memory_bytes=memory_bytes,
+        settings=AllocatorSettings.parse(settings),
+        settings_text=settings,
+        calibration=calibration,
+        calibration_limits=list(limits),
+    )
