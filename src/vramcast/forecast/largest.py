@@ -24,10 +24,11 @@ COMFORTABLE_RATIOS = (0.92, 0.85)
 SECOND_SIZE_FACTOR = 256
 # Another size looked at is this part of the first estimate: far enough from the answer to show how
 # memory and time grow, and near enough to have the same events.
-BELOW_GUESS = 0.9
+BELOW_GUESS = 0.8
 MAX_ROUNDS = 8
 # Sizes looked at on both sides of the edge: with fragmentation one may fail and a larger one fit.
 NUM_BELOW, NUM_BEYOND = 8, 3
+LOOK_DOWN_TO = 0.8  # of the largest
 # Sizes simulated only for their time. Long traces take long: there are fewer sizes then.
 MAX_SIZES_FOR_TIME, MAX_EVENTS_FOR_TIME = 4, 50_000
 
@@ -84,8 +85,9 @@ class BatchSearch:
         """
         if not self._point(largest).num_alloc_retries:
             return self.simulate(largest).batch_size
-        size = min(largest, self._size_at(self._capacity_bytes))
-        found, _ = self._settle_within(size, largest, lambda p: p.fits and not p.num_alloc_retries)
+        found = self._largest_that(
+            lambda p: p.fits and not p.num_alloc_retries, self._capacity_bytes, largest
+        )
         return self.simulate(found or largest).batch_size
 
     def simulate(self, size: int) -> BatchSizePoint:
@@ -102,14 +104,17 @@ class BatchSearch:
         self._simulate_for_time(edge.largest)
         self.without_retries(edge.largest)
         for ratio in COMFORTABLE_RATIOS:
-            self._look_within(int(ratio * self._capacity_bytes), edge.largest)
+            limit_bytes = int(ratio * self._capacity_bytes)
+            self._largest_that(
+                lambda p, limit=limit_bytes: p.peak_reserved_bytes <= limit,
+                limit_bytes,
+                edge.largest,
+            )
         failing = edge.first_failing
         if failing is None:
             return []
-        for number in range(1, NUM_BEYOND + 1):
-            if failing + number * self._step <= self._maximum:
-                self._point(failing + number * self._step)
-        return sorted(size for size, point in self.points.items() if size > failing and point.fits)
+        beyond = range(failing + self._step, self._maximum + 1, self._step)[:NUM_BEYOND]
+        return [size for size in beyond if self._point(size).fits]
 
     def _estimate(self, guess: int | None, below: int | None) -> Edge:
         """By the line through the known sizes next to the edge."""
@@ -117,15 +122,11 @@ class BatchSearch:
             self.simulate(self._bounded(SECOND_SIZE_FACTOR * self._step))
             guess = self._size_at(self._capacity_bytes)
         if below is None or below >= guess:
-            below = int(BELOW_GUESS * guess)
-        below = self._bounded(below)
+            below = self._bounded(BELOW_GUESS * guess)
         self._point(below)
         size = self._bounded(max(guess, below + self._step))
         for _ in range(MAX_ROUNDS):
-            point = self._point(size)
-            # Only just below the edge does the allocator empty its cache to fit a size.
-            if point.fits and point.num_alloc_retries:
-                break
+            self._point(size)
             size = self._size_at(self._capacity_bytes)
             if size in self.points:
                 break
@@ -139,6 +140,8 @@ class BatchSearch:
             for size, point in self.points.items()
             if not (point.fits and point.num_alloc_retries)
         }
+        if len(known) < 2:
+            return max((s for s, point in self.points.items() if point.fits), default=self._step)
         size = crossing(known, limit_bytes)
         return self._bounded(SECOND_SIZE_FACTOR * max(known) if size is None else size)
 
@@ -164,9 +167,9 @@ class BatchSearch:
         """The edge below every size seen to fail: larger ones that fit do so by chance."""
         if edge.largest is None:
             return edge
-        for number in range(1, NUM_BELOW + 1):
-            if edge.largest - number * self._step >= self._step:
-                self._point(edge.largest - number * self._step)
+        lowest = max(self._step, int(LOOK_DOWN_TO * edge.largest))
+        for size in range(edge.largest - self._step, lowest - 1, -self._step)[:NUM_BELOW]:
+            self._point(size)
         failing = [s for s, p in self.points.items() if s < edge.largest and not p.fits]
         if not failing:
             return edge
@@ -189,21 +192,16 @@ class BatchSearch:
         self.points[size] = point
         return point
 
-    def _look_within(self, limit_bytes: int, largest: int) -> None:
-        """Looks for the largest size that reserves at most so much."""
+    def _largest_that(
+        self, accepts: Callable[[BatchSizePoint], bool], limit_bytes: int, largest: int
+    ) -> int | None:
+        """The search begins where the line reserves so much."""
         size = min(largest, self._size_at(limit_bytes))
-        self._settle_within(size, largest, lambda p: p.peak_reserved_bytes <= limit_bytes)
-
-    def _settle_within(
-        self, size: int, largest: int, accepts: Callable[[BatchSizePoint], bool]
-    ) -> tuple[int | None, int | None]:
-        return settle(
-            lambda size: accepts(self._point(size)),
-            size,
-            size + self._step if size < largest else None,
-            step=self._step,
-            limit=largest,
+        following = size + self._step if size < largest else None
+        found, _ = settle(
+            lambda size: accepts(self._point(size)), size, following, step=self._step, limit=largest
         )
+        return found
 
     def _simulate_for_time(self, largest: int) -> None:
         """A few smaller sizes, where times are predicted at all."""
@@ -217,8 +215,8 @@ class BatchSearch:
 
 
 def _largest_multiple(step: int, maximum: int | None) -> int:
-    largest = (LARGEST_BATCH if maximum is None else maximum) // step * step
-    if largest >= step:
+    largest = (maximum or LARGEST_BATCH) // step * step
+    if largest:
         return largest
     if maximum is None:
         raise UsageError(
