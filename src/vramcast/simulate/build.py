@@ -76,12 +76,8 @@ def build() -> Path:
 
 def _compile(result: Path) -> None:
     torch = torch_folder()
-    folders = (
-        f"-I{torch / 'include'}",
-        f"-I{torch / 'include/torch/csrc/api/include'}",
-        f"-L{torch / 'lib'}",
-    )
-    files = (str(SOURCES / "device.cpp"), "-lc10", "-ltorch_cpu", "-o", str(result))
+    folders = [f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include", f"-L{torch}/lib"]
+    files = [f"{SOURCES}/device.cpp", "-lc10", "-ltorch_cpu", "-o", str(result)]
     done = subprocess.run([*compiler(), *OPTIONS, *folders, *files], capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.splitlines()

@@ -60,9 +60,8 @@ class Ownership:
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
         self._optimizers[id(optimizer)] = weakref.ref(optimizer)
-        for group in optimizer.param_groups:  # those of modules have their names already
-            for parameter in group["params"]:
-                self._put(parameter, "parameters", "")
+        for parameter in _parameters_of(optimizer):  # those of modules have their names already
+            self._put(parameter, "parameters", "")
         self._put_gradients()
 
     def look(self) -> None:
@@ -76,7 +75,7 @@ class Ownership:
     def num_parameters(self) -> int:
         """Elements of the distinct parameters of all modules and optimizers, trainable or frozen.
 
-        Modules that ended with a step are counted if they were seen by look().
+        Also of modules that look() has seen and that are gone.
         """
         now = sum(p.numel() for p in {id(p): p for p in self._parameters()}.values())
         return max(self._most_parameters, now)
@@ -86,8 +85,7 @@ class Ownership:
             if category == "parameters":
                 yield tensor
         for optimizer in _alive(self._optimizers):
-            for group in optimizer.param_groups:
-                yield from group["params"]
+            yield from _parameters_of(optimizer)
 
     def _module_tensors(self) -> Iterator[tuple[str, Tensor, str]]:
         names = self.module_names()
@@ -138,6 +136,10 @@ class Ownership:
             self.category_of[number] = category
             if name:
                 self.name_of[number] = name
+
+
+def _parameters_of(optimizer: Any) -> Iterator[Tensor]:
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def _alive(references: dict[int, weakref.ref[_Kind]]) -> list[_Kind]:

@@ -12,10 +12,8 @@ from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.locations import Locations
 from vramcast.simulate.ownership import Ownership
 from vramcast.tracing import trace
-from vramcast.tracing.work import OperatorWork
+from vramcast.tracing.work import FORWARD, OperatorWork
 
-FORWARD, BACKWARD, UPDATE = range(3)  # native/recorder.h: enum Phase
-CATEGORY_OF_PHASE = {FORWARD: "activations", BACKWARD: "temporaries", UPDATE: "temporaries"}
 SOLVER_OPERATORS = frozenset(
     (
         "linalg_qr",
@@ -53,11 +51,14 @@ DTYPES = {
 class Recording:
     """One recording in progress. Made by Session.recording."""
 
-    device: Device
     gpu: SimulatedGpu
     locations: Locations
     ownership: Ownership
     patch_new_imports: Callable[[], None]
+
+    @property
+    def device(self) -> Device:
+        return self.gpu.device
 
     def mark_step(self) -> None:
         """A step begins here."""
@@ -88,8 +89,8 @@ class Recording:
     def _category(self, number: int, allocation: Allocation) -> str:
         if self.device.name(allocation.operator_name) == "cublas_workspace":
             return "workspaces"
-        owned = self.ownership.category_of.get(number)
-        return owned or CATEGORY_OF_PHASE[allocation.phase]
+        by_phase = "activations" if allocation.phase == FORWARD else "temporaries"
+        return self.ownership.category_of.get(number, by_phase)
 
     def _details(
         self, allocations: Sequence[Allocation], categories: Sequence[str]
@@ -142,11 +143,8 @@ class Recording:
 
 def _is_of_library(operator: str) -> bool:
     """Flash attention and cuDNN bring kernels of their own, which are loaded when first used."""
-    return (
-        "flash_attention" in operator
-        or "cudnn" in operator
-        or operator == "aten::convolution_backward"
-    )
+    names = ("flash_attention", "cudnn", "aten::convolution_backward")
+    return any(name in operator for name in names)
 
 
 def _is_of_solver(operator: str) -> bool:

@@ -54,8 +54,7 @@ class Session:
     def recording(self, *, locate: bool = True, locate_all: bool = False) -> Iterator[Recording]:
         """Everything in this block runs on the simulated GPU and is recorded.
 
-        `locate` finds modules, optimizers and the source lines of large tensors, `locate_all` those
-        of all tensors.
+        `locate` finds modules, optimizers and lines of large tensors, `locate_all` of all tensors.
         """
         import torch
 
@@ -78,7 +77,7 @@ class Session:
                 least = 0 if locate_all else LOCATED_BYTES
                 stack.enter_context(self.device.locating(locations.here, least))
             try:
-                yield Recording(self.device, self.gpu, locations, ownership, patch_new_imports)
+                yield Recording(self.gpu, locations, ownership, patch_new_imports)
             finally:
                 self.gpu.library_memory.clear()
                 gc.collect()
@@ -125,10 +124,7 @@ def _user_code(call: Callable[[], Any], what: str) -> Any:
 
 
 def _interpret_scripted_functions() -> None:
-    """Stop torch.jit from compiling kernels for a GPU that is not there.
-
-    Scripted functions still run in its interpreter, which frees a tensor after its last use.
-    """
+    """torch.jit compiles no kernels; its interpreter frees a tensor after its last use."""
     import torch
 
     torch._C._jit_override_can_fuse_on_gpu(False)

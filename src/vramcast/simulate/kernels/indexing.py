@@ -78,10 +78,8 @@ def _as_positions(indices: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Masks become the positions of their true elements."""
     positions: list[Tensor | None] = []
     for index in indices:
-        if index is not None and index.dtype in (torch.bool, torch.uint8):
-            positions.extend(index.nonzero().unbind(1))
-        else:
-            positions.append(index)
+        is_mask = index is not None and index.dtype in (torch.bool, torch.uint8)
+        positions += index.nonzero().unbind(1) if is_mask else [index]
     return positions
 
 
@@ -99,26 +97,22 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 @kernel("_index_put_impl_")
 def index_put(x: Tensor, indices: Sequence[Tensor | None], accumulate: bool = False) -> Tensor:
-    positions = _as_positions(indices)
-    if accumulate and any(p is not None and p.numel() for p in positions):
-        _use_sort_of_positions(x, positions)
-    return x
-
-
-def _use_sort_of_positions(x: Tensor, positions: list[Tensor | None]) -> None:
     """Adding at repeated positions: the linear positions are computed and sorted first."""
+    positions = _as_positions(indices)
     present = [p for p in positions if p is not None]
-    n = torch.broadcast_tensors(*present)[0].numel()
-    size = math.prod(x.shape[dim] for dim, p in enumerate(positions) if p is not None)
-    linear = scratch(n * 8)
-    scratch(n * 8)
-    if len(present) > 1:
-        sums = [scratch(n * 8), scratch(n * 8)]
-        linear = sums.pop(0)
-        del sums
-    buffers = [scratch(n * 8) for _ in range(3)]
-    scratch(radix_sort_bytes(n, 8, 8, bits=max(size.bit_length(), 1)))
-    del buffers, linear
+    if accumulate and any(p.numel() for p in present):
+        n = torch.broadcast_tensors(*present)[0].numel()
+        size = math.prod(x.shape[dim] for dim, p in enumerate(positions) if p is not None)
+        linear = scratch(n * 8)
+        scratch(n * 8)
+        if len(present) > 1:
+            sums = [scratch(n * 8), scratch(n * 8)]
+            linear = sums.pop(0)
+            del sums
+        buffers = [scratch(n * 8) for _ in range(3)]
+        scratch(radix_sort_bytes(n, 8, 8, bits=max(size.bit_length(), 1)))
+        del buffers, linear
+    return x
 
 
 @kernel("index_add", "index_reduce")
