@@ -277,13 +277,21 @@ def search_over(
     st.integers(MiB, 4 * GiB),
     st.integers(1, 3000),
     st.booleans(),
-    st.none() | st.integers(1, 10_000),
+    st.none() | st.integers(0, 10_000),
+    st.none() | st.integers(0, 10_000),
 )
 def test_the_batch_found_fits_was_simulated_and_the_next_does_not_fit(
-    constant: int, per_sample: int, limit: int, most: int, odd: bool, guess: int | None
+    constant: int,
+    per_sample: int,
+    limit: int,
+    most: int,
+    odd: bool,
+    guess: int | None,
+    below: int | None,
 ) -> None:
     search, simulated = search_over(constant, per_sample, limit, most, odd)
-    largest, failing = search.run(guess)
+    largest, failing = search.run(guess, below)
+    assert all(1 <= size <= most for size in simulated)
 
     def fits(size: int) -> bool:
         return search_over(constant, per_sample, limit, most, odd)[0].simulate(size).fits

@@ -121,8 +121,10 @@ class BatchSearch:
         if guess is None:
             self.simulate(self._bounded(SECOND_SIZE_FACTOR * self._step))
             guess = self._size_at(self._capacity_bytes)
+        guess = self._bounded(guess)
         if below is None or below >= guess:
-            below = self._bounded(BELOW_GUESS * guess)
+            below = int(BELOW_GUESS * guess)
+        below = self._bounded(below)
         self._point(below)
         size = self._bounded(max(guess, below + self._step))
         for _ in range(MAX_ROUNDS):
