@@ -12,24 +12,10 @@ KiB = 2**10
 MiB = 2**20
 GiB = 2**30
 
-_SUFFIXES = {
-    "": 1,
-    "b": 1,
-    "k": KiB,
-    "kib": KiB,
-    "kb": 10**3,
-    "m": MiB,
-    "mib": MiB,
-    "mb": 10**6,
-    "g": GiB,
-    "gib": GiB,
-    "gb": 10**9,
-    "t": 2**40,
-    "tib": 2**40,
-    "tb": 10**12,
-    "p": 2**50,
-    "pib": 2**50,
-    "pb": 10**15,
+_SUFFIXES = {"": 1, "b": 1} | {
+    f"{letter}{end}": base**power
+    for power, letter in enumerate("kmgtp", 1)
+    for end, base in (("", 1024), ("ib", 1024), ("b", 1000))
 }
 _SIZE = re.compile(r"([0-9]{1,24})(?:\.([0-9]{1,12}))?\s*([a-z]*)", re.IGNORECASE | re.ASCII)
 _SIZE_ADVICE = (
@@ -44,12 +30,8 @@ _COUNT = re.compile(r"([0-9]{1,24}(?:\.[0-9]{1,12})?)([kmb]?)", re.ASCII)
 _COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 
 _BYTE_UNITS = (
-    ("B", 1, 0),
-    ("KiB", KiB, 1),
-    ("MiB", MiB, 1),
-    ("GiB", GiB, 2),
-    ("TiB", 2**40, 2),
-    ("PiB", 2**50, 2),
+    *(("B", 1, 0), ("KiB", KiB, 1), ("MiB", MiB, 1)),
+    *(("GiB", GiB, 2), ("TiB", 2**40, 2), ("PiB", 2**50, 2)),
 )
 _COUNT_UNITS = (("", 1, 0), ("K", 10**3, 1), ("M", 10**6, 1), ("B", 10**9, 2), ("T", 10**12, 2))
 
@@ -74,8 +56,7 @@ def memory_in_bytes(memory: str | int | None) -> int | None:
     """The allocator's budget as it was given: text with a unit, or bytes."""
     if memory is None:
         return None
-    is_bytes = type(memory) is int and memory > 0
-    size = int(memory) if is_bytes else parse_size(str(memory))
+    size = memory if type(memory) is int and memory > 0 else parse_size(str(memory))
     if size < MiB:
         raise UsageError(
             f"--memory {memory} is {format_bytes(size)}: no GPU has so little.",
@@ -135,17 +116,13 @@ def format_days(s: float) -> str:
 
 
 def _scaled(n: int, units: tuple[tuple[str, int, int], ...]) -> str:
-    label, unit, digits = _unit_for(abs(n), units)
-    return f"{_sign(n)}{abs(n) / unit:.{digits}f} {label}".rstrip()
-
-
-def _unit_for(n: int, units: tuple[tuple[str, int, int], ...]) -> tuple[str, int, int]:
-    """The smallest unit whose rounded number stays below one of the next unit."""
+    """In the smallest unit whose rounded number stays below one of the next unit."""
+    label, unit, digits = units[-1]
     for candidate, (_, next_unit, _) in pairwise(units):
-        _, unit, digits = candidate
-        if round(n / unit, digits) * unit < next_unit:
-            return candidate
-    return units[-1]
+        if round(abs(n) / candidate[1], candidate[2]) * candidate[1] < next_unit:
+            label, unit, digits = candidate
+            break
+    return f"{_sign(n)}{abs(n) / unit:.{digits}f} {label}".rstrip()
 
 
 def _duration(s: float) -> str:
@@ -157,10 +134,6 @@ def _duration(s: float) -> str:
         return f"{s * 1e3:.0f} ms"
     if round(s, 1) < 60:
         return f"{s:.1f} s"
-    return _long_duration(s)
-
-
-def _long_duration(s: float) -> str:
     if round(s) < 3600:
         minutes, seconds = divmod(round(s), 60)
         return f"{minutes} min {seconds} s"
