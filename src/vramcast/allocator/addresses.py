@@ -1,5 +1,4 @@
-"""Where cudaMalloc puts a segment: the caching allocator breaks ties between equal blocks by
-address, so the order of addresses matters.
+"""Where cudaMalloc puts a segment: the allocator breaks ties between equal blocks by address.
 
 Read off recorded traces (H200, driver 580, CUDA 13.0): addresses come in units of 2 MiB. A process
 starts with an arena of 512 MiB that fills upwards; after that the driver takes the lowest gap that
@@ -19,9 +18,8 @@ ORIGIN = 1 << 20
 
 
 class AddressSpace:
-    """Addresses for segments; gaps are kept sorted by address."""
-
     def __init__(self) -> None:
+        # sorted by address
         self._gaps: list[tuple[int, int]] = [
             (ORIGIN - UNITS_BELOW_ARENA, UNITS_BELOW_ARENA),
             (ORIGIN, ARENA_UNITS),
@@ -34,14 +32,9 @@ class AddressSpace:
         for index, (start, length) in enumerate(self._gaps):
             first = -(-start // alignment) * alignment
             if first + units <= start + length:
-                self._gaps[index : index + 1] = [
-                    gap
-                    for gap in (
-                        (start, first - start),
-                        (first + units, start + length - first - units),
-                    )
-                    if gap[1]
-                ]
+                rest = start + length - first - units
+                around = ((start, first - start), (first + units, rest))
+                self._gaps[index : index + 1] = [gap for gap in around if gap[1]]
                 return first * UNIT_BYTES
         whole = -(-units // RANGE_UNITS) * RANGE_UNITS
         self._lowest -= whole

@@ -1,7 +1,7 @@
 """Segments cut into spans, and the pools that hold the free ones.
 
 A segment is a chain of spans, each in use, free, or (expandable segments only) not backed by
-memory. Two free spans are never neighbours: whatever becomes free merges at once.
+memory. What becomes free merges with free neighbours at once.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from vramcast.allocator.settings import MIN_BLOCK_BYTES
 
-SMALL_REQUEST_BYTES = 2**20  # up to here requests are served by the small pool
+SMALL_REQUEST_BYTES = 2**20  # served by the small pool
 SMALL_SEGMENT_BYTES = 2 * 2**20
-OWN_SEGMENT_BYTES = 10 * 2**20  # from here on a request gets a segment cut to its size
+OWN_SEGMENT_BYTES = 10 * 2**20  # from here on a request gets a segment of its size
 SEGMENT_ROUNDING_BYTES = 2 * 2**20
 UNLIMITED_BYTES = sys.maxsize
 
@@ -84,7 +84,7 @@ class Span:
         return merged
 
     def is_whole_segment(self) -> bool:
-        return self.before is None and self.after is None
+        return self.before is self.after is None
 
 
 @dataclass(slots=True, eq=False)
@@ -115,7 +115,7 @@ Observer = Callable[[str, int, int], None]
 
 @dataclass(slots=True, eq=False)
 class DeviceMemory:
-    """Bytes taken from the device, against its capacity if that is known."""
+    """Bytes taken from the device."""
 
     capacity_bytes: int | None
     tell: Observer

@@ -1,8 +1,7 @@
 """expandable_segments:True. One range of addresses per pool, backed by memory granule by granule.
 
-Growing fills the lowest addresses at which the request fits, holes left by earlier releases first,
-and uses free memory in front of a hole. Releasing gives back every granule that is wholly free,
-even in the middle of the range.
+Growing fills the lowest addresses at which the request fits and uses free memory in front of a
+hole. Releasing gives back every granule that is wholly free, also in the middle of the range.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from bisect import bisect_left, insort
 
 from vramcast.allocator.blocks import FREE, IN_USE, UNMAPPED, DeviceMemory, Pool, Span, round_up
 
-# torch reserves addresses for 9/8 of the device and opens a second range when they run out.
-# Addresses are free here, so one range is always enough.
+# torch reserves addresses for 9/8 of the device, then opens a second range. Here one is enough.
 NUM_GRANULES = 2**24
 
 
@@ -99,7 +97,7 @@ def _has_room(start: Span, size_bytes: int) -> bool:
 
 
 def index_of_least_growable(free: list[tuple[int, int, Span]], index: int) -> int:
-    """Best fit, counting a span in front of a hole as large as it could grow: the end comes last."""
+    """Best fit, counting a span in front of a hole as large as it could grow."""
     growable_bytes = _growable_bytes(free[index][2])
     while index + 1 < len(free):
         next_growable_bytes = _growable_bytes(free[index + 1][2])

@@ -23,14 +23,11 @@ class Replay:
     peak_reserved_bytes: int
     num_alloc_retries: int
     out_of_memory: OutOfMemory | None
-    allocated_bytes: list[int]
-    """After each event."""
-    reserved_bytes: list[int]
-    """After each event."""
-    block_bytes: list[int]
-    """The size of the block that each allocation was given: at least what it asked for."""
+    allocated_bytes: list[int]  # after each event
+    reserved_bytes: list[int]  # after each event
+    block_bytes: list[int]  # the size of the block that each allocation was given
+    # Peak allocated and reserved bytes so far, at each end of a step and at the end.
     peaks_after_step: list[tuple[int, int]]
-    """Peak allocated and reserved bytes so far, at each end of a step and at the end."""
 
     @property
     def fits(self) -> bool:

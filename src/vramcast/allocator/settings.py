@@ -1,11 +1,11 @@
 """What PYTORCH_ALLOC_CONF can say about the allocator, read with torch's own rules.
 
-Only settings that change memory and that the model follows are accepted. Anything else is refused
-by name: a setting silently ignored would make a prediction wrong without a word.
+A setting that the model does not follow is refused: ignored, it would make a prediction wrong.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from vramcast.errors import UsageError
 VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # in the order torch reads them
 MIB = 2**20
 MIN_BLOCK_BYTES = 512
-NUM_ROUNDUP_INTERVALS = 16  # 1 MiB, 2 MiB, ... 32 GiB: the last one also covers everything above
+NUM_ROUNDUP_INTERVALS = 16  # 1 MiB, 2 MiB, ... 32 GiB and above
 MIN_LARGE_SEGMENT_MB = 10  # exclusive: requests below 10 MiB must fit into one
 
 SUPPORTED = (
@@ -121,13 +121,10 @@ def _megabytes(key: str, value: str) -> int:
 
 
 def _open_fraction(key: str, value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        _refuse(f"{key} must be a number, got {value!r}")
-    if not 0.0 < number < 1.0:
-        _refuse(f"{key} must lie between 0 and 1, both excluded, got {value}")
-    return number
+    with contextlib.suppress(ValueError):
+        if 0.0 < float(value) < 1.0:
+            return float(value)
+    _refuse(f"{key} must be a number between 0 and 1, both excluded, got {value!r}")
 
 
 def _is_power_of_2(number: int) -> bool:
@@ -144,15 +141,12 @@ def _divisions(key: str, value: str) -> tuple[int, ...]:
 
 
 def _divisions_by_interval(key: str, value: str) -> tuple[int, ...]:
-    """`[256:1,512:2,>:8]`: 1 up to the interval that starts at 256 MiB, 2 in the one from 512 MiB,
-    8 in all above.
+    """`[256:1,512:2,>:8]`: 1 up to the interval from 256 MiB, 2 in that from 512 MiB, 8 above.
 
-    As in torch, intervals between two named ones are not rounded, and neither is the first one in
-    `[>:8]`.
+    As in torch, intervals between two named ones and the first one in `[>:8]` are not rounded.
     """
     divisions = [0] * NUM_ROUNDUP_INTERVALS
-    last_index = 0
-    is_first = True
+    last_index, is_first = 0, True
     for item in filter(None, value.split(",")):
         bound, colon, count_text = item.partition(":")
         count = _whole_number(key, count_text) if colon else -1
@@ -167,9 +161,8 @@ def _divisions_by_interval(key: str, value: str) -> tuple[int, ...]:
         index = min(size_mb.bit_length() - 1, NUM_ROUNDUP_INTERVALS - 1)
         if is_first:
             divisions[:index] = [count] * index
-            is_first = False
         divisions[index] = count
-        last_index = index
+        last_index, is_first = index, False
     return tuple(divisions)
 
 
@@ -185,5 +178,5 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 
 
 def from_environment() -> str:
-    """The settings torch would read from this process's environment."""
+    """What torch would read from this process's environment."""
     return next((os.environ[name] for name in VARIABLES if os.environ.get(name)), "")

@@ -21,7 +21,7 @@ GOAL_CAPPED_FAILURES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class RowPrediction(Record, kind="prediction of a row", version_where_missing=1):
-    """What the comparison needs of a prediction; `error` says why there is none."""
+    """The part of a prediction that is compared; `error` says why there is none."""
 
     workload: str = ""
     knobs: Knobs = field(default_factory=dict)
@@ -72,7 +72,7 @@ class PeerEstimates(Record, kind="estimates of other methods", version_where_mis
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyRow:
-    """One workload: what was predicted and what was measured."""
+    """One workload."""
 
     name: str
     predicted_allocated_bytes: Bytes | None = None
@@ -114,7 +114,7 @@ class AccuracyRow:
         return self.reserved_error == 0
 
     def error_of(self, method: str) -> float | None:
-        """Against the memory reserved, whatever the method estimates: reserved is what must fit."""
+        """Against reserved memory, whatever the method estimates: reserved is what must fit."""
         if method == "vramcast":
             return self.reserved_error
         return percent(self.peers_bytes.get(method), self.measured_reserved_bytes)

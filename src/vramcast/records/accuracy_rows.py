@@ -1,4 +1,4 @@
-"""The records of an accuracy run, row by row, and the table of errors that is made from them."""
+"""The records of an accuracy run, row by row, and the table of errors made from them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.records.accuracy import (
@@ -35,7 +36,7 @@ KINDS: dict[str, type[Record]] = {
 
 @dataclass
 class RowRecords:
-    """What is known of one row; `capped` is a run with the memory capped at the prediction."""
+    """Of one row; `capped` is a run with the memory capped at the prediction."""
 
     prediction: RowPrediction | None = None
     measurement: Measurement | None = None
@@ -56,15 +57,15 @@ def rows_file(path: Path) -> Path:
 
 
 def read_records(path: Path) -> Records:
-    """The records of a run's folder or of its file; later lines win."""
+    """Of a run's folder or its file; later lines win."""
     file = rows_file(path)
     records: Records = {}
     for line in read_lines(file):
-        row, kind = line.get("row"), line.get("kind")
-        if isinstance(row, str) and isinstance(kind, str) and kind in KINDS:
-            where = f"{file}: the {kind} of {printable(row)!r}"
-            record = KINDS[kind].from_dict(line.get("record"), where)
-            setattr(records.setdefault(row, RowRecords()), kind, record)
+        match line:
+            case {"row": str(row), "kind": str(kind)} if kind in KINDS:
+                where = f"{file}: the {kind} of {printable(row)!r}"
+                record = KINDS[kind].from_dict(line.get("record"), where)
+                setattr(records.setdefault(row, RowRecords()), kind, record)
     if not records:
         problem = "holds no records of an accuracy run" if file.exists() else "does not exist"
         raise UsageError(f"{file} {problem}.", "Give a folder that vramcast accuracy wrote.")
@@ -79,13 +80,13 @@ def result_from(
     torch_version: str | None = None,
 ) -> AccuracyResult:
     """The table of these rows. `calibrated_on` names those that the predicted times come from."""
-    predictions = [row.prediction for row in records.values() if row.prediction]
-    measurements = [row.measurement for row in records.values() if row.measurement]
+    predicted = [row.prediction for row in records.values() if row.prediction]
+    measured = [row.measurement for row in records.values() if row.measurement]
     return summarise(
         [row_from(name, row, name in calibrated_on) for name, row in records.items()],
-        gpu=gpu or _listed(run.gpu for run in measurements) or None,
-        torch_version=torch_version or _listed(run.torch_version for run in predictions),
-        measured_torch_version=_listed(run.torch_version for run in measurements),
+        gpu=gpu or _listed(run.gpu for run in measured) or None,
+        torch_version=torch_version or _listed(run.torch_version for run in predicted),
+        measured_torch_version=_listed(run.torch_version for run in measured),
     )
 
 
@@ -134,24 +135,19 @@ def _problem(prediction: RowPrediction, measurement: Measurement | None) -> str 
     return None
 
 
-def summarise(
-    rows: list[AccuracyRow], *, gpu: str | None, torch_version: str, measured_torch_version: str
-) -> AccuracyResult:
+def summarise(rows: list[AccuracyRow], **about: Any) -> AccuracyResult:
     compared = [row for row in rows if row.measured_reserved_bytes is not None]
-    has_peers = any(row.peers_bytes for row in rows)
+    methods = METHODS if any(row.peers_bytes for row in rows) else ["vramcast"]
     capped = [row for row in compared if row.capped_outcome is not None]
     unseen = [row for row in compared if not row.calibrated_on]
     busy = [row for row in unseen if row.bound_by in (BoundBy.COMPUTE, BoundBy.BANDWIDTH)]
     waiting = [row for row in unseen if row.bound_by == BoundBy.LAUNCH]
     return AccuracyResult(
-        gpu=gpu,
-        torch_version=torch_version,
-        measured_torch_version=measured_torch_version,
         rows=rows,
+        **about,
         num_exact=sum(row.exact for row in compared),
         reserved={
-            method: errors_over(row.error_of(method) for row in compared)
-            for method in (METHODS if has_peers else ["vramcast"])
+            method: errors_over(row.error_of(method) for row in compared) for method in methods
         },
         worst_process_error=errors_over(row.process_error for row in compared).worst,
         step_time=errors_over(row.step_error for row in unseen),

@@ -91,7 +91,7 @@ class Record:
 
     @classmethod
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Data of an older version, or in a form that only JSON needs, as this version has it."""
+        """Data of an older version, or in JSON's own form, as this version has it."""
         return data
 
     def check(self) -> None:
@@ -99,7 +99,7 @@ class Record:
 
 
 def plain_value(value: Any) -> KnobValue:
-    """A value as JSON has it: numpy's numbers as numbers, infinity and objects as text."""
+    """As JSON has it: numpy's numbers as numbers, infinity and objects as text."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -117,7 +117,7 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def convert(data: Any, kind: type[T], where: str) -> T:
-    """The data as a dataclass. Names that are not fields are ignored: a later version has more."""
+    """Names that are not fields are ignored: a later version has more."""
     try:
         return msgspec.convert(data, kind)
     except (msgspec.ValidationError, RecursionError) as problem:
@@ -169,6 +169,6 @@ def _value_at(path: str, data: Any) -> Any:
 
 
 def shortened(value: Any) -> str:
-    """A value of a file as it may be shown: on one line, without control characters."""
+    """A value of a file on one line, without control characters."""
     text = " ".join(printable(repr(value)).split())
     return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[:MAX_VALUE_CHARACTERS]}…"

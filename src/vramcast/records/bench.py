@@ -1,4 +1,4 @@
-"""What is trained by `vramcast bench`, under which protocol, and what came of it."""
+"""What `vramcast bench` trains, under which protocol, and what came of it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ import msgspec
 from vramcast.records.base import Bytes, Count, Number, Record, Seconds, require
 from vramcast.records.measurement import Device
 
-# The version of what all protocols have in common; it is hashed with the values.
-FORMAT = 1
-# What changes losses or times beside the model: runs that differ in it are not compared.
+FORMAT = 1  # of protocols; it is hashed with the values
+# Runs that differ in one of these are not compared.
 DECISIVE = ("device", "gpu", "torch_version", "schedulefree_version")
 
 FromOne = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
@@ -52,13 +51,13 @@ class DataIdentity:
 
     name: str
     size_bytes: Bytes
-    # "sha256:..." of everything, or "sampled-sha256:..." of the size and evenly spaced pieces
+    # "sha256:..." of everything, or "sampled-sha256:..." of the size and some pieces
     hash: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """The conditions that every model of a comparison is trained under."""
+    """What all models of a comparison are trained under."""
 
     name: str
     batch_size: FromOne | None  # None: the largest that fits, for every model its own
@@ -112,7 +111,7 @@ class BenchTrial(Record, kind="bench trial"):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedRun(Record, kind="trained model"):
-    """A trial and its steps. A loss that was not finite is None: JSON has no word for it."""
+    """A trial and its steps. JSON has no word for a loss that is not finite: it is None."""
 
     trial: BenchTrial
     outcome: TrainingOutcome
@@ -129,7 +128,7 @@ class TrainedRun(Record, kind="trained model"):
 
     @property
     def finished(self) -> bool:
-        """Other outcomes are tried again when the same bench is started again."""
+        """Others are tried again when the same bench is started again."""
         return self.outcome in (TrainingOutcome.OK, TrainingOutcome.DIVERGED)
 
     @property
@@ -166,23 +165,16 @@ class TrainedRun(Record, kind="trained model"):
 
     def summary(self) -> dict[str, Any]:
         """For --json: what a table shows, without the steps."""
-        last = self.last_loss
+        names = "outcome parameters tokens tokens_per_second peak_memory_bytes memory_kind"
+        names += " training_seconds data_wait_fraction error"
         return {
             "model": self.trial.label,
             "seed": self.trial.seed,
-            "outcome": self.outcome,
             "metric": self.trial.protocol.metric,
-            "last_loss": last if math.isfinite(last) else None,
-            "parameters": self.parameters,
+            "last_loss": self.last_loss if math.isfinite(self.last_loss) else None,
             "steps": len(self.losses),
             "batch_size": self.trial.batch_size,
-            "tokens": self.tokens,
-            "tokens_per_second": self.tokens_per_second,
-            "peak_memory_bytes": self.peak_memory_bytes,
-            "memory_kind": self.memory_kind,
-            "training_seconds": self.training_seconds,
-            "data_wait_fraction": self.data_wait_fraction,
-            "error": self.error,
+            **{name: getattr(self, name) for name in names.split()},
         }
 
     def check(self) -> None:
@@ -214,7 +206,5 @@ def tokens_note(runs: Sequence[TrainedRun]) -> str | None:
     tokens = {run.tokens for run in runs}
     if len(tokens) < 2:
         return None
-    return (
-        f"the runs saw different numbers of tokens, {min(tokens):,} to {max(tokens):,}: "
-        "less loss may be more data"
-    )
+    span = f"{min(tokens):,} to {max(tokens):,}"
+    return f"the runs saw different numbers of tokens, {span}: less loss may be more data"

@@ -10,7 +10,6 @@ from msgspec import Meta
 from vramcast.records.base import Bytes, Count, Number, Record
 
 TorchVersion = Annotated[str, Meta(pattern=r"^\d+\.\d+")]
-# As hardware.calibration.table.convolution_key writes it.
 ConvolutionKey = Annotated[
     str, Meta(pattern=r"^\w+ (nchw|nhwc) x\d[\d,]* w\d[\d,]* s\d[\d,]* p\d[\d,]* d\d[\d,]* g\d+$")
 ]
@@ -30,9 +29,8 @@ class Calibration(Record, kind="calibration table"):
     process_bytes: Bytes
     device_bytes: Bytes  # what the GPU has less for it
     libraries_bytes: Bytes  # more, once flash attention or cuDNN is used
-    # More, once cuSOLVER factorises a matrix, as orthogonal initialisation does.
-    solver_bytes: Bytes = 0
-    gemm_workspace_bytes: Bytes  # cuBLAS's, for each thread that multiplies matrices
+    solver_bytes: Bytes = 0  # more, once cuSOLVER is used, as by orthogonal initialisation
+    gemm_workspace_bytes: Bytes  # of cuBLAS, for each thread
     gemm_lt_workspace_bytes: Bytes
     convolutions: dict[ConvolutionKey, Workspaces] = field(default_factory=dict)
     source: str = "calibrated"
@@ -44,13 +42,13 @@ class Rates(Record, kind="table of rates"):
 
     gpu: str
     torch_version: TorchVersion
-    # "aten::add plain bf16", or "aten::add plain", or "plain"
+    # "aten::add plain bf16", "aten::add plain" or "plain"
     kernels: dict[str, list[Number]]
     # "tensor" (16-bit and tf32), "tensor unaligned" and "fp32"
     products: dict[str, list[Number]]
     # attention, convolutions and recurrent layers, by operator and precision
     compute: dict[str, list[Number]]
-    recurrent_step_seconds: dict[str, Number]  # of a recurrent layer's kernel, whatever its size
+    recurrent_step_seconds: dict[str, Number]
     host: dict[str, Number]  # seconds on the host by kind of operator
     # Rows of the suites whose kernels and times it was made from.
     calibrated_on: list[str] = field(default_factory=list)

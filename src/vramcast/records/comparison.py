@@ -40,7 +40,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Record, kind="comparison"):
-    """Models from best to worst, and every other one against the best."""
+    """Models from best to worst, and each against the best."""
 
     metric: str
     protocol: str

@@ -50,7 +50,7 @@ class MemoryFit(Record, kind="memory law"):
     rows: list[FittedRow]
     knobs: list[Knob]
     floor_bytes: Bytes | None = None  # allocated = max(floor, law), where there is one
-    left_out: dict[str, str] = field(default_factory=dict)  # runs that were not used, and why
+    left_out: dict[str, str] = field(default_factory=dict)  # runs not used, and why
     notes: list[str] = field(default_factory=list)
     source: str = "fitted"
 
@@ -61,7 +61,7 @@ class MemoryFit(Record, kind="memory law"):
             parse_term(text)
 
 
-# A term for programs that must not run text: a number, a knob's name, or [operator, left, right].
+# For programs that must not run text: a number, a knob's name, or [operator, left, right].
 Term = float | str | list[Any]
 
 

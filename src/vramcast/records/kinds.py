@@ -19,8 +19,7 @@ from vramcast.records.store import read_file
 from vramcast.records.tune import TuneResult
 
 GIVE = (
-    "Give a run folder of probe, plan, tune, bench or accuracy, "
-    "or a file with what a command printed with --json."
+    "Give a run folder of probe, plan, tune, bench or accuracy, or what --json printed, in a file."
 )
 KINDS: tuple[type[Record], ...] = (
     BatchSizeCurve,
@@ -47,7 +46,7 @@ def is_trace(data: Any) -> bool:
 
 
 def record_from(data: Any, where: str) -> Record | list[Record]:
-    """A record; trained models and fitted laws as lists, since several belong together."""
+    """Trained models and fitted laws as lists, since several belong together."""
     if isinstance(data, list) and data and all(_kind_of(one) is MemoryFit for one in data):
         return [MemoryFit.from_dict(one, where) for one in data]
     if isinstance(data, dict) and "runs" in data and "protocol_hash" in data:

@@ -28,13 +28,13 @@ class GpuProcess:
 
     gpu: Count
     pid: Count
-    name: str  # "" where this process may not know
+    name: str  # "" where not known
     used_bytes: Bytes | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine(Record, kind="machine"):
-    """What a machine has; None for what is not known."""
+    """None is not known."""
 
     gpus: list[GpuState] = field(default_factory=list)
     processes: list[GpuProcess] = field(default_factory=list)

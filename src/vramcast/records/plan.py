@@ -11,14 +11,14 @@ from vramcast.records.prediction import LargeTensor
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One sequence length on one GPU. None: not predicted, or nothing fits."""
+    """One sequence length on one GPU."""
 
     seq_len: Count
     fits: bool
     first_failing_batch: Count | None
     why: str
     batch_size: Count | None = None  # of one forward and backward pass
-    accumulation_steps: Count | None = None  # passes in one optimizer step
+    accumulation_steps: Count | None = None
     tokens_per_batch: Count | None = None
     tokens_per_step: Count | None = None
     largest_batch: Count | None = None
@@ -26,7 +26,7 @@ class Stage:
     peak_reserved_bytes: Bytes | None = None
     share_of_memory: Number | None = None  # reserved, of what the allocator may take
     binds: str | None = None  # memory, compute, bandwidth or launch
-    step_seconds: Seconds | None = None  # of one optimizer step, all its passes
+    step_seconds: Seconds | None = None  # of all passes of an optimizer step
     tokens_per_second: Number | None = None
     samples_per_second: Number | None = None
     hours_to_budget: Number | None = None  # for all tokens at this length

@@ -1,4 +1,4 @@
-"""What was predicted: one step, or memory over batch sizes. Nothing in these records was measured.
+"""What was predicted: one step, or memory over batch sizes.
 
 A Prediction and a Measurement are different types on purpose: nothing can show a guess as a fact.
 """
@@ -24,8 +24,6 @@ CATEGORIES = (
 
 
 class BoundBy(StrEnum):
-    """What sets the predicted time of a step."""
-
     COMPUTE = "compute"
     BANDWIDTH = "bandwidth"
     LAUNCH = "launch"  # the GPU waits for the host
@@ -34,8 +32,6 @@ class BoundBy(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class LargeTensor:
-    """One of the largest tensors alive at the peak."""
-
     num_bytes: Bytes
     category: str
     name: str
@@ -89,7 +85,7 @@ class StepForecast:
 
     seconds: Seconds
     device_seconds: Seconds  # the GPU's work
-    host_seconds: Seconds  # Python's and the launches'; the step takes the longer of the two
+    host_seconds: Seconds  # Python's and the launches'
     flops: Number
     moved_bytes: Number
     achieved_fraction: Number  # of the GPU's peak rate for the main precision
@@ -149,14 +145,14 @@ class Attempt:
     peak_allocated_bytes: Bytes | None
     peak_reserved_bytes: Bytes | None
     num_alloc_retries: Count | None
-    step_seconds: Seconds | None = None  # predicted only for sizes that were simulated
+    step_seconds: Seconds | None = None  # predicted only where simulated
     bound_by: BoundBy = BoundBy.NOT_PREDICTED
-    simulated: bool = True  # False where it was interpolated between simulated ones
+    simulated: bool = True  # else interpolated
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSizePoint(Attempt):
-    """One predicted batch size. What does not fit is shown as with enough memory."""
+    """What does not fit is shown as with enough memory."""
 
     peak_allocated_bytes: Bytes
     peak_reserved_bytes: Bytes
@@ -166,8 +162,6 @@ class BatchSizePoint(Attempt):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSizeCurve(Record, kind="curve over batch sizes", version_where_missing=1):
-    """Predicted memory for a list of batch sizes."""
-
     workload: str
     gpu: str | None
     capacity_bytes: Bytes | None

@@ -30,7 +30,7 @@ class ShownAllocation:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Allocations of both traces side by side around the pair at `position`, which differs."""
+    """Both traces side by side around the pair at `position`, which differs."""
 
     kinds: list[DifferenceKind]
     step: Count  # which of the compared steps, from 1; 0 is the build
@@ -71,5 +71,5 @@ class TraceDiff(Record, kind="trace_diff"):
     num_steps_compared: Count
     num_differences: dict[DifferenceKind, Count]
     first: Difference | None
-    first_in_memory: Difference | None  # the first that is more than a name; often the same
+    first_in_memory: Difference | None  # more than a name; often the same
     ops: list[OpDifference]

@@ -19,7 +19,7 @@ class TuneVerdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a candidate has its verdict, for programs; the sentence beside it is for people."""
+    """For programs; the sentence beside it is for people."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -47,7 +47,7 @@ class Reason(StrEnum):
     NO_SIZE = "no size worth trying"
 
 
-# The candidate computes something else than the baseline, whatever its speed.
+# The candidate computes something else than the baseline.
 LOSS_REASONS = (Reason.OTHER_LOSSES, Reason.LOSSES_NOT_FINITE, Reason.NO_LOSSES)
 
 
@@ -56,7 +56,7 @@ class Speedup:
     """How many times as fast: by step times, or by throughput where the steps differ in size."""
 
     ratio: Number
-    # The 95 % interval; None where there were too few runs.
+    # The 95 % interval; None with too few runs.
     low: Number | None = None
     high: Number | None = None
     p_value: Number | None = None
@@ -72,7 +72,7 @@ class Speedup:
 class Judgement:
     verdict: TuneVerdict
     reason: str
-    reason_code: Reason | None = None  # None in records from before there were codes
+    reason_code: Reason | None = None  # None in older records
     likely_cause: str = ""
 
 
@@ -81,7 +81,7 @@ class TrialResult(Judgement):
     """A candidate against a configuration without it."""
 
     speedup: Speedup | None = None
-    # The largest of any step, relative to the baseline's loss at that step.
+    # The largest of any step, relative to the baseline's loss.
     loss_difference: Number | None = None
     memory_before_bytes: Bytes | None = None
     memory_after_bytes: Bytes | None = None
@@ -127,7 +127,7 @@ class PredictedGain:
 
     what: str
     step_seconds: Seconds | None = None
-    # Against the prediction for the final configuration on the GPU here.
+    # Against the prediction for the GPU here.
     speedup: Number | None = None
     memory_bytes: Bytes | None = None
     fits: bool | None = None
@@ -140,7 +140,7 @@ class TuneResult(Record, kind="tune result"):
     knobs: Knobs  # the baseline's, defaults included
     device: str
     gpu: str | None
-    memory_bytes: Bytes | None  # the allocator's limit; None is all there is
+    memory_bytes: Bytes | None  # the allocator's limit
     num_parameters: Count | None
     torch_version: str
     cuda_version: str | None
@@ -150,14 +150,14 @@ class TuneResult(Record, kind="tune result"):
     after: MeasuredConfiguration
     total: Speedup
     product_of_alone: Number | None  # the candidates' own gains multiplied
-    loss_difference: float | None  # of the end against the start; None if the step sizes differ
+    loss_difference: float | None  # None if the step sizes differ
     target_steps: Count
     seconds_before: Seconds
     seconds_after: Seconds  # to as many tokens or samples
     rows: list[CandidateResult]
     configuration: dict[str, Any]
     python_lines: list[str]
-    # Names of candidates in the order they were applied; steps also has those replaced later.
+    # Candidates in the order they were applied; the steps have those replaced later too.
     applied_order: list[str] = field(default_factory=list)
     step_order: list[str] = field(default_factory=list)
     prospects: list[PredictedGain] = field(default_factory=list)
@@ -172,10 +172,10 @@ class TuneResult(Record, kind="tune result"):
     source: str = "tuned"
 
     def rows_with(self, verdict: TuneVerdict) -> list[CandidateResult]:
-        """The candidates with a verdict; those applied in the order they were applied."""
-        found = [row for row in self.rows if row.verdict == verdict]
+        """Those applied are in the order they were applied."""
         order = {name: index for index, name in enumerate(self.applied_order)}
-        return sorted(found, key=lambda row: order.get(row.name, len(order)))
+        rows = [row for row in self.rows if row.verdict == verdict]
+        return sorted(rows, key=lambda row: order.get(row.name, len(order)))
 
     def check(self) -> None:
         require(self.target_steps > 0, "target_steps is 0")

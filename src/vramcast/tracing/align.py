@@ -160,7 +160,7 @@ class _Search:
 
 
 class _Index:
-    """Where runs of the keys of a occur in b."""
+    """Where runs of keys of a occur in b."""
 
     def __init__(self, a: Sequence[Hashable], b: Sequence[Hashable], length: int) -> None:
         self._of_a = _runs(a, length)

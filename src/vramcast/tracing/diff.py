@@ -1,8 +1,8 @@
 """What differs between two memory traces: the allocations in order, and what is alive at each.
 
 Frees are compared only through what is alive when something is allocated: in between, their order
-means nothing to the allocator. Traces of different length are compared over the steps they have in
-common. Sums of bytes are rounded up to 512 a tensor, as the allocator does.
+means nothing to the allocator. Only the steps that both traces have are compared. Sums of bytes are
+rounded up to 512 a tensor, as the allocator does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vramcast.records.trace_diff import (
 )
 from vramcast.tracing.align import ABSENT, EMPTIED, WORKSPACE, Aligned, Item, align, same
 from vramcast.tracing.files import read_trace
-from vramcast.tracing.trace import Allocation, Trace
+from vramcast.tracing.trace import Trace
 
 NEVER = 2**62
 ROUNDING = AllocatorSettings()
@@ -72,11 +72,11 @@ class _Events:
     """One trace up to the end of a step, as the items that are compared."""
 
     def __init__(self, trace: Trace, num_steps: int) -> None:
-        self.allocations: Sequence[Allocation] = trace.allocations
+        self.allocations = trace.allocations
         self.items: list[Item] = []
         self.numbers: list[int] = []  # of the allocation each item is, or 0
         self.allocated_bytes: list[int] = []  # after each item
-        self.freed_after: list[int] = []  # how many items came before each item's free
+        self.freed_after: list[int] = []  # how many items came before each free
         self.steps_after: list[int] = []  # how many items came before each step
         self._index_of: dict[int, int] = {}
         self._live_bytes = 0
@@ -106,8 +106,9 @@ class _Events:
         self.freed_after.append(NEVER)
 
     def line(self, index: int) -> ShownAllocation | None:
-        if index == ABSENT:
-            return None
+        return None if index == ABSENT else self.shown(index)
+
+    def shown(self, index: int) -> ShownAllocation:
         number = self.numbers[index]
         return ShownAllocation(
             number=number,
@@ -187,12 +188,11 @@ class _Comparison:
             freed_a, freed_b = (
                 death != NEVER and self._row_of_pair[death] <= index for death in deaths
             )
-            if own_row >= index or freed_a == freed_b:
-                continue
             row = self._rows[own_row]
-            line = self._a.line(row.a) if freed_b else self._b.line(row.b)
-            assert line is not None
-            (only_a if freed_b else only_b).append(line)
+            if own_row < index and freed_a < freed_b:
+                only_a.append(self._a.shown(row.a))
+            elif own_row < index and freed_b < freed_a:
+                only_b.append(self._b.shown(row.b))
         return only_a, only_b
 
     def _step(self, row: Aligned) -> int:

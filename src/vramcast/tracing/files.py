@@ -46,7 +46,7 @@ class TraceFile(Record, TraceHead, kind="trace"):
 
 
 def from_rows(rows: Sequence[Any], **head: Any) -> Trace:
-    """A trace from the rows of its file; a row that cannot be is refused by its number."""
+    """From the rows of a file; a row that cannot be is refused by its number."""
     events, allocations, steps = _read_rows(rows)
     return Trace(events=events, allocations=allocations, steps=steps, **head)
 
@@ -76,7 +76,6 @@ def _head(of: TraceHead) -> dict[str, Any]:
 
 
 def read_trace(path: Path) -> Trace:
-    """From trace.json itself or from the folder that holds it."""
     file = path / TRACE_NAME if path.is_dir() else path
     if not file.exists():
         raise UsageError(f"There is no {file}.", GIVE_TRACE)

@@ -146,7 +146,7 @@ class _History:
 
 
 def frames_of(allocation: Allocation) -> Frames:
-    """Innermost first, as in torch: the operator, the autograd node, the module, the user's line."""
+    """Innermost first, as in torch: operator, autograd node, module, the user's line."""
     return _frames(allocation.op, allocation.node, allocation.module, allocation.source)
 
 

@@ -15,7 +15,7 @@ from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.records.prediction import LargeTensor
 from vramcast.tracing.work import OperatorWork
 
-# The parts of an allocation that a trace's file has by name, where they are known.
+# The parts of an allocation that a trace's file has where they are known.
 FACTS = ("category", "name", "module", "node", "source")
 
 
@@ -70,7 +70,7 @@ class Trace(TraceHead):
 
 @dataclass(frozen=True)
 class SimulatedRun:
-    """What a simulation saw. Allocations are described only when asked for: there are many."""
+    """What a simulation saw. Allocations, which are many, are described when asked for."""
 
     events: list[int]
     sizes: list[int]
@@ -79,7 +79,7 @@ class SimulatedRun:
     notes: tuple[str, ...]  # what was not modelled
     torch_version: str
     allocation: Callable[[int], Allocation]  # by its number, from 1
-    uses_libraries: bool = False  # flash attention or cuDNN, which load kernels of their own
+    uses_libraries: bool = False  # flash attention or cuDNN: they load kernels of their own
     uses_solver: bool = False  # cuSOLVER, likewise
     works: Sequence[OperatorWork] = ()  # of the last step, in order
     uncalibrated_kernels: tuple[str, ...] = ()  # whose memory is an estimate
@@ -98,7 +98,7 @@ class SimulatedRun:
 
 
 def in_canonical_order(events: Iterable[int]) -> list[int]:
-    """Sorts frees that have no allocation between them: two runs of one program are then equal.
+    """Sorts frees without an allocation between them, so that two runs of a program are equal.
 
     Their order is not the program's: autocast clears its cache in the order of a hash table.
     """
