@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "recordings")]
 
 from vramcast.simulate import device as simulated  # noqa: E402
 
-DEVICE = simulated.Device(simulated.load())
+DEVICE = simulated.Device()
 
 import torch  # noqa: E402
 

@@ -35,7 +35,7 @@ from vramcast.hardware.gpus import find_gpu
 from vramcast.simulate import device
 from vramcast.simulate.session import Session
 
-session = Session(device.Device(device.load()), find_gpu("h200"))
+session = Session(device.Device(), find_gpu("h200"))
 import torch
 
 with session.recording() as recording:

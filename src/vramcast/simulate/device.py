@@ -78,8 +78,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def load() -> ctypes.CDLL:
-    """Put the simulated device under torch, before torch starts."""
+def _load() -> ctypes.CDLL:
+    """Before torch starts."""
     if "torch" in sys.modules:
         raise RuntimeError("the simulated device must be loaded before torch is imported")
     for name in ("torch_global_deps", "c10", "torch_cpu", "c10_cuda", "torch_cuda"):
@@ -96,8 +96,8 @@ def load() -> ctypes.CDLL:
 class Device:
     """The one simulated device of a process."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self.library = library
+    def __init__(self) -> None:
+        self.library = library = _load()
         meta_kernels.import_torch_without_them()
         # must live as long as C++ has the pointer to it
         self._loader = META_LOADER(lambda: int(meta_kernels.load()))

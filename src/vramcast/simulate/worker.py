@@ -15,7 +15,7 @@ from vramcast.forecast.largest import BatchSearch
 from vramcast.hardware.gpus import find_gpu
 from vramcast.processes.parallel import in_parallel
 from vramcast.records.prediction import BatchSizeCurve
-from vramcast.simulate.device import Device, load
+from vramcast.simulate.device import Device
 from vramcast.simulate.job import Job
 from vramcast.simulate.planned import plan_lengths
 from vramcast.simulate.session import STEPS, Session
@@ -26,7 +26,7 @@ from vramcast.tracing.snapshot import make_snapshot
 @cache
 def load_device() -> Device:
     """Of this process. A fork server loads it once for all simulations."""
-    return Device(load())
+    return Device()
 
 
 def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:

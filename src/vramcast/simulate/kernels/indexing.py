@@ -78,8 +78,10 @@ def _as_positions(indices: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Masks become the positions of their true elements."""
     positions: list[Tensor | None] = []
     for index in indices:
-        is_mask = index is not None and index.dtype in (torch.bool, torch.uint8)
-        positions += index.nonzero().unbind(1) if is_mask else [index]
+        if index is not None and index.dtype in (torch.bool, torch.uint8):
+            positions += index.nonzero().unbind(1)
+        else:
+            positions.append(index)
     return positions
 
 

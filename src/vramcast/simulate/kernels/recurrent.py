@@ -22,31 +22,23 @@ UNMEASURED = (
 )
 
 
-def _describe(
-    x: Tensor,
-    mode: int,
-    hidden_size: int,
-    proj_size: int,
-    num_layers: int,
-    dropout: float,
-    bidirectional: bool,
-    batch_sizes: Sequence[int],
-    **_: Any,
-) -> Recurrent:
+def _describe(x: Tensor, arguments: dict[str, Any]) -> Recurrent:
     """x is [time, batch, features], or packed: [all steps, features]."""
-    if batch_sizes or proj_size or (dropout and num_layers > 2):
+    batch_sizes, layers = arguments["batch_sizes"], arguments["num_layers"]
+    dropout = arguments["dropout"] > 0
+    if batch_sizes or arguments["proj_size"] or (dropout and layers > 2):
         note(UNMEASURED)
     steps, batch = (len(batch_sizes), batch_sizes[0]) if batch_sizes else x.shape[:2]
     return Recurrent(
-        kind=KINDS[mode],
+        kind=KINDS[arguments["mode"]],
         item_bytes=x.element_size(),
         input_size=x.shape[-1],
-        hidden=hidden_size,
-        layers=num_layers,
+        hidden=arguments["hidden_size"],
+        layers=layers,
         batch=batch,
         steps=steps,
-        directions=2 if bidirectional else 1,
-        dropout=dropout > 0,
+        directions=2 if arguments["bidirectional"] else 1,
+        dropout=dropout,
         is_half=x.dtype == torch.float16,
     )
 
@@ -95,7 +87,7 @@ def forward(
     if train and others["dropout"]:
         _make_dropout_state()
     x = _time_first(x, batch_first)
-    described = _describe(x, **others)
+    described = _describe(x, others)
     states, width = described.layers * described.directions, others["proj_size"] or described.hidden
     out = new(*x.shape[:-1], width * described.directions, dtype=x.dtype)
     hy = new(states, described.batch, width, dtype=x.dtype)
@@ -124,7 +116,7 @@ def backward(
     # gradients of the last states, which nobody asked for
     zeros = [torch.zeros_like(state) for state in (hx, cx) if state is not None]
     dense = [_time_first(t, batch_first) for t in (x, grad, output)]
-    described = _describe(dense[0], **others)
+    described = _describe(dense[0], others)
     grad_x, grad_hx = torch.empty_like(dense[0]), torch.empty_like(hx)
     grad_cx = torch.empty_like(cx) if cx is not None else None
     scratch(workspace_bytes(described, backward=True))

@@ -7,7 +7,7 @@ Versions: torch 2.10 to 2.13.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.machinery
 import sys
 import types
 from typing import Any
@@ -23,14 +23,10 @@ NAME = "torch._dynamo"
 
 def apply(_: Patcher) -> None:
     if NAME not in sys.modules:
-        sys.modules[NAME] = _LazyDynamo(f"{torch.__path__[0]}/_dynamo")
+        sys.modules[NAME] = _LazyDynamo(NAME)
 
 
 class _LazyDynamo(types.ModuleType):
-    def __init__(self, folder: str) -> None:
-        super().__init__(NAME)
-        self.__dict__["_folder"] = folder
-
     @staticmethod
     def disable(function: Any = None, recursive: bool = True, **_: Any) -> Any:
         return function if function is not None else (lambda f: f)
@@ -57,12 +53,9 @@ class _LazyDynamo(types.ModuleType):
     def _become_real(self) -> None:
         """Run the real module in this object, so that existing references see the real one."""
         meta_kernels.load()  # first, or the imports below meet a half-initialised torch
-        folder = self.__dict__.pop("_folder")
-        spec = importlib.util.spec_from_file_location(
-            NAME, f"{folder}/__init__.py", submodule_search_locations=[folder]
-        )
+        spec = importlib.machinery.PathFinder.find_spec(NAME, torch.__path__)
         assert spec is not None and spec.loader is not None
         self.__class__ = types.ModuleType  # type: ignore[assignment]
         self.__spec__, self.__loader__, self.__file__ = spec, spec.loader, spec.origin
-        self.__path__, self.__package__ = [folder], NAME
+        self.__path__, self.__package__ = spec.submodule_search_locations, NAME
         spec.loader.exec_module(self)
