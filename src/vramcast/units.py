@@ -76,6 +76,14 @@ def parse_duration(text: str) -> float:
     return float(match[1]) * _DURATIONS[match[2]]
 
 
+def check_whole_number(option: str, value: object, example: int, least: int = 1) -> None:
+    if type(value) is not int or value < least:
+        raise UsageError(
+            f"{option} must be a whole number from {least} on, not {value}.",
+            f"For example {option} {example}.",
+        )
+
+
 def parse_count(text: str) -> int:
     """A number of parameters, as in "50M", "1.36B" or "390,974,976"."""
     match = _COUNT.fullmatch(text.strip().lower().replace(",", "").replace("_", ""))

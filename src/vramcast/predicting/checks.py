@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vramcast.errors import UsageError
 from vramcast.hardware.gpus import find_gpu
-from vramcast.units import format_bytes
+from vramcast.units import check_whole_number, format_bytes
 
 # A "24 GiB" card has a little less than 24 GiB: --memory 24GiB is accepted for it, 200GiB is not.
 MAX_OVER_LABEL = 1.1
@@ -33,8 +33,5 @@ def check_memory(gpus: Sequence[str], memory_bytes: int | None, safety: float) -
 
 
 def check_positive(option: str, value: int | None, example: int = 8) -> None:
-    if value is not None and (type(value) is not int or value < 1):
-        raise UsageError(
-            f"{option} must be a whole number from 1 on, not {value}.",
-            f"For example {option} {example}.",
-        )
+    if value is not None:
+        check_whole_number(option, value, example)

@@ -9,6 +9,7 @@ import msgspec
 
 from vramcast.errors import UsageError
 from vramcast.records.measurement import Device
+from vramcast.units import check_whole_number
 from vramcast.workload import separated, together
 from vramcast.workload.switches import Switches
 
@@ -27,15 +28,8 @@ class Trial:
     timeout_seconds: float = 600.0
 
     def __post_init__(self) -> None:
-        for option, least, number in (
-            ("--steps", 1, self.measure_steps),
-            ("--warmup", 0, self.warmup_steps),
-        ):
-            if type(number) is not int or number < least:
-                raise UsageError(
-                    f"{option} must be a whole number from {least} on, not {number}.",
-                    f"For example {option} {least + 2}.",
-                )
+        check_whole_number("--steps", self.measure_steps, 20)
+        check_whole_number("--warmup", self.warmup_steps, 2, least=0)
         # also refuses NaN, which compares false with everything
         if not self.timeout_seconds > 0:
             raise UsageError(

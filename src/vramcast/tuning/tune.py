@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.errors import EnvironmentProblem
 from vramcast.hardware import machine as machines
 from vramcast.hardware import nvml
 from vramcast.hardware.environment import command_line
@@ -37,7 +37,7 @@ from vramcast.tuning.predicted_gains import predicted_gains
 from vramcast.tuning.result import result_of
 from vramcast.tuning.runner import Runner
 from vramcast.tuning.search import Search
-from vramcast.units import memory_in_bytes, parse_duration
+from vramcast.units import check_whole_number, memory_in_bytes, parse_duration
 from vramcast.workload import Text, Workload, joined, name_of, parse_reference
 from vramcast.workload.configuration import Configuration
 
@@ -68,11 +68,7 @@ def tune(
     # Whatever is wrong is refused before anything is run or written.
     optimisations = chosen(only)
     budget_seconds = parse_duration(budget) if isinstance(budget, str) else budget
-    if type(target_steps) is not int or target_steps < 1:
-        raise UsageError(
-            f"--target-steps must be a whole number from 1 on, not {target_steps}.",
-            "For example --target-steps 200000.",
-        )
+    check_whole_number("--target-steps", target_steps, 200_000)
     trial = Trial(
         workload=name_of(workload),
         knobs=joined(knobs, more_knobs),
