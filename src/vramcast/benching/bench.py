@@ -18,7 +18,7 @@ from vramcast.benching.schedule import run_trials
 from vramcast.benching.tensorboard import check_installed
 from vramcast.benching.trial_folder import find_runs
 from vramcast.benching.workers import Machine, this_machine
-from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.errors import UsageError
 from vramcast.hardware import nvml
 from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.bench import BenchTrial, DataIdentity, Protocol, TrainedRun
@@ -133,10 +133,8 @@ def _machine(device: Device, ray: str | None, data_path: Path) -> AbstractContex
 def _device(name: str, ray: str | None) -> Device:
     if name not in [*Device]:
         raise UsageError(f"--device {name!r} is not known.", f"Choose one of: {', '.join(Device)}.")
-    if name == Device.CUDA and ray is None and not nvml.gpu_states():
-        raise EnvironmentProblem(
-            "There is no NVIDIA GPU here to train on.", "Add --device cpu to train on the CPU."
-        )
+    if name == Device.CUDA and ray is None:
+        nvml.require_gpu("train on", "Add --device cpu to train on the CPU.")
     return Device(name)
 
 

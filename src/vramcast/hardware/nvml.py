@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import takewhile
 from typing import Any
 
-from vramcast.errors import UsageError
+from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.hardware.gpus import find_gpu
 from vramcast.records.machine import GpuProcess, GpuState
 from vramcast.text import printable
@@ -31,6 +31,13 @@ def gpu_states() -> list[GpuState]:
             # one that fell off the bus, or may not be looked at
             with contextlib.suppress(nvml.NVMLError):
                 states.append(_state(nvml, handle))
+    return states
+
+
+def require_gpu(purpose: str, advice: str) -> list[GpuState]:
+    states = gpu_states()
+    if not states:
+        raise EnvironmentProblem(f"There is no NVIDIA GPU here to {purpose}.", advice)
     return states
 
 

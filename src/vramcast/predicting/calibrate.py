@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vramcast.errors import EnvironmentProblem
 from vramcast.hardware import nvml
 from vramcast.hardware.calibration.calibrate import calibrate as measure_kernels
 from vramcast.hardware.gpus import find_gpu
@@ -31,13 +30,11 @@ def calibrate(
     table has yet; without a workload, common ones are measured. `out` is the folder of the table;
     without it, predictions find the table by themselves.
     """
-    here = nvml.gpu_states()
-    if not here:
-        raise EnvironmentProblem(
-            "There is no NVIDIA GPU here to calibrate.",
-            "Run it on the machine with the GPU with --out FOLDER, "
-            "and copy the table into calibration/ in vramcast's cache here.",
-        )
+    here = nvml.require_gpu(
+        "calibrate",
+        "Run it on the machine with the GPU with --out FOLDER, "
+        "and copy the table into calibration/ in vramcast's cache here.",
+    )
     kernels = None
     if workload is not None:
         gpu = find_gpu(here[0].name).name

@@ -67,9 +67,9 @@ def probe(
         timeout_seconds=timeout,
         trace_folder=str(Path(out).absolute()) if trace and out is not None else None,
     )
-    if device == "cuda" and not nvml.gpu_states():
-        raise EnvironmentProblem(
-            "There is no NVIDIA GPU here to probe.",
+    if device == "cuda":
+        nvml.require_gpu(
+            "probe",
             "Add --device cpu to run the same step on the CPU, "
             "or use vramcast predict, which needs no GPU.",
         )

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
-from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.errors import UsageError
 from vramcast.forecast.timing.rates import shipped
 from vramcast.hardware import nvml
 from vramcast.hardware.gpus import find_gpu
@@ -151,13 +151,11 @@ def _gpu_to_predict(recorded: Records | None) -> str:
                 "Give a folder with the records of one GPU.",
             )
         return find_gpu(names.pop()).name
-    gpus = nvml.gpu_states()
-    if not gpus:
-        raise EnvironmentProblem(
-            "There is no NVIDIA GPU here to measure on.",
-            "Compare with recorded measurements instead: "
-            "vramcast accuracy --against FOLDER (needs no GPU).",
-        )
+    gpus = nvml.require_gpu(
+        "measure on",
+        "Compare with recorded measurements instead: "
+        "vramcast accuracy --against FOLDER (needs no GPU).",
+    )
     return find_gpu(gpus[0].name).name
 
 

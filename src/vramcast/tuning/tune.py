@@ -13,7 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from vramcast.errors import EnvironmentProblem
 from vramcast.hardware import machine as machines
 from vramcast.hardware import nvml
 from vramcast.hardware.environment import command_line
@@ -115,13 +114,12 @@ def _gpu(device: Device, name: str | None) -> str | None:
         name = find_gpu(name).name
     if device != Device.CUDA:
         return name
-    if nvml.gpu_states():
-        return name or nvml.gpu_here()
-    raise EnvironmentProblem(
-        "There is no NVIDIA GPU here to tune on.",
+    nvml.require_gpu(
+        "tune on",
         "Add --device cpu to try the settings on the CPU, or use vramcast predict and "
         "max-batch, which need no GPU.",
     )
+    return name or nvml.gpu_here()
 
 
 def _request(trial: Trial, gpu: str | None, only: str | None) -> dict[str, Any]:
