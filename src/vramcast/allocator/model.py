@@ -8,6 +8,8 @@ blocks, releases everything cached (a retry), and gives up.
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
+from statistics import fmean
 
 from vramcast.allocator.addresses import AddressSpace
 from vramcast.allocator.blocks import (
@@ -31,20 +33,14 @@ from vramcast.allocator.settings import AllocatorSettings
 LARGE_POOL_BASE_ADDRESS = 2**50
 
 
+@dataclass(eq=False)
 class OutOfMemory(Exception):
     """The device could not serve a request even with the cache emptied."""
 
-    def __init__(
-        self, *, requested_bytes: int, segment_bytes: int, allocated_bytes: int, reserved_bytes: int
-    ) -> None:
-        super().__init__(
-            f"out of memory: {requested_bytes} B need a segment of {segment_bytes} B, "
-            f"with {allocated_bytes} B allocated and {reserved_bytes} B reserved"
-        )
-        self.requested_bytes = requested_bytes
-        self.segment_bytes = segment_bytes
-        self.allocated_bytes = allocated_bytes
-        self.reserved_bytes = reserved_bytes
+    requested_bytes: int
+    segment_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
 
 
 class CachingAllocator:
@@ -81,11 +77,6 @@ class CachingAllocator:
     @property
     def peak_reserved_bytes(self) -> int:
         return self.memory.peak_reserved_bytes
-
-    @property
-    def peaks(self) -> tuple[int, int]:
-        """Peak allocated and reserved bytes."""
-        return self.peak_allocated_bytes, self.peak_reserved_bytes
 
     def malloc(self, block_id: int, num_bytes: int) -> int:
         """Returns the size of the block given."""
@@ -183,10 +174,7 @@ class CachingAllocator:
             span = self._new_span(pool, size_bytes, segment_bytes)
         if span is None:
             raise OutOfMemory(
-                requested_bytes=requested_bytes,
-                segment_bytes=segment_bytes,
-                allocated_bytes=self.allocated_bytes,
-                reserved_bytes=self.reserved_bytes,
+                requested_bytes, segment_bytes, self.allocated_bytes, self.reserved_bytes
             )
         return span
 
@@ -219,13 +207,12 @@ class CachingAllocator:
             self._release_segment(pool.free[index][2])
             return True
         released_bytes = 0
-        while (
-            pool.free
-            and released_bytes < wanted_bytes
-            and pool.free[-1][0] >= self._max_split_bytes
-        ):
-            released_bytes += pool.free[-1][0]
-            self._release_segment(pool.free[-1][2])
+        while pool.free and released_bytes < wanted_bytes:
+            largest_bytes, _, largest = pool.free[-1]
+            if largest_bytes < self._max_split_bytes:
+                break
+            released_bytes += largest_bytes
+            self._release_segment(largest)
         return released_bytes >= wanted_bytes
 
     def _collect_garbage(self) -> None:
@@ -239,12 +226,9 @@ class CachingAllocator:
 
     def _release_older_half(self, candidates: list[Span]) -> int:
         """All of at least average age: stopping early would bring the next round too soon."""
-        average_age = sum(self._age(span) for span in candidates) / len(candidates)
-        old = [span for span in candidates if self._age(span) >= average_age]
-        candidates[:] = [span for span in candidates if self._age(span) < average_age]
+        average = fmean(span.cached_at_search for span in candidates)
+        old = [span for span in candidates if span.cached_at_search <= average]
+        candidates[:] = [span for span in candidates if span.cached_at_search > average]
         for span in old:
             self._release_segment(span)
         return sum(span.size_bytes for span in old)
-
-    def _age(self, span: Span) -> int:
-        return self._large.num_searches - span.cached_at_search

@@ -19,8 +19,6 @@ EMPTY_CACHE = -(2**62)
 class Replay:
     """What the allocator did. A replay that ran out of memory ends before the event that failed."""
 
-    peak_allocated_bytes: int
-    peak_reserved_bytes: int
     num_alloc_retries: int
     out_of_memory: OutOfMemory | None
     allocated_bytes: list[int]  # after each event
@@ -28,6 +26,14 @@ class Replay:
     block_bytes: list[int]  # the size of the block that each allocation was given
     # Peak allocated and reserved bytes so far, at each end of a step and at the end.
     peaks_after_step: list[tuple[int, int]]
+
+    @property
+    def peak_allocated_bytes(self) -> int:
+        return self.peaks_after_step[-1][0]
+
+    @property
+    def peak_reserved_bytes(self) -> int:
+        return self.peaks_after_step[-1][1]
 
     @property
     def fits(self) -> bool:
@@ -52,8 +58,12 @@ def replay(
     allocated_bytes: list[int] = []
     reserved_bytes: list[int] = []
     block_bytes = [0] * len(sizes)
-    peaks_after_step = []
+    peaks_after_step: list[tuple[int, int]] = []
     out_of_memory = None
+
+    def note_peaks() -> None:
+        peaks_after_step.append((allocator.peak_allocated_bytes, memory.peak_reserved_bytes))
+
     # Bound once: this loop runs for every event of a trace.
     malloc, free = allocator.malloc, allocator.free
     try:
@@ -61,7 +71,7 @@ def replay(
             if event > 0:
                 block_bytes[event - 1] = malloc(event, sizes[event - 1])
             elif event == 0:
-                peaks_after_step.append(allocator.peaks)
+                note_peaks()
             elif event == EMPTY_CACHE:
                 allocator.empty_cache()
             else:
@@ -70,17 +80,14 @@ def replay(
             reserved_bytes.append(memory.reserved_bytes)
     except OutOfMemory as error:
         out_of_memory = error
-    peaks_after_step.append(allocator.peaks)
+    note_peaks()
     return Replay(
-        peak_allocated_bytes=allocator.peak_allocated_bytes,
-        # An expandable segment may have grown before an allocation failed.
-        peak_reserved_bytes=allocator.peak_reserved_bytes,
-        num_alloc_retries=allocator.num_alloc_retries,
-        out_of_memory=out_of_memory,
-        allocated_bytes=allocated_bytes,
-        reserved_bytes=reserved_bytes,
-        block_bytes=block_bytes,
-        peaks_after_step=peaks_after_step,
+        allocator.num_alloc_retries,
+        out_of_memory,
+        allocated_bytes,
+        reserved_bytes,
+        block_bytes,
+        peaks_after_step,
     )
 
 
