@@ -3,8 +3,8 @@
     ask("vramcast.simulate.worker:answer", request, timeout_seconds=300)
 
 A task is a function `task(request, tell) -> answer` of JSON values; `tell` sends progress.
-Errors of vramcast are raised here as they were there. Whatever else becomes of the process is a
-`TaskFailed`. When the call returns, nothing that the task has started is left running.
+Errors of vramcast are raised here as they were there; any other end is a `TaskFailed`. When the
+call returns, nothing that the task has started is left running.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class TaskFailed(VramcastError):
 class ForkServer:
     """Runs tasks, each in a fresh process, also several at a time from several threads.
 
-    `preload` names what is done once for all tasks: modules are imported, functions (as
-    module:function) called. `environment` is added to that of this process.
+    `preload` is done once for all tasks: modules are imported, functions (as module:function)
+    called. `environment` is added to that of this process.
     """
 
     def __init__(
@@ -161,19 +161,16 @@ class ForkServer:
     ) -> Generator[Any, None, Any]:
         """A generator of the task's progress that returns the answer. Closing it ends the task.
 
-        What user code prints goes to the file `log`. `stop` is asked several times a second
-        whether to end the task.
+        What user code prints goes to `log`. `stop` is asked often whether to end the task.
         """
         secret = secrets.token_bytes(SECRET_BYTES)
         order = _encoded(
-            {
-                "task": task,
-                "request": request,
-                "secret": secret.hex(),
-                "folder": os.getcwd(),
-                "path": [os.path.abspath(folder) for folder in sys.path],
-                "environment": child_environment(**self._environment),
-            }
+            task=task,
+            request=request,
+            secret=secret.hex(),
+            folder=os.getcwd(),
+            path=[os.path.abspath(folder) for folder in sys.path],
+            environment=child_environment(**self._environment),
         )
         with open_log(log) as printed:
             channel = Channel(self._sent(order, printed.fileno()), secret)
@@ -247,8 +244,7 @@ class _Running:
 
     def end(self) -> bool:
         """Whether nothing is left of it."""
-        if self._killed_for is None:
-            # interrupted from outside, or at its end already
+        if self._killed_for is None:  # interrupted from outside, or at its end already
             self._hang_up()
             while self._is_started and not self._has_ended and time.monotonic() < self._deadline:
                 self._hear()
@@ -300,7 +296,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _encoded(order: dict[str, Any]) -> bytes:
+def _encoded(**order: Any) -> bytes:
     def refuse(value: Any) -> None:
         raise TypeError(f"{printable(repr(value), 80)} ({type(value).__name__})")
 
@@ -324,7 +320,7 @@ def open_log(path: Path | None) -> IO[bytes]:
 
 
 def tail(log: IO[bytes]) -> str:
-    """The last lines that user code printed, to see how far it came."""
+    """The last lines that user code printed."""
     log.seek(0, os.SEEK_END)
     log.seek(max(0, log.tell() - 8000))
     lines = printable(log.read().decode(errors="replace")).strip().splitlines()

@@ -19,7 +19,7 @@ from vramcast.text import printable
 SECRET_BYTES = 16
 PART_BYTES = 1 << 16
 MAX_MESSAGE_CHARACTERS = 8000
-# a message is sent in parts; what a process that died has left unfinished is dropped
+# of a message's parts; what a process that died has left unfinished is dropped
 FIRST, LAST = 1, 2
 SENDER = struct.Struct("iii")  # process, user, group, as the kernel tells them
 
@@ -80,7 +80,7 @@ class Channel:
 
 
 def error_to_dict(error: errors.VramcastError) -> dict[str, str]:
-    """By a class that every process knows. Messages may hold text of user code."""
+    """As a class that every process knows."""
     known = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
     message = printable(error.message, MAX_MESSAGE_CHARACTERS)
     return {"class": known.__name__, "message": message, "advice": error.advice}

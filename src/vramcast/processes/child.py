@@ -8,19 +8,12 @@ import os
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from vramcast.errors import VramcastError
 from vramcast.processes.channel import MAX_MESSAGE_CHARACTERS, Channel, error_to_dict
 from vramcast.processes.lifetime import end_with_the_parent
 from vramcast.text import printable
-
-
-def function_named(name: str) -> Callable[..., Any]:
-    """For example vramcast.simulate.worker:answer."""
-    found: Callable[..., Any] = pkgutil.resolve_name(name)
-    return found
 
 
 def run(order: dict[str, Any], channel: Channel, log: int, parent: int) -> NoReturn:
@@ -67,7 +60,7 @@ def _stand_where_it_was_asked(order: dict[str, Any]) -> None:
 def _answer(order: dict[str, Any], channel: Channel) -> int:
     """The exit code."""
     try:
-        task = function_named(order["task"])
+        task = pkgutil.resolve_name(order["task"])
         channel.send(answer=task(order["request"], lambda news: channel.send(progress=news)))
     except VramcastError as error:
         channel.send(error=error_to_dict(error))

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Container
+from collections.abc import Iterable
 from pathlib import Path
 
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -26,7 +26,7 @@ def child_environment(**more: str) -> dict[str, str]:
 
 
 def end_with_the_parent(parent: int) -> None:
-    """The kernel kills this process when the thread that started it ends, however it ends."""
+    """The kernel kills this process when the thread that started it ends."""
     _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     # the parent may have died before the kernel was told
     if os.getppid() != parent:
@@ -42,22 +42,16 @@ def adopt_orphans() -> None:
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
-def end_children(keep: Container[int] = ()) -> None:
+def end_children(keep: Iterable[int] = ()) -> None:
     """Kill and reap until none is left: a killed child's own children come up next."""
-    while ending := [pid for pid in _children() if pid not in keep]:
-        for pid in ending:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
-
-
-def _children() -> list[int]:
-    try:
-        text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-    except OSError:
-        return []
-    return [int(pid) for pid in text.split()]
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    with contextlib.suppress(OSError):
+        while ending := {int(pid) for pid in children.read_text().split()}.difference(keep):
+            for pid in ending:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -1,20 +1,20 @@
 """The fork server: it imports torch once and forks a fresh process for every task.
 
-`ask.ForkServer` starts it as `python -m vramcast.processes.server LINK PARENT MODULES`. Tasks come
-on the socket LINK, each as three descriptors: the order (JSON), the connection for the answer, the
+`ask.ForkServer` starts it as `python -m vramcast.processes.server LINK PARENT MODULES`. A task
+comes on the socket LINK as three descriptors: the order (JSON), the connection for the answer, the
 log. No CUDA may start here: it cannot be used after a fork.
 
-For every task a guard process is forked, which forks the child that runs it. When the child ends,
-when the asking side hangs up, or when PARENT dies, the guard kills the child and everything that
-the child has started, in whatever session, and tells the exit status.
+For every task a guard is forked, which forks the child that runs it. When the child ends, the
+asking side hangs up, or PARENT dies, the guard kills the child and everything that it has started,
+in whatever session, and tells the exit status.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
+import pkgutil
 import select
 import signal
 import socket
@@ -88,15 +88,14 @@ def _guard_child(order: dict[str, Any], connection: socket.socket, log: int, par
 def _import(modules: list[str]) -> int | None:
     """The number of threads that torch computes with in a child.
 
-    In this process nothing may compute with more than one: OpenMP's threads do not survive a fork,
-    and a child whose modules had started them would wait for them for ever.
+    Here nothing may compute with more than one: OpenMP's threads do not survive a fork, and a child
+    would wait for them for ever.
     """
     num_threads: int | None = None
     for name in modules:
+        found = pkgutil.resolve_name(name)
         if ":" in name:
-            child.function_named(name)()
-        else:
-            importlib.import_module(name)
+            found()
         torch = sys.modules.get("torch")
         if torch is not None and num_threads is None:
             num_threads = torch.get_num_threads()
@@ -109,8 +108,8 @@ def main() -> NoReturn:
     end_with_the_parent(int(parent_pid))
     adopt_orphans()
     num_threads = _import(json.loads(modules))
-    # The kernel's signal would come when the thread that started this process ends.
-    # From here on the parent is watched.
+    # The kernel's signal would come when the thread that started this process ends: from here on
+    # the parent is watched.
     parent = os.pidfd_open(int(parent_pid))
     outlive_the_parent()
     serve(socket.socket(fileno=int(link)), parent, num_threads)
