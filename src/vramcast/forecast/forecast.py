@@ -18,6 +18,7 @@ from vramcast.records.prediction import (
     BoundBy,
     LargeTensor,
     Prediction,
+    StepForecast,
 )
 from vramcast.tracing.trace import SimulatedRun
 
@@ -31,9 +32,11 @@ def forecast(
 ) -> Prediction:
     """Without the seconds that it took, which the caller knows."""
     limited, shown = replay_within(budget, trace.events, trace.sizes)
-    step = forecast_step(trace.works, budget.gpu) if budget.gpu and trace.works else None
-    tokens = tokens_of_step(knobs)
+    step = _step(trace, budget)
+    batch_size, seq_len = knobs.get("batch_size"), knobs.get("seq_len")
+    has_tokens = isinstance(batch_size, int) and isinstance(seq_len, int)
     alive = live_at(trace.events, shown.allocated_peak_event)
+    largest = sorted(alive, key=lambda number: -trace.sizes[number - 1])
     first_allocated_bytes, first_reserved_bytes = shown.peaks_after_step[1]
     failed = limited.out_of_memory
     capacity = budget.capacity_bytes
@@ -57,7 +60,7 @@ def forecast(
         failed_allocation_bytes=failed.requested_bytes if failed else None,
         num_parameters=trace.num_parameters,
         breakdown_bytes=breakdown(trace.categories, alive, shown),
-        largest_tensors=[describe(number) for number in _largest(alive, trace.sizes)],
+        largest_tensors=[describe(number) for number in largest[:NUM_LARGEST]],
         timeline=timeline(shown),
         peak_phase=phase_of(trace.events, shown.allocated_peak_event),
         step_memory=step_memory(
@@ -67,7 +70,7 @@ def forecast(
         step=step,
         step_seconds=step.seconds if step else None,
         step_seconds_reason="" if step else NO_TIME,
-        tokens_per_second=tokens / step.seconds if step and tokens else None,
+        tokens_per_second=batch_size * seq_len / step.seconds if step and has_tokens else None,
         limits=[*trace.notes, *budget.limits(), *time_limits(trace)],
         allocator_settings=budget.settings_text,
         torch_version=trace.torch_version,
@@ -76,11 +79,14 @@ def forecast(
     )
 
 
+def _step(trace: SimulatedRun, budget: Budget) -> StepForecast | None:
+    return forecast_step(trace.works, budget.gpu) if budget.gpu and trace.works else None
+
+
 def replay_within(
     budget: Budget, events: Sequence[int], sizes: Sequence[int]
 ) -> tuple[Replay, Replay]:
-    """(what happens within the budget, the same or, where that does not fit, with enough
-    memory)."""
+    """(within the budget, the same or, where that does not fit, with enough memory)."""
     limited = replay(events, sizes, budget.settings, budget.capacity_bytes)
     return limited, limited if limited.fits else replay(events, sizes, budget.settings)
 
@@ -96,20 +102,9 @@ def timeline(shown: Replay) -> list[list[int]]:
 def time_limits(trace: SimulatedRun) -> list[str]:
     """Of an operator that is not torch's own only the bytes are known."""
     kernels = {work.operator for work in trace.works if work.has_kernel}
-    others = sorted(name for name in kernels if not name.startswith("aten::"))
-    if not others:
-        return []
-    return [
-        f"the time of {', '.join(others)} is that of the bytes moved: "
-        "what they compute is not known"
-    ]
-
-
-def tokens_of_step(knobs: dict[str, Any]) -> int | None:
-    batch_size, seq_len = knobs.get("batch_size"), knobs.get("seq_len")
-    return (
-        batch_size * seq_len if isinstance(batch_size, int) and isinstance(seq_len, int) else None
-    )
+    others = ", ".join(sorted(name for name in kernels if not name.startswith("aten::")))
+    known = "is that of the bytes moved: what they compute is not known"
+    return [f"the time of {others} {known}"] if others else []
 
 
 def breakdown(categories: Sequence[str], alive: Sequence[int], shown: Replay) -> dict[str, int]:
@@ -124,19 +119,13 @@ def breakdown(categories: Sequence[str], alive: Sequence[int], shown: Replay) ->
     return result
 
 
-def _largest(alive: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    return sorted(alive, key=lambda number: -sizes[number - 1])[:NUM_LARGEST]
-
-
 def batch_size_point(
     batch_size: int, trace: SimulatedRun, sizes: Sequence[int], budget: Budget, *, simulated: bool
 ) -> BatchSizePoint:
     """`sizes` are the trace's own where it was simulated at this batch size, else interpolated:
     then there is no time."""
     result, shown = replay_within(budget, trace.events, sizes)
-    step = (
-        forecast_step(trace.works, budget.gpu) if simulated and budget.gpu and trace.works else None
-    )
+    step = _step(trace, budget) if simulated else None
     return BatchSizePoint(
         batch_size=batch_size,
         peak_allocated_bytes=shown.peak_allocated_bytes,

@@ -12,10 +12,10 @@ def crossing(known: Mapping[int, int], limit_bytes: int) -> float | None:
     None where it does not grow.
     """
     sizes = sorted(known)
-    above = next((i for i, size in enumerate(sizes) if known[size] > limit_bytes), len(sizes) - 1)
     if len(sizes) < 2:
         return None
-    low, high = sizes[max(0, above - 1)], sizes[max(1, above)]
+    above = next((i for i, size in enumerate(sizes) if known[size] > limit_bytes), len(sizes) - 1)
+    low, high = sizes[max(1, above) - 1], sizes[max(1, above)]
     slope = (known[high] - known[low]) / (high - low)
     return low + (limit_bytes - known[low]) / slope if slope > 0 else None
 
@@ -56,25 +56,19 @@ def spread(candidates: Collection[int], known: Collection[int], count: int) -> l
     """So many of the candidates, always the one that is farthest, as a factor, from every size
     known by then."""
     chosen: list[int] = []
-    left = set(candidates) - set(known)
-    while left and len(chosen) < count:
-        farthest = max(
-            sorted(left),
-            key=lambda size: min(
-                (abs(math.log(size / other)) for other in (*known, *chosen)), default=0.0
-            ),
-        )
-        chosen.append(farthest)
-        left.remove(farthest)
+
+    def distance(size: int) -> float:
+        return min((abs(math.log(size / other)) for other in (*known, *chosen)), default=0.0)
+
+    while len(chosen) < count and (left := sorted({*candidates} - {*known, *chosen})):
+        chosen.append(max(left, key=distance))
     return chosen
 
 
 def accumulation(global_batch: int, largest: int, step: int = 1) -> tuple[int, int] | None:
     """(micro-batch, steps) that make up a global batch in as few steps as fit: its largest divisor
     up to `largest` that `step` divides."""
-    parts = [
-        size
-        for size in range(step, min(largest, global_batch) + 1, step)
-        if global_batch % size == 0
-    ]
-    return (parts[-1], global_batch // parts[-1]) if parts else None
+    for size in range(min(largest, global_batch) // step * step, 0, -step):
+        if global_batch % size == 0:
+            return size, global_batch // size
+    return None

@@ -34,25 +34,20 @@ def step_memory(
         begin + index
         for index in downsample(allocated_bytes[begin:end], MOST_POINTS, [peak - begin])
     ]
+    totals = {"allocated": allocated_bytes}
+    if reserved_bytes is not None:
+        totals["reserved"] = list(reserved_bytes)
     names = sorted(set(categories))
-    points = [
-        [
-            moment - begin,
-            allocated_bytes[moment],
-            *([reserved_bytes[moment]] if reserved_bytes is not None else []),
-            *by_category,
-        ]
-        for moment, by_category in zip(
-            kept, _by_category(events, changes, categories, names, kept), strict=True
-        )
-    ]
+    by_category = _by_category(events, changes, categories, names, kept)
     tensors: dict[int, int] = {}
-    reserved = ["reserved"] if reserved_bytes is not None else []
     return StepMemory(
         phase=phase,
         num_events=end - begin,
-        columns=["event", "allocated", *reserved, *names],
-        points=points,
+        columns=["event", *totals, *names],
+        points=[
+            [moment - begin, *(total[moment] for total in totals.values()), *parts]
+            for moment, parts in zip(kept, by_category, strict=True)
+        ],
         peak_point=kept.index(peak),
         changes=[_tensor_change(events[moment], tensors) for moment in kept],
         tensors=[describe(number) for number in tensors],
@@ -120,12 +115,12 @@ def alive_groups(
             (categories[number - 1], ".".join(module.split(".")[:depth]))
             for number, module in zip(ranked, modules, strict=True)
         ]
-        if len(set(keys)) <= MOST_GROUPS:
+        counts = Counter(keys)
+        if len(counts) <= MOST_GROUPS:
             break
     num_bytes: Counter[tuple[str, str]] = Counter()
     for key, number in zip(keys, ranked, strict=True):
         num_bytes[key] += block_bytes[number - 1]
-    counts = Counter(keys)
     return [
         AliveGroup(category=key[0], module=key[1], num_bytes=size, num_tensors=counts[key])
         for key, size in num_bytes.most_common()

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vramcast.errors import UsageError
 from vramcast.forecast.laws import TERMS, Point
@@ -19,6 +19,8 @@ from vramcast.units import GiB, MiB
 
 UNITS = {"_bytes": 1, "_mib": MiB, "_gib": GiB}
 QUANTITIES = ("allocated", "reserved", "overhead", "capacity")
+TABLE_ADVICE = "Give a CSV file with a header line and a line for every run."
+T = TypeVar("T")
 
 
 def fit(
@@ -33,55 +35,48 @@ def fit(
     `vramcast probe`, or a line of a CSV table. `terms` names the terms to use, `by` a knob: there
     is a law for each of its values. `law_at(law, {"batch_size": 24})` asks one.
     """
-    points = [point for path in _paths(runs) for point in read_points(path, by)]
+    paths = [Path(run) for run in runs]
+    if twice := _first_twice([path.resolve() for path in paths]):
+        # It would be predicted from itself when it is left out.
+        raise UsageError(f"{twice} is given twice.", "Give every run once.")
+    points = [point for path in paths for point in read_points(path, by)]
     if by is not None and not any(by in point.knobs for point in points):
         known = ", ".join(sorted({name for point in points for name in point.knobs})) or "none"
         raise UsageError(f"--by {by!r} is no knob of these runs.", f"Knobs: {known}.")
     return fit_points(points, _terms(terms, own_terms or {}))
 
 
-def _paths(runs: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """A run that is given twice would be predicted from itself when it is left out."""
-    paths = [Path(run) for run in runs]
-    places = [path.resolve() for path in paths]
-    twice = next((path for i, path in enumerate(paths) if places[i] in places[:i]), None)
-    if twice is not None:
-        raise UsageError(f"{twice} is given twice.", "Give every run once.")
-    return paths
+def _first_twice(values: Sequence[T]) -> T | None:
+    return next((value for i, value in enumerate(values) if value in values[:i]), None)
 
 
 def _terms(names: str | Sequence[str] | None, mine: Mapping[str, str]) -> dict[str, str] | None:
     if names is None and not mine:
         return None
-    if isinstance(names, str):
-        names = names.split(",")
-    wanted = list(names) if names is not None else ["constant", *mine]
-    _check_terms(wanted, mine)
-    unknown = [name for name in wanted if name not in {**TERMS, **mine}]
-    if unknown:
-        raise UsageError(
-            f"There is no term {unknown[0]!r}.",
-            f"Terms: {', '.join(TERMS)}, or your own with --term name=expression.",
-        )
-    return {name: {**TERMS, **mine}[name] for name in wanted}
-
-
-def _check_terms(wanted: list[str], mine: Mapping[str, str]) -> None:
-    taken = next((name for name in mine if name in TERMS), None)
-    if taken is not None:
-        raise UsageError(
-            f"--term {taken}: there is a term of that name already, {TERMS[taken]!r}.",
-            "Give yours another name.",
-        )
-    twice = next((name for i, name in enumerate(wanted) if name in wanted[:i]), None)
-    if twice is not None:
+    if names is None:
+        names = ["constant", *mine]
+    wanted = names.split(",") if isinstance(names, str) else list(names)
+    for name in mine:
+        if name in TERMS:
+            raise UsageError(
+                f"--term {name}: there is a term of that name already, {TERMS[name]!r}.",
+                "Give yours another name.",
+            )
+        if name not in wanted:
+            raise UsageError(
+                f"--term {name} is given, but --terms does not name it.",
+                f"Add it: --terms {','.join([*wanted, name])}.",
+            )
+    known = {**TERMS, **mine}
+    for name in wanted:
+        if name not in known:
+            raise UsageError(
+                f"There is no term {name!r}.",
+                f"Terms: {', '.join(TERMS)}, or your own with --term name=expression.",
+            )
+    if twice := _first_twice(wanted):
         raise UsageError(f"The term {twice!r} is named twice.", "Name every term once.")
-    unused = next((name for name in mine if name not in wanted), None)
-    if unused is not None:
-        raise UsageError(
-            f"--term {unused} is given, but --terms does not name it.",
-            f"Add it: --terms {','.join([*wanted, unused])}.",
-        )
+    return {name: known[name] for name in wanted}
 
 
 def read_points(path: Path, by: str | None) -> list[Point]:
@@ -93,16 +88,17 @@ def read_points(path: Path, by: str | None) -> list[Point]:
             f"{path} measured no GPU memory (it ran on the {m.device}).",
             "Fit runs that were made on a GPU.",
         )
-    point = Point(
-        name=path.name,
-        knobs=m.knobs,
-        allocated_bytes=m.peak_allocated_bytes or 0,
-        reserved_bytes=m.peak_reserved_bytes or 0,
-        outcome=m.outcome,
-        capacity_bytes=m.capacity_bytes,
-        group=str(m.knobs.get(by, "")) if by else "",
-    )
-    return [point]
+    return [
+        Point(
+            name=path.name,
+            knobs=m.knobs,
+            allocated_bytes=m.peak_allocated_bytes or 0,
+            reserved_bytes=m.peak_reserved_bytes or 0,
+            outcome=m.outcome,
+            capacity_bytes=m.capacity_bytes,
+            group=str(m.knobs.get(by, "")) if by else "",
+        )
+    ]
 
 
 def _from_table(path: Path, by: str | None) -> list[Point]:
@@ -113,37 +109,34 @@ def _from_table(path: Path, by: str | None) -> list[Point]:
     try:
         rows = list(csv.DictReader(read_text(path).splitlines()))
     except csv.Error as problem:
-        raise UsageError(
-            f"{path} cannot be read: {problem}.", "Give a CSV file with a header line."
-        ) from None
+        raise UsageError(f"{path} cannot be read: {problem}.", TABLE_ADVICE) from None
     if not rows:
-        raise UsageError(
-            f"{path} holds no rows.", "Give a CSV file with a header line and a line for every run."
-        )
+        raise UsageError(f"{path} holds no rows.", TABLE_ADVICE)
     return [_point(path, number, row, by) for number, row in enumerate(rows, 2)]
 
 
 def _point(path: Path, line: int, row: dict[str, Any], by: str | None) -> Point:
     try:
-        given = {key: value for key, value in row.items() if value not in (None, "")}
-        sizes = {
-            q: _number(q + u, given[q + u]) * scale
-            for q in QUANTITIES
-            for u, scale in UNITS.items()
-            if q + u in given
+        knobs = {
+            key: _number(key, value)
+            for key, value in row.items()
+            if value not in (None, "") and key not in ("name", "group", "outcome")
         }
-        taken = {"name", "group", "outcome", *(q + u for q in QUANTITIES for u in UNITS)}
-        knobs = {key: _number(key, value) for key, value in given.items() if key not in taken}
-        allocated = (
-            sizes["allocated"] if "allocated" in sizes else sizes["reserved"] - sizes["overhead"]
-        )
+        sizes = {
+            quantity: round(knobs.pop(quantity + unit) * scale)
+            for quantity in QUANTITIES
+            for unit, scale in UNITS.items()
+            if quantity + unit in knobs
+        }
         return Point(
             name=row.get("name") or f"line {line}",
             knobs=knobs,
-            allocated_bytes=round(allocated),
-            reserved_bytes=round(sizes["reserved"]),
+            allocated_bytes=sizes["allocated"]
+            if "allocated" in sizes
+            else sizes["reserved"] - sizes["overhead"],
+            reserved_bytes=sizes["reserved"],
             outcome=row.get("outcome") or "ok",
-            capacity_bytes=round(sizes["capacity"]) if "capacity" in sizes else None,
+            capacity_bytes=sizes.get("capacity"),
             group=str(knobs.get(by, "")) if by else row.get("group") or "",
         )
     except (KeyError, ValueError, TypeError) as problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def read_batch_sizes(given: str | Sequence[int]) -> list[int]:
     if isinstance(given, str):
         ranges = _ranges(given)
         _check_number_of_sizes(given, sum((r.stop - r.start) // r.step for r in ranges))
-        return sorted({size for sizes in ranges for size in sizes})
+        return sorted(set(chain(*ranges)))
     _check_number_of_sizes(given, len(given))
     if not given or any(type(size) is not int or size < 1 for size in given):
         raise UsageError(

@@ -11,12 +11,8 @@ from vramcast.records.calibration import Rates
 from vramcast.tracing.work import ACCESS_NAMES, PLAIN, OperatorWork
 
 TILE = 64
-SPLITS = (
-    1,
-    2,
-    4,
-    8,
-)  # into how many parts the inner dimension may be cut to occupy more multiprocessors
+# Into how many parts the inner dimension may be cut to occupy more multiprocessors.
+SPLITS = (1, 2, 4, 8)
 SHORTEST_SPLIT = 256
 _PRODUCTS = (
     *("mm", "addmm", "addmm_", "bmm", "baddbmm", "baddbmm_", "addbmm", "addmv", "addmv_"),
@@ -39,11 +35,8 @@ def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         return KernelTime(0.0, 0.0)
     if work.operator in PRODUCTS and work.flops > 0 and work.sizes[1] > 0:
         return product_time(work, gpu, rates.products[product_kind(work)])
-    known = rates.compute.get(f"{work.operator} {work.precision}") if work.flops > 0 else None
-    if known is None and work.flops > 0:
-        known = rates.compute["attention" if "attention" in work.operator else "other"]
-    if known is not None:
-        return _compute_time(work, gpu, known, rates.recurrent_step_seconds.get(work.operator, 0.0))
+    if work.flops > 0:
+        return _compute_time(work, gpu, rates)
     return _memory_time(work, gpu, rates)
 
 
@@ -54,10 +47,8 @@ def product_kind(work: OperatorWork) -> str:
 
 
 def peak_flops(gpu: Gpu, precision: str) -> float:
-    rate = gpu.flops_per_second.get(precision)
-    while rate is None:
+    while (rate := gpu.flops_per_second.get(precision)) is None:
         precision = INSTEAD[precision]
-        rate = gpu.flops_per_second.get(precision)
     return rate
 
 
@@ -81,10 +72,11 @@ def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime
     return KernelTime(fixed + max(best, memory), best if best > memory else 0.0)
 
 
-def _compute_time(
-    work: OperatorWork, gpu: Gpu, known: list[float], step_seconds: float
-) -> KernelTime:
+def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
+    kind = "attention" if "attention" in work.operator else "other"
+    known = rates.compute.get(f"{work.operator} {work.precision}", rates.compute[kind])
     fixed, of_peak, of_bandwidth = known
+    step_seconds = rates.recurrent_step_seconds.get(work.operator, 0.0)
     compute = work.flops / (peak_flops(gpu, work.precision) * of_peak)
     memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
     steps = work.sizes[0] * work.sizes[2] * step_seconds if work.operator in RECURRENT else 0.0

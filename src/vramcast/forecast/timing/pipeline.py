@@ -15,14 +15,8 @@ from vramcast.tracing.work import BACKWARD, FORWARD, UPDATE, OperatorWork
 
 # the host waits until the GPU has answered
 _WAITS = (
-    "_local_scalar_dense",
-    "nonzero",
-    "masked_select",
-    "equal",
-    "_unique2",
-    "unique_consecutive",
-    "unique_dim",
-    "bincount",
+    *("_local_scalar_dense", "nonzero", "masked_select", "equal"),
+    *("_unique2", "unique_consecutive", "unique_dim", "bincount"),
 )
 WAITS = frozenset(f"aten::{name}" for name in _WAITS)
 TO_THE_HOST = 2  # native/work.h: of a copy
@@ -60,17 +54,15 @@ def period_seconds(
     costs = [host_seconds(work, rates) for work in works]
     waiting = [waits(work) for work in works]
     latency, gap, wait = rates.host["latency"], rates.host["gap"], rates.host["wait"]
-    queue: deque[float] = deque(
-        [0.0] * QUEUE_LENGTH, maxlen=QUEUE_LENGTH
-    )  # when the last kernels end
+    ends = deque([0.0] * QUEUE_LENGTH, maxlen=QUEUE_LENGTH)  # of the last kernels
     host = device = before = last = 0.0
     for _ in range(REPETITIONS):
         for cost, kernel, must_wait in zip(costs, kernels, waiting, strict=True):
             host += cost
             if kernel.seconds:
-                host = max(host, queue[0])
+                host = max(host, ends[0])
                 device = max(device + gap, host + latency) + kernel.seconds
-                queue.append(device)
+                ends.append(device)
             if must_wait:
                 host = max(host, device) + wait
         before, last = last, max(host, device)
@@ -97,9 +89,9 @@ def waits(work: OperatorWork) -> bool:
 
 def main_precision(works: Sequence[OperatorWork]) -> str:
     """In which most of the arithmetic is done."""
-    flops: dict[str, float] = {}
+    flops = {work.precision: 0.0 for work in works}
     for work in works:
-        flops[work.precision] = flops.get(work.precision, 0.0) + work.flops
+        flops[work.precision] += work.flops
     return max(flops, key=lambda precision: flops[precision], default="fp32")
 
 

@@ -13,15 +13,6 @@ from importlib import resources
 from vramcast.records.calibration import Rates
 
 TABLE = "sm_90-torch-2.11.json"
-FIELDS_OF_PRODUCT = (
-    "fixed_seconds",
-    "fraction_of_peak",
-    "fraction_of_bandwidth",
-    "split_seconds",
-    "prologue",
-)
-FIELDS_OF_KERNEL = ("fixed_seconds", "fraction_of_bandwidth")
-FIELDS_OF_COMPUTE = ("fixed_seconds", "fraction_of_peak", "fraction_of_bandwidth")
 
 
 @cache
