@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from vramcast.benching.bench import bench, compare, progress_text
+from vramcast.benching.bench import _progress, bench, compare
 from vramcast.benching.data import Corpus
 from vramcast.benching.models import split_models
 from vramcast.benching.protocol import read_protocol
@@ -261,7 +261,9 @@ def test_wrong_requests_are_refused_before_anything_starts(
     assert not (tmp_path / "x").exists()
 
 
-def test_seeds_that_are_no_numbers_are_refused_and_progress_is_one_line(tmp_path: Path) -> None:
+def test_seeds_that_are_no_numbers_are_refused_and_progress_is_one_line(
+    make_trial: Callable[..., BenchTrial], tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match="--seeds '1,x'"):
         bench(["e1-50m"], seeds="1,x", out=tmp_path / "x", device="cpu")
     with pytest.raises(UsageError, match="--out is ''"):
@@ -274,10 +276,11 @@ def test_seeds_that_are_no_numbers_are_refused_and_progress_is_one_line(tmp_path
         "memory_bytes": 2**30,
         "seconds_left": 90.0,
     }
-    assert (
-        progress_text("Last100", news)
-        == "step 7  loss nan  Last100 1.5000  12,346 tok/s  1.00 GiB  1 min 30 s left"
+    shown = _progress(make_trial(), news)
+    assert shown.detail == (
+        "step 7  loss nan  Last10 1.5000  12,346 tok/s  1.00 GiB  1 min 30 s left"
     )
+    assert shown.done == pytest.approx(7 / 30)
 
 
 @pytest.mark.usefixtures("no_waiting")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -90,22 +91,19 @@ def bench(
 
 
 def _progress(trial: BenchTrial, reached: dict[str, Any]) -> Progress:
-    steps, seconds = trial.protocol.steps, trial.protocol.seconds
-    done = reached["step"] / steps if steps else 1 - reached["seconds_left"] / (seconds or 1.0)
-    detail = progress_text(trial.protocol.metric, reached)
-    return Progress(f"{trial.label} seed {trial.seed}", done, 1.0, detail)
-
-
-def progress_text(metric: str, reached: dict[str, Any]) -> str:
-    losses = (("loss", reached["loss"]), (metric, reached["last_loss"]))
-    parts = [
+    protocol, left = trial.protocol, reached["seconds_left"]
+    done = (
+        reached["step"] / protocol.steps if protocol.steps else 1 - left / (protocol.seconds or 1.0)
+    )
+    losses = {"loss": reached["loss"], protocol.metric: reached["last_loss"]}
+    detail = [
         f"step {reached['step']}",
-        *(f"{name} {'nan' if value is None else format(value, '.4f')}" for name, value in losses),
+        *(f"{name} {math.nan if loss is None else loss:.4f}" for name, loss in losses.items()),
         f"{reached['tokens_per_second']:,.0f} tok/s",
         format_bytes(reached["memory_bytes"]),
-        f"{format_seconds(reached['seconds_left'])} left",
+        f"{format_seconds(left)} left",
     ]
-    return "  ".join(parts)
+    return Progress(f"{trial.label} seed {trial.seed}", done, 1.0, "  ".join(detail))
 
 
 def compare(*runs: str | os.PathLike[str]) -> Comparison:

@@ -131,12 +131,10 @@ def protocol_from(values: Mapping[str, Any]) -> Protocol:
 
 
 def _field(name: str, value: Any) -> Any:
-    """The value of one field, checked against its annotation in `Protocol`."""
+    """Checked against the annotation in `Protocol`."""
     if name == "batch_size" and value == LARGEST:
         return None
     try:
-        if value is None:
-            raise msgspec.ValidationError("A value is missing")
         return msgspec.convert(value, FIELDS[name])
     except msgspec.ValidationError as problem:
         example = getattr(TIMEBOX_1 if name == "seconds" else STANDARD_1, name)

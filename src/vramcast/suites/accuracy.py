@@ -72,14 +72,7 @@ def accuracy(
 
         def measure(row: SuiteRow, cap: int | None) -> Measurement:
             prober = with_transformers if "huggingface" in row.workload else plain
-            trial = Trial(
-                workload=row.workload,
-                knobs=row.knobs,
-                allocator=row.allocator,
-                memory_cap_bytes=cap,
-                measure_steps=MEASURE_STEPS if cap is None else CAPPED_STEPS,
-            )
-            return prober.run(trial)
+            return prober.run(_trial(row, cap))
 
         total = len(rows) * (1 if recorded is not None else 3 + peers)
         finished = count(1)
@@ -110,6 +103,16 @@ def accuracy(
         chart = scatter(result)
         write_view(chart, chart.views[0], Path(figure))
     return result
+
+
+def _trial(row: SuiteRow, cap: int | None) -> Trial:
+    return Trial(
+        workload=row.workload,
+        knobs=row.knobs,
+        allocator=row.allocator,
+        memory_cap_bytes=cap,
+        measure_steps=MEASURE_STEPS if cap is None else CAPPED_STEPS,
+    )
 
 
 def _begin(folder: Path, against: str | Path | None, *, force: bool) -> Records:
@@ -162,11 +165,10 @@ def _gpu_to_predict(recorded: Records | None) -> str:
 def _check_same_machine(known: Records, torch_version: str, gpu: str) -> None:
     """A run is continued only with the same torch and GPU: one table must not mix them."""
     release = torch_version.partition("+")[0]
-    for row in known.values():
-        seen = row.prediction
-        if seen is None or seen.error is not None:
-            continue
-        if (seen.torch_version.partition("+")[0], seen.gpu) != (release, gpu):
+    predictions = [row.prediction for row in known.values() if row.prediction]
+    for seen in predictions:
+        seen_on = seen.torch_version.partition("+")[0], seen.gpu
+        if seen.error is None and seen_on != (release, gpu):
             raise UsageError(
                 f"The folder holds a run under torch {seen.torch_version} for {seen.gpu}, "
                 f"not {torch_version} and {gpu}.",
