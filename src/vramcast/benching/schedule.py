@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, closing
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from vramcast.benching.trial_folder import TrialFolder
@@ -70,7 +70,7 @@ def finished_run(
     """Wait until the trial has ended, and read its result."""
     error = "The process ended without a result."
     try:
-        with contextlib.closing(training):
+        with closing(training):
             for reached in training:
                 progress(trial, reached)
         run = folder.result()
@@ -93,24 +93,23 @@ def run_everywhere(
     jobs: Sequence[Job], workers: Sequence[Worker], do: Callable[[Job, Worker], None]
 ) -> None:
     """Every job on one of the workers. What one raises stops all of them and is raised here."""
-    waiting: SimpleQueue[Job] = SimpleQueue()
-    for job in jobs:
-        waiting.put(job)
-    is_stopping = threading.Event()
+    free: SimpleQueue[Worker] = SimpleQueue()
 
-    def serve(worker: Worker) -> None:
-        # A worker that was stopped raises TaskFailed: that is no failure.
-        with worker, contextlib.suppress(Empty, TaskFailed):
-            while not is_stopping.is_set():
-                do(waiting.get_nowait(), worker)
-
-    with ThreadPoolExecutor(len(workers)) as threads:
+    def serve(job: Job) -> None:
+        worker = free.get()
         try:
-            serving = [threads.submit(serve, worker) for worker in workers[: len(jobs)]]
-            for served in as_completed(serving):
+            do(job, worker)
+        finally:
+            free.put(worker)
+
+    with ExitStack() as entered, ThreadPoolExecutor(len(workers)) as threads:
+        for worker in workers:
+            free.put(entered.enter_context(worker))
+        try:
+            for served in as_completed([threads.submit(serve, job) for job in jobs]):
                 served.result()
         except BaseException:  # also an interruption of this thread
-            is_stopping.set()
+            threads.shutdown(wait=False, cancel_futures=True)
             for worker in workers:
                 worker.stop()
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import random
 from collections.abc import Callable, Mapping
@@ -49,7 +48,8 @@ class Training:
 
     def step(self, tokens: Tensor) -> Tensor:
         self._optimizer.zero_grad(set_to_none=True)
-        with self._autocast():
+        is_mixed = self._protocol.precision == Precision.AMP_BF16
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=is_mixed):
             loss = next_byte_loss(self.model, tokens)
         loss.backward()  # type: ignore[no-untyped-call]
         if self._protocol.clip:
@@ -57,20 +57,14 @@ class Training:
         self._optimizer.step()
         return loss.detach()
 
-    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        if self._protocol.precision != Precision.AMP_BF16:
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
-
     def state(self) -> State:
         """For a checkpoint: torch.load only reads tensors, numbers, text and lists of them."""
         name, key, *rest = cast(Any, np.random.get_state(legacy=True))
-        is_on_gpu = self.device.type == "cuda"
         return {
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "random": torch.get_rng_state(),
-            "gpu_random": torch.cuda.get_rng_state(self.device) if is_on_gpu else None,
+            "gpu_random": torch.cuda.get_rng_state() if self.device.type == "cuda" else None,
             "python_random": random.getstate(),
             "numpy_random": [name, key.tolist(), *rest],
         }
@@ -82,7 +76,7 @@ class Training:
         random.setstate(state["python_random"])
         np.random.set_state(state["numpy_random"])
         if state["gpu_random"] is not None:
-            torch.cuda.set_rng_state(state["gpu_random"], self.device)
+            torch.cuda.set_rng_state(state["gpu_random"])
 
 
 def build_model(name: str, knobs: Mapping[str, str]) -> nn.Module:
