@@ -37,7 +37,6 @@ WITH_TORCH = (
     "hardware.calibration.measure",
     "hardware.torch_facts",
     "probing.on_gpu",
-    "probing.building",
     "probing.on_cpu",
     "probing.cuda_on_cpu",
     "probing.allocation_history",

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from vramcast.probing.building import Step, build_step, is_one_number, plain_loss
 from vramcast.probing.cuda_on_cpu import cuda_means_cpu
 from vramcast.probing.facts import Phase, Reporter
+from vramcast.probing.on_gpu import Clock, GpuRun, Step
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Memory
 
@@ -24,10 +23,10 @@ NOT_A_GPU = (
 )
 
 
-class CpuRun:
+class CpuRun(GpuRun):
     def __init__(self, trial: Trial, report: Reporter) -> None:
-        self.trial, self.report, self.facts = trial, report, report.facts
-        self._memory = TensorMemory()
+        super().__init__(trial, report)
+        self._tensors = TensorMemory()
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
@@ -37,42 +36,32 @@ class CpuRun:
             with cuda_means_cpu():
                 yield
         except BaseException:
-            self.facts.last = self._memory.peaks()  # how far it came
+            self.facts.last = self.peaks()  # how far it came
             raise
 
-    def go(self, function: Callable[..., Any], knobs: dict[str, Any]) -> None:
-        facts = self.facts
-        with self._memory:
-            step = build_step(self.trial, self.report, function, knobs)
-        facts.build = self._memory.peaks()
-        self.report.phase(Phase.WARM_UP)
-        for index in range(self.trial.warmup_steps):
-            with self._memory:
-                self._time(step, is_measured=False)
-            if index == 0:
-                facts.first_step = self._memory.peaks()
-                self.report.tell()
-        facts.cold = self._memory.peaks()
-        self.report.phase(Phase.MEASURE)
-        started = time.perf_counter()
-        for _ in range(self.trial.measure_steps):
-            self._time(step, is_measured=True)
-        facts.wall_seconds = time.perf_counter() - started
+    def watched(self, call: Step) -> Step:
+        def watched() -> Any:
+            with self._tensors:
+                return call()
+
+        return watched
+
+    def peaks(self) -> Memory:
+        peak = self._tensors.peak_bytes
+        return Memory(allocated_bytes=peak, reserved_bytes=peak)
+
+    def _steps(self, step: Step, clock: Clock) -> None:
+        super()._steps(step, clock)
+        if self.trial.warmup_steps == 0:
+            self.facts.first_step = None  # it was measured, and not watched
         # Of two steps more: watching every tensor would slow the measured steps down. The first
         # sees what those left (gradients, optimizer state), so all of it is counted in the second.
         self.report.phase(Phase.MEMORY)
-        with self._memory:
+        with self._tensors:
             step()
-            self._memory.reset_peak()
+            self._tensors.peak_bytes = self._tensors.now_bytes
             step()
-        facts.warm = self._memory.peaks()
-
-    def _time(self, step: Step, *, is_measured: bool) -> None:
-        started = time.perf_counter()
-        loss = step()
-        seconds = time.perf_counter() - started
-        value = float(loss) if is_one_number(loss) else plain_loss(loss)
-        self.report.step(is_measured, seconds, value)
+        self.facts.warm = self.peaks()
 
 
 class TensorMemory(TorchDispatchMode):
@@ -100,9 +89,3 @@ class TensorMemory(TorchDispatchMode):
 
     def _gone(self, key: int) -> None:
         self.now_bytes -= self._alive.pop(key)
-
-    def reset_peak(self) -> None:
-        self.peak_bytes = self.now_bytes
-
-    def peaks(self) -> Memory:
-        return Memory(allocated_bytes=self.peak_bytes, reserved_bytes=self.peak_bytes)

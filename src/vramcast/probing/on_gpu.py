@@ -7,6 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import torch
 
 from vramcast.allocator.settings import from_environment
 from vramcast.hardware.nvml import MemorySource, UsedMemory
-from vramcast.probing.building import Step, build_step, is_one_number, plain_loss
 from vramcast.probing.facts import Phase, Reporter
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Memory
-from vramcast.workload.switches import apply_allocator
+from vramcast.simulate.ownership import Ownership
+from vramcast.workload import check_step
+from vramcast.workload.switches import apply_allocator, apply_switches, switches_in_force
 
+Step = Callable[[], Any]
 MAX_LOSSES = 1 << 20
 TRACED = "every allocation was recorded with --trace: the steps are slower for it"
 
@@ -64,7 +67,7 @@ class GpuRun:
         self.report.tell()
 
     def _note_final_memory(self) -> None:
-        self.facts.last = _peaks()
+        self.facts.last = self.peaks()
         self.facts.num_alloc_retries = torch.cuda.memory_stats()["num_alloc_retries"]
         self.facts.outside_bytes, self.facts.process_source = self._outside_bytes()
 
@@ -81,9 +84,9 @@ class GpuRun:
             self.history = History()
             self.history.start()
             self.facts.notes.append(TRACED)
-        step = build_step(self.trial, self.report, function, knobs, torch.cuda.synchronize)
-        self.facts.build = _peaks()
-        clock = _Clock(self.report, self.trial.warmup_steps + self.trial.measure_steps)
+        step = self.watched(lambda: self._build(function, knobs))()
+        self.facts.build = self.peaks()
+        clock = Clock(self.report, self.trial.warmup_steps + self.trial.measure_steps)
         try:
             self._steps(step, clock)
         finally:
@@ -94,26 +97,52 @@ class GpuRun:
             self.report.phase(Phase.TRACE)
             self._write_trace(*self.history.finish())
 
-    def _steps(self, step: Step, clock: _Clock) -> None:
+    def _build(self, function: Callable[..., Any], knobs: dict[str, Any]) -> Step:
+        self.report.phase(Phase.BUILD)
+        torch.manual_seed(0)
+        apply_switches(self.trial.switches)
+        started = time.perf_counter()
+        ownership = Ownership(lambda _: 0)
+        with ownership.watching():
+            step = check_step(function(**knobs))
+        apply_switches(self.trial.switches)  # the workload may have set some itself
+        torch.cuda.synchronize()
+        self.facts.build_seconds = time.perf_counter() - started
+        self.facts.switches = switches_in_force()
+        self.facts.num_parameters = ownership.num_parameters()
+        return step
+
+    def _steps(self, step: Step, clock: Clock) -> None:
         facts, num_warmup = self.facts, self.trial.warmup_steps
         self.report.phase(Phase.WARM_UP)
         started = time.perf_counter()
         for index in range(num_warmup + self.trial.measure_steps):
             if index == num_warmup:
                 clock.drain()
-                facts.cold = _peaks()
+                facts.cold = self.peaks()
                 torch.cuda.reset_peak_memory_stats()
                 self.report.phase(Phase.MEASURE)
                 started = time.perf_counter()
             if self.history is not None:
                 self.history.mark_step(index + 1)
-            clock.time(step, is_measured=index >= num_warmup)
+            is_measured = index >= num_warmup
+            clock.time(step if is_measured else self.watched(step), is_measured)
             if index == 0:
-                facts.first_step = _peaks()
+                facts.first_step = self.peaks()
                 self.report.tell()
         clock.drain()
         facts.wall_seconds = time.perf_counter() - started
-        facts.warm = _peaks()
+        facts.warm = self.peaks()
+
+    def watched(self, call: Step) -> Step:
+        """A call whose memory is counted; the GPU's allocator counts every call."""
+        return call
+
+    def peaks(self) -> Memory:
+        return Memory(
+            allocated_bytes=torch.cuda.max_memory_allocated(),
+            reserved_bytes=torch.cuda.max_memory_reserved(),
+        )
 
     def _write_trace(self, events: list[Any], snapshot: dict[str, Any]) -> None:
         from vramcast.tracing.files import from_rows, write_files
@@ -131,7 +160,7 @@ class GpuRun:
         write_files(Path(self.trial.trace_folder or ""), trace, snapshot, force=True)
 
 
-class _Clock:
+class Clock:
     """Times steps on the device and fetches their losses without making the host wait."""
 
     def __init__(self, report: Reporter, num_steps: int) -> None:
@@ -140,7 +169,7 @@ class _Clock:
         self._losses: torch.Tensor | None = None
         self._count = 0
 
-    def time(self, step: Step, *, is_measured: bool) -> None:
+    def time(self, step: Step, is_measured: bool) -> None:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         loss = self._copy(step())
@@ -165,8 +194,9 @@ class _Clock:
 
         The tensor itself is let go: the next step must find its memory free.
         """
-        if not is_one_number(loss):
-            value = plain_loss(loss)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or loss.is_complex():
+            # numpy's numbers are real numbers too
+            value = float(loss) if isinstance(loss, Real) else None
             return lambda: value
         if self._losses is None or self._losses.dtype != loss.dtype:
             size = min(self._num_steps, MAX_LOSSES)
@@ -184,10 +214,3 @@ def fraction_for(cap_bytes: int, total_bytes: int) -> float:
     while fraction < 1.0 and int(fraction * total_bytes) < cap_bytes:
         fraction = math.nextafter(fraction, 2.0)
     return fraction
-
-
-def _peaks() -> Memory:
-    return Memory(
-        allocated_bytes=torch.cuda.max_memory_allocated(),
-        reserved_bytes=torch.cuda.max_memory_reserved(),
-    )

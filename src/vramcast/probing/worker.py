@@ -53,18 +53,12 @@ def work(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]
 
 
 def _run(trial: Trial, target: str, report: Reporter) -> None:
+    from vramcast.probing.on_cpu import CpuRun
+    from vramcast.probing.on_gpu import GpuRun
     from vramcast.workload import bind_knobs, load_function, parse_reference
 
     report.phase(Phase.LOADING)
-    run: Any
-    if trial.device == Device.CPU:
-        from vramcast.probing.on_cpu import CpuRun
-
-        run = CpuRun(trial, report)
-    else:
-        from vramcast.probing.on_gpu import GpuRun
-
-        run = GpuRun(trial, report)
+    run = (CpuRun if trial.device == Device.CPU else GpuRun)(trial, report)
     with run.around():
         function = load_function(parse_reference(target))
         knobs = bind_knobs(function, trial.knobs)

@@ -36,7 +36,7 @@ END_SECONDS = 60.0
 POLL_SECONDS = 0.25
 SHOWN_LINES, SHOWN_LINE_CHARACTERS = 8, 400
 # lines in Python's report of a fatal signal that are not the user's
-OUR_LINES = ("Extension modules:", 'File "<frozen runpy>"', f'File "{Path(__file__).parent}')
+OUR_LINES = ("Extension modules:", 'File "<frozen runpy>"', f'File "{Path(__file__).parents[1]}/')
 HOST_MEMORY_HINT = "the kernel does that when the machine's own memory runs out (see dmesg)"
 
 
