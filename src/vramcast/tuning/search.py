@@ -45,7 +45,7 @@ class Search:
         self.trials = Trials(runner, self.stack)
         self.notes: list[str] = []
         self._stage, self._best_ratio = "alone", 1.0
-        self._has_chosen_sizes = False  # on top of the others
+        self._has_chosen_batch = False  # on top of the others
 
     def run(self) -> Speedup:
         """The speed-up of `stack`."""
@@ -84,20 +84,18 @@ class Search:
         """A change for every size worth trying on top of a configuration."""
         knob = candidate.optimisation.size or ""
         now = self.size_of(without, knob)
-        sizes = [now // 2] if now >= 2 else []
-        if knob == "batch_size":
-            sizes = self._batch_sizes(without, now)
+        if knob != "batch_size":
+            sizes = [now // 2] if now >= 2 else []
+        elif self._has_chosen_batch and self.trials.is_slow_to_predict():
+            sizes = [2 * now, 4 * now]
+        else:
+            here, larger = self._predict_larger(without)
+            sizes = batch_sizes(now, here, larger, STEP_SHARE * self.trials.seconds_to_spend())
+            self._has_chosen_batch = self._stage == "on top"
         if not sizes:
             sentence = f"no other {knob} is worth trying, by prediction"
             candidate.not_tried = ended(TuneVerdict.NOT_APPLICABLE, Reason.NO_SIZE, sentence)
         return [knobs(**{knob: size}) for size in sizes]
-
-    def _batch_sizes(self, without: Configuration, now: int) -> list[int]:
-        """By prediction; if that is slow and was done before, twice and four times as large."""
-        if self._has_chosen_sizes and self.trials.is_slow_to_predict():
-            return [2 * now, 4 * now]
-        here, larger = self._predict_larger(without)
-        return batch_sizes(now, here, larger, STEP_SHARE * self.trials.seconds_to_spend())
 
     def _has_cheap_larger_batch(self) -> bool:
         """Whether a larger batch takes hardly more time, by prediction: the GPU waits for the host.
@@ -117,12 +115,9 @@ class Search:
     def _try_alone(self) -> None:
         budget, start = self._runner.seconds_left(), self.stack.baseline
         self.trials.seconds_for_later = 0.0 if budget == math.inf else (1 - ALONE_SHARE) * budget
-
-        def turn(one: Candidate) -> int:
-            is_first = self._batch_first and one.optimisation.size == "batch_size"
-            return -1 if is_first else int(one.is_slow_to_start)
-
-        waiting = sorted(self._usable, key=turn)
+        waiting = sorted(self._usable, key=lambda one: one.is_slow_to_start)
+        if self._batch_first:
+            waiting.sort(key=lambda one: one.optimisation.size != "batch_size")
         while waiting:
             one = waiting.pop(0)
             is_begun = self._runner.has_run(start.with_change(one.change))
@@ -130,9 +125,8 @@ class Search:
                 continue
             if one.optimisation.size:
                 # Sizes are chosen by prediction, and are chosen again on top of the others.
-                if self.trials.is_slow_to_predict() and not self._batch_first:
-                    continue
-                changes = self._sized(one, start)
+                is_slow = self.trials.is_slow_to_predict() and not self._batch_first
+                changes = [] if is_slow else self._sized(one, start)
                 if not changes:
                     continue
                 one.change = changes[0]
@@ -154,9 +148,7 @@ class Search:
         self._rounds(quick, has_larger_step=self._batch_first)
         self._round([one for one in untried(quick) if one.optimisation.likely])
         before = self.stack.configuration
-        self._has_chosen_sizes = self._batch_first
         self._round(with_sizes(self._usable, at_the_end=False))
-        self._has_chosen_sizes = True
         self._rounds(quick, has_larger_step=self.stack.configuration != before)
         rest = untried(quick)
         if slow and self.trials.is_tight(len(rest), slow[0]):
