@@ -158,7 +158,7 @@ def flash_forward(q: Tensor, k: Tensor, dropout_p: float = 0.0) -> Any:
     parts = []
     if splits > 1:  # of the log-sum-exp and of the result
         rows = splits * batch * heads * queries
-        parts = [scratch(rows * 4), scratch(rows * round_up(width, 32) * 4)]
+        parts = scratch(rows * 4, rows * round_up(width, 32) * 4)
     rng_state, unused = new(2, dtype=torch.uint64), new(dtype=torch.uint64)
     parts.clear()
     if dropout_p > 0:

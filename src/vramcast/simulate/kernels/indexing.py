@@ -20,7 +20,7 @@ from vramcast.simulate.kernels.registry import (
     scratch,
     set_known,
 )
-from vramcast.simulate.kernels.sorting import radix_sort_bytes, use_scan_scratch
+from vramcast.simulate.kernels.sorting import radix_sort_bytes, scan_bytes
 
 aten = torch.ops.aten
 ROWS_PER_PARTIAL = 10
@@ -39,9 +39,7 @@ def embedding_backward(
         return torch.zeros(num_weights, width, dtype=grad.dtype, device="cuda")
     item_bytes = indices.element_size()
     ordered, origin = torch.empty_like(indices), torch.empty_like(indices)
-    positions = scratch(n * item_bytes)
-    scratch(radix_sort_bytes(n, item_bytes, item_bytes))
-    del positions
+    scratch(n * item_bytes, radix_sort_bytes(n, item_bytes, item_bytes))
     counts = scratch(n * item_bytes) if scale_grad_by_freq else None
     result = _sum_segments(grad, n, width, num_weights, item_bytes)
     del ordered, origin, counts
@@ -52,22 +50,20 @@ def _sum_segments(grad: Tensor, n: int, width: int, num_weights: int, item_bytes
     """Rows with the same index are summed ten at a time; then the partial sums are added."""
     out = torch.zeros(num_weights, width, dtype=grad.dtype, device="cuda")
     # starts and number of the segments
-    buffers = [scratch(n * item_bytes), scratch(8)]
-    ends = scratch(n * item_bytes)
-    use_scan_scratch(n)
-    del ends
+    buffers = scratch(n * item_bytes, 8)
+    scratch(n * item_bytes, scan_bytes(n))
     max_segments = min(n, num_weights)
     # number and offset of the partial sums of each segment
-    buffers += [scratch(max_segments * item_bytes) for _ in range(2)]
-    use_scan_scratch(max_segments)
+    buffers += scratch(max_segments * item_bytes, max_segments * item_bytes)
+    scratch(scan_bytes(max_segments))
     max_partials = n // ROWS_PER_PARTIAL + max_segments
     # number and starts of the partial sums
-    buffers += [scratch(8), scratch(max_partials * item_bytes)]
+    buffers += scratch(8, max_partials * item_bytes)
     if num_weights > n // ROWS_PER_PARTIAL:
         buffers.append(new(max_partials, -(-width // 32) * 32, dtype=accumulator_dtype(grad)))
     else:
         # few distinct rows: partial sums are added atomically, in single precision
-        buffers.append(scratch(max_partials * item_bytes))
+        buffers += scratch(max_partials * item_bytes)
         if grad.dtype in (torch.float16, torch.bfloat16):
             buffers.append(new(num_weights, width, dtype=torch.float32))
     del buffers
@@ -108,12 +104,9 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], accumulate: bool = Fa
         linear = scratch(n * 8)
         scratch(n * 8)
         if len(present) > 1:
-            sums = [scratch(n * 8), scratch(n * 8)]
-            linear = sums.pop(0)
-            del sums
-        buffers = [scratch(n * 8) for _ in range(3)]
-        scratch(radix_sort_bytes(n, 8, 8, bits=max(size.bit_length(), 1)))
-        del buffers, linear
+            linear = scratch(n * 8, n * 8)[:1]
+        scratch(*[n * 8] * 3, radix_sort_bytes(n, 8, 8, bits=max(size.bit_length(), 1)))
+        del linear
     return x
 
 

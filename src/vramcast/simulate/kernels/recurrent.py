@@ -96,7 +96,7 @@ def forward(
     if weight_buf is None or weight_buf.numel() == 0:
         weight_buf = _flat_buffer(weight, x.dtype)
     work = scratch(workspace_bytes(described, backward=False))
-    reserve = scratch(reserve_bytes(described)) if train else new(0, dtype=torch.uint8)
+    reserve = new(reserve_bytes(described) if train else 0, dtype=torch.uint8)
     del work
     return out.transpose(0, 1) if batch_first else out, hy, cy, reserve, weight_buf
 

@@ -59,9 +59,9 @@ def new(*shape: int, dtype: torch.dtype) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="cuda")
 
 
-def scratch(num_bytes: int) -> Tensor:
-    """Memory that a kernel takes for itself until the returned tensor goes, often at once."""
-    return new(num_bytes, dtype=torch.uint8)
+def scratch(*num_bytes: int) -> list[Tensor]:
+    """Memory that a kernel takes for itself until the returned list goes, often at once."""
+    return [new(size, dtype=torch.uint8) for size in num_bytes]
 
 
 def accumulator_dtype(x: Tensor) -> torch.dtype:

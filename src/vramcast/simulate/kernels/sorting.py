@@ -35,8 +35,8 @@ def radix_sort_bytes(n: int, key_bytes: int, value_bytes: int, bits: int | None 
     return 255 + copies + passes * 2048 + -(-n // tile) * 1024 + 256
 
 
-def use_scan_scratch(n: int) -> None:
-    scratch(1279 + 256 * max(0, -(-n // 120000) - 1))
+def scan_bytes(n: int) -> int:
+    return 1279 + 256 * max(0, -(-n // 120000) - 1)
 
 
 @kernel("sort.stable", "sort")
@@ -58,11 +58,9 @@ def _use_sort_scratch(n: int, length: int, item_bytes: int) -> None:
     if length <= 4096:
         scratch(length * 8)
     elif n == length:
-        order = scratch(n * 8)
-        scratch(radix_sort_bytes(n, item_bytes, 8))
-        del order
+        scratch(n * 8, radix_sort_bytes(n, item_bytes, 8))
     else:
-        buffers = [scratch(n * 8), scratch(n * 8), scratch(n * item_bytes)]
+        buffers = scratch(n * 8, n * 8, n * item_bytes)
         scratch(radix_sort_bytes(n, item_bytes, 8))
         scratch(radix_sort_bytes(n, 4, 4, bits=max((n // length).bit_length(), 1)))
         del buffers
@@ -86,7 +84,7 @@ def scan(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     source = x if x.dtype == dtype else x.to(dtype)
     out = torch.empty_like(source)
     if x.dim() == 1 and x.numel() > 1:
-        use_scan_scratch(x.numel())
+        scratch(scan_bytes(x.numel()))
     host = known(x)
     if host is not None and not x.is_floating_point():
         set_known(out, host.cumsum(dim, dtype=dtype))
@@ -104,8 +102,6 @@ def randperm(n: int, dtype: torch.dtype | None = None) -> Tensor:
     out = new(n, dtype=dtype or torch.int64)
     scratch(8)
     key_bytes = 4 if n <= 65536 else 8
-    buffers = [scratch(n * 8), scratch(n * key_bytes), scratch(n * key_bytes)]
-    scratch(radix_sort_bytes(n, key_bytes, 8))
-    del buffers
+    scratch(n * 8, n * key_bytes, n * key_bytes, radix_sort_bytes(n, key_bytes, 8))
     set_known(out, torch.rand(n).argsort())
     return out

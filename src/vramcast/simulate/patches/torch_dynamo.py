@@ -57,5 +57,5 @@ class _LazyDynamo(types.ModuleType):
         assert spec is not None and spec.loader is not None
         self.__class__ = types.ModuleType  # type: ignore[assignment]
         self.__spec__, self.__loader__, self.__file__ = spec, spec.loader, spec.origin
-        self.__path__, self.__package__ = spec.submodule_search_locations, NAME
+        self.__path__, self.__package__ = spec.submodule_search_locations or [], NAME
         spec.loader.exec_module(self)
