@@ -125,10 +125,12 @@ def _histogram(result: AccuracyResult, rows: Sequence[AccuracyRow]) -> page.Char
     for method in result.reserved:
         errors = [row.error_of(method) for row in rows]
         counts = Counter(_bin(error) for error in errors if error is not None)
-        points = [[label, 0, counts[i], i] for i, label in enumerate(labels)]
-        details = [[page.count(counts[i], "row")] for i in range(len(labels))]
-        bars = page.Layer("bar", "rows", points, METHOD_COLOURS[method], details)
-        views.append(page.View(x, y, [bars], METHODS[method], "point"))
+        bars = [
+            page.Bar("rows", label, 0, counts[i], [page.count(counts[i], "row")])
+            for i, label in enumerate(labels)
+        ]
+        colours = {"rows": METHOD_COLOURS[method]}
+        views.append(page.bar_view(x, bars, colours, METHODS[method], y))
     caption = "Predicted against measured peak reserved memory."
     return page.chart("How large the errors are", caption, *views)
 

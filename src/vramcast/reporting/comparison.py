@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from vramcast.records.comparison import Comparison, Difference
 from vramcast.reporting import sections as page
@@ -32,20 +33,22 @@ def _remark(best: str, d: Difference) -> page.Remark:
 
 
 def _gaps(differences: Sequence[Difference], best: str) -> page.Chart:
-    def bars(name: str, colour: str, wanted: bool) -> page.Layer:
-        chosen = [(i, d) for i, d in enumerate(differences) if d.distinguishable is wanted]
-        points = [[d.model, *d.interval, rank] for rank, d in chosen]
-        details = [[f"{d.difference:+.4f}", f"p = {d.p_value:.2g}", d.how] for _, d in chosen]
-        return page.Layer("bar", name, points, colour, details)
-
-    layers = [
-        bars("distinguishable", "good", True),
-        bars("not distinguishable", "unsure", False),
-        page.Layer("down", f"as good as {best}", [[0]], "capacity"),
+    shown = {True: "distinguishable", False: "not distinguishable"}
+    bars = [
+        page.Bar(
+            shown[d.distinguishable],
+            d.model,
+            *d.interval,
+            [f"{d.difference:+.4f}", f"p = {d.p_value:.2g}", d.how],
+        )
+        for d in differences
     ]
-    caption = "Measured. An interval that holds zero may be no difference at all."
     x = page.Axis("loss above the best, 95 % interval")
-    return page.chart("Distance to the best", caption, page.bar_view(x, layers))
+    view = page.bar_view(x, bars, {shown[True]: "good", shown[False]: "unsure"})
+    best_line = page.Layer("down", f"as good as {best}", [[0]], "capacity")
+    caption = "Measured. An interval that holds zero may be no difference at all."
+    with_best = replace(view, layers=[*view.layers, best_line])
+    return page.chart("Distance to the best", caption, with_best)
 
 
 def _models(found: Comparison) -> page.Table:

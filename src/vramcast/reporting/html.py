@@ -12,59 +12,44 @@ from collections.abc import Iterator
 from functools import cache
 from html import escape
 from importlib.resources import files
+from string import Template
 
 import msgspec
 
 from vramcast import __version__
-from vramcast.reporting.sections import Calculator, Chart, Meter, Report, Section, Table, is_code
+from vramcast.reporting.sections import Meter, Report, Section, Table, is_code
 from vramcast.text import printable
 from vramcast.units import format_bytes
 
-MARK = "<!doctype html><!-- vramcast report -->"
-LIBRARIES = ("d3.min.js", "plot.min.js")
-SCRIPTS = (*LIBRARIES, "text.js", "drawing.js", "charts.js", "calculator.js", "start.js")
-KINDS = {Chart: "chart", Calculator: "calculator"}
+SCRIPTS = (
+    *("d3.min.js", "plot.min.js"),
+    *("text.js", "drawing.js", "charts.js", "calculator.js", "start.js"),
+)
 SENTENCE = 30  # characters: longer cells are text
 
 
 def as_html(report: Report) -> str:
-    figures = [
-        figure
-        for section in report.sections
-        for figure in section.figures
-        if not isinstance(figure, Meter)
-    ]
-    plain = [{"kind": KINDS[type(f)], **msgspec.to_builtins(f)} for f in figures]
-    data = msgspec.json.encode(plain).decode()
-    scripts = tuple(_asset(name) for name in SCRIPTS)
+    parts = [figure for section in report.sections for figure in section.figures]
+    figures = [figure for figure in parts if not isinstance(figure, Meter)]
     numbers = iter(range(len(figures)))
-    lines = [
-        MARK,
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">',
-        f"<title>{_text(report.title)} · vramcast</title>",
-        f"<style>{_asset('page.css')}</style></head><body>",
-        f'<header><p class="by">vramcast report</p><h1>{_text(report.title)}</h1></header>',
-        *_contents(report),
-        "<main><noscript>The charts and sliders need JavaScript; the tables do not.</noscript>",
-        *(
-            line
-            for number, section in enumerate(report.sections)
-            for line in _section(section, report.title, number, numbers)
-        ),
-        "</main>",
-        f"<footer>Made by vramcast {__version__} from {_text(', '.join(report.sources))}. ",
-        "GiB = 2<sup>30</sup> bytes. ",
-        "Charts: arrow keys or the pointer show details; drag, + and − zoom; Esc shows all. ",
-        "Drawn with Observable Plot and D3 (ISC licence).</footer>",
-        # No < of a record can begin a tag in here.
-        '<script type="application/json" id="figures">',
-        data.replace("<", "\\u003c") + "</script>",
-        *(f"<script>{script}</script>" for script in scripts),
-        "</body></html>\n",
+    sections = [
+        line
+        for number, section in enumerate(report.sections)
+        for line in _section(section, report.title, number, numbers)
     ]
-    return "\n".join(lines)
+    scripts = [_asset(name) for name in SCRIPTS]
+    return Template(_asset("page.html")).substitute(
+        hashes=" ".join(map(_hash, scripts)),
+        title=_text(report.title),
+        style=_asset("page.css"),
+        contents=_contents(report),
+        sections="\n".join(sections),
+        version=__version__,
+        sources=_text(", ".join(report.sources)),
+        # No < of a record can begin a tag in there.
+        figures=msgspec.json.encode(figures).decode().replace("<", "\\u003c"),
+        scripts="\n".join(f"<script>{script}</script>" for script in scripts),
+    )
 
 
 @cache
@@ -73,29 +58,22 @@ def _asset(name: str) -> str:
 
 
 @cache
-def _policy(scripts: tuple[str, ...]) -> str:
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-        for script in scripts
-    )
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
-        "base-uri 'none'; form-action 'none'"
-    )
+def _hash(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def _text(value: object) -> str:
     return escape(printable(str(value)))
 
 
-def _contents(report: Report) -> list[str]:
+def _contents(report: Report) -> str:
     if len(report.sections) < 3:
-        return []
+        return ""
     links = [
-        f'<li><a href="#section-{number}">{_text(section.heading)}</a></li>'
+        f'<li><a href="#section-{number}">{_text(section.heading)}</a></li>\n'
         for number, section in enumerate(report.sections)
     ]
-    return ['<nav aria-label="Contents"><ul>', *links, "</ul></nav>"]
+    return f'<nav aria-label="Contents"><ul>\n{"".join(links)}</ul></nav>\n'
 
 
 def _section(section: Section, title: str, number: int, numbers: Iterator[int]) -> Iterator[str]:

@@ -118,11 +118,13 @@ def _errors(found: MemoryFit) -> page.Chart | None:
 
     def view(name: str, field: str, colour: str) -> page.View:
         errors = [(row.name, getattr(row, field)) for row in found.rows]
-        known = [(run, error) for run, error in errors if error is not None]
-        points = [[run, 0, error, rank] for rank, (run, error) in enumerate(known)]
-        details = [[page.percent(error)] for _, error in known]
-        bars = page.Layer("bar", name, points, colour, details)
-        return page.bar_view(page.Axis("error of reserved", "percent"), [bars], name)
+        bars = [
+            page.Bar(name, run, 0, error, [page.percent(error)])
+            for run, error in errors
+            if error is not None
+        ]
+        x = page.Axis("error of reserved", "percent")
+        return page.bar_view(x, bars, {name: colour}, name)
 
     return page.chart(
         "Error at every run",

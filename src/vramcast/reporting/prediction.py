@@ -168,27 +168,24 @@ def _through_step(
     )
 
 
-Item = tuple[str, str, int, list[str]]  # label, category, bytes, details
-
-
 def _alive(p: Prediction) -> page.Chart:
-    categories: list[Item] = [
-        (words(name), name, num_bytes, [f"{words(name)}: {page.size(num_bytes)}"])
+    categories = [
+        page.Bar(name, words(name), 0, num_bytes, [f"{words(name)}: {page.size(num_bytes)}"])
         for name, num_bytes in sorted(_categories(p), key=lambda item: -item[1])
     ]
-    groups: list[Item] = [
-        (
-            f"{group.module or 'no module'} · {words(group.category)}",
+    groups = [
+        page.Bar(
             group.category,
+            f"{group.module or 'no module'} · {words(group.category)}",
+            0,
             group.num_bytes,
             [page.size(group.num_bytes), page.count(group.num_tensors, "tensor")],
         )
         for group in p.alive_at_peak[:MOST_BARS]
     ]
-    names = [t.name or t.operator.removeprefix("aten::") for t in p.largest_tensors]
-    tensors: list[Item] = [
-        (f"{i}. {name}", t.category, t.num_bytes, described(t))
-        for i, (name, t) in enumerate(zip(names, p.largest_tensors, strict=True), 1)
+    tensors = [
+        page.Bar(t.category, f"{i}. {t.name or _operator(t)}", 0, t.num_bytes, described(t))
+        for i, t in enumerate(p.largest_tensors, 1)
     ]
     more = ""
     if len(p.alive_at_peak) > MOST_BARS:
@@ -196,23 +193,17 @@ def _alive(p: Prediction) -> page.Chart:
     return page.chart(
         f"Alive at the peak ({p.peak_phase})",
         f"Predicted, largest first.{more}",
-        page.bar_view(page.MEMORY_AXIS, _bars(categories), "by category"),
-        page.bar_view(page.MEMORY_AXIS, _bars(groups), "by module"),
-        page.bar_view(page.MEMORY_AXIS, _bars(tensors), "by tensor"),
+        _bars("by category", categories),
+        _bars("by module", groups),
+        _bars("by tensor", tensors),
     )
 
 
-def _bars(items: Sequence[Item]) -> list[page.Layer]:
+def _bars(name: str, bars: Sequence[page.Bar]) -> page.View:
     """A layer for each category, so that a legend says which colour is which."""
-    layers: dict[str, tuple[list[list[object]], list[list[str]]]] = {}
-    for rank, (label, category, num_bytes, lines) in enumerate(items):
-        points, details = layers.setdefault(category, ([], []))
-        points.append([label, 0, num_bytes, rank])
-        details.append(lines)
-    return [
-        page.Layer("bar", words(name), points, colour_of(name), details)
-        for name, (points, details) in layers.items()
-    ]
+    named = [bar._replace(layer=words(bar.layer)) for bar in bars]
+    colours = {words(bar.layer): colour_of(bar.layer) for bar in bars}
+    return page.bar_view(page.MEMORY_AXIS, named, colours, name)
 
 
 def _breakdown(p: Prediction) -> page.Table:
@@ -237,7 +228,7 @@ def largest_table(tensors: Sequence[LargeTensor], title: str) -> page.Table:
             "size": "num_bytes",
             "what": lambda t: f"{words(t.category)} {t.name}".strip(),
             "shape": shape_of,
-            "made by": lambda t: t.operator.removeprefix("aten::"),
+            "made by": _operator,
             "where": lambda t: f"{t.module} {t.source}".strip(),
         },
         left=("what", "shape", "made by", "where"),
@@ -245,3 +236,7 @@ def largest_table(tensors: Sequence[LargeTensor], title: str) -> page.Table:
         origin=page.PREDICTED,
         samples=ONE_RUN,
     )
+
+
+def _operator(tensor: LargeTensor) -> str:
+    return tensor.operator.removeprefix("aten::")

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from vramcast.units import format_bytes, format_count, format_seconds
 
+T = TypeVar("T")
 PREDICTED, MEASURED, FITTED = "predicted", "measured", "fitted"
 # For things of one kind, one after the other; assets/page.css has them.
 SERIES_COLOURS = tuple(f"s{number}" for number in range(8))
@@ -237,20 +238,33 @@ def chart(title: str, caption: str, *views: View, detail: bool = True) -> Chart:
     return Chart(title=title, caption=caption, views=shown, detail=detail)
 
 
-def bar_view(x: Axis, layers: Sequence[Layer], name: str = "") -> View:
-    return View(x, NO_AXIS, layers, name, "point")
+class Bar(NamedTuple):
+    layer: str
+    label: str
+    begin: float
+    end: float
+    details: list[str]
 
 
-def size(num_bytes: int | None) -> str:
-    return "" if num_bytes is None else format_bytes(num_bytes)
+def bar_view(
+    x: Axis, bars: Sequence[Bar], colours: Mapping[str, str], name: str = "", y: Axis = NO_AXIS
+) -> View:
+    """Bars from top to bottom. `colours`: of every layer, in the order of the legend."""
+    layers = []
+    for layer, colour in colours.items():
+        ranked = [(rank, bar) for rank, bar in enumerate(bars) if bar.layer == layer]
+        points = [[bar.label, bar.begin, bar.end, rank] for rank, bar in ranked]
+        layers.append(Layer("bar", layer, points, colour, [bar.details for _, bar in ranked]))
+    return View(x, y, layers, name, "point")
 
 
-def duration(seconds: float | None) -> str:
-    return "" if seconds is None else format_seconds(seconds)
+def _or_empty(written: Callable[[T], str]) -> Callable[[T | None], str]:
+    return lambda value: "" if value is None else written(value)
 
 
-def amount(value: int | None) -> str:
-    return "" if value is None else format_count(value)
+size = _or_empty(format_bytes)
+duration = _or_empty(format_seconds)
+amount = _or_empty(format_count)
 
 
 def number(value: float | None, form: str = ",") -> str:
@@ -292,14 +306,10 @@ def _written(cell: Cell, item: Any) -> str:
     if callable(cell):
         return cell(item)
     unit = cell.rpartition("_")[2]
-    return WRITERS.get(unit, _plain)(getattr(item, cell))
+    return WRITERS.get(unit, _or_empty(str))(getattr(item, cell))
 
 
-def _plain(value: object) -> str:
-    return "" if value is None else str(value)
-
-
-WRITERS: Mapping[str, Callable[[Any], str]] = {
+WRITERS: dict[str, Callable[[Any], str]] = {
     "bytes": size,
     "seconds": duration,
     "percent": percent,

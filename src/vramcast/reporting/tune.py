@@ -61,31 +61,24 @@ def _waterfall(result: TuneResult) -> page.Chart:
     rows = {row.name: row for row in result.rows}
     ranked = [rows[name] for name in result.step_order or result.applied_order if name in rows]
     start, end = result.before.step_seconds, result.seconds_after / result.target_steps
-    bars, details, left = [], [], start
-    for rank, row in enumerate(ranked, 1):
+    took = "what a change took off"
+    bars, left = [page.Bar("start", "start", 0, start, [page.duration(start)])], start
+    for row in ranked:
         tried = row.on_top or row.alone
         ratio = tried.speedup.ratio if tried and tried.speedup else 1.0
         before, left = left, left / ratio
-        bars.append([row.name, left, before, rank])
+        faster = f"{ratio:.2f} times as fast on top of the others"
         later = [] if row.verdict == TuneVerdict.APPLIED else [row.reason]
-        details.append([f"{ratio:.2f} times as fast on top of the others", row.change, *later])
-
-    def one_bar(label: str, name: str, seconds: float, rank: int, colour: str) -> page.Layer:
-        points, lines = [[label, 0, seconds, rank]], [[page.duration(seconds)]]
-        return page.Layer("bar", name, points, colour, lines)
-
-    layers = [
-        one_bar("start", "start", start, 0, "temporaries"),
-        page.Layer("bar", "what a change took off", bars, "activations", details),
-        one_bar("end", "end, measured", end, len(ranked) + 1, "parameters"),
-    ]
+        bars.append(page.Bar(took, row.name, left, before, [faster, row.change, *later]))
+    bars.append(page.Bar("end, measured", "end", 0, end, [page.duration(end)]))
+    colours = {"start": "temporaries", took: "activations", "end, measured": "parameters"}
     work = f"{result.before.work_per_step:,.0f} {result.before.unit}"
     runs = f"{page.count(result.before.num_runs, 'run')} of the start"
     return page.chart(
         "From the start to the end",
         "Measured. Every bar is what a change took off on top of those above it; "
         f"the end is a run of its own. {runs}, {result.after.num_runs} of the end.",
-        page.bar_view(page.Axis(f"time for {work}", "seconds"), layers),
+        page.bar_view(page.Axis(f"time for {work}", "seconds"), bars, colours),
         detail=False,
     )
 
@@ -149,35 +142,32 @@ def _facts(result: TuneResult) -> page.Table:
 
 def _speedups(result: TuneResult) -> page.Chart:
     """Alone against the start, and on top of the others; coloured by the verdict."""
-    x = page.Axis("faster", "percent")
-    alone = [(row, row.alone) for row in result.rows]
-    on_top = [(row, row.on_top) for row in result.rows]
     return page.chart(
         "How much faster",
         f"Measured, by turns with runs without the change. {_loss_movement(result)}",
-        page.bar_view(x, _speedup_layers(alone), "alone"),
-        page.bar_view(x, _speedup_layers(on_top), "on top of the others"),
+        _speedup_bars("alone", [(row, row.alone) for row in result.rows]),
+        _speedup_bars("on top of the others", [(row, row.on_top) for row in result.rows]),
         detail=False,
     )
 
 
-def _speedup_layers(
-    tried: Sequence[tuple[CandidateResult, TrialResult | None]],
-) -> list[page.Layer]:
-    found = [(row, trial, trial.speedup) for row, trial in tried if trial and trial.speedup]
-    ranked = sorted(found, key=lambda each: -each[2].ratio)
-
-    def bars(name: str, is_applied: bool, colour: str) -> page.Layer:
-        chosen = [
-            (rank, *each)
-            for rank, each in enumerate(ranked)
-            if (each[0].verdict == TuneVerdict.APPLIED) is is_applied
-        ]
-        points = [[row.name, 0, 100 * (s.ratio - 1), rank] for rank, row, _, s in chosen]
-        details = [[str(speedup), trial.reason] for _, _, trial, speedup in chosen]
-        return page.Layer("bar", name, points, colour, details)
-
-    return [bars("applied", True, "good"), bars("rejected", False, "bad")]
+def _speedup_bars(
+    name: str, tried: Sequence[tuple[CandidateResult, TrialResult | None]]
+) -> page.View:
+    bars = [
+        page.Bar(
+            "applied" if row.verdict == TuneVerdict.APPLIED else "rejected",
+            row.name,
+            0,
+            100 * (trial.speedup.ratio - 1),
+            [str(trial.speedup), trial.reason],
+        )
+        for row, trial in tried
+        if trial and trial.speedup
+    ]
+    fastest_first = sorted(bars, key=lambda bar: -bar.end)
+    x, colours = page.Axis("faster", "percent"), {"applied": "good", "rejected": "bad"}
+    return page.bar_view(x, fastest_first, colours, name)
 
 
 def _verdict_tables(result: TuneResult) -> list[page.Table]:

@@ -6,5 +6,5 @@ document.querySelectorAll("figure[data-figure]").forEach((node) => {
   const figure = figures[Number(node.dataset.figure)];
   const place = make("div");
   node.insertBefore(place, node.querySelector("figcaption"));
-  (figure.kind === "calculator" ? calculator : chart)(place, figure);
+  ("sliders" in figure ? calculator : chart)(place, figure);
 });
