@@ -37,11 +37,11 @@ def as_html(report: Report) -> str:
         for number, section in enumerate(report.sections)
         for line in _section(section, report.title, number, numbers)
     ]
-    scripts = [_asset(name) for name in SCRIPTS]
-    return Template(_asset("page.html")).substitute(
+    scripts = [asset(name) for name in SCRIPTS]
+    return Template(asset("page.html")).substitute(
         hashes=" ".join(map(_hash, scripts)),
         title=_text(report.title),
-        style=_asset("page.css"),
+        style=asset("page.css"),
         contents=_contents(report),
         sections="\n".join(sections),
         version=__version__,
@@ -53,7 +53,7 @@ def as_html(report: Report) -> str:
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return files("vramcast.reporting").joinpath("assets", name).read_text(encoding="utf-8")
 
 

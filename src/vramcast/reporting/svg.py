@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import re
 from functools import cache
-from importlib.resources import files
+from operator import add
 from pathlib import Path
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem
 from vramcast.records.store import write_atomically
+from vramcast.reporting.html import asset
 from vramcast.reporting.sections import Axis, Chart, Layer, Report, View
 from vramcast.text import printable
 from vramcast.units import GiB
@@ -22,13 +23,7 @@ MOST_LABELS = 40  # characters of a bar's label
 @cache
 def _colours() -> dict[str, str]:
     """The page's light ones."""
-    light = (
-        files("vramcast.reporting")
-        .joinpath("assets", "page.css")
-        .read_text(encoding="utf-8")
-        .partition("@media")[0]
-    )
-    return dict(re.findall(r"--(\w+): (#\w+)", light))
+    return dict(re.findall(r"--(\w+): (#\w+)", asset("page.css").partition("@media")[0]))
 
 
 def write_figures(report: Report, folder: Path) -> list[Path]:
@@ -61,15 +56,14 @@ def write_view(chart: Chart, view: View, path: Path) -> None:
 def _drawn(chart: Chart, view: View, form: str) -> bytes:
     from matplotlib import pyplot
 
-    bars = any(layer.kind == "bar" for layer in view.layers)
-    rows = len({point[0] for layer in view.layers if layer.kind == "bar" for point in layer.points})
+    rows = {point[0] for layer in view.layers if layer.kind == "bar" for point in layer.points}
     with pyplot.rc_context({"svg.hashsalt": "vramcast", "font.size": 9, "text.parse_math": False}):
-        figure, axes = pyplot.subplots(figsize=(7, max(2.2, 0.6 + 0.26 * rows) if bars else 4))
-        below: list[float] = []
+        figure, axes = pyplot.subplots(figsize=(7, max(2.2, 0.6 + 0.26 * len(rows)) if rows else 4))
+        tops: list[float] = []
         for layer in view.layers:
-            below = _layer(axes, layer, view, below)
+            _draw(axes, layer, view, tops)
         axes.set_xlabel(_label(view.x))
-        if bars:
+        if rows:
             axes.invert_yaxis()
         else:
             axes.set_ylabel(_label(view.y))
@@ -113,33 +107,29 @@ def _scaled(value: Any, axis: Axis) -> Any:
     return value / GiB if axis.unit == "bytes" else value
 
 
-def _layer(axes: Any, layer: Layer, view: View, below: list[float]) -> list[float]:
-    """Draws it; the tops of the areas so far go in and come back."""
+def _draw(axes: Any, layer: Layer, view: View, tops: list[float]) -> None:
+    """`tops` are those of the areas so far; the next area lies on them."""
     style = {"color": _colours()[layer.colour], "label": printable(layer.name)}
     dashes = "--" if layer.dashed else "-"
     if layer.kind == "bar":
         _bars(axes, layer, view, style)
-        return below
-    if layer.kind == "across":
+    elif layer.kind == "across":
         axes.axhline(_scaled(layer.points[0][0], view.y), linestyle="--", linewidth=1, **style)
-        return below
-    if layer.kind == "down":
+    elif layer.kind == "down":
         axes.axvline(_scaled(layer.points[0][0], view.x), linestyle=":", linewidth=1, **style)
-        return below
-    xs = [_scaled(point[0], view.x) for point in layer.points]
-    ys = [_scaled(point[1], view.y) for point in layer.points]
-    if layer.kind == "area":
-        base = below or [0.0] * len(ys)
-        tops = [a + b for a, b in zip(base, ys, strict=True)]
-        axes.fill_between(xs, base, tops, step="post", linewidth=0, alpha=0.85, **style)
-        return tops
-    if layer.kind == "dot":
-        axes.scatter(xs, ys, s=14, zorder=3, **style)
-    elif layer.kind == "step":
-        axes.step(xs, ys, where="post", linestyle=dashes, linewidth=1.1, **style)
     else:
-        axes.plot(xs, ys, linestyle=dashes, linewidth=1.3, **style)
-    return below
+        xs = [_scaled(point[0], view.x) for point in layer.points]
+        ys = [_scaled(point[1], view.y) for point in layer.points]
+        if layer.kind == "area":
+            base = list(tops) or [0.0] * len(ys)
+            tops[:] = map(add, base, ys)
+            axes.fill_between(xs, base, tops, step="post", linewidth=0, alpha=0.85, **style)
+        elif layer.kind == "dot":
+            axes.scatter(xs, ys, s=14, zorder=3, **style)
+        elif layer.kind == "step":
+            axes.step(xs, ys, where="post", linestyle=dashes, linewidth=1.1, **style)
+        else:
+            axes.plot(xs, ys, linestyle=dashes, linewidth=1.3, **style)
 
 
 def _bars(axes: Any, layer: Layer, view: View, style: dict[str, str]) -> None:

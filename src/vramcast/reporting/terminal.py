@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
+from statistics import fmean
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -12,18 +13,7 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from vramcast.reporting.sections import (
-    Axis,
-    Calculator,
-    Chart,
-    Figure,
-    Layer,
-    Meter,
-    Section,
-    Table,
-    View,
-    is_code,
-)
+from vramcast.reporting import sections as page
 from vramcast.reporting.tables import STYLES, colour_of, fitted
 from vramcast.text import printable, whole_words
 from vramcast.units import format_bytes, format_seconds
@@ -35,7 +25,9 @@ MOST_LINES = 8  # layers of a chart that get a line of blocks each
 NARROWEST = 12
 
 
-def show_sections(sections: Sequence[Section], console: Console, *, detail: bool = False) -> None:
+def show_sections(
+    sections: Sequence[page.Section], console: Console, *, detail: bool = False
+) -> None:
     """Without `detail` the short form that commands show."""
     for index, record in enumerate(_by_record(sections)):
         if index:
@@ -50,9 +42,9 @@ def show_sections(sections: Sequence[Section], console: Console, *, detail: bool
             console.print(_plain(("\n" if limits else "") + record[0].made, GREY))
 
 
-def _by_record(sections: Sequence[Section]) -> list[list[Section]]:
+def _by_record(sections: Sequence[page.Section]) -> list[list[page.Section]]:
     """Notes and limits are shown once, after all sections of a record."""
-    records: list[list[Section]] = []
+    records: list[list[page.Section]] = []
     for section in sections:
         if section.made or not records:
             records.append([])
@@ -60,19 +52,19 @@ def _by_record(sections: Sequence[Section]) -> list[list[Section]]:
     return records
 
 
-def _show_section(section: Section, console: Console, detail: bool) -> None:
+def _show_section(section: page.Section, console: Console, detail: bool) -> None:
     if section.verdict.text:
         console.print(_frame(section, console.width, detail))
     elif detail:
         console.print(_plain(" ".join(section.heading.split()), "bold"))
     for text in filter(None, section.text):
         # An error or code is not wrapped, so that it can be copied.
-        console.print(_plain(text.rstrip()), soft_wrap=is_code(text))
+        console.print(_plain(text.rstrip()), soft_wrap=page.is_code(text))
     for remark in section.remarks:
         console.print(_plain(remark.text, STYLES[remark.tone]))
         for line in remark.below:
             console.print(Padding(_plain(line, GREY), (0, 0, 0, 2), expand=False))
-    parts: list[Table | Figure] = [*section.tables, *section.figures]
+    parts: list[page.Table | page.Figure] = [*section.tables, *section.figures]
     shown = [part for part in parts if detail or not part.detail]
     for index, part in enumerate(shown):
         if index or any(section.text) or section.remarks:
@@ -82,7 +74,7 @@ def _show_section(section: Section, console: Console, detail: bool) -> None:
         console.print()
 
 
-def _frame(section: Section, width: int, detail: bool) -> Panel:
+def _frame(section: page.Section, width: int, detail: bool) -> Panel:
     """The short form has as many knobs as the title has room for, a report all of them."""
     lines = [_plain(section.verdict.text, STYLES[section.verdict.tone])]
     title = section.heading if detail else f"{section.title} {section.subtitle}"
@@ -97,13 +89,13 @@ def _plain(text: str, style: str = "") -> Text:
     return Text(printable(text), style=style)
 
 
-def _part(part: Table | Figure, width: int, detail: bool) -> Iterator[RenderableType]:
-    if isinstance(part, Table):
+def _part(part: page.Table | page.Figure, width: int, detail: bool) -> Iterator[RenderableType]:
+    if isinstance(part, page.Table):
         yield from _table(part, width, detail)
-    elif isinstance(part, Meter):
+    elif isinstance(part, page.Meter):
         yield _plain(part.label)
         yield _meter(part, width)
-    elif isinstance(part, Calculator):
+    elif isinstance(part, page.Calculator):
         yield _plain(f"{part.title}: sliders in the HTML page.", GREY)
     else:
         yield from _chart(part, width)
@@ -111,7 +103,7 @@ def _part(part: Table | Figure, width: int, detail: bool) -> Iterator[Renderable
             yield _plain(part.caption, GREY)
 
 
-def _table(table: Table, width: int, detail: bool) -> Iterator[RenderableType]:
+def _table(table: page.Table, width: int, detail: bool) -> Iterator[RenderableType]:
     most = None if detail else table.most_rows
     yield fitted(table, width, most)
     if most is not None and len(table.rows) > most:
@@ -121,7 +113,7 @@ def _table(table: Table, width: int, detail: bool) -> Iterator[RenderableType]:
     yield from (_plain(note, GREY) for note in table.notes)
 
 
-def _meter(meter: Meter, width: int) -> Text:
+def _meter(meter: page.Meter, width: int) -> Text:
     whole = max(meter.total_bytes, meter.capacity_bytes or 0, 1)
     bar, room = Text(), max(NARROWEST, width - 2)
     for _, num_bytes, colour in meter.parts:
@@ -129,7 +121,7 @@ def _meter(meter: Meter, width: int) -> Text:
     return bar.append("░" * max(0, room - len(bar)), style=GREY)
 
 
-def _chart(chart: Chart, width: int) -> Iterator[RenderableType]:
+def _chart(chart: page.Chart, width: int) -> Iterator[RenderableType]:
     """Lines as blocks, the views for the terminal side by side; bars as bars."""
     views = [view for view in chart.views if view.in_terminal] or chart.views[:1]
     names = [_label(layer, views[0]) for layer in _lines(views[0])]
@@ -149,13 +141,13 @@ def _chart(chart: Chart, width: int) -> Iterator[RenderableType]:
         yield drawn
 
 
-def _lines(view: View) -> list[Layer]:
+def _lines(view: page.View) -> list[page.Layer]:
     """Three points at least: two are a law, which a line of blocks cannot show."""
     lines = [layer for layer in view.layers if layer.kind in ("line", "step")]
     return [layer for layer in lines if len(layer.points) > 2][:MOST_LINES]
 
 
-def _label(layer: Layer, view: View) -> str:
+def _label(layer: page.Layer, view: page.View) -> str:
     """With the first and the last value; memory ends where it began."""
     if view.y.unit == "bytes" or view.in_terminal:
         return layer.name
@@ -163,18 +155,18 @@ def _label(layer: Layer, view: View) -> str:
     return f"{layer.name} {first} → {last}"
 
 
-def _extent(view: View) -> Text:
+def _extent(view: page.View) -> Text:
     ends = [layer.points[-1][0] for layer in _lines(view)]
     return _plain(f"{view.name}, to {_value(max(ends, default=0), view.x)}")
 
 
-def _value(value: float, axis: Axis) -> str:
+def _value(value: float, axis: page.Axis) -> str:
     if axis.unit == "bytes":
         return format_bytes(round(value))
     return format_seconds(value) if axis.unit == "seconds" else f"{value:,.6g}"
 
 
-def blocks_of(view: View, room: int) -> list[str]:
+def blocks_of(view: page.View, room: int) -> list[str]:
     """A line of blocks for every layer, all on one scale and over the same range of x.
 
     Of what falls into one column the highest is drawn, so that no peak is lost; of losses, which
@@ -187,38 +179,29 @@ def blocks_of(view: View, room: int) -> list[str]:
     # Steps and events are counted from some number on; time begins at zero.
     begin = min(layer.points[0][0] for layer in layers) - 1 if view.x.unit == "number" else 0.0
     num_columns = min(room, max(len(layer.points) for layer in layers))
-    lines = [_in_columns(layer, view.y, begin, end, num_columns) for layer in layers]
-    low, high = _scale(lines, view.y, num_columns)
+    lines = [_in_columns(layer, view.y.log, begin, end, num_columns) for layer in layers]
+    # Memory from zero; losses without the first eighth, which would flatten the rest.
+    first = num_columns // 8 if view.y.log else 0
+    values = [value for line in lines for value in line[first:] if value is not None]
+    low = 0.0 if view.y.unit == "bytes" else min(values, default=0.0)
+    high = max(values, default=0.0)
     return ["".join(_block(value, low, high) for value in line) for line in lines]
 
 
 def _in_columns(
-    layer: Layer, y: Axis, begin: float, end: float, num_columns: int
+    layer: page.Layer, log: bool, begin: float, end: float, num_columns: int
 ) -> list[float | None]:
     found: list[list[float]] = [[] for _ in range(num_columns)]
     for place, value, *_ in layer.points:
         index = math.ceil(num_columns * (place - begin) / (end - begin)) - 1 if end > begin else 0
-        if not y.log or value > 0:
-            found[min(max(0, index), num_columns - 1)].append(math.log(value) if y.log else value)
-    heights = [(_mean(values) if y.log else max(values)) if values else None for values in found]
+        if not log or value > 0:
+            found[min(max(0, index), num_columns - 1)].append(math.log(value) if log else value)
+    heights = [(fmean(values) if log else max(values)) if values else None for values in found]
     # A column without a point belongs to the next one; after the last point there is nothing.
     for index in reversed(range(num_columns - 1)):
         if heights[index] is None:
             heights[index] = heights[index + 1]
     return heights
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def _scale(
-    lines: Sequence[Sequence[float | None]], y: Axis, num_columns: int
-) -> tuple[float, float]:
-    """Memory from zero; losses without the first eighth, which would flatten the rest."""
-    first = num_columns // 8 if y.log else 0
-    values = [value for line in lines for value in line[first:] if value is not None]
-    return (0.0 if y.unit == "bytes" else min(values, default=0.0)), max(values, default=0.0)
 
 
 def _block(value: float | None, low: float, high: float) -> str:
@@ -230,17 +213,11 @@ def _block(value: float | None, low: float, high: float) -> str:
     return BLOCKS[round((len(BLOCKS) - 1) * min(1.0, max(0.0, share)))]
 
 
-def bars_of(view: View, room: int) -> list[tuple[str, str, str]]:
+def bars_of(view: page.View, room: int) -> list[tuple[str, str, str]]:
     """Label, bar and colour, on one scale. A bar from zero is full, an interval lighter."""
-    points = sorted(
-        (
-            (*point, layer.colour)
-            for layer in view.layers
-            if layer.kind == "bar"
-            for point in layer.points
-        ),
-        key=lambda point: point[3],
-    )
+    bars = [layer for layer in view.layers if layer.kind == "bar"]
+    points = [(*point, layer.colour) for layer in bars for point in layer.points]
+    points.sort(key=lambda point: point[3])
     ends = [0.0, *(float(value) for point in points for value in point[1:3])]
     low, high = min(ends), max(ends)
 
