@@ -48,7 +48,7 @@ def of_accuracy(result: AccuracyResult) -> list[page.Section]:
 
 def _verdict(reached: Sequence[bool | None]) -> page.Remark:
     missed, unjudged = reached.count(False), reached.count(None)
-    rest = f", {unjudged} not judged" if unjudged else ""
+    rest = page.given(", {} not judged", unjudged or None)
     if missed:
         return page.unsure(f"✗ {missed} of {len(reached)} goals missed{rest}")
     return page.good(f"no goal is missed{rest}")
@@ -65,8 +65,7 @@ def scatter(result: AccuracyResult) -> page.Chart:
     layers = [_exact([row.measured_reserved_bytes or 0 for row in rows])]
     for method in reversed(result.reserved):  # the last is on top
         said = [(row, value) for row in rows if (value := _said(row, method))]
-        median = result.reserved[method].median
-        error = "" if median is None else f" (median error {median:.3g} %)"
+        error = page.given(" (median error {:.3g} %)", result.reserved[method].median)
         points = [[row.measured_reserved_bytes, value] for row, value in said]
         details = [
             [
@@ -161,7 +160,7 @@ def _errors(
 ) -> page.Table:
     def cells(found: Errors) -> list[str]:
         values = (found.median, found.p95, found.worst)
-        numbers = ["" if value is None else f"{value:.{digits}f} %" for value in values]
+        numbers = [page.given(f"{{:.{digits}f}} %", value) for value in values]
         return [str(found.num_rows), str(found.num_failed), *numbers]
 
     return page.Table(
@@ -208,8 +207,7 @@ def _rows(rows: Sequence[AccuracyRow]) -> page.Table:
 
 
 def _capped(row: AccuracyRow) -> str:
-    outcome = row.capped_outcome or ""
-    return f"{outcome} (retries: {row.capped_retries})" if row.capped_retries else outcome
+    return (row.capped_outcome or "") + page.given(" (retries: {})", row.capped_retries or None)
 
 
 def _step_error(row: AccuracyRow) -> str:

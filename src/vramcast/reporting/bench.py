@@ -111,7 +111,7 @@ def _results(runs: Sequence[TrainedRun]) -> page.Table:
     same = [name for name in ("seed", "batch", "tokens") if len(set(map(cells[name], runs))) == 1]
     shown = [name for name in cells if name not in same]
     kinds = sorted({run.memory_kind for run in runs if run.memory_kind})
-    peak = f" ({'; '.join(kinds)})" if kinds else ""
+    peak = page.given(" ({})", "; ".join(kinds))
     best_first = sorted(runs, key=lambda run: (not math.isfinite(run.last_loss), run.last_loss))
     rows = []
     for group in by_model(best_first):

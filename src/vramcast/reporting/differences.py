@@ -103,7 +103,7 @@ def _explained(place: Difference) -> list[str]:
 def _cells(line: ShownAllocation | None) -> Sequence[str]:
     if line is None:
         return "-", "", "", ""
-    number = f"#{line.number}" if line.number else ""
+    number = page.given("#{}", line.number or None)
     op = line.op.removeprefix("aten::") or "?"
     return number, op, f"{line.num_bytes:,}", page.size(line.allocated_bytes)
 

@@ -50,9 +50,7 @@ def _verdict(result: MaxBatch) -> page.Remark:
     where = where_of(result.gpu, result.capacity_bytes)
     failing = result.first_failing_batch
     if result.largest_batch is None:
-        missing = ""
-        if result.missing_bytes is not None:
-            missing = f": {format_bytes(result.missing_bytes)} are missing"
+        missing = page.given(": {} are missing", page.size(result.missing_bytes))
         return page.bad(f"not even {failing} fits on {where}{missing}")
     source = "measured" if result.confirmed else "predicted"
     beyond = "no larger one was tried" if failing is None else f"{failing} does not fit"

@@ -17,7 +17,7 @@ STEP_AXIS = page.Axis("step")
 
 
 def of_measurement(m: Measurement, trace: Trace | None = None) -> list[page.Section]:
-    cuda = f", CUDA {m.cuda_version}" if m.cuda_version else ""
+    cuda = page.given(", CUDA {}", m.cuda_version)
     torch = f"torch {m.torch_version}{cuda}" if m.torch_version else "torch did not start"
     judged = m.verdict.not_judged.items()
     summary = page.Section(
@@ -47,10 +47,8 @@ def _verdict(m: Measurement) -> page.Remark:
         if not m.verdict.stable:
             return page.unsure(f"✗ ran, but is not stable: {reasons}")
         return page.good(f"stable: {m.steps_done} steps measured after {m.warmup_steps} to warm up")
-    where = f" ({m.out_of_memory_on} memory)" if m.out_of_memory_on else ""
-    signal = f" ({m.signal})" if m.signal else ""
-    because = f": {reasons}" if reasons else ""
-    text = f"{m.outcome.replace('_', ' ')}{where}{signal}{because}"
+    where = page.given(" ({} memory)", m.out_of_memory_on) + page.given(" ({})", m.signal)
+    text = f"{m.outcome.replace('_', ' ')}{where}{page.given(': {}', reasons)}"
     return page.bad(text) if m.outcome in FAILED else page.unsure(f"✗ {text}")
 
 

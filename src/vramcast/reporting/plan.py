@@ -36,18 +36,18 @@ def _ranking(plan: Plan) -> page.Remark:
         return page.bad(text)
     timed = [(gpu.total_hours, _name(gpu)) for gpu in complete if gpu.total_hours is not None]
     order = ", ".join(f"{name} {hours:,.1f} hours" for hours, name in sorted(timed))
-    text += f": {order}" if order else ""
+    text += page.given(": {}", order)
     return page.good(text) if len(complete) == len(plan.gpus) else page.unsure(f"✓ {text}")
 
 
 def _notes(plan: Plan) -> list[str]:
     timed = any(stage.hours_to_budget is not None for gpu in plan.gpus for stage in gpu.stages)
-    tokens, reason = page.amount(plan.tokens), plan.step_seconds_reason
+    tokens = page.amount(plan.tokens)
     return [
         "start is the step at which a length begins",
         f"tokens are those of one step; of the {tokens} in all, {plan.split}",
         f"hours are those for all {tokens} tokens at that length" if timed else "",
-        f"not predicted: {reason}" if reason else "",
+        page.given("not predicted: {}", plan.step_seconds_reason),
     ]
 
 
@@ -103,7 +103,7 @@ def _gpu_section(plan: Plan, gpu: GpuPlan) -> page.Section:
 
 
 def _verdict(plan: Plan, gpu: GpuPlan) -> page.Remark:
-    spared = f", {100 * plan.safety:g} % of it left free" if plan.safety else ""
+    spared = page.given(", {:g} % of it left free", 100 * plan.safety or None)
     where = where_of(gpu.gpu, gpu.capacity_bytes, spared)
     missing = [str(stage.seq_len) for stage in gpu.stages if not stage.fits]
     if missing:

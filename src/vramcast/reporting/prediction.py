@@ -63,9 +63,7 @@ def _verdict(p: Prediction) -> page.Remark:
         return page.Remark(f"takes {needed} (predicted); {advice}")
     where = where_of(p.gpu, p.capacity_bytes)
     if not p.fits:
-        failed = ""
-        if p.failed_allocation_bytes is not None:
-            failed = f"; an allocation of {format_bytes(p.failed_allocation_bytes)} fails"
+        failed = page.given("; an allocation of {} fails", page.size(p.failed_allocation_bytes))
         return page.bad(f"does not fit on {where}: needs {needed}{failed}")
     text = f"fits on {where}: {format_bytes(p.headroom_bytes or 0)} to spare"
     if not p.num_alloc_retries:
@@ -77,7 +75,7 @@ def _verdict(p: Prediction) -> page.Remark:
 def _step_time(p: Prediction) -> str:
     if p.step is None:
         return f"step time: not predicted ({p.step_seconds_reason})"
-    tokens = "" if p.tokens_per_second is None else f", {p.tokens_per_second:,.0f} tokens/s"
+    tokens = page.given(", {:,.0f} tokens/s", p.tokens_per_second)
     return (
         f"one step: {page.duration(p.step.seconds)}{tokens}, "
         f"{page.share(p.step.achieved_fraction, 0)} "

@@ -279,6 +279,11 @@ def share(fraction: float | None, digits: int = 1) -> str:
     return "" if fraction is None else f"{100 * fraction:.{digits}f} %"
 
 
+def given(text: str, value: object) -> str:
+    """The text with the value in it, or nothing where there is no value."""
+    return "" if value in (None, "") else text.format(value)
+
+
 def predicted_with(torch_version: str, seconds: float) -> str:
     return f"(torch {torch_version}, no GPU used, {seconds:.1f} s)."
 

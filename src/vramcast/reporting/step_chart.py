@@ -77,9 +77,7 @@ def step_chart(
         *capacity_layer(capacity_bytes, top),
         page.Layer("dot", "peak", [peak[:2]], "peak", [at_peak]),
     ]
-    reserved = ""
-    if peak_reserved_bytes is not None:
-        reserved = f", {format_bytes(peak_reserved_bytes)} reserved"
+    reserved = page.given(", {} reserved", page.size(peak_reserved_bytes))
     events = page.count(memory.num_events, "event")
     caption = (
         f"{origin.capitalize()}: the peak is {format_bytes(peak[1])} allocated{reserved}, "

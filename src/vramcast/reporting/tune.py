@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from vramcast.records.tune import CandidateResult, TrialResult, TuneResult, TuneVerdict
 from vramcast.reporting import sections as page
-from vramcast.units import format_bytes, format_days, format_percent, format_seconds
+from vramcast.units import format_bytes, format_days, format_percent
 
 
 def of_tune(result: TuneResult) -> list[page.Section]:
@@ -20,8 +20,7 @@ def of_tune(result: TuneResult) -> list[page.Section]:
             interval = f" (95 %: {total.low:.2f} to {total.high:.2f})"
         speed = f"{total.ratio:.2f} times as fast by {total.by}{interval}"
         verdict = page.good(f"{speed}, measured from end to end")
-    earlier = result.num_earlier_runs
-    after = f", after {earlier} runs of earlier calls" if earlier else ""
+    after = page.given(", after {} runs of earlier calls", result.num_earlier_runs or None)
     return [
         page.Section(
             kind="Tuned",
@@ -45,14 +44,13 @@ def of_tune(result: TuneResult) -> list[page.Section]:
 
 
 def _claims(result: TuneResult) -> list[str]:
-    lines = []
-    if result.product_of_alone is not None and len(result.rows_with(TuneVerdict.APPLIED)) > 1:
-        product = f"{result.product_of_alone:.2f}"
-        lines.append(f"Multiplying what each did alone would have claimed {product}.")
-    if result.loss_difference is not None:
-        off = format_percent(result.loss_difference)
-        lines.append(f"Losses of the measured steps differ by at most {off}.")
-    return lines
+    applied = result.rows_with(TuneVerdict.APPLIED)
+    product = result.product_of_alone if len(applied) > 1 else None
+    off = None if result.loss_difference is None else format_percent(result.loss_difference)
+    return [
+        page.given("Multiplying what each did alone would have claimed {:.2f}.", product),
+        page.given("Losses of the measured steps differ by at most {}.", off),
+    ]
 
 
 def _waterfall(result: TuneResult) -> page.Chart:
@@ -118,9 +116,7 @@ def _sides(result: TuneResult) -> page.Table:
 
 
 def _facts(result: TuneResult) -> page.Table:
-    cuda = ""
-    if result.cuda_version:
-        cuda = f", CUDA {result.cuda_version}, driver {result.driver_version}"
+    cuda = page.given(f", CUDA {{}}, driver {result.driver_version}", result.cuda_version)
     triton, system = result.machine.triton or "missing", result.machine.system
     parameters = "unknown"
     if result.num_parameters is not None:
@@ -212,8 +208,7 @@ def _verdict_table(
 
 
 def _effect(row: CandidateResult) -> str:
-    caution = f". Caution: {row.caution}" if row.caution else ""
-    return f"{row.what} ({row.change}){caution}"
+    return f"{row.what} ({row.change}){page.given('. Caution: {}', row.caution)}"
 
 
 def _speedup(trial: TrialResult | None) -> str:
@@ -256,9 +251,7 @@ def _prospects(result: TuneResult) -> page.Table:
 
 
 def _method(result: TuneResult) -> page.Section:
-    budget = ""
-    if result.budget_seconds is not None:
-        budget = f" of a budget of {format_seconds(result.budget_seconds)}"
+    budget = page.given(" of a budget of {}", page.duration(result.budget_seconds))
     gates = (
         "Applied is what passes three gates: losses within the stated tolerance at every step, "
         f"a significant difference (p below {result.significance_level:g}), "
@@ -273,7 +266,7 @@ def _method(result: TuneResult) -> page.Section:
             f"{gates} {_loss_movement(result)}",
             "All numbers are of whole training steps; the total is over all runs of the start "
             f"({result.before.num_runs}) and of the end ({result.after.num_runs}). "
-            f"It took {format_seconds(result.seconds)}{budget}.",
+            f"It took {page.duration(result.seconds)}{budget}.",
             f"final.json beside this log is the configuration: `{probe_command(result)}` runs "
             "it, `vramcast.load_configuration` loads it.",
         ],
