@@ -20,9 +20,10 @@ CHOICES = ("maximum", "recommended", "conservative", "fastest", "knee")
 def of_max_batch(result: MaxBatch, measured: Sequence[Measurement] = ()) -> list[page.Section]:
     """`measured`: runs of the same workload, whatever their batch size."""
     laws = {"allocated": result.allocated_law, "reserved": result.reserved_law}
-    how = "All numbers are predicted"
+    how, confirmed = "All numbers are predicted", "No size was run on a GPU."
     if result.confirmed:
         how = "Sizes marked measured were run on the GPU, the others are predicted"
+        confirmed = "Measured sizes were run on the GPU."
     memory = page.Section(
         kind="Largest batch",
         title=result.workload,
@@ -33,7 +34,7 @@ def of_max_batch(result: MaxBatch, measured: Sequence[Measurement] = ()) -> list
             *(f"what would help: {advice}" for advice in result.advice),
         ],
         parts=[
-            _memory_chart(result, measured),
+            _memory_chart(result, measured, confirmed),
             batch_calculator(result),
             _choices(result),
             _attempts(result),
@@ -62,11 +63,11 @@ def _law(name: str, law: MemoryLaw) -> str:
     return f"{name} = {constant} + {each} per sample ({law.reach})"
 
 
-def _memory_chart(result: MaxBatch, measured: Sequence[Measurement]) -> page.Chart:
+def _memory_chart(result: MaxBatch, measured: Sequence[Measurement], confirmed: str) -> page.Chart:
     far = 2 * (result.largest_batch or 1)
     near = sorted((a for a in result.attempts if a.batch_size <= far), key=lambda a: a.batch_size)
 
-    def law(name: str, law: MemoryLaw | None) -> page.Layer:
+    def line(name: str, law: MemoryLaw | None) -> page.Layer:
         ends = [near[0].batch_size, near[-1].batch_size] if law and near else []
         points = [[end, law.intercept_bytes + law.bytes_per_sample * end] for end in ends if law]
         return page.Layer("line", f"{name}: the law (predicted)", points, name)
@@ -82,8 +83,8 @@ def _memory_chart(result: MaxBatch, measured: Sequence[Measurement]) -> page.Cha
     runs = [[m.knobs.get("batch_size"), m.peak_reserved_bytes] for m in measured]
     probed = sorted(run for run in runs if isinstance(run[0], int) and run[1] is not None)
     layers = [
-        law("reserved", result.reserved_law),
-        law("allocated", result.allocated_law),
+        line("reserved", result.reserved_law),
+        line("allocated", result.allocated_law),
         dots("reserved (predicted), fits", "good", fitting),
         dots(
             "reserved (predicted), does not fit", "bad", [a for a in predicted if a not in fitting]
@@ -91,23 +92,19 @@ def _memory_chart(result: MaxBatch, measured: Sequence[Measurement]) -> page.Cha
         dots("reserved (measured)", "measured", [a for a in known if a.source == "measured"]),
         page.Layer("dot", "reserved (measured by probe)", probed, "measured"),
         page.Layer("across", "capacity", [[result.capacity_bytes]], "capacity"),
-        _mark("largest batch", result.largest_batch, "peak"),
+        *_mark("largest batch", result.largest_batch, "peak"),
     ]
     beyond, left_out = "", len(result.attempts) - len(near)
     if left_out:
         verb = "is" if left_out == 1 else "are"
         sizes = page.count(left_out, "size")
         beyond = f" {sizes} far beyond the largest batch {verb} in the table only."
-    confirmed = "No size was run on a GPU."
-    if result.confirmed:
-        confirmed = "Measured sizes were run on the GPU."
     view = page.View(page.BATCH_AXIS, page.MEMORY_AXIS, layers)
     return page.chart("Memory against batch size", f"Predicted. {confirmed}{beyond}", view)
 
 
-def _mark(name: str, batch_size: int | None, colour: str) -> page.Layer:
-    points = [] if batch_size is None else [[batch_size]]
-    return page.Layer("down", f"{name}: {batch_size}", points, colour)
+def _mark(name: str, size: int | None, colour: str) -> list[page.Layer]:
+    return [page.Layer("down", f"{name}: {size}", [[size]], colour)] if size is not None else []
 
 
 def _source(a: Attempt) -> str:
@@ -176,8 +173,8 @@ def _speed(result: MaxBatch) -> page.Section:
         page.Layer("line", f"samples a second ({sources})", points, "allocated"),
         page.Layer("dot", "timed", points, "good", bound),
         page.Layer("dot", "empties the cache: slower than shown", slower, "bad"),
-        _mark("knee", result.knee.batch_size if result.knee else None, "peak"),
-        _mark("fastest", result.fastest.batch_size if result.fastest else None, "measured"),
+        *_mark("knee", result.knee and result.knee.batch_size, "peak"),
+        *_mark("fastest", result.fastest and result.fastest.batch_size, "measured"),
     ]
     knee = "The knee is the smallest size with 95 % of the most samples a second."
     view = page.View(page.BATCH_AXIS, page.Axis("samples a second"), layers)

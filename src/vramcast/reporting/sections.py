@@ -1,7 +1,7 @@
 """What a report says before it has a format: sections with text, tables and figures as data.
 
-A record becomes sections in a file of its own (prediction.py, measurement.py, ...); every format
-shows the same ones. What is marked `detail` is in reports, and not in what a command shows.
+Every kind of record has a file that makes sections of it; every format shows the same ones. What
+is marked `detail` is in reports, and not in what a command shows.
 """
 
 from __future__ import annotations
@@ -53,19 +53,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Layer:
-    """One thing in a chart.
+    """One thing in a chart. Points are [x, y], of a bar [label, from, to, rank]."""
 
-    kind     area (stacked in order), line, step (a line that jumps), dot, across (a line at y),
-             down (a line at x), bar (points are [label, from, to, rank])
-    points   [x, y], or as above
-    details  for each point, lines to show when it is pointed at
-    """
-
+    # area (stacked in order), line, step (a line that jumps), dot, across (at y), down (at x), bar
     kind: str
     name: str
     points: Sequence[Sequence[Any]]
     colour: str = "blue"
-    details: Sequence[Sequence[str]] = ()
+    details: Sequence[Sequence[str]] = ()  # for each point, lines to show when it is pointed at
     dashed: bool = False
 
 
@@ -93,10 +88,10 @@ class View:
     in_terminal: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Chart:
     title: str
-    caption: str  # what is to be seen, also for those who cannot see it; predicted or measured
+    caption: str  # what is to be seen, also for those who cannot see it
     views: Sequence[View]
     detail: bool
 
@@ -140,7 +135,7 @@ class Calculator:
     caption: str
     # Coefficient and expression: a number, a knob's name, or [operator, left, right].
     terms: Sequence[tuple[float, Any]]
-    # The smallest and the largest size that the law was made from; outside it extrapolates.
+    # The smallest and the largest size the law was made from.
     known_bytes: tuple[int, int]
     sliders: Sequence[Slider]
     gpus: Sequence[tuple[str, int]]  # name and memory
@@ -176,10 +171,8 @@ Figure = Chart | Meter | Calculator
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One part of a report. Only the first section of a record says how the record was `made`.
-
-    Whatever is empty is not shown: a table without rows, a chart without views, None, "".
-    """
+    """Only the first section of a record says how it was `made`. Empty parts are not shown: a table
+    without rows, a chart without views, None, ""."""
 
     title: str
     kind: str = ""  # what was done, such as Predicted; shown before the title of a page
@@ -234,8 +227,7 @@ def is_code(text: str) -> bool:
 def chart(title: str, caption: str, *views: View, detail: bool = True) -> Chart:
     """Layers without points are left out, and views without layers."""
     drawn = [replace(view, layers=[one for one in view.layers if one.points]) for view in views]
-    shown = [view for view in drawn if view.layers]
-    return Chart(title=title, caption=caption, views=shown, detail=detail)
+    return Chart(title, caption, [view for view in drawn if view.layers], detail)
 
 
 class Bar(NamedTuple):
