@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramcast.records.prediction import BatchSizeCurve, BatchSizePoint
 from vramcast.reporting import sections as page
-from vramcast.reporting.step_chart import capacity_layer, far_capacity
+from vramcast.reporting.step_chart import capacity_of
 
 
 def of_curve(curve: BatchSizeCurve) -> list[page.Section]:
@@ -43,14 +43,14 @@ def _chart(curve: BatchSizeCurve) -> page.Chart:
         details = [[_source(points[index])] for index in shown]
         return page.Layer("dot", name, [reserved[index] for index in shown], colour, details)
 
+    capacity, far = capacity_of(curve.capacity_bytes, top)
     layers = [
         page.Layer("line", "reserved (predicted)", reserved, "reserved"),
         page.Layer("line", "allocated (predicted)", allocated, "allocated"),
         dots("fits", True, "good"),
         dots("does not fit", False, "bad"),
-        *capacity_layer(curve.capacity_bytes, top),
+        capacity,
     ]
-    far = far_capacity(curve.capacity_bytes, top)
     return page.chart(
         "Memory against batch size",
         f"Predicted; a size that does not fit is shown with what it would take.{far}",

@@ -94,13 +94,13 @@ def _memory_chart(result: MaxBatch, measured: Sequence[Measurement], confirmed: 
         page.Layer("across", "capacity", [[result.capacity_bytes]], "capacity"),
         *_mark("largest batch", result.largest_batch, "peak"),
     ]
-    beyond, left_out = "", len(result.attempts) - len(near)
-    if left_out:
-        verb = "is" if left_out == 1 else "are"
-        sizes = page.count(left_out, "size")
-        beyond = f" {sizes} far beyond the largest batch {verb} in the table only."
+    left_out = len(result.attempts) - len(near)
+    sizes, verb = page.count(left_out, "size"), "is" if left_out == 1 else "are"
+    beyond = f" {sizes} far beyond the largest batch {verb} in the table only."
     view = page.View(page.BATCH_AXIS, page.MEMORY_AXIS, layers)
-    return page.chart("Memory against batch size", f"Predicted. {confirmed}{beyond}", view)
+    return page.chart(
+        "Memory against batch size", f"Predicted. {confirmed}{beyond if left_out else ''}", view
+    )
 
 
 def _mark(name: str, size: int | None, colour: str) -> list[page.Layer]:
@@ -173,8 +173,8 @@ def _speed(result: MaxBatch) -> page.Section:
         page.Layer("line", f"samples a second ({sources})", points, "allocated"),
         page.Layer("dot", "timed", points, "good", bound),
         page.Layer("dot", "empties the cache: slower than shown", slower, "bad"),
-        *_mark("knee", result.knee and result.knee.batch_size, "peak"),
-        *_mark("fastest", result.fastest and result.fastest.batch_size, "measured"),
+        *_mark("knee", result.knee.batch_size if result.knee else None, "peak"),
+        *_mark("fastest", result.fastest.batch_size if result.fastest else None, "measured"),
     ]
     knee = "The knee is the smallest size with 95 % of the most samples a second."
     view = page.View(page.BATCH_AXIS, page.Axis("samples a second"), layers)

@@ -185,12 +185,11 @@ def _alive(p: Prediction) -> page.Chart:
         page.Bar(t.category, f"{i}. {t.name or _operator(t)}", 0, t.num_bytes, described(t))
         for i, t in enumerate(p.largest_tensors, 1)
     ]
-    more = ""
-    if len(p.alive_at_peak) > MOST_BARS:
-        more = f" By module: the {MOST_BARS} largest groups of {len(p.alive_at_peak)}."
+    num_groups = len(p.alive_at_peak)
+    more = f" By module: the {MOST_BARS} largest groups of {num_groups}."
     return page.chart(
         f"Alive at the peak ({p.peak_phase})",
-        f"Predicted, largest first.{more}",
+        f"Predicted, largest first.{more if num_groups > MOST_BARS else ''}",
         _bars("by category", categories),
         _bars("by module", groups),
         _bars("by tensor", tensors),

@@ -34,8 +34,7 @@ def report(
 
     `report("runs/tune", out="page.html")`. A run is a folder, or a file with what a command printed
     with --json. `format` is html, md or terminal; without it the ending of `out` decides. `figures`
-    is a folder for every chart as SVG. A report that was made before is written over, no other
-    file.
+    is a folder for every chart as SVG. Only a file that is a report is written over.
     """
     chosen = _format(format, out)
     if out is not None:

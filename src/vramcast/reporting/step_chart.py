@@ -38,17 +38,13 @@ def described(tensor: LargeTensor) -> list[str]:
     return [line for line in lines if line]
 
 
-def capacity_layer(capacity_bytes: int | None, top_bytes: int) -> list[page.Layer]:
-    """None where it lies so far above that nothing else could be seen."""
-    if capacity_bytes is None or capacity_bytes > FAR * top_bytes:
-        return []
-    return [page.Layer("across", "capacity", [[capacity_bytes]], "capacity")]
-
-
-def far_capacity(capacity_bytes: int | None, top_bytes: int) -> str:
-    if capacity_bytes is None or capacity_layer(capacity_bytes, top_bytes):
-        return ""
-    return f" The capacity, {format_bytes(capacity_bytes)}, lies far above and is not drawn."
+def capacity_of(capacity_bytes: int | None, top_bytes: int) -> tuple[page.Layer, str]:
+    """A line, and what the caption says where it lies so far above that nothing else could be
+    seen."""
+    is_far = capacity_bytes is not None and capacity_bytes > FAR * top_bytes
+    points = [] if is_far or capacity_bytes is None else [[capacity_bytes]]
+    far = f" The capacity, {page.size(capacity_bytes)}, lies far above and is not drawn."
+    return page.Layer("across", "capacity", points, "capacity"), far if is_far else ""
 
 
 def step_chart(
@@ -62,6 +58,7 @@ def step_chart(
     """`measured`: further layers, laid over the predicted ones."""
     peak = memory.points[memory.peak_point]
     top = max(peak_reserved_bytes or 0, *(point[1] for point in memory.points))
+    capacity, far = capacity_of(capacity_bytes, top)
     changes = [_change(memory, index) for index in range(len(memory.points))]
     at_peak = ["most is allocated here", *changes[memory.peak_point]]
     lines = {name: _line(memory, name) for name in _categories(memory)}
@@ -74,7 +71,7 @@ def step_chart(
         _total("allocated", origin, _line(memory, "allocated"), changes),
         _total("reserved", origin, _line(memory, "reserved")),
         *measured,
-        *capacity_layer(capacity_bytes, top),
+        capacity,
         page.Layer("dot", "peak", [peak[:2]], "peak", [at_peak]),
     ]
     reserved = page.given(", {} reserved", page.size(peak_reserved_bytes))
@@ -82,8 +79,7 @@ def step_chart(
     caption = (
         f"{origin.capitalize()}: the peak is {format_bytes(peak[1])} allocated{reserved}, "
         f"at event {peak[0]:,} of {memory.num_events:,} in {memory.phase}. "
-        f"{page.count(len(memory.points), 'point')} of {events} are drawn."
-        f"{far_capacity(capacity_bytes, top)}"
+        f"{page.count(len(memory.points), 'point')} of {events} are drawn.{far}"
     )
     return _through(memory.phase, caption, layers)
 
@@ -126,15 +122,12 @@ def _change(memory: StepMemory, index: int) -> list[str]:
 
 def run_chart(p: Prediction) -> page.Chart:
     """The totals over the whole simulated run."""
+    capacity, far = capacity_of(p.capacity_bytes, p.peak_reserved_bytes)
     layers = [
         _total("allocated", "predicted", [[event, value] for event, value, _ in p.timeline]),
         _total("reserved", "predicted", [[event, value] for event, _, value in p.timeline]),
+        capacity,
     ]
-    if layers[0].points:
-        layers += capacity_layer(p.capacity_bytes, p.peak_reserved_bytes)
-    caption = f"Predicted.{far_capacity(p.capacity_bytes, p.peak_reserved_bytes)}"
-    if p.step_memory is None:
-        caption += (
-            " This record is of an earlier version, which does not say which tensors these are."
-        )
+    old = "This record is of an earlier version, which does not say which tensors these are."
+    caption = f"Predicted.{far}" if p.step_memory else f"Predicted.{far} {old}"
     return _through("build and steps", caption, layers, detail=False)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from vramcast.records.tune import CandidateResult, TrialResult, TuneResult, TuneVerdict
+from vramcast.records.tune import (
+    CandidateResult,
+    MeasuredConfiguration,
+    TrialResult,
+    TuneResult,
+    TuneVerdict,
+)
 from vramcast.reporting import sections as page
 from vramcast.units import format_bytes, format_days, format_percent
 
@@ -15,9 +21,8 @@ def of_tune(result: TuneResult) -> list[page.Section]:
     verdict = page.unsure("nothing helped: the start is as fast as it gets with what was tried")
     if applied:
         total = result.total
-        interval = ""
-        if total.low is not None and total.high is not None:
-            interval = f" (95 %: {total.low:.2f} to {total.high:.2f})"
+        high = page.given("{:.2f}", total.high)
+        interval = page.given(f" (95 %: {{:.2f}} to {high})", total.low)
         speed = f"{total.ratio:.2f} times as fast by {total.by}{interval}"
         verdict = page.good(f"{speed}, measured from end to end")
     after = page.given(", after {} runs of earlier calls", result.num_earlier_runs or None)
@@ -83,33 +88,28 @@ def _waterfall(result: TuneResult) -> page.Chart:
 
 def _sides(result: TuneResult) -> page.Table:
     before, after = result.before, result.after
-    seconds = {"before": result.seconds_before, "after": result.seconds_after}
     runs = f"{page.count(before.num_runs, 'run')} before, {after.num_runs} after"
-    target = f"{result.target_steps:,} steps of the start"
-    rows = []
-    for name, side in (("before", before), ("after", after)):
-        losses = ""
-        if side.first_loss is not None and side.last_loss is not None:
-            losses = f"{side.first_loss:.4f} to {side.last_loss:.4f}"
-        rows.append(
-            [
-                name,
-                page.duration(side.step_seconds),
-                f"{side.work_per_step:,.0f} {side.unit}",
-                f"{side.per_second:,.0f} {side.unit}/s",
-                page.size(side.memory_bytes),
-                losses,
-                format_days(seconds[name]),
-            ]
-        )
+
+    def cells(side: MeasuredConfiguration, seconds: float) -> list[str]:
+        losses = [f"{loss:.4f}" for loss in (side.first_loss, side.last_loss) if loss is not None]
+        return [
+            page.duration(side.step_seconds),
+            f"{side.work_per_step:,.0f} {side.unit}",
+            f"{side.per_second:,.0f} {side.unit}/s",
+            page.size(side.memory_bytes),
+            " to ".join(losses) if len(losses) == 2 else "",
+            format_days(seconds),
+        ]
+
+    names = ("a step", "a step is", "throughput", "memory", "loss, first to last")
     return page.Table(
         title="Before and after",
-        columns=(
-            *("", "a step", "a step is", "throughput", "memory", "loss, first to last"),
-            target,
-        ),
+        columns=("", *names, f"{result.target_steps:,} steps of the start"),
         left=("",),
-        rows=rows,
+        rows=[
+            ["before", *cells(before, result.seconds_before)],
+            ["after", *cells(after, result.seconds_after)],
+        ],
         origin=page.MEASURED,
         samples=f"{runs}, each in a fresh process",
     )
