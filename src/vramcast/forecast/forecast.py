@@ -91,12 +91,12 @@ def replay_within(
     return limited, limited if limited.fits else replay(events, sizes, budget.settings)
 
 
-def timeline(shown: Replay) -> list[list[int]]:
+def timeline(shown: Replay) -> list[tuple[int, int, int]]:
     """(event index, allocated bytes, reserved bytes) over the whole run, with both maxima."""
     reserved = shown.reserved_bytes
     highest = reserved.index(max(reserved))
     kept = downsample(shown.allocated_bytes, TIMELINE_POINTS, [highest])
-    return [[index, shown.allocated_bytes[index], reserved[index]] for index in kept]
+    return [(index, shown.allocated_bytes[index], reserved[index]) for index in kept]
 
 
 def time_limits(trace: SimulatedRun) -> list[str]:

@@ -27,7 +27,9 @@ from vramcast.text import printable
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 SignedBytes = Annotated[int, msgspec.Meta(ge=-(1 << 60), le=1 << 60)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=1 << 60)]
 Number = Annotated[float, msgspec.Meta(ge=-1e100, le=1e100)]
+AboveZero = Annotated[float, msgspec.Meta(gt=0, le=1e12)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 # The value of a knob, as `plain_value` writes it.
 MAX_INT = (1 << 63) - 1

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from vramcast.records.base import Bytes, Count, Number, Record, Seconds, require
+from vramcast.records.base import AboveZero, Bytes, Count, Number, Record, Seconds, require
 from vramcast.records.measurement import Device
 
 FORMAT = 1  # of protocols; it is hashed with the values
@@ -22,7 +22,6 @@ DECISIVE = ("device", "gpu", "torch_version", "schedulefree_version")
 
 FromOne = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-AboveZero = Annotated[float, msgspec.Meta(gt=0, le=1e12)]
 ZeroOrMore = Annotated[float, msgspec.Meta(ge=0, le=1e100)]
 
 

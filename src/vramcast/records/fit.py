@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from vramcast.records.base import Bytes, Contradiction, Number, Record, require, shortened
 
@@ -47,7 +49,7 @@ class MemoryFit(Record, kind="memory law"):
     terms: dict[str, str]
     coefficients: dict[str, Number]
     overhead_bytes: Bytes  # reserved minus allocated: the median
-    rows: list[FittedRow]
+    rows: Annotated[list[FittedRow], Meta(min_length=1)]
     knobs: list[Knob]
     floor_bytes: Bytes | None = None  # allocated = max(floor, law), where there is one
     left_out: dict[str, str] = field(default_factory=dict)  # runs not used, and why
@@ -55,7 +57,7 @@ class MemoryFit(Record, kind="memory law"):
     source: str = "fitted"
 
     def check(self) -> None:
-        require(bool(self.rows), "rows is empty")
+
         require(set(self.terms) <= set(self.coefficients), "coefficients lacks a term")
         for text in self.terms.values():
             parse_term(text)

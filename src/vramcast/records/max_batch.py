@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes, require
+from vramcast.records.base import (
+    Count,
+    Knobs,
+    Number,
+    Positive,
+    Record,
+    Seconds,
+    SignedBytes,
+)
 from vramcast.records.prediction import Attempt, LargeTensor
 
 
@@ -51,7 +59,7 @@ class MaxBatch(Record, kind="largest batch"):
     workload: str
     knobs: Knobs
     gpu: str | None
-    capacity_bytes: Bytes
+    capacity_bytes: Positive
     largest_batch: Count | None
     first_failing_batch: Count | None
     confirmed: bool
@@ -76,6 +84,3 @@ class MaxBatch(Record, kind="largest batch"):
     torch_version: str = ""
     seconds: Seconds = 0.0
     source: str = "searched"
-
-    def check(self) -> None:
-        require(self.capacity_bytes > 0, "capacity_bytes is 0")

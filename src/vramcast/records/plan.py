@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes, require
+from vramcast.records.base import (
+    Bytes,
+    Count,
+    Knobs,
+    Number,
+    Positive,
+    Record,
+    Seconds,
+    SignedBytes,
+)
 from vramcast.records.fit import MemoryFit
 from vramcast.records.prediction import LargeTensor
 
@@ -13,7 +22,7 @@ from vramcast.records.prediction import LargeTensor
 class Stage:
     """One sequence length on one GPU."""
 
-    seq_len: Count
+    seq_len: Positive
     fits: bool
     first_failing_batch: Count | None
     why: str
@@ -80,7 +89,6 @@ class Plan(Record, kind="plan"):
         return all(gpu.complete for gpu in self.gpus)
 
     def check(self) -> None:
-        stages = [stage for gpu in self.gpus for stage in gpu.stages]
-        require(all(stage.seq_len > 0 for stage in stages), "gpus: the seq_len of a stage is 0")
+
         for law in filter(None, (gpu.law for gpu in self.gpus)):
             law.check()

@@ -112,7 +112,7 @@ class Prediction(Record, kind="prediction"):
     num_parameters: Count
     breakdown_bytes: dict[str, SignedBytes]
     largest_tensors: list[LargeTensor]
-    timeline: list[list[int]]
+    timeline: list[tuple[int, int, int]]  # event, allocated bytes, reserved bytes
     peak_phase: str
     step_seconds: Seconds | None
     step_seconds_reason: str
@@ -130,7 +130,6 @@ class Prediction(Record, kind="prediction"):
     source: str = "predicted"
 
     def check(self) -> None:
-        require(all(len(point) == 3 for point in self.timeline), "timeline has no triples")
         if self.step_memory is not None:
             self.step_memory.check()
 
