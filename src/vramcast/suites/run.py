@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from vramcast.errors import VramcastError
+from vramcast.probing.facts import Facts
+from vramcast.probing.measurement import measurement_from
+from vramcast.probing.trial import Trial
 from vramcast.processes.ask import TaskFailed, ask
 from vramcast.records.accuracy import PeerEstimates, RowPrediction
 from vramcast.records.accuracy_rows import Records, RowRecords, append_record
 from vramcast.records.base import Record
-from vramcast.records.measurement import Device, FailReason, Measurement, Outcome, Verdict
+from vramcast.records.measurement import Measurement, Outcome
 from vramcast.records.prediction import Prediction
 from vramcast.suites.catalogue import SuiteRow
 
@@ -80,17 +83,8 @@ def _measure(measure: Measure, row: SuiteRow, cap: int | None) -> Measurement:
     try:
         return measure(row, cap)
     except VramcastError as error:  # a row that cannot run must not end the others
-        return Measurement(
-            workload=row.workload,
-            knobs=row.knobs,
-            workload_id="",
-            device=Device.CUDA,
-            outcome=Outcome.UNSUPPORTED,
-            verdict=Verdict(stable=False, fail_reasons=[FailReason.EXCEPTION], not_judged={}),
-            warmup_steps=0,
-            measure_steps=0,
-            error=error.message,
-        )
+        trial = Trial(workload=row.workload, knobs=row.knobs, memory_cap_bytes=cap)
+        return measurement_from(trial, Facts(outcome=Outcome.UNSUPPORTED, error=error.message))
 
 
 def _on_all_cores(
