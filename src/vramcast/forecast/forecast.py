@@ -34,7 +34,9 @@ def forecast(
     limited, shown = replay_within(budget, trace.events, trace.sizes)
     step = _step(trace, budget)
     batch_size, seq_len = knobs.get("batch_size"), knobs.get("seq_len")
-    has_tokens = isinstance(batch_size, int) and isinstance(seq_len, int)
+    tokens = (
+        batch_size * seq_len if isinstance(batch_size, int) and isinstance(seq_len, int) else None
+    )
     alive = live_at(trace.events, shown.allocated_peak_event)
     largest = sorted(alive, key=lambda number: -trace.sizes[number - 1])
     first_allocated_bytes, first_reserved_bytes = shown.peaks_after_step[1]
@@ -70,7 +72,7 @@ def forecast(
         step=step,
         step_seconds=step.seconds if step else None,
         step_seconds_reason="" if step else NO_TIME,
-        tokens_per_second=batch_size * seq_len / step.seconds if step and has_tokens else None,
+        tokens_per_second=tokens / step.seconds if step and tokens else None,
         limits=[*trace.notes, *budget.limits(), *time_limits(trace)],
         allocator_settings=budget.settings_text,
         torch_version=trace.torch_version,

@@ -86,7 +86,9 @@ class BatchSearch:
         if not self._point(largest).num_alloc_retries:
             return self.simulate(largest).batch_size
         found = self._largest_that(
-            lambda p: p.fits and not p.num_alloc_retries, self._capacity_bytes, largest
+            lambda point, _: point.fits and not point.num_alloc_retries,
+            self._capacity_bytes,
+            largest,
         )
         return self.simulate(found or largest).batch_size
 
@@ -104,10 +106,9 @@ class BatchSearch:
         self._simulate_for_time(edge.largest)
         self.without_retries(edge.largest)
         for ratio in COMFORTABLE_RATIOS:
-            limit_bytes = int(ratio * self._capacity_bytes)
             self._largest_that(
-                lambda p, limit=limit_bytes: p.peak_reserved_bytes <= limit,
-                limit_bytes,
+                lambda point, limit_bytes: point.peak_reserved_bytes <= limit_bytes,
+                int(ratio * self._capacity_bytes),
                 edge.largest,
             )
         failing = edge.first_failing
@@ -157,13 +158,14 @@ class BatchSearch:
 
     def _settled(self, edge: Edge, *, simulated: bool = False) -> Edge:
         """Moves the edge until its largest size fits and the next one does not."""
-        if edge.largest is None:
+        largest, failing = edge
+        if largest is None:
             return edge
 
         def fits(size: int) -> bool:
             return self._point(size, simulated=simulated).fits
 
-        return Edge(*settle(fits, *edge, step=self._step, limit=self._maximum))
+        return Edge(*settle(fits, largest, failing, step=self._step, limit=self._maximum))
 
     def _below_failures(self, edge: Edge) -> Edge:
         """The edge below every size seen to fail: larger ones that fit do so by chance."""
@@ -195,13 +197,17 @@ class BatchSearch:
         return point
 
     def _largest_that(
-        self, accepts: Callable[[BatchSizePoint], bool], limit_bytes: int, largest: int
+        self, accepts: Callable[[BatchSizePoint, int], bool], limit_bytes: int, largest: int
     ) -> int | None:
         """The search begins where the line reserves so much."""
         size = min(largest, self._size_at(limit_bytes))
         following = size + self._step if size < largest else None
         found, _ = settle(
-            lambda size: accepts(self._point(size)), size, following, step=self._step, limit=largest
+            lambda size: accepts(self._point(size), limit_bytes),
+            size,
+            following,
+            step=self._step,
+            limit=largest,
         )
         return found
 

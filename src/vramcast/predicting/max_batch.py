@@ -104,7 +104,7 @@ def max_batch(
     }
     speeds, capacity = speeds_of(attempts, largest), found["capacity_bytes"]
     parts = accumulation(global_batch, largest, multiple_of) if global_batch and largest else None
-    notes = [*_search_notes(found, points, maximum), *_failure_notes(measured)]
+    notes = _notes(found, points, measured, maximum)
     if global_batch and largest and not parts:
         notes.append(
             f"no multiple of {multiple_of} up to {largest} divides a batch of {global_batch}"
@@ -198,8 +198,11 @@ def _shortage(found: dict[str, Any], capacity_bytes: int) -> dict[str, Any]:
     }
 
 
-def _search_notes(
-    found: dict[str, Any], points: Sequence[BatchSizePoint], maximum: int | None
+def _notes(
+    found: dict[str, Any],
+    points: Sequence[BatchSizePoint],
+    measured: Sequence[Attempt],
+    maximum: int | None,
 ) -> list[str]:
     notes, largest, failing = [], found["largest"], found["first_failing"]
     if failing is None and maximum is None:
@@ -210,21 +213,16 @@ def _search_notes(
     if found["fits_beyond"]:
         sizes = ", ".join(map(str, found["fits_beyond"]))
         notes.append(f"not monotone: {failing} does not fit but {sizes} would (fragmentation)")
-    retries = next((p.num_alloc_retries for p in points if p.batch_size == largest), 0)
-    if retries:
-        notes.append(
-            f"{largest} fits only because the allocator empties its cache "
-            f"(retries: {retries}): slower"
-        )
+    for point in points:
+        if point.batch_size == largest and point.num_alloc_retries:
+            notes.append(
+                f"{largest} fits only because the allocator empties its cache "
+                f"(retries: {point.num_alloc_retries}): slower"
+            )
+    for run in measured:
+        if run.outcome not in (Outcome.OK, *LACKS_MEMORY):
+            notes.append(f"{run.batch_size} did not run: {run.outcome}, not for lack of memory")
     return notes
-
-
-def _failure_notes(measured: Sequence[Attempt]) -> list[str]:
-    return [
-        f"{a.batch_size} did not run: {a.outcome}, not for lack of memory"
-        for a in measured
-        if a.outcome not in (*LACKS_MEMORY, Outcome.OK)
-    ]
 
 
 def _maximum(best: Attempt | None, capacity_bytes: int) -> Choice | None:

@@ -94,14 +94,11 @@ def in_sequence(stages: Sequence[Stage], tokens: int) -> list[Stage]:
 
 def totals(stages: Sequence[Stage]) -> dict[str, Any]:
     """None where a stage does not fit, hours also where one has no predicted time."""
-    if not all(stage.fits for stage in stages):
-        return {"total_steps": None, "total_tokens": None, "total_hours": None}
-    hours = [stage.hours for stage in stages if stage.hours is not None]
-    return {
-        "total_steps": sum(stage.steps or 0 for stage in stages),
-        "total_tokens": sum(stage.tokens or 0 for stage in stages),
-        "total_hours": sum(hours) if len(hours) == len(stages) else None,
-    }
+    found = {}
+    for name in ("steps", "tokens", "hours"):
+        values = [getattr(stage, name) for stage in stages]
+        found[f"total_{name}"] = None if None in values else sum(values)
+    return found
 
 
 def step_seconds(plain: BatchSizePoint, accumulating: BatchSizePoint, passes: int) -> float | None:
@@ -152,7 +149,9 @@ def what_binds(point: BatchSizePoint, limited_by_memory: bool, gain: float | Non
 
 def _why_this_batch(found: Mapping[str, Any], room: str, tokens_per_step: int | None) -> str:
     batch, passes, largest = (
-        found[name] for name in ("batch_size", "accumulation_steps", "largest_batch")
+        found["batch_size"],
+        found["accumulation_steps"],
+        found["largest_batch"],
     )
     if tokens_per_step is None:
         if found["first_failing_batch"] is None:

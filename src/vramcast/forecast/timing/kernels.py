@@ -47,9 +47,8 @@ def product_kind(work: OperatorWork) -> str:
 
 
 def peak_flops(gpu: Gpu, precision: str) -> float:
-    while (rate := gpu.flops_per_second.get(precision)) is None:
-        precision = INSTEAD[precision]
-    return rate
+    rate = gpu.flops_per_second.get(precision)
+    return peak_flops(gpu, INSTEAD[precision]) if rate is None else rate
 
 
 def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime:
