@@ -11,7 +11,7 @@ from vramcast.cli.progress import progress_display
 from vramcast.processes.progress import Progress
 
 if TYPE_CHECKING:
-    from vramcast.hardware.machine_checks import Check
+    from vramcast.hardware.env import Check
 
 MARKS = {
     "good": ("✓", "good"),

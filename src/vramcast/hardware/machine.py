@@ -1,6 +1,6 @@
 """Looks at this machine: GPU, driver, torch, Triton, compilers, packages. Starts no CUDA.
 
-What the answers mean is in `machine_checks`.
+What the answers mean is in `env`.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ class Clock:
         self._report.step(is_measured, start.elapsed_time(end) / 1e3, loss())
 
     def _copy(self, loss: Any) -> Callable[[], float | None]:
-        """How to read the loss once the device has got there, from pinned memory.
+        """How to read the loss once the device has got there: from pinned memory.
 
         The tensor itself is let go: the next step must find its memory free.
         """
