@@ -12,7 +12,7 @@ KiB = 2**10
 MiB = 2**20
 GiB = 2**30
 
-_SUFFIXES = {"": 1, "b": 1} | {
+_SUFFIXES: dict[str, int] = {"": 1, "b": 1} | {
     f"{letter}{end}": base**power
     for power, letter in enumerate("kmgtp", 1)
     for end, base in (("", 1024), ("ib", 1024), ("b", 1000))

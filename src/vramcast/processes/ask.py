@@ -100,8 +100,9 @@ class ForkServer:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
-            for file in filter(None, (self._link, self._log)):
-                file.close()
+            for file in (self._link, self._log):
+                if file is not None:
+                    file.close()
             self._link = self._process = self._log = None
 
     def _launch(self) -> None:
@@ -262,10 +263,10 @@ class _Running:
                 error.message += f"\nBefore that it printed:\n{printed}"
             raise error
         signalled = None
-        if self._killed_for is FailureKind.TIMEOUT:
-            kind, how = self._killed_for, f"did not end within {self._timeout_seconds:g} s"
-        elif self._killed_for is not None:
+        if self._killed_for is not None:
             kind, how = self._killed_for, "was stopped"
+            if kind is FailureKind.TIMEOUT:
+                how = f"did not end within {self._timeout_seconds:g} s"
         elif "crashed" in self._last:
             kind, how = FailureKind.CRASHED, f"failed: {self._last['crashed']}"
         elif self._status is None:
