@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.probing.manager import Prober
-from vramcast.probing.preload import SLOW, preload_for
+from vramcast.probing.manager import SLOW, Prober, preload_for
 from vramcast.probing.trial import Trial
 from vramcast.processes.ask import TaskFailed
 

@@ -17,8 +17,7 @@ from vramcast.predicting.checks import check_memory, check_positive
 from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, make_request, simulated
 from vramcast.predicting.shortage import what_would_help
 from vramcast.predicting.throughput import fastest, knee, scaling_notes, speeds_of
-from vramcast.probing.manager import Prober
-from vramcast.probing.preload import preload_for
+from vramcast.probing.manager import Prober, preload_for
 from vramcast.probing.trial import Trial
 from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.base import convert

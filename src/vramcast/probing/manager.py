@@ -5,6 +5,10 @@ It never touches CUDA. Whatever a worker does, the answer is a Measurement.
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +27,11 @@ from vramcast.workload import parse_reference
 TASK = "vramcast.probing.worker:work"
 # torch's first optimizer imports torch._dynamo: a second and more, better once than in every trial
 WORKERS_IMPORT = ("vramcast.probing.on_gpu", "vramcast.probing.on_cpu", "torch._dynamo")
+# a package: the modules that most of its import time goes into
+SLOW: dict[str, tuple[str, ...]] = {
+    "transformers": ("transformers.modeling_utils", "transformers.generation")
+}
+MAX_BYTES = 1 << 20
 Progress = Callable[[Facts], None]
 
 
@@ -78,3 +87,28 @@ class _Watch:
             return False
         known = self.facts.step_seconds or self.facts.warmup_seconds
         return time.monotonic() - self._last_heard > stall_threshold_seconds(known)
+
+
+def preload_for(workload: str) -> list[str]:
+    """Slow libraries that the workload's file names: they are imported once for all its trials."""
+    source = _source(workload)
+    return [
+        module
+        for package, modules in SLOW.items()
+        if package.encode() in source and importlib.util.find_spec(package)
+        for module in modules
+    ]
+
+
+def _source(workload: str) -> bytes:
+    """The text of the workload's file, empty where it is not found. Nothing of it is run."""
+    reference = parse_reference(workload)
+    places = [reference.path] if reference.path is not None else []
+    if reference.module is not None:
+        # by hand: Python's own search would run the packages on the way
+        name = Path(*reference.module.split(".")).with_suffix(".py")
+        places = [Path(folder) / name for folder in (os.curdir, *sys.path)]
+    for place in places:
+        with contextlib.suppress(OSError), open(place, "rb") as file:
+            return file.read(MAX_BYTES)
+    return b""

@@ -17,8 +17,7 @@ from vramcast.hardware import machine as machines
 from vramcast.hardware import nvml
 from vramcast.hardware.environment import command_line
 from vramcast.hardware.gpus import find_gpu
-from vramcast.probing.manager import Prober
-from vramcast.probing.preload import preload_for
+from vramcast.probing.manager import Prober, preload_for
 from vramcast.probing.trial import Trial, device_named
 from vramcast.processes.progress import Report, ignore
 from vramcast.records.base import plain_value
