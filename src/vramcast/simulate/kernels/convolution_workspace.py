@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from vramcast.allocator.blocks import round_up
 
@@ -20,50 +19,29 @@ MULTIPROCESSORS = 132
 MIN_HALF_SUM, MIN_HALF_PART = 16384, 1900
 
 
-@dataclass(frozen=True)
 class Convolution:
-    dtype: str  # fp32, bf16 or fp16
-    channels_last: bool
-    x: Sequence[int]
-    weight: Sequence[int]
-    y: Sequence[int]
-
-    @property
-    def is_half(self) -> bool:
-        return self.dtype != "fp32"
-
-    @property
-    def item_bytes(self) -> int:
-        return 2 if self.is_half else 4
-
-    @property
-    def rounded_channels(self) -> int:
-        """The fast kernels take a multiple of 16 bytes."""
-        return round_up(self.x[1], 16 // self.item_bytes)
-
-    @property
-    def is_narrow(self) -> bool:
-        return self.x[1] < 16 // self.item_bytes
-
-    @property
-    def is_pointwise(self) -> bool:
-        """A matrix product on the data as they are."""
-        return all(n == 1 for n in self.weight[2:]) and tuple(self.x[2:]) == tuple(self.y[2:])
-
-    @property
-    def num_positions(self) -> int:
-        """Of the result: a weight gradient's long dimension."""
-        return math.prod(self.y) // self.y[1]
-
-    @property
-    def filter_area(self) -> int:
-        return math.prod(self.weight[2:])
-
-    @property
-    def converted_bytes(self) -> int:
-        """Input and weight with their channels last and rounded up."""
-        num_pixels = math.prod(self.x) // self.x[1] + self.weight[0] * self.filter_area
-        return num_pixels * self.rounded_channels * self.item_bytes + 16
+    def __init__(
+        self,
+        dtype: str,  # fp32, bf16 or fp16
+        channels_last: bool,
+        x: Sequence[int],
+        weight: Sequence[int],
+        y: Sequence[int],
+    ) -> None:
+        self.channels_last, self.x, self.weight, self.y = channels_last, x, weight, y
+        self.is_half = dtype != "fp32"
+        self.item_bytes = 2 if self.is_half else 4
+        # The fast kernels take a multiple of 16 bytes.
+        self.rounded_channels = round_up(x[1], 16 // self.item_bytes)
+        self.is_narrow = x[1] < 16 // self.item_bytes
+        self.filter_area = math.prod(weight[2:])
+        # a matrix product on the data as they are
+        self.is_pointwise = self.filter_area == 1 and tuple(x[2:]) == tuple(y[2:])
+        # of the result: a weight gradient's long dimension
+        self.num_positions = y[0] * math.prod(y[2:])
+        # input and weight with their channels last and rounded up
+        num_pixels = x[0] * math.prod(x[2:]) + weight[0] * self.filter_area
+        self.converted_bytes = num_pixels * self.rounded_channels * self.item_bytes + 16
 
 
 def workspace_bytes(which: int, c: Convolution) -> int:

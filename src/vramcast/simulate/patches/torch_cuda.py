@@ -84,6 +84,11 @@ def _always(answer: Any) -> Callable[..., Any]:
     return lambda *_, **__: answer
 
 
+def _calls(function: Callable[[], Any]) -> Callable[..., Any]:
+    """Whatever the arguments are."""
+    return lambda *_, **__: function()
+
+
 def _about_the_device(gpu: Gpu) -> dict[str, Callable[..., Any]]:
     properties = SimpleNamespace(
         name=gpu.full_name,
@@ -124,7 +129,7 @@ def _about_memory(gpu: SimulatedGpu) -> dict[str, Callable[..., Any]]:
     """Reserved memory is known only after the replay of all steps: here it is what is allocated."""
     device, total_bytes = gpu.device, gpu.model.total_bytes
 
-    def memory_stats(*_: Any, **__: Any) -> dict[str, Any]:
+    def memory_stats() -> dict[str, Any]:
         peak = device.peak_allocated_bytes()
         in_use = {"current": device.allocated_bytes(), "peak": peak, "allocated": peak, "freed": 0}
         names = ("allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes")
@@ -134,31 +139,28 @@ def _about_memory(gpu: SimulatedGpu) -> dict[str, Callable[..., Any]]:
             "num_ooms": 0,
         }
 
-    def mem_get_info(*_: Any, **__: Any) -> tuple[int, int]:
-        return total_bytes - device.allocated_bytes(), total_bytes
-
     return {
-        "mem_get_info": mem_get_info,
-        "memory_allocated": lambda *_, **__: device.allocated_bytes(),
-        "memory_reserved": lambda *_, **__: device.allocated_bytes(),
-        "max_memory_allocated": lambda *_, **__: device.peak_allocated_bytes(),
-        "max_memory_reserved": lambda *_, **__: device.peak_allocated_bytes(),
-        "memory_stats_as_nested_dict": memory_stats,
+        "mem_get_info": _calls(lambda: (total_bytes - device.allocated_bytes(), total_bytes)),
+        "memory_allocated": _calls(device.allocated_bytes),
+        "memory_reserved": _calls(device.allocated_bytes),
+        "max_memory_allocated": _calls(device.peak_allocated_bytes),
+        "max_memory_reserved": _calls(device.peak_allocated_bytes),
+        "memory_stats_as_nested_dict": _calls(memory_stats),
         "memory_summary": _always(""),
     }
 
 
 def _about_streams() -> dict[str, Callable[..., Any]]:
-    def random_state(*_: Any, **__: Any) -> torch.Tensor:
+    def random_state() -> torch.Tensor:
         return torch.zeros(16, dtype=torch.uint8, device="cpu")
 
     return {
         "is_current_stream_capturing": _always(False),
-        "current_stream": lambda *_, **__: Stream(),
-        "default_stream": lambda *_, **__: Stream(),
-        "stream": lambda *_: StreamContext(),
-        "get_rng_state": random_state,
-        "get_rng_state_all": lambda *_, **__: [random_state()],
+        "current_stream": _calls(Stream),
+        "default_stream": _calls(Stream),
+        "stream": _calls(StreamContext),
+        "get_rng_state": _calls(random_state),
+        "get_rng_state_all": _calls(lambda: [random_state()]),
         "Stream": Stream,
         "Event": Event,
         "StreamContext": StreamContext,
