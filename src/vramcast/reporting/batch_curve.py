@@ -8,7 +8,6 @@ from vramcast.reporting.step_chart import capacity_of
 
 
 def of_curve(curve: BatchSizeCurve) -> list[page.Section]:
-    how = page.predicted_with(curve.torch_version, curve.seconds)
     return [
         page.Section(
             kind="Predicted",
@@ -16,7 +15,7 @@ def of_curve(curve: BatchSizeCurve) -> list[page.Section]:
             verdict=_verdict(curve),
             parts=[_chart(curve), _table(curve)],
             limits=curve.limits,
-            made=f"All numbers are predicted {how}",
+            made=page.predicted_with(curve),
         )
     ]
 

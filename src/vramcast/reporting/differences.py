@@ -22,11 +22,8 @@ BOTH = "every allocation of both traces"
 
 def of_diff(found: TraceDiff, a: str, b: str) -> list[page.Section]:
     """`a` and `b` are the files."""
-    verdict, note, places = (
-        page.good("the same: every allocation, and what is alive at each"),
-        "",
-        [],
-    )
+    verdict = page.good("the same: every allocation, and what is alive at each")
+    places: list[page.Section] = []
     if found.first is not None:
         total = page.count(sum(found.num_differences.values()), "difference")
         numbers = found.num_differences.items()
@@ -35,28 +32,35 @@ def of_diff(found: TraceDiff, a: str, b: str) -> list[page.Section]:
         places = [_place("First difference", found.first)]
     if found.first_in_memory is not None and found.first_in_memory != found.first:
         places.append(_place("First difference that is more than a name", found.first_in_memory))
-    if found.a.num_steps != found.b.num_steps:
-        steps = page.count(found.num_steps_compared, "step")
-        note = f"compared are the build and the first {steps}"
-    ops = [page.Section(title="By operator", parts=[_ops(found.ops)])] if found.ops else []
-    sides = _sides(found, a, b)
-    summary = page.Section(title=f"{a} and {b}", verdict=verdict, parts=[sides], notes=[note])
-    return [summary, *places, *ops]
+    if found.ops:
+        places.append(page.Section(title="By operator", parts=[_ops(found.ops)]))
+    steps = page.count(found.num_steps_compared, "step")
+    note = f"compared are the build and the first {steps}"
+    summary = page.Section(
+        title=f"{a} and {b}",
+        verdict=verdict,
+        parts=[_sides(found, a, b)],
+        notes=[note] if found.a.num_steps != found.b.num_steps else [],
+    )
+    return [summary, *places]
 
 
 def _sides(found: TraceDiff, a: str, b: str) -> page.Table:
-    return page.table_of(
-        [("A", found.a, a), ("B", found.b, b)],
-        {
-            "": lambda side: side[0],
-            "trace": lambda side: f"{side[2]} ({side[1].source}, {side[1].workload})",
-            "steps": lambda side: str(side[1].num_steps),
-            "allocations": lambda side: f"{side[1].num_allocations:,}",
-            "peak asked for": lambda side: page.size(side[1].peak_allocated_bytes),
-            "torch": lambda side: side[1].torch_version,
-        },
-        left=("", "trace", "torch"),
+    return page.Table(
         title="Traces",
+        columns=("", "trace", "steps", "allocations", "peak asked for", "torch"),
+        left=("", "trace", "torch"),
+        rows=[
+            [
+                name,
+                f"{file} ({side.source}, {side.workload})",
+                str(side.num_steps),
+                f"{side.num_allocations:,}",
+                page.size(side.peak_allocated_bytes),
+                side.torch_version,
+            ]
+            for name, side, file in (("A", found.a, a), ("B", found.b, b))
+        ],
         origin=f"A {found.a.source}, B {found.b.source}",
         samples=BOTH,
     )

@@ -9,7 +9,6 @@ from vramcast.reporting.prediction import largest_table, where_of
 
 
 def of_plan(plan: Plan) -> list[page.Section]:
-    how = page.predicted_with(plan.torch_version, plan.seconds)
     overview = page.Section(
         kind="Plan",
         title=plan.workload,
@@ -17,7 +16,7 @@ def of_plan(plan: Plan) -> list[page.Section]:
         verdict=_ranking(plan),
         parts=[_overview(plan), _calculator(plan)],
         notes=_notes(plan),
-        made=f"All numbers are predicted {how}",
+        made=page.predicted_with(plan),
     )
     return [overview, *(_gpu_section(plan, gpu) for gpu in plan.gpus)]
 

@@ -31,7 +31,6 @@ def of_prediction(
     p: Prediction, measured: Sequence[Measurement] = (), overlay: Sequence[page.Layer] = ()
 ) -> list[page.Section]:
     """`measured`: of the same workload and knobs; `overlay`: their memory through the step."""
-    what = "Predicted" if measured else "All numbers are predicted"
     over_time = [_through_step(p, measured, overlay), run_chart(p) if p.timeline else None]
     largest = largest_table(p.largest_tensors, "Largest tensors at the peak")
     found = [
@@ -43,7 +42,7 @@ def of_prediction(
             text=[_step_time(p)],
             parts=[_meter(p), _totals(p, measured)],
             limits=p.limits,
-            made=f"{what} {page.predicted_with(p.torch_version, p.seconds)}",
+            made=page.predicted_with(p, "Predicted" if measured else "All numbers are predicted"),
         ),
         page.Section(title="Memory over time", parts=over_time),
         page.Section(title="What is alive at the peak", parts=[_alive(p), _breakdown(p), largest]),

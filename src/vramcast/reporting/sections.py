@@ -276,8 +276,8 @@ def given(text: str, value: object) -> str:
     return "" if value in (None, "") else text.format(value)
 
 
-def predicted_with(torch_version: str, seconds: float) -> str:
-    return f"(torch {torch_version}, no GPU used, {seconds:.1f} s)."
+def predicted_with(record: Any, what: str = "All numbers are predicted") -> str:
+    return f"{what} (torch {record.torch_version}, no GPU used, {record.seconds:.1f} s)."
 
 
 def count(how_many: int, noun: str) -> str:
