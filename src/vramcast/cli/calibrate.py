@@ -59,26 +59,18 @@ def calibrate(
 
 
 def _show(table: Calibration) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from vramcast.reporting.sections import Section, facts
+    from vramcast.reporting.showing import show
 
-    shown = Table(
-        title=f"Measured on {table.gpu} under torch {table.torch_version}",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        show_header=False,
-    )
-    shown.add_column()
-    shown.add_column(justify="right")
-    for name, num_bytes in (
-        ("process without its tensors (context, kernels)", table.process_bytes),
-        ("what the GPU has less for it", table.device_bytes),
-        ("more with flash attention or cuDNN", table.libraries_bytes),
-        ("more with matrix factorisations", table.solver_bytes),
-        ("cuBLAS workspace, each thread", table.gemm_workspace_bytes),
-        ("cuBLASLt workspace", table.gemm_lt_workspace_bytes),
-    ):
-        shown.add_row(name, format_bytes(num_bytes))
-    shown.add_row("convolutions known", str(len(table.convolutions)))
-    Console().print(shown)
+    sizes = {
+        "process without its tensors (context, kernels)": table.process_bytes,
+        "what the GPU has less for it": table.device_bytes,
+        "more with flash attention or cuDNN": table.libraries_bytes,
+        "more with matrix factorisations": table.solver_bytes,
+        "cuBLAS workspace, each thread": table.gemm_workspace_bytes,
+        "cuBLASLt workspace": table.gemm_lt_workspace_bytes,
+    }
+    rows = {name: format_bytes(size) for name, size in sizes.items()}
+    rows["convolutions known"] = str(len(table.convolutions))
+    title = f"Measured on {table.gpu} under torch {table.torch_version}"
+    show([Section(title="GPU libraries", parts=[facts(title, rows)])])

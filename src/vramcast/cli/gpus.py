@@ -15,8 +15,6 @@ from vramcast.units import format_bytes
 if TYPE_CHECKING:
     from vramcast.hardware.gpus import Gpu
 
-COLUMNS = ("name", "architecture", "memory", "usable", "bandwidth", "bf16 TFLOP/s")
-
 
 @command(
     "gpus",
@@ -35,24 +33,25 @@ def gpus(
     if as_json:
         print(json.dumps([asdict(gpu) for gpu in vramcast.GPUS]))
         return ExitCode.DONE
-    from vramcast.reporting.sections import Section, Table
+    from vramcast.forecast.budget import budget_for
+    from vramcast.reporting.sections import Section, table_of
     from vramcast.reporting.showing import show
 
-    rows = [_cells(gpu) for gpu in vramcast.GPUS]
-    table = Table(columns=COLUMNS, left=("name", "architecture"), rows=rows)
+    def rate(gpu: Gpu) -> str:
+        flops = gpu.flops_per_second.get("bf16")
+        return f"{flops / 1e12:.0f}" if flops else "none"
+
+    table = table_of(
+        vramcast.GPUS,
+        {
+            "name": "name",
+            "architecture": lambda gpu: "{} {}.{}".format(gpu.architecture, *gpu.capability),
+            "memory": "total_bytes",
+            "usable": lambda gpu: format_bytes(budget_for(gpu.name).capacity_bytes or 0),
+            "bandwidth": lambda gpu: f"{gpu.bandwidth_bytes_per_second / 1e12:.2f} TB/s",
+            "bf16 TFLOP/s": rate,
+        },
+        left=("name", "architecture"),
+    )
     show([Section(title="GPUs", parts=[table])])
     return ExitCode.DONE
-
-
-def _cells(gpu: Gpu) -> list[str]:
-    from vramcast.forecast.budget import budget_for
-
-    rate = gpu.flops_per_second.get("bf16")
-    return [
-        gpu.name,
-        f"{gpu.architecture} {gpu.capability[0]}.{gpu.capability[1]}",
-        format_bytes(gpu.total_bytes),
-        format_bytes(budget_for(gpu.name).capacity_bytes or 0),
-        f"{gpu.bandwidth_bytes_per_second / 1e12:.2f} TB/s",
-        f"{rate / 1e12:.0f}" if rate else "none",
-    ]

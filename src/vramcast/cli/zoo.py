@@ -63,45 +63,36 @@ def zoo(
         raise UsageError(
             "Sizes are given but no budget.", "Add --params, for example --params 50M."
         )
-    known = None if family is None else _known(family)
-    if known is not None and params is not None:
-        _solve(known, parse_count(params), given, as_json)
-    else:
-        _list([entry for entry in ENTRIES if known in (None, entry.family)], as_json)
-    return ExitCode.DONE
-
-
-def _known(family: str) -> str:
     if family in BY_NAME:
         raise UsageError(
             f"{family!r} is one model, not a family.",
             f"See all of its family with: vramcast zoo {BY_NAME[family].family}",
         )
-    if family not in FAMILIES:
+    if family is not None and family not in FAMILIES:
         raise UsageError(f"There is no family {family!r}.", f"Families: {', '.join(FAMILIES)}.")
-    return family
+    if family is not None and params is not None:
+        _solve(family, parse_count(params), given, as_json)
+    else:
+        _list([entry for entry in ENTRIES if family in (None, entry.family)], as_json)
+    return ExitCode.DONE
 
 
 def _list(entries: list[Entry], as_json: bool) -> None:
     if as_json:
         print(json.dumps([_as_object(entry) for entry in entries]))
         return
-    from vramcast.reporting.sections import Section, Table, knobs_of
+    from vramcast.reporting.sections import Section, knobs_of, table_of
     from vramcast.reporting.showing import show
 
-    names = ("name", "parameters", "family", "document", "sizes")
-    rows = [
-        [
-            entry.name,
-            f"{entry.parameters:,}",
-            entry.family,
-            entry.document or "baseline",
-            knobs_of(entry.sizes),
-        ]
-        for entry in entries
-    ]
-    left = [name for name in names if name != "parameters"]
-    show([Section(title="Models", parts=[Table(columns=names, left=left, rows=rows)])])
+    columns = {
+        "name": "name",
+        "parameters": lambda entry: f"{entry.parameters:,}",
+        "family": "family",
+        "document": lambda entry: entry.document or "baseline",
+        "sizes": lambda entry: knobs_of(entry.sizes),
+    }
+    table = table_of(entries, columns, left=set(columns) - {"parameters"})
+    show([Section(title="Models", parts=[table])])
     print("Predict one:  vramcast predict NAME batch_size=8 --gpu h200")
     print("Find a size:  vramcast zoo e5 --params 50M --dim 1536")
 
@@ -123,20 +114,19 @@ def _solve(family: str, wanted: int, given: Mapping[str, Size], as_json: bool) -
         named = find_named(family, wanted, given)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    sizes, parameters = (
-        (named.all_sizes, named.parameters) if named else (nearest.sizes, nearest.parameters)
-    )
-    free = nearest.free
+    sizes = named.all_sizes if named else nearest.sizes
+    parameters, free = (named or nearest).parameters, nearest.free
     if as_json:
-        found: dict[str, Any] = {
+        found = {
             "family": family,
             "name": named.name if named else None,
             "free": free,
             free: sizes[free],
             "sizes": sizes,
+            "num_parameters": parameters,
+            "wanted_parameters": wanted,
+            "nearest": {free: nearest.sizes[free], "num_parameters": nearest.parameters},
         }
-        found |= {"num_parameters": parameters, "wanted_parameters": wanted}
-        found["nearest"] = {free: nearest.sizes[free], "num_parameters": nearest.parameters}
         print(json.dumps(found))
         return
     off = parameters / wanted - 1

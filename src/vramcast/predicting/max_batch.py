@@ -21,7 +21,7 @@ from vramcast.probing.manager import Prober, preload_for
 from vramcast.probing.trial import Trial
 from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.base import convert
-from vramcast.records.max_batch import Choice, MaxBatch, MemoryLaw
+from vramcast.records.max_batch import Choice, MaxBatch
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.records.prediction import Attempt, BatchSizePoint, Prediction
 from vramcast.units import format_bytes
@@ -73,7 +73,8 @@ def max_batch(
             prober = stack.enter_context(Prober(preload_for(request["workload"])))
             prober.start()  # imports torch for the real runs while the search is simulated
         found = simulated(request, timeout, progress, "Searching")
-        largest, failing, measured = found["largest"], found["first_failing"], []
+        largest, failing = found["largest"], found["first_failing"]
+        measured: list[Attempt] = []
         if prober is not None and largest is not None:
             trial = Trial(
                 workload=request["workload"],
@@ -175,7 +176,7 @@ def confirm_by_runs(
     return *settle(runs, predicted, failing, step=step, limit=limit), attempts
 
 
-def _laws(points: Sequence[BatchSizePoint], largest: int | None) -> dict[str, MemoryLaw | None]:
+def _laws(points: Sequence[BatchSizePoint], largest: int | None) -> dict[str, Any]:
     fitting = [p for p in points if p.fits and p.batch_size >= LAW_FROM * (largest or 0)]
     # Where the allocator empties its cache, what is reserved is what there is.
     reserved = {p.batch_size: p.peak_reserved_bytes for p in fitting if not p.num_alloc_retries}

@@ -58,6 +58,8 @@ def plan(
     )
     check_memory(gpus, request["memory_bytes"], safety)
     check_tokens_per_step(tokens_per_step, lengths)
+    # None: a GPU of which only the memory is known.
+    named: list[str | None] = [*gpus] or [None]
     folder = None if out is None else new_folder(Path(out), force=force)
     compile_device(progress)
     jobs = [
@@ -67,7 +69,7 @@ def plan(
             "safety": safety,
             "plan": {"seq_lens": share, "tokens_per_step": tokens_per_step},
         }
-        for name in gpus or [None]
+        for name in named
         for share in _shares(lengths, len(gpus))
     ]
     answers = _simulate(jobs, timeout, progress)
@@ -78,7 +80,7 @@ def plan(
             tokens_per_step=tokens_per_step,
             tokens=num_tokens,
         )
-        for name in gpus or [None]
+        for name in named
     ]
     found = Plan(
         workload=request["workload"],
