@@ -54,7 +54,7 @@ class Candidate:
 def already_set(change: Configuration, first: Measurement) -> Refusal | None:
     """Whether the baseline's process had these settings without being told."""
     switches = change.switches.given().items()
-    is_allocator = change.allocator is not None and change.allocator in first.allocator_settings
+    is_allocator = change.allocator and change.allocator in first.allocator_settings
     if is_allocator or (switches and not change.knobs and switches <= first.switches.items()):
         return Refusal(Reason.ALREADY_SET, f"the baseline has it already ({change})")
     return None

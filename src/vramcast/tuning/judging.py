@@ -161,10 +161,8 @@ def _too_little_gain(speedup: Speedup, num_runs: int) -> Refusal | None:
     if ratio < 1 - LEAST_GAIN:
         return Refusal(Reason.NO_GAIN, f"no gain: {speedup}")
     if ratio < 1 + LEAST_GAIN:
-        text = (
-            f"too little gain: {speedup}, and {format_percent(LEAST_GAIN)} is the least that counts"
-        )
-        return Refusal(Reason.TOO_LITTLE_GAIN, text)
+        least = f"{format_percent(LEAST_GAIN)} is the least that counts"
+        return Refusal(Reason.TOO_LITTLE_GAIN, f"too little gain: {speedup}, and {least}")
     if num_runs < MIN_RUNS or speedup.p_value is None:
         return Refusal(Reason.TOO_FEW_RUNS, f"not judged: {speedup} from too few runs")
     if speedup.p_value > SIGNIFICANCE_LEVEL:

@@ -129,10 +129,9 @@ class Trials:
 
     def _share_taken(self, configuration: Configuration) -> float:
         """Of the memory that the last run may take; 0 if unknown."""
-        for run in self.good_runs(configuration)[-1:]:
-            limit = run.memory_cap_bytes or run.capacity_bytes
-            return (run.peak_reserved_bytes or 0) / limit if limit else 0.0
-        return 0.0
+        runs = self.good_runs(configuration)
+        limit = (runs[-1].memory_cap_bytes or runs[-1].capacity_bytes) if runs else None
+        return (runs[-1].peak_reserved_bytes or 0) / limit if limit else 0.0
 
     def is_slow_to_predict(self) -> bool:
         """A prediction takes more of the time left than an attempt that fails would."""

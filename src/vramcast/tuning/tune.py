@@ -74,9 +74,9 @@ def tune(
         memory_cap_bytes=memory_in_bytes(memory),
     )
     gpu = _gpu(trial.device, gpu)
-    folder = TuneFolder(Path(out), _request(trial, gpu, only), force=force)
+    request = _request(trial, gpu, only)
     with (
-        contextlib.closing(folder),
+        contextlib.closing(TuneFolder(Path(out), request, force=force)) as folder,
         Prober(preload_for(trial.workload)) as prober,
         shared_server(),  # predictions fork from one process that has torch
     ):
