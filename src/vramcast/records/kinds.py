@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.records.accuracy import AccuracyResult
-from vramcast.records.base import Record, parse_json, shortened
+from vramcast.records.base import Record, shortened
 from vramcast.records.bench import TrainedRun
 from vramcast.records.comparison import Comparison
 from vramcast.records.fit import MemoryFit
@@ -15,7 +14,6 @@ from vramcast.records.max_batch import MaxBatch
 from vramcast.records.measurement import Measurement
 from vramcast.records.plan import Plan
 from vramcast.records.prediction import BatchSizeCurve, Prediction
-from vramcast.records.store import read_file
 from vramcast.records.tune import TuneResult
 
 GIVE = (
@@ -35,10 +33,6 @@ KINDS: tuple[type[Record], ...] = (
 )
 # Two kinds have the same source: the first of them has a field that the second lacks.
 OWN_FIELD: dict[type[Record], str] = {BatchSizeCurve: "points", Comparison: "models"}
-
-
-def read_json(path: Path) -> Any:
-    return parse_json(read_file(path), str(path))
 
 
 def is_trace(data: Any) -> bool:

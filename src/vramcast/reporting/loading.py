@@ -10,8 +10,10 @@ from typing import Any
 from vramcast.errors import UsageError
 from vramcast.forecast.timing.rates import shipped
 from vramcast.records.accuracy_rows import ROWS_FILE, read_records, result_from
+from vramcast.records.base import parse_json
 from vramcast.records.bench import TrainedRun
-from vramcast.records.kinds import GIVE, is_trace, read_json, record_from
+from vramcast.records.kinds import GIVE, is_trace, record_from
+from vramcast.records.store import read_file
 from vramcast.text import printable
 from vramcast.tracing.files import read_trace
 from vramcast.tracing.trace import Trace
@@ -75,6 +77,6 @@ def _recorded_rows(path: Path) -> Loaded:
 def _from_file(path: Path) -> Loaded:
     if path.suffix == ".jsonl":
         return _recorded_rows(path)
-    data = read_json(path)
+    data = parse_json(read_file(path), str(path))
     record = read_trace(path) if is_trace(data) else record_from(data, _shown(path))
     return Loaded(record=record, path=path)

@@ -72,7 +72,9 @@ class _History:
                 else:
                     self._free(-event)
         except OutOfMemory as error:
-            self._note_out_of_memory(error)
+            assert self.capacity_bytes is not None
+            free_bytes = self.capacity_bytes - error.reserved_bytes
+            self._note("oom", error.requested_bytes, device_free=free_bytes)
         self._end_step()
         # torch closes its history with this
         self._note("snapshot", self.allocator.allocated_bytes, addr=0)
@@ -128,11 +130,6 @@ class _History:
     def _note_segment(self, action: str, address: int, num_bytes: int) -> None:
         self._frames_of_segment[address] = self._frames
         self._note(action, num_bytes, addr=FIRST_ADDRESS + address, category=UNKNOWN)
-
-    def _note_out_of_memory(self, error: OutOfMemory) -> None:
-        assert self.capacity_bytes is not None
-        free_bytes = self.capacity_bytes - error.reserved_bytes
-        self._note("oom", error.requested_bytes, device_free=free_bytes)
 
     def _begin_step(self, number: int) -> None:
         self._end_step()
