@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from vramcast.records.store import (
     append_line,
     locked_folder,
     read_lines,
+    usable,
     write_atomically,
     write_json,
 )
@@ -65,20 +65,10 @@ class TrialFolder:
         """Two benches must not train in one folder. It is locked itself: --force removes files."""
         return locked_folder(self.path)
 
-    @contextlib.contextmanager
-    def _own(self) -> Iterator[None]:
-        """The folder is made if it is missing, and locked."""
-        try:
-            with self.lock():
-                yield
-        except OSError as problem:
-            what = f"The folder {self.path} cannot be used: {problem.strerror}."
-            raise UsageError(what, "Choose another folder with --out.") from None
-
     def check(self, trial: BenchTrial, *, force: bool) -> None:
         """Whether this trial may begin here; with `force` the folder is emptied."""
         if force:
-            with self._own():
+            with usable(self.path), self.lock():
                 self._remove_files()
         if not self._trial.exists():
             return
@@ -100,7 +90,7 @@ class TrialFolder:
 
     def begin(self, trial: BenchTrial) -> None:
         """What an interrupted run of the same trial has left stays, but for a result."""
-        with self._own():
+        with usable(self.path), self.lock():
             self._result.unlink(missing_ok=True)
             # an unfinished checkpoint of a process that was killed
             self.new_checkpoint.unlink(missing_ok=True)

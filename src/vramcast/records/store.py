@@ -106,6 +106,16 @@ def new_folder(path: Path, *, force: bool) -> Path:
 
 
 @contextlib.contextmanager
+def usable(folder: Path) -> Iterator[None]:
+    """What the operating system refuses is raised as a wrong --out."""
+    try:
+        yield
+    except OSError as problem:
+        what = f"The folder {folder} cannot be used: {problem.strerror}."
+        raise UsageError(what, "Choose another folder with --out.") from None
+
+
+@contextlib.contextmanager
 def locked_folder(path: Path) -> Iterator[None]:
     """Keeps other processes of vramcast from writing into the folder; leaves no file behind."""
     path.mkdir(parents=True, exist_ok=True)

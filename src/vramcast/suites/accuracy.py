@@ -20,7 +20,7 @@ from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.accuracy import AccuracyResult
 from vramcast.records.accuracy_rows import Records, RowRecords, read_records, result_from, rows_file
 from vramcast.records.measurement import Measurement
-from vramcast.records.store import write_atomically, write_json
+from vramcast.records.store import usable, write_atomically, write_json
 from vramcast.reporting.accuracy import scatter
 from vramcast.reporting.showing import Format, render, report_of
 from vramcast.reporting.svg import write_view
@@ -117,7 +117,7 @@ def _trial(row: SuiteRow, cap: int | None) -> Trial:
 
 def _begin(folder: Path, against: str | Path | None, *, force: bool) -> Records:
     """What the folder holds. Called last of all checks: --force must not delete for a typo."""
-    try:
+    with usable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         records = rows_file(folder)
         if records.exists() and force:
@@ -128,10 +128,6 @@ def _begin(folder: Path, against: str | Path | None, *, force: bool) -> Records:
                 )
             records.unlink()
         return read_records(folder) if records.exists() else {}
-    except OSError as problem:
-        raise UsageError(
-            f"The folder {folder} cannot be used: {problem.strerror}.", "Choose another with --out."
-        ) from None
 
 
 def _chosen(rows: list[SuiteRow], only: Sequence[str]) -> list[SuiteRow]:

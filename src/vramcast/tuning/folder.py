@@ -26,6 +26,7 @@ from vramcast.records.store import (
     new_folder,
     read_file,
     read_lines,
+    usable,
     write_json,
 )
 
@@ -107,9 +108,6 @@ class TuneFolder:
         write_json(self._request, request)
 
     def _remove_files(self) -> None:
-        try:
+        with usable(self.path):
             for name in FILES:
                 (self.path / name).unlink(missing_ok=True)
-        except OSError as problem:
-            why = f"The folder {self.path} cannot be used: {problem.strerror}."
-            raise UsageError(why, "Choose another folder with --out.") from None
