@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 from itertools import pairwise
 
 from vramcast.errors import UsageError
@@ -12,23 +13,19 @@ KiB = 2**10
 MiB = 2**20
 GiB = 2**30
 
+_NUMBER = re.compile(r"([0-9]{1,24}(?:\.[0-9]{1,12})?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
 _SUFFIXES: dict[str, int] = {"": 1, "b": 1} | {
     f"{letter}{end}": base**power
     for power, letter in enumerate("kmgtp", 1)
     for end, base in (("", 1024), ("ib", 1024), ("b", 1000))
 }
-_SIZE = re.compile(r"([0-9]{1,24})(?:\.([0-9]{1,12}))?\s*([a-z]*)", re.IGNORECASE | re.ASCII)
 _SIZE_ADVICE = (
     "Write a number above zero and a unit, for example --memory 24GiB "
     "(also 512MiB, 80G, 24GB, or plain bytes)."
 )
 
-_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([a-z]*)", re.ASCII)
 _DURATIONS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
-_COUNT = re.compile(r"([0-9]{1,24}(?:\.[0-9]{1,12})?)([kmb]?)", re.ASCII)
 _COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
-
 _BYTE_UNITS = (
     *(("B", 1, 0), ("KiB", KiB, 1), ("MiB", MiB, 1)),
     *(("GiB", GiB, 2), ("TiB", 2**40, 2), ("PiB", 2**50, 2)),
@@ -38,15 +35,15 @@ _COUNT_UNITS = (("", 1, 0), ("K", 10**3, 1), ("M", 10**6, 1), ("B", 10**9, 2), (
 
 def parse_size(text: str) -> int:
     """Bytes, rounded down, from "24GiB", "1.5 GiB", "80g" (GiB), "24GB" (10^9) or "512"."""
-    match = _SIZE.fullmatch(text.strip())
+    match = _NUMBER.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"not a memory size: {text!r}", _SIZE_ADVICE)
-    whole, fraction, suffix = match[1], match[2] or "", match[3].lower()
-    if suffix not in _SUFFIXES:
-        raise UsageError(f"unknown unit {match[3]!r} in memory size {text!r}", _SIZE_ADVICE)
-    if fraction and _SUFFIXES[suffix] == 1:
+    unit = _SUFFIXES.get(match[2].lower())
+    if unit is None:
+        raise UsageError(f"unknown unit {match[2]!r} in memory size {text!r}", _SIZE_ADVICE)
+    if unit == 1 and "." in match[1]:
         raise UsageError(f"memory size {text!r} is a fraction of bytes", _SIZE_ADVICE)
-    size = int(whole + fraction) * _SUFFIXES[suffix] // int("1" + "0" * len(fraction))
+    size = int(Fraction(match[1]) * unit)
     if size == 0:
         raise UsageError(f"memory size {text!r} is zero", _SIZE_ADVICE)
     return size
@@ -67,7 +64,7 @@ def memory_in_bytes(memory: str | int | None) -> int | None:
 
 def parse_duration(text: str) -> float:
     """Seconds from "20min", "90s", "1.5h", "2d" or a plain number of seconds."""
-    match = _DURATION.fullmatch(text.strip().lower())
+    match = _NUMBER.fullmatch(text.strip().lower())
     if match is None or match[2] not in _DURATIONS or not float(match[1]) > 0:
         raise UsageError(
             f"not a time: {text!r}",
@@ -86,8 +83,8 @@ def check_whole_number(option: str, value: object, example: int, least: int = 1)
 
 def parse_count(text: str) -> int:
     """A number of parameters, as in "50M", "1.36B" or "390,974,976"."""
-    match = _COUNT.fullmatch(text.strip().lower().replace(",", "").replace("_", ""))
-    count = round(float(match[1]) * _COUNTS[match[2]]) if match else 0
+    match = _NUMBER.fullmatch(text.strip().lower().replace(",", "").replace("_", ""))
+    count = round(float(match[1]) * _COUNTS.get(match[2], 0)) if match else 0
     if not 0 < count <= 10**15:
         raise UsageError(
             f"not a number of parameters: {text[:40]!r}",
@@ -123,14 +120,14 @@ def format_days(s: float) -> str:
     return f"{s / 86400:.2f} days ({format_seconds(s)})" if math.isfinite(s) else "unknown"
 
 
-def _scaled(n: int, units: tuple[tuple[str, int, int], ...]) -> str:
+def _scaled(n: int, units: tuple[tuple[str, float, int], ...]) -> str:
     """In the smallest unit whose rounded number stays below one of the next unit."""
-    label, unit, digits = units[-1]
-    for candidate, (_, next_unit, _) in pairwise(units):
-        if round(abs(n) / candidate[1], candidate[2]) * candidate[1] < next_unit:
-            label, unit, digits = candidate
-            break
-    return f"{_sign(n)}{abs(n) / unit:.{digits}f} {label}".rstrip()
+    smallest = (
+        f"{_sign(n)}{abs(n) / unit:.{digits}f} {label}".rstrip()
+        for (label, unit, digits), (_, next_unit, _) in pairwise((*units, ("", math.inf, 0)))
+        if round(abs(n) / unit, digits) * unit < next_unit
+    )
+    return next(smallest)
 
 
 def _duration(s: float) -> str:
