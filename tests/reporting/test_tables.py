@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from vramcast.reporting.sections import NO_AXIS, Layer, Table, View
-from vramcast.reporting.tables import fitted
-from vramcast.reporting.terminal import bars_of
+from vramcast.reporting.terminal import bars_of, fitted
 
 COLUMNS = ("name", "memory", "times as fast", "why")
 ROWS = [

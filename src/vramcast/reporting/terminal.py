@@ -1,4 +1,7 @@
-"""Sections in the terminal: the verdict in a frame, tables, and lines and bars made of blocks."""
+"""Sections in the terminal: the verdict in a frame, tables, and lines and bars made of blocks.
+
+A table is as wide as the terminal: columns without room go below, a line or more for each row.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from statistics import fmean
+from typing import Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -14,7 +18,6 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from vramcast.reporting import sections as page
-from vramcast.reporting.tables import STYLES, colour_of, fitted
 from vramcast.text import printable, whole_words
 from vramcast.units import format_bytes, format_seconds
 
@@ -23,6 +26,28 @@ FRAME = 6  # of the line with a frame's title: a corner, a dash and a space on b
 GREY = "bright_black"
 MOST_LINES = 8  # layers of a chart that get a line of blocks each
 NARROWEST = 12
+GAPS = (2, 1)  # between columns: narrow ones before anything goes below
+LEAST_TEXT = 30  # a column of sentences that is narrower cannot be read
+LEAST_BAR, MOST_BAR = 8, 40
+STYLES = {
+    page.Tone.GOOD: "bold green",
+    page.Tone.BAD: "bold red",
+    page.Tone.UNSURE: "bold yellow",
+    page.Tone.PLAIN: "",
+}
+COLOURS = {
+    "parameters": "blue",
+    "buffers": "bright_blue",
+    "gradients": "magenta",
+    "optimizer_state": "yellow",
+    "activations": "green",
+    "workspaces": "cyan",
+    "temporaries": "red",
+    "cached_unused": "bright_black",
+    "bad": "red",
+    "unsure": "yellow",
+    "s3": "yellow",
+}
 
 
 def show_sections(
@@ -84,6 +109,10 @@ def _frame(section: page.Section, width: int, detail: bool) -> Panel:
     return Panel(Group(*lines), title=Text(heading), title_align="left")
 
 
+def _colour(name: str) -> str:
+    return COLOURS.get(name, "green")
+
+
 def _plain(text: str, style: str = "") -> Text:
     """Text of a record may come from others: neither markup nor escape codes."""
     return Text(printable(text), style=style)
@@ -113,11 +142,83 @@ def _table(table: page.Table, width: int, detail: bool) -> Iterator[RenderableTy
     yield from (_plain(note, GREY) for note in table.notes)
 
 
+def fitted(table: page.Table, width: int, most_rows: int | None = None) -> RenderableType:
+    """Cells are shown without markup and without escape codes."""
+    rows = [[printable(cell) for cell in row] for row in table.rows[:most_rows]]
+    title = [_plain(table.title, "italic")] if table.title else []
+    for gap in GAPS:
+        room = width - _least_width(table, rows, gap)
+        if not rows or room >= 0:
+            return Group(*title, _side_by_side(table, rows, gap, room - gap))
+    return Group(*title, *_stacked(table, rows, width))
+
+
+def _side_by_side(
+    table: page.Table, rows: Sequence[Sequence[str]], gap: int, room: int
+) -> RichTable:
+    header = any(table.columns)
+    drawn = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header)
+    for column in table.columns:
+        justify: Literal["left", "right"] = "left" if column in table.left else "right"
+        drawn.add_column(_plain(column), justify=justify, overflow="fold")
+    has_bars = bool(table.bars) and room >= LEAST_BAR
+    if has_bars:
+        drawn.add_column()
+    for index, row in enumerate(rows):
+        bar = [_bar(*table.bars[index], min(room, MOST_BAR))] if has_bars else []
+        drawn.add_row(*map(Text, row), *bar, style=_style(table, index))
+    return drawn
+
+
+def _style(table: page.Table, index: int) -> str:
+    return "red" if table.tones and table.tones[index] == page.Tone.BAD else ""
+
+
+def _bar(share: float, colour: str, room: int) -> Text:
+    length = min(room, max(1, round(room * share)))
+    return Text("█" * length, style=_colour(colour))
+
+
+def _least_width(table: page.Table, rows: Sequence[Sequence[str]], gap: int) -> int:
+    """Numbers and names are not broken, headings between words; a last column of sentences may
+    wrap."""
+    headings = [max(map(len, column.split()), default=0) for column in table.columns]
+    longest = [max(map(len, cells)) for cells in zip(*rows, strict=True)] or [0] * len(headings)
+    longest[-1] = min(longest[-1], LEAST_TEXT)
+    return sum(map(max, longest, headings)) + gap * (len(headings) - 1)
+
+
+def _stacked(table: page.Table, rows: Sequence[Sequence[str]], width: int) -> list[RenderableType]:
+    gap, headings = GAPS[0], [printable(column) for column in table.columns]
+    widths = [max(map(len, cells)) for cells in zip(headings, *rows, strict=True)]
+    fits = [i for i in range(1, len(widths)) if sum(widths[:i]) + gap * (i - 1) <= width]
+    beside = max(fits, default=1)
+    below_headings = headings[beside:]
+    if max(len(row[-1]) for row in rows) > LEAST_TEXT:
+        below_headings[-1] = ""  # a sentence needs none
+
+    def line(cells: Sequence[str], style: str) -> Text:
+        aligned = [
+            cell.ljust(size) if column in table.left else cell.rjust(size)
+            for cell, column, size in zip(cells[:beside], table.columns, widths, strict=False)
+        ]
+        return Text((" " * gap).join(aligned).rstrip(), style=style)
+
+    parts: list[RenderableType] = [line(headings, "bold")]
+    for index, row in enumerate(rows):
+        parts.append(line(row, _style(table, index)))
+        pairs = zip(below_headings, row[beside:], strict=True)
+        below = "; ".join(f"{name} {cell}".strip() for name, cell in pairs if cell)
+        if below:
+            parts.append(Padding(Text(below, style=GREY), (0, 0, 0, gap), expand=False))
+    return parts
+
+
 def _meter(meter: page.Meter, width: int) -> Text:
     whole = max(meter.total_bytes, meter.capacity_bytes or 0, 1)
     bar, room = Text(), max(NARROWEST, width - 2)
     for _, num_bytes, colour in meter.parts:
-        bar.append("█" * round(room * num_bytes / whole), style=colour_of(colour))
+        bar.append("█" * round(room * num_bytes / whole), style=_colour(colour))
     return bar.append("░" * max(0, room - len(bar)), style=GREY)
 
 
@@ -136,7 +237,7 @@ def _chart(chart: page.Chart, width: int) -> Iterator[RenderableType]:
     for name, *row in zip_longest(names, *blocks, fillvalue=""):
         drawn.add_row(_plain(name), *(Text(line, style="green") for line in row))
     for label, bar, colour in bars_of(views[0], room):
-        drawn.add_row(_plain(label), Text(bar, style=colour_of(colour)))
+        drawn.add_row(_plain(label), Text(bar, style=_colour(colour)))
     if drawn.rows:
         yield drawn
 
