@@ -214,7 +214,7 @@ def children(pid: int) -> list[str]:
         (["--gpu", "h200", "--seq-lens", "64,32"], ["32 comes after 64", "--seq-lens 32,64"]),
         (["--gpu", "h200", "--seq-lens", "32,32"], ["32 is given twice"]),
         (["--gpu", "h200", "--seq-lens", "32,x"], ["'x'"]),
-        (["--gpu", "h200", "--seq-lens", "0,8"], ["and 0 does not"]),
+        (["--gpu", "h200", "--seq-lens", "0,8"], ["from 1 to 16777216, not '0'"]),
         (["--gpu", "rtx-409", "--seq-lens", "32"], ["'rtx-409'", "Did you mean rtx-4090"]),
         (["--gpu", "h200,,a40", "--seq-lens", "32"], ["empty name"]),
         (["--gpu", "h200,H200", "--seq-lens", "32"], ["h200 is given twice"]),

@@ -81,10 +81,10 @@ def _list(entries: list[Entry], as_json: bool) -> None:
     if as_json:
         print(json.dumps([_as_object(entry) for entry in entries]))
         return
-    from vramcast.reporting.sections import Section, knobs_of, table_of
+    from vramcast.reporting.sections import Cell, Section, knobs_of, table_of
     from vramcast.reporting.showing import show
 
-    columns = {
+    columns: dict[str, Cell] = {
         "name": "name",
         "parameters": lambda entry: f"{entry.parameters:,}",
         "family": "family",

@@ -85,14 +85,13 @@ def max_batch(
                 warmup_steps=WARMUP_STEPS,
                 measure_steps=MEASURE_STEPS,
             )
-
-            def measure(batch_size: int) -> Measurement:
-                progress(Progress(f"Running batch_size={batch_size} on the GPU"))
-                return prober.run(replace(trial, knobs={**values, "batch_size": batch_size}))
-
             limit = None if maximum is None else maximum // multiple_of * multiple_of
             largest, failing, measured = confirm_by_runs(
-                largest, failing, measure, step=multiple_of, limit=limit
+                largest,
+                failing,
+                lambda size: _measure(prober, trial, size, progress),
+                step=multiple_of,
+                limit=limit,
             )
     points = convert(found["points"], list[BatchSizePoint], "The worker's answer")
     attempts = [*points, *measured]
@@ -142,6 +141,11 @@ def can_confirm(gpu: str | None) -> bool:
         # A GPU that is not known by name can be used where its memory is given.
         return bool(nvml.gpu_states())
     return nvml.gpu_here() == find_gpu(gpu).name
+
+
+def _measure(prober: Prober, trial: Trial, batch_size: int, progress: Report) -> Measurement:
+    progress(Progress(f"Running batch_size={batch_size} on the GPU"))
+    return prober.run(replace(trial, knobs={**trial.knobs, "batch_size": batch_size}))
 
 
 def confirm_by_runs(

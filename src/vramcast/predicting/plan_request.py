@@ -40,12 +40,12 @@ def _parts(given: str | Sequence[Any]) -> list[Any]:
 
 def _length(part: Any) -> int:
     text = str(part)
-    if not isinstance(part, int | str) or not (text.isascii() and text.isdigit()):
-        problem = f"A sequence length is a whole number from 1 on, not {text[:40]!r}."
-        raise UsageError(problem, LENGTHS_ADVICE)
-    if len(text) > len(str(MAX_LENGTH)) or not 1 <= int(text) <= MAX_LENGTH:
-        problem = f"A sequence length lies between 1 and {MAX_LENGTH}, and {text[:40]} does not."
-        raise UsageError(problem, LENGTHS_ADVICE)
+    is_number = isinstance(part, int | str) and text.isascii() and text.isdigit()
+    if not is_number or len(text) > len(str(MAX_LENGTH)) or not 1 <= int(text) <= MAX_LENGTH:
+        raise UsageError(
+            f"A sequence length is a whole number from 1 to {MAX_LENGTH}, not {text[:40]!r}.",
+            LENGTHS_ADVICE,
+        )
     return int(text)
 
 

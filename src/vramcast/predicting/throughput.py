@@ -118,8 +118,7 @@ def scaling_notes(attempts: Sequence[Attempt], speeds: Sequence[Speed]) -> list[
     scaled = {speed.batch_size: speed for speed in speeds if speed.source == "scaled"}
     for a in attempts:
         if a.batch_size in scaled and a.source == "predicted" and a.step_seconds:
-            factor = f"{scaled[a.batch_size].step_seconds / a.step_seconds:.2f}"
-            return [
-                f"times marked scaled are predicted ones times {factor}, as sizes that were run took"
-            ]
+            factor = scaled[a.batch_size].step_seconds / a.step_seconds
+            times = f"predicted ones times {factor:.2f}, as sizes that were run took"
+            return [f"times marked scaled are {times}"]
     return []
