@@ -1,4 +1,4 @@
-"""Predict, measure, measure again with capped memory, ask other methods: for every row of a suite."""
+"""Predicts every row of a suite, measures it, measures it again capped, and asks other methods."""
 
 from __future__ import annotations
 
