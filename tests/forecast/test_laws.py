@@ -216,7 +216,7 @@ def test_the_law_is_not_asked_outside_what_was_measured() -> None:
 
 
 def test_document_004_has_the_coefficients_it_says_and_two_rows_that_prove_nothing() -> None:
-    fits = {found.group: found for found in fit(read_points(DOCUMENT_004, None), RING)}
+    fits = {found.group: found for found in fit(read_points(DOCUMENT_004), RING)}
     assert fits["small"].coefficients["ring"] == pytest.approx(2.04, abs=0.005)
     assert fits["real"].coefficients["ring"] == pytest.approx(2.02, abs=0.005)
     assert "DP2 small x real" in fits["small"].left_out, "16.369 GiB on a card of 15.99"

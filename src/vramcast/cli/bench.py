@@ -118,11 +118,8 @@ def bench(
     _show(runs, folder, as_json)
     if any(not run.finished for run in runs):
         return ExitCode.FAILED
-    return (
-        ExitCode.NO
-        if any(run.outcome == TrainingOutcome.DIVERGED for run in runs)
-        else ExitCode.DONE
-    )
+    has_diverged = any(run.outcome == TrainingOutcome.DIVERGED for run in runs)
+    return ExitCode.NO if has_diverged else ExitCode.DONE
 
 
 def _show(runs: list[TrainedRun], folder: Path, as_json: bool) -> None:

@@ -6,6 +6,7 @@ import csv
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,10 +40,12 @@ def fit(
     if twice := _first_twice([path.resolve() for path in paths]):
         # It would be predicted from itself when it is left out.
         raise UsageError(f"{twice} is given twice.", "Give every run once.")
-    points = [point for path in paths for point in read_points(path, by)]
+    points = [point for path in paths for point in read_points(path)]
     if by is not None and not any(by in point.knobs for point in points):
         known = ", ".join(sorted({name for point in points for name in point.knobs})) or "none"
         raise UsageError(f"--by {by!r} is no knob of these runs.", f"Knobs: {known}.")
+    if by is not None:
+        points = [replace(point, group=str(point.knobs.get(by, ""))) for point in points]
     return fit_points(points, _terms(terms, own_terms or {}))
 
 
@@ -79,9 +82,9 @@ def _terms(names: str | Sequence[str] | None, mine: Mapping[str, str]) -> dict[s
     return {name: known[name] for name in wanted}
 
 
-def read_points(path: Path, by: str | None) -> list[Point]:
+def read_points(path: Path) -> list[Point]:
     if path.suffix == ".csv":
-        return _from_table(path, by)
+        return _from_table(path)
     m = read_measurement(path)
     if m.outcome == "ok" and (m.peak_allocated_bytes is None or m.peak_reserved_bytes is None):
         raise UsageError(
@@ -96,12 +99,11 @@ def read_points(path: Path, by: str | None) -> list[Point]:
             reserved_bytes=m.peak_reserved_bytes or 0,
             outcome=m.outcome,
             capacity_bytes=m.capacity_bytes,
-            group=str(m.knobs.get(by, "")) if by else "",
         )
     ]
 
 
-def _from_table(path: Path, by: str | None) -> list[Point]:
+def _from_table(path: Path) -> list[Point]:
     """From a CSV file with the columns name, group, knobs, and sizes such as reserved_gib.
 
     Instead of what is allocated it may have the overhead: what is reserved on top of it.
@@ -112,10 +114,10 @@ def _from_table(path: Path, by: str | None) -> list[Point]:
         raise UsageError(f"{path} cannot be read: {problem}.", TABLE_ADVICE) from None
     if not rows:
         raise UsageError(f"{path} holds no rows.", TABLE_ADVICE)
-    return [_point(path, number, row, by) for number, row in enumerate(rows, 2)]
+    return [_point(path, number, row) for number, row in enumerate(rows, 2)]
 
 
-def _point(path: Path, line: int, row: dict[str, Any], by: str | None) -> Point:
+def _point(path: Path, line: int, row: dict[str, Any]) -> Point:
     try:
         knobs = {
             key: _number(key, value)
@@ -137,7 +139,7 @@ def _point(path: Path, line: int, row: dict[str, Any], by: str | None) -> Point:
             reserved_bytes=sizes["reserved"],
             outcome=row.get("outcome") or "ok",
             capacity_bytes=sizes.get("capacity"),
-            group=str(knobs.get(by, "")) if by else row.get("group") or "",
+            group=row.get("group") or "",
         )
     except (KeyError, ValueError, TypeError) as problem:
         raise UsageError(
