@@ -40,9 +40,7 @@ def accuracy(
         str | None,
         typer.Option(help="Draw predicted against measured into this .svg, .png or .pdf."),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Begin again where the folder holds a run.")
-    ] = False,
+    force: options.Force = False,
     as_json: options.Json = False,
 ) -> int:
     """Predict the workloads of a suite, measure them, and compare.

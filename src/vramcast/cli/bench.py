@@ -63,7 +63,7 @@ def bench(
         bool,
         typer.Option("--respect-documents", help="Samples stay within documents (0x1e ends one)."),
     ] = False,
-    device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
+    device: options.Device = "cuda",
     ray: Annotated[
         str | None,
         typer.Option(
@@ -85,9 +85,7 @@ def bench(
             help="The run's folder; what has ended there is not trained again, the rest goes on."
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Begin again where the folder holds these trials.")
-    ] = False,
+    force: options.Force = False,
     as_json: options.Json = False,
 ) -> int:
     """Train models under one fixed protocol, each in a process of its own.

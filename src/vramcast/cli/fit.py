@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import vramcast
+from vramcast.cli import options
 from vramcast.cli.command import ExitCode, assignments, command, show
 from vramcast.errors import UsageError
 
@@ -42,9 +43,7 @@ def fit(
         list[str] | None,
         typer.Option(help="Only say what the law gives here: key=value; may be given again."),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON list on stdout, nothing else.")
-    ] = False,
+    as_json: options.Json = False,
 ) -> int:
     """Fit a law for memory to measured runs, with the error each run has when it is left out.
 

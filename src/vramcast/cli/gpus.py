@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 import vramcast
+from vramcast.cli import options
 from vramcast.cli.command import ExitCode, command
 from vramcast.units import format_bytes
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     needs_arguments=False,
 )
 def gpus(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON list on stdout.")] = False,
+    as_json: options.Json = False,
 ) -> int:
     """List the GPUs vramcast knows.
 

@@ -32,9 +32,7 @@ def max_batch(
         int | None, typer.Option("--max", help="Look no further than this size.")
     ] = None,
     multiple_of: Annotated[int, typer.Option(help="Only multiples of this.")] = 1,
-    safety: Annotated[
-        float, typer.Option(help="The fraction of the memory to leave free, for example 0.05.")
-    ] = 0.0,
+    safety: options.Safety = 0.0,
     global_batch: Annotated[
         int | None,
         typer.Option(help="Also give micro-batch and accumulation steps for this batch."),

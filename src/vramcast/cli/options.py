@@ -21,4 +21,12 @@ Allocator = Annotated[
     typer.Option(help="Allocator settings, as in PYTORCH_ALLOC_CONF (default: that variable)."),
 ]
 Timeout = Annotated[float, typer.Option(help="Seconds after which a simulation is stopped.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Begin again, and write over what the folder holds.")
+]
+Device = Annotated[str, typer.Option(help="cuda, or cpu to run without a GPU.")]
+Safety = Annotated[
+    float,
+    typer.Option(help="The fraction of the memory to leave free, for fragmentation in long runs."),
+]

@@ -38,21 +38,14 @@ def plan(
         typer.Option(help="Tokens in an optimizer step; what does not fit at once is accumulated."),
     ] = None,
     tokens: Annotated[str, typer.Option(help="Tokens to train on in all.")] = "1e9",
-    safety: Annotated[
-        float,
-        typer.Option(
-            help="The fraction of the memory to leave free, for fragmentation in long runs."
-        ),
-    ] = 0.05,
+    safety: options.Safety = 0.05,
     allocator: options.Allocator = None,
     timeout: options.Timeout = 300.0,
     out: Annotated[
         str | None,
         typer.Option(help="A folder for plan.json and a curriculum-GPU.yaml for each GPU."),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over the plan in that folder.")
-    ] = False,
+    force: options.Force = False,
     as_json: options.Json = False,
 ) -> int:
     """Plan a batch for every sequence length and GPU: memory, what binds, time, and the curriculum

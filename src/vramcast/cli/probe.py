@@ -26,9 +26,7 @@ from vramcast.cli.progress import progress_display
 def probe(
     workload: options.Workload,
     knobs: options.Knobs = None,
-    device: Annotated[
-        str, typer.Option(help="cuda, or cpu to run the same step without a GPU.")
-    ] = "cuda",
+    device: options.Device = "cuda",
     memory: options.MemoryCap = None,
     warmup: Annotated[int, typer.Option(help="Steps before the measured ones.")] = 2,
     steps: Annotated[
@@ -39,9 +37,7 @@ def probe(
     out: Annotated[
         str | None, typer.Option(help="The run's folder (default: a new one under runs/).")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over the run in that folder.")
-    ] = False,
+    force: options.Force = False,
     trace: Annotated[
         bool,
         typer.Option(

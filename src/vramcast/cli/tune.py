@@ -43,17 +43,13 @@ def tune(
     target_steps: Annotated[
         int, typer.Option(help="Steps of a whole training run, to say how many days it takes.")
     ] = 200_000,
-    device: Annotated[
-        str, typer.Option(help="cuda, or cpu to try the settings without a GPU.")
-    ] = "cuda",
+    device: options.Device = "cuda",
     outlook: Annotated[bool, typer.Option(help="Predict what other GPUs would bring.")] = True,
     out: Annotated[
         str | None,
         typer.Option(help="The run's folder; with the same one again it goes on where it was."),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Begin again where the folder holds a tune.")
-    ] = False,
+    force: options.Force = False,
     as_json: options.Json = False,
 ) -> int:
     """Which settings make the step fastest, which are not worth it, which fail, and why?

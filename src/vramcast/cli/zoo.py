@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from vramcast.cli import options
 from vramcast.cli.command import ExitCode, assignments, command
 from vramcast.errors import UsageError
 from vramcast.units import parse_count, parse_model_size
@@ -43,7 +44,7 @@ def zoo(
     dim: Annotated[int | None, typer.Option(help="The same as dim=N.")] = None,
     depth: Annotated[int | None, typer.Option(help="The same as depth=N.")] = None,
     rank: Annotated[int | None, typer.Option(help="The same as rank=N.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")] = False,
+    as_json: options.Json = False,
 ) -> int:
     """List the models that come with vramcast, or find the size that meets a budget of parameters.
 

@@ -28,7 +28,6 @@ BELOW_GUESS = 0.8
 MAX_ROUNDS = 8
 # Sizes looked at on both sides of the edge: with fragmentation one may fail and a larger one fit.
 NUM_BELOW, NUM_BEYOND = 8, 3
-LOOK_DOWN_TO = 0.8  # of the largest
 # Sizes simulated only for their time. Long traces take long: there are fewer sizes then.
 MAX_SIZES_FOR_TIME, MAX_EVENTS_FOR_TIME = 4, 50_000
 
@@ -171,8 +170,7 @@ class BatchSearch:
         """The edge below every size seen to fail: larger ones that fit do so by chance."""
         if edge.largest is None:
             return edge
-        lowest = max(self._step, int(LOOK_DOWN_TO * edge.largest))
-        for size in range(edge.largest - self._step, lowest - 1, -self._step)[:NUM_BELOW]:
+        for size in range(edge.largest - self._step, 0, -self._step)[:NUM_BELOW]:
             self._point(size)
         failing = [s for s, p in self.points.items() if s < edge.largest and not p.fits]
         if not failing:
