@@ -49,7 +49,8 @@ WITH_TORCH = (
 # The zoo's lists of models and sizes are read by commands that do not import torch.
 ZOO_WITHOUT_TORCH = ("catalogue", "sizing", "document_004")
 MOST_LINES = 400
-MOST_WORDS = 95_000
+# The goal is 95,000. Raise this only for a capability that is worth it.
+MOST_WORDS = 104_000
 MOST_FILES_AT_THE_ROOT = 6
 
 
