@@ -42,7 +42,7 @@ main()
 """
 TINY = {
     "gpt": ["seq_len=8", "width=16", "depth=1", "heads=2", "vocabulary=32"],
-    "recurrent": ["seq_len=6", "width=8", "depth=1"],
+    "recurrent": ["seq_len=48", "width=16", "depth=1"],
     "huggingface": [
         "seq_len=8",
         "hidden_size=16",

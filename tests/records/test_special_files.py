@@ -55,7 +55,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "a configuration": load_configuration,
     "a protocol": read_protocol,
     "a corpus": lambda path: Corpus(path),
-    "a CSV of fit": lambda path: fit._from_table(path, None),
+    "a CSV of fit": lambda path: fit._from_table(path),
     "a trace": in_folder("trace.json", read_trace),
     "a calibration table": table.read,
     "rows of an accuracy run": in_folder(ROWS_FILE, read_records),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import subprocess
 import sys
@@ -74,3 +75,22 @@ def test_a_busy_thread_of_the_program_does_not_delay_the_end_of_a_backward_pass(
     finally:
         done.set()
         thread.join()
+
+
+def test_a_backward_pass_inside_another_does_not_wait_for_its_own_thread() -> None:
+    """Checkpointing and losses in chunks begin one on autograd's own thread."""
+    from vramcast.simulate.patches.backward_threads import THREAD_NAME, wait_until_idle
+
+    set_thread_name = 15
+    waited_seconds: list[float] = []
+
+    def as_autograd() -> None:
+        ctypes.CDLL(None).prctl(set_thread_name, f"{THREAD_NAME}_0".encode())
+        started = time.perf_counter()
+        wait_until_idle()
+        waited_seconds.append(time.perf_counter() - started)
+
+    thread = threading.Thread(target=as_autograd)
+    thread.start()
+    thread.join()
+    assert waited_seconds[0] < 0.5

@@ -9,6 +9,7 @@ Versions: torch 2.10 to 2.13; they name these threads pt_autograd_0 and so on.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import Any
 
@@ -44,8 +45,10 @@ def wait_until_idle() -> None:
 
 
 def _is_autograd_running() -> bool:
+    # A backward pass inside a backward pass, as of checkpointing, runs on autograd's own thread.
+    own = str(threading.get_native_id())
     tasks = os.listdir(TASKS) if os.path.isdir(TASKS) else []
-    return any(map(_is_running_autograd_thread, tasks))
+    return any(_is_running_autograd_thread(task) for task in tasks if task != own)
 
 
 def _is_running_autograd_thread(task: str) -> bool:
