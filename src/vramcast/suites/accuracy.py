@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from importlib import metadata
 from importlib.util import find_spec
 from itertools import count
@@ -98,7 +99,8 @@ def accuracy(
         }
     result = result_from(records, shipped().calibrated_on, gpu=gpu, torch_version=torch_version)
     write_json(folder / "accuracy.json", result.to_dict())
-    write_atomically(folder / "accuracy.md", render(report_of(result, "Accuracy"), Format.MARKDOWN))
+    title = f"Accuracy, made by vramcast accuracy on {datetime.now(UTC):%Y-%m-%d}"
+    write_atomically(folder / "accuracy.md", render(report_of(result, title), Format.MARKDOWN))
     if figure is not None:
         chart = scatter(result)
         write_view(chart, chart.views[0], Path(figure))
