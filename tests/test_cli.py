@@ -384,3 +384,13 @@ def test_progress_that_is_no_terminal_is_only_the_lines_that_stay(
         report(Progress("tuning", 1, 10, "best so far 1.20x", line="amp applied"))
         report(Progress("tuning", 2, 10))
     assert capsys.readouterr() == ("", "amp applied\n")
+
+
+def test_commands_are_listed_in_one_order_whatever_was_imported_first() -> None:
+    code = (
+        "import vramcast.cli.zoo, vramcast.cli.bench\n"
+        "from vramcast.cli.main import COMMANDS, app\n"
+        "assert [c.name.replace('-', '_') for c in app.registered_commands] == list(COMMANDS)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)

