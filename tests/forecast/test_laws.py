@@ -4,6 +4,7 @@ document 004's own table."""
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from vramcast.errors import UsageError
 from vramcast.forecast.laws import Point, evaluate, fit, law_at
+from vramcast.forecast.piecewise import GOOD_ENOUGH_PERCENT
 from vramcast.predicting.fit import read_points
 
 MEASUREMENT = Path(__file__).parents[1] / "reporting" / "records" / "h200-measurement.json"
@@ -93,6 +95,10 @@ def test_where_the_peak_moves_from_one_place_to_another_both_pieces_are_found(
     (found,) = fit(
         [point(size, round(max(floor, floor + slope * (size - bend)))) for size in (*small, *large)]
     )
+    if found.floor_bytes is None:  # two narrow groups of runs: one law alone is good enough
+        errors = [row.left_out_allocated_error_percent or 0.0 for row in found.rows]
+        assert math.hypot(*errors) / math.sqrt(len(errors)) < GOOD_ENOUGH_PERCENT
+        return
     assert found.floor_bytes == pytest.approx(floor)
     assert found.coefficients["per_sample"] == pytest.approx(slope, rel=1e-4)
     assert {row.name for row in found.rows if row.on_floor} == {f"B{size}-T512" for size in small}
