@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,19 +22,19 @@ TASK = "vramcast.benching.trainer:train_trial"
 IMPORTED_ONCE = ("torch", "vramcast.benching.trainer", "torch._dynamo")
 
 
-class Worker(AbstractContextManager["Worker"]):
+class Worker(AbstractContextManager["Worker"], ABC):
     """Trains trials one after another, each in a process of its own."""
 
     def __exit__(self, *_: object) -> None:
         """Leaves nothing running."""
 
+    @abstractmethod
     def train(self, request: dict[str, Any]) -> Generator[Any, None, None]:
         """The progress of one trial until it has written its result."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stop(self) -> None:
         """From another thread: whoever waits for progress gets a TaskFailed that says STOPPED."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ def _triton() -> tuple[str | None, str | None]:
 
 
 def _answer(question: Callable[[], Any]) -> Any:
+    """None where torch cannot say: a build without CUDA raises for some of these questions."""
     try:
         return question()
     except Exception:

@@ -93,6 +93,21 @@ def max_batch(
                 step=multiple_of,
                 limit=limit,
             )
+    edge = largest, failing
+    return _result(request, found, edge, measured, maximum, multiple_of, global_batch)
+
+
+def _result(
+    request: dict[str, Any],
+    found: dict[str, Any],
+    edge: tuple[int | None, int | None],
+    measured: list[Attempt],
+    maximum: int | None,
+    multiple_of: int,
+    global_batch: int | None,
+) -> MaxBatch:
+    """The record of what was `found` by simulation, and of the `edge` after runs on the GPU."""
+    largest, failing = edge
     points = convert(found["points"], list[BatchSizePoint], "The worker's answer")
     attempts = [*points, *measured]
     # Where a size was run, that counts: measured attempts come last.
@@ -118,7 +133,7 @@ def max_batch(
         confirmed=any(a.batch_size == largest and a.outcome == Outcome.OK for a in measured),
         attempts=attempts,
         **_laws(points, found["largest"]),
-        maximum=_maximum(fitting.get(largest), capacity),
+        maximum=_maximum(fitting.get(largest or 0), capacity),
         recommended=_comfortable(fitting, capacity, *RECOMMENDED),
         conservative=_comfortable(fitting, capacity, *CONSERVATIVE),
         speeds=speeds,
