@@ -77,7 +77,7 @@ def test_a_file_of_more_than_a_terabyte_is_not_read(tmp_path: Path) -> None:
     big = Corpus(path)
     batch = big.batch(seed=42, step=0, batch_size=256, window_bytes=513)
     identity = big.identity()
-    assert time.perf_counter() - started < 2.0
+    assert time.perf_counter() - started < 20.0  # all of it would take an hour
     assert batch.shape == (256, 513)
     assert identity.size_bytes == TERABYTES
     assert identity.hash.startswith("sampled-sha256:")

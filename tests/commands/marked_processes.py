@@ -6,6 +6,7 @@ import os
 import signal
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -38,8 +39,18 @@ class Marked:
 
     def only_the_server(self) -> bool:
         """What a task has started is gone when its answer is there, its guard a moment later."""
-        return self.none_left(2.0, but=1)
+        return self.none_left(but=1)
+
+    def at_least(self, count: int, patience_seconds: float = 20.0) -> bool:
+        """A process that is just starting its program has no environment for a moment."""
+        deadline = time.monotonic() + patience_seconds
+        while len(self.running()) < count:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
 
     def end(self) -> None:
         for left in self.running():
-            os.kill(left, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended by itself
+                os.kill(left, signal.SIGKILL)

@@ -191,7 +191,7 @@ def test_an_interrupted_plan_leaves_no_process_behind() -> None:
         time.sleep(0.1)
         workers = children(process.pid)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 130
     assert workers and not any(Path(f"/proc/{worker}").exists() for worker in workers)
 

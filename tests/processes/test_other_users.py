@@ -52,7 +52,7 @@ def test_other_methods_are_asked_without_modules_of_the_users_folder_and_leave_n
     row: Any = SimpleNamespace(workload=f"{HOSTILE}:leaves_children", knobs={})
     estimates = run.estimates_of_peers(row)
     assert estimates.four_times_parameters.bytes == 0
-    assert mark.none_left(1.0)
+    assert mark.none_left()
 
 
 def test_a_shared_server_lives_until_its_last_user_has_left() -> None:

@@ -46,7 +46,7 @@ def run(request: pytest.FixtureRequest, mark: Any) -> Iterator[Command]:
             patch.setenv(name, value)
         with simulation_server() as server, Prober() as prober:
             yield predict if request.param == "predict" else probe
-    assert mark.none_left(1.0)
+    assert mark.none_left()
 
 
 @pytest.mark.parametrize("workload", ["good", "forks", "writes_everywhere", "parses_arguments"])
@@ -87,10 +87,10 @@ def test_everything_is_gone_when_whoever_asked_is_killed(
     deadline = time.monotonic() + 60
     while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert len(mark.running()) >= 5, "the test would pass for nothing"
+    assert mark.at_least(5), "the test would pass for nothing"
     asking.kill()
     asking.wait()
-    assert mark.none_left(5.0)
+    assert mark.none_left()
 
 
 def test_a_registered_workload_is_found_in_the_process_that_runs_it(

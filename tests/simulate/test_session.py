@@ -69,9 +69,12 @@ def test_a_busy_thread_of_the_program_does_not_delay_the_end_of_a_backward_pass(
     thread = threading.Thread(target=be_busy)
     thread.start()
     try:
-        started = time.perf_counter()
-        wait_until_idle()
-        assert time.perf_counter() - started < 0.5
+        seconds = []
+        for _ in range(3):  # once is enough: other processes take their share of the cores
+            started = time.perf_counter()
+            wait_until_idle()
+            seconds.append(time.perf_counter() - started)
+        assert min(seconds) < 0.5
     finally:
         done.set()
         thread.join()
@@ -86,11 +89,12 @@ def test_a_backward_pass_inside_another_does_not_wait_for_its_own_thread() -> No
 
     def as_autograd() -> None:
         ctypes.CDLL(None).prctl(set_thread_name, f"{THREAD_NAME}_0".encode())
-        started = time.perf_counter()
-        wait_until_idle()
-        waited_seconds.append(time.perf_counter() - started)
+        for _ in range(3):
+            started = time.perf_counter()
+            wait_until_idle()
+            waited_seconds.append(time.perf_counter() - started)
 
     thread = threading.Thread(target=as_autograd)
     thread.start()
     thread.join()
-    assert waited_seconds[0] < 0.5
+    assert min(waited_seconds) < 0.5
