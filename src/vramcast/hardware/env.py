@@ -43,7 +43,6 @@ class Check:
     advice: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class MachineReport(Record, kind="machine report"):
     facts: Machine
     checks: list[Check]

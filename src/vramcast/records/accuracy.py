@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import Any
 
-from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, require
+from vramcast.records.base import Bytes, Count, Knobs, Number, Part, Record, Seconds, require
 from vramcast.records.measurement import Outcome
 from vramcast.records.prediction import BoundBy, Prediction, StepForecast
 
@@ -19,7 +19,6 @@ METHODS = {
 GOAL_CAPPED_FAILURES = 2
 
 
-@dataclass(frozen=True, kw_only=True)
 class RowPrediction(Record, kind="prediction of a row", version_where_missing=1):
     """The part of a prediction that is compared; `error` says why there is none."""
 
@@ -46,18 +45,14 @@ class RowPrediction(Record, kind="prediction of a row", version_where_missing=1)
         return cls(**{name: getattr(prediction, name) for name in names})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
+class Estimate(Part):
     """What another method says; `error` says why it has no answer."""
 
     bytes: Bytes | None = None
     error: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class PeerEstimates(Record, kind="estimates of other methods", version_where_missing=1):
-    """What the other methods say about the memory of a row."""
-
     memtracker: Estimate
     accelerate: Estimate
     four_times_parameters: Estimate
@@ -70,10 +65,7 @@ class PeerEstimates(Record, kind="estimates of other methods", version_where_mis
         return {field.name: getattr(self, field.name).bytes for field in fields(self)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class AccuracyRow:
-    """One workload."""
-
+class AccuracyRow(Part):
     name: str
     predicted_allocated_bytes: Bytes | None = None
     predicted_reserved_bytes: Bytes | None = None
@@ -120,8 +112,7 @@ class AccuracyRow:
         return percent(self.peers_bytes.get(method), self.measured_reserved_bytes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Errors:
+class Errors(Part):
     """Over all rows, in percent of what was measured."""
 
     num_rows: Count
@@ -131,10 +122,7 @@ class Errors:
     worst: Number | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class AccuracyResult(Record, kind="accuracy result"):
-    """What `vramcast accuracy` found."""
-
     gpu: str | None
     torch_version: str
     measured_torch_version: str

@@ -52,7 +52,6 @@ def append_record(folder: Path, row: str, kind: str, record: Record) -> None:
 
 
 def rows_file(path: Path) -> Path:
-    """Of a run's folder, or the file itself."""
     return path / ROWS_FILE if path.is_dir() else path
 
 

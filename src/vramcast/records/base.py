@@ -1,21 +1,21 @@
 """How records are written as JSON and read back strictly.
 
-A record is a frozen dataclass below `Record`. Reading checks every field against its annotation,
-once, here: code that is given a record trusts its types. A message about a record that cannot be
-read names the file, the field, the value found there, and what to do.
+Reading checks every field against its annotation: code that is given a record trusts its types. The
+message about one that cannot be read names the file, the field, the value, and what to do.
 
-To change what a kind of record holds, add a field with a default: older files are still read. When
-that is not possible, raise the kind's `VERSION` and convert older data in `upgraded`.
+To change a kind of record, add a field with a default: older files are still read. Where that is
+not possible, raise its `VERSION` and convert older data in `upgraded`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -52,18 +52,27 @@ def require(is_sound: bool, problem: str) -> None:
         raise Contradiction(problem)
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class Part:
+    """Part of a record: every subclass is a frozen dataclass, made with keyword arguments."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+class Record(Part):
     KIND: ClassVar[str]
     VERSION: ClassVar[int] = 1
     VERSION_WHERE_MISSING: ClassVar[int | None]
 
     def __init_subclass__(cls, *, kind: str, version_where_missing: int | None = None) -> None:
+        super().__init_subclass__()
         cls.KIND, cls.VERSION_WHERE_MISSING = kind, version_where_missing
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values as JSON has them; what is not a finite number is left to `to_json`."""
-        plain: dict[str, Any] = msgspec.to_builtins(self, enc_hook=plain_value)
+        plain = msgspec.to_builtins(self, enc_hook=plain_value)
         return {**plain, "kind": self.KIND, "version": self.VERSION}
 
     def to_json(self) -> str:
@@ -78,8 +87,7 @@ class Record:
     def from_dict(cls: type[R], data: Any, where: str = "This record") -> R:
         if not isinstance(data, dict):
             raise UsageError(f"{where} is no JSON object, but {type(data).__name__}.", MAKE_AGAIN)
-        _check_kind(cls, data, where)
-        _check_version(cls, data, where)
+        _check_head(cls, data, where)
         record = convert(cls.upgraded(data), cls, where)
         try:
             record.check()
@@ -119,25 +127,24 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def convert(data: Any, kind: type[T], where: str) -> T:
-    """Names that are not fields are ignored: a later version has more."""
+    """Ignores names that are not fields: a later version has more."""
     try:
         return msgspec.convert(data, kind)
     except (msgspec.ValidationError, RecursionError) as problem:
         raise UsageError(f"{where}: {_explained(str(problem), data)}.", MAKE_AGAIN) from None
 
 
-def _check_kind(kind: type[Record], data: Mapping[str, Any], where: str) -> None:
+def _check_head(kind: type[Record], data: Mapping[str, Any], where: str) -> None:
     """Records from before there were kinds are told by `source`."""
-    if "kind" in data and data["kind"] != kind.KIND:
-        found = shortened(data["kind"])
-        raise UsageError(f"{where} is a {found}, not a {kind.KIND}.", f"Give a {kind.KIND}.")
+    found = data.get("kind", kind.KIND)
+    if found != kind.KIND:
+        what = f"{where} is a {shortened(found)}, not a {kind.KIND}."
+        raise UsageError(what, f"Give a {kind.KIND}.")
     source = getattr(kind, "source", None)
-    if source is not None and data.get("source", source) != source:
-        found = shortened(data["source"])
-        raise UsageError(f"{where} was {found}, not {source}.", f"Give a {kind.KIND}.")
-
-
-def _check_version(kind: type[Record], data: Mapping[str, Any], where: str) -> None:
+    found = data.get("source", source)
+    if source is not None and found != source:
+        what = f"{where} was {shortened(found)}, not {source}."
+        raise UsageError(what, f"Give a {kind.KIND}.")
     version = data.get("version", kind.VERSION_WHERE_MISSING)
     if type(version) is not int or not 1 <= version <= kind.VERSION:
         raise UsageError(
@@ -148,7 +155,7 @@ def _check_version(kind: type[Record], data: Mapping[str, Any], where: str) -> N
 
 
 def _explained(problem: str, data: Any) -> str:
-    """msgspec's message with the field's name and the value that was found there."""
+    """msgspec's message with the value that was found."""
     message, _, path = problem.partition(" - at `")
     message = re.sub(r"Object missing required field `(\w+)`", r"it lacks \1", message)
     path = path.rstrip("`")
@@ -157,17 +164,12 @@ def _explained(problem: str, data: Any) -> str:
     path = path.removeprefix("$").lstrip(".")
     if not path:
         return message
-    found = _value_at(path, data)
-    return f"{path}: {message}" + (f", found {shortened(found)}" if found is not None else "")
-
-
-def _value_at(path: str, data: Any) -> Any:
-    for part in re.findall(r"[^.\[\]]+", path):
-        try:
+    # msgspec writes [...] where it does not know the key
+    with contextlib.suppress(LookupError, TypeError, ValueError):
+        for part in re.findall(r"[^.\[\]]+", path):
             data = data[int(part)] if part.isdigit() else data[part]
-        except (LookupError, TypeError, ValueError):
-            return None  # msgspec writes [...] where it does not know the key
-    return data
+        message += f", found {shortened(data)}"
+    return f"{path}: {message}"
 
 
 def shortened(value: Any) -> str:

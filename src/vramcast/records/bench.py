@@ -7,13 +7,13 @@ import json
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 
-from vramcast.records.base import AboveZero, Bytes, Count, Number, Record, Seconds, require
+from vramcast.records.base import AboveZero, Bytes, Count, Number, Part, Record, Seconds, require
 from vramcast.records.measurement import Device
 
 FORMAT = 1  # of protocols; it is hashed with the values
@@ -44,8 +44,7 @@ class TrainingOutcome(StrEnum):
     UNSUPPORTED = "unsupported"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataIdentity:
+class DataIdentity(Part):
     """Runs on different data are not compared."""
 
     name: str
@@ -54,8 +53,7 @@ class DataIdentity:
     hash: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Protocol:
+class Protocol(Part):
     """What all models of a comparison are trained under."""
 
     name: str
@@ -84,10 +82,7 @@ class Protocol:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True)
 class BenchTrial(Record, kind="bench trial"):
-    """One model under one protocol with one seed."""
-
     model: str  # a name of the zoo, or file.py:function
     knobs: dict[str, str]
     model_hash: str | None  # of the user's file; None for a model of the zoo
@@ -108,7 +103,6 @@ class BenchTrial(Record, kind="bench trial"):
         return self.batch_size * self.protocol.seq_len
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrainedRun(Record, kind="trained model"):
     """A trial and its steps. JSON has no word for a loss that is not finite: it is None."""
 
@@ -166,13 +160,14 @@ class TrainedRun(Record, kind="trained model"):
         """For --json: what a table shows, without the steps."""
         names = "outcome parameters tokens tokens_per_second peak_memory_bytes memory_kind"
         names += " training_seconds data_wait_fraction error"
+        trial, last_loss = self.trial, self.last_loss
         return {
-            "model": self.trial.label,
-            "seed": self.trial.seed,
-            "metric": self.trial.protocol.metric,
-            "last_loss": self.last_loss if math.isfinite(self.last_loss) else None,
+            "model": trial.label,
+            "seed": trial.seed,
+            "metric": trial.protocol.metric,
+            "last_loss": last_loss if math.isfinite(last_loss) else None,
             "steps": len(self.losses),
-            "batch_size": self.trial.batch_size,
+            "batch_size": trial.batch_size,
             **{name: getattr(self, name) for name in names.split()},
         }
 

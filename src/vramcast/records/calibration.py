@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 from msgspec import Meta
@@ -17,7 +17,6 @@ ConvolutionKey = Annotated[
 Workspaces = Annotated[list[Bytes], Meta(min_length=3, max_length=3)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Calibration(Record, kind="calibration table"):
     gpu: str  # as the driver names it
     architecture: str  # sm_90
@@ -36,7 +35,6 @@ class Calibration(Record, kind="calibration table"):
     source: str = "calibrated"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Rates(Record, kind="table of rates"):
     """What the numbers of a list mean is in forecast/timing/rates.py."""
 

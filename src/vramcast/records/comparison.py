@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-from vramcast.records.base import Bytes, Count, Number, Record, Seconds, require
+from vramcast.records.base import Bytes, Count, Number, Part, Record, Seconds, require
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelResult:
+class ModelResult(Part):
     """One model over all its seeds."""
 
     model: str
@@ -25,8 +24,7 @@ class ModelResult:
     training_seconds: Seconds
 
 
-@dataclass(frozen=True, kw_only=True)
-class Difference:
+class Difference(Part):
     """Another model less the best one."""
 
     model: str
@@ -38,16 +36,13 @@ class Difference:
     how: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class Comparison(Record, kind="comparison"):
-    """Models from best to worst, and each against the best."""
-
     metric: str
     protocol: str
     protocol_hash: str
     data: str
     environment: dict[str, Any]
-    models: list[ModelResult]
+    models: list[ModelResult]  # from best to worst
     differences: list[Difference]
     notes: list[str] = field(default_factory=list)
     source: str = "compared"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any
 
 from msgspec import Meta
 
-from vramcast.records.base import Bytes, Contradiction, Number, Record, require, shortened
+from vramcast.records.base import Bytes, Contradiction, Number, Part, Record, require, shortened
 
 OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -19,8 +19,7 @@ OPERATORS: dict[type[ast.operator], str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class FittedRow:
+class FittedRow(Part):
     name: str
     measured_reserved_bytes: Bytes
     fitted_reserved_bytes: Bytes
@@ -32,8 +31,7 @@ class FittedRow:
     on_floor: bool = False  # the law was fitted without it
 
 
-@dataclass(frozen=True, kw_only=True)
-class Knob:
+class Knob(Part):
     name: str
     # Of the largest run's memory, saved when this knob has its smallest value.
     share: Number
@@ -41,10 +39,7 @@ class Knob:
     largest: Number
 
 
-@dataclass(frozen=True, kw_only=True)
 class MemoryFit(Record, kind="memory law"):
-    """What `vramcast fit` found for one group of runs."""
-
     group: str
     terms: dict[str, str]
     coefficients: dict[str, Number]
@@ -57,7 +52,6 @@ class MemoryFit(Record, kind="memory law"):
     source: str = "fitted"
 
     def check(self) -> None:
-
         require(set(self.terms) <= set(self.coefficients), "coefficients lacks a term")
         for text in self.terms.values():
             parse_term(text)

@@ -62,11 +62,10 @@ def _kind_of(data: Any) -> type[Record] | None:
     if not isinstance(data, dict):
         return None
     for kind in KINDS:
-        if "kind" in data:
-            is_kind = data["kind"] == kind.KIND
+        if "kind" not in data and OWN_FIELD.get(kind, "source") in data:
+            is_kind = data.get("source") == getattr(kind, "source", None)
         else:
-            source, name = getattr(kind, "source", None), OWN_FIELD.get(kind, "source")
-            is_kind = data.get("source") == source and name in data
+            is_kind = data.get("kind") == kind.KIND
         if is_kind:
             return kind
     return None

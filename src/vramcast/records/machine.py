@@ -24,15 +24,12 @@ class GpuState:
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process that uses a GPU."""
-
     gpu: Count
     pid: Count
     name: str  # "" where not known
     used_bytes: Bytes | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Machine(Record, kind="machine"):
     """None is not known."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from vramcast.records.base import (
     Count,
     Knobs,
     Number,
+    Part,
     Positive,
     Record,
     Seconds,
@@ -16,8 +17,7 @@ from vramcast.records.base import (
 from vramcast.records.prediction import Attempt, LargeTensor
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryLaw:
+class MemoryLaw(Part):
     intercept_bytes: SignedBytes
     bytes_per_sample: int
     largest_residual: Number  # of the sizes it was made from
@@ -33,16 +33,12 @@ class MemoryLaw:
         return f"off by at most {100 * self.largest_residual:.1f} % over {where}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
+class Choice(Part):
     batch_size: Count
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Speed:
-    """How fast one batch size is that fits."""
-
+class Speed(Part):
     batch_size: Count
     step_seconds: Seconds
     samples_per_second: Number
@@ -52,9 +48,8 @@ class Speed:
     empties_cache: bool  # to fit; only measured times have what that costs
 
 
-@dataclass(frozen=True, kw_only=True)
 class MaxBatch(Record, kind="largest batch"):
-    """What `vramcast max-batch` found. Only sizes with a measured attempt were really run."""
+    """Only sizes with a measured attempt were really run."""
 
     workload: str
     knobs: Knobs

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
-from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes
-
-NOT_FINITE = ("nan", "inf", "-inf")
+from vramcast.records.base import Bytes, Count, Knobs, Number, Part, Record, Seconds, SignedBytes
 
 
 class Device(StrEnum):
@@ -50,16 +47,12 @@ class Outcome(StrEnum):
     UNFINISHED = "unfinished"  # until the run has ended, and for ever when it was interrupted
 
 
-@dataclass(frozen=True, kw_only=True)
-class Memory:
-    """Peaks of one phase of a run."""
-
+class Memory(Part):
     allocated_bytes: Bytes
     reserved_bytes: Bytes
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepTimes:
+class StepTimes(Part):
     """Of the measured steps, without the warm-up."""
 
     seconds: list[Seconds]
@@ -70,8 +63,7 @@ class StepTimes:
     clock: Clock
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(Part):
     """Whether a run was sound; what could not be judged, and why."""
 
     stable: bool
@@ -79,9 +71,8 @@ class Verdict:
     not_judged: dict[FailReason, str]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Measurement(Record, kind="measurement"):
-    """What one real run showed. What was not measured is None; `notes` says why."""
+    """What was not measured is None; `notes` says why."""
 
     workload: str
     knobs: Knobs
@@ -127,20 +118,13 @@ class Measurement(Record, kind="measurement"):
     source: str = "measured"
 
     def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "losses": losses_to_json(self.losses)}
+        """JSON has no NaN and no infinity: the losses of a run that diverged are text."""
+        losses = [x if x is None or math.isfinite(x) else str(x) for x in self.losses]
+        return {**super().to_dict(), "losses": losses}
 
     @classmethod
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
-        return {**data, "losses": losses_from_json(data["losses"])} if "losses" in data else data
-
-
-def losses_to_json(losses: Sequence[float | None]) -> list[float | str | None]:
-    """JSON has no NaN and no infinity: the losses of a run that diverged are written as text."""
-    return [x if x is None or math.isfinite(x) else str(x) for x in losses]
-
-
-def losses_from_json(losses: Any) -> Any:
-    """Checks nothing: whoever reads the record or message does."""
-    if not isinstance(losses, list):
-        return losses
-    return [float(x) if isinstance(x, str) and x in NOT_FINITE else x for x in losses]
+        losses = data.get("losses", [])
+        if isinstance(losses, list):
+            losses = [float(x) if x in ("nan", "inf", "-inf") else x for x in losses]
+        return {**data, "losses": losses}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from vramcast.records.base import (
     Bytes,
     Count,
     Knobs,
     Number,
+    Part,
     Positive,
     Record,
     Seconds,
@@ -18,10 +19,7 @@ from vramcast.records.fit import MemoryFit
 from vramcast.records.prediction import LargeTensor
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stage:
-    """One sequence length on one GPU."""
-
+class Stage(Part):
     seq_len: Positive
     fits: bool
     first_failing_batch: Count | None
@@ -48,8 +46,7 @@ class Stage:
     largest_tensors: list[LargeTensor] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
-class GpuPlan:
+class GpuPlan(Part):
     gpu: str | None  # None: only its memory was given
     capacity_bytes: Bytes  # what the allocator may take
     limit_bytes: Bytes  # what the plan may take of it
@@ -66,10 +63,7 @@ class GpuPlan:
         return all(stage.fits for stage in self.stages)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Plan(Record, kind="plan"):
-    """Everything `vramcast plan` knows. Nothing in it was measured."""
-
     workload: str
     knobs: Knobs
     seq_lens: list[int]
@@ -89,6 +83,6 @@ class Plan(Record, kind="plan"):
         return all(gpu.complete for gpu in self.gpus)
 
     def check(self) -> None:
-
-        for law in filter(None, (gpu.law for gpu in self.gpus)):
-            law.check()
+        for gpu in self.gpus:
+            if gpu.law is not None:
+                gpu.law.check()

@@ -5,10 +5,20 @@ A Prediction and a Measurement are different types on purpose: nothing can show 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
-from vramcast.records.base import Bytes, Count, Knobs, Number, Record, Seconds, SignedBytes, require
+from vramcast.records.base import (
+    Bytes,
+    Count,
+    Knobs,
+    Number,
+    Part,
+    Record,
+    Seconds,
+    SignedBytes,
+    require,
+)
 from vramcast.records.measurement import Outcome
 
 CATEGORIES = (
@@ -30,8 +40,7 @@ class BoundBy(StrEnum):
     NOT_PREDICTED = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LargeTensor:
+class LargeTensor(Part):
     num_bytes: Bytes
     category: str
     name: str
@@ -42,8 +51,7 @@ class LargeTensor:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepMemory:
+class StepMemory(Part):
     """Memory through one step, thinned to some hundred events; the peak is among them."""
 
     phase: str  # "step 2", or "build"
@@ -69,9 +77,8 @@ class StepMemory:
         require(names_tensors, "step_memory.changes do not name a tensor for each point")
 
 
-@dataclass(frozen=True, kw_only=True)
-class AliveGroup:
-    """Tensors of one category and module that are alive at the peak."""
+class AliveGroup(Part):
+    """Tensors that are alive at the peak."""
 
     category: str
     module: str  # as far down as there is room; "" where it is not known
@@ -79,9 +86,8 @@ class AliveGroup:
     num_tensors: Count
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepForecast:
-    """The predicted time of one training step, once warm."""
+class StepForecast(Part):
+    """Of a training step, once warm."""
 
     seconds: Seconds
     device_seconds: Seconds  # the GPU's work
@@ -92,10 +98,7 @@ class StepForecast:
     bound_by: BoundBy
 
 
-@dataclass(frozen=True, kw_only=True)
 class Prediction(Record, kind="prediction"):
-    """Everything `vramcast predict` knows about one step."""
-
     workload: str
     knobs: Knobs
     gpu: str | None
@@ -134,8 +137,7 @@ class Prediction(Record, kind="prediction"):
             self.step_memory.check()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
+class Attempt(Part):
     """One batch size, predicted or really run."""
 
     batch_size: Count
@@ -149,7 +151,6 @@ class Attempt:
     simulated: bool = True  # else interpolated
 
 
-@dataclass(frozen=True, kw_only=True)
 class BatchSizePoint(Attempt):
     """What does not fit is shown as with enough memory."""
 
@@ -159,7 +160,6 @@ class BatchSizePoint(Attempt):
     fits: bool
 
 
-@dataclass(frozen=True, kw_only=True)
 class BatchSizeCurve(Record, kind="curve over batch sizes", version_where_missing=1):
     workload: str
     gpu: str | None

@@ -23,7 +23,7 @@ LOCK_SECONDS = 1.0
 
 
 def cache_folder() -> Path:
-    """For what vramcast makes once: the compiled device, calibration tables, corpora."""
+    """For the compiled device, calibration tables and corpora."""
     usual = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("VRAMCAST_CACHE") or Path(usual, "vramcast"))
 
@@ -31,7 +31,8 @@ def cache_folder() -> Path:
 def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """The content of a regular file. A pipe or a device, which may never end, is refused."""
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        # opening a pipe that nobody writes to would wait for ever
+        with open(path, "rb", opener=lambda p, flags: os.open(p, flags | os.O_NONBLOCK)) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise UsageError(f"{path} is not a regular file.", "Give a file.")
@@ -53,11 +54,6 @@ def read_text(path: Path) -> str:
         raise UsageError(f"{path} is no text: {problem}.", "Give a text file.") from None
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    """Opening a pipe that nobody writes to would wait for ever."""
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
 def write_atomically(path: Path, content: str | bytes) -> None:
     """The file has its old content or the new one, never a part."""
     # names and arguments that are no UTF-8 come back as the bytes they were
@@ -70,13 +66,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException as problem:  # an interruption leaves nothing half-written either
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        if not isinstance(problem, OSError):
-            raise
+    except OSError as problem:
         advice = "Make room or choose another folder with --out, then run it again."
         raise _not_written(path, problem, advice) from None
+    finally:  # an interruption leaves nothing half-written either
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def _not_written(path: Path, problem: OSError, advice: str) -> EnvironmentProblem:
@@ -89,7 +84,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def new_folder(path: Path, *, force: bool) -> Path:
-    """A folder for a run; one that has something in it is only used again with --force."""
+    """For a run; one that has something in it is only used again with --force."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         is_used = any(path.iterdir())
@@ -148,8 +143,7 @@ def _lock_holder(descriptor: int) -> str:
     inode = os.fstat(descriptor).st_ino
     with contextlib.suppress(OSError):
         for line in Path("/proc/locks").read_text().splitlines():
-            found = re.search(rf"FLOCK .* WRITE (\d+) \w+:\w+:{inode} ", line)
-            if found is not None:
+            if found := re.search(rf"FLOCK .* WRITE (\d+) \w+:\w+:{inode} ", line):
                 return f"process {found[1]}"
     return "another process"
 

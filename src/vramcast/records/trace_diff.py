@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
-from vramcast.records.base import Bytes, Count, Record
+from vramcast.records.base import Bytes, Count, Part, Record
 
 
 class DifferenceKind(StrEnum):
@@ -17,8 +17,7 @@ class DifferenceKind(StrEnum):
     STEP = "step"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShownAllocation:
+class ShownAllocation(Part):
     """One allocation as it is shown; number 0 is an emptied cache."""
 
     number: Count
@@ -28,8 +27,7 @@ class ShownAllocation:
     facts: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Difference:
+class Difference(Part):
     """Both traces side by side around the pair at `position`, which differs."""
 
     kinds: list[DifferenceKind]
@@ -42,8 +40,7 @@ class Difference:
     num_alive_only_b: Count
 
 
-@dataclass(frozen=True, kw_only=True)
-class TraceSummary:
+class TraceSummary(Part):
     source: str
     workload: str
     torch_version: str
@@ -52,8 +49,7 @@ class TraceSummary:
     peak_allocated_bytes: Bytes
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpDifference:
+class OpDifference(Part):
     op: str
     count_a: Count
     count_b: Count
@@ -61,10 +57,7 @@ class OpDifference:
     bytes_b: Bytes
 
 
-@dataclass(frozen=True, kw_only=True)
 class TraceDiff(Record, kind="trace_diff"):
-    """What `vramcast diff` found."""
-
     same: bool
     a: TraceSummary
     b: TraceSummary

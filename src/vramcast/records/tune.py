@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
@@ -12,6 +12,7 @@ from vramcast.records.base import (
     Count,
     Knobs,
     Number,
+    Part,
     Positive,
     Record,
     Seconds,
@@ -62,8 +63,7 @@ class Reason(StrEnum):
 LOSS_REASONS = (Reason.OTHER_LOSSES, Reason.LOSSES_NOT_FINITE, Reason.NO_LOSSES)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Speedup:
+class Speedup(Part):
     """How many times as fast: by step times, or by throughput where the steps differ in size."""
 
     ratio: AboveZero
@@ -79,15 +79,13 @@ class Speedup:
         return f"{self.ratio:.3f}x ({self.low:.3f} to {self.high:.3f})"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Judgement:
+class Judgement(Part):
     verdict: TuneVerdict
     reason: str
     reason_code: Reason | None = None  # None in older records
     likely_cause: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrialResult(Judgement):
     """A candidate against a configuration without it."""
 
@@ -104,8 +102,7 @@ class TrialResult(Judgement):
         return self.verdict == TuneVerdict.APPLIED
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasuredConfiguration:
+class MeasuredConfiguration(Part):
     """The start or the end of a tune."""
 
     configuration: dict[str, Any]
@@ -119,7 +116,6 @@ class MeasuredConfiguration:
     num_runs: Count
 
 
-@dataclass(frozen=True, kw_only=True)
 class CandidateResult(Judgement):
     """One optimisation: what it changes, what it did alone and on top of the others."""
 
@@ -132,8 +128,7 @@ class CandidateResult(Judgement):
     on_top: TrialResult | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class PredictedGain:
+class PredictedGain(Part):
     """What other hardware, or shorter sequences, would bring."""
 
     what: str
@@ -145,7 +140,6 @@ class PredictedGain:
     reason: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TuneResult(Record, kind="tune result"):
     workload: str
     knobs: Knobs  # the baseline's, defaults included

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,6 @@ GIVE_TRACE = f"Give a {TRACE_NAME}, or a folder with one: vramcast predict --tra
 HEAD = [field.name for field in fields(TraceHead)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class TraceFile(Record, TraceHead, kind="trace"):
     events: list[Any]
 

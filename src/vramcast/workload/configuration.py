@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ LINES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class Configuration(Record, kind="vramcast configuration"):
     """Knobs, torch's process-wide switches and allocator settings: what `vramcast tune` found."""
 
