@@ -18,8 +18,6 @@ NO_GPU = "no GPU was named: kernels and workspaces are those of an H200"
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The memory there is, and on which GPU."""
-
     gpu: Gpu | None
     memory_bytes: int | None
     settings: AllocatorSettings
@@ -37,7 +35,7 @@ class Budget:
         return self.gpu.total_bytes - loaded
 
     def within(self, safety: float) -> Budget:
-        """The same with this fraction of the memory left free."""
+        """With this fraction of the memory left free."""
         limit_bytes = int((1 - safety) * (self.capacity_bytes or 0))
         if limit_bytes < 1:
             raise UsageError(
@@ -52,21 +50,21 @@ class Budget:
         table = self._table_of_this_gpu
         if table is None:
             return reserved_bytes + self._default_bytes
-        libraries = table.libraries_bytes if trace.uses_libraries else 0
-        solver = table.solver_bytes if trace.uses_solver else 0
+        libraries = table.libraries_bytes * trace.uses_libraries
+        solver = table.solver_bytes * trace.uses_solver
         return reserved_bytes + table.process_bytes + libraries + solver
 
     def limits(self) -> list[str]:
         if self.gpu is None:
             return [NO_GPU]
-        if self.calibration is None or self._table_of_this_gpu:
-            return self.calibration_limits
-        estimate = f"the memory of the CUDA context on {self.gpu.name} is an estimate"
-        return [*self.calibration_limits, estimate]
+        limits = list(self.calibration_limits)
+        if self.calibration and not self._table_of_this_gpu:
+            limits.append(f"the memory of the CUDA context on {self.gpu.name} is an estimate")
+        return limits
 
     @property
     def _table_of_this_gpu(self) -> Calibration | None:
-        """The size of the context depends on more than the architecture."""
+        """The context of another GPU of the same architecture may have another size."""
         table = self.calibration
         return table if table and self.gpu and table.gpu == self.gpu.full_name else None
 
@@ -78,7 +76,7 @@ class Budget:
 
 
 def budget_for(gpu: str | None, memory_bytes: int | None = None, settings: str = "") -> Budget:
-    """With what was measured of this GPU, or of the H200 where none is named."""
+    """With what was measured of this GPU; of the H200 where none is named."""
     known = find_gpu(gpu or DEFAULT_GPU)
     calibration, limits = find(known, version("torch"))
     return Budget(
@@ -87,5 +85,5 @@ def budget_for(gpu: str | None, memory_bytes: int | None = None, settings: str =
         settings=AllocatorSettings.parse(settings),
         settings_text=settings,
         calibration=calibration,
-        calibration_limits=list(limits),
+        calibration_limits=limits,
     )

@@ -1,15 +1,16 @@
-"""From a trace to a prediction: replayed through the allocator, what is alive at the peak, whether
-it fits."""
+"""From a trace to a prediction: what the allocator reserves, what is alive at the peak."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from heapq import nlargest
 from typing import Any
 
 from vramcast.allocator.replay import Replay, live_at, replay
 from vramcast.downsampling import downsample
 from vramcast.forecast.budget import Budget
-from vramcast.forecast.step_memory import alive_groups, phase_of, step_memory
+from vramcast.forecast.step_memory import alive_groups, step_memory
 from vramcast.forecast.timing.pipeline import forecast_step
 from vramcast.records.measurement import Outcome
 from vramcast.records.prediction import (
@@ -24,7 +25,6 @@ from vramcast.tracing.trace import SimulatedRun
 
 NUM_LARGEST = 10
 TIMELINE_POINTS = 200
-NO_TIME = "no GPU was named"
 
 
 def forecast(
@@ -33,12 +33,10 @@ def forecast(
     """Without the seconds that it took, which the caller knows."""
     limited, shown = replay_within(budget, trace.events, trace.sizes)
     step = _step(trace, budget)
-    batch_size, seq_len = knobs.get("batch_size"), knobs.get("seq_len")
-    tokens = (
-        batch_size * seq_len if isinstance(batch_size, int) and isinstance(seq_len, int) else None
-    )
+    sizes = [knobs.get(name) for name in ("batch_size", "seq_len")]
+    tokens = math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
     alive = live_at(trace.events, shown.allocated_peak_event)
-    largest = sorted(alive, key=lambda number: -trace.sizes[number - 1])
+    largest = nlargest(NUM_LARGEST, alive, key=lambda number: trace.sizes[number - 1])
     first_allocated_bytes, first_reserved_bytes = shown.peaks_after_step[1]
     failed = limited.out_of_memory
     capacity = budget.capacity_bytes
@@ -46,6 +44,9 @@ def forecast(
     def describe(number: int) -> LargeTensor:
         return trace.allocation(number).as_tensor()
 
+    memory = step_memory(
+        trace.events, shown.block_bytes, trace.categories, describe, shown.reserved_bytes
+    )
     return Prediction(
         workload=workload,
         knobs=knobs,
@@ -62,16 +63,14 @@ def forecast(
         failed_allocation_bytes=failed.requested_bytes if failed else None,
         num_parameters=trace.num_parameters,
         breakdown_bytes=breakdown(trace.categories, alive, shown),
-        largest_tensors=[describe(number) for number in largest[:NUM_LARGEST]],
+        largest_tensors=[describe(number) for number in largest],
         timeline=timeline(shown),
-        peak_phase=phase_of(trace.events, shown.allocated_peak_event),
-        step_memory=step_memory(
-            trace.events, shown.block_bytes, trace.categories, describe, shown.reserved_bytes
-        ),
+        peak_phase=memory.phase,
+        step_memory=memory,
         alive_at_peak=alive_groups(alive, shown.block_bytes, trace.categories, describe),
         step=step,
         step_seconds=step.seconds if step else None,
-        step_seconds_reason="" if step else NO_TIME,
+        step_seconds_reason="" if step else "no GPU was named",
         tokens_per_second=tokens / step.seconds if step and tokens else None,
         limits=[*trace.notes, *budget.limits(), *time_limits(trace)],
         allocator_settings=budget.settings_text,
@@ -88,17 +87,16 @@ def _step(trace: SimulatedRun, budget: Budget) -> StepForecast | None:
 def replay_within(
     budget: Budget, events: Sequence[int], sizes: Sequence[int]
 ) -> tuple[Replay, Replay]:
-    """(within the budget, the same or, where that does not fit, with enough memory)."""
+    """(within the budget, the same with enough memory)."""
     limited = replay(events, sizes, budget.settings, budget.capacity_bytes)
     return limited, limited if limited.fits else replay(events, sizes, budget.settings)
 
 
 def timeline(shown: Replay) -> list[tuple[int, int, int]]:
     """(event index, allocated bytes, reserved bytes) over the whole run, with both maxima."""
-    reserved = shown.reserved_bytes
-    highest = reserved.index(max(reserved))
-    kept = downsample(shown.allocated_bytes, TIMELINE_POINTS, [highest])
-    return [(index, shown.allocated_bytes[index], reserved[index]) for index in kept]
+    allocated, reserved = shown.allocated_bytes, shown.reserved_bytes
+    kept = downsample(allocated, TIMELINE_POINTS, [reserved.index(max(reserved))])
+    return [(index, allocated[index], reserved[index]) for index in kept]
 
 
 def time_limits(trace: SimulatedRun) -> list[str]:
@@ -110,10 +108,7 @@ def time_limits(trace: SimulatedRun) -> list[str]:
 
 
 def breakdown(categories: Sequence[str], alive: Sequence[int], shown: Replay) -> dict[str, int]:
-    """The blocks in use when most is allocated, by category; what else is reserved is cached.
-
-    Sums to peak reserved.
-    """
+    """Blocks in use when most is allocated, by category; the rest of peak reserved is cached."""
     result = dict.fromkeys(CATEGORIES, 0)
     for number in alive:
         result[categories[number - 1]] += shown.block_bytes[number - 1]
@@ -124,8 +119,7 @@ def breakdown(categories: Sequence[str], alive: Sequence[int], shown: Replay) ->
 def batch_size_point(
     batch_size: int, trace: SimulatedRun, sizes: Sequence[int], budget: Budget, *, simulated: bool
 ) -> BatchSizePoint:
-    """`sizes` are the trace's own where it was simulated at this batch size, else interpolated:
-    then there is no time."""
+    """`sizes` are the trace's own, or interpolated: then there is no time."""
     result, shown = replay_within(budget, trace.events, sizes)
     step = _step(trace, budget) if simulated else None
     return BatchSizePoint(

@@ -7,18 +7,17 @@ from some batch size on changes the events, and there the trace is simulated aga
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 
 from vramcast.tracing.trace import SimulatedRun
 
 MAX_TRACES = 12
-# How far outside of two simulated sizes the line through them is used, as a part of the size.
+# How far outside two simulated sizes their line is used, as a part of the size.
 MAX_OUTSIDE = 0.25
 
 
 class Interpolation:
-    """Traces at some batch sizes, and allocation sizes at any batch size that two of them tell."""
-
     def __init__(self, trace_at: Callable[[int], SimulatedRun]) -> None:
         self._trace_at = trace_at
         self.traces: dict[int, SimulatedRun] = {}
@@ -37,7 +36,7 @@ class Interpolation:
         return self.traces[pair[0]], self._between(*pair, size), False
 
     def refine(self, wanted: Sequence[int]) -> None:
-        """Simulates in the middle of these sorted sizes until neighbours have the same events."""
+        """Simulates sizes in the middle of these until neighbours have the same events."""
         first, last = self.simulate(wanted[0]), self.simulate(wanted[-1])
         if len(wanted) < 3 or len(self.traces) >= MAX_TRACES or first.events == last.events:
             return
@@ -47,10 +46,11 @@ class Interpolation:
         self.refine(wanted[middle:])
 
     def _pair_for(self, size: int) -> tuple[int, int] | None:
-        """Two simulated sizes with the same events: around this one, or near it on one side."""
-        below = sorted((other for other in self.traces if other < size), reverse=True)
-        above = sorted(other for other in self.traces if other > size)
-        pairs = list(zip(below[:1], above[:1], strict=False))
+        """Simulated sizes with the same events: around this one, or near it on one side."""
+        sizes = sorted(self.traces)
+        index = bisect(sizes, size)
+        below, above = sizes[:index][::-1], sizes[index:]
+        pairs = list(zip(below[:1], above[:1]))
         pairs += [(other, below[0]) for other in below[1:]]
         pairs += [(above[0], other) for other in above[1:]]
         return next((pair for pair in pairs if self._tells(*pair, size)), None)
@@ -69,7 +69,7 @@ class Interpolation:
 def over_sizes(
     sizes: Sequence[int], trace_at: Callable[[int], SimulatedRun]
 ) -> Iterator[tuple[int, SimulatedRun, list[int], bool]]:
-    """For every size: itself and what `Interpolation.at` says."""
+    """Every size, and what `Interpolation.at` says of it."""
     wanted = sorted(set(sizes))
     interpolation = Interpolation(trace_at)
     interpolation.refine(wanted)

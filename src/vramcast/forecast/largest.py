@@ -1,8 +1,4 @@
-"""The search for the largest batch size that fits, for max-batch and for every length of a plan.
-
-Memory at a size comes from a simulation, or from interpolation between two simulated sizes with
-the same events.
-"""
+"""The search for the largest batch size that fits, for max-batch and for every length of a plan."""
 
 from __future__ import annotations
 
@@ -22,21 +18,19 @@ LARGEST_BATCH = 1 << 20
 COMFORTABLE_RATIOS = (0.92, 0.85)
 # Without a guess, the second size simulated is so many times the smallest.
 SECOND_SIZE_FACTOR = 256
-# Another size looked at is this part of the first estimate: far enough from the answer to show how
-# memory and time grow, and near enough to have the same events.
+# Another size looked at, as a part of the first estimate: far enough to show how memory and time
+# grow, near enough to have the same events.
 BELOW_GUESS = 0.8
 MAX_ROUNDS = 8
-# Sizes looked at on both sides of the edge: with fragmentation one may fail and a larger one fit.
+# Sizes looked at beside the edge: with fragmentation one may fail and a larger one fit.
 NUM_BELOW, NUM_BEYOND = 8, 3
-# Sizes simulated only for their time. Long traces take long: there are fewer sizes then.
+# Sizes simulated only for their time; fewer where traces are long.
 MAX_SIZES_FOR_TIME, MAX_EVENTS_FOR_TIME = 4, 50_000
 
 
 class Edge(NamedTuple):
-    largest: int | None
-    """None where not even the smallest size fits."""
-    first_failing: int | None
-    """The next size; None where the search ended at its maximum."""
+    largest: int | None  # None where not even the smallest size fits
+    first_failing: int | None  # the next size; None where the search ended at its maximum
 
 
 class BatchSearch:
@@ -57,10 +51,7 @@ class BatchSearch:
         self.points: dict[int, BatchSizePoint] = {}
 
     def run(self, guess: int | None = None, below: int | None = None) -> Edge:
-        """The edge, with both its sides simulated.
-
-        With a good guess few sizes are simulated. `below` is one that is wanted anyway.
-        """
+        """The edge, with both its sides simulated. `below` is a size that is wanted anyway."""
         if guess is None and not self.simulate(self._step).fits:
             return Edge(None, self._step)
         edge = self._estimate(guess, below)
@@ -78,17 +69,15 @@ class BatchSearch:
         return self._settled(edge, simulated=True)
 
     def without_retries(self, largest: int) -> int:
-        """The largest size up to this one for which the allocator never has to empty its cache.
-
-        Where there is none, `largest` itself. The answer is simulated.
-        """
-        if not self._point(largest).num_alloc_retries:
-            return self.simulate(largest).batch_size
-        found = self._largest_that(
-            lambda point, _: point.fits and not point.num_alloc_retries,
-            self._capacity_bytes,
-            largest,
-        )
+        """The largest size up to this one, simulated, for which the allocator never empties its
+        cache; where there is none, `largest` itself."""
+        found: int | None = largest
+        if self._point(largest).num_alloc_retries:
+            found = self._largest_that(
+                lambda point, _: point.fits and not point.num_alloc_retries,
+                self._capacity_bytes,
+                largest,
+            )
         return self.simulate(found or largest).batch_size
 
     def simulate(self, size: int) -> BatchSizePoint:
@@ -98,8 +87,7 @@ class BatchSearch:
         return [point for point in self.points.values() if point.simulated]
 
     def look_around(self, edge: Edge) -> list[int]:
-        """Adds points for speed and for comfortable sizes; returns the sizes past the edge that
-        fit."""
+        """Adds points for speed and for comfortable sizes; returns sizes past the edge that fit."""
         if edge.largest is None:
             return []
         self._simulate_for_time(edge.largest)
@@ -110,14 +98,11 @@ class BatchSearch:
                 int(ratio * self._capacity_bytes),
                 edge.largest,
             )
-        failing = edge.first_failing
-        if failing is None:
-            return []
+        failing = edge.first_failing or self._maximum
         beyond = range(failing + self._step, self._maximum + 1, self._step)[:NUM_BEYOND]
         return [size for size in beyond if self._point(size).fits]
 
     def _estimate(self, guess: int | None, below: int | None) -> Edge:
-        """By the line through the known sizes next to the edge."""
         if guess is None:
             self.simulate(self._bounded(SECOND_SIZE_FACTOR * self._step))
             guess = self._size_at(self._capacity_bytes)
@@ -132,10 +117,10 @@ class BatchSearch:
             size = self._size_at(self._capacity_bytes)
             if size in self.points:
                 break
-        return self._edge_at(size)
+        return Edge(size, size + self._step if size < self._maximum else None)
 
     def _size_at(self, limit_bytes: int) -> int:
-        """Where the line through the nearest known sizes reserves so much."""
+        """Where the line through the nearest known sizes reserves this much."""
         # Where the allocator empties its cache, what is reserved is not what the size needs.
         known = {
             size: point.peak_reserved_bytes
@@ -152,11 +137,7 @@ class BatchSearch:
         whole = int(max(0.0, min(size, self._maximum)))
         return max(self._step, whole // self._step * self._step)
 
-    def _edge_at(self, size: int) -> Edge:
-        return Edge(size, size + self._step if size < self._maximum else None)
-
     def _settled(self, edge: Edge, *, simulated: bool = False) -> Edge:
-        """Moves the edge until its largest size fits and the next one does not."""
         largest, failing = edge
         if largest is None:
             return edge
@@ -167,7 +148,7 @@ class BatchSearch:
         return Edge(*settle(fits, largest, failing, step=self._step, limit=self._maximum))
 
     def _below_failures(self, edge: Edge) -> Edge:
-        """The edge below every size seen to fail: larger ones that fit do so by chance."""
+        """Below every size seen to fail: larger ones that fit do so by chance."""
         if edge.largest is None:
             return edge
         for size in range(edge.largest - self._step, 0, -self._step)[:NUM_BELOW]:
@@ -188,7 +169,7 @@ class BatchSearch:
             self._interpolation.simulate(size)
         trace, sizes, was_simulated = self._interpolation.at(size)
         if was_simulated:
-            # What was interpolated before may be wrong: a new simulation tells more.
+            # What was interpolated before may be wrong.
             self.points = {known: p for known, p in self.points.items() if p.simulated}
         point = batch_size_point(size, trace, sizes, self._budget, simulated=was_simulated)
         self.points[size] = point
@@ -197,22 +178,18 @@ class BatchSearch:
     def _largest_that(
         self, accepts: Callable[[BatchSizePoint, int], bool], limit_bytes: int, largest: int
     ) -> int | None:
-        """The search begins where the line reserves so much."""
         size = min(largest, self._size_at(limit_bytes))
-        following = size + self._step if size < largest else None
-        found, _ = settle(
+        return settle(
             lambda size: accepts(self._point(size), limit_bytes),
             size,
-            following,
+            size + self._step if size < largest else None,
             step=self._step,
             limit=largest,
-        )
-        return found
+        )[0]
 
     def _simulate_for_time(self, largest: int) -> None:
-        """A few smaller sizes, where times are predicted at all."""
         if self.points[largest].step_seconds is None:
-            return
+            return  # times are not predicted
         known = [p.batch_size for p in self.simulated_points() if p.batch_size <= largest]
         num_events = len(self._interpolation.traces[largest].events)
         count = min(MAX_SIZES_FOR_TIME, MAX_EVENTS_FOR_TIME // max(1, num_events))

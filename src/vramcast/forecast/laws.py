@@ -3,9 +3,7 @@
     allocated = sum of coefficient x term(knobs)        reserved = allocated + overhead
 
 or, where small runs do not move with the knobs, the larger of that and a floor (see piecewise.py).
-
-Every in-sample error has its leave-one-out error beside it: a law that was fitted to a row says
-little about it.
+Every in-sample error has its leave-one-out error beside it.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import math
 import operator
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +40,6 @@ OPERATIONS = {
     "**": operator.pow,
 }
 LARGEST_POWER = 8
-LONGEST_SHOWN = 200  # characters of a term in a message
 # A coefficient this near to a whole number, as a part of it, is taken to mean that number.
 WHOLE_NUMBER_TOLERANCE = 0.03
 ARBITRARY = "how the memory is shared between the terms is arbitrary"
@@ -54,7 +51,7 @@ ODD_ONE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One run: its knobs and what was measured."""
+    """One run."""
 
     name: str
     knobs: Mapping[str, Any]
@@ -104,7 +101,7 @@ def evaluate(expression: str, knobs: Mapping[str, Any]) -> float:
         problem = f"it is {value}"
     except (ValueError, ArithmeticError, RecursionError) as error:
         problem = str(error)
-    shown = printable(expression, LONGEST_SHOWN)
+    shown = printable(expression, 200)
     raise UsageError(
         f"The term {shown!r} cannot be computed: {problem}.",
         "Write knobs and numbers with + - * / **.",
@@ -113,10 +110,10 @@ def evaluate(expression: str, knobs: Mapping[str, Any]) -> float:
 
 def _value(term: Term, knobs: Mapping[str, Any]) -> float:
     if isinstance(term, list):
-        left, right = _value(term[1], knobs), _value(term[2], knobs)
-        if term[0] == "**" and abs(right) > LARGEST_POWER:
+        symbol, left, right = term[0], _value(term[1], knobs), _value(term[2], knobs)
+        if symbol == "**" and abs(right) > LARGEST_POWER:
             raise ValueError(f"a power of {right:g}")
-        value = OPERATIONS[term[0]](left, right)
+        value = OPERATIONS[symbol](left, right)
         if isinstance(value, complex):
             raise ValueError(f"{left:g} to the power of {right:g} is no real number")
         return float(value)
@@ -136,7 +133,8 @@ def fit(points: Sequence[Point], terms: Mapping[str, str] | None = None) -> list
 
 
 def _fit_group(group: str, points: Sequence[Point], terms: Mapping[str, str] | None) -> MemoryFit:
-    used, left_out = _usable(points)
+    used = [point for point in points if not _unusable(point)]
+    left_out = _left_out(points)
     if not used:
         raise UsageError(
             f"No run of {group or 'these'} can be fitted: {'; '.join(left_out.values())}.",
@@ -161,7 +159,8 @@ def _fit_group(group: str, points: Sequence[Point], terms: Mapping[str, str] | N
         floor_bytes=round(pieces.floor_bytes) if pieces.on_floor else None,
         left_out=left_out,
         notes=[
-            *_notes(len(used), coefficients, int(np.linalg.matrix_rank(matrix))),
+            *_rank_notes(len(used), chosen, int(np.linalg.matrix_rank(matrix))),
+            *_coefficient_notes(coefficients),
             *_floor_notes([used[i].name for i in pieces.on_floor]),
             *([] if odd is None else [f"{used[odd].name} {ODD_ONE}"]),
         ],
@@ -175,21 +174,18 @@ def _term_values(point: Point, terms: Mapping[str, str]) -> list[float]:
         raise UsageError(f"{printable(point.name)}: {problem.message}", problem.advice) from None
 
 
-def _usable(points: Sequence[Point]) -> tuple[list[Point], dict[str, str]]:
-    """(runs to fit, why the others are left out, by name)."""
-    used, left_out, seen = [], {}, Counter[str]()
+def _left_out(points: Sequence[Point]) -> dict[str, str]:
+    """Why, by the run's name; a second run of that name is "name (2)"."""
+    found, seen = {}, Counter[str]()
     for point in points:
-        why = _unusable(point)
-        if why is None:
-            used.append(point)
-            continue
-        seen[point.name] += 1
-        count = seen[point.name]
-        left_out[f"{point.name} ({count})" if count > 1 else point.name] = f"{point.name} {why}"
-    return used, left_out
+        if why := _unusable(point):
+            seen[point.name] += 1
+            count = seen[point.name]
+            found[f"{point.name} ({count})" if count > 1 else point.name] = f"{point.name} {why}"
+    return found
 
 
-def _unusable(point: Point) -> str | None:
+def _unusable(point: Point) -> str:
     allocated, reserved = point.allocated_bytes, point.reserved_bytes
     if point.outcome == "unfinished":
         return "was cut off before it ended"
@@ -200,19 +196,17 @@ def _unusable(point: Point) -> str | None:
         return f"has {sizes}: no allocator says that"
     if point.capacity_bytes is not None and reserved > point.capacity_bytes:
         return "reserved more than the card has: it was paging, and its numbers are of that"
-    return None
+    return ""
 
 
 def default_terms(points: Sequence[Point]) -> dict[str, str]:
-    """A constant, and those of the others that differ between the runs and can be told apart."""
+    """A constant, and of the others those that these runs can tell apart."""
     num_batches, num_lengths = (
         len({point.knobs.get(name) for point in points}) for name in ("batch_size", "seq_len")
     )
-    names: list[str] = []
+    names = ["per_sample"] if num_batches > 1 else []
     if num_lengths > 1:
         names = ["per_token", "per_token_and_length"][: num_lengths - 1]
-    elif num_batches > 1:
-        names = ["per_sample"]
     # A second one only where more runs are left than there are terms.
     names = names[: max(1, len(points) - 2)]
     return {name: TERMS[name] for name in ("constant", *names)}
@@ -229,11 +223,10 @@ def _row(
     fitted = float(pieces.at(matrix[index]))
     fitted_reserved = fitted + round(_overhead(points))
     left_out = left_out_allocated = None
-    others = fit_pieces(matrix, allocated, pieces.on_floor, without=index)
-    if others is not None:
+    if others := fit_pieces(matrix, allocated, pieces.on_floor, without=index):
         predicted = float(others.at(matrix[index]))
         left_out_allocated = _percent(predicted, point.allocated_bytes)
-        overhead = _overhead([p for i, p in enumerate(points) if i != index])
+        overhead = _overhead([*points[:index], *points[index + 1 :]])
         left_out = _percent(predicted + overhead, point.reserved_bytes)
     return FittedRow(
         name=point.name,
@@ -252,7 +245,7 @@ def _percent(fitted: float, measured: int) -> float:
 
 
 def _ranked_knobs(points: Sequence[Point], terms: Mapping[str, str], pieces: Pieces) -> list[Knob]:
-    nodes = [node for text in terms.values() for node in ast.walk(ast.parse(text))]
+    nodes = ast.walk(ast.parse(";".join(terms.values())))
     largest = max(points, key=lambda p: p.allocated_bytes)
 
     def total(**changed: Any) -> float:
@@ -268,34 +261,33 @@ def _ranked_knobs(points: Sequence[Point], terms: Mapping[str, str], pieces: Pie
     return sorted(found, key=lambda knob: (-knob.share, knob.name))
 
 
-def _notes(num_runs: int, coefficients: Mapping[str, float], rank: int) -> list[str]:
-    notes, num_terms = [], len(coefficients)
+def _rank_notes(num_runs: int, terms: Collection[str], rank: int) -> list[str]:
+    num_terms = len(terms)
     if num_runs <= num_terms:
         counts = f"{_count(num_runs, 'run')} for {_count(num_terms, 'term')}"
         note = f"{counts}: the errors are zero by construction and prove nothing"
-        notes.append(f"{note}, and {ARBITRARY}" if num_runs < num_terms else note)
-    elif num_terms > rank:
-        notes.append(f"these runs cannot tell {', '.join(coefficients)} apart: {ARBITRARY}")
-    for name, coefficient in coefficients.items():
-        whole = round(coefficient)
-        if name in TERMS or coefficient <= 1.5:
-            continue
-        if abs(coefficient / whole - 1) < WHOLE_NUMBER_TOLERANCE:
-            notes.append(
-                f"{name} has a coefficient of {coefficient:.4f}: if its term is in bytes, the "
-                f"elements are {whole} times as wide as assumed, or so many copies are kept"
-            )
-    return notes
+        return [f"{note}, and {ARBITRARY}" if num_runs < num_terms else note]
+    return [f"these runs cannot tell {', '.join(terms)} apart: {ARBITRARY}"] * (num_terms > rank)
 
 
-def _floor_notes(names: Sequence[str]) -> list[str]:
-    if not names:
-        return []
+def _coefficient_notes(coefficients: Mapping[str, float]) -> list[str]:
     return [
-        f"the floor is what these take, whatever their knobs: {', '.join(names)}; so it is while "
-        "the peak lies in the optimizer step"
+        f"{name} has a coefficient of {value:.4f}: if its term is in bytes, the elements are "
+        f"{round(value)} times as wide as assumed, or so many copies are kept"
+        for name, value in coefficients.items()
+        if name not in TERMS
+        and value > 1.5
+        and abs(value / round(value) - 1) < WHOLE_NUMBER_TOLERANCE
     ]
 
 
+def _floor_notes(names: Sequence[str]) -> list[str]:
+    note = (
+        f"the floor is what these take, whatever their knobs: {', '.join(names)}; so it is while "
+        "the peak lies in the optimizer step"
+    )
+    return [note] if names else []
+
+
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -1,7 +1,7 @@
 """A law with a floor: memory that stays the same for small runs and grows from some size on.
 
-While the batch is small the optimizer step sets the peak, and its memory is that of the
-parameters; with a larger batch the backward pass does. One line through both is wrong at both ends.
+While the batch is small the optimizer step sets the peak, with a larger one the backward pass. One
+line through both is wrong at both ends.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 MIN_ON_FLOOR = 2  # a single run is always exactly on its own floor
-# With a floor, errors of runs left out must be at most this part of those without.
+# A floor must bring the errors of left-out runs down to this part.
 MAX_ERROR_RATIO = 0.5
-# A law without a floor that is as good as this is kept: a floor would explain noise.
+# Where a law without a floor is as good as this, a floor would explain noise.
 GOOD_ENOUGH_PERCENT = 0.5
 # At a run, the law may lie on the wrong side of the floor by this part of it.
 FLOOR_TOLERANCE = 0.02
@@ -30,7 +30,6 @@ class Pieces:
     on_floor: tuple[int, ...] = ()
 
     def at(self, values: Any) -> Any:
-        """For the terms of one run, or for a row of terms of each."""
         return np.maximum(self.floor_bytes, values @ self.coefficients)
 
 
@@ -42,7 +41,7 @@ def solve(matrix: Any, values: Any) -> Any:
 
 
 def find_pieces(matrix: Any, allocated: Any) -> Pieces | None:
-    """A floor and a law, where they predict left-out runs much better than a law alone."""
+    """Where a floor and a law predict left-out runs much better than a law alone."""
     single = _left_out_error(matrix, allocated)
     counts = range(MIN_ON_FLOOR, len(allocated))
     candidates = [found for count in counts if (found := _with_floor(matrix, allocated, count))]
@@ -76,10 +75,8 @@ def fit_pieces(
 
 
 def _left_out_error(matrix: Any, allocated: Any, on_floor: Collection[int] = ()) -> float:
-    """Percent, typical of runs predicted by what was fitted to the others.
-
-    NaN, which compares false with everything, where the others are too few for that.
-    """
+    """Percent, typical of runs predicted from the others. NaN, which compares false with
+    everything, where those are too few."""
     ratios = []
     for index, size in enumerate(allocated):
         pieces = fit_pieces(matrix, allocated, on_floor, without=index)
@@ -88,7 +85,7 @@ def _left_out_error(matrix: Any, allocated: Any, on_floor: Collection[int] = ())
 
 
 def _typical(ratios: Any) -> float:
-    """The root mean square of what was predicted over what was measured, in percent off."""
+    """The root mean square error in percent, of ratios predicted to measured."""
     return 100 * float(np.sqrt(np.mean((ratios - 1) ** 2)))
 
 

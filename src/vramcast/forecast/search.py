@@ -25,25 +25,18 @@ def settle(
 ) -> tuple[int | None, int | None]:
     """(largest, next that fails) from a guess of both: where it is wrong the edge moves by ever
     larger steps, then by bisection."""
-    asked: dict[int, bool] = {}
-
-    def ask(size: int) -> bool:
-        if size not in asked:
-            asked[size] = fits(size)
-        return asked[size]
-
     good, bad, jump = largest, failing, step
-    while not ask(good):
+    while not fits(good):
         if good <= step:
             return None, good
         good, bad, jump = max(step, good - jump), good, 2 * jump
-    jump = step
-    while bad is not None and ask(bad):
+    # Below the guess, `bad` was just asked.
+    while good >= largest and bad is not None and fits(bad):
         above = bad + jump if limit is None else min(bad + jump, limit)
         good, bad, jump = bad, (above if above > bad else None), 2 * jump
     while bad is not None and bad - good > step:
         middle = good + (bad - good) // step // 2 * step
-        good, bad = (middle, bad) if ask(middle) else (good, middle)
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
     return good, bad
 
 
@@ -53,8 +46,7 @@ def ladder(largest: int, step: int) -> list[int]:
 
 
 def spread(candidates: Collection[int], known: Collection[int], count: int) -> list[int]:
-    """So many of the candidates, always the one that is farthest, as a factor, from every size
-    known by then."""
+    """So many candidates, each the farthest, as a factor, from every size known by then."""
     chosen: list[int] = []
 
     def distance(size: int) -> float:
@@ -66,8 +58,8 @@ def spread(candidates: Collection[int], known: Collection[int], count: int) -> l
 
 
 def accumulation(global_batch: int, largest: int, step: int = 1) -> tuple[int, int] | None:
-    """(micro-batch, steps) that make up a global batch in as few steps as fit: its largest divisor
-    up to `largest` that `step` divides."""
+    """(micro-batch, passes): the largest divisor of a global batch up to `largest` that is a
+    multiple of `step`."""
     for size in range(min(largest, global_batch) // step * step, 0, -step):
         if global_batch % size == 0:
             return size, global_batch // size

@@ -1,11 +1,11 @@
-"""Memory through the step in which the peak lies: few enough points to draw, each with what
-happened there."""
+"""Memory through the step in which the peak lies, with few enough points to draw."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+
+import numpy as np
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.downsampling import downsample
@@ -13,7 +13,7 @@ from vramcast.records.prediction import AliveGroup, LargeTensor, StepMemory
 
 MOST_POINTS = 240
 MOST_GROUPS = 80
-# Only so many of the tensors alive are looked up: the small ones take long and hold little memory.
+# The small ones of the tensors alive take long to look up and hold little memory.
 MOST_LOOKED_UP = 4000
 Describe = Callable[[int], LargeTensor]
 
@@ -26,37 +26,32 @@ def step_memory(
     reserved_bytes: Sequence[int] | None = None,
 ) -> StepMemory:
     """The step in which most is allocated. `reserved_bytes` is after every event, where known."""
-    changes = [_change_bytes(event, block_bytes) for event in events]
-    allocated_bytes = list(accumulate(changes))
-    peak = allocated_bytes.index(max(allocated_bytes))
-    begin, end, phase = _step_around(events, peak)
-    kept = [
-        begin + index
-        for index in downsample(allocated_bytes[begin:end], MOST_POINTS, [peak - begin])
-    ]
-    totals = {"allocated": allocated_bytes}
+    changes = np.array([_change_bytes(event, block_bytes) for event in events])
+    owners = np.array(
+        [categories[abs(event) - 1] if change else "" for event, change in zip(events, changes)]
+    )
+    series = {"allocated": changes.cumsum()}
     if reserved_bytes is not None:
-        totals["reserved"] = list(reserved_bytes)
-    names = sorted(set(categories))
-    by_category = _by_category(events, changes, categories, names, kept)
+        series["reserved"] = np.array(reserved_bytes)
+    for name in sorted(set(categories)):
+        series[name] = np.where(owners == name, changes, 0).cumsum()
+    peak = int(series["allocated"].argmax())
+    begin, end, phase = _step_around(events, peak)
+    kept = downsample(series["allocated"][begin:end].tolist(), MOST_POINTS, [peak - begin])
+    columns = {
+        "event": np.array(kept),
+        **{name: values[begin:end][kept] for name, values in series.items()},
+    }
     tensors: dict[int, int] = {}
     return StepMemory(
         phase=phase,
         num_events=end - begin,
-        columns=["event", *totals, *names],
-        points=[
-            [moment - begin, *(total[moment] for total in totals.values()), *parts]
-            for moment, parts in zip(kept, by_category, strict=True)
-        ],
-        peak_point=kept.index(peak),
-        changes=[_tensor_change(events[moment], tensors) for moment in kept],
+        columns=list(columns),
+        points=np.stack([*columns.values()], axis=1).tolist(),
+        peak_point=kept.index(peak - begin),
+        changes=[_tensor_change(events[begin + index], tensors) for index in kept],
         tensors=[describe(number) for number in tensors],
     )
-
-
-def phase_of(events: Sequence[int], event_index: int) -> str:
-    """'build', 'step 1', ..."""
-    return _step_around(events, event_index)[2]
 
 
 def _step_around(events: Sequence[int], event_index: int) -> tuple[int, int, str]:
@@ -73,27 +68,8 @@ def _change_bytes(event: int, block_bytes: Sequence[int]) -> int:
     return block_bytes[event - 1] if event > 0 else -block_bytes[-event - 1]
 
 
-def _by_category(
-    events: Sequence[int],
-    changes: Sequence[int],
-    categories: Sequence[str],
-    names: Sequence[str],
-    moments: Sequence[int],
-) -> list[list[int]]:
-    """Bytes of each category after some events, in their order."""
-    totals = dict.fromkeys(names, 0)
-    found, begin = [], 0
-    for moment in moments:
-        for index in range(begin, moment + 1):
-            if changes[index]:
-                totals[categories[abs(events[index]) - 1]] += changes[index]
-        found.append(list(totals.values()))
-        begin = moment + 1
-    return found
-
-
 def _tensor_change(event: int, tensors: dict[int, int]) -> list[int]:
-    """What the event did; every tensor that is mentioned gets the next number in `tensors`."""
+    """What the event did; a tensor gets the next number in `tensors`."""
     if event in (0, EMPTY_CACHE):
         return []
     return [tensors.setdefault(abs(event), len(tensors)), int(event > 0)]
@@ -128,7 +104,6 @@ def alive_groups(
 
 
 def _module(tensor: LargeTensor) -> str:
-    """The module that owns a parameter, its gradient or its state; else the one that was
-    running."""
+    """The owner of a parameter, its gradient or its state; else the module that was running."""
     owner = tensor.name.partition(" ")[0].rpartition(".")[0]
     return owner or tensor.module
