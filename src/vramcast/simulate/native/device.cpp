@@ -40,6 +40,7 @@
 #include "products.h"
 #include "recurrent.h"
 #include "scratch.h"
+#include "set_storage.h"
 #include "values.h"
 #include "work.h"
 

@@ -65,7 +65,16 @@ void vramcast_add_work(const char* name, int32_t dtype, double flops, double num
 int64_t vramcast_num_shapes() { return recorder.shapes.size(); }
 const int64_t* vramcast_shapes() { return recorder.shapes.data(); }
 const char* vramcast_name(int64_t index) { return recorder.names.at(index).c_str(); }
-int64_t vramcast_block_id(int64_t address) { return device_allocator.id_at(address); }
+int64_t vramcast_block_id(int64_t address) {
+  const auto* block = block_at(address);
+  return block ? block->id : 0;
+}
+// For torch.UntypedStorage(size, allocator=...).
+int64_t vramcast_device_allocator() { return reinterpret_cast<int64_t>(&device_allocator); }
+int64_t vramcast_host_allocator() { return reinterpret_cast<int64_t>(&lazy_host_allocator); }
+void vramcast_resize_storage(int64_t storage, int64_t num_bytes) {
+  resize_storage(reinterpret_cast<c10::StorageImpl*>(storage), num_bytes);
+}
 // Lets one operator through to its real kernel; returns what to restore.
 bool vramcast_set_excluded(bool excluded) {
   const bool before = c10::impl::tls_is_dispatch_key_excluded(DispatchKey::Fake);

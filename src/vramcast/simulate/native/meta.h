@@ -48,7 +48,7 @@ static IValue to_result(const IValue& meta, const IValue* aliased, bool writes, 
   if (meta.isTensor()) {
     const auto& tensor = meta.toTensor();
     if (aliased && aliased->isTensor() && aliased->toTensor().defined()) {
-      if (!writes) return view_of(aliased->toTensor(), tensor, on_gpu);
+      if (!writes) return view_of(aliased->toTensor(), tensor);
       finish_written(aliased->toTensor(), tensor);
       return *aliased;
     }
@@ -59,7 +59,7 @@ static IValue to_result(const IValue& meta, const IValue* aliased, bool writes, 
     const auto metas = meta.toTensorVector();
     for (const auto& tensor : metas) {
       if (aliased && aliased->isTensor())
-        results.push_back(view_of(aliased->toTensor(), tensor, on_gpu));
+        results.push_back(view_of(aliased->toTensor(), tensor));
       else
         results.push_back(materialise(tensor, on_gpu));
     }

@@ -24,9 +24,11 @@ static void simulate_copy(const at::Tensor& destination, const at::Tensor& sourc
   if (!destination.is_cuda()) {
     // unknown contents arrive on the host as zeros
     BelowSimulation below;
+    const auto& host = destination.unsafeGetTensorImpl()->unsafe_storage();
+    const bool is_whole = static_cast<size_t>(destination.nbytes()) == host.nbytes();
     if (values.defined())
       destination.copy_(values);
-    else
+    else if (!is_whole || !LazyHostAllocator::clear(host.data_ptr()))
       destination.zero_();
     return;
   }

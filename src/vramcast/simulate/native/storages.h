@@ -29,6 +29,7 @@ struct Block {
   int64_t id;
   int64_t epoch;  // of the recorder, when it was allocated
   uintptr_t address;
+  int64_t num_bytes;
   at::Tensor values;  // a CPU byte tensor with the real contents, where they are known and small
 };
 
@@ -52,18 +53,13 @@ struct RecordingAllocator final : c10::Allocator {
     const auto id = recorder.alloc(num_bytes);
     // The address is unique and aligned; nobody reads or writes there.
     const std::lock_guard<std::mutex> lock(blocks_mutex);
-    auto* block = new Block{id, recorder.epoch, next_address_, {}};
+    auto* block = new Block{id, recorder.epoch, next_address_, static_cast<int64_t>(num_bytes), {}};
     blocks[next_address_] = block;
     next_address_ += (num_bytes + 511) / 512 * 512;
     return {reinterpret_cast<void*>(block->address), block, &release_block, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void*, const void*, std::size_t) const override {}
-  int64_t id_at(int64_t address) const {
-    const std::lock_guard<std::mutex> lock(blocks_mutex);
-    const auto found = blocks.find(address);
-    return found == blocks.end() ? 0 : found->second->id;
-  }
 
  private:
   static void release_block_never(void*) {}
@@ -90,6 +86,12 @@ struct LazyHostAllocator final : c10::Allocator {
                 " bytes of host address space");
     return {address, new Mapping{address, num_bytes}, &unmap, c10::Device(c10::kCPU)};
   }
+  // Zeros again, without touching the memory; false for memory that is not of this kind.
+  static bool clear(const c10::DataPtr& pointer) {
+    if (pointer.get_deleter() != &unmap) return false;
+    const auto* mapping = static_cast<Mapping*>(pointer.get_context());
+    return madvise(mapping->address, mapping->num_bytes, MADV_DONTNEED) == 0;
+  }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void* to, const void* from, std::size_t count) const override {
     memcpy(to, from, count);
@@ -97,10 +99,21 @@ struct LazyHostAllocator final : c10::Allocator {
 };
 static LazyHostAllocator lazy_host_allocator;
 
+static Block* block_at(uintptr_t address) {
+  const std::lock_guard<std::mutex> lock(blocks_mutex);
+  const auto found = blocks.find(address);
+  return found == blocks.end() ? nullptr : found->second;
+}
+
+static Block* block_of(const c10::DataPtr& pointer) {
+  if (pointer.get_deleter() == &release_block) return static_cast<Block*>(pointer.get_context());
+  // a second storage for the same memory, as DLPack and pickling make
+  return pointer.device().is_cuda() ? block_at(reinterpret_cast<uintptr_t>(pointer.get()))
+                                    : nullptr;
+}
+
 static Block* block_of(const at::Tensor& tensor) {
-  const auto& pointer = tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr();
-  return pointer.get_deleter() == &release_block ? static_cast<Block*>(pointer.get_context())
-                                                 : nullptr;
+  return block_of(tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr());
 }
 
 static at::Tensor make_tensor(c10::Storage storage, c10::IntArrayRef sizes,
@@ -138,10 +151,14 @@ static std::vector<int64_t> dense_strides(c10::IntArrayRef sizes) {
   return strides;
 }
 
-static at::Tensor view_of(const at::Tensor& base, const at::Tensor& meta, bool on_gpu) {
+// It has the keys of its base: a view that inference mode makes of an ordinary tensor is ordinary.
+static at::Tensor view_of(const at::Tensor& base, const at::Tensor& meta) {
   auto storage = base.storage();
-  return make_tensor(std::move(storage), meta.sizes(), meta.strides(), meta.storage_offset(),
-                     meta.dtype(), on_gpu);
+  auto view = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage),
+                                                       base.key_set(), meta.dtype());
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides(),
+                                                    meta.storage_offset());
+  return view;
 }
 
 static at::Tensor meta_of(const at::Tensor& tensor) {

@@ -60,8 +60,7 @@ struct BelowSimulation {
 static void set_values(const at::Tensor& tensor, const at::Tensor& values) {
   auto* block = block_of(tensor);
   if (!block) return;
-  if (!block->values.defined())
-    block->values = host_bytes(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
+  if (!block->values.defined()) block->values = host_bytes(block->num_bytes);
   BelowSimulation below;
   host_view(block->values, tensor).copy_(values);
 }
@@ -71,7 +70,7 @@ static void begin_values(const at::Tensor& tensor) {
   const auto num_bytes = tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
   const bool whole = static_cast<size_t>(tensor.numel()) * tensor.itemsize() == num_bytes;
   if (block && !block->values.defined() && whole && may_carry_values(tensor))
-    block->values = host_bytes(num_bytes);
+    block->values = host_bytes(block->num_bytes);
 }
 
 static void forget_values(const at::Tensor& tensor) {

@@ -1,27 +1,37 @@
-"""torch.save writes checkpoints without values.
+"""torch.save leaves a gap in the file for what the simulated GPU has not computed.
 
-Why: it copies every storage to the host, whose memory may be smaller, and the simulated ones have
-no values. A program that saves within a step must not fail.
+Why: a checkpoint would take as much of the disk as on a real machine, for zeros. Files with gaps
+have the size of the real ones and can be loaded; their tensors are zeros.
 Versions: torch 2.10 to 2.13.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from vramcast.simulate.patches.cuda_storages import LARGE_BYTES
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "torch"
-NOTE = "torch.save wrote tensors of the simulated GPU without values: the file cannot be loaded"
+MARK = "vramcast_has_no_values"
 
 
 def apply(patcher: Patcher) -> None:
-    original = torch.UntypedStorage.cpu
+    to_host, write = torch.UntypedStorage.cpu, torch._C.PyTorchFileWriter.write_record
 
     def cpu(self: torch.UntypedStorage) -> torch.UntypedStorage:
-        if self.device.type != "cuda":
-            return original(self)
-        patcher.gpu.note(NOTE)
-        return torch.UntypedStorage(0)
+        storage = to_host(self)
+        if self.device.type == "cuda" and self.nbytes() >= LARGE_BYTES:
+            setattr(storage, MARK, True)
+        return storage
+
+    def write_record(file: Any, name: str, data: Any, num_bytes: int, *rest: Any) -> None:
+        if getattr(data, MARK, False):
+            file.write_record_metadata(name, num_bytes)
+        else:
+            write(file, name, data, num_bytes, *rest)
 
     patcher.put(torch.UntypedStorage, "cpu", cpu)
+    patcher.put(torch._C.PyTorchFileWriter, "write_record", write_record)
