@@ -5,8 +5,6 @@ the program allocates, as a dispatch mode would. The two are joined by address: 
 at an address is the same in both. Where they disagree about an address, the operator is "".
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter, defaultdict

@@ -4,8 +4,6 @@ The run sets fields of its `Facts` and tells all of them again whenever some are
 one by one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -3,8 +3,6 @@
 It never touches CUDA. Whatever a worker does, the answer is a Measurement.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """From what a run told, or was heard to tell before it died, to a record. No torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from statistics import median_high

@@ -1,7 +1,5 @@
 """A trial on the CPU: times, losses and the memory of its tensors."""
 
-from __future__ import annotations
-
 import contextlib
 import weakref
 from collections.abc import Iterator

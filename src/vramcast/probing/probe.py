@@ -1,7 +1,5 @@
 """`vramcast.probe`: runs the real training steps of a workload in a fresh process."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

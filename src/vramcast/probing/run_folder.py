@@ -3,8 +3,6 @@
 The page of `vramcast probe` says what is in each file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

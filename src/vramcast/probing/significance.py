@@ -1,7 +1,5 @@
 """Is a difference between measured runs real, or noise? Student's t tests and their corrections."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 The page of `vramcast probe` explains every rule.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import median_high

@@ -1,7 +1,5 @@
 """The task that really runs a trial, and what its exceptions stand for."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 from typing import Any, NamedTuple

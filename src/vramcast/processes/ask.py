@@ -2,12 +2,10 @@
 
     ask("vramcast.simulate.worker:answer", request, timeout_seconds=300)
 
-A task is a function `task(request, tell) -> answer` of JSON values; `tell` sends progress.
-Errors of vramcast are raised here as they were there; any other end is a `TaskFailed`. When the
-call returns, nothing that the task has started is left running.
+A task is a function `task(request, tell) -> answer` of JSON values; `tell` sends progress. Errors
+of vramcast are raised here as they were there; any other end is a `TaskFailed`. At the end nothing
+that the task has started is left running.
 """
-
-from __future__ import annotations
 
 import contextlib
 import json
@@ -34,10 +32,8 @@ START_SECONDS = 120.0
 # a killed process gives its GPU memory back within seconds, or the driver hangs
 END_SECONDS = 60.0
 POLL_SECONDS = 0.25
-SHOWN_LINES, SHOWN_LINE_CHARACTERS = 8, 400
 # lines in Python's report of a fatal signal that are not the user's
 OUR_LINES = ("Extension modules:", 'File "<frozen runpy>"', f'File "{Path(__file__).parents[1]}/')
-HOST_MEMORY_HINT = "the kernel does that when the machine's own memory runs out (see dmesg)"
 
 
 class FailureKind(StrEnum):
@@ -68,8 +64,7 @@ class TaskFailed(VramcastError):
 class ForkServer:
     """Runs tasks, each in a fresh process, also several at a time from several threads.
 
-    `preload` is done once for all tasks: modules are imported, functions (as module:function)
-    called. `environment` is added to that of this process.
+    Once for all of them, the modules in `preload` are imported and its module:functions called.
     """
 
     def __init__(
@@ -88,7 +83,7 @@ class ForkServer:
         self.close()
 
     def start(self) -> None:
-        """Begin to import now: the first task waits for it. A dead server is replaced."""
+        """Begins to import; a dead server is replaced."""
         with self._starting:
             if self._process is None or self._process.poll() is not None:
                 self.close()
@@ -143,8 +138,7 @@ class ForkServer:
         **options: Any,
     ) -> Any:
         """The answer. The options are those of `follow`."""
-        news = self.follow(task, request, **options)
-        with contextlib.closing(news):
+        with contextlib.closing(self.follow(task, request, **options)) as news:
             while True:
                 try:
                     progress(next(news))
@@ -160,9 +154,9 @@ class ForkServer:
         log: Path | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> Generator[Any, None, Any]:
-        """A generator of the task's progress that returns the answer. Closing it ends the task.
+        """Generates the task's progress and returns the answer. Closing it ends the task.
 
-        What user code prints goes to `log`. `stop` is asked often whether to end the task.
+        User code prints into `log`. `stop` is asked often whether to end the task.
         """
         secret = secrets.token_bytes(SECRET_BYTES)
         order = _encoded(
@@ -182,19 +176,18 @@ class ForkServer:
                 if not running.end():
                     self.close()
                 channel.close()
-            if running.was_never_started():
+            if running.never_started:
                 raise self._not_started(tail(self._log) if self._log is not None else "")
             return running.answer(tail(printed))
 
     def _sent(self, order: bytes, log: int) -> socket.socket:
-        """This side of the task's connection."""
         self.start()
         assert self._link is not None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, open(os.memfd_create("order"), "wb", buffering=0) as file:
             file.write(order)
             file.seek(0)
-            # a server that has just died: the connection ends, and that is heard
+            # of a server that has just died: the end of the connection is heard
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 socket.send_fds(self._link, [b"!"], [file.fileno(), theirs.fileno(), log])
         return ours
@@ -211,18 +204,25 @@ class _Running:
         self._killed_for: FailureKind | None = None
         self._last: dict[str, Any] = {}
 
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._deadline
+
+    @property
+    def never_started(self) -> bool:
+        return not self._is_started and self._killed_for is not FailureKind.STOPPED
+
     def news(self) -> Generator[Any, None, None]:
         """Progress, until it has ended or cannot be ended."""
         while not self._has_ended:
             message = self._hear()
             if "progress" in message:
                 yield message["progress"]
-            is_late = time.monotonic() > self._deadline
             if self._killed_for is not None:
-                if is_late or not self._is_started:
+                if self._is_late or not self._is_started:
                     return
-            elif is_late or self._stop():
-                self._killed_for = FailureKind.TIMEOUT if is_late else FailureKind.STOPPED
+            elif self._is_late or self._stop():
+                self._killed_for = FailureKind.TIMEOUT if self._is_late else FailureKind.STOPPED
                 self._hang_up()
 
     def _hang_up(self) -> None:
@@ -247,12 +247,9 @@ class _Running:
         """Whether nothing is left of it."""
         if self._killed_for is None:  # interrupted from outside, or at its end already
             self._hang_up()
-            while self._is_started and not self._has_ended and time.monotonic() < self._deadline:
+            while self._is_started and not self._has_ended and not self._is_late:
                 self._hear()
         return self._has_ended or not self._is_started
-
-    def was_never_started(self) -> bool:
-        return not self._is_started and self._killed_for is not FailureKind.STOPPED
 
     def answer(self, printed: str) -> Any:
         if "answer" in self._last:
@@ -276,15 +273,15 @@ class _Running:
             how = f"ended with exit code {self._status} and gave no answer"
         else:
             kind, signalled = FailureKind.KILLED, _signal_name(-self._status)
-            hint = f"; {HOST_MEMORY_HINT}" if signalled == "SIGKILL" else ""
-            how = f"was ended by {signalled}{hint}"
+            how = f"was ended by {signalled}"
+            if signalled == "SIGKILL":
+                how += "; the kernel does that when the machine's own memory runs out (see dmesg)"
         raise TaskFailed(kind, f"The process {how}.", printed, signal=signalled)
 
 
 def ask(
     task: str, request: Any, *, environment: Mapping[str, str] | None = None, **options: Any
 ) -> Any:
-    """One task in a process of its own."""
     with ForkServer(environment=environment) as server:
         return server.ask(task, request, **options)
 
@@ -293,8 +290,7 @@ def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
-        # of the real-time signals only the first and the last have a name
-        return f"signal {number}"
+        return f"signal {number}"  # a real-time one: only the first and the last have names
 
 
 def _encoded(**order: Any) -> bytes:
@@ -315,15 +311,15 @@ def open_log(path: Path | None) -> IO[bytes]:
     try:
         return tempfile.TemporaryFile() if path is None else open(path, "a+b")
     except OSError as problem:
-        what = f"{path or 'A temporary file'} cannot be written: {problem.strerror}."
-        advice = "Make room or choose another folder with --out, then run it again."
-        raise EnvironmentProblem(what, advice) from None
+        raise EnvironmentProblem(
+            f"{path or 'A temporary file'} cannot be written: {problem.strerror}.",
+            "Make room or choose another folder with --out, then run it again.",
+        ) from None
 
 
 def tail(log: IO[bytes]) -> str:
     """The last lines that user code printed."""
-    log.seek(0, os.SEEK_END)
-    log.seek(max(0, log.tell() - 8000))
+    log.seek(max(0, log.seek(0, os.SEEK_END) - 8000))
     lines = printable(log.read().decode(errors="replace")).strip().splitlines()
     theirs = [line for line in lines if not line.strip().startswith(OUR_LINES)]
-    return "\n".join(line[:SHOWN_LINE_CHARACTERS] for line in theirs[-SHOWN_LINES:])
+    return "\n".join(line[:400] for line in theirs[-8:])

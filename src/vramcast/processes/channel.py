@@ -3,8 +3,6 @@
 User code may write into every descriptor it finds. Packets without the secret are dropped.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -34,16 +32,14 @@ class Channel:
 
     def send(self, **message: Any) -> None:
         if os.getpid() != self._pid:
-            # a fork that user code made came back into vramcast: only the asked process answers
-            os._exit(1)
+            os._exit(1)  # a fork that user code made: only the asked process answers
         data = json.dumps(message).encode()
         with self._sending:
             for start in range(0, len(data), PART_BYTES):
                 end = start + PART_BYTES
                 flags = FIRST * (start == 0) | LAST * (end >= len(data))
-                packet = self._secret + bytes([flags]) + data[start:end]
                 try:
-                    self._connection.send(packet)
+                    self._connection.send(self._secret + bytes([flags]) + data[start:end])
                 except OSError as problem:
                     what = f"the workload has closed the connection to vramcast ({problem})"
                     raise OSError(what) from None
@@ -62,13 +58,13 @@ class Channel:
         # user code can write an empty packet: only the end has no sender
         if not packet and not any(SENDER.unpack(data)[0] for _, _, data in told):
             return None
-        secret, rest = packet[:SECRET_BYTES], packet[SECRET_BYTES:]
-        if secret != self._secret or not rest:
+        if not packet.startswith(self._secret) or len(packet) == SECRET_BYTES:
             return {}
-        if rest[0] & FIRST:
+        flags = packet[SECRET_BYTES]
+        if flags & FIRST:
             self._received.clear()
-        self._received += rest[1:]
-        return dict(json.loads(self._received)) if rest[0] & LAST else {}
+        self._received += packet[SECRET_BYTES + 1 :]
+        return dict(json.loads(self._received)) if flags & LAST else {}
 
     def hang_up(self) -> None:
         """Tells the other side to end. What it still says can be received."""

@@ -1,7 +1,5 @@
 """The process in which one task runs: it sends progress and the answer, and ends."""
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os
@@ -25,8 +23,7 @@ def run(order: dict[str, Any], channel: Channel, log: int, parent: int) -> NoRet
         _stand_where_it_was_asked(order)
         code = _answer(order, channel)
     except BaseException:
-        # the workload may have closed its output
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # the workload may have closed its output
             traceback.print_exc()
     finally:
         for stream in (sys.stdout, sys.stderr):

@@ -1,7 +1,5 @@
 """Linux's ways to leave no process behind, and the environment that a child process gets."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """The same pure function over many items, on all cores."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
@@ -10,12 +8,12 @@ from typing import Any, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_work: tuple[Callable[[Any], Any], Sequence[Any]] | None = None
+_work: tuple[Callable[[Any], Any], Sequence[Any]] = (id, ())
 
 
 def _run(index: int) -> Any:
-    assert _work is not None
-    return _work[0](_work[1][index])
+    function, items = _work
+    return function(items[index])
 
 
 def in_parallel(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
@@ -23,10 +21,7 @@ def in_parallel(function: Callable[[Item], Result], items: Sequence[Item]) -> li
     global _work
     num_processes = min(os.cpu_count() or 1, len(items))
     if num_processes < 2:
-        return [function(item) for item in items]
+        return list(map(function, items))
     _work = (function, items)
-    try:
-        with multiprocessing.get_context("fork").Pool(num_processes) as pool:
-            return pool.map(_run, range(len(items)))
-    finally:
-        _work = None
+    with multiprocessing.get_context("fork").Pool(num_processes) as pool:
+        return pool.map(_run, range(len(items)))

@@ -1,7 +1,5 @@
 """How long work says how far it is: to a function, with which the command line draws bars."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -4,12 +4,10 @@
 comes on the socket LINK as three descriptors: the order (JSON), the connection for the answer, the
 log. No CUDA may start here: it cannot be used after a fork.
 
-For every task a guard is forked, which forks the child that runs it. When the child ends, the
-asking side hangs up, or PARENT dies, the guard kills the child and everything that it has started,
-in whatever session, and tells the exit status.
+For every task a guard is forked, and that forks the child. When the child ends, the asking side
+hangs up, or PARENT dies, the guard kills the child and everything that it has started, in whatever
+session, and tells the exit status.
 """
-
-from __future__ import annotations
 
 import contextlib
 import json
@@ -21,14 +19,8 @@ import socket
 import sys
 from typing import Any, NoReturn
 
-from vramcast.processes import child
+from vramcast.processes import child, lifetime
 from vramcast.processes.channel import Channel
-from vramcast.processes.lifetime import (
-    adopt_orphans,
-    end_children,
-    end_with_the_parent,
-    outlive_the_parent,
-)
 
 
 def serve(link: socket.socket, parent: int, num_threads: int | None) -> None:
@@ -43,7 +35,7 @@ def serve(link: socket.socket, parent: int, num_threads: int | None) -> None:
                 os.waitpid(guards.pop(handle), 0)
                 os.close(handle)
                 # user code may have killed the guard: what it guarded is here now
-                end_children(keep=guards.values())
+                lifetime.end_children(keep=guards.values())
                 continue
             message, descriptors, _, _ = socket.recv_fds(link, 1, 3, socket.MSG_CMSG_CLOEXEC)
             if not message:
@@ -60,7 +52,7 @@ def serve(link: socket.socket, parent: int, num_threads: int | None) -> None:
 def guard(descriptors: list[int], parent: int, num_threads: int | None) -> NoReturn:
     order_file, channel, log = descriptors
     with contextlib.suppress(BaseException):
-        adopt_orphans()
+        lifetime.adopt_orphans()
         with open(order_file, "rb") as file:
             order: dict[str, Any] = {**json.load(file), "num_threads": num_threads}
         connection = socket.socket(fileno=channel)
@@ -81,17 +73,16 @@ def _guard_child(order: dict[str, Any], connection: socket.socket, log: int, par
     if ended not in select.select([ended, connection.fileno(), parent], [], [])[0]:
         os.kill(pid, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    end_children()
+    lifetime.end_children()
     channel.send(ended=status)
 
 
 def _import(modules: list[str]) -> int | None:
     """The number of threads that torch computes with in a child.
 
-    Here nothing may compute with more than one: OpenMP's threads do not survive a fork, and a child
-    would wait for them for ever.
+    Here only one may: OpenMP's threads do not survive a fork, and a child would wait for them.
     """
-    num_threads: int | None = None
+    num_threads = None
     for name in modules:
         found = pkgutil.resolve_name(name)
         if ":" in name:
@@ -105,13 +96,13 @@ def _import(modules: list[str]) -> int | None:
 
 def main() -> NoReturn:
     link, parent_pid, modules = sys.argv[1:]
-    end_with_the_parent(int(parent_pid))
-    adopt_orphans()
+    lifetime.end_with_the_parent(int(parent_pid))
+    lifetime.adopt_orphans()
     num_threads = _import(json.loads(modules))
     # The kernel's signal would come when the thread that started this process ends: from here on
     # the parent is watched.
     parent = os.pidfd_open(int(parent_pid))
-    outlive_the_parent()
+    lifetime.outlive_the_parent()
     serve(socket.socket(fileno=int(link)), parent, num_threads)
     # nothing to clean up, and torch takes its time over it
     os._exit(0)

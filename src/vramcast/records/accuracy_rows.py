@@ -1,7 +1,5 @@
 """The records of an accuracy run, row by row, and the table of errors made from them."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Collection, Iterable

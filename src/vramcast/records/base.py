@@ -7,8 +7,6 @@ To change a kind of record, add a field with a default: older files are still re
 not possible, raise its `VERSION` and convert older data in `upgraded`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re

@@ -1,7 +1,5 @@
 """What `vramcast bench` trains, under which protocol, and what came of it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

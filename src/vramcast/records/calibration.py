@@ -1,7 +1,5 @@
 """Tables measured on one GPU: what libraries allocate, and how fast kernels run."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Models trained under one protocol, from best to worst."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A law of memory that was fitted to measured runs."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import field
 from typing import Annotated, Any

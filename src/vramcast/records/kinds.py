@@ -1,7 +1,5 @@
 """Which kind of record a file holds: by its `kind`, and for older records by `source`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from vramcast.errors import UsageError

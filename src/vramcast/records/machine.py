@@ -1,7 +1,5 @@
 """What `vramcast env` found on a machine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from vramcast.records.base import Bytes, Count, Record

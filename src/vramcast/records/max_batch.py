@@ -1,7 +1,5 @@
 """What a search for the largest batch found."""
 
-from __future__ import annotations
-
 from dataclasses import field
 
 from vramcast.records.base import (

@@ -1,7 +1,5 @@
 """What one real run showed."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """A plan: for every GPU and sequence length a stage, and what the stages add up to."""
 
-from __future__ import annotations
-
 from dataclasses import field
 
 from vramcast.records.base import (

@@ -3,8 +3,6 @@
 A Prediction and a Measurement are different types on purpose: nothing can show a guess as a fact.
 """
 
-from __future__ import annotations
-
 from dataclasses import field
 from enum import StrEnum
 

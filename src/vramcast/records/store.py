@@ -1,7 +1,5 @@
 """Reads regular files, writes them whole or not at all, and keeps a folder to one writer."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

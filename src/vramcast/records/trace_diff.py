@@ -1,7 +1,5 @@
 """What differs between two memory traces."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from enum import StrEnum
 

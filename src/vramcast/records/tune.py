@@ -1,7 +1,5 @@
 """What a tune found."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from enum import StrEnum
 from typing import Any

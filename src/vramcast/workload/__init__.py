@@ -8,8 +8,6 @@
 No torch here: the command line's own process imports this package and must stay light.
 """
 
-from __future__ import annotations
-
 from vramcast.workload.knobs import Text, bind_knobs, joined, separated, split_assignments, together
 from vramcast.workload.loading import check_step, load_function
 from vramcast.workload.reference import Workload, name_of, parse_reference

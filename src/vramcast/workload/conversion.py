@@ -3,8 +3,6 @@
 `ValueError` means that the value does not fit; the caller writes the message.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 import types

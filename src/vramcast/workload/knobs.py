@@ -1,7 +1,5 @@
 """Knobs: the keyword arguments of a workload's function, checked against its signature."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import sys

@@ -3,8 +3,6 @@
 Importing a user's file may do anything.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

@@ -4,8 +4,6 @@ Everything that can be checked without importing the user's code is checked here
 process: a mistyped name is answered at once, not after a worker has imported torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import inspect

@@ -1,7 +1,5 @@
 """Workloads with a name: registered by code or by an installed package, or models of the zoo."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import metadata
 

@@ -3,8 +3,6 @@
 torch is imported only where they are set or read: in the process that runs the workload.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

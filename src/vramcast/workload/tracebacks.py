@@ -1,7 +1,5 @@
 """A user's error as the user needs it: their own lines and what went wrong, no other frames."""
 
-from __future__ import annotations
-
 import os
 import re
 import sysconfig
