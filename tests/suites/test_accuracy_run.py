@@ -38,7 +38,7 @@ from vramcast.reporting.accuracy import scatter
 from vramcast.reporting.showing import Format, render, report_of
 from vramcast.reporting.svg import write_view
 from vramcast.suites.accuracy import accuracy
-from vramcast.suites.catalogue import SUITES, SuiteRow, covering, rows_of
+from vramcast.suites.catalogue import SUITES, SuiteRow, rows_of
 from vramcast.suites.run import run
 
 GIB = 2**30
@@ -286,12 +286,19 @@ def test_there_are_at_least_sixty_workloads_each_with_its_own_name() -> None:
         rows_of(["opne"])
 
 
-def test_in_few_combinations_every_two_values_meet() -> None:
-    settings = [("a", "b", "c"), ("x", "y"), ("1", "2", "3", "4")]
-    chosen = covering(settings)
-    met = {pair for values in chosen for pair in combinations(enumerate(values), 2)}
-    assert len(met) == 3 * 2 + 3 * 4 + 2 * 4
-    assert len(chosen) <= 14
+def test_any_two_values_of_two_settings_meet_in_a_row() -> None:
+    rows = [
+        (
+            (row.knobs.get("autocast"), row.knobs.get("precision")),
+            *(row.knobs[name] for name in ("checkpointing", "attention", "optimizer")),
+            row.allocator,
+        )
+        for row in SUITES["settings"]
+    ]
+    met = {pair for values in rows for pair in combinations(enumerate(values), 2)}
+    choices = [set(values) for values in zip(*rows, strict=True)]
+    assert list(map(len, choices)) == [4, 3, 4, 5, 4]
+    assert len(met) == sum(len(a) * len(b) for a, b in combinations(choices, 2))
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ from vramcast.suites.run import estimates_of_peers, run
 MEASURE_STEPS = 12
 # With capped memory only the outcome is asked for.
 CAPPED_STEPS = 3
-# Most of what importing a Hugging Face model takes: imported once for all their rows, and for no
-# other row. In a process that had imported it, zoo-e10 was measured 1 % larger than in a fresh one.
+# Most of what importing a Hugging Face model takes: once for all their rows, and for no other row.
+# In a process that had imported it, zoo-e10 was measured 1 % larger than in a fresh one.
 HUGGING_FACE = ("transformers.modeling_utils", "transformers.generation")
 
 
@@ -60,8 +60,7 @@ def accuracy(
             f"--figure {str(figure)!r} is not a .svg, .png or .pdf file.",
             "For example --figure accuracy.svg.",
         )
-    rows = _chosen(rows_of(suites), only)
-    folder = Path(out)
+    rows, folder = _chosen(rows_of(suites), only), Path(out)
     recorded = read_records(Path(against)) if against is not None else None
     gpu = _gpu_to_predict(recorded)
     known = _begin(folder, against, force=force)
@@ -73,14 +72,16 @@ def accuracy(
 
         def measure(row: SuiteRow, cap: int | None) -> Measurement:
             prober = with_transformers if "huggingface" in row.workload else plain
-            return prober.run(_trial(row, cap))
+            trial = Trial(
+                workload=row.workload,
+                knobs=row.knobs,
+                allocator=row.allocator,
+                memory_cap_bytes=cap,
+                measure_steps=MEASURE_STEPS if cap is None else CAPPED_STEPS,
+            )
+            return prober.run(trial)
 
-        total = len(rows) * (1 if recorded is not None else 3 + peers)
-        finished = count(1)
-
-        def tell(kind: str, name: str) -> None:
-            progress(Progress("Comparing", next(finished), total, f"{kind} {name}"))
-
+        total, finished = len(rows) * (3 + peers if recorded is None else 1), count(1)
         records = run(
             rows,
             folder,
@@ -90,7 +91,7 @@ def accuracy(
             ),
             measure=measure if recorded is None else None,
             ask_peers=estimates_of_peers if peers and recorded is None else None,
-            progress=tell,
+            progress=lambda what: progress(Progress("Comparing", next(finished), total, what)),
         )
     if recorded is not None:
         records = {
@@ -107,18 +108,8 @@ def accuracy(
     return result
 
 
-def _trial(row: SuiteRow, cap: int | None) -> Trial:
-    return Trial(
-        workload=row.workload,
-        knobs=row.knobs,
-        allocator=row.allocator,
-        memory_cap_bytes=cap,
-        measure_steps=MEASURE_STEPS if cap is None else CAPPED_STEPS,
-    )
-
-
 def _begin(folder: Path, against: str | Path | None, *, force: bool) -> Records:
-    """What the folder holds. Called last of all checks: --force must not delete for a typo."""
+    """What the folder holds. After all checks: --force must not delete for a typo."""
     with usable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         records = rows_file(folder)
@@ -136,16 +127,17 @@ def _chosen(rows: list[SuiteRow], only: Sequence[str]) -> list[SuiteRow]:
     names = [row.name for row in rows]
     unknown = sorted(set(only).difference(names))
     if unknown:
-        what = f"There is no row {unknown[0]!r} in these suites."
-        raise UsageError(what, f"Rows: {', '.join(names)}.")
+        raise UsageError(
+            f"There is no row {unknown[0]!r} in these suites.", f"Rows: {', '.join(names)}."
+        )
     return [row for row in rows if row.name in only] if only else rows
 
 
 def _gpu_to_predict(recorded: Records | None) -> str:
     """The GPU there is, or the one the recorded measurements come from."""
     if recorded is not None:
-        measured = [row.measurement for row in recorded.values() if row.measurement]
-        names = {run.gpu for run in measured if run.gpu}
+        runs = [row.measurement for row in recorded.values() if row.measurement]
+        names = {run.gpu for run in runs if run.gpu}
         if len(names) != 1:
             raise UsageError(
                 f"The measurements come from {len(names)} GPUs, not from one.",
@@ -161,12 +153,13 @@ def _gpu_to_predict(recorded: Records | None) -> str:
 
 
 def _check_same_machine(known: Records, torch_version: str, gpu: str) -> None:
-    """A run is continued only with the same torch and GPU: one table must not mix them."""
-    release = torch_version.partition("+")[0]
-    predictions = [row.prediction for row in known.values() if row.prediction]
-    for seen in predictions:
-        seen_on = seen.torch_version.partition("+")[0], seen.gpu
-        if seen.error is None and seen_on != (release, gpu):
+    """One table must not mix versions of torch or GPUs."""
+    for row in known.values():
+        seen = row.prediction
+        if seen is None or seen.error is not None:
+            continue
+        releases = {version.partition("+")[0] for version in (seen.torch_version, torch_version)}
+        if len(releases) > 1 or seen.gpu != gpu:
             raise UsageError(
                 f"The folder holds a run under torch {seen.torch_version} for {seen.gpu}, "
                 f"not {torch_version} and {gpu}.",

@@ -1,12 +1,11 @@
-"""The rows of the accuracy suites, as suites.toml lists them: name, workload, knobs."""
+"""The rows of the accuracy suites, read from suites.toml."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib import resources
-from itertools import combinations, product
+from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError
@@ -20,50 +19,16 @@ class SuiteRow:
     allocator: str | None = None
 
 
-def covering(settings: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Few combinations in which every two values of different settings occur together."""
-
-    def pairs(values: Sequence[str]) -> set[tuple[tuple[int, str], ...]]:
-        return set(combinations(enumerate(values), 2))
-
-    everything = list(product(*settings))
-    missing = set().union(*(pairs(values) for values in everything))
-    chosen: list[tuple[str, ...]] = []
-    while missing:
-        # the combination that adds most pairs of values
-        chosen.append(max(everything, key=lambda values: len(pairs(values) & missing)))
-        missing -= pairs(chosen[-1])
-    return chosen
-
-
-def _settings_suite(workload: str, settings: dict[str, dict[str, Any]]) -> list[SuiteRow]:
-    """One model; all values of any two settings meet in some row."""
-    rows = []
-    for values in covering([list(choices) for choices in settings.values()]):
-        chosen = dict(zip(settings, values, strict=True))
-        order = ("precision", "attention", "checkpointing", "optimizer", "allocator")
-        name = "-".join(["set", *(chosen[setting] for setting in order)])
-        knobs = {"depth": 6, "batch_size": 6}
-        for setting, value in chosen.items():
-            knobs |= settings[setting][value]
-        allocator: Any = knobs.pop("allocator", None)
-        rows.append(SuiteRow(name, workload, knobs, allocator))
-    return rows
-
-
 def _read() -> dict[str, list[SuiteRow]]:
-    data = tomllib.loads(resources.files("vramcast.suites").joinpath("suites.toml").read_text())
-    workloads = data["workloads"]
+    data = tomllib.loads(Path(__file__).with_name("suites.toml").read_text())
 
-    def row(name: str, workload: str, **knobs: Any) -> SuiteRow:
-        return SuiteRow(name, workloads.get(workload, workload), knobs)
+    def row(name: str, workload: str, allocator: str | None = None, **knobs: Any) -> SuiteRow:
+        return SuiteRow(name, data["workloads"].get(workload, workload), knobs, allocator)
 
-    suites = {
+    return {
         suite: [row(name, **values) for name, values in rows.items()]
         for suite, rows in data["suites"].items()
     }
-    suites["settings"] = _settings_suite(workloads["gpt"], data["settings"])
-    return suites
 
 
 SUITES = _read()

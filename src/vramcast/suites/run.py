@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from vramcast.errors import VramcastError
 from vramcast.probing.facts import Facts
@@ -23,8 +21,6 @@ from vramcast.records.prediction import Prediction
 from vramcast.suites.catalogue import SuiteRow
 
 PEER_SECONDS = 120.0
-R = TypeVar("R")
-Predict = Callable[[SuiteRow], Prediction]
 # the number is the bytes at which the allocator is capped
 Measure = Callable[[SuiteRow, int | None], Measurement]
 
@@ -34,10 +30,10 @@ def run(
     folder: Path,
     known: Records,
     *,
-    predict: Predict,
+    predict: Callable[[SuiteRow], Prediction],
     measure: Measure | None = None,
     ask_peers: Callable[[SuiteRow], PeerEstimates] | None = None,
-    progress: Callable[[str, str], None] = lambda *_: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Records:
     """Do what is not in `known` yet. Records are written at once: a run can be interrupted."""
     records = {row.name: replace(known.get(row.name, RowRecords())) for row in rows}
@@ -45,22 +41,34 @@ def run(
     def keep(row: SuiteRow, kind: str, record: Record) -> None:
         append_record(folder, row.name, kind, record)
         setattr(records[row.name], kind, record)
-        progress(kind, row.name)
+        progress(f"{kind} {row.name}")
 
-    unpredicted = [row for row in rows if records[row.name].prediction is None]
-    for row, prediction in _on_all_cores(unpredicted, partial(_predict, predict)):
-        keep(row, "prediction", prediction)
+    def on_all_cores(kind: str, make: Callable[[SuiteRow], Record]) -> None:
+        missing = [row for row in rows if getattr(records[row.name], kind) is None]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            futures = {pool.submit(make, row): row for row in missing}
+            try:
+                for future in as_completed(futures):
+                    keep(futures[future], kind, future.result())
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def predicted(row: SuiteRow) -> RowPrediction:
+        try:
+            return RowPrediction.from_prediction(predict(row))
+        except VramcastError as error:
+            return RowPrediction(workload=row.workload, error=str(error))
+
+    on_all_cores("prediction", predicted)
     if ask_peers is not None:
-        unasked = [row for row in rows if records[row.name].peers is None]
-        for row, peers in _on_all_cores(unasked, ask_peers):
-            keep(row, "peers", peers)
+        on_all_cores("peers", ask_peers)
     if measure is not None:
         for row in rows:
             have = records[row.name]
             if have.measurement is None:
-                keep(row, "measurement", _measure(measure, row, None))
+                keep(row, "measurement", _measured(measure, row))
             if have.capped is None and (cap := _cap_bytes(have)) is not None:
-                keep(row, "capped", _measure(measure, row, cap))
+                keep(row, "capped", _measured(measure, row, cap))
     return records
 
 
@@ -72,31 +80,12 @@ def _cap_bytes(records: RowRecords) -> int | None:
     return prediction.peak_reserved_bytes
 
 
-def _predict(predict: Predict, row: SuiteRow) -> RowPrediction:
-    try:
-        return RowPrediction.from_prediction(predict(row))
-    except VramcastError as error:
-        return RowPrediction(workload=row.workload, error=str(error))
-
-
-def _measure(measure: Measure, row: SuiteRow, cap: int | None) -> Measurement:
+def _measured(measure: Measure, row: SuiteRow, cap: int | None = None) -> Measurement:
     try:
         return measure(row, cap)
     except VramcastError as error:  # a row that cannot run must not end the others
         trial = Trial(workload=row.workload, knobs=row.knobs, memory_cap_bytes=cap)
         return measurement_from(trial, Facts(outcome=Outcome.UNSUPPORTED, error=error.message))
-
-
-def _on_all_cores(
-    rows: Sequence[SuiteRow], work: Callable[[SuiteRow], R]
-) -> Iterator[tuple[SuiteRow, R]]:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        futures = {pool.submit(work, row): row for row in rows}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def estimates_of_peers(row: SuiteRow) -> PeerEstimates:
