@@ -26,7 +26,7 @@ from vramcast.benching.trial_folder import TrialFolder
 from vramcast.benching.workers import LocalWorker
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.processes.ask import FailureKind, TaskFailed
-from vramcast.processes.progress import Progress
+from vramcast.processes.progress import Progress, ignore
 from vramcast.records.bench import BenchTrial, TrainedRun, TrainingOutcome
 from vramcast.records.measurement import Device
 
@@ -139,7 +139,7 @@ def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
             TrialFolder(seen[-1]).write_result(run)
             TrialFolder(seen[-1]).board.mkdir(exist_ok=True)
             (TrialFolder(seen[-1]).board / "events").write_bytes(bytes(range(256)))
-            yield {"step": 30}
+            yield {"fraction": 1.0, "detail": "step 30"}
 
     monkeypatch.setattr(on_ray, "LocalWorker", PretendedWorker)
     here = TrialFolder(tmp_path / "here")
@@ -151,11 +151,12 @@ def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
     }
     told = list(on_ray._train(request, data.read_bytes()))
     assert not seen[0].exists()  # nothing stays on the node
-    assert told[0] == {"progress": {"step": 30}} and told[-1].keys() == {"files"}
-    heard: list[Any] = []
+    assert told[0] == {"progress": {"fraction": 1.0, "detail": "step 30"}}
+    assert told[-1].keys() == {"files"}
+    heard: list[Progress] = []
     news = ray_worker(*told)[0].train({**request, "folder": str(here.path)})
-    run = finished_run(make_trial(), here, news, lambda _, far: heard.append(far))
-    assert (run.losses, heard) == ([1.0] * 30, [{"step": 30}])
+    run = finished_run(make_trial(), here, news, heard.append)
+    assert (run.losses, [reached.detail for reached in heard]) == ([1.0] * 30, ["step 30"])
     assert (here.board / "events").read_bytes() == bytes(range(256))
 
     list(on_ray._train({**request, "folder": str(here.path)}, data.read_bytes()))
@@ -167,7 +168,7 @@ def test_a_lost_task_is_a_crash_and_a_cancelled_one_is_nothing(
 ) -> None:
     folder = TrialFolder(tmp_path / "trial")
     folder.begin(make_trial())
-    run = finished_run(make_trial(), folder, ray_worker("lost")[0].train({}), lambda *_: None)
+    run = finished_run(make_trial(), folder, ray_worker("lost")[0].train({}), ignore)
     assert (run.outcome, "the node is gone" in str(run.error)) == ("crashed", True)
     stopped, ray = ray_worker({"progress": {}}, "lost")
     news = stopped.train({})

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_every_place_takes_the_next_job_when_its_own_has_ended() -> None:
         if len(done) == 4:
             rest_done.set()
 
-    run_everywhere(range(5), crew, do)  # type: ignore[arg-type]
+    run_everywhere([partial(do, job) for job in range(5)], crew)  # type: ignore[arg-type]
     assert [job for job, _ in done] == [1, 2, 3, 4, 0]
     assert len({worker for job, worker in done if job > 0}) == 1
     assert all(worker.was_left for worker in crew)
@@ -70,7 +71,8 @@ def test_what_one_raises_stops_the_others_and_is_raised(problem: type[BaseExcept
         ended.append(list(worker.train({"hang": True})))
 
     with pytest.raises(problem):
-        run_everywhere(["hangs", "raises", "never begun"], crew, do)  # type: ignore[arg-type]
+        jobs = [partial(do, job) for job in ("hangs", "raises", "never begun")]
+        run_everywhere(jobs, crew)  # type: ignore[arg-type]
     assert ended == []
     assert all(worker.was_left for worker in crew)
 
@@ -87,7 +89,8 @@ def test_an_interruption_stops_the_places_and_waits_for_them() -> None:
     kept = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            run_everywhere(["hangs", "interrupts"], crew, do)  # type: ignore[arg-type]
+            jobs = [partial(do, job) for job in ("hangs", "interrupts")]
+            run_everywhere(jobs, crew)  # type: ignore[arg-type]
     finally:
         signal.signal(signal.SIGINT, kept)
     assert all(worker.was_left for worker in crew)

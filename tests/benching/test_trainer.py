@@ -16,7 +16,7 @@ import torch
 from vramcast.benching import trainer, training_step
 from vramcast.benching.data import Corpus
 from vramcast.benching.trainer import Trainer
-from vramcast.benching.trial_folder import TrialFolder
+from vramcast.benching.trial_folder import Steps, TrialFolder
 from vramcast.errors import EnvironmentProblem, WorkloadError
 from vramcast.records.bench import BenchTrial, OptimizerName, Precision, Protocol, TrainedRun
 
@@ -190,6 +190,31 @@ def test_tensorboard_gets_every_step_once_also_of_a_resumed_run(
     assert by_step[-1].wall_time - by_step[0].wall_time == pytest.approx(
         sum(run.step_seconds[1:]), abs=1e-3
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "loss", "told"),
+    [
+        (None, 1.5, "loss 1.5000  Last10 1.5000  640 tok/s  1.00 GiB  2.3 s left"),
+        (90.7, None, "loss nan  Last10 nan  640 tok/s  1.00 GiB  1 min 30 s left"),
+    ],
+)
+def test_progress_is_one_line(
+    make_trial: MakeTrial,
+    data: Path,
+    tmp_path: Path,
+    protocol: Protocol,
+    seconds: float | None,
+    loss: float | None,
+    told: str,
+) -> None:
+    rules = replace(protocol, seconds=seconds, steps=None if seconds else 30)
+    folder = TrialFolder(tmp_path)
+    one = Trainer(make_trial(protocol=rules), Corpus(data), folder, 60.0, {}, lambda _: None)
+    done = Steps([1.5] * 6 + [loss], [0.1] * 7, [1, 2, 3, 4, 5, 6, 2**30])
+    shown = one.progress(done, Steps([loss], [0.1], [2**30]))
+    assert shown["detail"] == f"step 7  {told}"
+    assert shown["fraction"] == pytest.approx(0.7 / seconds if seconds else 7 / 30)
 
 
 def test_a_time_boxed_run_ends_with_its_time(

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from vramcast.benching.bench import _progress, bench, compare
+from vramcast.benching.bench import bench, compare
 from vramcast.benching.data import Corpus
 from vramcast.benching.models import split_models
 from vramcast.benching.protocol import read_protocol
@@ -28,7 +28,7 @@ from vramcast.cli import bench as cli_bench
 from vramcast.cli import compare as cli_compare
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
 from vramcast.processes.lifetime import child_environment
-from vramcast.processes.progress import Progress
+from vramcast.processes.progress import Progress, ignore
 from vramcast.records.bench import BenchTrial, Protocol, TrainedRun
 from vramcast.reporting.showing import show
 
@@ -229,12 +229,12 @@ def test_wrong_usage_of_a_model_is_raised_and_leaves_no_trial_behind(
     folder = TrialFolder(tmp_path / "trial")
     folder.begin(make_trial())
     with pytest.raises(WorkloadError, match="tiny.*no knob 'widht'"):
-        finished_run(make_trial(), folder, refused(), lambda *_: None)
+        finished_run(make_trial(), folder, refused(), ignore)
     assert not folder.path.exists()  # nothing is left that would look like a trial
     folder.begin(make_trial())
     folder.add_steps(0, Steps([1.0], [0.1], [1]))
     with pytest.raises(WorkloadError):
-        finished_run(make_trial(), folder, refused(), lambda *_: None)
+        finished_run(make_trial(), folder, refused(), ignore)
     assert len(folder.steps()) == 1  # what was trained before is kept
 
 
@@ -261,26 +261,11 @@ def test_wrong_requests_are_refused_before_anything_starts(
     assert not (tmp_path / "x").exists()
 
 
-def test_seeds_that_are_no_numbers_are_refused_and_progress_is_one_line(
-    make_trial: Callable[..., BenchTrial], tmp_path: Path
-) -> None:
+def test_seeds_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--seeds '1,x'"):
         bench(["e1-50m"], seeds="1,x", out=tmp_path / "x", device="cpu")
     with pytest.raises(UsageError, match="--out is ''"):
         cli_bench.bench(["e1-50m"], out="", device="cpu")
-    news = {
-        "step": 7,
-        "loss": None,
-        "last_loss": 1.5,
-        "tokens_per_second": 12345.6,
-        "memory_bytes": 2**30,
-        "seconds_left": 90.0,
-    }
-    shown = _progress(make_trial(), news)
-    assert shown.detail == (
-        "step 7  loss nan  Last10 1.5000  12,346 tok/s  1.00 GiB  1 min 30 s left"
-    )
-    assert shown.done == pytest.approx(7 / 30)
 
 
 @pytest.mark.usefixtures("no_waiting")

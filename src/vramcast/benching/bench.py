@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from vramcast.benching.compare import compare_runs
 from vramcast.benching.data import Corpus, default_corpus
@@ -21,11 +19,10 @@ from vramcast.benching.trial_folder import find_runs
 from vramcast.benching.workers import Machine, this_machine
 from vramcast.errors import UsageError
 from vramcast.hardware import nvml
-from vramcast.processes.progress import Progress, Report, ignore
+from vramcast.processes.progress import Report, ignore
 from vramcast.records.bench import BenchTrial, DataIdentity, Protocol, TrainedRun
 from vramcast.records.comparison import Comparison
 from vramcast.records.measurement import Device
-from vramcast.units import format_bytes, format_seconds
 from vramcast.workload import parse_reference
 
 
@@ -86,24 +83,8 @@ def bench(
                 "tensorboard": tensorboard,
             },
             force=force,
-            progress=lambda trial, reached: progress(_progress(trial, reached)),
+            progress=progress,
         )
-
-
-def _progress(trial: BenchTrial, reached: dict[str, Any]) -> Progress:
-    protocol, left = trial.protocol, reached["seconds_left"]
-    done = (
-        reached["step"] / protocol.steps if protocol.steps else 1 - left / (protocol.seconds or 1.0)
-    )
-    losses = {"loss": reached["loss"], protocol.metric: reached["last_loss"]}
-    detail = [
-        f"step {reached['step']}",
-        *(f"{name} {math.nan if loss is None else loss:.4f}" for name, loss in losses.items()),
-        f"{reached['tokens_per_second']:,.0f} tok/s",
-        format_bytes(reached["memory_bytes"]),
-        f"{format_seconds(left)} left",
-    ]
-    return Progress(f"{trial.label} seed {trial.seed}", done, 1.0, "  ".join(detail))
 
 
 def compare(*runs: str | os.PathLike[str]) -> Comparison:

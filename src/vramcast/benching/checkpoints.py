@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import torch
@@ -41,28 +42,24 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
 def load(path: Path) -> State | None:
     """None where there is none, or where it is damaged."""
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state: State = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError):
         return None
-    if not isinstance(state, dict) or not {"step", "resumed_at_steps"} <= state.keys():
-        raise _does_not_fit(path, "it does not say which step it is of")
     return state
 
 
-def restore(training: Training, state: State, path: Path) -> None:
+@contextmanager
+def of_this_model(path: Path) -> Iterator[None]:
+    """While a checkpoint is taken over: one that does not fit is named."""
     try:
-        training.restore(state)
+        yield
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError) as problem:
         lacks = "it lacks " if isinstance(problem, KeyError) else ""
-        raise _does_not_fit(path, f"{lacks}{problem}") from None
-
-
-def _does_not_fit(path: Path, why: str) -> EnvironmentProblem:
-    return EnvironmentProblem(
-        f"The checkpoint {path} does not fit this model: {why}.",
-        "It is of another model or of another version of vramcast: begin again with --force, "
-        "or choose another folder with --out.",
-    )
+        raise EnvironmentProblem(
+            f"The checkpoint {path} does not fit this model: {lacks}{problem}.",
+            "It is of another model or of another version of vramcast: begin again with --force, "
+            "or choose another folder with --out.",
+        ) from None
 
 
 def _write(path: Path, state: State) -> None:

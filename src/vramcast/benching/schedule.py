@@ -8,18 +8,17 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any
 
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.benching.workers import Worker
 from vramcast.errors import UsageError, VramcastError
 from vramcast.processes.ask import FailureKind, TaskFailed
+from vramcast.processes.progress import Progress, Report
 from vramcast.records.bench import BenchTrial, TrainedRun, TrainingOutcome
-
-Job = TypeVar("Job")
-TrialProgress = Callable[[BenchTrial, dict[str, Any]], None]
 
 
 def run_trials(
@@ -29,7 +28,7 @@ def run_trials(
     options: dict[str, Any],
     *,
     force: bool,
-    progress: TrialProgress,
+    progress: Report,
 ) -> list[TrainedRun]:
     """What ended earlier is not trained again. `options` go to `train_trial` for every trial."""
     folders = [TrialFolder(out / folder_name(trial)) for trial in trials]
@@ -39,9 +38,9 @@ def run_trials(
     runs = [folder.result() for folder in folders]
     one_at_a_time = threading.Lock()
 
-    def tell(trial: BenchTrial, reached: dict[str, Any]) -> None:
+    def tell(reached: Progress) -> None:
         with one_at_a_time:
-            progress(trial, reached)
+            progress(reached)
 
     def train(index: int, worker: Worker) -> None:
         trial, folder = trials[index], folders[index]
@@ -50,7 +49,7 @@ def run_trials(
         runs[index] = finished_run(trial, folder, worker.train(request), tell)
 
     unfinished = [index for index, run in enumerate(runs) if run is None or not run.finished]
-    run_everywhere(unfinished, workers, train)
+    run_everywhere([partial(train, index) for index in unfinished], workers)
     return [run for run in runs if run is not None]
 
 
@@ -62,17 +61,14 @@ def folder_name(trial: BenchTrial) -> str:
 
 
 def finished_run(
-    trial: BenchTrial,
-    folder: TrialFolder,
-    training: Generator[Any, None, None],
-    progress: TrialProgress,
+    trial: BenchTrial, folder: TrialFolder, training: Generator[Any, None, None], progress: Report
 ) -> TrainedRun:
-    """Wait until the trial has ended, and read its result."""
-    error = "The process ended without a result."
+    """Waits until the trial has ended."""
+    error, name = "The process ended without a result.", f"{trial.label} seed {trial.seed}"
     try:
         with closing(training):
             for reached in training:
-                progress(trial, reached)
+                progress(Progress(name, reached["fraction"], 1.0, reached["detail"]))
         run = folder.result()
         if run is not None:
             return run
@@ -89,16 +85,14 @@ def finished_run(
     return run
 
 
-def run_everywhere(
-    jobs: Sequence[Job], workers: Sequence[Worker], do: Callable[[Job, Worker], None]
-) -> None:
+def run_everywhere(jobs: Sequence[Callable[[Worker], None]], workers: Sequence[Worker]) -> None:
     """Every job on one of the workers. What one raises stops all of them and is raised here."""
     free: SimpleQueue[Worker] = SimpleQueue()
 
-    def serve(job: Job) -> None:
+    def serve(job: Callable[[Worker], None]) -> None:
         worker = free.get()
         try:
-            do(job, worker)
+            job(worker)
         finally:
             free.put(worker)
 

@@ -1,9 +1,8 @@
 """One trial: a model trained under a protocol, step by step.
 
-Losses are fetched from the GPU some steps at a time: no step waits for it. A checkpoint holds
-everything that a step depends on, and a batch depends only on the seed and the step. So a run that
-was interrupted goes on to the losses of one that was not, as far as the GPU's kernels give the same
-result twice.
+Losses are fetched from the GPU some steps at a time: no step waits for it. A checkpoint holds all
+that a step depends on besides its batch. So a run that was interrupted goes on to the losses of one
+that was not, as far as the GPU's kernels give the same result twice.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vramcast.benching.checkpoints import Checkpoints, load, restore
+from vramcast.benching.checkpoints import Checkpoints, load, of_this_model
 from vramcast.benching.data import Bytes, Corpus
 from vramcast.benching.prefetch import Batches
 from vramcast.benching.tensorboard import Board
@@ -33,16 +32,15 @@ from vramcast.hardware import environment
 from vramcast.probing.worker import failure
 from vramcast.records.bench import (
     BenchTrial,
-    DataIdentity,
     TrainedRun,
     TrainingOutcome,
     last_losses,
     mean_loss,
 )
+from vramcast.units import format_bytes, format_seconds
 
-# Losses are fetched when a block of steps has taken this long or has this many steps.
-BLOCK_SECONDS = 1.0
-MAX_BLOCK_STEPS = 100
+# Losses are fetched when a block of steps has taken this long or has so many steps.
+BLOCK_SECONDS, MAX_BLOCK_STEPS = 1.0, 100
 # A GPU works on one block while this process writes down the block before.
 BLOCKS_BEHIND = {"cuda": 1, "cpu": 0}
 MEMORY_KINDS = {"cuda": "GPU, allocated", "cpu": "process, resident"}
@@ -62,7 +60,7 @@ def mark(device: torch.device) -> Mark:
 
 
 class Block:
-    """Steps that have been started. Nothing waits for them until `finish`."""
+    """Steps that were started; only `finish` waits for them."""
 
     def __init__(
         self, losses: list[Tensor], marks: list[Mark], began: float, data_wait_seconds: float
@@ -72,9 +70,7 @@ class Block:
         values = torch.stack(losses).float()
         self._values = torch.empty_like(values, device="cpu", pin_memory=values.is_cuda)
         self._values.copy_(values, non_blocking=True)
-        self._copied = (
-            torch.cuda.current_stream(values.device).record_event() if values.is_cuda else None
-        )
+        self._copied = torch.cuda.current_stream().record_event() if values.is_cuda else None
 
     def __len__(self) -> int:
         return len(self._values)
@@ -115,21 +111,20 @@ class Trainer:
 
     def prepare(self) -> tuple[Training, Steps, list[int]]:
         """As an interrupted run left it; and the steps at which it was continued."""
-        training = Training(self.trial)
+        training, done, resumed = Training(self.trial), Steps(), []
         state = load(self.folder.checkpoint)
-        done = self.folder.steps(most=state["step"]) if state else Steps()
-        resumed = []
-        if state and len(done) == state["step"]:
-            restore(training, state, self.folder.checkpoint)
-            resumed = [*state["resumed_at_steps"], len(done)]
-        else:
-            # A checkpoint is of no use without the losses of the steps before it.
-            done = Steps()
+        if state is not None:
+            with of_this_model(self.folder.checkpoint):
+                found = self.folder.steps(most=state["step"])
+                # A checkpoint is of no use without the losses of the steps before it.
+                if len(found) == state["step"]:
+                    training.restore(state)
+                    done, resumed = found, [*state["resumed_at_steps"], len(found)]
         self.folder.keep_steps(done)
         return training, done, resumed
 
     def train(self, training: Training, done: Steps, resumed: list[int]) -> None:
-        """To the end of the protocol; the steps are added to `done`."""
+        """The steps are added to `done`."""
         blocks: deque[Block] = deque()  # started and not yet finished
         saved = time.monotonic()
         with (
@@ -140,8 +135,8 @@ class Trainer:
             while not self._ended(done):
                 blocks.append(self._block(training, batches, *_reached(done, blocks)))
                 is_due = time.monotonic() - saved >= self.checkpoint_seconds
-                is_last = is_due or self._reaches_end(*_reached(done, blocks))
-                num_behind = 0 if is_last else BLOCKS_BEHIND[training.device.type]
+                is_last = self._fraction_done(*_reached(done, blocks)) >= 1
+                num_behind = 0 if is_due or is_last else BLOCKS_BEHIND[training.device.type]
                 while len(blocks) > num_behind and not self._ended(done):
                     self._finish(blocks.popleft(), done, board)
                 if is_due and not self._ended(done):
@@ -178,22 +173,17 @@ class Trainer:
             is_full = (
                 len(losses) >= MAX_BLOCK_STEPS
                 or seconds >= min(BLOCK_SECONDS, self.checkpoint_seconds)
-                or self._reaches_end(steps_before + len(losses), seconds_before + seconds)
+                or self._fraction_done(steps_before + len(losses), seconds_before + seconds) >= 1
             )
         return Block(losses, marks, began, batches.wait_seconds - waited)
 
-    def _seconds_left(self, steps: int, seconds: float, step_seconds: float) -> float:
+    def _fraction_done(self, steps: int, seconds: float) -> float:
         protocol = self.trial.protocol
-        if protocol.steps is not None:
-            return (protocol.steps - steps) * step_seconds
-        return (protocol.seconds or 0.0) - seconds
-
-    def _reaches_end(self, steps: int, seconds: float) -> bool:
-        return self._seconds_left(steps, seconds, step_seconds=1.0) <= 0
+        return steps / protocol.steps if protocol.steps else seconds / (protocol.seconds or 1.0)
 
     def _ended(self, done: Steps) -> bool:
         diverged = None in done.losses[-MAX_BLOCK_STEPS:]
-        return diverged or self._reaches_end(len(done), done.seconds)
+        return diverged or self._fraction_done(len(done), done.seconds) >= 1
 
     def _finish(self, block: Block, done: Steps, board: Board | None) -> None:
         steps = block.finish()
@@ -201,19 +191,23 @@ class Trainer:
         if board is not None:
             board.add(done, steps)
         done.add(steps)
-        step_seconds = steps.seconds / len(steps)
-        seconds_left = self._seconds_left(len(done), done.seconds, step_seconds)
-        last = mean_loss(last_losses(done.losses, self.trial.protocol))
-        self.tell(
-            {
-                "step": len(done),
-                "loss": done.losses[-1],
-                "last_loss": last if math.isfinite(last) else None,
-                "tokens_per_second": self.trial.tokens_per_step / step_seconds,
-                "memory_bytes": max(steps.step_memory_bytes),
-                "seconds_left": max(0.0, seconds_left),
-            }
-        )
+        self.tell(self.progress(done, steps))
+
+    def progress(self, done: Steps, last: Steps) -> dict[str, Any]:
+        """How far it is, in numbers and in words. `last` are the last steps of those done."""
+        protocol, step_seconds = self.trial.protocol, last.seconds / len(last)
+        fraction = self._fraction_done(len(done), done.seconds)
+        total_seconds = protocol.seconds or (protocol.steps or 0) * step_seconds
+        loss = math.nan if done.losses[-1] is None else done.losses[-1]
+        detail = [
+            f"step {len(done)}",
+            f"loss {loss:.4f}",
+            f"{protocol.metric} {mean_loss(last_losses(done.losses, protocol)):.4f}",
+            f"{self.trial.tokens_per_step / step_seconds:,.0f} tok/s",
+            format_bytes(max(last.step_memory_bytes)),
+            f"{format_seconds(max(0.0, 1 - fraction) * total_seconds)} left",
+        ]
+        return {"step": len(done), "fraction": fraction, "detail": "  ".join(detail)}
 
 
 def _reached(done: Steps, blocks: Sequence[Block]) -> tuple[int, float]:
@@ -228,7 +222,12 @@ def train_trial(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
     where = describe_environment(trial.device)
     try:
         with folder.lock():
-            corpus = _given_corpus(Path(request["data_path"]), trial.data)
+            corpus = Corpus(Path(request["data_path"]))
+            if corpus.identity() != trial.data:
+                raise EnvironmentProblem(
+                    f"The data file {corpus.path} is not the one that was given.",
+                    "Leave it as it is while it is in use.",
+                )
             seconds, tensorboard = request["checkpoint_seconds"], request["tensorboard"]
             run = Trainer(trial, corpus, folder, seconds, where, tell, tensorboard).run()
     except VramcastError:
@@ -240,16 +239,6 @@ def train_trial(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
         run = TrainedRun(trial=trial, outcome=outcome, environment=where, error=found.error)
     folder.write_result(run)
     return run.outcome
-
-
-def _given_corpus(path: Path, given: DataIdentity) -> Corpus:
-    corpus = Corpus(path)
-    if corpus.identity() != given:
-        raise EnvironmentProblem(
-            f"The data file {path} is not the one that was given.",
-            "Leave it as it is while it is in use.",
-        )
-    return corpus
 
 
 def describe_environment(device: str) -> dict[str, Any]:

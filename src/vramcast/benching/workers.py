@@ -17,7 +17,6 @@ from vramcast.hardware import nvml
 from vramcast.processes.ask import ForkServer
 from vramcast.records.measurement import Device
 
-TASK = "vramcast.benching.trainer:train_trial"
 # torch's first optimizer imports torch._dynamo: seconds, better once than in every trial
 IMPORTED_ONCE = ("torch", "vramcast.benching.trainer", "torch._dynamo")
 
@@ -44,9 +43,8 @@ class Machine:
 
 
 class LocalWorker(Worker):
-    """On this machine; on the GPU that is named, where there are several."""
-
     def __init__(self, gpu: str | None = None) -> None:
+        """`gpu` is given where there are several."""
         environment = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         self._server = ForkServer(IMPORTED_ONCE, environment)
         self._stopped = threading.Event()
@@ -59,7 +57,7 @@ class LocalWorker(Worker):
 
     def train(self, request: dict[str, Any]) -> Generator[Any, None, None]:
         return self._server.follow(
-            TASK,
+            "vramcast.benching.trainer:train_trial",
             request,
             timeout_seconds=math.inf,
             log=TrialFolder(Path(request["folder"])).log,
@@ -74,7 +72,7 @@ def this_machine(device: Device) -> Machine:
 
 
 def gpus_here() -> list[str | None]:
-    """The GPUs that CUDA_VISIBLE_DEVICES shows, or all like the first one, which are comparable.
+    """Those that CUDA_VISIBLE_DEVICES shows, or all like the first one: they are comparable.
 
     [None] where there is only one: then nothing has to be set.
     """
