@@ -63,14 +63,7 @@ def loop_by_hand(trial: BenchTrial, corpus: Corpus) -> tuple[float, list[float |
     began = time.perf_counter()
     losses = []
     for step in range(protocol.steps or 0):
-        windows = torch.from_numpy(
-            corpus.batch(
-                seed=trial.seed,
-                step=step,
-                batch_size=trial.batch_size,
-                window_bytes=protocol.seq_len + 1,
-            )
-        )
+        windows = torch.from_numpy(corpus.batch(trial, step))
         if device.type == "cuda":
             windows = windows.pin_memory()
         tokens = windows.to(device, non_blocking=True).long()

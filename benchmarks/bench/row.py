@@ -40,9 +40,7 @@ def step_seconds(trial: BenchTrial, corpus: Corpus) -> dict[str, Any]:
     """The time of a warm step, and of building the model and the first step, which compiles."""
     began = time.perf_counter()
     training = Training(trial)
-    windows = corpus.batch(
-        seed=0, step=0, batch_size=trial.batch_size, window_bytes=trial.protocol.seq_len + 1
-    )
+    windows = corpus.batch(replace(trial, seed=0), step=0)
     tokens = torch.from_numpy(windows).to(training.device).long()
 
     run_steps(training, tokens, 1)

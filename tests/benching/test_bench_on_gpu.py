@@ -13,7 +13,7 @@ import pytest
 
 from vramcast.benching.bench import bench
 from vramcast.benching.data import Corpus
-from vramcast.benching.prefetch import Batches
+from vramcast.benching.threads import Batches
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.hardware import nvml

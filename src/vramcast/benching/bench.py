@@ -44,14 +44,18 @@ def bench(
     force: bool = False,
     progress: Report = ignore,
 ) -> list[TrainedRun]:
-    """Train every model with every seed, each in a process of its own; `out` keeps the results.
+    """Train every model with every seed, each in a process of its own.
 
     `bench(["e1-50m", "e5-d1536-r270"], out="runs/first")`. A model is a name of the zoo or
     file.py:function, followed by its knobs as `key=value`. `sweep` makes several out of one model:
     "dim=768,1024", each with `params` parameters. What `out` already holds is not trained again,
     and what was interrupted goes on from its checkpoint. `ray` is the address of a Ray cluster.
     """
-    rules = _protocol(protocol, steps, respect_documents)
+    rules = find_protocol(protocol) if isinstance(protocol, str) else protocol
+    if steps is not None and steps != rules.steps:
+        rules = with_steps(rules, steps)
+    if respect_documents and not rules.respect_documents:
+        rules = within_documents(rules)
     chosen = models_to_train(models, sweep, params)
     train_on = _device(device, ray)
     # also refuses NaN, which compares false with everything
@@ -92,15 +96,6 @@ def compare(*runs: str | os.PathLike[str]) -> Comparison:
     return compare_runs([run for path in runs for run in find_runs(Path(path))])
 
 
-def _protocol(protocol: str | Protocol, steps: int | None, respect_documents: bool) -> Protocol:
-    rules = find_protocol(protocol) if isinstance(protocol, str) else protocol
-    if steps is not None and steps != rules.steps:
-        rules = with_steps(rules, steps)
-    if respect_documents and not rules.respect_documents:
-        rules = within_documents(rules)
-    return rules
-
-
 def _machine(device: Device, ray: str | None, data_path: Path) -> AbstractContextManager[Machine]:
     if ray is None:
         return nullcontext(this_machine(device))
@@ -124,8 +119,7 @@ def _seeds(seeds: str | Sequence[int] | None, protocol: Protocol) -> list[int]:
         numbers = [int(seed) for seed in (seeds.split(",") if isinstance(seeds, str) else seeds)]
     except ValueError:
         numbers = []
-    known = {seed for seed in numbers if 0 <= seed < 2**63}
-    if not numbers or len(known) < len(numbers):
+    if not numbers or len({seed for seed in numbers if 0 <= seed < 2**63}) < len(numbers):
         raise UsageError(
             f"--seeds {seeds!r} is not a list of different whole numbers from 0 on.",
             "For example --seeds 1,2,3.",

@@ -23,8 +23,7 @@ def compare_runs(runs: Sequence[TrainedRun]) -> Comparison:
     groups = by_model(runs)
     _refuse_groups(groups)
     ordered = sorted(groups, key=lambda group: statistics.fmean(_last_losses(group)))
-    # First the pairs with the best model. All pairs count as tests: which model is best was seen
-    # only in these same runs.
+    # First the pairs with the best model. All pairs count, because these same runs say who is best.
     tests = [_test(a, b) for a, b in combinations(ordered, 2)]
     corrected = significance.holm([test.p_value for test, _ in tests])
     trial = runs[0].trial
@@ -36,7 +35,13 @@ def compare_runs(runs: Sequence[TrainedRun]) -> Comparison:
         environment={name: runs[0].environment.get(name) for name in DECISIVE},
         models=[summary_of(group) for group in ordered],
         differences=[
-            _difference(group, replace(test, p_value=p_value), how)
+            Difference(
+                model=group[0].trial.label,
+                **vars(replace(test, p_value=p_value)),
+                # Over the shared seeds alone the other model may be ahead.
+                distinguishable=p_value < LEVEL and test.difference > 0,
+                how=how,
+            )
             for group, (test, how), p_value in zip(ordered[1:], tests, corrected, strict=False)
         ],
         notes=_notes(ordered, len(tests)),
@@ -68,16 +73,14 @@ def summary_of(group: Sequence[TrainedRun]) -> ModelResult:
 
 
 def _test(best: Group, other: Group) -> tuple[Test, str]:
-    """The test that suits the runs, and its name.
-
-    Where most seeds are not shared, a test over all of them says more than one over few pairs.
-    """
+    """The test that suits the runs, and its name."""
     seeds = {run.trial.seed: run for run in best}
     same_seed = [(seeds[run.trial.seed], run) for run in other if run.trial.seed in seeds]
     # They saw the same batches only if steps and batch size are the same too.
     pairs = [
         (a, b) for a, b in same_seed if a.tokens == b.tokens and len(a.losses) == len(b.losses)
     ]
+    # Where most seeds are not shared, a test over all of them says more than one over few pairs.
     if len(pairs) > 1 and 2 * len(pairs) > max(len(best), len(other)):
         test = significance.paired(*map(_last_losses, zip(*pairs, strict=True)))
         return test, f"paired t test over {len(pairs)} seeds; {SAME_BATCHES}"
@@ -96,39 +99,29 @@ def _test(best: Group, other: Group) -> tuple[Test, str]:
     return t_test(difference, both), "one seed; noise of each run's own last losses"
 
 
-def _difference(group: Group, test: Test, how: str) -> Difference:
-    return Difference(
-        model=group[0].trial.label,
-        **vars(test),
-        # Over the shared seeds alone the other model may be ahead.
-        distinguishable=test.p_value < LEVEL and test.difference > 0,
-        how=how,
-    )
-
-
 def _notes(groups: list[Group], num_tests: int) -> list[str]:
     runs = [run for group in groups for run in group]
-    protocol = runs[0].trial.protocol
+    protocol, notes = runs[0].trial.protocol, []
+    if any(len(group) == 1 for group in groups):
+        notes.append(
+            f"one seed: the noise of {protocol.metric} is estimated from the run's own losses; "
+            "another seed may move it by more (--seeds 1,2,3)"
+        )
+    if num_tests > 1:
+        notes.append(
+            f"p is corrected for the {num_tests} tests of all pairs (Holm); "
+            "an interval is that of its own difference alone"
+        )
+    if different_tokens := tokens_note(runs):
+        notes.append(different_tokens)
     short = [run.trial.label for run in runs if len(run.losses) < protocol.last_steps]
-    different_tokens = tokens_note(runs)
-    one_seed = (
-        f"one seed: the noise of {protocol.metric} is estimated from the run's own losses; "
-        "another seed may move it by more (--seeds 1,2,3)"
-    )
-    several_tests = (
-        f"p is corrected for the {num_tests} tests of all pairs (Holm); "
-        "an interval is that of its own difference alone"
-    )
-    return [
-        *([one_seed] if any(len(group) == 1 for group in groups) else []),
-        *([several_tests] if num_tests > 1 else []),
-        *([different_tokens] if different_tokens else []),
-        *([f"fewer steps than {protocol.metric} asks for: {', '.join(short)}"] if short else []),
-    ]
+    if short:
+        notes.append(f"fewer steps than {protocol.metric} asks for: {', '.join(short)}")
+    return notes
 
 
 def _refuse_incomparable(runs: Sequence[TrainedRun]) -> None:
-    """With every reason at once: whoever has to train again wants to know them all."""
+    """With every reason at once, for whoever has to train again."""
     if not runs:
         raise UsageError("No run is given.", "Give folders that vramcast bench wrote.")
     examples: dict[str, dict[str, str]] = {}
@@ -150,11 +143,11 @@ def _refuse_incomparable(runs: Sequence[TrainedRun]) -> None:
 
 def _conditions(run: TrainedRun) -> dict[str, tuple[str, str]]:
     """What must be the same: how it is told apart, and how it is shown."""
-    trial = run.trial
+    trial, data = run.trial, run.trial.data
     environment = {name: str(run.environment.get(name)) for name in DECISIVE}
     return {
         "protocols": (trial.protocol_hash, f"{trial.protocol.name} ({trial.protocol_hash[:8]})"),
-        "data": (trial.data.hash, f"{trial.data.name} ({trial.data.hash.partition(':')[2][:8]})"),
+        "data": (data.hash, f"{data.name} ({data.hash.partition(':')[2][:8]})"),
         **{name.replace("_", " "): (value, value) for name, value in environment.items()},
     }
 

@@ -1,7 +1,7 @@
 """The data that models are trained on: the bytes of one file, and the batches drawn from it.
 
-A batch depends only on the seed and the step. So every model sees the same batches, and a run that
-is continued sees those that an uninterrupted run would have seen.
+A batch depends only on the seed and the step: every model sees the same ones, and so does a run
+that was interrupted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.errors import EnvironmentProblem, UsageError
-from vramcast.records.bench import DataIdentity
+from vramcast.records.bench import BenchTrial, DataIdentity
 from vramcast.records.store import cache_folder, write_atomically
 from vramcast.units import MiB, format_bytes
 
@@ -30,19 +30,8 @@ NUM_SAMPLES, SAMPLE_BYTES = 256, 65536
 MAX_DRAWS = 1000
 # Folders beside Python's own code, of tables, or that some distributions leave out.
 LEFT_OUT = {
-    "site-packages",
-    "dist-packages",
-    "test",
-    "tests",
-    "idlelib",
-    "encodings",
-    "pydoc_data",
-    "lib2to3",
-    "distutils",
-    "turtledemo",
-    "ensurepip",
-    "tkinter",
-    "__pycache__",
+    *("site-packages", "dist-packages", "test", "tests", "idlelib", "encodings", "pydoc_data"),
+    *("lib2to3", "distutils", "turtledemo", "ensurepip", "tkinter", "__pycache__"),
 }
 MIN_CORPUS_BYTES = MiB
 
@@ -58,8 +47,8 @@ class Corpus:
             self._state = _state(path)
             self.size_bytes = self._state[0]
             # Opening a pipe would wait for ever.
-            if not path.is_file() or not self.size_bytes:
-                raise ValueError("it is empty" if path.is_file() else "it is not a regular file")
+            if not path.is_file():
+                raise ValueError("it is not a regular file")
             with open(path, "rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         except (OSError, ValueError) as problem:
@@ -69,8 +58,7 @@ class Corpus:
                 "Give one file with text or other bytes to --data; "
                 "the byte 0x1e delimits documents in it.",
             ) from None
-        # Without this the kernel reads far ahead of every window: from a file of 1.3 TB a batch
-        # then takes 2 s instead of 2 ms.
+        # Else the kernel reads far ahead: of a file of 1.3 TB a batch takes 2 s instead of 2 ms.
         mapped.madvise(mmap.MADV_RANDOM)
         self._bytes: Bytes = np.frombuffer(mapped, dtype=np.uint8)
 
@@ -87,22 +75,14 @@ class Corpus:
             name=self.path.name, size_bytes=self.size_bytes, hash=f"{kind}:{digest.hexdigest()}"
         )
 
-    def batch(
-        self,
-        *,
-        seed: int,
-        step: int,
-        batch_size: int,
-        window_bytes: int,
-        respect_documents: bool = False,
-    ) -> Bytes:
-        """Windows [batch_size, window_bytes] at random places."""
+    def batch(self, trial: BenchTrial, step: int) -> Bytes:
+        """Windows [batch_size, seq_len + 1] at random places."""
+        window_bytes = trial.protocol.seq_len + 1
         self.check_window(window_bytes)
         self.check_unchanged()
-        # numpy promises that a generator's raw bits stay the same in all its versions, but not the
-        # ranges made from them. The remainder favours small numbers by less than 1 in ten million
-        # in a file of 1.3 TB.
-        bits = np.random.PCG64(np.random.SeedSequence([seed, step]))
+        # Raw bits of a generator stay the same in all versions of numpy; ranges made from them may
+        # not. The remainder favours small numbers by less than 1 in ten million in 1.3 TB.
+        bits = np.random.PCG64(np.random.SeedSequence([trial.seed, step]))
         num_starts = np.uint64(self.size_bytes - window_bytes + 1)
         all_windows = np.lib.stride_tricks.sliding_window_view(self._bytes, window_bytes)
 
@@ -110,8 +90,8 @@ class Corpus:
             drawn: Bytes = all_windows[(bits.random_raw(count) % num_starts).astype(np.int64)]
             return drawn
 
-        windows = draw(batch_size)
-        if respect_documents:
+        windows = draw(trial.batch_size)
+        if trial.protocol.respect_documents:
             self._stay_within_documents(windows, draw)
         self.check_unchanged()
         return windows
@@ -151,16 +131,12 @@ class Corpus:
 
 
 def _state(path: Path) -> tuple[int, int, int]:
-    """What changes with the file: size, time of the last change, and which file it is."""
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def default_corpus() -> Path:
-    """Python's standard library as one file: every machine has it.
-
-    Runs under different versions of Python are not compared: the data's hash differs.
-    """
+    """Python's standard library as one file: comparable under one version of Python."""
     path = cache_folder() / "corpora" / f"python-{platform.python_version()}.bin"
     if not path.exists():
         write_atomically(path, standard_library_text(Path(sysconfig.get_path("stdlib"))))

@@ -23,17 +23,16 @@ def models_to_train(
     words: Sequence[str], sweep: str | None = None, params: str | int | None = None
 ) -> list[Model]:
     models = split_models(words)
-    if sweep is None and params is not None:
-        raise UsageError("--params is the budget of a sweep.", f"Add --sweep. {EXAMPLE}")
+    parameters = None if params is None else parse_count(str(params))
     if sweep is not None:
         if len(models) > 1:
             raise UsageError(
                 "--sweep takes one model.",
                 f"Give only {models[0][0]!r}, or sweep the others into the same --out one by one.",
             )
-        models = swept_models(
-            models[0], sweep, None if params is None else parse_count(str(params))
-        )
+        models = swept_models(models[0], sweep, parameters)
+    elif parameters:
+        raise UsageError("--params is the budget of a sweep.", f"Add --sweep. {EXAMPLE}")
     for name, _ in models:
         parse_reference(name)  # a wrong name is refused here
     return models
@@ -67,10 +66,7 @@ def split_models(words: Sequence[str]) -> list[Model]:
 
 
 def swept_models(model: Model, sweep: str, parameters: int | None = None) -> list[Model]:
-    """A model for every value of a `sweep` such as "dim=512,768,1024".
-
-    They have so many parameters, or as many as the model has.
-    """
+    """A model for every value of "dim=512,768,1024"; by default with the model's parameters."""
     name, knobs = model
     family, base = _family_and_sizes(name)
     swept, _, texts = sweep.partition("=")

@@ -1,8 +1,8 @@
 """Trials as tasks of a Ray cluster, a GPU each. Their results are sent back to the bench's folder.
 
-A trial has a process of its own, as on one machine: a model that crashes does not end Ray's worker.
-Nodes that see the bench's folder write checkpoints there; on others an interrupted trial begins
-again. vramcast is sent along; torch, schedulefree and a model's own file must be on the nodes.
+A trial has a process of its own: a model that crashes does not end Ray's worker. Nodes that see the
+bench's folder write checkpoints there; on others an interrupted trial begins again. vramcast is
+sent along; torch, schedulefree and a model's own file must be on the nodes.
 """
 
 from __future__ import annotations
@@ -54,21 +54,22 @@ def ray_cluster(address: str, device: Device, data_path: Path) -> Iterator[Machi
             max_retries=0,
             num_returns="streaming",
         )
+        gpu = _gpu(resources) if device == Device.CUDA else None
         # A worker for each trial: Ray decides which of them runs when.
-        yield Machine(
-            _gpu(resources) if device == Device.CUDA else None,
-            lambda num_trials: [RayWorker(ray, task, data) for _ in range(num_trials)],
-        )
+        yield Machine(gpu, lambda num: [RayWorker(ray, task, data) for _ in range(num)])
     finally:
         ray.shutdown()
 
 
 def _gpu(resources: dict[str, float]) -> str | None:
     """The GPU of all nodes, if they have the same and vramcast knows it."""
-    prefix = "accelerator_type:"
-    names = [name.removeprefix(prefix) for name in resources if name.startswith(prefix)]
+    kinds = [
+        kind
+        for key, _, kind in (name.partition(":") for name in resources)
+        if key == "accelerator_type"
+    ]
     try:
-        return find_gpu(names[0]).name if len(names) == 1 else None
+        return find_gpu(kinds[0]).name if len(kinds) == 1 else None
     except UsageError:
         return None
 
@@ -86,9 +87,9 @@ def _connect(ray: Any, address: str) -> None:
         )
     # what Ray raises here depends on what is wrong
     except (OSError, RuntimeError, ValueError) as problem:
-        first_line = str(problem).strip().partition("\n")[0]
+        why = str(problem).strip().partition("\n")[0]
         raise EnvironmentProblem(
-            f"The Ray cluster at {address!r} cannot be used: {first_line}", ADVICE
+            f"The Ray cluster at {address!r} cannot be used: {why}", ADVICE
         ) from None
 
 
@@ -129,12 +130,15 @@ class RayWorker(Worker):
                 message = self._ray.get(reference)
                 if "progress" in message:
                     yield message["progress"]
-                else:
-                    _keep(message["files"], Path(request["folder"]))
-                    if "error" in message:
-                        raise error_from_dict(message["error"])
-                    if "failure" in message:
-                        raise TaskFailed(*message["failure"])
+                    continue
+                folder = Path(request["folder"])
+                if not (folder / "result.json").exists():  # the node does not share the folder
+                    for name, content in message["files"].items():
+                        write_atomically(folder / name, content)
+                if "error" in message:
+                    raise error_from_dict(message["error"])
+                if "failure" in message:
+                    raise TaskFailed(*message["failure"])
         except self._ray.exceptions.RayError as problem:
             kind = FailureKind.STOPPED if self._is_stopped else FailureKind.KILLED
             what = f"Ray has lost the task ({type(problem).__name__}): {problem}"
@@ -142,7 +146,7 @@ class RayWorker(Worker):
 
 
 def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, Any]]:
-    """On a node: progress as it comes, then the files, with what went wrong."""
+    """On a node: progress, then the files, with what went wrong."""
     with tempfile.TemporaryDirectory(prefix="vramcast-") as temporary:
         folder, data_path = Path(request["folder"]), Path(request["data_path"])
         trial = BenchTrial.from_dict(request["trial"])
@@ -168,13 +172,6 @@ def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, An
         if "worker.log" in files:
             files["worker.log"] = files["worker.log"][-MAX_LOG_BYTES:]
         yield {"files": files, **end}
-
-
-def _keep(files: dict[str, bytes], folder: Path) -> None:
-    """Of a node that does not share the folder."""
-    if not (folder / "result.json").exists():
-        for name, content in files.items():
-            write_atomically(folder / name, content)
 
 
 def _import_ray() -> Any:

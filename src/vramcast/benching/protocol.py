@@ -1,10 +1,9 @@
 """Protocols: the fixed conditions that every model of a comparison is trained under.
 
-Runs are comparable where the hashes of their protocols are the same. The hash is of the values, not
-of the name, and of the version of what all protocols have in common (records.bench.FORMAT):
+Runs are comparable where their protocols have the same hash: of the values, not of the name, and of
+the version of what all protocols have in common (records.bench.FORMAT):
 
-- Tokens are bytes. A sample is a window of seq_len + 1 bytes at a random place of the data; all
-  models see the same samples.
+- Tokens are bytes. A sample is a window of seq_len + 1 bytes at a random place of the data.
 - A step is: clear the gradients, forward, backward, clip, update.
 - The loss is the mean cross entropy of the next byte, in float32: in bf16 a loss near 1.44 moves in
   steps of 0.0078, and models often differ by less.
@@ -16,7 +15,7 @@ import json
 import tomllib
 import typing
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +47,19 @@ STANDARD_1 = Protocol(
     respect_documents=False,
 )
 TIMEBOX_1 = replace(STANDARD_1, name="timebox-1", batch_size=None, steps=None, seconds=600.0)
-PROTOCOLS = {protocol.name: protocol for protocol in (STANDARD_1, TIMEBOX_1)}
-NEWEST = {"standard": STANDARD_1, "timebox": TIMEBOX_1}
+# A name without a version is the newest.
+PROTOCOLS = {
+    "standard": STANDARD_1,
+    "standard-1": STANDARD_1,
+    "timebox": TIMEBOX_1,
+    "timebox-1": TIMEBOX_1,
+}
 
 
 def with_steps(protocol: Protocol, steps: int) -> Protocol:
     """Another protocol, and its name says so."""
-    name, steps = f"{protocol.name}/{steps}-steps", _field("steps", steps)
-    return checked(replace(protocol, name=name, steps=steps, seconds=None))
+    name = f"{protocol.name}/{steps}-steps"
+    return checked(replace(protocol, name=name, steps=_field("steps", steps), seconds=None))
 
 
 def within_documents(protocol: Protocol) -> Protocol:
@@ -63,7 +67,6 @@ def within_documents(protocol: Protocol) -> Protocol:
 
 
 def checked(protocol: Protocol) -> Protocol:
-    """Refuses fields that do not fit together."""
     if (protocol.steps is None) == (protocol.seconds is None):
         given = "neither steps nor seconds" if protocol.steps is None else "both steps and seconds"
         raise UsageError(
@@ -80,15 +83,14 @@ def checked(protocol: Protocol) -> Protocol:
 
 
 def find_protocol(text: str) -> Protocol:
-    """By name (`standard` is the newest version of it), or from a TOML file."""
-    known = {**PROTOCOLS, **NEWEST}
-    if text in known:
-        return known[text]
+    """By name, or from a TOML file."""
+    if text in PROTOCOLS:
+        return PROTOCOLS[text]
     if text.endswith(".toml") or "/" in text:
         return read_protocol(Path(text))
     raise UsageError(
         f"There is no protocol {text!r}.",
-        f"Known: {', '.join(known)}; or give a file, for example --protocol mine.toml.",
+        f"Known: {', '.join(PROTOCOLS)}; or give a file, for example --protocol mine.toml.",
     )
 
 
@@ -108,30 +110,25 @@ def read_protocol(path: Path) -> Protocol:
 
 
 def protocol_from(values: Mapping[str, Any]) -> Protocol:
-    unknown = next((name for name in values if name not in FIELDS), None)
-    if unknown is not None:
-        advice = f"{did_you_mean(unknown, FIELDS)}Fields: {', '.join(FIELDS)}."
-        raise UsageError(f"A protocol has no field {unknown!r}.", advice)
-    base = asdict(STANDARD_1)
-    if "seconds" in values:
-        base["steps"] = None
     given = {name: _field(name, value) for name, value in values.items()}
-    protocol = checked(Protocol(**{**base, **given}))
-    name, problem = protocol.name, None
+    base = replace(STANDARD_1, steps=None) if "seconds" in values else STANDARD_1
+    protocol = checked(replace(base, **given))
+    name = protocol.name
     if "name" not in values:
         problem = "The protocol has no name."
     elif not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARACTERS:
         problem = f"The protocol's name = {shortened(name)} is no name."
-    elif name in NEWEST or PROTOCOLS.get(name, protocol) != protocol:
+    elif PROTOCOLS.get(name, protocol) != protocol:
         problem = f"The protocol's name = {name!r} is taken."
-    if problem:
-        advice = 'Choose one that says its version too, for example name = "mine-1".'
-        raise UsageError(problem, advice)
-    return protocol
+    else:
+        return protocol
+    raise UsageError(problem, 'Choose one with its version, for example name = "mine-1".')
 
 
 def _field(name: str, value: Any) -> Any:
-    """Checked against the annotation in `Protocol`."""
+    if name not in FIELDS:
+        advice = f"{did_you_mean(name, FIELDS)}Fields: {', '.join(FIELDS)}."
+        raise UsageError(f"A protocol has no field {name!r}.", advice)
     if name == "batch_size" and value == LARGEST:
         return None
     try:

@@ -7,6 +7,7 @@ import time
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from vramcast.benching.trial_folder import Steps
 from vramcast.errors import EnvironmentProblem
@@ -22,10 +23,7 @@ def check_installed() -> None:
 
 
 class Board(AbstractContextManager["Board"]):
-    """Written anew with the steps `done`, because an interrupted run may have written more.
-
-    A step's wall time is the time trained until then, so that pauses do not show.
-    """
+    """Written anew with the steps `done`: an interrupted run may have written more."""
 
     def __init__(self, folder: Path, tokens_per_step: int, done: Steps) -> None:
         check_installed()
@@ -33,6 +31,7 @@ class Board(AbstractContextManager["Board"]):
 
         shutil.rmtree(folder, ignore_errors=True)
         self._tokens_per_step = tokens_per_step
+        # A step's wall time is the time trained until then: pauses do not show.
         self._started = time.time() - done.seconds
         self._writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
         self.add(Steps(), done)
@@ -41,16 +40,13 @@ class Board(AbstractContextManager["Board"]):
         self._writer.close()  # type: ignore[no-untyped-call]
 
     def add(self, before: Steps, steps: Steps) -> None:
-        step, trained = len(before), before.seconds
-        for loss, seconds, memory_bytes in zip(
-            steps.losses, steps.step_seconds, steps.step_memory_bytes, strict=True
-        ):
-            step, trained = step + 1, trained + seconds
+        step, at, tokens = len(before), self._started + before.seconds, self._tokens_per_step
+        add: Any = self._writer.add_scalar
+        values = zip(steps.losses, steps.step_seconds, steps.step_memory_bytes, strict=True)
+        for loss, seconds, memory_bytes in values:
+            step, at = step + 1, at + seconds
             if loss is not None:
-                self._add("loss", loss, step, trained)
-                self._add("loss by tokens", loss, step * self._tokens_per_step, trained)
-            self._add("tokens per second", self._tokens_per_step / seconds, step, trained)
-            self._add("memory (GiB)", memory_bytes / GiB, step, trained)
-
-    def _add(self, name: str, value: float, place: int, trained: float) -> None:
-        self._writer.add_scalar(name, value, place, walltime=self._started + trained)  # type: ignore[no-untyped-call]
+                add("loss", loss, step, at)
+                add("loss by tokens", loss, step * tokens, at)
+            add("tokens per second", tokens / seconds, step, at)
+            add("memory (GiB)", memory_bytes / GiB, step, at)

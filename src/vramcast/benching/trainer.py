@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vramcast.benching.checkpoints import Checkpoints, load, of_this_model
-from vramcast.benching.data import Bytes, Corpus
-from vramcast.benching.prefetch import Batches
+from vramcast.benching.data import Corpus
 from vramcast.benching.tensorboard import Board
+from vramcast.benching.threads import Batches, Checkpoints, load_checkpoint, of_this_model
 from vramcast.benching.training_step import Training
 from vramcast.benching.trial_folder import Steps, TrialFolder
 from vramcast.errors import EnvironmentProblem, VramcastError
@@ -48,7 +48,7 @@ Mark = tuple[Any, int]
 
 
 def mark(device: torch.device) -> Mark:
-    """The time, and the peak memory since the last mark. On a GPU nothing waits for it."""
+    """The time, and the peak memory since the last mark. Nothing waits for the GPU."""
     if device.type == "cpu":
         return time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -112,7 +112,7 @@ class Trainer:
     def prepare(self) -> tuple[Training, Steps, list[int]]:
         """As an interrupted run left it; and the steps at which it was continued."""
         training, done, resumed = Training(self.trial), Steps(), []
-        state = load(self.folder.checkpoint)
+        state = load_checkpoint(self.folder.checkpoint)
         if state is not None:
             with of_this_model(self.folder.checkpoint):
                 found = self.folder.steps(most=state["step"])
@@ -130,7 +130,7 @@ class Trainer:
         with (
             self._board(done) as board,
             Checkpoints(self.folder.checkpoint) as checkpoints,
-            Batches(self._batch, len(done), training.device) as batches,
+            Batches(partial(self.corpus.batch, self.trial), len(done), training.device) as batches,
         ):
             while not self._ended(done):
                 blocks.append(self._block(training, batches, *_reached(done, blocks)))
@@ -148,20 +148,10 @@ class Trainer:
             return nullcontext()
         return Board(self.folder.board, self.trial.tokens_per_step, done)
 
-    def _batch(self, step: int) -> Bytes:
-        protocol = self.trial.protocol
-        return self.corpus.batch(
-            seed=self.trial.seed,
-            step=step,
-            batch_size=self.trial.batch_size,
-            window_bytes=protocol.seq_len + 1,
-            respect_documents=protocol.respect_documents,
-        )
-
     def _block(
         self, training: Training, batches: Batches, steps_before: int, seconds_before: float
     ) -> Block:
-        """Steps until it is time to look at them. Nothing in here waits for the GPU."""
+        """Steps until it is time to look at them, without waiting for the GPU."""
         began, waited = time.perf_counter(), batches.wait_seconds
         losses: list[Tensor] = []
         marks = [mark(training.device)]
@@ -217,7 +207,7 @@ def _reached(done: Steps, blocks: Sequence[Block]) -> tuple[int, float]:
 
 
 def train_trial(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
-    """The task of a worker process. The results are files in the trial's folder."""
+    """The task of a worker process; its results are files."""
     trial, folder = BenchTrial.from_dict(request["trial"]), TrialFolder(Path(request["folder"]))
     where = describe_environment(trial.device)
     try:

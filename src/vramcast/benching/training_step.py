@@ -25,7 +25,7 @@ State = dict[str, Any]
 
 
 class Training:
-    """All that a step depends on besides its batch: model, optimizer, random state."""
+    """All that a step depends on besides its batch."""
 
     def __init__(self, trial: BenchTrial) -> None:
         self._protocol = protocol = trial.protocol
@@ -80,15 +80,14 @@ class Training:
 
 
 def build_model(name: str, knobs: Mapping[str, str]) -> nn.Module:
-    """On torch's default device. Knobs are text, as on the command line."""
-    sizes: Mapping[str, Any] = {}
+    """On torch's default device; knobs are text."""
+    given: dict[str, Any] = {key: Text(value) for key, value in knobs.items()}
     if name in BY_NAME:
-        family = importlib.import_module(f"vramcast_zoo.{BY_NAME[name].family}")
-        function, sizes = family.make_model, BY_NAME[name].sizes
+        function = importlib.import_module(f"vramcast_zoo.{BY_NAME[name].family}").make_model
+        given = {**BY_NAME[name].sizes, **given}
     else:
         function = load_function(parse_reference(name))
-    given = {key: Text(value) for key, value in knobs.items()}
-    model = function(**bind_knobs(function, {**sizes, **given}))
+    model = function(**bind_knobs(function, given))
     if not isinstance(model, nn.Module):
         raise WorkloadError(
             f"{name} returned a value of type {type(model).__name__}, not a model.",
@@ -106,11 +105,11 @@ def next_byte_loss(model: nn.Module, tokens: Tensor) -> Tensor:
     shape = logits.shape if isinstance(logits, Tensor) else None
     if shape != expected:
         found = f"a value of type {type(logits).__name__}" if shape is None else list(shape)
-        # Models that are no byte models have other vocabularies, often as a knob.
-        hint = f"Add the knob vocabulary={VOCABULARY}, if it has one. "
+        is_vocabulary = shape is not None and shape[:2] == expected[:2]
+        hint = f"Add the knob vocabulary={VOCABULARY}, if it has one. " if is_vocabulary else ""
         raise WorkloadError(
             f"The model returned {found} where the logits {list(expected)} are expected.",
-            f"{hint if shape and shape[:2] == expected[:2] else ''}{EXPECTED}",
+            f"{hint}{EXPECTED}",
         )
     return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
 
@@ -129,9 +128,9 @@ def make_optimizer(
             "Install it with: pip install schedulefree. "
             'Or train under a protocol of your own with optimizer = "adamw".',
         ) from None
-    optimizer: Any = AdamWScheduleFree(parameters, lr=lr, weight_decay=weight_decay)
-    optimizer.train()
-    return cast(torch.optim.Optimizer, optimizer)
+    optimizer: torch.optim.Optimizer = AdamWScheduleFree(parameters, lr, weight_decay=weight_decay)
+    optimizer.train()  # type: ignore[attr-defined]
+    return optimizer
 
 
 def build(*, trial: str, batch_size: int = 1) -> Callable[[], Tensor]:

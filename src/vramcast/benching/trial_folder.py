@@ -1,6 +1,6 @@
 """The folder of one trial. Its files are always whole, so that an interrupted run can go on.
 
-trial.json      what is trained: model, protocol and its hash, data and their hash, seed
+trial.json      the BenchTrial
 steps.jsonl     loss, time and memory of every step, some steps a line
 checkpoint.pt   the state after a step that steps.jsonl has; removed once the run has ended
 result.json     the TrainedRun, written last
@@ -62,11 +62,11 @@ class TrialFolder:
         self._result = path / "result.json"
 
     def lock(self) -> AbstractContextManager[None]:
-        """Two benches must not train in one folder. It is locked itself: --force removes files."""
+        """Of the folder itself, because --force removes files."""
         return locked_folder(self.path)
 
     def check(self, trial: BenchTrial, *, force: bool) -> None:
-        """Whether this trial may begin here; with `force` the folder is emptied."""
+        """Refuses a folder of another trial; with `force` it is emptied."""
         if force:
             with usable(self.path), self.lock():
                 self._remove_files()
@@ -89,16 +89,15 @@ class TrialFolder:
         shutil.rmtree(self.board, ignore_errors=True)
 
     def begin(self, trial: BenchTrial) -> None:
-        """What an interrupted run of the same trial has left stays, but for a result."""
+        """What an interrupted run has left stays, but for a result."""
         with usable(self.path), self.lock():
             self._result.unlink(missing_ok=True)
-            # an unfinished checkpoint of a process that was killed
             self.new_checkpoint.unlink(missing_ok=True)
             if not self._trial.exists():
                 write_json(self._trial, trial.to_dict())
 
     def forget(self) -> None:
-        """Remove a trial that was asked for wrongly, unless it has steps."""
+        """A trial that was asked for wrongly, unless it has steps."""
         with contextlib.suppress(OSError, UsageError), self.lock():
             if not len(self.steps()):
                 self._remove_files()
@@ -126,7 +125,7 @@ class TrialFolder:
         write_atomically(self._steps, line if len(steps) else "")
 
     def steps(self, most: int | None = None) -> Steps:
-        """At most so many, in whole lines; what a continued run did again is taken once."""
+        """At most so many; what a continued run did again is taken once."""
         found = Steps()
         for line in read_lines(self._steps):
             first = line.get("first_step")
@@ -145,20 +144,18 @@ class TrialFolder:
 
 def find_runs(path: Path) -> list[TrainedRun]:
     """Every run of a bench's folder, or the one of a trial's folder."""
-    trials = [*path.glob("trial.json"), *sorted(path.glob("*/trial.json"))]
-    if not trials:
+    runs = []
+    for trial in (*path.glob("trial.json"), *sorted(path.glob("*/trial.json"))):
+        run = TrialFolder(trial.parent).result()
+        if run is None or not run.finished:
+            how = "has not ended" if run is None else f"ended as {run.outcome}"
+            raise UsageError(
+                f"The run in {trial.parent} {how}.",
+                "Start the same bench again with the same --out: it goes on where it stopped.",
+            )
+        runs.append(run)
+    if not runs:
         raise UsageError(
             f"{path} holds no run of vramcast bench.", "Give a folder that vramcast bench wrote."
         )
-    return [_finished_run(trial.parent) for trial in trials]
-
-
-def _finished_run(path: Path) -> TrainedRun:
-    run = TrialFolder(path).result()
-    if run is None or not run.finished:
-        how = "has not ended" if run is None else f"ended as {run.outcome}"
-        raise UsageError(
-            f"The run in {path} {how}.",
-            "Start the same bench again with the same --out: it goes on where it stopped.",
-        )
-    return run
+    return runs

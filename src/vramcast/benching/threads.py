@@ -1,0 +1,113 @@
+"""Threads beside the training loop: batches are made ahead, and checkpoints are written."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from vramcast.benching.data import Bytes
+from vramcast.benching.training_step import State, Training
+from vramcast.errors import EnvironmentProblem
+
+NUM_AHEAD = 4
+
+
+class Batches(AbstractContextManager["Batches"]):
+    """The batches of the steps from `first_step` on, in their order, on the device."""
+
+    def __init__(self, make: Callable[[int], Bytes], first_step: int, device: torch.device) -> None:
+        self._make, self._device = make, device
+        self._thread, self._steps = ThreadPoolExecutor(1), count(first_step)
+        self._ready: deque[Future[Tensor]] = deque()
+        self.wait_seconds = 0.0
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def next(self) -> Tensor:
+        """Windows of bytes as the tokens that an embedding takes."""
+        while len(self._ready) <= NUM_AHEAD:
+            self._ready.append(self._thread.submit(self._made, next(self._steps)))
+        started = time.perf_counter()
+        batch = self._ready.popleft().result()
+        self.wait_seconds += time.perf_counter() - started
+        # Bytes are an eighth of the tokens to copy, and a copy from pinned memory blocks nothing.
+        # torch reuses the pinned buffer only once the copy is done.
+        return batch.to(self._device, non_blocking=True).long()
+
+    def _made(self, step: int) -> Tensor:
+        batch = torch.from_numpy(self._make(step))
+        return batch.pin_memory() if self._device.type == "cuda" else batch
+
+
+class Checkpoints(AbstractContextManager["Checkpoints"]):
+    """One file: at every moment the old checkpoint or the new one, whole.
+
+    Training waits only for the copy to host memory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._thread = path, ThreadPoolExecutor(1)
+        self._written: Future[None] | None = None
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+
+    def save(self, training: Training, step: int, resumed_at_steps: list[int]) -> None:
+        """Raises what went wrong with the one before: without any, training would be in vain."""
+        if self._written is not None:
+            self._written.result()
+        state = {"step": step, "resumed_at_steps": resumed_at_steps, **training.state()}
+        # a copy, because the next step changes the originals
+        copy = tree_map_only(Tensor, lambda tensor: tensor.to("cpu", copy=True), state)
+        self._written = self._thread.submit(_write, self._path, copy)
+
+
+def _write(path: Path, state: State) -> None:
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        with open(temporary, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as problem:  # torch raises RuntimeError when the disk is full
+        why = getattr(problem, "strerror", None) or problem
+        raise EnvironmentProblem(
+            f"The checkpoint {path} cannot be written: {why}.",
+            "Make room and start the same bench again: it goes on from its last checkpoint.",
+        ) from None
+
+
+def load_checkpoint(path: Path) -> State | None:
+    """None where there is none, or where it is damaged."""
+    try:
+        state: State = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError):
+        return None
+    return state
+
+
+@contextmanager
+def of_this_model(path: Path) -> Iterator[None]:
+    """While a checkpoint is taken over: one that does not fit is named."""
+    try:
+        yield
+    except (RuntimeError, ValueError, TypeError, AttributeError, KeyError) as problem:
+        lacks = "it lacks " if isinstance(problem, KeyError) else ""
+        raise EnvironmentProblem(
+            f"The checkpoint {path} does not fit this model: {lacks}{problem}.",
+            "It is of another model or of another version of vramcast: begin again with --force, "
+            "or choose another folder with --out.",
+        ) from None
