@@ -14,7 +14,7 @@ import pytest
 
 from vramcast.records.measurement import Measurement
 from vramcast.records.tune import TuneResult
-from vramcast.reporting.showing import Format, render, report_of
+from vramcast.reporting.showing import markdown_of
 from vramcast.tuning.judging import compare
 from vramcast.workload.configuration import load_configuration
 
@@ -71,8 +71,8 @@ def test_what_was_measured_on_top_of_each_other_multiplies_to_the_total(model: s
 @pytest.mark.parametrize("model", MODELS)
 def test_the_log_and_the_configuration_are_the_results(model: str) -> None:
     result = result_of(model)
-    log = report_of(result, f"Optimisation log of {result.workload}")
-    assert (FOLDER / model / "log.md").read_text() == render(log, Format.MARKDOWN)
+    log = markdown_of(result, f"Optimisation log of {result.workload}")
+    assert (FOLDER / model / "log.md").read_text() == log
     assert (
         load_configuration(FOLDER / model / "final.json").to_dict()
         == result.configuration

@@ -35,7 +35,7 @@ from vramcast.records.measurement import Measurement, Memory, Outcome
 from vramcast.records.prediction import BoundBy, Prediction
 from vramcast.records.store import append_line
 from vramcast.reporting.accuracy import scatter
-from vramcast.reporting.showing import Format, render, report_of
+from vramcast.reporting.showing import markdown_of
 from vramcast.reporting.svg import write_view
 from vramcast.suites.accuracy import accuracy
 from vramcast.suites.catalogue import SUITES, SuiteRow, rows_of
@@ -199,7 +199,7 @@ def test_the_result_is_the_same_after_a_round_trip_and_its_page_names_every_row(
 ) -> None:
     result = result_of(run(ROWS, tmp_path, {}, **Machine().dependencies()))
     assert AccuracyResult.from_json(result.to_json()) == result
-    page = render(report_of(result, "Accuracy"), Format.MARKDOWN)
+    page = markdown_of(result, "Accuracy")
     assert all(f"| {name} |" in page for name in ("one", "two", "wrong"))
     assert "| dies | not measured" in page
     assert "✗ missed: worst" in page
@@ -257,9 +257,7 @@ def test_step_times_are_judged_on_other_rows_than_they_were_calibrated_on() -> N
         4.0
     ) and result.step_time.worst == pytest.approx(30.0)
     assert [reached for _, reached in goals(result)][-2:] == [True, False]
-    assert "| the GPU is busy | 2 | 0 | 3.0 % | 4.0 % | 4.0 % |" in render(
-        report_of(result, "Accuracy"), Format.MARKDOWN
-    )
+    assert "| the GPU is busy | 2 | 0 | 3.0 % | 4.0 % | 4.0 % |" in markdown_of(result, "Accuracy")
 
 
 ERRORS = [

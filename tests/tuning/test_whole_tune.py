@@ -20,7 +20,7 @@ from vramcast.processes.progress import Progress, Report
 from vramcast.records.measurement import Measurement
 from vramcast.records.prediction import Prediction
 from vramcast.records.tune import Reason, TuneResult, TuneVerdict
-from vramcast.reporting.showing import Format, render, report_of
+from vramcast.reporting.showing import markdown_of
 from vramcast.tuning.batch_sizes import batch_sizes
 from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.optimisations import Losses, Optimisation, Refusal, knobs
@@ -312,14 +312,14 @@ def test_a_record_from_before_there_were_codes_is_read(
             part.pop("reason_code", None)
     old = TuneResult.from_dict(data)
     assert {row.reason_code for row in old.rows} == {None}
-    logs = [render(report_of(result, "log"), Format.MARKDOWN) for result in (old, tuned[0])]
+    logs = [markdown_of(result, "log") for result in (old, tuned[0])]
     assert logs[0] == logs[1]
 
 
 def test_the_log_has_every_row_and_the_numbers(
     tuned: tuple[TuneResult, InventedRunner],
 ) -> None:
-    text = render(report_of(tuned[0], "log"), Format.MARKDOWN)
+    text = markdown_of(tuned[0], "log")
     for name in VERDICTS:
         assert f"| {name} |" in text
     for words in (
@@ -435,7 +435,7 @@ def test_the_batch_grows_to_the_knee_and_is_judged_by_throughput() -> None:
     assert result.configuration["knobs"]["batch_size"] >= 80  # the knee is at 95
     assert result.after.work_per_step == 16 * result.configuration["knobs"]["batch_size"]
     assert any("losses of steps of other sizes cannot be compared" in note for note in result.notes)
-    assert "of other data: not compared" in render(report_of(result, "log"), Format.MARKDOWN)
+    assert "of other data: not compared" in markdown_of(result, "log")
 
 
 def test_a_batch_that_cannot_fit_is_not_run() -> None:

@@ -42,7 +42,7 @@ Run = TypeVar("Run", bound=Callable[..., int])
 
 
 class ExitCode(IntEnum):
-    """What is wrong usage has its code in errors.py."""
+    """Wrong usage has its code in errors.py."""
 
     DONE = 0
     FAILED = 1
@@ -54,8 +54,8 @@ def command(
 ) -> Callable[[Run], Run]:
     """Declares a command whose function returns the exit code.
 
-    `question` is its line in the list of commands; `examples`, one a line, and `then`, what to do
-    next, stand at the end of its --help.
+    `question` is its line in the list of commands; `examples`, one a line, and `then` end its
+    --help.
     """
     lines = examples.strip().splitlines()
     shown = "\n".join(f"  {line.strip()}" for line in lines)
@@ -107,7 +107,7 @@ def resumable(folder: Path) -> Iterator[None]:
         raise
 
 
-def show(record: Record, as_json: bool, **more: str) -> None:
+def show(record: Record, as_json: bool = False, **more: str) -> None:
     """The record on stdout: one JSON object, which has `more` too, or for people."""
     if not as_json:
         from vramcast.reporting import showing

@@ -48,10 +48,10 @@ def _show(checks: list[Check]) -> None:
     from vramcast.reporting.sections import Remark, Section, Tone
     from vramcast.reporting.showing import show
 
-    remarks = []
-    for check in checks:
+    def remark(check: Check) -> Remark:
         mark, tone = MARKS[check.status]
         advice = [f"→ {check.advice}"] if check.advice else []
         text = f"{mark} {check.name}: {check.value}"
-        remarks.append(Remark(text, Tone(tone), [check.meaning, *advice]))
-    show([Section(title="This machine", parts=remarks)])
+        return Remark(text, Tone(tone), [check.meaning, *advice])
+
+    show([Section(title="This machine", parts=[*map(remark, checks)])])

@@ -56,7 +56,7 @@ def fit(
         print(f"[{', '.join(law.to_json() for law in laws)}]")
     else:
         for law in laws:
-            show(law, as_json)
+            show(law)
     return ExitCode.DONE
 
 
@@ -73,10 +73,10 @@ def _answer(laws: list[MemoryFit], at: list[str]) -> int:
             "For example --at batch_size=24.",
         ) from None
     names = [knob.name for knob in laws[0].knobs]
-    strange = next((name for name in knobs if name not in names), None)
-    if strange is not None:
-        raise UsageError(
-            f"--at {strange}: the law does not depend on {strange!r}.",
-            f"It depends on: {', '.join(names) or 'nothing'}.",
-        )
+    for name in knobs:
+        if name not in names:
+            raise UsageError(
+                f"--at {name}: the law does not depend on {name!r}.",
+                f"It depends on: {', '.join(names) or 'nothing'}.",
+            )
     return vramcast.law_at(laws[0], knobs)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import vramcast
 from vramcast.cli import options
 from vramcast.cli.command import ExitCode, command
 from vramcast.units import format_bytes
-
-if TYPE_CHECKING:
-    from vramcast.hardware.gpus import Gpu
 
 
 @command(
@@ -22,9 +18,7 @@ if TYPE_CHECKING:
     then="vramcast predict ... --gpu NAME; for a GPU that is not there, --memory 24GiB.",
     needs_arguments=False,
 )
-def gpus(
-    as_json: options.Json = False,
-) -> int:
+def gpus(as_json: options.Json = False) -> int:
     """List the GPUs vramcast knows.
 
     Exit codes: 0 done, 2 wrong usage.
@@ -36,10 +30,6 @@ def gpus(
     from vramcast.reporting.sections import Section, table_of
     from vramcast.reporting.showing import show
 
-    def rate(gpu: Gpu) -> str:
-        flops = gpu.flops_per_second.get("bf16")
-        return f"{flops / 1e12:.0f}" if flops else "none"
-
     table = table_of(
         vramcast.GPUS,
         {
@@ -48,7 +38,11 @@ def gpus(
             "memory": "total_bytes",
             "usable": lambda gpu: format_bytes(budget_for(gpu.name).capacity_bytes or 0),
             "bandwidth": lambda gpu: f"{gpu.bandwidth_bytes_per_second / 1e12:.2f} TB/s",
-            "bf16 TFLOP/s": rate,
+            "bf16 TFLOP/s": lambda gpu: (
+                f"{gpu.flops_per_second['bf16'] / 1e12:.0f}"
+                if gpu.flops_per_second.get("bf16")
+                else "none"
+            ),
         },
         left=("name", "architecture"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,6 @@ from vramcast.processes.progress import Progress, Report
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
-    from rich.progress import TaskID
 
 # What takes less time shows no bar.
 PATIENCE_SECONDS = 2.0
@@ -41,7 +41,7 @@ def progress_display() -> Iterator[Report]:
     begin.daemon = True
     begin.start()
     try:
-        yield _Display(bars).show
+        yield functools.partial(_show, bars)
     finally:
         begin.cancel()
         begin.join()
@@ -54,27 +54,19 @@ def _print_line(progress: Progress) -> None:
         print(progress.line, file=sys.stderr, flush=True)
 
 
-class _Display:
+def _show(bars: Bars, progress: Progress) -> None:
     """A bar for each name. One without a total goes when something else is reported."""
-
-    def __init__(self, bars: Bars) -> None:
-        self._bars = bars
-        self._tasks: dict[str, TaskID] = {}
-
-    def show(self, progress: Progress) -> None:
-        if progress.line:
-            self._bars.console.print(progress.line, markup=False, highlight=False)
-        if progress.name not in self._tasks:
-            self._remove_those_without_a_total()
-            self._tasks[progress.name] = self._bars.add_task(progress.name, total=None, detail="")
-        self._bars.update(
-            self._tasks[progress.name],
-            completed=progress.done,
-            total=progress.total,
-            detail=progress.detail,
-        )
-
-    def _remove_those_without_a_total(self) -> None:
-        for name, task in list(self._tasks.items()):
-            if next(one for one in self._bars.tasks if one.id == task).total is None:
-                self._bars.remove_task(self._tasks.pop(name))
+    if progress.line:
+        bars.console.print(progress.line, markup=False, highlight=False)
+    tasks = {task.description: task.id for task in bars.tasks}
+    if progress.name not in tasks:
+        for task in bars.tasks:
+            if task.total is None:
+                bars.remove_task(task.id)
+        tasks[progress.name] = bars.add_task(progress.name, total=None, detail="")
+    bars.update(
+        tasks[progress.name],
+        completed=progress.done,
+        total=progress.total,
+        detail=progress.detail,
+    )

@@ -16,7 +16,7 @@ from vramcast.probing.measurement import unfinished
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Measurement
 from vramcast.records.store import locked_folder, new_folder, write_atomically, write_json
-from vramcast.reporting.showing import Format, render, report_of
+from vramcast.reporting.showing import markdown_of
 from vramcast.workload import parse_reference
 
 FILES = (
@@ -76,8 +76,8 @@ class RunFolder:
         seen = {name: getattr(measurement, name) for name in MEASURED_WITH}
         write_json(self.path / "env.json", {**self._environment, "measured_with": seen})
         write_atomically(self.path / "metrics.csv", steps_csv(measurement))
-        page = report_of(measurement, f"Probe of {measurement.workload}")
-        write_atomically(self.path / "summary.md", render(page, Format.MARKDOWN))
+        summary = markdown_of(measurement, f"Probe of {measurement.workload}")
+        write_atomically(self.path / "summary.md", summary)
         write_json(self.path / "metrics.json", measurement.to_dict())
         shutil.rmtree(self.path / PREVIOUS, ignore_errors=True)
 

@@ -125,6 +125,10 @@ class CandidateResult(Judgement):
     alone: TrialResult | None
     on_top: TrialResult | None
 
+    @property
+    def trials(self) -> list[TrialResult]:
+        return [trial for trial in (self.alone, self.on_top) if trial]
+
 
 class PredictedGain(Part):
     """What other hardware, or shorter sequences, would bring."""
@@ -181,6 +185,6 @@ class TuneResult(Record, kind="tune result"):
         return sorted(rows, key=lambda row: order.get(row.name, len(order)))
 
     def check(self) -> None:
-        trials = [trial for row in self.rows for trial in (row.alone, row.on_top) if trial]
+        trials = [trial for row in self.rows for trial in row.trials]
         is_paired = all(len(trial.num_runs) in (0, 2) for trial in trials)
         require(is_paired, "rows: num_runs are not those without and with the candidate")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from vramcast.records.accuracy import METHODS, AccuracyResult, AccuracyRow, Errors, goals
 from vramcast.records.prediction import BoundBy
@@ -25,13 +26,15 @@ BUSY, WAITS = "the GPU is busy", "the GPU waits for the host"
 
 def of_accuracy(result: AccuracyResult) -> list[page.Section]:
     compared = [row for row in result.rows if row.reserved_error is not None]
-    exact = f"{result.num_exact} of {result.reserved['vramcast'].num_rows} rows"
+    num_rows = result.reserved["vramcast"].num_rows
     judged = goals(result)
     return [
         page.Section(
             title=f"Predicted against measured on {result.gpu or 'no GPU'}",
             verdict=_verdict([reached for _, reached in judged]),
-            text=[f"Peak reserved memory is exact to the byte in {exact}."],
+            text=[
+                f"Peak reserved memory is exact to the byte in {result.num_exact} of {num_rows} rows."
+            ],
             parts=[
                 *(_goal(goal, reached) for goal, reached in judged),
                 scatter(result),
@@ -55,34 +58,30 @@ def _verdict(reached: Sequence[bool | None]) -> page.Remark:
 
 
 def _goal(goal: str, reached: bool | None) -> page.Remark:
-    if reached is None:
-        return page.unsure(f"not judged: {goal}")
-    return page.good(goal) if reached else page.bad(f"missed: {goal}")
+    if reached:
+        return page.good(goal)
+    return page.unsure(f"not judged: {goal}") if reached is None else page.bad(f"missed: {goal}")
 
 
 def scatter(result: AccuracyResult) -> page.Chart:
     rows = [row for row in result.rows if row.measured_reserved_bytes]
     layers = [_exact([row.measured_reserved_bytes or 0 for row in rows])]
     for method in reversed(result.reserved):  # the last is on top
-        said = [(row, value) for row in rows if (value := _said(row, method))]
+        points, details = [], []
+        for row in rows:
+            measured, said = row.measured_reserved_bytes, _said(row, method)
+            if said:
+                points.append([measured, said])
+                sizes = f"measured {page.size(measured)}", f"said {page.size(said)}"
+                details.append([row.name, *sizes, page.percent(row.error_of(method), 3)])
         error = page.given(" (median error {:.3g} %)", result.reserved[method].median)
-        points = [[row.measured_reserved_bytes, value] for row, value in said]
-        details = [
-            [
-                row.name,
-                f"measured {page.size(row.measured_reserved_bytes)}",
-                f"said {page.size(value)}",
-                page.percent(row.error_of(method), 3),
-            ]
-            for row, value in said
-        ]
-        name, colour = f"{METHODS[method]}{error}", METHOD_COLOURS[method]
-        layers.append(page.Layer("dot", name, points, colour, details))
+        name = f"{METHODS[method]}{error}"
+        layers.append(page.Layer("dot", name, points, METHOD_COLOURS[method], details))
     return page.chart(
         f"{page.count(len(rows), 'training step')} on {result.gpu}: {COMPARED}",
         "A point on the line is exact.",
-        _against("peak reserved", "bytes", layers, "memory"),
-        _against("time of a step", "seconds", _time_layers(rows), "time of a step"),
+        _against("memory", "peak reserved", "bytes", layers),
+        _against("time of a step", "time of a step", "seconds", _time_layers(rows)),
     )
 
 
@@ -95,10 +94,9 @@ def _exact(measured: Sequence[float]) -> page.Layer:
     return page.Layer("line", "exact", [[end, end] for end in ends], "capacity", dashed=True)
 
 
-def _against(what: str, unit: str, layers: Sequence[page.Layer], name: str) -> page.View:
-    measured, predicted = (
-        page.Axis(f"{what}, {origin}", unit, log=True) for origin in ("measured", "predicted")
-    )
+def _against(name: str, what: str, unit: str, layers: Sequence[page.Layer]) -> page.View:
+    measured = page.Axis(f"{what}, measured", unit, log=True)
+    predicted = page.Axis(f"{what}, predicted", unit, log=True)
     return page.View(measured, predicted, layers, name, "point")
 
 
@@ -108,9 +106,12 @@ def _time_layers(rows: Sequence[AccuracyRow]) -> list[page.Layer]:
     for name, waits, colour in ((BUSY, False, "good"), (WAITS, True, "s3")):
         group = [row for row in timed if (row.bound_by == BoundBy.LAUNCH) is waits]
         points = [[row.median_step_seconds, row.predicted_step_seconds] for row in group]
-        calibrated = {True: ["calibrated on this row"], False: []}
         details = [
-            [row.name, page.percent(row.step_error, 1), *calibrated[row.calibrated_on]]
+            [
+                row.name,
+                page.percent(row.step_error, 1),
+                *["calibrated on this row"] * row.calibrated_on,
+            ]
             for row in group
         ]
         layers.append(page.Layer("dot", name, points, colour, details))
@@ -120,18 +121,18 @@ def _time_layers(rows: Sequence[AccuracyRow]) -> list[page.Layer]:
 def _histogram(result: AccuracyResult, rows: Sequence[AccuracyRow]) -> page.Chart:
     labels = ["to the byte", *(f"up to {bound:g} %" for bound in BINS), "more"]
     x, y = page.Axis("rows"), page.Axis("|error| of peak reserved", "")
-    views = []
-    for method in result.reserved:
+
+    def view(method: str) -> page.View:
         errors = [row.error_of(method) for row in rows]
         counts = Counter(_bin(error) for error in errors if error is not None)
         bars = [
             page.Bar("rows", label, 0, counts[i], [page.count(counts[i], "row")])
             for i, label in enumerate(labels)
         ]
-        colours = {"rows": METHOD_COLOURS[method]}
-        views.append(page.bar_view(x, bars, colours, METHODS[method], y))
+        return page.bar_view(x, bars, {"rows": METHOD_COLOURS[method]}, METHODS[method], y)
+
     caption = "Predicted against measured peak reserved memory."
-    return page.chart("How large the errors are", caption, *views)
+    return page.chart("How large the errors are", caption, *map(view, result.reserved))
 
 
 def _bin(error: float) -> int:
@@ -140,37 +141,36 @@ def _bin(error: float) -> int:
 
 
 def _methods(result: AccuracyResult) -> page.Table:
-    title = "|error| of peak reserved, which is what has to fit"
     errors = {METHODS[name]: errors for name, errors in result.reserved.items()}
-    return _errors("method", errors, 3, title)
+    title = "|error| of peak reserved, which is what has to fit"
+    return _errors("method", errors, "{:.3f} %", title=title)
 
 
 def _step_times(result: AccuracyResult) -> page.Table:
-    errors = {"all": result.step_time, BUSY: result.busy_step_time, WAITS: result.launch_step_time}
-    title = "|error| of the time of a step, in rows that the times were not calibrated on"
-    note = (
-        "where the GPU waits for the host, the time is the host's: "
-        "predicted for a machine like those on which the rates were measured"
+    return _errors(
+        "step",
+        {"all": result.step_time, BUSY: result.busy_step_time, WAITS: result.launch_step_time},
+        "{:.1f} %",
+        title="|error| of the time of a step, in rows that the times were not calibrated on",
+        notes=[
+            "where the GPU waits for the host, the time is the host's: "
+            "predicted for a machine like those on which the rates were measured"
+        ],
     )
-    return _errors("step", errors, 1, title, note)
 
 
-def _errors(
-    what: str, errors: Mapping[str, Errors], digits: int, title: str, *notes: str
-) -> page.Table:
-    def cells(found: Errors) -> list[str]:
-        values = (found.median, found.p95, found.worst)
-        numbers = [page.given(f"{{:.{digits}f}} %", value) for value in values]
-        return [str(found.num_rows), str(found.num_failed), *numbers]
+def _errors(what: str, errors: Mapping[str, Errors], form: str, **others: Any) -> page.Table:
+    def row(name: str, found: Errors) -> list[str]:
+        shares = [page.given(form, value) for value in (found.median, found.p95, found.worst)]
+        return [name, str(found.num_rows), str(found.num_failed), *shares]
 
     return page.Table(
-        title=title,
         columns=(what, "rows", "failed", "median", "95 % within", "worst"),
         left=(what,),
-        rows=[[name, *cells(found)] for name, found in errors.items()],
-        notes=notes,
+        rows=[row(*item) for item in errors.items()],
         origin=COMPARED,
         samples="as many rows as the column says",
+        **others,
     )
 
 

@@ -33,21 +33,19 @@ def _verdict(curve: BatchSizeCurve) -> page.Remark:
 
 def _chart(curve: BatchSizeCurve) -> page.Chart:
     points = curve.points
+    reserved, allocated = (
+        ("batch_size", "peak_reserved_bytes"),
+        ("batch_size", "peak_allocated_bytes"),
+    )
+    fits = [point for point in points if point.fits]
+    too_large = [point for point in points if not point.fits]
     top = max((point.peak_reserved_bytes for point in points), default=0)
-    allocated = [[point.batch_size, point.peak_allocated_bytes] for point in points]
-    reserved = [[point.batch_size, point.peak_reserved_bytes] for point in points]
-
-    def dots(name: str, fits: bool, colour: str) -> page.Layer:
-        shown = [index for index, point in enumerate(points) if point.fits is fits]
-        details = [[_source(points[index])] for index in shown]
-        return page.Layer("dot", name, [reserved[index] for index in shown], colour, details)
-
     capacity, far = capacity_of(curve.capacity_bytes, top)
     layers = [
-        page.Layer("line", "reserved (predicted)", reserved, "reserved"),
-        page.Layer("line", "allocated (predicted)", allocated, "allocated"),
-        dots("fits", True, "good"),
-        dots("does not fit", False, "bad"),
+        page.layer_of("line", "reserved (predicted)", "reserved", points, reserved),
+        page.layer_of("line", "allocated (predicted)", "allocated", points, allocated),
+        page.layer_of("dot", "fits", "good", fits, reserved, _source),
+        page.layer_of("dot", "does not fit", "bad", too_large, reserved, _source),
         capacity,
     ]
     return page.chart(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from itertools import accumulate
-from typing import TypeGuard
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from vramcast.records.bench import TrainedRun, TrainingOutcome, by_model, tokens_note
 from vramcast.reporting import sections as page
@@ -27,13 +27,11 @@ def of_runs(runs: Sequence[TrainedRun]) -> list[page.Section]:
 def _section(runs: Sequence[TrainedRun]) -> page.Section:
     protocol, data = runs[0].trial.protocol, runs[0].trial.data
     failed = [run for run in runs if run.outcome != TrainingOutcome.OK]
-    all_runs = page.count(len(runs), "run")
-    verdict = page.good(f"{all_runs} ended")
-    if failed:
-        verdict = page.bad(f"{len(failed)} of {all_runs} did not end well")
+    num_runs = page.count(len(runs), "run")
+    bad = page.bad(f"{len(failed)} of {num_runs} did not end well")
     return page.Section(
         title=f"Trained under {protocol.name} on {data.name}",
-        verdict=verdict,
+        verdict=bad if failed else page.good(f"{num_runs} ended"),
         parts=[*map(_problem, failed), _losses(runs), _results(runs)],
         notes=[tokens_note([run for run in runs if run.finished]) or ""],
         made=f"Measured under protocol {protocol.hash[:12]} with data {data.hash[:24]}.",
@@ -48,41 +46,41 @@ def _problem(run: TrainedRun) -> page.Remark:
 
 
 def _losses(all_runs: Sequence[TrainedRun]) -> page.Chart:
-    runs = [run for run in all_runs if any(map(_is_finite, run.losses))]
+    runs = [run for run in all_runs if any(loss is not None for loss in run.losses)]
     most = max(FEWEST_POINTS, min(MOST_POINTS, MOST_IN_ALL // max(1, len(runs))))
     models = list(dict.fromkeys(run.trial.label for run in runs))
     # The first steps are far above the rest, which a plain axis would flatten.
-    positive = all(loss > 0 for run in runs for loss in run.losses if _is_finite(loss))
-    y = page.Axis("loss", log=positive)
+    positive = all(loss > 0 for run in runs for loss in run.losses if loss is not None)
 
-    def layer(run: TrainedRun, places: Sequence[float]) -> page.Layer:
-        seed = f", seed {run.trial.seed}" if len(runs) > len(models) else ""
-        points = [(x, y) for x, y in zip(places, run.losses, strict=False) if _is_finite(y)]
-        colour = page.SERIES_COLOURS[models.index(run.trial.label) % len(page.SERIES_COLOURS)]
-        return page.Layer("line", f"{run.trial.label}{seed}", _means(points, most), colour)
+    def view(
+        name: str, x: page.Axis, places: Callable[[TrainedRun], Iterable[float]], **others: Any
+    ) -> page.View:
+        layers = []
+        for run in runs:
+            seed = f", seed {run.trial.seed}" if len(runs) > len(models) else ""
+            pairs = zip(places(run), run.losses, strict=False)
+            means = _means([(place, loss) for place, loss in pairs if loss is not None], most)
+            colour = page.SERIES_COLOURS[models.index(run.trial.label) % len(page.SERIES_COLOURS)]
+            layers.append(page.Layer("line", f"{run.trial.label}{seed}", means, colour))
+        return page.View(x, page.Axis("loss", log=positive), layers, name, **others)
 
-    steps = [(run, range(1, len(run.losses) + 1)) for run in runs]
-    tokens = [(run, [run.trial.tokens_per_step * step for step in each]) for run, each in steps]
-    time = page.Axis("time trained", "seconds")
-    by_step = [layer(run, each) for run, each in steps]
-    by_tokens = [layer(run, each) for run, each in tokens]
-    by_time = [layer(run, list(accumulate(run.step_seconds))) for run in runs]
+    def tokens(run: TrainedRun) -> Iterable[float]:
+        return itertools.count(run.trial.tokens_per_step, run.trial.tokens_per_step)
+
+    def seconds(run: TrainedRun) -> Iterable[float]:
+        return itertools.accumulate(run.step_seconds)
+
     longest = max((len(run.losses) for run in runs), default=0)
-    mean = (
-        f" Every point is the mean of up to {-(-longest // most)} steps." if longest > most else ""
-    )
+    each = -(-longest // most)
+    mean = f" Every point is the mean of up to {each} steps." if each > 1 else ""
     return page.chart(
         "Training loss",
         f"Measured, {page.count(len(runs), 'run')}.{mean}",
-        page.View(page.Axis("step"), y, by_step, "by step", in_terminal=True),
-        page.View(page.Axis("tokens"), y, by_tokens, "by tokens"),
-        page.View(time, y, by_time, "by time", in_terminal=True),
+        view("by step", page.Axis("step"), lambda _: itertools.count(1), in_terminal=True),
+        view("by tokens", page.Axis("tokens"), tokens),
+        view("by time", page.Axis("time trained", "seconds"), seconds, in_terminal=True),
         detail=False,
     )
-
-
-def _is_finite(loss: float | None) -> TypeGuard[float]:
-    return loss is not None and math.isfinite(loss)
 
 
 def _means(points: Sequence[tuple[float, float]], most: int) -> list[list[float]]:
@@ -95,36 +93,40 @@ def _means(points: Sequence[tuple[float, float]], most: int) -> list[list[float]
 def _results(runs: Sequence[TrainedRun]) -> page.Table:
     """Columns with the same value for all runs are said below: a terminal has 80 characters."""
     protocol = runs[0].trial.protocol
-    cells: dict[str, Callable[[TrainedRun], str]] = {
-        "model": lambda run: run.trial.label,
-        "seed": lambda run: str(run.trial.seed),
-        protocol.metric: lambda run: _loss(run.last_loss),
-        "params": lambda run: page.amount(run.parameters),
-        "batch": lambda run: str(run.trial.batch_size),
+    cells: dict[str, page.Cell] = {
+        "model": "trial.label",
+        "seed": "trial.seed",
+        protocol.metric: lambda run: (
+            f"{run.last_loss:.4f}" if math.isfinite(run.last_loss) else "none"
+        ),
+        "params": "parameters",
+        "batch": "trial.batch_size",
         "steps": lambda run: str(len(run.losses)),
-        "tokens": lambda run: page.amount(run.tokens),
-        "tok/s": lambda run: page.number(run.tokens_per_second, ",.0f"),
-        "memory": lambda run: page.size(run.peak_memory_bytes),
-        "time": lambda run: page.duration(run.training_seconds),
-        "waited": lambda run: page.share(run.data_wait_fraction),
+        "tokens": "tokens",
+        "tok/s": "tokens_per_second:,.0f",
+        "memory": "peak_memory_bytes",
+        "time": "training_seconds",
+        "waited": "data_wait_fraction",
     }
-    same = [name for name in ("seed", "batch", "tokens") if len(set(map(cells[name], runs))) == 1]
+    same = {
+        name: values.pop()
+        for name in ("seed", "batch", "tokens")
+        if len(values := {page.written(cells[name], run) for run in runs}) == 1
+    }
     shown = [name for name in cells if name not in same]
-    kinds = sorted({run.memory_kind for run in runs if run.memory_kind})
-    peak = page.given(" ({})", "; ".join(kinds))
+    peak = page.given(" ({})", "; ".join(sorted({run.memory_kind for run in runs} - {""})))
     best_first = sorted(runs, key=lambda run: (not math.isfinite(run.last_loss), run.last_loss))
     rows = []
     for group in by_model(best_first):
-        rows += [[cells[name](run) for name in shown] for run in group]
+        rows += [[page.written(cells[name], run) for name in shown] for run in group]
         ended = [run.last_loss for run in group if run.outcome == TrainingOutcome.OK]
         if len(ended) > 1:
-            mean, spread = statistics.fmean(ended), statistics.stdev(ended)
             over = {
                 "model": f"  over {len(ended)} seeds",
-                protocol.metric: f"{mean:.4f} ± {spread:.4f}",
+                protocol.metric: f"{statistics.fmean(ended):.4f} ± {statistics.stdev(ended):.4f}",
             }
             rows.append([over.get(name, "") for name in shown])
-    all_same = ", ".join(f"{name} {cells[name](runs[0])}" for name in same)
+    all_same = ", ".join(f"{name} {value}" for name, value in same.items())
     return page.Table(
         title="Results, best first",
         columns=shown,
@@ -139,7 +141,3 @@ def _results(runs: Sequence[TrainedRun]) -> page.Table:
             *([f"the same for all: {all_same}"] if all_same else []),
         ],
     )
-
-
-def _loss(value: float) -> str:
-    return f"{value:.4f}" if math.isfinite(value) else "none"

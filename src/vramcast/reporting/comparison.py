@@ -33,22 +33,23 @@ def _remark(best: str, d: Difference) -> page.Remark:
 
 
 def _gaps(differences: Sequence[Difference], best: str) -> page.Chart:
-    shown = {True: "distinguishable", False: "not distinguishable"}
     bars = [
         page.Bar(
-            shown[d.distinguishable],
+            "distinguishable" if d.distinguishable else "not distinguishable",
             d.model,
             *d.interval,
             [f"{d.difference:+.4f}", f"p = {d.p_value:.2g}", d.how],
         )
         for d in differences
     ]
-    x = page.Axis("loss above the best, 95 % interval")
-    view = page.bar_view(x, bars, {shown[True]: "good", shown[False]: "unsure"})
+    colours = {"distinguishable": "good", "not distinguishable": "unsure"}
+    view = page.bar_view(page.Axis("loss above the best, 95 % interval"), bars, colours)
     best_line = page.Layer("down", f"as good as {best}", [[0]], "capacity")
-    caption = "Measured. An interval that holds zero may be no difference at all."
-    with_best = replace(view, layers=[*view.layers, best_line])
-    return page.chart("Distance to the best", caption, with_best)
+    return page.chart(
+        "Distance to the best",
+        "Measured. An interval that holds zero may be no difference at all.",
+        replace(view, layers=[*view.layers, best_line]),
+    )
 
 
 def _models(found: Comparison) -> page.Table:
@@ -59,11 +60,11 @@ def _models(found: Comparison) -> page.Table:
         {
             "model": "model",
             "seeds": lambda m: str(len(m.seeds)),
-            found.metric: lambda m: f"{m.mean_last_loss:.4f}",
+            found.metric: "mean_last_loss:.4f",
             "±": lambda m: page.number(m.noise if m.spread is None else m.spread, ".4f"),
-            "params": lambda m: page.amount(m.parameters),
+            "params": "parameters",
             "tokens": lambda m: "" if same else page.amount(m.tokens),
-            "tok/s": lambda m: page.number(m.tokens_per_second, ",.0f"),
+            "tok/s": "tokens_per_second:,.0f",
             "memory": "peak_memory_bytes",
             "time": "training_seconds",
         },

@@ -18,7 +18,7 @@ GPUS = (
 
 
 def _gpus_beside(own: Mapping[str, int]) -> list[tuple[str, int]]:
-    """The record's own GPUs, and well-known others, with what the allocator may take there."""
+    """With what the allocator may take there."""
     others = {name: find_gpu(name).usable_bytes for name in GPUS if name not in own}
     return sorted({**others, **own}.items(), key=lambda item: item[1])
 
@@ -47,13 +47,12 @@ def calculator_of(
 
 
 def _slider(knob: Knob, start: Mapping[str, int]) -> page.Slider:
-    smallest, largest = int(knob.smallest), int(knob.largest)
-    if knob.name == "batch_size":
-        return page.Slider(knob.name, 1, largest, start.get(knob.name, largest))
+    name, smallest, largest = knob.name, int(knob.smallest), int(knob.largest)
+    if name == "batch_size":
+        return page.Slider(name, 1, largest, start.get(name, largest))
     # The largest power of two that reaches both ends: lengths are mostly multiples of one.
-    both = smallest | largest
-    value = start.get(knob.name, smallest)
-    return page.Slider(knob.name, smallest, largest, value, step=both & -both)
+    step = (smallest | largest) & -(smallest | largest)
+    return page.Slider(name, smallest, largest, start.get(name, smallest), step)
 
 
 def batch_calculator(result: MaxBatch) -> page.Calculator | None:
@@ -106,8 +105,11 @@ def of_fit(found: MemoryFit) -> list[page.Section]:
 
 def _worst(found: MemoryFit) -> str:
     inside = f"{max(abs(row.allocated_error_percent) for row in found.rows):.2f} %"
-    errors = [row.left_out_allocated_error_percent for row in found.rows]
-    left_out = [abs(error) for error in errors if error is not None]
+    left_out = [
+        abs(error)
+        for row in found.rows
+        if (error := row.left_out_allocated_error_percent) is not None
+    ]
     return f"{inside}, left out by {max(left_out):.2f} %" if left_out else inside
 
 
@@ -117,11 +119,10 @@ def _errors(found: MemoryFit) -> page.Chart | None:
         return None
 
     def view(name: str, field: str, colour: str) -> page.View:
-        errors = [(row.name, getattr(row, field)) for row in found.rows]
         bars = [
-            page.Bar(name, run, 0, error, [page.percent(error)])
-            for run, error in errors
-            if error is not None
+            page.Bar(name, row.name, 0, error, [page.percent(error)])
+            for row in found.rows
+            if (error := getattr(row, field)) is not None
         ]
         x = page.Axis("error of reserved", "percent")
         return page.bar_view(x, bars, {name: colour}, name)
@@ -162,8 +163,8 @@ def _knobs(found: MemoryFit, samples: str) -> page.Table:
         {
             "knob": "name",
             "saved at the smallest": lambda knob: page.share(knob.share),
-            "measured from": lambda knob: f"{knob.smallest:g}",
-            "to": lambda knob: f"{knob.largest:g}",
+            "measured from": "smallest:g",
+            "to": "largest:g",
         },
         left=("knob",),
         title="What each knob takes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,11 @@ from vramcast.tracing.trace import Trace
 RECORDS = ("plan.json", "accuracy.json", "result.json")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Loaded:
-    """One thing to report on, and where it came from."""
-
     record: Any
     path: Path
-    traces: Sequence[Trace] = field(default_factory=list)  # of a measurement
+    traces: Sequence[Trace] = ()  # of a measurement
 
 
 def load(path: Path) -> list[Loaded]:
@@ -45,16 +43,18 @@ def _shown(path: Path) -> str:
 
 def _from_folder(path: Path) -> list[Loaded]:
     """What the commands leave in a folder; one may hold several kinds."""
-    if (path / "trial.json").exists():
-        return _trained(path, [path])
-    trials = sorted(trial.parent for trial in path.glob("*/trial.json"))
-    found = _trained(path, trials)
+    is_trial = (path / "trial.json").exists()
+    trials = [path] if is_trial else sorted(trial.parent for trial in path.glob("*/trial.json"))
+    # A trial that has not ended has no result.
+    results = [file for trial in trials if (file := trial / "result.json").exists()]
+    found = [Loaded([TrainedRun.from_file(file) for file in results], path)] if results else []
+    if is_trial:
+        return found
     traces = [read_trace(path)] if (path / "trace.json").exists() else []
     if (path / "metrics.json").exists():
-        record = _from_file(path / "metrics.json").record
-        found.append(Loaded(record=record, path=path, traces=traces))
+        found.append(Loaded(_from_file(path / "metrics.json").record, path, traces))
     else:
-        found += [Loaded(record=trace, path=path) for trace in traces]
+        found += [Loaded(trace, path) for trace in traces]
     if not trials:
         found += [_from_file(path / name) for name in RECORDS if (path / name).exists()]
     if not (path / "accuracy.json").exists() and (path / ROWS_FILE).exists():
@@ -62,21 +62,13 @@ def _from_folder(path: Path) -> list[Loaded]:
     return found
 
 
-def _trained(path: Path, trials: Sequence[Path]) -> list[Loaded]:
-    """A trial that has not ended has no result."""
-    results = [trial / "result.json" for trial in trials]
-    runs = [TrainedRun.from_file(result) for result in results if result.exists()]
-    return [Loaded(record=runs, path=path)] if runs else []
-
-
 def _recorded_rows(path: Path) -> Loaded:
     """Rows of an accuracy run without the table made of them."""
-    return Loaded(record=result_from(read_records(path), shipped().calibrated_on), path=path)
+    return Loaded(result_from(read_records(path), shipped().calibrated_on), path)
 
 
 def _from_file(path: Path) -> Loaded:
     if path.suffix == ".jsonl":
         return _recorded_rows(path)
     data = parse_json(read_file(path), str(path))
-    record = read_trace(path) if is_trace(data) else record_from(data, _shown(path))
-    return Loaded(record=record, path=path)
+    return Loaded(read_trace(path) if is_trace(data) else record_from(data, _shown(path)), path)

@@ -14,12 +14,12 @@ from vramcast.reporting.prediction import largest_table, where_of
 from vramcast.units import format_bytes
 
 FITS = {"ok": "yes", "out_of_memory": "OOM"}
+LATE = "slower than shown"
 CHOICES = ("maximum", "recommended", "conservative", "fastest", "knee")
 
 
 def of_max_batch(result: MaxBatch, measured: Sequence[Measurement] = ()) -> list[page.Section]:
     """`measured`: runs of the same workload, whatever their batch size."""
-    laws = {"allocated": result.allocated_law, "reserved": result.reserved_law}
     how, confirmed = "All numbers are predicted", "No size was run on a GPU."
     if result.confirmed:
         how = "Sizes marked measured were run on the GPU, the others are predicted"
@@ -30,7 +30,8 @@ def of_max_batch(result: MaxBatch, measured: Sequence[Measurement] = ()) -> list
         knobs=result.knobs,
         verdict=_verdict(result),
         text=[
-            *(_law(name, law) for name, law in laws.items() if law is not None),
+            _law("allocated", result.allocated_law),
+            _law("reserved", result.reserved_law),
             *(f"what would help: {advice}" for advice in result.advice),
         ],
         parts=[
@@ -58,7 +59,9 @@ def _verdict(result: MaxBatch) -> page.Remark:
     return page.good(f"largest batch on {where}: {result.largest_batch} ({source}); {beyond}")
 
 
-def _law(name: str, law: MemoryLaw) -> str:
+def _law(name: str, law: MemoryLaw | None) -> str:
+    if law is None:
+        return ""
     constant, each = format_bytes(law.intercept_bytes), format_bytes(law.bytes_per_sample)
     return f"{name} = {constant} + {each} per sample ({law.reach})"
 
@@ -68,43 +71,47 @@ def _memory_chart(result: MaxBatch, measured: Sequence[Measurement], confirmed: 
     near = sorted((a for a in result.attempts if a.batch_size <= far), key=lambda a: a.batch_size)
 
     def line(name: str, law: MemoryLaw | None) -> page.Layer:
-        ends = [near[0].batch_size, near[-1].batch_size] if law and near else []
+        ends = [near[0].batch_size, near[-1].batch_size] if near else []
         points = [[end, law.intercept_bytes + law.bytes_per_sample * end] for end in ends if law]
         return page.Layer("line", f"{name}: the law (predicted)", points, name)
 
-    def dots(name: str, colour: str, attempts: Sequence[Attempt]) -> page.Layer:
-        points = [[a.batch_size, a.peak_reserved_bytes] for a in attempts]
-        details = [[_source(a), f"retries: {a.num_alloc_retries}"] for a in attempts]
-        return page.Layer("dot", name, points, colour, details)
+    def dots(name: str, colour: str, source: str, fits: Sequence[bool]) -> page.Layer:
+        return page.layer_of(
+            "dot",
+            f"reserved ({source}){name}",
+            colour,
+            [a for a in near if a.source == source and (a.outcome == "ok") in fits],
+            ("batch_size", "peak_reserved_bytes"),
+            _source,
+            lambda a: f"retries: {a.num_alloc_retries}",
+        )
 
-    known = [a for a in near if a.peak_reserved_bytes is not None]
-    predicted = [a for a in known if a.source == "predicted"]
-    fitting = [a for a in predicted if a.outcome == "ok"]
     runs = [[m.knobs.get("batch_size"), m.peak_reserved_bytes] for m in measured]
     probed = sorted(run for run in runs if isinstance(run[0], int) and run[1] is not None)
     layers = [
         line("reserved", result.reserved_law),
         line("allocated", result.allocated_law),
-        dots("reserved (predicted), fits", "good", fitting),
-        dots(
-            "reserved (predicted), does not fit", "bad", [a for a in predicted if a not in fitting]
-        ),
-        dots("reserved (measured)", "measured", [a for a in known if a.source == "measured"]),
+        dots(", fits", "good", "predicted", [True]),
+        dots(", does not fit", "bad", "predicted", [False]),
+        dots("", "measured", "measured", [True, False]),
         page.Layer("dot", "reserved (measured by probe)", probed, "measured"),
         page.Layer("across", "capacity", [[result.capacity_bytes]], "capacity"),
-        *_mark("largest batch", result.largest_batch, "peak"),
+        _mark("largest batch", result.largest_batch, "peak"),
     ]
     left_out = len(result.attempts) - len(near)
-    sizes, verb = page.count(left_out, "size"), "is" if left_out == 1 else "are"
-    beyond = f" {sizes} far beyond the largest batch {verb} in the table only."
-    view = page.View(page.BATCH_AXIS, page.MEMORY_AXIS, layers)
+    verb = "is" if left_out == 1 else "are"
+    beyond = (
+        f" {page.count(left_out, 'size')} far beyond the largest batch {verb} in the table only."
+    )
     return page.chart(
-        "Memory against batch size", f"Predicted. {confirmed}{beyond if left_out else ''}", view
+        "Memory against batch size",
+        f"Predicted. {confirmed}{beyond if left_out else ''}",
+        page.View(page.BATCH_AXIS, page.MEMORY_AXIS, layers),
     )
 
 
-def _mark(name: str, size: int | None, colour: str) -> list[page.Layer]:
-    return [page.Layer("down", f"{name}: {size}", [[size]], colour)] if size is not None else []
+def _mark(name: str, size: int | None, colour: str) -> page.Layer:
+    return page.Layer("down", f"{name}: {size}", [] if size is None else [[size]], colour)
 
 
 def _source(a: Attempt) -> str:
@@ -112,8 +119,10 @@ def _source(a: Attempt) -> str:
 
 
 def _choices(result: MaxBatch) -> page.Table:
-    chosen: list[tuple[str, Choice | None]] = [(name, getattr(result, name)) for name in CHOICES]
-    rows = [[name, str(choice.batch_size), choice.reason] for name, choice in chosen if choice]
+    chosen: dict[str, Choice | None] = {name: getattr(result, name) for name in CHOICES}
+    rows = [
+        [name, str(choice.batch_size), choice.reason] for name, choice in chosen.items() if choice
+    ]
     if result.micro_batch is not None:
         why = f"{result.accumulation_steps} steps of it make a batch of {result.global_batch}"
         rows.append(["micro-batch", str(result.micro_batch), why])
@@ -127,12 +136,11 @@ def _choices(result: MaxBatch) -> page.Table:
 
 
 def _attempts(result: MaxBatch) -> page.Table:
-    attempts = sorted(result.attempts, key=lambda a: (a.batch_size, a.source))
-    tones = [page.Tone.GOOD if a.outcome == "ok" else page.Tone.BAD for a in attempts]
-
     def share(a: Attempt) -> float:
         return (a.peak_reserved_bytes or 0) / result.capacity_bytes
 
+    attempts = sorted(result.attempts, key=lambda a: (a.batch_size, a.source))
+    tones = [page.Tone.GOOD if a.outcome == "ok" else page.Tone.BAD for a in attempts]
     return page.table_of(
         attempts,
         {
@@ -154,7 +162,6 @@ def _attempts(result: MaxBatch) -> page.Table:
 
 
 def _basis(result: MaxBatch) -> dict[str, Any]:
-    """What the numbers of a table rest on."""
     run = sum(a.source == "measured" for a in result.attempts)
     simulated = sum(a.simulated and a.source == "predicted" for a in result.attempts)
     return {
@@ -165,41 +172,40 @@ def _basis(result: MaxBatch) -> dict[str, Any]:
 
 def _speed(result: MaxBatch) -> page.Section:
     sources = ", ".join(dict.fromkeys(speed.source for speed in result.speeds))
-    usable = [s for s in result.speeds if not s.empties_cache]
-    points = [[s.batch_size, s.samples_per_second] for s in usable]
-    bound = [[s.source, f"bound by {s.bound_by}"] for s in usable]
-    slower = [[s.batch_size, s.samples_per_second] for s in result.speeds if s.empties_cache]
-    layers = [
-        page.Layer("line", f"samples a second ({sources})", points, "allocated"),
-        page.Layer("dot", "timed", points, "good", bound),
-        page.Layer("dot", "empties the cache: slower than shown", slower, "bad"),
-        *_mark("knee", result.knee.batch_size if result.knee else None, "peak"),
-        *_mark("fastest", result.fastest.batch_size if result.fastest else None, "measured"),
-    ]
-    knee = "The knee is the smallest size with 95 % of the most samples a second."
-    view = page.View(page.BATCH_AXIS, page.Axis("samples a second"), layers)
-    chart = page.chart("Throughput", f"{sources.capitalize()}. {knee}", view)
-    table = _speed_table(result, sources)
-    return page.Section(title="Throughput against batch size", parts=[chart, table])
-
-
-def _speed_table(result: MaxBatch, sources: str) -> page.Table:
-    most = max(speed.samples_per_second for speed in result.speeds) or 1
+    slower = [s for s in result.speeds if s.empties_cache]
+    timed = [s for s in result.speeds if not s.empties_cache]
+    axes = ("batch_size", "samples_per_second")
+    bound = "source", lambda s: f"bound by {s.bound_by}"
     marks = {"knee": result.knee, "fastest": result.fastest}
-    late = "slower than shown"
+    sizes = {name: choice.batch_size for name, choice in marks.items() if choice}
+    chart = page.chart(
+        "Throughput",
+        f"{sources.capitalize()}. "
+        "The knee is the smallest size with 95 % of the most samples a second.",
+        page.View(
+            page.BATCH_AXIS,
+            page.Axis("samples a second"),
+            [
+                page.layer_of("line", f"samples a second ({sources})", "allocated", timed, axes),
+                page.layer_of("dot", "timed", "good", timed, axes, *bound),
+                page.layer_of("dot", f"empties the cache: {LATE}", "bad", slower, axes),
+                _mark("knee", sizes.get("knee"), "peak"),
+                _mark("fastest", sizes.get("fastest"), "measured"),
+            ],
+        ),
+    )
 
     def note(speed: Speed) -> str:
-        sizes = [name for name, c in marks.items() if c and c.batch_size == speed.batch_size]
-        return ", ".join([*sizes, late] if speed.empties_cache else sizes)
+        names = [name for name, size in sizes.items() if size == speed.batch_size]
+        return ", ".join([*names, LATE] if speed.empties_cache else names)
 
-    tones = [page.Tone.UNSURE if s.empties_cache else page.Tone.GOOD for s in result.speeds]
-    why = f"{late}: it fits only because the allocator empties its cache"
-    return page.table_of(
+    most = max(speed.samples_per_second for speed in result.speeds) or 1
+    table = page.table_of(
         result.speeds,
         {
             "batch": "batch_size",
             "step": "step_seconds",
-            "samples/s": lambda s: f"{s.samples_per_second:.4g}",
+            "samples/s": "samples_per_second:.4g",
             "source": "source",
             "bound by": "bound_by",
             "note": note,
@@ -207,10 +213,11 @@ def _speed_table(result: MaxBatch, sources: str) -> page.Table:
         left=("source", "bound by", "note"),
         title="Samples a second",
         bars=[
-            (s.samples_per_second / most, tone)
-            for s, tone in zip(result.speeds, tones, strict=True)
+            (s.samples_per_second / most, page.Tone.UNSURE if s.empties_cache else page.Tone.GOOD)
+            for s in result.speeds
         ],
-        notes=[why] if page.Tone.UNSURE in tones else [],
+        notes=[f"{LATE}: it fits only because the allocator empties its cache"] if slower else [],
         origin=sources,
         samples=page.count(len(result.speeds), "size"),
     )
+    return page.Section(title="Throughput against batch size", parts=[chart, table])

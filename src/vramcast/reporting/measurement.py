@@ -37,7 +37,7 @@ def of_measurement(m: Measurement, trace: Trace | None = None) -> list[page.Sect
         made=f"Measured on {m.gpu or 'the CPU'} ({torch}) in {page.duration(m.seconds)}.",
     )
     steps = page.Section(title="Every step", parts=[_time_chart(m), _loss_chart(m)])
-    through = of_trace(trace)[:1] if trace is not None else []
+    through = of_trace(trace) if trace is not None else []
     return [summary, *([steps] if steps.figures else []), *through]
 
 
@@ -69,16 +69,17 @@ def _meter(m: Measurement) -> page.Meter | None:
 
 def _memory(m: Measurement) -> page.Table:
     phases = (m.first_step, m.cold, m.warm)
-    allocated = [page.size(phase.allocated_bytes) if phase else "" for phase in phases]
-    reserved = [page.size(phase.reserved_bytes) if phase else "" for phase in phases]
-    nothing = ("", "", "")
+
+    def row(name: str, field: str, peak: str) -> list[str]:
+        return [name, *(page.size(getattr(phase, field, None)) for phase in phases), peak]
+
     rows = [
-        ["allocated (tensors)", *allocated, page.size(m.peak_allocated_bytes)],
-        ["reserved (by the allocator)", *reserved, page.size(m.peak_reserved_bytes)],
-        ["whole process", *nothing, page.size(m.process_bytes)],
-        ["CUDA context", *nothing, page.size(m.context_bytes)],
-        ["allocator retries", *nothing, page.number(m.num_alloc_retries)],
-        ["parameters", *nothing, page.amount(m.num_parameters)],
+        row("allocated (tensors)", "allocated_bytes", page.size(m.peak_allocated_bytes)),
+        row("reserved (by the allocator)", "reserved_bytes", page.size(m.peak_reserved_bytes)),
+        row("whole process", "", page.size(m.process_bytes)),
+        row("CUDA context", "", page.size(m.context_bytes)),
+        row("allocator retries", "", page.number(m.num_alloc_retries)),
+        row("parameters", "", page.amount(m.num_parameters)),
     ]
     known = [rows[0], *(row for row in rows[1:] if any(row[1:]))]
     return page.Table(
@@ -98,14 +99,14 @@ def _samples(m: Measurement) -> str:
 
 def _times(m: Measurement) -> page.Table:
     return page.table_of(
-        [m.times] if m.times else [],
+        [m] if m.times else [],
         {
-            "median": "median_seconds",
-            "p95": "p95_seconds",
-            "spread": lambda times: page.share(times.spread),
-            "samples/s": lambda _: page.number(m.samples_per_second, ",.1f"),
-            "tokens/s": lambda _: page.number(m.tokens_per_second, ",.0f"),
-            "clock": "clock",
+            "median": "times.median_seconds",
+            "p95": "times.p95_seconds",
+            "spread": lambda m: page.share(m.times.spread),
+            "samples/s": "samples_per_second:,.1f",
+            "tokens/s": "tokens_per_second:,.0f",
+            "clock": "times.clock",
         },
         left=("clock",),
         title="Time of a step",
@@ -115,7 +116,6 @@ def _times(m: Measurement) -> page.Table:
 
 
 def _facts(m: Measurement) -> page.Table:
-    """What a run folder's summary needs to stand alone."""
     return page.facts(
         "The run",
         {
@@ -136,21 +136,24 @@ def _time_chart(m: Measurement) -> page.Chart | None:
     if m.times is None or not m.times.seconds:
         return None
     first = len(m.warmup_seconds)
-    measured = _line("measured", "measured", list(enumerate(m.times.seconds, first + 1)))
     warmup = _line("warm-up", "cached_unused", list(enumerate(m.warmup_seconds, 1)))
     across = [[m.times.median_seconds]]
-    median = page.Layer("across", "median", across, "capacity", dashed=True)
+    measured = [
+        _line("measured", "measured", list(enumerate(m.times.seconds, first + 1))),
+        page.Layer("across", "median", across, "capacity", dashed=True),
+    ]
     y = page.Axis("time of a step", "seconds")
-    views = [page.View(STEP_AXIS, y, [measured, median], "measured steps")]
+    views = [page.View(STEP_AXIS, y, measured, "measured steps")]
     if m.warmup_seconds:
-        views.append(page.View(STEP_AXIS, y, [warmup, measured, median], "with the warm-up"))
+        views.append(page.View(STEP_AXIS, y, [warmup, *measured], "with the warm-up"))
     caption = f"Measured: {_samples(m)}.{_thinned_note(max(len(m.times.seconds), first))}"
     return page.chart("Time of every step", caption, *views, detail=False)
 
 
 def _loss_chart(m: Measurement) -> page.Chart:
-    numbered = enumerate(m.losses, 1)
-    losses = [(i, loss) for i, loss in numbered if loss is not None and math.isfinite(loss)]
+    losses = [
+        (i, loss) for i, loss in enumerate(m.losses, 1) if loss is not None and math.isfinite(loss)
+    ]
     lost = len(m.losses) - len(losses)
     missing = f" {page.count(lost, 'step')} had no finite loss." if lost else ""
     caption = f"Measured, warm-up included.{missing}{_thinned_note(len(losses))}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 from vramcast.records.plan import GpuPlan, Plan
 from vramcast.reporting import sections as page
 from vramcast.reporting.laws import calculator_of
@@ -57,12 +59,11 @@ def _overview(plan: Plan) -> page.Chart | None:
     x = page.Axis("sequence length", log=len(plan.seq_lens) > 2)
 
     def view(name: str, field: str, unit: str = "number") -> page.View:
-        layers = []
-        for i, gpu in enumerate(plan.gpus):
-            values = [[stage.seq_len, getattr(stage, field)] for stage in gpu.stages]
-            points = [value for value in values if value[1] is not None]
-            colour = page.SERIES_COLOURS[i % len(page.SERIES_COLOURS)]
-            layers += [page.Layer(kind, _name(gpu), points, colour) for kind in ("line", "dot")]
+        layers = [
+            page.layer_of(kind, _name(gpu), colour, gpu.stages, ("seq_len", field))
+            for gpu, colour in zip(plan.gpus, cycle(page.SERIES_COLOURS), strict=False)
+            for kind in ("line", "dot")
+        ]
         return page.View(x, page.Axis(name, unit), layers, name)
 
     return page.chart(

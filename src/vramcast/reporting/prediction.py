@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from vramcast.records.accuracy import percent
 from vramcast.records.measurement import Measurement
 from vramcast.records.prediction import LargeTensor, Prediction
 from vramcast.reporting import sections as page
@@ -13,6 +14,7 @@ from vramcast.reporting.step_chart import (
     run_chart,
     shape_of,
     step_chart,
+    what_of,
     words,
 )
 from vramcast.units import format_bytes
@@ -33,7 +35,7 @@ def of_prediction(
     """`measured`: of the same workload and knobs; `overlay`: their memory through the step."""
     over_time = [_through_step(p, measured, overlay), run_chart(p) if p.timeline else None]
     largest = largest_table(p.largest_tensors, "Largest tensors at the peak")
-    found = [
+    sections = [
         page.Section(
             kind="Predicted",
             title=p.workload,
@@ -47,7 +49,7 @@ def of_prediction(
         page.Section(title="Memory over time", parts=over_time),
         page.Section(title="What is alive at the peak", parts=[_alive(p), _breakdown(p), largest]),
     ]
-    return [section for section in found if section.figures or section.tables]
+    return [section for section in sections if section.figures or section.tables]
 
 
 def where_of(gpu: str | None, capacity_bytes: int, spared: str = "") -> str:
@@ -58,17 +60,18 @@ def where_of(gpu: str | None, capacity_bytes: int, spared: str = "") -> str:
 def _verdict(p: Prediction) -> page.Remark:
     needed = format_bytes(p.peak_reserved_bytes)
     if p.capacity_bytes is None:
-        advice = "give --gpu NAME or --memory SIZE to see whether it fits"
-        return page.Remark(f"takes {needed} (predicted); {advice}")
+        return page.Remark(
+            f"takes {needed} (predicted); give --gpu NAME or --memory SIZE to see whether it fits"
+        )
     where = where_of(p.gpu, p.capacity_bytes)
     if not p.fits:
         failed = page.given("; an allocation of {} fails", page.size(p.failed_allocation_bytes))
         return page.bad(f"does not fit on {where}: needs {needed}{failed}")
     text = f"fits on {where}: {format_bytes(p.headroom_bytes or 0)} to spare"
-    if not p.num_alloc_retries:
-        return page.good(text)
-    retries = f"{p.num_alloc_retries} times (slower)"
-    return page.unsure(f"✓ {text}, but the allocator has to empty its cache {retries}")
+    if p.num_alloc_retries:
+        retries = f"{p.num_alloc_retries} times (slower)"
+        return page.unsure(f"✓ {text}, but the allocator has to empty its cache {retries}")
+    return page.good(text)
 
 
 def _step_time(p: Prediction) -> str:
@@ -135,9 +138,8 @@ def _measured_cells(p: Prediction, m: Measurement) -> list[list[str]]:
 
 
 def _error(predicted: float | None, measured: float | None) -> str:
-    if predicted is None or not measured:
-        return ""
-    return "exact" if predicted == measured else page.percent(100 * (predicted / measured - 1), 3)
+    off = percent(predicted, measured)
+    return "exact" if off == 0 else page.percent(off, 3)
 
 
 def _through_step(
@@ -157,49 +159,52 @@ def _through_step(
         if m.peak_reserved_bytes is not None
     ]
     return step_chart(
-        p.step_memory,
-        origin=page.PREDICTED,
-        capacity_bytes=p.capacity_bytes,
-        peak_reserved_bytes=p.peak_reserved_bytes,
-        measured=overlay or peaks,
+        p.step_memory, page.PREDICTED, p.capacity_bytes, p.peak_reserved_bytes, overlay or peaks
     )
 
 
 def _alive(p: Prediction) -> page.Chart:
-    categories = [
-        page.Bar(name, words(name), 0, num_bytes, [f"{words(name)}: {page.size(num_bytes)}"])
-        for name, num_bytes in sorted(_categories(p), key=lambda item: -item[1])
-    ]
-    groups = [
-        page.Bar(
-            group.category,
-            f"{group.module or 'no module'} · {words(group.category)}",
-            0,
-            group.num_bytes,
-            [page.size(group.num_bytes), page.count(group.num_tensors, "tensor")],
-        )
-        for group in p.alive_at_peak[:MOST_BARS]
-    ]
-    tensors = [
-        page.Bar(t.category, f"{i}. {t.name or _operator(t)}", 0, t.num_bytes, described(t))
-        for i, t in enumerate(p.largest_tensors, 1)
-    ]
     num_groups = len(p.alive_at_peak)
     more = f" By module: the {MOST_BARS} largest groups of {num_groups}."
     return page.chart(
         f"Alive at the peak ({p.peak_phase})",
         f"Predicted, largest first.{more if num_groups > MOST_BARS else ''}",
-        _bars("by category", categories),
-        _bars("by module", groups),
-        _bars("by tensor", tensors),
+        _bars(
+            "by category",
+            (
+                (name, words(name), num_bytes, [f"{words(name)}: {page.size(num_bytes)}"])
+                for name, num_bytes in sorted(_categories(p), key=lambda item: -item[1])
+            ),
+        ),
+        _bars(
+            "by module",
+            (
+                (
+                    group.category,
+                    f"{group.module or 'no module'} · {words(group.category)}",
+                    group.num_bytes,
+                    [page.size(group.num_bytes), page.count(group.num_tensors, "tensor")],
+                )
+                for group in p.alive_at_peak[:MOST_BARS]
+            ),
+        ),
+        _bars(
+            "by tensor",
+            (
+                (t.category, f"{i}. {t.name or _operator(t)}", t.num_bytes, described(t))
+                for i, t in enumerate(p.largest_tensors, 1)
+            ),
+        ),
     )
 
 
-def _bars(name: str, bars: Sequence[page.Bar]) -> page.View:
-    """A layer for each category, so that a legend says which colour is which."""
-    named = [bar._replace(layer=words(bar.layer)) for bar in bars]
-    colours = {words(bar.layer): colour_of(bar.layer) for bar in bars}
-    return page.bar_view(page.MEMORY_AXIS, named, colours, name)
+def _bars(name: str, bars: Iterable[tuple[str, str, int, list[str]]]) -> page.View:
+    """Bars are category, label, bytes and details; a layer for each category makes a legend."""
+    colours, drawn = {}, []
+    for category, label, num_bytes, details in bars:
+        colours[words(category)] = colour_of(category)
+        drawn.append(page.Bar(words(category), label, 0, num_bytes, details))
+    return page.bar_view(page.MEMORY_AXIS, drawn, colours, name)
 
 
 def _breakdown(p: Prediction) -> page.Table:
@@ -217,12 +222,11 @@ def _breakdown(p: Prediction) -> page.Table:
 
 
 def largest_table(tensors: Sequence[LargeTensor], title: str) -> page.Table:
-    """With the line of code first among what may go below in a narrow terminal."""
     return page.table_of(
         tensors,
         {
             "size": "num_bytes",
-            "what": lambda t: f"{words(t.category)} {t.name}".strip(),
+            "what": what_of,
             "shape": shape_of,
             "made by": _operator,
             "where": lambda t: f"{t.module} {t.source}".strip(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from vramcast.errors import UsageError
@@ -12,7 +12,6 @@ from vramcast.reporting.sections import Report
 from vramcast.reporting.showing import MARK, Format, make_report, render
 from vramcast.reporting.svg import write_figures
 
-FORMAT_OF = {".md": Format.MARKDOWN, ".markdown": Format.MARKDOWN}
 PAGE = "report.html"
 
 
@@ -21,7 +20,7 @@ class Page:
     report: Report
     format: Format
     text: str
-    figures: list[Path] = field(default_factory=list)
+    figures: list[Path]
 
 
 def report(
@@ -36,41 +35,34 @@ def report(
     with --json. `format` is html, md or terminal; without it the ending of `out` decides. `figures`
     is a folder for every chart as SVG. Only a file that is a report is written over.
     """
-    chosen = _format(format, out)
-    if out is not None:
-        _check_free(Path(out))
+    target = None if out is None else Path(out)
+    if format is None:
+        is_markdown = target is not None and target.suffix.lower() in (".md", ".markdown")
+        format = Format.MARKDOWN if is_markdown else Format.HTML
+    elif format not in list(Format):
+        raise UsageError(f"--format {format!r} is not known.", f"Formats: {', '.join(Format)}.")
+    if target is not None:
+        _check_free(target)
     made = make_report([Path(run) for run in runs])
     drawn = [] if figures is None else write_figures(made, _folder(figures))
-    page = Page(made, chosen, render(made, chosen), drawn)
-    if out is not None:
-        write_atomically(Path(out), page.text)
+    page = Page(made, Format(format), render(made, Format(format)), drawn)
+    if target is not None:
+        write_atomically(target, page.text)
     return page
-
-
-def _format(given: str | None, out: str | os.PathLike[str] | None) -> Format:
-    if given is None:
-        suffix = "" if out is None else Path(out).suffix.lower()
-        return FORMAT_OF.get(suffix, Format.HTML)
-    try:
-        return Format(given)
-    except ValueError:
-        raise UsageError(
-            f"--format {given!r} is not known.", f"Formats: {', '.join(Format)}."
-        ) from None
 
 
 def _check_free(target: Path) -> None:
     if target.is_dir():
         raise UsageError(f"{target} is a folder.", f"Give a file: -o {target / PAGE}.")
-    if target.exists() and not (target.is_file() and MARK in _beginning(target)):
+    if target.exists() and not (target.is_file() and _is_report(target)):
         raise UsageError(
             f"{target} is there and is no report of vramcast.", "Choose another file with -o."
         )
 
 
-def _beginning(path: Path) -> str:
+def _is_report(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(100).decode(errors="replace")
+        return MARK.encode() in file.read(100)
 
 
 def _folder(figures: str | os.PathLike[str]) -> Path:

@@ -1,14 +1,16 @@
 """What a report says before it has a format: sections with text, tables and figures as data.
 
 Every kind of record has a file that makes sections of it; every format shows the same ones. What
-is marked `detail` is in reports, and not in what a command shows.
+is marked `detail` is only in reports, not in what a command shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from vramcast.units import format_bytes, format_count, format_seconds
@@ -19,9 +21,12 @@ PREDICTED, MEASURED, FITTED = "predicted", "measured", "fitted"
 SERIES_COLOURS = tuple(f"s{number}" for number in range(8))
 
 
-class Tone(StrEnum):
-    """Whether an answer is a good one."""
+# A function of the row's item, or the path to a value: written as a format after a colon says, or
+# in the unit that the path ends with.
+Cell = str | Callable[[Any], str]
 
+
+class Tone(StrEnum):
     GOOD = "good"
     BAD = "bad"
     UNSURE = "unsure"
@@ -39,7 +44,7 @@ class Table:
     origin: str = ""  # predicted, measured, fitted, or which column is which
     samples: str = ""  # how many of what
     notes: Sequence[str] = ()
-    # Share of the longest possible bar, and colour; only the terminal draws them.
+    # Length as a share of the longest possible, and colour; only the terminal draws them.
     bars: Sequence[tuple[float, str]] = ()
     tones: Sequence[Tone] = ()
     # How many rows a command shows in the terminal; a report has all.
@@ -55,19 +60,19 @@ class Table:
 class Layer:
     """One thing in a chart. Points are [x, y], of a bar [label, from, to, rank]."""
 
-    # area (stacked in order), line, step (a line that jumps), dot, across (at y), down (at x), bar
+    # area (stacked), line, step (a line that jumps), dot, across (at y), down (at x), bar
     kind: str
     name: str
     points: Sequence[Sequence[Any]]
     colour: str = "blue"
-    details: Sequence[Sequence[str]] = ()  # for each point, lines to show when it is pointed at
+    details: Sequence[Sequence[str]] = ()  # lines to show when a point is pointed at
     dashed: bool = False
 
 
 @dataclass(frozen=True)
 class Axis:
     label: str
-    unit: str = "number"  # bytes, seconds, percent, number: how values are written
+    unit: str = "number"  # or bytes, seconds, percent
     log: bool = False
 
 
@@ -98,8 +103,6 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True)
 class Meter:
-    """A memory bar: parts against a capacity."""
-
     title: str
     parts: Sequence[tuple[str, int, str]]  # name, bytes, colour
     capacity_bytes: int | None
@@ -129,14 +132,13 @@ class Slider:
 
 @dataclass(frozen=True, kw_only=True)
 class Calculator:
-    """A law with sliders: the page computes the memory for a choice of knobs."""
+    """A law with sliders: the page computes the memory for the knobs."""
 
     title: str
     caption: str
     # Coefficient and expression: a number, a knob's name, or [operator, left, right].
     terms: Sequence[tuple[float, Any]]
-    # The smallest and the largest size the law was made from.
-    known_bytes: tuple[int, int]
+    known_bytes: tuple[int, int]  # the smallest and the largest size the law was made from
     sliders: Sequence[Slider]
     gpus: Sequence[tuple[str, int]]  # name and memory
     fixed: Mapping[str, float] = field(default_factory=dict)  # knobs without a slider
@@ -175,7 +177,7 @@ class Section:
     without rows, a chart without views, None, ""."""
 
     title: str
-    kind: str = ""  # what was done, such as Predicted; shown before the title of a page
+    kind: str = ""  # what was done, such as Predicted
     knobs: Mapping[str, Any] | None = None
     verdict: Remark = Remark("")
     text: Sequence[str] = ()  # paragraphs; one of several lines is code, or an error
@@ -204,13 +206,12 @@ class Section:
     @property
     def figures(self) -> list[Figure]:
         figures = [part for part in self.parts if isinstance(part, Figure)]
-        return [figure for figure in figures if not isinstance(figure, Chart) or figure.views]
+        return [figure for figure in figures if getattr(figure, "views", True)]
 
     @property
     def warnings(self) -> list[str]:
-        """Notes and what was not modelled, as every format says it."""
         notes = [f"note: {note}" for note in self.notes if note]
-        return [*notes, *(f"not modelled: {limit}" for limit in self.limits)]
+        return notes + [f"not modelled: {limit}" for limit in self.limits]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +229,16 @@ def chart(title: str, caption: str, *views: View, detail: bool = True) -> Chart:
     """Layers without points are left out, and views without layers."""
     drawn = [replace(view, layers=[one for one in view.layers if one.points]) for view in views]
     return Chart(title, caption, [view for view in drawn if view.layers], detail)
+
+
+def layer_of(
+    kind: str, name: str, colour: str, items: Iterable[Any], fields: tuple[str, str], *details: Cell
+) -> Layer:
+    """A point for each item that has both fields; `details` are those of the points."""
+    known = [item for item in items if None not in attrgetter(*fields)(item)]
+    points = [list(attrgetter(*fields)(item)) for item in known]
+    lines = [[written(detail, item) for detail in details] for item in known] if details else ()
+    return Layer(kind, name, points, colour, lines)
 
 
 class Bar(NamedTuple):
@@ -272,7 +283,7 @@ def share(fraction: float | None, digits: int = 1) -> str:
 
 
 def given(text: str, value: object) -> str:
-    """The text with the value in it, or nothing where there is no value."""
+    """Nothing where there is no value."""
     return "" if value in (None, "") else text.format(value)
 
 
@@ -288,31 +299,32 @@ def knobs_of(knobs: Mapping[str, Any]) -> str:
     return " ".join(f"{key}={value}" for key, value in knobs.items())
 
 
-# A field of the row's item, written in the unit that its name ends with, or a function of it.
-Cell = str | Callable[[Any], str]
-
-
 def table_of(items: Sequence[Any], cells: Mapping[str, Cell], **others: Any) -> Table:
     """A row for each item; a column that is empty in every row is left out."""
-    columns = {name: [_written(cell, item) for item in items] for name, cell in cells.items()}
+    columns = {name: [written(cell, item) for item in items] for name, cell in cells.items()}
     shown = {name: column for name, column in columns.items() if any(column)}
     return Table(columns=list(shown), rows=list(zip(*shown.values(), strict=True)), **others)
 
 
-def _written(cell: Cell, item: Any) -> str:
+def written(cell: Cell, item: Any) -> str:
     if callable(cell):
         return cell(item)
-    unit = cell.rpartition("_")[2]
-    return WRITERS.get(unit, _or_empty(str))(getattr(item, cell))
+    path, _, form = cell.partition(":")
+    value = attrgetter(path)(item)
+    if form:
+        return number(value, form)
+    return WRITERS.get(re.split("[._]", path)[-1], _or_empty(str))(value)
 
 
 WRITERS: dict[str, Callable[[Any], str]] = {
     "bytes": size,
     "seconds": duration,
     "percent": percent,
+    "parameters": amount,
+    "tokens": amount,
+    "fraction": share,
 }
 
 
 def facts(title: str, rows: Mapping[str, str], **others: Any) -> Table:
-    """A line for each fact."""
     return Table(title=title, columns=("", ""), left=("",), rows=list(rows.items()), **others)

@@ -60,12 +60,15 @@ class Format(StrEnum):
 
 
 def show(record: Any, console: Console | None = None) -> None:
-    """The short form, as commands show their results: of a record, or of sections."""
+    """The short form, as commands show their results."""
     show_sections(sections_of(record), console or Console())
 
 
+def markdown_of(record: Any, title: str) -> str:
+    return as_markdown(Report(title=title, sections=sections_of(record)))
+
+
 def render(report: Report, form: Format) -> str:
-    """The whole report as text."""
     if form == Format.HTML:
         return as_html(report)
     if form == Format.MARKDOWN:
@@ -74,10 +77,6 @@ def render(report: Report, form: Format) -> str:
     console = Console(file=file, width=FILE_WIDTH, no_color=True)
     show_sections(report.sections, console, detail=True)
     return f"{MARK}\n{file.getvalue()}"
-
-
-def report_of(record: Any, title: str) -> Report:
-    return Report(title=title, sections=sections_of(record))
 
 
 def make_report(paths: Sequence[Path]) -> Report:
@@ -100,7 +99,7 @@ def sections_of(
             overlay = trace.overlay_of([one for other in same for one in other.traces])
             return prediction.of_prediction(record, [other.record for other in same], overlay)
         case Measurement():
-            return measurement.of_measurement(record, traces[0] if traces else None)
+            return measurement.of_measurement(record, *traces[:1])
         case MaxBatch():
             runs = [other.record for other in others]
             same_runs = [run for run in runs if _measures(run, record, but="batch_size")]
@@ -114,10 +113,10 @@ def sections_of(
     return MAKERS[type(record)](record)
 
 
-def _measures(other: Any, record: Prediction | MaxBatch, but: str = "") -> bool:
-    """A run of the same workload with the same knobs, perhaps with one exception."""
-    if not isinstance(other, Measurement):
-        return False
-    names = [run.workload.removesuffix(":build") for run in (other, record)]
-    knobs = [{**run.knobs, but: None} for run in (other, record)]
-    return names[0] == names[1] and knobs[0] == knobs[1]
+def _measures(run: Any, record: Prediction | MaxBatch, but: str = "") -> bool:
+    """The same workload with the same knobs, but for one."""
+
+    def identity(of: Measurement | Prediction | MaxBatch) -> tuple[object, ...]:
+        return of.workload.removesuffix(":build"), {**of.knobs, but: None}
+
+    return isinstance(run, Measurement) and identity(run) == identity(record)

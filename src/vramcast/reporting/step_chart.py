@@ -23,13 +23,15 @@ def shape_of(tensor: LargeTensor) -> str:
     return f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
 
 
+def what_of(tensor: LargeTensor) -> str:
+    return f"{words(tensor.category)} {tensor.name}".strip()
+
+
 def described(tensor: LargeTensor) -> list[str]:
-    """A tensor in a few lines: its kind and name, shape, where it was made."""
-    what = f"{words(tensor.category)} {tensor.name}".strip()
     # A kernel's scratch memory has the type "bytes" and no shape.
     has_shape = tensor.shape or tensor.dtype not in ("", "bytes")
     lines = [
-        f"{format_bytes(tensor.num_bytes)} {what}".rstrip(),
+        f"{format_bytes(tensor.num_bytes)} {what_of(tensor)}".rstrip(),
         shape_of(tensor) if has_shape else "",
         tensor.operator.removeprefix("aten::"),
         tensor.module,
@@ -39,17 +41,17 @@ def described(tensor: LargeTensor) -> list[str]:
 
 
 def capacity_of(capacity_bytes: int | None, top_bytes: int) -> tuple[page.Layer, str]:
-    """A line, and what the caption says where it lies so far above that nothing else could be
-    seen."""
-    is_far = capacity_bytes is not None and capacity_bytes > FAR * top_bytes
-    points = [] if is_far or capacity_bytes is None else [[capacity_bytes]]
-    far = f" The capacity, {page.size(capacity_bytes)}, lies far above and is not drawn."
-    return page.Layer("across", "capacity", points, "capacity"), far if is_far else ""
+    """A line, and what the caption says where it is not drawn: nothing else could be seen."""
+    points, note = [], ""
+    if capacity_bytes is not None and capacity_bytes > FAR * top_bytes:
+        note = f" The capacity, {format_bytes(capacity_bytes)}, lies far above and is not drawn."
+    elif capacity_bytes is not None:
+        points = [[capacity_bytes]]
+    return page.Layer("across", "capacity", points, "capacity"), note
 
 
 def step_chart(
     memory: StepMemory,
-    *,
     origin: str,
     capacity_bytes: int | None = None,
     peak_reserved_bytes: int | None = None,

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
+from operator import itemgetter
 from statistics import fmean
-from typing import Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -19,10 +19,9 @@ from rich.text import Text
 
 from vramcast.reporting import sections as page
 from vramcast.text import printable, whole_words
-from vramcast.units import format_bytes, format_seconds
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-FRAME = 6  # of the line with a frame's title: a corner, a dash and a space on both sides
+FRAME = 6  # beside a frame's title: a corner, a dash and a space on both sides
 GREY = "bright_black"
 MOST_LINES = 8  # layers of a chart that get a line of blocks each
 NARROWEST = 12
@@ -60,11 +59,11 @@ def show_sections(
         shown = [section for section in record if detail or not section.detail]
         for section in shown:
             _show_section(section, console, detail)
-        limits = dict.fromkeys(line for section in shown for line in section.warnings)
-        for line in limits:
+        warnings = dict.fromkeys(line for section in shown for line in section.warnings)
+        for line in warnings:
             console.print(_plain(line, "yellow"))
         if record[0].made:
-            console.print(_plain(("\n" if limits else "") + record[0].made, GREY))
+            console.print(_plain("\n" * bool(warnings) + record[0].made, GREY))
 
 
 def _by_record(sections: Sequence[page.Section]) -> list[list[page.Section]]:
@@ -89,8 +88,7 @@ def _show_section(section: page.Section, console: Console, detail: bool) -> None
         console.print(_plain(remark.text, STYLES[remark.tone]))
         for line in remark.below:
             console.print(Padding(_plain(line, GREY), (0, 0, 0, 2), expand=False))
-    parts: list[page.Table | page.Figure] = [*section.tables, *section.figures]
-    shown = [part for part in parts if detail or not part.detail]
+    shown = [part for part in (*section.tables, *section.figures) if detail or not part.detail]
     for index, part in enumerate(shown):
         if index or any(section.text) or section.remarks:
             console.print()
@@ -102,11 +100,10 @@ def _show_section(section: page.Section, console: Console, detail: bool) -> None
 def _frame(section: page.Section, width: int, detail: bool) -> Panel:
     """The short form has as many knobs as the title has room for, a report all of them."""
     lines = [_plain(section.verdict.text, STYLES[section.verdict.tone])]
-    title = section.heading if detail else f"{section.title} {section.subtitle}"
     if detail and section.subtitle:
         lines.append(_plain(section.subtitle, GREY))
-    heading = whole_words(printable(" ".join(title.split())), width - FRAME)
-    return Panel(Group(*lines), title=Text(heading), title_align="left")
+    title = section.heading if detail else f"{section.title} {section.subtitle}"
+    return Panel(Group(*lines), title=_plain(whole_words(title, width - FRAME)), title_align="left")
 
 
 def _colour(name: str) -> str:
@@ -120,7 +117,11 @@ def _plain(text: str, style: str = "") -> Text:
 
 def _part(part: page.Table | page.Figure, width: int, detail: bool) -> Iterator[RenderableType]:
     if isinstance(part, page.Table):
-        yield from _table(part, width, detail)
+        most = None if detail else part.most_rows
+        yield fitted(part, width, most)
+        if most is not None and len(part.rows) > most:
+            yield _plain(f"{len(part.rows) - most} more rows: see vramcast report", GREY)
+        yield from (_plain(note, GREY) for note in (*[part.footer] * detail, *part.notes))
     elif isinstance(part, page.Meter):
         yield _plain(part.label)
         yield _meter(part, width)
@@ -132,23 +133,13 @@ def _part(part: page.Table | page.Figure, width: int, detail: bool) -> Iterator[
             yield _plain(part.caption, GREY)
 
 
-def _table(table: page.Table, width: int, detail: bool) -> Iterator[RenderableType]:
-    most = None if detail else table.most_rows
-    yield fitted(table, width, most)
-    if most is not None and len(table.rows) > most:
-        yield _plain(f"{len(table.rows) - most} more rows: see vramcast report", GREY)
-    if detail:
-        yield _plain(table.footer, GREY)
-    yield from (_plain(note, GREY) for note in table.notes)
-
-
 def fitted(table: page.Table, width: int, most_rows: int | None = None) -> RenderableType:
     """Cells are shown without markup and without escape codes."""
     rows = [[printable(cell) for cell in row] for row in table.rows[:most_rows]]
     title = [_plain(table.title, "italic")] if table.title else []
     for gap in GAPS:
-        room = width - _least_width(table, rows, gap)
-        if not rows or room >= 0:
+        room = width - _least_width(table, rows, gap) if rows else 0
+        if room >= 0:
             return Group(*title, _side_by_side(table, rows, gap, room - gap))
     return Group(*title, *_stacked(table, rows, width))
 
@@ -156,17 +147,21 @@ def fitted(table: page.Table, width: int, most_rows: int | None = None) -> Rende
 def _side_by_side(
     table: page.Table, rows: Sequence[Sequence[str]], gap: int, room: int
 ) -> RichTable:
-    header = any(table.columns)
-    drawn = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header)
+    drawn = RichTable(
+        box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=any(table.columns)
+    )
     for column in table.columns:
-        justify: Literal["left", "right"] = "left" if column in table.left else "right"
-        drawn.add_column(_plain(column), justify=justify, overflow="fold")
-    has_bars = bool(table.bars) and room >= LEAST_BAR
-    if has_bars:
-        drawn.add_column()
+        drawn.add_column(
+            _plain(column), justify="left" if column in table.left else "right", overflow="fold"
+        )
+    longest = min(room, MOST_BAR)
     for index, row in enumerate(rows):
-        bar = [_bar(*table.bars[index], min(room, MOST_BAR))] if has_bars else []
-        drawn.add_row(*map(Text, row), *bar, style=_style(table, index))
+        cells = [Text(cell) for cell in row]
+        if table.bars and room >= LEAST_BAR:
+            share, colour = table.bars[index]
+            length = min(longest, max(1, round(longest * share)))
+            cells.append(Text("█" * length, style=_colour(colour)))
+        drawn.add_row(*cells, style=_style(table, index))
     return drawn
 
 
@@ -174,16 +169,10 @@ def _style(table: page.Table, index: int) -> str:
     return "red" if table.tones and table.tones[index] == page.Tone.BAD else ""
 
 
-def _bar(share: float, colour: str, room: int) -> Text:
-    length = min(room, max(1, round(room * share)))
-    return Text("█" * length, style=_colour(colour))
-
-
 def _least_width(table: page.Table, rows: Sequence[Sequence[str]], gap: int) -> int:
-    """Numbers and names are not broken, headings between words; a last column of sentences may
-    wrap."""
+    """Headings break between words, a last column of sentences wraps, nothing else is broken."""
     headings = [max(map(len, column.split()), default=0) for column in table.columns]
-    longest = [max(map(len, cells)) for cells in zip(*rows, strict=True)] or [0] * len(headings)
+    longest = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     longest[-1] = min(longest[-1], LEAST_TEXT)
     return sum(map(max, longest, headings)) + gap * (len(headings) - 1)
 
@@ -223,7 +212,6 @@ def _meter(meter: page.Meter, width: int) -> Text:
 
 
 def _chart(chart: page.Chart, width: int) -> Iterator[RenderableType]:
-    """Lines as blocks, the views for the terminal side by side; bars as bars."""
     views = [view for view in chart.views if view.in_terminal] or chart.views[:1]
     names = [_label(layer, views[0]) for layer in _lines(views[0])]
     yield _plain(chart.title, "italic")
@@ -232,7 +220,9 @@ def _chart(chart: page.Chart, width: int) -> Iterator[RenderableType]:
     labels = min(max(map(len, names), default=width // 3), width // 3)
     room = max(NARROWEST, (width - labels) // len(views) - 2)
     for view in views:
-        drawn.add_column(_extent(view), no_wrap=True, overflow="crop")
+        end = max((layer.points[-1][0] for layer in _lines(view)), default=0)
+        heading = _plain(f"{view.name}, to {_value(end, view.x)}")
+        drawn.add_column(heading, no_wrap=True, overflow="crop")
     blocks = [blocks_of(view, room) for view in views]
     for name, *row in zip_longest(names, *blocks, fillvalue=""):
         drawn.add_row(_plain(name), *(Text(line, style="green") for line in row))
@@ -256,23 +246,12 @@ def _label(layer: page.Layer, view: page.View) -> str:
     return f"{layer.name} {first} → {last}"
 
 
-def _extent(view: page.View) -> Text:
-    ends = [layer.points[-1][0] for layer in _lines(view)]
-    return _plain(f"{view.name}, to {_value(max(ends, default=0), view.x)}")
-
-
 def _value(value: float, axis: page.Axis) -> str:
-    if axis.unit == "bytes":
-        return format_bytes(round(value))
-    return format_seconds(value) if axis.unit == "seconds" else f"{value:,.6g}"
+    return page.WRITERS.get(axis.unit, "{:,.6g}".format)(value)
 
 
 def blocks_of(view: page.View, room: int) -> list[str]:
-    """A line of blocks for every layer, all on one scale and over the same range of x.
-
-    Of what falls into one column the highest is drawn, so that no peak is lost; of losses, which
-    have a logarithmic scale, the mean.
-    """
+    """A line for every layer, all on one scale and over the same range of x."""
     layers = _lines(view)
     if not layers:
         return []
@@ -283,9 +262,8 @@ def blocks_of(view: page.View, room: int) -> list[str]:
     lines = [_in_columns(layer, view.y.log, begin, end, num_columns) for layer in layers]
     # Memory from zero; losses without the first eighth, which would flatten the rest.
     first = num_columns // 8 if view.y.log else 0
-    values = [value for line in lines for value in line[first:] if value is not None]
-    low = 0.0 if view.y.unit == "bytes" else min(values, default=0.0)
-    high = max(values, default=0.0)
+    values = [value for line in lines for value in line[first:] if value is not None] or [0.0]
+    low, high = 0.0 if view.y.unit == "bytes" else min(values), max(values)
     return ["".join(_block(value, low, high) for value in line) for line in lines]
 
 
@@ -297,7 +275,9 @@ def _in_columns(
         index = math.ceil(num_columns * (place - begin) / (end - begin)) - 1 if end > begin else 0
         if not log or value > 0:
             found[min(max(0, index), num_columns - 1)].append(math.log(value) if log else value)
-    heights = [(fmean(values) if log else max(values)) if values else None for values in found]
+    # The highest, so that no peak is lost; of losses, which have a logarithmic scale, the mean.
+    height = fmean if log else max
+    heights = [height(values) if values else None for values in found]
     # A column without a point belongs to the next one; after the last point there is nothing.
     for index in reversed(range(num_columns - 1)):
         if heights[index] is None:
@@ -318,8 +298,8 @@ def bars_of(view: page.View, room: int) -> list[tuple[str, str, str]]:
     """Label, bar and colour, on one scale. A bar from zero is full, an interval lighter."""
     bars = [layer for layer in view.layers if layer.kind == "bar"]
     points = [(*point, layer.colour) for layer in bars for point in layer.points]
-    points.sort(key=lambda point: point[3])
-    ends = [0.0, *(float(value) for point in points for value in point[1:3])]
+    points.sort(key=itemgetter(3))
+    ends = [0.0, *(value for point in points for value in point[1:3])]
     low, high = min(ends), max(ends)
 
     def at(value: float) -> int:

@@ -36,7 +36,7 @@ def of_trace(trace: Trace) -> list[page.Section]:
         ],
     )
     title = f"{trace.workload}: {trace.source} trace"
-    chart = step_chart(memory, origin=trace.source)
+    chart = step_chart(memory, trace.source)
     return [page.Section(title=title, knobs=trace.knobs, parts=[chart, table])]
 
 

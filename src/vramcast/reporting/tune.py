@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from vramcast.records.tune import (
     CandidateResult,
@@ -17,14 +17,20 @@ from vramcast.units import format_bytes, format_days, format_percent
 
 
 def of_tune(result: TuneResult) -> list[page.Section]:
-    applied = result.rows_with(TuneVerdict.APPLIED)
+    applied, total = result.rows_with(TuneVerdict.APPLIED), result.total
     verdict = page.unsure("nothing helped: the start is as fast as it gets with what was tried")
+    claims: list[str] = []
     if applied:
-        total = result.total
-        high = page.given("{:.2f}", total.high)
-        interval = page.given(f" (95 %: {{:.2f}} to {high})", total.low)
-        speed = f"{total.ratio:.2f} times as fast by {total.by}{interval}"
-        verdict = page.good(f"{speed}, measured from end to end")
+        interval = page.given(f" (95 %: {{:.2f}} to {page.number(total.high, '.2f')})", total.low)
+        verdict = page.good(
+            f"{total.ratio:.2f} times as fast by {total.by}{interval}, measured from end to end"
+        )
+        product = result.product_of_alone if len(applied) > 1 else None
+        off = None if result.loss_difference is None else format_percent(result.loss_difference)
+        claims = [
+            page.given("Multiplying what each did alone would have claimed {:.2f}.", product),
+            page.given("Losses of the measured steps differ by at most {}.", off),
+        ]
     after = page.given(", after {} runs of earlier calls", result.num_earlier_runs or None)
     return [
         page.Section(
@@ -32,7 +38,7 @@ def of_tune(result: TuneResult) -> list[page.Section]:
             title=result.workload,
             knobs=result.knobs,
             verdict=verdict,
-            text=_claims(result) if applied else [],
+            text=claims,
             parts=[_waterfall(result) if applied else None, _sides(result), _facts(result)],
             notes=result.notes,
             made=f"Measured on {result.gpu or 'the CPU'} (torch {result.torch_version}) "
@@ -48,51 +54,41 @@ def of_tune(result: TuneResult) -> list[page.Section]:
     ]
 
 
-def _claims(result: TuneResult) -> list[str]:
-    applied = result.rows_with(TuneVerdict.APPLIED)
-    product = result.product_of_alone if len(applied) > 1 else None
-    off = None if result.loss_difference is None else format_percent(result.loss_difference)
-    return [
-        page.given("Multiplying what each did alone would have claimed {:.2f}.", product),
-        page.given("Losses of the measured steps differ by at most {}.", off),
-    ]
-
-
 def _waterfall(result: TuneResult) -> page.Chart:
-    """The time for the work of one step of the start. A change's bar goes from what it found to
-    what it left."""
+    """A change's bar goes from the time it found to the time it left."""
     rows = {row.name: row for row in result.rows}
-    ranked = [rows[name] for name in result.step_order or result.applied_order if name in rows]
-    start, end = result.before.step_seconds, result.seconds_after / result.target_steps
-    took = "what a change took off"
-    bars, left = [page.Bar("start", "start", 0, start, [page.duration(start)])], start
-    for row in ranked:
-        tried = row.on_top or row.alone
-        ratio = tried.speedup.ratio if tried and tried.speedup else 1.0
-        before, left = left, left / ratio
-        faster = f"{ratio:.2f} times as fast on top of the others"
-        later = [] if row.verdict == TuneVerdict.APPLIED else [row.reason]
-        bars.append(page.Bar(took, row.name, left, before, [faster, row.change, *later]))
+    before, took = result.before, "what a change took off"
+    left, end = before.step_seconds, result.seconds_after / result.target_steps
+    bars = [page.Bar("start", "start", 0, left, [page.duration(left)])]
+    for name in result.step_order or result.applied_order:
+        if row := rows.get(name):
+            tried = row.on_top or row.alone
+            ratio = tried.speedup.ratio if tried and tried.speedup else 1.0
+            details = [f"{ratio:.2f} times as fast on top of the others", row.change]
+            if row.verdict != TuneVerdict.APPLIED:
+                details.append(row.reason)
+            bars.append(page.Bar(took, name, left / ratio, left, details))
+            left /= ratio
     bars.append(page.Bar("end, measured", "end", 0, end, [page.duration(end)]))
     colours = {"start": "temporaries", took: "activations", "end, measured": "parameters"}
-    work = f"{result.before.work_per_step:,.0f} {result.before.unit}"
-    runs = f"{page.count(result.before.num_runs, 'run')} of the start"
+    work = page.Axis(f"time for {before.work_per_step:,.0f} {before.unit}", "seconds")
     return page.chart(
         "From the start to the end",
-        "Measured. Every bar is what a change took off on top of those above it; "
-        f"the end is a run of its own. {runs}, {result.after.num_runs} of the end.",
-        page.bar_view(page.Axis(f"time for {work}", "seconds"), bars, colours),
+        "Measured. Every bar is what a change took off on top of those above it; the end is a run "
+        f"of its own. {page.count(before.num_runs, 'run')} of the start, "
+        f"{result.after.num_runs} of the end.",
+        page.bar_view(work, bars, colours),
         detail=False,
     )
 
 
 def _sides(result: TuneResult) -> page.Table:
-    before, after = result.before, result.after
-    runs = f"{page.count(before.num_runs, 'run')} before, {after.num_runs} after"
+    runs = f"{page.count(result.before.num_runs, 'run')} before, {result.after.num_runs} after"
 
-    def cells(side: MeasuredConfiguration, seconds: float) -> list[str]:
+    def row(name: str, side: MeasuredConfiguration, seconds: float) -> list[str]:
         losses = [f"{loss:.4f}" for loss in (side.first_loss, side.last_loss) if loss is not None]
         return [
+            name,
             page.duration(side.step_seconds),
             f"{side.work_per_step:,.0f} {side.unit}",
             f"{side.per_second:,.0f} {side.unit}/s",
@@ -107,8 +103,8 @@ def _sides(result: TuneResult) -> page.Table:
         columns=("", *names, f"{result.target_steps:,} steps of the start"),
         left=("",),
         rows=[
-            ["before", *cells(before, result.seconds_before)],
-            ["after", *cells(after, result.seconds_after)],
+            row("before", result.before, result.seconds_before),
+            row("after", result.after, result.seconds_after),
         ],
         origin=page.MEASURED,
         samples=f"{runs}, each in a fresh process",
@@ -118,14 +114,12 @@ def _sides(result: TuneResult) -> page.Table:
 def _facts(result: TuneResult) -> page.Table:
     cuda = page.given(f", CUDA {{}}, driver {result.driver_version}", result.cuda_version)
     triton, system = result.machine.triton or "missing", result.machine.system
-    parameters = "unknown"
-    if result.num_parameters is not None:
-        parameters = f"{result.num_parameters:,} ({page.amount(result.num_parameters)})"
+    short = page.amount(result.num_parameters)
     return page.facts(
         "What was tuned",
         {
             "made": f"{result.time_utc}: {result.command}",
-            "parameters": parameters,
+            "parameters": page.given(f"{{:,}} ({short})", result.num_parameters) or "unknown",
             "hardware": result.gpu or "the CPU",
             "memory for the allocator": page.size(result.memory_bytes) or "all there is",
             "software": f"torch {result.torch_version}{cuda}, Triton {triton}, {system}",
@@ -137,36 +131,46 @@ def _facts(result: TuneResult) -> page.Table:
 
 
 def _speedups(result: TuneResult) -> page.Chart:
-    """Alone against the start, and on top of the others; coloured by the verdict."""
+    def view(name: str, field: str) -> page.View:
+        bars = [
+            page.Bar(
+                "applied" if row.verdict == TuneVerdict.APPLIED else "rejected",
+                row.name,
+                0,
+                100 * (trial.speedup.ratio - 1),
+                [str(trial.speedup), trial.reason],
+            )
+            for row in result.rows
+            if (trial := getattr(row, field)) and trial.speedup
+        ]
+        fastest_first = sorted(bars, key=lambda bar: -bar.end)
+        colours = {"applied": "good", "rejected": "bad"}
+        return page.bar_view(page.Axis("faster", "percent"), fastest_first, colours, name)
+
     return page.chart(
         "How much faster",
         f"Measured, by turns with runs without the change. {_loss_movement(result)}",
-        _speedup_bars("alone", [(row, row.alone) for row in result.rows]),
-        _speedup_bars("on top of the others", [(row, row.on_top) for row in result.rows]),
+        view("alone", "alone"),
+        view("on top of the others", "on_top"),
         detail=False,
     )
 
 
-def _speedup_bars(
-    name: str, tried: Sequence[tuple[CandidateResult, TrialResult | None]]
-) -> page.View:
-    bars = [
-        page.Bar(
-            "applied" if row.verdict == TuneVerdict.APPLIED else "rejected",
-            row.name,
-            0,
-            100 * (trial.speedup.ratio - 1),
-            [str(trial.speedup), trial.reason],
-        )
-        for row, trial in tried
-        if trial and trial.speedup
-    ]
-    fastest_first = sorted(bars, key=lambda bar: -bar.end)
-    x, colours = page.Axis("faster", "percent"), {"applied": "good", "rejected": "bad"}
-    return page.bar_view(x, fastest_first, colours, name)
-
-
 def _verdict_tables(result: TuneResult) -> list[page.Table]:
+    def table(title: str, verdict: TuneVerdict, cells: Mapping[str, page.Cell]) -> page.Table:
+        rows = result.rows_with(verdict)
+        trials = [trial for row in rows for trial in row.trials]
+        runs = sum(trial.num_runs[1] for trial in trials if trial.num_runs)
+        with_change = f"{page.count(runs, 'run')} with a change, beside those without"
+        return page.table_of(
+            rows,
+            {"optimisation": "name", **cells},
+            left=["optimisation", *cells],
+            title=title,
+            origin=page.MEASURED if runs else "not measured",
+            samples=with_change if runs else "no run",
+        )
+
     why: Mapping[str, page.Cell] = {"why": "reason"}
     compared: Mapping[str, page.Cell] = {
         "on top of the others": lambda row: _speedup(row.on_top),
@@ -178,33 +182,13 @@ def _verdict_tables(result: TuneResult) -> list[page.Table]:
         "error": "reason",
         "likely cause": lambda row: row.likely_cause or "not recognised",
     }
-    tables = (
-        (TuneVerdict.APPLIED, "Applied", {**compared, "what it changes": _effect}),
-        (TuneVerdict.REJECTED, "Tested and rejected", {**compared, **why}),
-        (TuneVerdict.FAILED, "Failed", failed),
-        (TuneVerdict.NOT_APPLICABLE, "Not applicable", why),
-        (TuneVerdict.NOT_TRIED, "Not tried", why),
-    )
     return [
-        _verdict_table(title, result.rows_with(verdict), {"optimisation": "name", **cells})
-        for verdict, title, cells in tables
+        table("Applied", TuneVerdict.APPLIED, {**compared, "what it changes": _effect}),
+        table("Tested and rejected", TuneVerdict.REJECTED, {**compared, **why}),
+        table("Failed", TuneVerdict.FAILED, failed),
+        table("Not applicable", TuneVerdict.NOT_APPLICABLE, why),
+        table("Not tried", TuneVerdict.NOT_TRIED, why),
     ]
-
-
-def _verdict_table(
-    title: str, rows: Sequence[CandidateResult], cells: Mapping[str, page.Cell]
-) -> page.Table:
-    tried = [trial for row in rows for trial in (row.alone, row.on_top) if trial is not None]
-    runs = sum(trial.num_runs[1] for trial in tried if trial.num_runs)
-    with_change = f"{page.count(runs, 'run')} with a change, beside those without"
-    return page.table_of(
-        rows,
-        cells,
-        left=list(cells),
-        title=title,
-        origin=page.MEASURED if runs else "not measured",
-        samples=with_change if runs else "no run",
-    )
 
 
 def _effect(row: CandidateResult) -> str:
@@ -216,19 +200,16 @@ def _speedup(trial: TrialResult | None) -> str:
 
 
 def _memory(row: CandidateResult) -> str:
-    has_end = row.on_top is not None and row.on_top.memory_after_bytes is not None
-    trial = row.on_top if has_end else row.alone
-    if trial is None:
-        return ""
-    ends = (trial.memory_before_bytes, trial.memory_after_bytes)
+    on_top = row.on_top and row.on_top.memory_after_bytes is not None
+    trial = row.on_top if on_top else row.alone
+    ends = (trial.memory_before_bytes, trial.memory_after_bytes) if trial else ()
     return " → ".join(format_bytes(end) for end in ends if end is not None)
 
 
 def _losses(row: CandidateResult) -> str:
     if row.loss_tolerance is None:
         return "of other data: not compared"
-    trials = [trial for trial in (row.alone, row.on_top) if trial is not None]
-    known = [t.loss_difference for t in trials if t.loss_difference is not None]
+    known = [t.loss_difference for t in row.trials if t.loss_difference is not None]
     allowed = f"{format_percent(row.loss_tolerance)} allowed"
     return f"{format_percent(max(known))} off ({allowed})" if known else allowed
 
@@ -239,7 +220,7 @@ def _prospects(result: TuneResult) -> page.Table:
         {
             "change": "what",
             "step": "step_seconds",
-            "times as fast": lambda p: page.number(p.speedup, ".2f"),
+            "times as fast": "speedup:.2f",
             "memory": "memory_bytes",
             "": "reason",
         },
@@ -252,18 +233,15 @@ def _prospects(result: TuneResult) -> page.Table:
 
 def _method(result: TuneResult) -> page.Section:
     budget = page.given(" of a budget of {}", page.duration(result.budget_seconds))
-    gates = (
-        "Applied is what passes three gates: losses within the stated tolerance at every step, "
-        f"a significant difference (p below {result.significance_level:g}), "
-        f"and a gain of at least {100 * result.least_gain:g} %."
-    )
     return page.Section(
         title="How it was measured",
         text=[
             "Every run is a fresh process with the same seed, baseline and candidate by turns "
             "(A B B A); a candidate that is behind in its first run is not run again. A run "
             "counts as the median of its steps. In brackets: the 95 % interval of the ratio.",
-            f"{gates} {_loss_movement(result)}",
+            "Applied is what passes three gates: losses within the stated tolerance at every step, "
+            f"a significant difference (p below {result.significance_level:g}), and a gain of at "
+            f"least {100 * result.least_gain:g} %. {_loss_movement(result)}",
             "All numbers are of whole training steps; the total is over all runs of the start "
             f"({result.before.num_runs}) and of the end ({result.after.num_runs}). "
             f"It took {page.duration(result.seconds)}{budget}.",
@@ -281,12 +259,10 @@ def probe_command(result: TuneResult, file: str = "final.json") -> str:
 
 
 def _loss_movement(result: TuneResult) -> str:
-    """A few steps from the beginning hardly move the loss, which limits what the gate can see."""
+    """A few steps hardly move the loss, which limits what the gate can see."""
     first, last = result.before.first_loss, result.before.last_loss
-    moved = ""
-    if first and last is not None:
-        share = format_percent(abs(last - first) / abs(first))
-        moved = f" (those of the start moved by {share} in the steps measured)"
+    share = format_percent(abs(last - first) / abs(first)) if first and last is not None else ""
+    moved = page.given(" (those of the start moved by {} in the steps measured)", share)
     return (
         f"Losses of so few steps show gross errors{moved}, not whether a long run learns as well."
     )

@@ -23,7 +23,7 @@ from vramcast.records.accuracy_rows import Records, RowRecords, read_records, re
 from vramcast.records.measurement import Measurement
 from vramcast.records.store import usable, write_atomically, write_json
 from vramcast.reporting.accuracy import scatter
-from vramcast.reporting.showing import Format, render, report_of
+from vramcast.reporting.showing import markdown_of
 from vramcast.reporting.svg import write_view
 from vramcast.simulate import build
 from vramcast.simulate.runner import shared_server
@@ -101,7 +101,7 @@ def accuracy(
     result = result_from(records, shipped().calibrated_on, gpu=gpu, torch_version=torch_version)
     write_json(folder / "accuracy.json", result.to_dict())
     title = f"Accuracy, made by vramcast accuracy on {datetime.now(UTC):%Y-%m-%d}"
-    write_atomically(folder / "accuracy.md", render(report_of(result, title), Format.MARKDOWN))
+    write_atomically(folder / "accuracy.md", markdown_of(result, title))
     if figure is not None:
         chart = scatter(result)
         write_view(chart, chart.views[0], Path(figure))

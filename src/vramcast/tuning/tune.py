@@ -25,7 +25,7 @@ from vramcast.records.machine import Machine
 from vramcast.records.measurement import Device
 from vramcast.records.store import write_atomically, write_json
 from vramcast.records.tune import TuneResult
-from vramcast.reporting.showing import Format, render, report_of
+from vramcast.reporting.showing import markdown_of
 from vramcast.simulate.runner import shared_server
 from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.folder import TuneFolder
@@ -173,6 +173,6 @@ def baseline_of(knobs: Mapping[str, Any], in_force: Mapping[str, Any]) -> Config
 def save(result: TuneResult, folder: Path) -> None:
     configuration = Configuration.from_dict(result.configuration)
     configuration.save(folder / "final.json", workload=result.workload, made_by="vramcast tune")
-    log = report_of(result, f"Optimisation log of {result.workload}")
-    write_atomically(folder / "log.md", render(log, Format.MARKDOWN))
+    log = markdown_of(result, f"Optimisation log of {result.workload}")
+    write_atomically(folder / "log.md", log)
     write_json(folder / "result.json", result.to_dict())
