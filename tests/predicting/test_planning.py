@@ -17,8 +17,8 @@ from vramcast.allocator.settings import AllocatorSettings
 from vramcast.errors import UsageError
 from vramcast.forecast.budget import Budget
 from vramcast.forecast.largest import BatchSearch
+from vramcast.predicting.checks import read_lengths, read_tokens
 from vramcast.predicting.plan import as_yaml
-from vramcast.predicting.plan_request import read_lengths, read_tokens
 from vramcast.predicting.plan_stages import (
     gain_of_doubling,
     in_sequence,

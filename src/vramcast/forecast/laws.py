@@ -267,7 +267,9 @@ def _rank_notes(num_runs: int, terms: Collection[str], rank: int) -> list[str]:
         counts = f"{_count(num_runs, 'run')} for {_count(num_terms, 'term')}"
         note = f"{counts}: the errors are zero by construction and prove nothing"
         return [f"{note}, and {ARBITRARY}" if num_runs < num_terms else note]
-    return [f"these runs cannot tell {', '.join(terms)} apart: {ARBITRARY}"] * (num_terms > rank)
+    if num_terms > rank:
+        return [f"these runs cannot tell {', '.join(terms)} apart: {ARBITRARY}"]
+    return []
 
 
 def _coefficient_notes(coefficients: Mapping[str, float]) -> list[str]:
@@ -290,4 +292,4 @@ def _floor_notes(names: Sequence[str]) -> list[str]:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

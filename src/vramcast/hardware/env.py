@@ -109,9 +109,9 @@ def _capability(machine: Machine) -> Iterator[Check]:
     if machine.capability is None:
         return
     major, minor = machine.capability
-    can = [name for name, least in FEATURES.items() if machine.capability >= least]
-    cannot = [name for name in FEATURES if name not in can]
-    groups = {"it has": can, "it lacks": cannot}
+    groups: dict[str, list[str]] = {"it has": [], "it lacks": []}
+    for name, least in FEATURES.items():
+        groups["it has" if machine.capability >= least else "it lacks"].append(name)
     features = "; ".join(f"{how} {' and '.join(names)}" for how, names in groups.items() if names)
     yield _check("capability", capability=f"{major}.{minor}", features=features)
     built = machine.architectures
@@ -129,12 +129,10 @@ def _runs_on(capability: tuple[int, int], architecture: str) -> bool:
 
 
 def _programs(machine: Machine) -> Iterator[Check]:
-    if machine.triton is not None:
-        yield _check("triton", version=machine.triton)
-    else:
-        beside = "_beside_a_gpu" if machine.gpus and machine.torch_cuda else ""
-        error = machine.triton_error or "it cannot be imported"
-        yield _check(f"no_triton{beside}", error=error)
+    beside = "_beside_a_gpu" if machine.gpus and machine.torch_cuda else ""
+    error = machine.triton_error or "it cannot be imported"
+    key = "triton" if machine.triton else f"no_triton{beside}"
+    yield _check(key, version=machine.triton, error=error)
     for key, command in (("cxx_compiler", machine.cxx_compiler), ("c_compiler", machine.compiler)):
         yield _check(key if command else f"no_{key}", command=command)
     key = "broken_nvcc" if machine.nvcc_error else "nvcc" if machine.nvcc else "no_nvcc"

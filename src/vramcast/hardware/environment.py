@@ -1,4 +1,4 @@
-"""Where something was measured: driver, versions, settings, commit. Starts no CUDA, no torch."""
+"""Where something was measured: driver, versions, settings, commit. Starts no CUDA."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VARIABLES = (
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """Facts for env.json; `folder` is where the workload's git repository is looked for."""
+    """Facts for env.json; `folder` is the workload's."""
     return {
         "version": 1,
         "vramcast_version": package_version("vramcast"),
@@ -52,12 +52,10 @@ def describe(folder: Path) -> dict[str, Any]:
 
 
 def variables(names: Iterable[str]) -> dict[str, str]:
-    """Those that are set."""
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def package_version(name: str) -> str | None:
-    """None where it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -65,7 +63,7 @@ def package_version(name: str) -> str | None:
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """Commit and whether files differ from it; an error's name where there is no repository."""
+    """Commit and whether files differ from it; where there is no repository, the error."""
     try:
         commit = _git(folder, "rev-parse", "HEAD")
         changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
@@ -83,6 +81,5 @@ def _git(folder: Path, *arguments: str) -> str:
 def command_line() -> str:
     """The command, or the Python program that called vramcast, as it can be pasted again."""
     program = Path(sys.argv[0]).name
-    is_command = program in ("vramcast", "__main__.py")
-    start = ["vramcast"] if is_command else ["python", program] if program else ["python"]
-    return shlex.join([*start, *sys.argv[1:]])
+    start = ["vramcast"] if program in ("vramcast", "__main__.py") else ["python", program]
+    return shlex.join([*filter(None, start), *sys.argv[1:]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,15 +19,13 @@ from vramcast.units import GiB
 FILE = Path(__file__).with_name("gpus.toml")
 RATES = ("fp32", "tf32", "bf16", "fp16", "fp8")
 GIVE_MEMORY = "give its memory with --memory SIZE, for example --memory 24GiB."
-BRANDS = ("nvidia", "geforce", "tesla", "quadro")
+BRANDS = re.compile("^(nvidia|geforce|tesla|quadro)+")
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU by name, with the numbers of its data sheet, or as they were read from one."""
-
     name: str
     full_name: str
     aliases: tuple[str, ...]
@@ -52,7 +51,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The file as it was read. Names are without case, spaces, dashes and brands."""
+    """Names are without case, spaces, dashes and brands."""
 
     gpus: tuple[Gpu, ...]
     by_name: Mapping[str, Gpu]
@@ -108,10 +107,7 @@ def find_gpu(name: str) -> Gpu:
 
 
 def _key(name: str) -> str:
-    key = "".join(character for character in name.casefold() if character.isalnum())
-    while brand := next((brand for brand in BRANDS if key.startswith(brand)), None):
-        key = key.removeprefix(brand)
-    return key
+    return BRANDS.sub("", "".join(filter(str.isalnum, name.casefold())))
 
 
 GPUS = catalogue().gpus

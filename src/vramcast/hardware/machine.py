@@ -1,7 +1,4 @@
-"""Looks at this machine: GPU, driver, torch, Triton, compilers, packages. Starts no CUDA.
-
-What the answers mean is in `env`.
-"""
+"""Looks at this machine: GPU, driver, torch, Triton, compilers, packages. Starts no CUDA."""
 
 from __future__ import annotations
 
@@ -44,18 +41,15 @@ def look() -> Machine:
 
 
 def ask_torch() -> dict[str, Any]:
-    """What torch says of itself, as fields of `Machine`."""
+    task = "vramcast.hardware.torch_facts:facts"
     try:
-        facts: dict[str, Any] = ask(
-            "vramcast.hardware.torch_facts:facts", None, timeout_seconds=120.0
-        )
+        return dict(ask(task, None, timeout_seconds=120.0))
     except TaskFailed as failure:
         return {"torch_error": (failure.printed or failure.what).splitlines()[-1]}
-    return facts
 
 
 def find_nvcc() -> tuple[str | None, str | None]:
-    """Its path, and why it cannot be run: WSL shows one on a Windows disk without that right."""
+    """(its path, why it cannot be run): WSL shows one on a Windows disk without that right."""
     homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
     candidates = [Path(home, "bin", "nvcc") for home in homes if home]
     candidates += [Path(shutil.which("nvcc") or "nvcc"), Path("/usr/local/cuda/bin/nvcc")]
@@ -76,7 +70,6 @@ def _cannot_run(program: Path) -> str | None:
 
 
 def _shown(command: list[str] | None) -> str | None:
-    """With the full path of the program."""
     if command is None:
         return None
     return " ".join([shutil.which(command[0]) or command[0], *command[1:]])

@@ -1,4 +1,4 @@
-"""What the driver says about the GPUs, through NVML: it starts no CUDA, so any process may ask."""
+"""What the driver says about the GPUs, through NVML, which starts no CUDA."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from vramcast.text import printable
 
 
 class MemorySource(StrEnum):
-    """How the memory of a process was known."""
-
     PROCESS = "process"  # the driver lists it for the process
     DEVICE = "device"  # NVML's number for the whole GPU, less what was in use before
     CUDA = "mem_get_info"  # CUDA's number for the whole GPU: NVML did not answer
@@ -51,7 +49,7 @@ def gpu_here() -> str | None:
 
 
 def gpu_processes() -> list[GpuProcess]:
-    """Who uses the GPUs, as far as the driver tells: in containers it often lists nobody."""
+    """As far as the driver tells: in containers it often lists nobody."""
     found = []
     with _session() as nvml:
         for index, handle in enumerate(_visible(nvml)):
@@ -64,8 +62,8 @@ def gpu_processes() -> list[GpuProcess]:
 class UsedMemory:
     """GPU memory in use by this process, the allocator's included.
 
-    Made before CUDA starts: where the driver lists no processes, as in containers, it is what the
-    whole GPU's use has grown by since.
+    Made before CUDA starts: where the driver lists no processes, it is what the whole GPU's use has
+    grown by since.
     """
 
     def __init__(self) -> None:
@@ -83,7 +81,6 @@ class UsedMemory:
         return self.of_device(uuid), MemorySource.DEVICE
 
     def of_device(self, uuid: str) -> int:
-        """What the whole GPU's use has grown by."""
         now = {state.uuid: state.used_bytes for state in gpu_states()}
         return now[uuid] - self.before[uuid].used_bytes
 
@@ -94,7 +91,7 @@ def _session() -> Iterator[Any]:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # no package, no library, no driver, no GPU: each is a machine without GPUs
+    except Exception:  # no package, no library, no driver, no GPU
         yield None
         return
     try:
@@ -115,11 +112,12 @@ def _visible(nvml: Any) -> list[Any]:
     if names is None or "MIG-" in names:  # NVML lists no part of a GPU
         return list(by_number.values())
 
+    by_uuid = {_or_none(nvml, nvml.nvmlDeviceGetUUID, h) or "": h for h in by_number.values()}
+
     def named(name: str) -> Any:
         if not name.startswith("GPU-"):
             return by_number.get(name)
-        uuids = ((_or_none(nvml, nvml.nvmlDeviceGetUUID, h) or "", h) for h in by_number.values())
-        return next((handle for uuid, handle in uuids if uuid.startswith(name)), None)
+        return next((by_uuid[uuid] for uuid in by_uuid if uuid.startswith(name)), None)
 
     shown = [named(name.strip()) for name in names.split(",")]
     return list(takewhile(lambda handle: handle is not None, shown))

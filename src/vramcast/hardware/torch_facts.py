@@ -1,4 +1,4 @@
-"""What the installed torch says of itself. Runs in a process of its own and starts no CUDA."""
+"""What the installed torch says of itself, in a process of its own. Starts no CUDA."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def facts(_request: None, _tell: Callable[[Any], None]) -> dict[str, Any]:
-    """The task: fields of `records.machine.Machine`."""
+    """Fields of `Machine`."""
     import torch
 
     triton, problem = _triton()
@@ -32,7 +32,7 @@ def _triton() -> tuple[str | None, str | None]:
 
 
 def _answer(question: Callable[[], Any]) -> Any:
-    """None where torch cannot say: a build without CUDA raises for some of these questions."""
+    """None where torch cannot say: a build without CUDA raises for some questions."""
     try:
         return question()
     except Exception:

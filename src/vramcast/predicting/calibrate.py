@@ -37,9 +37,7 @@ def calibrate(
     )
     kernels = None
     if workload is not None:
-        gpu = find_gpu(here[0].name).name
-        values = joined(knobs, more_knobs)
-        request = make_request(workload, gpu=gpu, memory=None, allocator=None, knobs=values)
+        request = make_request(workload, joined(knobs, more_knobs), find_gpu(here[0].name).name)
         found = simulated(request, DEFAULT_TIMEOUT_SECONDS, progress)
         kernels = list(found["uncalibrated_kernels"])
         line = f"{len(kernels)} kernels of this workload are in no table yet."

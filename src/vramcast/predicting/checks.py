@@ -1,8 +1,11 @@
-"""What max-batch and plan check of a request before anything is simulated."""
+"""The options of max-batch and plan, read and checked before anything is simulated."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.hardware.gpus import find_gpu
@@ -10,6 +13,9 @@ from vramcast.units import check_whole_number, format_bytes
 
 # A "24 GiB" card has a little less than 24 GiB: --memory 24GiB is accepted for it, 200GiB is not.
 MAX_OVER_LABEL = 1.1
+LENGTHS_ADVICE = "Give lengths in rising order, for example --seq-lens 128,256,512."
+MAX_LENGTH = 1 << 24
+MAX_TOKENS = 10**18
 
 
 def check_memory(gpus: Sequence[str], memory_bytes: int | None, safety: float) -> None:
@@ -35,3 +41,80 @@ def check_memory(gpus: Sequence[str], memory_bytes: int | None, safety: float) -
 def check_positive(option: str, value: int | None, example: int = 8) -> None:
     if value is not None:
         check_whole_number(option, value, example)
+
+
+def read_lengths(given: str | Sequence[int] | None) -> list[int]:
+    parts = _parts(given or [])
+    if not parts or parts == [""]:
+        raise UsageError("No sequence lengths were given.", LENGTHS_ADVICE)
+    lengths = [_length(part) for part in parts]
+    for a, b in pairwise(lengths):
+        if a == b:
+            raise UsageError(f"The sequence length {a} is given twice.", LENGTHS_ADVICE)
+        if a > b:
+            ordered = ",".join(map(str, sorted(set(lengths))))
+            raise UsageError(
+                f"Sequence lengths must rise, and {b} comes after {a}.",
+                f"In order they are --seq-lens {ordered}.",
+            )
+    return lengths
+
+
+def _parts(given: str | Sequence[Any]) -> list[Any]:
+    """Of a list, or of text with commas."""
+    return [part.strip() for part in given.split(",")] if isinstance(given, str) else list(given)
+
+
+def _length(part: Any) -> int:
+    text = str(part)
+    is_number = isinstance(part, int | str) and text.isascii() and text.isdigit()
+    if not is_number or len(text) > len(str(MAX_LENGTH)) or not 1 <= int(text) <= MAX_LENGTH:
+        raise UsageError(
+            f"A sequence length is a whole number from 1 to {MAX_LENGTH}, not {text[:40]!r}.",
+            LENGTHS_ADVICE,
+        )
+    return int(text)
+
+
+def read_gpus(given: str | Sequence[str] | None) -> list[str]:
+    if given is None:
+        return []
+    parts = _parts(given)
+    if not parts or not all(isinstance(part, str) and part for part in parts):
+        raise UsageError(
+            f"--gpu {given!r} names no GPU, or has an empty name in it.",
+            "For example --gpu rtx-4090,h200; see vramcast gpus.",
+        )
+    names = [find_gpu(part).name for part in parts]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"The GPU {name} is given twice.", "Name each GPU once.")
+    return names
+
+
+def read_tokens(given: str | float) -> int:
+    """1e9, 1000000000 or 1_000_000_000."""
+    try:
+        tokens = float(given)
+    except (TypeError, ValueError):
+        tokens = math.nan
+    # Also refuses NaN, which compares false with everything.
+    if not 1 <= tokens <= MAX_TOKENS or isinstance(given, bool):
+        raise UsageError(
+            f"--tokens is how many tokens to train on, from 1 to 1e18, not {str(given)[:40]}.",
+            "For example --tokens 1e9.",
+        )
+    return int(given) if isinstance(given, int) else round(tokens)
+
+
+def check_tokens_per_step(tokens_per_step: int | None, lengths: Sequence[int]) -> None:
+    check_positive("--tokens-per-step", tokens_per_step, example=65536)
+    for length in lengths:
+        if tokens_per_step is not None and tokens_per_step % length:
+            common = math.lcm(*lengths)
+            near = max(1, round(tokens_per_step / common)) * common
+            raise UsageError(
+                f"--tokens-per-step {tokens_per_step} is no whole number of sequences "
+                f"of length {length}.",
+                f"Give a multiple of every length, for example {near}, or leave such lengths out.",
+            )

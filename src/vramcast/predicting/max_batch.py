@@ -16,7 +16,7 @@ from vramcast.hardware.gpus import find_gpu
 from vramcast.predicting.checks import check_memory, check_positive
 from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, make_request, simulated
 from vramcast.predicting.shortage import what_would_help
-from vramcast.predicting.throughput import fastest, knee, scaling_notes, speeds_of
+from vramcast.predicting.throughput import fastest, knee, speeds_of
 from vramcast.probing.manager import Prober, preload_for
 from vramcast.probing.trial import Trial
 from vramcast.processes.progress import Progress, Report, ignore
@@ -27,10 +27,9 @@ from vramcast.records.prediction import Attempt, BatchSizePoint, Prediction
 from vramcast.units import format_bytes
 from vramcast.workload import Workload, joined
 
-# Below 20 % of the largest batch the optimizer step can set the peak, and memory does not grow
-# with the batch.
+# Below 20 % of the largest batch the optimizer step can set the peak, which then does not grow.
 LAW_FROM = 0.2
-# Memory is all taken after the second step, and three measured steps make a median.
+# Memory is all taken after the second step; three more make a median.
 WARMUP_STEPS, MEASURE_STEPS = 2, 3
 LACKS_MEMORY = (Outcome.OUT_OF_MEMORY, Outcome.PAGING)
 RECOMMENDED = COMFORTABLE_RATIOS[0], "the rest is for fragmentation in long runs"
@@ -56,12 +55,12 @@ def max_batch(
     """The largest batch size that fits, searched without a GPU.
 
     `max_batch("train.py:build", gpu="rtx-4090", global_batch=256)`. `maximum` and `multiple_of`
-    bound the sizes, `safety` is the fraction of the memory to leave free. Where the GPU is in this
-    machine, the answer and the next size are run on it, unless `confirm` is false.
+    bound the sizes, `safety` is the fraction of the memory to leave free. Where the GPU is here,
+    the answer and the next size are run on it, unless `confirm` is false.
     """
     gpu = gpu or nvml.gpu_here()
     values = joined(knobs, more_knobs)
-    request = make_request(workload, gpu=gpu, memory=memory, allocator=allocator, knobs=values)
+    request = make_request(workload, values, gpu, memory, allocator)
     check_memory([gpu] if gpu else [], request["memory_bytes"], safety)
     check_positive("--max", maximum)
     check_positive("--multiple-of", multiple_of)
@@ -71,7 +70,7 @@ def max_batch(
         prober = None
         if confirm and can_confirm(gpu):
             prober = stack.enter_context(Prober(preload_for(request["workload"])))
-            prober.start()  # imports torch for the real runs while the search is simulated
+            prober.start()  # imports torch while the search is simulated
         found = simulated(request, timeout, progress, "Searching")
         largest, failing = found["largest"], found["first_failing"]
         measured: list[Attempt] = []
@@ -85,13 +84,12 @@ def max_batch(
                 warmup_steps=WARMUP_STEPS,
                 measure_steps=MEASURE_STEPS,
             )
-            limit = None if maximum is None else maximum // multiple_of * multiple_of
             largest, failing, measured = confirm_by_runs(
                 largest,
                 failing,
                 lambda size: _measure(prober, trial, size, progress),
                 step=multiple_of,
-                limit=limit,
+                limit=maximum and maximum // multiple_of * multiple_of,
             )
     edge = largest, failing
     return _result(request, found, edge, measured, maximum, multiple_of, global_batch)
@@ -106,7 +104,7 @@ def _result(
     multiple_of: int,
     global_batch: int | None,
 ) -> MaxBatch:
-    """The record of what was `found` by simulation, and of the `edge` after runs on the GPU."""
+    """`found` is by simulation, `edge` after runs on the GPU."""
     largest, failing = edge
     points = convert(found["points"], list[BatchSizePoint], "The worker's answer")
     attempts = [*points, *measured]
@@ -116,13 +114,14 @@ def _result(
         for a in attempts
         if a.outcome == Outcome.OK and largest is not None and a.batch_size <= largest
     }
-    speeds, capacity = speeds_of(attempts, largest), found["capacity_bytes"]
-    parts = accumulation(global_batch, largest, multiple_of) if global_batch and largest else None
-    notes = _notes(found, points, measured, maximum)
-    if global_batch and largest and not parts:
-        notes.append(
-            f"no multiple of {multiple_of} up to {largest} divides a batch of {global_batch}"
-        )
+    capacity, notes = found["capacity_bytes"], _notes(found, points, measured, maximum)
+    speeds, speed_notes = speeds_of(attempts, largest)
+    parts = None
+    if global_batch and largest:
+        parts = accumulation(global_batch, largest, multiple_of)
+        if parts is None:
+            sizes = f"no multiple of {multiple_of} up to {largest}"
+            notes.append(f"{sizes} divides a batch of {global_batch}")
     return MaxBatch(
         workload=request["workload"],
         knobs=found["knobs"],
@@ -139,10 +138,10 @@ def _result(
         speeds=speeds,
         fastest=fastest(speeds),
         knee=knee(speeds, multiple_of),
-        micro_batch=parts[0] if parts else None,
-        accumulation_steps=parts[1] if parts else None,
+        micro_batch=parts and parts[0],
+        accumulation_steps=parts and parts[1],
         global_batch=global_batch,
-        notes=[*notes, *scaling_notes(attempts, speeds)],
+        notes=[*notes, *speed_notes],
         limits=found["limits"],
         **_shortage(found, capacity),
         torch_version=found["torch_version"],
@@ -151,9 +150,8 @@ def _result(
 
 
 def can_confirm(gpu: str | None) -> bool:
-    """Whether the GPU here is the one that is asked about."""
+    """Whether the GPU here is the one that is asked about; any is where only memory is given."""
     if gpu is None:
-        # A GPU that is not known by name can be used where its memory is given.
         return bool(nvml.gpu_states())
     return nvml.gpu_here() == find_gpu(gpu).name
 
@@ -173,8 +171,7 @@ def confirm_by_runs(
 ) -> tuple[int | None, int | None, list[Attempt]]:
     """(largest that ran, next that did not, attempts).
 
-    The predicted size is run, then the next one; others only where the runs disagree with the
-    prediction.
+    The predicted size is run, then the next one; others only where the prediction was wrong.
     """
     attempts: list[Attempt] = []
 
@@ -197,7 +194,7 @@ def confirm_by_runs(
 
 def _laws(points: Sequence[BatchSizePoint], largest: int | None) -> dict[str, Any]:
     fitting = [p for p in points if p.fits and p.batch_size >= LAW_FROM * (largest or 0)]
-    # Where the allocator empties its cache, what is reserved is what there is.
+    # Where the allocator empties its cache, it reserved all there is.
     reserved = {p.batch_size: p.peak_reserved_bytes for p in fitting if not p.num_alloc_retries}
     return {
         "allocated_law": batch_law({p.batch_size: p.peak_allocated_bytes for p in fitting}),
@@ -206,7 +203,7 @@ def _laws(points: Sequence[BatchSizePoint], largest: int | None) -> dict[str, An
 
 
 def _shortage(found: dict[str, Any], capacity_bytes: int) -> dict[str, Any]:
-    """Where not even the smallest batch fits: what is missing, what takes it, what would help."""
+    """Where not even the smallest batch fits."""
     if found["smallest"] is None:
         return {}
     smallest = Prediction.from_dict(found["smallest"])
@@ -238,14 +235,14 @@ def _notes(
                 f"{largest} fits only because the allocator empties its cache "
                 f"(retries: {point.num_alloc_retries}): slower"
             )
-    for run in measured:
-        if run.outcome not in (Outcome.OK, *LACKS_MEMORY):
-            notes.append(f"{run.batch_size} did not run: {run.outcome}, not for lack of memory")
-    return notes
+    return notes + [
+        f"{run.batch_size} did not run: {run.outcome}, not for lack of memory"
+        for run in measured
+        if run.outcome not in (Outcome.OK, *LACKS_MEMORY)
+    ]
 
 
 def _maximum(best: Attempt | None, capacity_bytes: int) -> Choice | None:
-    """The answer as a choice: how much it takes and leaves."""
     if best is None or best.peak_reserved_bytes is None:
         return None
     left = format_bytes(max(0, capacity_bytes - best.peak_reserved_bytes))
@@ -261,7 +258,6 @@ def _maximum(best: Attempt | None, capacity_bytes: int) -> Choice | None:
 def _comfortable(
     fitting: Mapping[int, Attempt], capacity_bytes: int, ratio: float, why: str
 ) -> Choice | None:
-    """The largest size looked at that reserves at most a fraction of what there is."""
     shares = {
         size: attempt.peak_reserved_bytes / capacity_bytes
         for size, attempt in fitting.items()

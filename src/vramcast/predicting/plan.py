@@ -9,13 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vramcast.predicting.checks import check_memory
-from vramcast.predicting.plan_request import (
-    check_tokens_per_step,
-    read_gpus,
-    read_lengths,
-    read_tokens,
-)
+from vramcast.predicting import checks
 from vramcast.predicting.plan_stages import SPLIT, in_sequence, make_stage, reserved_law, totals
 from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, compile_device, make_request
 from vramcast.processes.progress import Progress, Report, ignore
@@ -52,16 +46,17 @@ def plan(
     for plan.json and a curriculum-GPU.yaml each.
     """
     started = time.perf_counter()
-    lengths, gpus, num_tokens = read_lengths(seq_lens), read_gpus(gpu), read_tokens(tokens)
-    request = make_request(
-        workload, gpu=None, memory=memory, allocator=allocator, knobs=joined(knobs, more_knobs)
-    )
-    check_memory(gpus, request["memory_bytes"], safety)
-    check_tokens_per_step(tokens_per_step, lengths)
-    # None: a GPU of which only the memory is known.
+    lengths, gpus = checks.read_lengths(seq_lens), checks.read_gpus(gpu)
+    num_tokens = checks.read_tokens(tokens)
+    values = joined(knobs, more_knobs)
+    request = make_request(workload, values, memory=memory, allocator=allocator)
+    checks.check_memory(gpus, request["memory_bytes"], safety)
+    checks.check_tokens_per_step(tokens_per_step, lengths)
+    # None: only its memory is known.
     named: list[str | None] = [*gpus] or [None]
     folder = None if out is None else new_folder(Path(out), force=force)
     compile_device(progress)
+    shares = _shares(lengths, len(gpus))
     jobs = [
         {
             **request,
@@ -70,17 +65,13 @@ def plan(
             "plan": {"seq_lens": share, "tokens_per_step": tokens_per_step},
         }
         for name in named
-        for share in _shares(lengths, len(gpus))
+        for share in shares
     ]
     answers = _simulate(jobs, timeout, progress)
+    # The answers for one GPU follow each other.
     plans = [
-        _gpu_plan(
-            name,
-            [answer for job, answer in zip(jobs, answers, strict=True) if job["gpu"] == name],
-            tokens_per_step=tokens_per_step,
-            tokens=num_tokens,
-        )
-        for name in named
+        _gpu_plan(name, answers[i * len(shares) :][: len(shares)], tokens_per_step, num_tokens)
+        for i, name in enumerate(named)
     ]
     found = Plan(
         workload=request["workload"],
@@ -104,11 +95,9 @@ def plan(
 def write(found: Plan, folder: Path) -> list[Path]:
     """plan.json, and a curriculum for every GPU on which all lengths fit."""
     contents = {"plan.json": found.to_json() + "\n"}
-    contents |= {
-        f"curriculum-{gpu.gpu or 'memory'}.yaml": as_yaml(found, gpu)
-        for gpu in found.gpus
-        if gpu.complete
-    }
+    for gpu in found.gpus:
+        if gpu.complete:
+            contents[f"curriculum-{gpu.gpu or 'memory'}.yaml"] = as_yaml(found, gpu)
     for name, content in contents.items():
         write_atomically(folder / name, content)
     return [folder / name for name in contents]
@@ -147,7 +136,7 @@ def as_yaml(found: Plan, gpu: GpuPlan) -> str:
 
 
 def _shares(lengths: list[int], num_gpus: int) -> list[list[int]]:
-    """The lengths of one GPU for each of its workers: several where cores would be idle."""
+    """Of one GPU, for each of its workers: several where cores would be idle."""
     cores = os.cpu_count() or 1
     count = 1 if num_gpus and num_gpus % cores == 0 else min(cores, len(lengths))
     # By turns: every share has short and long lengths.
@@ -162,25 +151,12 @@ def _simulate(jobs: list[dict[str, Any]], timeout: float, progress: Report) -> l
 
 
 def _gpu_plan(
-    gpu: str | None,
-    answers: Sequence[Mapping[str, Any]],
-    *,
-    tokens_per_step: int | None,
-    tokens: int,
+    gpu: str | None, answers: Sequence[Mapping[str, Any]], tokens_per_step: int | None, tokens: int
 ) -> GpuPlan:
     capacity, limit = answers[0]["capacity_bytes"], answers[0]["limit_bytes"]
     found = [stage for answer in answers for stage in answer["stages"]]
     found.sort(key=lambda stage: stage["seq_len"])
-    stages = [
-        make_stage(
-            stage,
-            capacity_bytes=capacity,
-            limit_bytes=limit,
-            tokens_per_step=tokens_per_step,
-            tokens=tokens,
-        )
-        for stage in found
-    ]
+    stages = [make_stage(stage, capacity, limit, tokens_per_step, tokens) for stage in found]
     if all(stage.fits for stage in stages):
         stages = in_sequence(stages, tokens)
     return GpuPlan(

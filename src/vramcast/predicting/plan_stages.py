@@ -15,11 +15,9 @@ from vramcast.units import format_bytes
 
 # From this gain in throughput on, memory for twice the batch would be worth having.
 WORTH_IT = 1.05
-SECONDS_PER_HOUR = 3600.0
-# As many runs as the law can have terms, and one to tell whether they are right.
+# One more than the law can have terms, to tell whether they are right.
 MIN_RUNS_FOR_LAW = 4
 WHERE = "The worker's answer"
-DOES_IT_DEPEND = "does the memory depend on batch_size at all?"
 SPLIT = (
     "every length gets the same number of tokens, rounded up to whole steps; "
     "the surplus is taken from the next length"
@@ -33,13 +31,12 @@ TIME_GOES_TO = {
 
 def make_stage(
     found: Mapping[str, Any],
-    *,
     capacity_bytes: int,
     limit_bytes: int,
     tokens_per_step: int | None,
     tokens: int,
 ) -> Stage:
-    """A stage from what the worker found at one length."""
+    """From what the worker found at one length."""
     if found["batch_size"] is None:
         return _stage_that_does_not_fit(found, capacity_bytes, limit_bytes)
     seq_len, batch, passes = found["seq_len"], found["batch_size"], found["accumulation_steps"]
@@ -70,23 +67,21 @@ def make_stage(
         step_seconds=seconds,
         tokens_per_second=rate,
         samples_per_second=rate / seq_len if rate else None,
-        hours_to_budget=tokens / rate / SECONDS_PER_HOUR if rate else None,
+        hours_to_budget=tokens / rate / 3600 if rate else None,
         why="; ".join([*why, *_why_this_fast(plain, limited, gain)]),
     )
 
 
 def in_sequence(stages: Sequence[Stage], tokens: int) -> list[Stage]:
-    """The stages one after the other, with their steps.
-
-    After the n-th of N, at least n/N of the tokens are done and less than a step more.
-    """
+    """With their steps: after the n-th of N, at least n/N of the tokens are done and less than a
+    step more."""
     done, step, result = 0, 0, []
     for number, stage in enumerate(stages, 1):
         assert stage.tokens_per_step is not None
         due = -(-tokens * number // len(stages))
         steps = max(0, -(-(due - done) // stage.tokens_per_step))
         tokens_here, seconds = steps * stage.tokens_per_step, stage.step_seconds
-        hours = None if seconds is None else steps * seconds / SECONDS_PER_HOUR
+        hours = None if seconds is None else steps * seconds / 3600
         result.append(replace(stage, start_step=step, steps=steps, tokens=tokens_here, hours=hours))
         step, done = step + steps, done + tokens_here
     return result
@@ -102,16 +97,18 @@ def totals(stages: Sequence[Stage]) -> dict[str, Any]:
 
 
 def step_seconds(plain: BatchSizePoint, accumulating: BatchSizePoint, passes: int) -> float | None:
-    """Of one optimizer step. `accumulating` has two passes and one update: what it takes longer
-    than `plain` is the time of every further pass."""
-    if passes == 1 or plain.step_seconds is None or accumulating.step_seconds is None:
-        return plain.step_seconds if passes == 1 else None
+    """`accumulating` has two passes and one update: what it takes longer than `plain` is the time
+    of every further pass."""
+    if passes == 1:
+        return plain.step_seconds
+    if plain.step_seconds is None or accumulating.step_seconds is None:
+        return None
     pass_seconds = max(0.0, accumulating.step_seconds - plain.step_seconds)
     return plain.step_seconds + (passes - 1) * pass_seconds
 
 
 def gain_of_doubling(point: BatchSizePoint, points: Sequence[BatchSizePoint]) -> float | None:
-    """By which factor twice the batch gives more samples a second, by a line through two times."""
+    """Samples a second of twice the batch, over those of this one, by a line through two times."""
     size, seconds = point.batch_size, point.step_seconds
     others = {p.batch_size - size: p.step_seconds for p in points if p.batch_size != size}
     timed = {further: other for further, other in others.items() if other is not None}
@@ -123,52 +120,54 @@ def gain_of_doubling(point: BatchSizePoint, points: Sequence[BatchSizePoint]) ->
 
 
 def reserved_law(found: Sequence[Mapping[str, Any]]) -> MemoryFit | None:
-    """Reserved memory by batch size and length, fitted to every size that was simulated."""
+    """Fitted to every size that was simulated."""
     runs = [
         Point(
             name=f"batch {point['batch_size']}, length {stage['seq_len']}",
             knobs={"batch_size": point["batch_size"], "seq_len": stage["seq_len"]},
-            # The law is of what is reserved: there is nothing on top of it.
+            # The law is of what is reserved.
             allocated_bytes=point["peak_reserved_bytes"],
             reserved_bytes=point["peak_reserved_bytes"],
         )
         for stage in found
         for point in stage["points"]
-        # Where the allocator empties its cache, what is reserved is what there is.
+        # Where the allocator empties its cache, it reserved all there is.
         if not (point["fits"] and point["num_alloc_retries"])
     ]
     return fit(runs)[0] if len(runs) >= MIN_RUNS_FOR_LAW else None
 
 
 def what_binds(point: BatchSizePoint, limited_by_memory: bool, gain: float | None) -> str | None:
-    """Memory, where it limits the batch and a larger one would be faster; else the step's bound."""
+    """Memory counts where a larger batch would be faster."""
     if limited_by_memory and (gain is None or gain >= WORTH_IT):
         return "memory"
     return point.bound_by or None
 
 
 def _why_this_batch(found: Mapping[str, Any], room: str, tokens_per_step: int | None) -> str:
-    batch, passes, largest = (
-        found["batch_size"],
-        found["accumulation_steps"],
-        found["largest_batch"],
+    batch, largest, failing = (
+        found[name] for name in ("batch_size", "largest_batch", "first_failing_batch")
     )
     if tokens_per_step is None:
-        if found["first_failing_batch"] is None:
-            return f"no larger batch than {batch} was looked at: {DOES_IT_DEPEND}"
+        if failing is None:
+            return (
+                f"no larger batch than {batch} was looked at: "
+                "does the memory depend on batch_size at all?"
+            )
         if batch < largest:
             return (
                 f"{batch} is the largest batch within {room} for which the allocator never empties "
                 f"its cache, which is slow; up to {largest} fit"
             )
-        return f"{batch} is the largest batch within {room}, {found['first_failing_batch']} is not"
+        return f"{batch} is the largest batch within {room}, {failing} is not"
+    passes = found["accumulation_steps"]
     samples = f"{tokens_per_step} tokens a step are {batch * passes} samples"
     if passes == 1:
         return f"{samples}: they fit into {room} at once"
-    parts = f"{samples}, in {passes} passes of {batch}"
+    why = f"the largest equal part within {room} while gradients accumulate"
     if batch == largest:
-        return f"{parts}: no larger batch is within {room}"
-    return f"{parts}: the largest equal part within {room} while gradients accumulate"
+        why = f"no larger batch is within {room}"
+    return f"{samples}, in {passes} passes of {batch}: {why}"
 
 
 def _why_this_fast(point: BatchSizePoint, limited_by_memory: bool, gain: float | None) -> list[str]:

@@ -41,14 +41,12 @@ def predict(
     `trace="DIR"` keeps every allocation there: trace.json, and snapshot.pickle for memory_viz;
     `force=True` writes over old ones. A knob that has the name of an option goes into `knobs`.
     """
-    # Absolute: the workload may change the folder it works in.
-    folder = None if trace is None else Path(trace).absolute()
-    request = make_request(
-        workload, gpu=gpu, memory=memory, allocator=allocator, knobs=joined(knobs, more_knobs)
-    )
-    if folder is not None:
+    request = make_request(workload, joined(knobs, more_knobs), gpu, memory, allocator)
+    if trace is not None:
         from vramcast.tracing.files import check_free
 
+        # Absolute: the workload may change the folder it works in.
+        folder = Path(trace).absolute()
         check_free(folder, force=force)
         request |= {"trace": str(folder), "force": force}
     return Prediction.from_dict(simulated(request, timeout, progress))
@@ -71,9 +69,7 @@ def predict_batch_sizes(
     `predict_batch_sizes("train.py:build", range(4, 33, 4), memory="24GiB")`; also "4-32:4".
     """
     sizes = read_batch_sizes(batch_sizes)
-    request = make_request(
-        workload, gpu=gpu, memory=memory, allocator=allocator, knobs=joined(knobs, more_knobs)
-    )
+    request = make_request(workload, joined(knobs, more_knobs), gpu, memory, allocator)
     return BatchSizeCurve.from_dict(simulated({**request, "batch_sizes": sizes}, timeout, progress))
 
 
@@ -115,11 +111,10 @@ def _check_number_of_sizes(given: object, count: int) -> None:
 
 def make_request(
     workload: Workload,
-    *,
-    gpu: str | None,
-    memory: str | int | None,
-    allocator: str | None,
     knobs: Mapping[str, Any],
+    gpu: str | None = None,
+    memory: str | int | None = None,
+    allocator: str | None = None,
 ) -> dict[str, Any]:
     """Everything the worker needs, checked as far as that goes without importing torch."""
     from vramcast.allocator.settings import AllocatorSettings, from_environment
@@ -143,7 +138,6 @@ def make_request(
 def simulated(
     request: dict[str, Any], timeout: float, progress: Report, name: str = "Simulating"
 ) -> dict[str, Any]:
-    """The worker's answer."""
     compile_device(progress)
     progress(Progress(name))
     return simulate(request, timeout)

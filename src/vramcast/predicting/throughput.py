@@ -14,8 +14,9 @@ from vramcast.units import format_seconds
 KNEE = 0.95  # of the most samples a second
 
 
-def speeds_of(attempts: Sequence[Attempt], largest: int | None) -> list[Speed]:
-    """Of every size that fits and whose time is known, smallest first; measured where possible."""
+def speeds_of(attempts: Sequence[Attempt], largest: int | None) -> tuple[list[Speed], list[str]]:
+    """(every size that fits and whose time is known, smallest first and measured where possible;
+    what must be said of the times)."""
     measured, predicted = (
         {
             a.batch_size: a
@@ -31,14 +32,13 @@ def speeds_of(attempts: Sequence[Attempt], largest: int | None) -> list[Speed]:
     source = "predicted" if factor == 1.0 else "scaled"
     speeds = {size: _speed(a, source, a, factor) for size, a in predicted.items()}
     speeds |= {size: _speed(a, "measured", predicted.get(size)) for size, a in measured.items()}
-    return [speeds[size] for size in sorted(speeds)]
+    note = f"times marked scaled are predicted ones times {factor:.2f}, as sizes that were run took"
+    is_scaled = any(speed.source == "scaled" for speed in speeds.values())
+    return [speeds[size] for size in sorted(speeds)], [note] if is_scaled else []
 
 
 def _correction(measured: Mapping[int, Attempt], predicted: Mapping[int, Attempt]) -> float:
-    """How much longer measured sizes took than predicted.
-
-    Without it, one measured size among predicted ones would look slow or fast.
-    """
+    """How much longer sizes took than predicted; else a measured one would look slow or fast."""
     ratios = [
         (a.step_seconds or 0) / (predicted[size].step_seconds or 1)
         for size, a in measured.items()
@@ -75,27 +75,23 @@ def fastest(speeds: Sequence[Speed]) -> Choice | None:
 
 
 def knee(speeds: Sequence[Speed], step: int = 1) -> Choice | None:
-    """The smallest multiple of `step` that is fast enough.
-
-    Between two sizes that were timed, the time of a step is taken as a straight line.
-    """
+    """The smallest multiple of `step` that is fast enough. Times between two sizes that were timed
+    are taken as a straight line."""
     usable = comparable(speeds)
     if len(usable) < 2:
         return None
     enough = KNEE * max(speed.samples_per_second for speed in usable)
     index = next(i for i, speed in enumerate(usable) if speed.samples_per_second >= enough)
-    found = usable[index]
-    if index > 0:
-        found = _between(usable[index - 1], found, enough, step)
+    found = _between(usable[index - 1], usable[index], enough, step) if index else usable[0]
     return _choice(found, f"the smallest with {100 * KNEE:.0f} % of the most")
 
 
 def _between(low: Speed, high: Speed, enough: float, step: int) -> Speed:
     slope = (high.step_seconds - low.step_seconds) / (high.batch_size - low.batch_size)
     at_zero = low.step_seconds - slope * low.batch_size
-    # size / (at_zero + slope x size) >= enough
     if enough * slope >= 1:
         return high
+    # size / (at_zero + slope x size) >= enough
     size = math.ceil(enough * at_zero / (1 - enough * slope) / step) * step
     if not low.batch_size < size < high.batch_size:
         return high
@@ -112,13 +108,3 @@ def _between(low: Speed, high: Speed, enough: float, step: int) -> Speed:
 def _choice(speed: Speed, why: str) -> Choice:
     rate = f"{speed.samples_per_second:.4g} samples/s, {format_seconds(speed.step_seconds)} a step"
     return Choice(batch_size=speed.batch_size, reason=f"{rate}, {speed.source}: {why}")
-
-
-def scaling_notes(attempts: Sequence[Attempt], speeds: Sequence[Speed]) -> list[str]:
-    scaled = {speed.batch_size: speed for speed in speeds if speed.source == "scaled"}
-    for a in attempts:
-        if a.batch_size in scaled and a.source == "predicted" and a.step_seconds:
-            factor = scaled[a.batch_size].step_seconds / a.step_seconds
-            times = f"predicted ones times {factor:.2f}, as sizes that were run took"
-            return [f"times marked scaled are {times}"]
-    return []

@@ -1,9 +1,8 @@
 """Lines up the allocations of two traces.
 
-Equal ones are paired in order. Where the traces part, candidates for where they meet again are
-where three sizes or six operators in a row agree; the one whose next allocations agree best wins.
-So an allocation that is missing does not make everything behind it look different, and neither does
-a change of every size.
+Equal ones are paired in order. Where the traces part, they may meet again where three sizes or six
+operators in a row agree; the place whose next allocations agree best wins. So neither a missing
+allocation nor a change of every size makes everything behind it look different.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from math import log2
 from typing import NamedTuple
 
 HORIZON = 16  # allocations by which a candidate is judged
-# Allocations ahead in which candidates are looked for: few where the traces agree here already.
+# Allocations ahead that are searched: few where the traces agree here already.
 SHORT_REACH, LONG_REACH = 64, 2048
 SIZES_IN_A_ROW, OPS_IN_A_ROW = 3, 6
 CANDIDATES = 6  # judged, of each kind
@@ -37,7 +36,7 @@ class Item(NamedTuple):
 
 
 class Aligned(NamedTuple):
-    """Indices of what is side by side; ABSENT where one trace has nothing."""
+    """Indices; ABSENT where one trace has nothing."""
 
     a: int
     b: int
@@ -48,13 +47,10 @@ def same(x: Item, y: Item) -> bool:
 
 
 def same_op(x: Item, y: Item) -> bool:
-    if x.op == y.op:
-        return True
-    if EMPTIED in (x.op, y.op):
-        return False
-    if UNKNOWN in (x.op, y.op):
-        return True
-    return x.num_bytes == y.num_bytes and WORKSPACE in (x.op, y.op)
+    ops = {x.op, y.op}
+    if len(ops) == 1 or EMPTIED in ops:
+        return len(ops) == 1
+    return UNKNOWN in ops or (x.num_bytes == y.num_bytes and WORKSPACE in ops)
 
 
 def align(a: Sequence[Item], b: Sequence[Item]) -> list[Aligned]:
@@ -64,25 +60,22 @@ def align(a: Sequence[Item], b: Sequence[Item]) -> list[Aligned]:
     i = j = 0
     while i < len(a) and j < len(b):
         x, y = a[i], b[j]
-        if x == y or same(x, y):
-            rows.append(Aligned(i, j))
-            i, j = i + 1, j + 1
-            continue
-        search = search or _Search(a, b)
-        skip_a, skip_b = search.meet_again(i, j)
-        rows += _stretch(a, b, i, j, skip_a, skip_b)
-        i, j = i + skip_a, j + skip_b
+        skip_a = skip_b = 0
+        if x != y and not same(x, y):
+            search = search or _Search(a, b)
+            skip_a, skip_b = search.meet_again(i, j)
+            rows += _stretch(a, b, i, j, skip_a, skip_b)
         if skip_a == skip_b == 0:
             rows.append(Aligned(i, j))
-            i, j = i + 1, j + 1
-    rows += _apart(i, len(a), j, len(b))
-    return rows
+            skip_a = skip_b = 1
+        i, j = i + skip_a, j + skip_b
+    return [*rows, *_apart(i, len(a), j, len(b))]
 
 
 def _stretch(
     a: Sequence[Item], b: Sequence[Item], i: int, j: int, length_a: int, length_b: int
 ) -> Iterator[Aligned]:
-    """Between two meeting points: equally long stretches pair what is alike, others the same."""
+    """Equally long stretches pair what is alike, others what is the same."""
     end_a, end_b = i + length_a, j + length_b
     if length_a == length_b:
         for x, y in zip(range(i, end_a), range(j, end_b)):
@@ -132,10 +125,10 @@ class _Search:
             if score > best:
                 best, choice = score, (skip_a, skip_b)
         if choice is None:
-            # nothing in reach: go on behind a stretch that is different on both sides
+            # nothing in reach: go on behind a stretch that is different
             return min(SHORT_REACH, len(self._a) - i), min(SHORT_REACH, len(self._b) - j)
         if choice == (0, 0) and here >= HORIZON:
-            # sizes changed and operators did not: searching again at once would find the same
+            # only sizes changed: searching again at once would find the same
             self._trusted_shift, self._trusted_before = i - j, i + HORIZON // 2
         return choice
 
@@ -147,10 +140,7 @@ class _Search:
             yield from index.nearest(i, j, reach)
 
     def _score(self, i: int, j: int) -> float:
-        """Up to two points for each of the next pairs: one for the bytes, one for the op.
-
-        Where both end, they agree.
-        """
+        """Of each of the next pairs, a point for the bytes and one for the op. Ends agree."""
         left = min(HORIZON, len(self._a) - i, len(self._b) - j)
         points = 0
         for x, y in zip(self._a[i : i + left], self._b[j : j + left]):
@@ -186,7 +176,7 @@ class _Index:
 
 
 def _runs(keys: Sequence[Hashable], length: int) -> list[tuple[Hashable, ...]]:
-    """The run that begins at each key; those at the end are filled up, so that ends match ends."""
+    """The run from each key on; those at the end are filled up, so that ends match ends."""
     padded = [*keys, *[None] * (length - 1)]
     return list(zip(*(padded[offset : offset + len(keys)] for offset in range(length))))
 

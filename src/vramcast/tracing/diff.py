@@ -1,7 +1,7 @@
 """What differs between two memory traces: the allocations in order, and what is alive at each.
 
 Frees are compared only through what is alive when something is allocated: in between, their order
-means nothing to the allocator. Only the steps that both traces have are compared. Sums of bytes are
+means nothing to the allocator. Only steps that both traces have are compared. Sums of bytes are
 rounded up to 512 a tensor, as the allocator does.
 """
 
@@ -69,7 +69,7 @@ def _side(trace: Trace, events: _Events) -> TraceSummary:
 
 
 class _Events:
-    """One trace up to the end of a step, as the items that are compared."""
+    """One trace up to the end of a step, as items to compare."""
 
     def __init__(self, trace: Trace, num_steps: int) -> None:
         self.allocations = trace.allocations
@@ -119,10 +119,7 @@ class _Events:
 
 
 class _Comparison:
-    """Two traces lined up.
-
-    A pair is a row with both sides. Times are counted in pairs, which mean the same on both sides.
-    """
+    """Two traces lined up. Times are counted in pairs, rows with both sides."""
 
     def __init__(self, a: _Events, b: _Events, rows: Sequence[Aligned]) -> None:
         self._a, self._b, self._rows = a, b, rows
@@ -138,16 +135,13 @@ class _Comparison:
         self.kinds_at = self._differences()
 
     def _differences(self) -> dict[int, list[DifferenceKind]]:
-        """What differs at each row, one entry for each difference."""
         found: dict[int, list[DifferenceKind]] = defaultdict(list)
         for index, row in enumerate(self._rows):
             if kind := self._kind(row):
                 found[index].append(kind)
-        for kind, times in (
-            (DifferenceKind.ALIVE, self._deaths),
-            (DifferenceKind.STEP, self._steps),
-        ):
-            for time_a, time_b in times:
+        times = {DifferenceKind.ALIVE: self._deaths, DifferenceKind.STEP: self._steps}
+        for kind, pairs in times.items():
+            for time_a, time_b in pairs:
                 if time_a != time_b:
                     found[self._row_of_pair[min(time_a, time_b)]].append(kind)
         return found
@@ -185,13 +179,15 @@ class _Comparison:
         only_a: list[ShownAllocation] = []
         only_b: list[ShownAllocation] = []
         for own_row, deaths in zip(self._row_of_pair, self._deaths):
+            if own_row >= index:
+                break
             freed_a, freed_b = (
                 death != NEVER and self._row_of_pair[death] <= index for death in deaths
             )
             row = self._rows[own_row]
-            if own_row < index and freed_a < freed_b:
+            if freed_a < freed_b:
                 only_a.append(self._a.shown(row.a))
-            elif own_row < index and freed_b < freed_a:
+            elif freed_b < freed_a:
                 only_b.append(self._b.shown(row.b))
         return only_a, only_b
 
@@ -201,20 +197,15 @@ class _Comparison:
 
 
 def _times(num_items: int, paired: set[int]) -> dict[int, int]:
-    """For each number of items of one side: how many pairs they hold.
-
-    What happens behind the last pair is as good as never.
-    """
+    """How many pairs each number of items of one side holds; behind the last pair is never."""
     counts = accumulate((index in paired for index in range(num_items)), initial=0)
     times = {items: n if n < len(paired) else NEVER for items, n in enumerate(counts)}
     return {**times, NEVER: NEVER}
 
 
 def _ops(a: Sequence[Item], b: Sequence[Item], rows: Sequence[Aligned]) -> list[OpDifference]:
-    """Operators whose number of allocations or bytes differ, largest difference first.
-
-    Pairs that are the same count under one name.
-    """
+    """Operators whose allocations or bytes differ, largest difference first. Pairs that are the
+    same count under one name."""
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for row in rows:
         x = a[row.a] if row.a != ABSENT else None

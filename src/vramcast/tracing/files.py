@@ -1,5 +1,4 @@
-"""trace.json: every allocation and free of a run, the same for a simulated and a measured one.
-Plain JSON; reading it runs no code.
+"""trace.json: every allocation and free of a run, simulated or measured. Reading it runs no code.
 
 One object: version, kind, the fields of TraceHead, and events, one row a line:
 
@@ -9,8 +8,7 @@ One object: version, kind, the fields of TraceHead, and events, one row a line:
     ["step", number]                  a step begins; before the first is the build
     ["empty_cache"]
 
-Beside it lies snapshot.pickle, which https://pytorch.org/memory_viz opens. vramcast writes that
-file and never reads it.
+Beside it lies snapshot.pickle, which https://pytorch.org/memory_viz opens and vramcast never reads.
 """
 
 from __future__ import annotations
@@ -37,7 +35,6 @@ SNAPSHOT_NAME = "snapshot.pickle"
 # memory_viz reads pickles in the browser, by a reader of its own that stops at protocol 4
 PICKLE_PROTOCOL = 4
 GIVE_TRACE = f"Give a {TRACE_NAME}, or a folder with one: vramcast predict --trace DIR writes it."
-HEAD = [field.name for field in fields(TraceHead)]
 
 
 class TraceFile(Record, TraceHead, kind="trace"):
@@ -46,7 +43,26 @@ class TraceFile(Record, TraceHead, kind="trace"):
 
 def from_rows(rows: Sequence[Any], **head: Any) -> Trace:
     """From the rows of a file; a row that cannot be is refused by its number."""
-    events, allocations, steps = _read_rows(rows)
+    events: list[int] = []
+    allocations: list[Allocation] = []
+    steps: list[int] = []
+    alive: set[int] = set()
+    for number, row in enumerate(rows, 1):
+        match _converted(row):
+            case _Alloc(identity, num_bytes, op, facts) if identity == len(allocations) + 1:
+                allocations.append(Allocation(num_bytes, op, **asdict(facts)))
+                alive.add(identity)
+                events.append(identity)
+            case _Free(identity) if identity in alive:
+                alive.remove(identity)
+                events.append(-identity)
+            case _Step(step):
+                steps.append(step)
+                events.append(0)
+            case _EmptyCache():
+                events.append(EMPTY_CACHE)
+            case _:
+                raise UsageError(f"event {number} cannot be: {shortened(row)}.", MAKE_AGAIN)
     return Trace(events=events, allocations=allocations, steps=steps, **head)
 
 
@@ -57,21 +73,18 @@ def to_rows(trace: Trace) -> list[list[Any]]:
 
 def to_json(trace: Trace) -> str:
     """One event a line, so that grep and plain diff work on it too."""
-    head = {"version": TraceFile.VERSION, "kind": TraceFile.KIND, **_head(trace)}
+    head = {"version": TraceFile.VERSION, "kind": TraceFile.KIND}
+    head |= {field.name: getattr(trace, field.name) for field in fields(TraceHead)}
     rows = ",\n".join(map(json.dumps, to_rows(trace)))
     return f'{json.dumps(head)[:-1]}, "events": [\n{rows}\n]}}\n'
 
 
 def from_json(text: str, what: str = "This text") -> Trace:
-    file = TraceFile.from_json(text, what)
+    head = dict(vars(TraceFile.from_json(text, what)))
     try:
-        return from_rows(file.events, **_head(file))
+        return from_rows(head.pop("events"), **head)
     except UsageError as error:
         raise UsageError(f"{what}: {error.message}", error.advice) from None
-
-
-def _head(of: TraceHead) -> dict[str, Any]:
-    return {name: getattr(of, name) for name in HEAD}
 
 
 def read_trace(path: Path) -> Trace:
@@ -82,7 +95,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def check_free(folder: Path, *, force: bool) -> None:
-    """Raises where writing would destroy something: asked before the work, and again after it."""
+    """Raises where writing would destroy something."""
     for above in (folder, *folder.parents):
         if above.exists() and not above.is_dir():
             raise UsageError(
@@ -116,32 +129,8 @@ def _row(event: int, allocations: Sequence[Allocation], steps: Any) -> list[Any]
     return ["empty_cache"] if event == EMPTY_CACHE else ["free", -event]
 
 
-def _read_rows(rows: Sequence[Any]) -> tuple[list[int], list[Allocation], list[int]]:
-    events: list[int] = []
-    allocations: list[Allocation] = []
-    steps: list[int] = []
-    alive: set[int] = set()
-    for number, row in enumerate(rows, 1):
-        match _converted(row):
-            case _Alloc(identity, num_bytes, op, facts) if identity == len(allocations) + 1:
-                allocations.append(Allocation(num_bytes, op, **asdict(facts)))
-                alive.add(identity)
-                events.append(identity)
-            case _Free(identity) if identity in alive:
-                alive.remove(identity)
-                events.append(-identity)
-            case _Step(step):
-                steps.append(step)
-                events.append(0)
-            case _EmptyCache():
-                events.append(EMPTY_CACHE)
-            case _:
-                raise UsageError(f"event {number} cannot be: {shortened(row)}.", MAKE_AGAIN)
-    return events, allocations, steps
-
-
 class _Facts(Struct, frozen=True):
-    """Facts that a later vramcast adds are passed over."""
+    """Others, of a later vramcast, are passed over."""
 
     category: str = ""
     name: str = ""

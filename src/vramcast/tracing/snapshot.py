@@ -1,8 +1,8 @@
-"""The snapshot that torch.cuda.memory._dump_snapshot() would have written: what
-https://pytorch.org/memory_viz opens.
+"""The snapshot that torch.cuda.memory._dump_snapshot() would have written, for
+https://pytorch.org/memory_viz.
 
-Made by replaying a trace through the model of the allocator, so segments, addresses, splits and
-cached blocks are the model's. Nothing was timed: time_us counts events.
+A trace is replayed through the model of the allocator: segments, addresses, splits and cached
+blocks are the model's. Nothing was timed: time_us counts events.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Frames = list[dict[str, Any]]
 # The model's addresses begin at 0, which to torch is no address. A browser counts these exactly.
 FIRST_ADDRESS = 0x7000_0000_0000
 ALL_SEGMENTS = (0, 0)  # the pool of everything outside CUDA graphs
-# memory_viz fails to open a snapshot that has categories and not this one: segments always have it
+# memory_viz opens no snapshot that has categories and not this one: segments always have it
 UNKNOWN = "unknown"
 SOURCE = re.compile(r"(.*):([0-9]+) in (.*)", re.DOTALL)
 
 
 def make_snapshot(trace: Trace, capacity_bytes: int | None = None) -> dict[str, Any]:
-    """The state at the end of the trace and its history, which ends with "oom" if it must."""
+    """The state at the end of the trace, and its history."""
     history = _History(trace, capacity_bytes)
     history.replay()
     return {
@@ -43,8 +43,6 @@ def make_snapshot(trace: Trace, capacity_bytes: int | None = None) -> dict[str, 
 
 
 class _History:
-    """Replays a trace and notes what torch's allocator would have noted."""
-
     def __init__(self, trace: Trace, capacity_bytes: int | None) -> None:
         self.trace = trace
         self.capacity_bytes = capacity_bytes
@@ -116,12 +114,9 @@ class _History:
 
     def _free(self, number: int) -> None:
         self.allocator.free(number)
-        address, num_bytes = (
-            self._address_of.pop(number),
-            self.trace.allocations[number - 1].num_bytes,
-        )
-        self._note("free_requested", num_bytes, addr=address)
-        self._note("free_completed", num_bytes, addr=address)
+        address = self._address_of.pop(number)
+        for action in ("free_requested", "free_completed"):
+            self._note(action, self.trace.allocations[number - 1].num_bytes, addr=address)
 
     def _note(self, action: str, num_bytes: int, **more: Any) -> None:
         about = {"action": action, "size": num_bytes, "stream": 0}
@@ -153,14 +148,13 @@ def _frames(op: str, node: str, module: str, source: str) -> Frames:
     frames: Frames = [
         {"filename": what, "line": 0, "name": name} for what, name in made_by.items() if name
     ]
-    place = SOURCE.fullmatch(source)
-    if place:
+    if place := SOURCE.fullmatch(source):
         frames.append({"filename": place[1], "line": int(place[2]), "name": place[3]})
     return frames
 
 
 def _settings(settings: AllocatorSettings, text: str) -> dict[str, Any]:
-    """As torch writes them; -1 is its word for no limit."""
+    """As torch writes them; -1 is no limit."""
     return {
         "PYTORCH_CUDA_ALLOC_CONF": text,
         "max_split_size": settings.max_split_size_bytes or -1,

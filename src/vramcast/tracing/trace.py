@@ -20,7 +20,7 @@ FACTS = ("category", "name", "module", "node", "source")
 
 
 class Allocation(NamedTuple):
-    """One allocation. What is not known is empty."""
+    """What is not known is empty."""
 
     num_bytes: int
     op: str  # such as "aten::addmm"
@@ -57,8 +57,6 @@ class TraceHead:
 
 @dataclass(frozen=True, kw_only=True)
 class Trace(TraceHead):
-    """Every allocation and free of a run."""
-
     events: Sequence[int]
     allocations: Sequence[Allocation]
     steps: Sequence[int]  # the number of each step, in the order of the zeros in events
@@ -70,7 +68,7 @@ class Trace(TraceHead):
 
 @dataclass(frozen=True)
 class SimulatedRun:
-    """What a simulation saw. Allocations, which are many, are described when asked for."""
+    """What a simulation saw. Allocations are described when asked for: they are many."""
 
     events: list[int]
     sizes: list[int]
@@ -98,10 +96,8 @@ class SimulatedRun:
 
 
 def in_canonical_order(events: Iterable[int]) -> list[int]:
-    """Sorts frees without an allocation between them, so that two runs of a program are equal.
-
-    Their order is not the program's: autocast clears its cache in the order of a hash table.
-    """
+    """Sorts frees without an allocation between them: autocast clears its cache in the order of a
+    hash table, and two runs of a program shall be equal."""
     ordered: list[int] = []
     for is_free, group in groupby(events, lambda event: EMPTY_CACHE < event < 0):
         run = list(group)

@@ -135,11 +135,7 @@ class Runner:
         if seconds < LEAST_SECONDS:
             raise BudgetSpent
         request = make_request(
-            self.trial.workload,
-            gpu=gpu,
-            memory=memory,
-            allocator=configuration.allocator,
-            knobs=configuration.knobs,
+            self.trial.workload, configuration.knobs, gpu, memory, configuration.allocator
         )
         try:
             return Prediction.from_dict(simulate(request, seconds, stop=stop))

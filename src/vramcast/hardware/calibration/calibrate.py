@@ -26,7 +26,7 @@ def calibrate(
 ) -> tuple[Calibration, Path]:
     """Measures `kernels` (as in Prediction.uncalibrated_kernels), or common layers.
 
-    Other kernels of an earlier table of the same GPU and torch stay known.
+    They are added to an earlier table of the same GPU and torch.
     """
     keys = list(common_convolutions() if kernels is None else kernels)
     measured = Calibration.from_dict({**_measure(keys, progress), "version": 1})
@@ -61,7 +61,7 @@ def common_convolutions() -> Iterator[str]:
 def _measure(keys: list[str], progress: Callable[[int, int], None]) -> dict[str, Any]:
     """In a process of its own: the context's size is only seen while CUDA starts."""
     try:
-        table: dict[str, Any] = ask(
+        answer = ask(
             "vramcast.hardware.calibration.measure:table",
             keys,
             timeout_seconds=3600.0,  # a few minutes are usual
@@ -72,4 +72,4 @@ def _measure(keys: list[str], progress: Callable[[int, int], None]) -> dict[str,
             f"The calibration gave no answer.\n{failure.message}",
             "Check that torch sees the GPU: vramcast probe.",
         ) from None
-    return table
+    return dict(answer)

@@ -18,7 +18,7 @@ class KnownConvolutions:
         return self._table.get(key)
 
     def between(self, key: str) -> list[int] | None:
-        """Mostly they grow in proportion to the batch; cuDNN may choose another kernel between."""
+        """An estimate: cuDNN may choose another kernel between."""
         layer, batch = _layer_and_batch(key)
         known = self._by_batch.get(layer, {})
         low = max((size for size in known if size < batch), default=None)

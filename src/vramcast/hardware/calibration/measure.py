@@ -17,7 +17,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def outside_bytes(memory: UsedMemory) -> tuple[int, int]:
-    """Beside the allocator: of this process, and what the whole GPU's use has grown by."""
+    """Beside the allocator: of this process, and on the whole GPU."""
     torch.cuda.synchronize()
     uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
     reserved, on_device = torch.cuda.memory_reserved(), memory.of_device(uuid)
@@ -26,7 +26,7 @@ def outside_bytes(memory: UsedMemory) -> tuple[int, int]:
 
 
 def allocations_of(call: Callable[[], Any]) -> list[int]:
-    """Sizes in order: positive when taken, negative when given back within the call."""
+    """Sizes in order: positive when taken, negative when given back in the call."""
     torch.cuda.memory._record_memory_history(
         enabled="all", context=None, stacks="python", max_entries=1_000_000, clear_history=True
     )
@@ -59,10 +59,8 @@ def gemm_workspaces() -> tuple[int, int]:
 
 
 def convolution_workspaces(key: str) -> list[int]:
-    """Of the forward pass, the data gradient and the weight gradient.
-
-    Each is run twice and measured the second time, when cuDNN has chosen a kernel.
-    """
+    """Of the forward pass, the data gradient and the weight gradient, each run a second time, when
+    cuDNN has chosen a kernel."""
     c = parse_convolution_key(key)
     is_last = c["channels_last"] and len(c["x"]) == 4
     layout = torch.channels_last if is_last else torch.contiguous_format

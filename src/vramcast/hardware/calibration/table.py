@@ -1,8 +1,7 @@
-"""Which calibration table a prediction uses: measured ones, by architecture and torch version.
+"""Which calibration table a prediction uses, by architecture and torch version.
 
 A table says what GPU libraries allocate beside torch. The user's own, made by `vramcast calibrate`,
-come before those that come with vramcast. Without any, documented defaults are used and the
-prediction's `limits` say so.
+come first. Without any, documented defaults are used and the prediction's `limits` say so.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def user_folder() -> Path:
 
 
 def find(gpu: Gpu, torch_version: str) -> tuple[Calibration | None, list[str]]:
-    """The table for this GPU's architecture, and what must be said about it in the limits."""
+    """(the table, what must be said about it in the limits)."""
     architecture, wanted = architecture_of(gpu.capability), _minor(torch_version)
     tables = [read(path) for path in _candidates(architecture)]
     same = [table for table in tables if _minor(table.torch_version) == wanted]
@@ -65,7 +64,7 @@ def _are_alike(*versions: tuple[int, int]) -> bool:
 
 
 def _candidates(architecture: str) -> list[Path]:
-    """The user's own come first; newest torch first among each."""
+    """The user's own come first, then newer torch."""
     pattern = f"{architecture}-torch-*.json"
     folders = (user_folder(), SHIPPED)
     return [path for each in folders for path in sorted(each.glob(pattern), reverse=True)]
