@@ -160,7 +160,7 @@ def test_no_step_timed_has_no_times_and_equal_or_instant_steps_no_spread() -> No
 
 
 def test_an_unfinished_record_says_so_and_keeps_the_steps_heard_of() -> None:
-    assert unfinished(TRIAL).outcome == "unfinished"
+    assert unfinished(TRIAL, Facts()).outcome == "unfinished"
     record = unfinished(TRIAL, facts_until("measuring"))
     assert (record.outcome, record.steps_done, record.verdict.stable) == ("unfinished", 2, False)
 

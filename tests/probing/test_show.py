@@ -40,7 +40,7 @@ def test_every_outcome_can_be_shown_with_and_without_anything_measured(outcome: 
     assert outcome.replace("_", " ") in text or outcome == "ok"
     assert "what went wrong" in text
     assert max(map(len, text.splitlines())) <= 60
-    nothing = unfinished(Trial(workload="w"))
+    nothing = unfinished(Trial(workload="w"), Facts())
     show(nothing, Console(file=io.StringIO(), width=20))
 
 

@@ -224,9 +224,9 @@ def train_trial(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
         raise
     except BaseException as problem:
         # also SystemExit: a model that ends the program has not done its work
-        found = failure(problem)
-        outcome = TrainingOutcome(found.outcome)
-        run = TrainedRun(trial=trial, outcome=outcome, environment=where, error=found.error)
+        found, _, error = failure(problem)
+        outcome = TrainingOutcome(found)
+        run = TrainedRun(trial=trial, outcome=outcome, environment=where, error=error)
     folder.write_result(run)
     return run.outcome
 

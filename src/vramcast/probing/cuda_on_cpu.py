@@ -1,7 +1,7 @@
 """Runs code written for "cuda" on the CPU: the device in every call is replaced, nothing else.
 
-`probe --device cpu` needs it: a workload says "cuda" and has no knob for the device. What a script
-asks of torch.cuda is answered as in a simulation.
+For `probe --device cpu`: a workload says "cuda" and has no knob for the device. What a script asks
+of torch.cuda is answered as in a simulation.
 """
 
 from __future__ import annotations
@@ -43,14 +43,10 @@ class OnCpu(TorchFunctionMode):
 
 
 def on_cpu(device: Any) -> Any:
-    """The CPU for whatever names a GPU; anything else as it is."""
-    if isinstance(device, torch.device):
-        return CPU if device.type == "cuda" else device
-    if isinstance(device, str) and (device == "cuda" or device.startswith("cuda:")):
-        return CPU
-    if type(device) is int:  # a GPU's number
-        return CPU
-    return device
+    """The CPU for what names a GPU, by its number too; anything else as it is."""
+    is_name = isinstance(device, str | torch.device)
+    is_gpu = str(device).partition(":")[0] == "cuda" if is_name else type(device) is int
+    return CPU if is_gpu else device
 
 
 class Event(torch_cuda.Event):
@@ -138,8 +134,9 @@ def _onto_the_cpu(parse_to: Callable[..., Any]) -> Callable[..., Any]:
     """For Module.to, which reads its arguments where no mode sees them."""
 
     def parse(*args: Any, **kwargs: Any) -> Any:
-        given = {"device": on_cpu(kwargs["device"])} if "device" in kwargs else {}
-        return parse_to(*map(on_cpu, args[:1]), *args[1:], **{**kwargs, **given})
+        if "device" in kwargs:
+            kwargs["device"] = on_cpu(kwargs["device"])
+        return parse_to(*map(on_cpu, args[:1]), *args[1:], **kwargs)
 
     return parse
 

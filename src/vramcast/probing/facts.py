@@ -1,7 +1,7 @@
 """What a real run tells the process that started it.
 
-The run sets fields of its `Facts` and tells all of them again whenever some are new. Steps are told
-one by one.
+The run sets fields of its `Facts` and tells all of them again whenever some are new. Each step is
+told once: their lists grow.
 """
 
 from collections.abc import Callable
@@ -15,15 +15,12 @@ from vramcast.hardware.nvml import MemorySource
 from vramcast.records.base import Bytes, Count, Knobs, Seconds, SignedBytes, plain_value
 from vramcast.records.measurement import Memory, MemoryOf, Outcome
 
-# Not told with the other facts: they grow, so each step is told once.
 LISTS = ("step_seconds", "warmup_seconds", "losses")
 # whether it was measured or a warm-up, how long it took, its loss
 Step = tuple[bool, Seconds, float | None]
 
 
 class Phase(StrEnum):
-    """What a run is doing."""
-
     START = "start"
     LOADING = "loading"
     BUILD = "build"
@@ -35,7 +32,7 @@ class Phase(StrEnum):
 
 @dataclass(kw_only=True)
 class Facts:
-    """What is known of a run. What it has not told is None."""
+    """What a run has not told is None."""
 
     phase: Phase = Phase.START
     outcome: Outcome | None = None
@@ -69,20 +66,15 @@ class Facts:
     warmup_seconds: list[Seconds] = field(default_factory=list)
     losses: list[float | None] = field(default_factory=list)
 
-    def add(self, step: Step) -> None:
-        is_measured, seconds, loss = step
-        (self.step_seconds if is_measured else self.warmup_seconds).append(seconds)
-        self.losses.append(loss)
-
-    def hear(self, data: Any) -> None:
-        """Takes over facts that were told during the run; the lists of steps stay."""
-        told = msgspec.convert(data, Facts)
+    def hear(self, news: dict[str, Any]) -> None:
+        if "step" in news:
+            is_measured, seconds, loss = msgspec.convert(news["step"], Step)
+            (self.step_seconds if is_measured else self.warmup_seconds).append(seconds)
+            self.losses.append(loss)
+            return
+        told = msgspec.convert(news["facts"], Facts)
         for name in vars(self).keys() - LISTS:
             setattr(self, name, getattr(told, name))
-
-    def to_dict(self) -> dict[str, Any]:
-        plain: dict[str, Any] = msgspec.to_builtins(self, enc_hook=plain_value)
-        return plain
 
 
 class Reporter:
@@ -98,9 +90,11 @@ class Reporter:
 
     def tell(self) -> None:
         """To be called when fields of `facts` have been set."""
-        told = {name: value for name, value in self.facts.to_dict().items() if name not in LISTS}
-        self._send({"facts": told})
+        told = {name: value for name, value in vars(self.facts).items() if name not in LISTS}
+        news = {"facts": msgspec.to_builtins(told, enc_hook=plain_value)}
+        self._send(news)
 
     def step(self, is_measured: bool, seconds: float, loss: float | None) -> None:
-        self.facts.add((is_measured, seconds, loss))
-        self._send({"step": [is_measured, seconds, loss]})
+        news = {"step": [is_measured, seconds, loss]}
+        self.facts.hear(news)
+        self._send(news)

@@ -1,6 +1,6 @@
 """The parent's side of real runs: sends trials, watches for stalls, makes a record of each.
 
-It never touches CUDA. Whatever a worker does, the answer is a Measurement.
+It never touches CUDA. Whatever a worker does, a Measurement comes of it.
 """
 
 import contextlib
@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from vramcast.probing.facts import Facts, Phase, Step
+from vramcast.probing.facts import Facts, Phase
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.stability import stall_threshold_seconds
 from vramcast.probing.trial import Trial
@@ -22,14 +20,10 @@ from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
 from vramcast.records.measurement import Measurement
 from vramcast.workload import parse_reference
 
-TASK = "vramcast.probing.worker:work"
 # torch's first optimizer imports torch._dynamo: a second and more, better once than in every trial
 WORKERS_IMPORT = ("vramcast.probing.on_gpu", "vramcast.probing.on_cpu", "torch._dynamo")
-# a package: the modules that most of its import time goes into
-SLOW: dict[str, tuple[str, ...]] = {
-    "transformers": ("transformers.modeling_utils", "transformers.generation")
-}
-MAX_BYTES = 1 << 20
+# where most of a package's import time goes
+SLOW = {"transformers": ("transformers.modeling_utils", "transformers.generation")}
 Progress = Callable[[Facts], None]
 
 
@@ -47,21 +41,19 @@ class Prober(ForkServer):
         watch, failure = _Watch(progress), None
         target = parse_reference(trial.workload).portable
         try:
-            answer = self.ask(
-                TASK,
+            self.ask(
+                "vramcast.probing.worker:work",
                 {"trial": trial.to_dict(), "target": target},
                 timeout_seconds=trial.timeout_seconds,
                 log=log,
                 progress=watch.hear,
                 stop=watch.is_stalled,
             )
-            facts = msgspec.convert(answer, Facts)
         except TaskFailed as failed:
             if failed.kind is FailureKind.NOT_STARTED:
                 raise
-            # what was told before it ended is kept
-            facts, failure = watch.facts, failed
-        return measurement_from(trial, facts, failure, seconds=time.monotonic() - started)
+            failure = failed
+        return measurement_from(trial, watch.facts, failure, seconds=time.monotonic() - started)
 
 
 class _Watch:
@@ -73,10 +65,7 @@ class _Watch:
         self._last_heard = time.monotonic()
 
     def hear(self, news: dict[str, Any]) -> None:
-        if "step" in news:
-            self.facts.add(msgspec.convert(news["step"], Step))
-        else:
-            self.facts.hear(news["facts"])
+        self.facts.hear(news)
         self._last_heard = time.monotonic()
         self._progress(self.facts)
 
@@ -90,16 +79,12 @@ class _Watch:
 def preload_for(workload: str) -> list[str]:
     """Slow libraries that the workload's file names: they are imported once for all its trials."""
     source = _source(workload)
-    return [
-        module
-        for package, modules in SLOW.items()
-        if package.encode() in source and importlib.util.find_spec(package)
-        for module in modules
-    ]
+    named = [name for name in SLOW if name.encode() in source and importlib.util.find_spec(name)]
+    return [module for name in named for module in SLOW[name]]
 
 
 def _source(workload: str) -> bytes:
-    """The text of the workload's file, empty where it is not found. Nothing of it is run."""
+    """Empty where the workload's file is not found. Nothing of it is run."""
     reference = parse_reference(workload)
     places = [reference.path] if reference.path is not None else []
     if reference.module is not None:
@@ -108,5 +93,5 @@ def _source(workload: str) -> bytes:
         places = [Path(folder) / name for folder in (os.curdir, *sys.path)]
     for place in places:
         with contextlib.suppress(OSError), open(place, "rb") as file:
-            return file.read(MAX_BYTES)
+            return file.read(1 << 20)
     return b""

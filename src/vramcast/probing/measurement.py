@@ -28,7 +28,7 @@ def measurement_from(
     outcome, error = _outcome(trial, facts, failure)
     stalled = failure is not None and failure.kind is FailureKind.STOPPED
     phases = (facts.build, facts.first_step, facts.cold, facts.warm, facts.last)
-    peaks = [memory for memory in phases if memory is not None]
+    peaks = list(filter(None, phases))
     reserved = None
     if trial.device == Device.CUDA:  # on the CPU no allocator reserves memory
         reserved = max((memory.reserved_bytes for memory in peaks), default=None)
@@ -36,14 +36,14 @@ def measurement_from(
         reserved, facts.capacity_bytes, facts.driver_model, stalled
     ):
         outcome = Outcome.PAGING
-    limits = [size for size in (trial.memory_cap_bytes, facts.capacity_bytes) if size is not None]
+    sizes = filter(None, (trial.memory_cap_bytes, facts.capacity_bytes))
     verdict = judge(
         outcome=outcome,
         stalled=stalled,
         step_seconds=facts.step_seconds,
         losses=facts.losses,
         peak_reserved_bytes=reserved,
-        available_bytes=min(limits, default=None),
+        available_bytes=min(sizes, default=None),
         device=trial.device,
     )
     times = _times(trial, facts)
@@ -79,9 +79,9 @@ def measurement_from(
     )
 
 
-def unfinished(trial: Trial, facts: Facts | None = None) -> Measurement:
+def unfinished(trial: Trial, facts: Facts) -> Measurement:
     """What the record says from before the run until it has ended."""
-    return measurement_from(trial, replace(facts or Facts(), outcome=Outcome.UNFINISHED))
+    return measurement_from(trial, replace(facts, outcome=Outcome.UNFINISHED))
 
 
 def workload_id(workload: str, knobs: Mapping[str, Any]) -> str:
@@ -91,15 +91,14 @@ def workload_id(workload: str, knobs: Mapping[str, Any]) -> str:
 
 
 def _outcome(trial: Trial, facts: Facts, failure: TaskFailed | None) -> tuple[Outcome, str | None]:
-    """The outcome and what went wrong."""
     if failure is None:
         return facts.outcome or Outcome.CRASHED, facts.error
     if failure.kind is FailureKind.TIMEOUT:
         limit = f"{trial.timeout_seconds:g} s"
         return Outcome.TIMEOUT, f"It did not end within {limit} (last phase: {facts.phase})."
     if failure.kind is FailureKind.STOPPED:
-        error = "A step made no progress for longer than the stability contract allows."
-        return Outcome.TIMEOUT, error
+        why = "A step made no progress for longer than the stability contract allows."
+        return Outcome.TIMEOUT, why
     return Outcome.CRASHED, failure.message
 
 

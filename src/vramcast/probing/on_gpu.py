@@ -23,7 +23,6 @@ from vramcast.workload import check_step
 from vramcast.workload.switches import apply_allocator, apply_switches, switches_in_force
 
 Step = Callable[[], Any]
-MAX_LOSSES = 1 << 20
 TRACED = "every allocation was recorded with --trace: the steps are slower for it"
 
 
@@ -46,7 +45,9 @@ class GpuRun:
             # an out-of-memory error leaves the allocator and these numbers intact; a broken
             # context answers nothing, and must not hide why it broke
             with contextlib.suppress(Exception):
-                self._note_final_memory()
+                self.facts.last = self.peaks()
+                self.facts.num_alloc_retries = torch.cuda.memory_stats()["num_alloc_retries"]
+                self.facts.outside_bytes, self.facts.process_source = self._outside_bytes()
 
     def _start(self) -> None:
         self._memory = UsedMemory()
@@ -65,11 +66,6 @@ class GpuRun:
         if state := self._memory.before.get(self._uuid):
             facts.driver_version, facts.driver_model = state.driver_version, state.driver_model
         self.report.tell()
-
-    def _note_final_memory(self) -> None:
-        self.facts.last = self.peaks()
-        self.facts.num_alloc_retries = torch.cuda.memory_stats()["num_alloc_retries"]
-        self.facts.outside_bytes, self.facts.process_source = self._outside_bytes()
 
     def _outside_bytes(self) -> tuple[int, MemorySource]:
         """What this process holds beside the allocator."""
@@ -199,7 +195,7 @@ class Clock:
             value = float(loss) if isinstance(loss, Real) else None
             return lambda: value
         if self._losses is None or self._losses.dtype != loss.dtype:
-            size = min(self._num_steps, MAX_LOSSES)
+            size = min(self._num_steps, 1 << 20)
             self._losses = torch.empty(size, dtype=loss.dtype, pin_memory=True)
             self._count = 0
         place = self._losses[self._count % len(self._losses)]

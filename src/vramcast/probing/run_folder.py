@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.hardware import environment
+from vramcast.probing.facts import Facts
 from vramcast.probing.measurement import unfinished
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Measurement
@@ -69,7 +70,7 @@ class RunFolder:
         self._environment = environment.describe(workload.parent if workload else Path.cwd())
         write_atomically(self.path / "run_cmd.txt", environment.command_line() + "\n")
         write_json(self.path / "env.json", self._environment)
-        write_json(self.path / "metrics.json", unfinished(trial).to_dict())
+        write_json(self.path / "metrics.json", unfinished(trial, Facts()).to_dict())
 
     def after(self, measurement: Measurement) -> None:
         """metrics.json last: where it is finished, everything else is."""

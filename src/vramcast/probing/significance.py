@@ -5,8 +5,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Parts into which a run's last losses are cut to estimate their noise.
-NUM_STRETCHES = 5
 # A difference is real if chance alone would give one as large less often than this.
 LEVEL = 0.05
 
@@ -28,7 +26,7 @@ class Test:
 
 
 def welch(first: Sequence[float], second: Sequence[float]) -> Test:
-    """Welch's test of two independent groups of at least two numbers each."""
+    """Of two independent groups of at least two numbers each."""
     parts = [statistics.variance(group) / len(group) for group in (first, second)]
     weights = parts[0] ** 2 / (len(first) - 1) + parts[1] ** 2 / (len(second) - 1)
     # Without any spread every difference is certain, and the degrees do not matter.
@@ -37,14 +35,14 @@ def welch(first: Sequence[float], second: Sequence[float]) -> Test:
 
 
 def paired(first: Sequence[float], second: Sequence[float]) -> Test:
-    """The paired test of at least two pairs: what both numbers of a pair share cancels."""
+    """Of at least two pairs: what both numbers of a pair share cancels."""
     gaps = [b - a for a, b in zip(first, second, strict=True)]
     error = statistics.stdev(gaps) / math.sqrt(len(gaps))
     return t_test(statistics.fmean(gaps), Noise(error, len(gaps) - 1.0))
 
 
 def pooled(first: Sequence[float], second: Sequence[float]) -> Test:
-    """Student's test of two groups with one spread for both, at least three numbers in all."""
+    """Student's, of two groups with one spread for both, at least three numbers in all."""
     degrees = len(first) + len(second) - 2.0
     squares = sum((x - statistics.fmean(group)) ** 2 for group in (first, second) for x in group)
     error = math.sqrt(squares / degrees * (1 / len(first) + 1 / len(second)))
@@ -68,7 +66,7 @@ def t_test(difference: float, noise: Noise) -> Test:
 
 
 def mean_noise(values: Sequence[float]) -> Noise:
-    """The noise of the mean of numbers that depend on their neighbours, as the losses of a run do.
+    """Of numbers that depend on their neighbours, as the losses of a run do.
 
     A straight line is removed first: losses that still fall are no noise. The rest is cut into a
     few long stretches, whose means hardly depend on each other. With 100 numbers, a test at 5 %
@@ -78,7 +76,7 @@ def mean_noise(values: Sequence[float]) -> Noise:
     import numpy as np
 
     n = len(values)
-    stretches = min(NUM_STRETCHES, n // 2)
+    stretches = min(5, n // 2)
     if stretches < 3:  # the line takes two degrees of freedom
         return Noise(math.inf, 1.0)
     places, numbers = np.arange(n), np.asarray(values)
@@ -90,7 +88,7 @@ def mean_noise(values: Sequence[float]) -> Noise:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction: of several tests some pass by chance, so every p-value is raised."""
+    """Of several tests some pass by chance, so Holm's correction raises every p-value."""
     raised, largest = [0.0] * len(p_values), 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))

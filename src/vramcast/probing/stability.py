@@ -1,7 +1,4 @@
-"""The stability contract: the rules by which a run counts as sound. No torch.
-
-The page of `vramcast probe` explains every rule.
-"""
+"""The stability contract: when a run counts as sound. The page of `vramcast probe` has why."""
 
 import math
 from collections.abc import Sequence
@@ -64,8 +61,7 @@ def p95(values: Sequence[float]) -> float:
 
 
 def stall_threshold_seconds(step_seconds: Sequence[float]) -> float:
-    usual = median_high(step_seconds) if step_seconds else 0.0
-    return max(STALL_FLOOR_SECONDS, STALL_RATIO * usual)
+    return max(STALL_FLOOR_SECONDS, STALL_RATIO * median_high(step_seconds or [0.0]))
 
 
 def is_paging(

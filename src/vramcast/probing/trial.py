@@ -36,15 +36,12 @@ class Trial:
                 f"The time limit --timeout must be positive, not {self.timeout_seconds:g} s.",
                 "For example --timeout 600.",
             )
-        needs_gpu = {
-            "--memory caps a GPU's allocator": self.memory_cap_bytes,
-            "--trace is the history of a GPU's allocator": self.trace_folder,
-        }
-        for what, value in needs_gpu.items():
-            if self.device == Device.CPU and value is not None:
-                raise UsageError(
-                    f"{what}; with --device cpu there is none.", "Leave out one of the two."
-                )
+        if self.device == Device.CPU and (self.memory_cap_bytes or self.trace_folder):
+            given = "--memory caps" if self.memory_cap_bytes else "--trace is the history of"
+            raise UsageError(
+                f"{given} a GPU's allocator; with --device cpu there is none.",
+                "Leave out one of the two.",
+            )
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), **separated(self.knobs)}

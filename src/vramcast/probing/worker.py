@@ -2,7 +2,7 @@
 
 import errno
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from vramcast.errors import VramcastError
 from vramcast.probing.facts import Phase, Reporter
@@ -10,6 +10,7 @@ from vramcast.probing.trial import Trial
 from vramcast.records.base import plain_value
 from vramcast.records.measurement import Device, MemoryOf, Outcome
 from vramcast.text import printable
+from vramcast.workload import bind_knobs, load_function, parse_reference, user_traceback
 
 # how kernels and libraries say that this machine or build cannot do it
 UNSUPPORTED = (
@@ -35,25 +36,24 @@ HOST_MEMORY = (
 MAX_ERROR_CHARACTERS = 8000
 
 
-def work(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:
-    """The task: facts are told as they are known, and all of them are the answer."""
+def work(request: dict[str, Any], tell: Callable[[Any], None]) -> None:
+    """The task. Its answer are the facts that it tells."""
     report = Reporter(tell)
+    facts = report.facts
     try:
         _run(Trial.from_dict(request["trial"]), request["target"], report)
-        report.facts.outcome = Outcome.OK
+        facts.outcome = Outcome.OK
     except VramcastError:
         raise
     except BaseException as error:
         # also SystemExit: a step that ends the program has not done its work
-        for name, value in failure(error)._asdict().items():
-            setattr(report.facts, name, value)
-    return report.facts.to_dict()
+        facts.outcome, facts.out_of_memory_on, facts.error = failure(error)
+    report.tell()
 
 
 def _run(trial: Trial, target: str, report: Reporter) -> None:
     from vramcast.probing.on_cpu import CpuRun
     from vramcast.probing.on_gpu import GpuRun
-    from vramcast.workload import bind_knobs, load_function, parse_reference
 
     report.phase(Phase.LOADING)
     run = (CpuRun if trial.device == Device.CPU else GpuRun)(trial, report)
@@ -65,29 +65,18 @@ def _run(trial: Trial, target: str, report: Reporter) -> None:
         run.go(function, knobs)
 
 
-class Failure(NamedTuple):
-    outcome: Outcome
-    error: str
-    out_of_memory_on: MemoryOf | None
-
-
-def failure(error: BaseException) -> Failure:
-    """The outcome an exception stands for."""
-    from vramcast.workload import user_traceback
-
+def failure(error: BaseException) -> tuple[Outcome, MemoryOf | None, str]:
+    """What an exception stands for, whose memory ran out, and the text to be shown."""
     name = type(error).__name__
     try:
         text = str(error)
-        is_error = isinstance(error, Exception)
-        where = user_traceback(error) if is_error else f"{name}: {text}"
+        shown = user_traceback(error) if isinstance(error, Exception) else f"{name}: {text}"
     except Exception:  # a user's __str__ may itself raise
-        text, where = "", name
-    outcome, memory = classify(error, text)
-    return Failure(outcome, printable(where, MAX_ERROR_CHARACTERS), memory)
+        text, shown = "", name
+    return *classify(error, text), printable(shown, MAX_ERROR_CHARACTERS)
 
 
 def classify(error: BaseException, message: str) -> tuple[Outcome, MemoryOf | None]:
-    """(outcome, whose memory ran out) of an exception by its type and its text."""
     name, message = type(error).__name__, message.lower()
 
     def says(texts: tuple[str, ...]) -> bool:
