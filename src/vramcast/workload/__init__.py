@@ -5,7 +5,7 @@
     bind_knobs        function and `key=value` -> checked keyword arguments
     check_step        what the function returned -> the step
 
-No torch here: the command line's own process imports this package and must stay light.
+No torch here: the command line's own process must stay light.
 """
 
 from vramcast.workload.knobs import Text, bind_knobs, joined, separated, split_assignments, together

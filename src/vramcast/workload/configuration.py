@@ -6,7 +6,7 @@
     config.apply()                   # switches and allocator, before the first CUDA tensor
     step = build(**config.knobs_of(build))
 
-It is plain data: reading a file runs no code from it.
+Reading it runs no code from it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,12 @@ LINES = {
 
 
 class Configuration(Record, kind="vramcast configuration"):
-    """Knobs, torch's process-wide switches and allocator settings: what `vramcast tune` found."""
-
     # A value that JSON does not have, such as a dtype, is a `Text`, as on the command line.
     knobs: dict[str, Any] = field(default_factory=dict)
     switches: Switches = field(default_factory=Switches)
     allocator: str | None = None  # as in PYTORCH_ALLOC_CONF; None leaves the environment's
 
     def with_change(self, change: Configuration) -> Configuration:
-        """This one with everything that `change` sets."""
         return Configuration(
             knobs={**self.knobs, **change.knobs},
             switches=replace(self.switches, **change.switches.given()),
@@ -55,7 +52,7 @@ class Configuration(Record, kind="vramcast configuration"):
         kinds = {"knob": self.knobs, "switch": self.switches.given()}
         if self.allocator:
             kinds["allocator"] = {"allocator": self.allocator}
-        return {(kind, name): kinds[kind][name] for kind in kinds for name in kinds[kind]}
+        return {(kind, name): given[name] for kind, given in kinds.items() for name in given}
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value}" for (_, name), value in self.settings().items())
@@ -66,7 +63,6 @@ class Configuration(Record, kind="vramcast configuration"):
         return json.dumps({**asdict(self), **separated(self.knobs)}, sort_keys=True)
 
     def knobs_of(self, function: Callable[..., Any]) -> dict[str, Any]:
-        """The keyword arguments for this workload's function."""
         return bind_knobs(function, self.knobs)
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,8 +105,7 @@ class Configuration(Record, kind="vramcast configuration"):
         else:
             lines.append(f"# {function} is that of {printable(workload)}")
         lines += switches
-        text = ", ".join(separated(self.knobs)["knobs_text"])
-        if text:
+        if text := ", ".join(separated(self.knobs)["knobs_text"]):
             lines.append(f"# {text}: as text, like on the command line; write its value")
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.knobs.items())
         return [*lines, f"step = {function}({arguments})"]
@@ -119,11 +114,10 @@ class Configuration(Record, kind="vramcast configuration"):
 def _switch_lines(switches: Switches) -> list[str]:
     given = switches.given()
     only = given.pop("sdpa", None)
-    kernels = SDPA_KERNELS.items() if only else ()
-    return [
-        *(LINES[name].format(value) for name, value in given.items()),
-        *(f"torch.backends.cuda.enable_{name}_sdp({one == only})" for one, name in kernels),
-    ]
+    lines = [LINES[name].format(value) for name, value in given.items()]
+    for kernel, name in SDPA_KERNELS.items() if only else ():
+        lines.append(f"torch.backends.cuda.enable_{name}_sdp({kernel == only})")
+    return lines
 
 
 def load_configuration(path: str | Path) -> Configuration:

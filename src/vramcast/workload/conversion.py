@@ -22,7 +22,6 @@ class CannotBeText(Exception):
 
 
 def convert_text(text: str, annotation: object) -> object:
-    """The value that `text` stands for under `annotation`."""
     if annotation in ANYTHING:
         annotation = int | float | bool | str
     if get_origin(annotation) in UNIONS:
@@ -39,7 +38,7 @@ def convert_text(text: str, annotation: object) -> object:
 
 
 def fits(value: object, annotation: object) -> bool:
-    """Whether a Python value is of the annotated type. Types that are not known here always fit."""
+    """Whether a Python value is of that type. Types that are not known here always fit."""
     members = get_args(annotation)
     if get_origin(annotation) in UNIONS:
         return any(fits(value, member) for member in members)
@@ -77,7 +76,7 @@ def _convert_union(text: str, annotation: object) -> object:
     # `none` first and `str` last, because `str` takes every text.
     order = {types.NoneType: 0, str: 2}
     problem: Exception = ValueError(text)
-    for member in sorted(get_args(annotation), key=lambda member: order.get(member, 1)):
+    for member in sorted(get_args(annotation), key=lambda one: order.get(one, 1)):
         try:
             return convert_text(text, member)
         except ValueError:

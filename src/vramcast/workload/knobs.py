@@ -22,7 +22,7 @@ SIZE_ENDINGS = ("_size", "_len", "_length")
 
 
 class Text(str):
-    """A knob's value as it was typed. The annotation of the parameter says what it means."""
+    """A knob's value as it was typed; the parameter's annotation says what it means."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ def together(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bind_knobs(function: Callable[..., object], values: Mapping[str, object]) -> dict[str, object]:
-    """The keyword arguments for `function`, with defaults: a record says every value in force."""
+    """The keyword arguments, with defaults: a record says every value in force."""
     known, takes_any = _parameters(function)
     _check_names(function, known, known.keys() & values if takes_any else values)
     bound = {name: one.default for name, one in known.items() if one.default is not EMPTY}
@@ -76,7 +76,7 @@ def bind_knobs(function: Callable[..., object], values: Mapping[str, object]) ->
 
 
 def _parameters(function: Callable[..., object]) -> tuple[dict[str, Parameter], bool]:
-    """(those that are knobs, whether the function also takes knobs of any other name)."""
+    """Those that are knobs, and whether the function also takes any other name."""
     try:
         # From 3.14 on annotations are evaluated late: one that fails must not stop the rest.
         if sys.version_info >= (3, 14):
@@ -91,8 +91,8 @@ def _parameters(function: Callable[..., object]) -> tuple[dict[str, Parameter], 
             f"The parameters of {_name(function)} cannot be read: {error}.",
             "Write the workload as a plain Python function.",
         ) from error
-    every = signature.parameters.values()
-    for one in every:
+    known, takes_any = {}, False
+    for one in signature.parameters.values():
         if one.kind is Parameter.POSITIONAL_ONLY:
             name = _name(function)
             raise WorkloadError(
@@ -100,9 +100,11 @@ def _parameters(function: Callable[..., object]) -> tuple[dict[str, Parameter], 
                 "and cannot be given as a knob.",
                 f"Remove the '/' from the signature of {name}: knobs are keyword arguments.",
             )
-    rest = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    known = {one.name: one for one in every if one.kind not in rest}
-    return known, any(one.kind is Parameter.VAR_KEYWORD for one in every)
+        if one.kind is Parameter.VAR_KEYWORD:
+            takes_any = True
+        elif one.kind is not Parameter.VAR_POSITIONAL:
+            known[one.name] = one
+    return known, takes_any
 
 
 def _name(function: Callable[..., object]) -> str:
@@ -110,7 +112,7 @@ def _name(function: Callable[..., object]) -> str:
 
 
 def _type_of(function: Callable[..., object], parameter: Parameter) -> object:
-    """The annotation, or the type of the default. EMPTY if nothing is known."""
+    """The annotation, or the type of the default; EMPTY if nothing is known."""
     annotated = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     names = getattr(inspect.unwrap(annotated), "__globals__", {})
     one = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
@@ -161,7 +163,6 @@ def _shown(parameter: Parameter) -> str:
 
 
 def _value_of(name: str, given: object, expected: object, parameter: Parameter) -> object:
-    """Text is converted, a Python value is checked."""
     try:
         with contextlib.suppress(ValueError):
             if isinstance(given, Text):

@@ -44,7 +44,6 @@ A workload is a function like this one:
 
 
 def load_function(reference: WorkloadReference) -> Callable[..., Any]:
-    """Import where the workload is and return its function."""
     module = _import(reference)
     name, where = reference.function, _shown(reference)
     function: object = getattr(module, name, None)
@@ -62,7 +61,6 @@ def load_function(reference: WorkloadReference) -> Callable[..., Any]:
 
 
 def check_step(value: object) -> Callable[[], Any]:
-    """What a workload's function returned, if it can be called as a step."""
     if not callable(value):
         problem, advice = f"returned {_a(value)}, not a step to call", _hint(value)
     # A torch module is recognised without importing torch.
@@ -102,7 +100,7 @@ def _import_file(path: Path) -> ModuleType:
     _put_on_path(str(path.parent))
     name = f"vramcast_workload_{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None, f"a .py file always has a loader: {path}"
+    assert spec and spec.loader, f"a .py file always has a loader: {path}"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # before it runs: dataclasses and pickle look their module up
     try:
@@ -114,17 +112,16 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _import_module(reference: WorkloadReference) -> ModuleType:
-    assert reference.module is not None, f"a reference has a path or a module: {reference}"
+    name = reference.module or ""
     _put_on_path(os.getcwd())
     try:
-        return importlib.import_module(reference.module)
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
         absent = error.name or ""
-        if reference.module != absent and not reference.module.startswith(f"{absent}."):
+        if not f"{name}.".startswith(f"{absent}."):
             raise  # the module is there; something it imports is not
         raise WorkloadError(
-            f"There is no module {reference.module!r} "
-            f"(named by {reference.text!r}; {absent!r} was not found).",
+            f"There is no module {name!r} (named by {reference.text!r}; {absent!r} was not found).",
             "Install the package that has it in this environment, start from the folder that has "
             f"it (now {os.getcwd()}), or name the file: path/to/file.py:function.",
         ) from error
@@ -173,11 +170,8 @@ def _required_parameters(step: Callable[..., Any]) -> list[str]:
     except (TypeError, ValueError):  # a callable written in C says nothing about its arguments
         return []
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [
-        parameter.name
-        for parameter in parameters
-        if parameter.default is inspect.Parameter.empty and parameter.kind not in optional
-    ]
+    needed = [one for one in parameters if one.default is one.empty and one.kind not in optional]
+    return [one.name for one in needed]
 
 
 def _shown(reference: WorkloadReference) -> str:

@@ -1,7 +1,7 @@
 """Where a workload is: `path/to/file.py:function`, `package.module:function`, or a registered name.
 
-Everything that can be checked without importing the user's code is checked here, in the parent
-process: a mistyped name is answered at once, not after a worker has imported torch.
+What can be checked without importing the user's code is checked here, in the parent process: a
+mistyped name is answered at once, not after a worker has imported torch.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ FEW_FILES = 12
 
 @dataclass(frozen=True)
 class WorkloadReference:
-    """A function of a file, or of a module; `text` is what the user wrote."""
+    """A function of a file or of a module; `text` is what the user wrote."""
 
     text: str
     function: str
@@ -85,8 +85,7 @@ def _looks_like_a_file(target: str) -> bool:
 
 
 def _registered(name: str) -> str:
-    target = find_registered(name)
-    if target is not None:
+    if target := find_registered(name):
         return target
     if os.path.isdir(name):
         raise _is_a_folder(name)

@@ -13,10 +13,7 @@ _registered: dict[str, str] = {}
 
 
 def register(name: str, target: str) -> None:
-    """Give `module:function` a name of its own: `register("my-gpt", "my_package.train:build")`.
-
-    Nothing is imported until the workload is used.
-    """
+    """Names a workload: `register("my-gpt", "my_package.train:build")`. Nothing is imported yet."""
     if not name.strip() or ":" in name:
         raise WorkloadError(
             f"A workload cannot be registered under the name {name!r}.",

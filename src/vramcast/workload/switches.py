@@ -1,6 +1,6 @@
 """torch's process-wide switches: what they are, how they are set, and what is in force.
 
-torch is imported only where they are set or read: in the process that runs the workload.
+torch is imported only in the process that runs the workload, where they are set and read.
 """
 
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ SDPA_KERNELS = {"flash": "flash", "efficient": "mem_efficient", "cudnn": "cudnn"
 
 @dataclass(frozen=True, kw_only=True)
 class Switches:
-    """Settings of torch that hold for a whole process; None leaves what the workload has."""
+    """None leaves what the workload has."""
 
     tf32: bool | None = None  # float32 matrix products with inputs rounded to 10 mantissa bits
     cudnn_benchmark: bool | None = None
@@ -23,10 +23,8 @@ class Switches:
 
     def __post_init__(self) -> None:
         if self.sdpa not in (None, *SDPA_KERNELS):
-            known = ", ".join(SDPA_KERNELS)
-            raise UsageError(
-                f"The switch sdpa is {self.sdpa!r}.", f"It is one of {known}, or absent."
-            )
+            advice = f"It is one of {', '.join(SDPA_KERNELS)}, or absent."
+            raise UsageError(f"The switch sdpa is {self.sdpa!r}.", advice)
 
     def given(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}

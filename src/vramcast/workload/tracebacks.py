@@ -18,9 +18,8 @@ MAX_CAUSES = 3
 def user_traceback(error: BaseException) -> str:
     """The user's frames, oldest first, one a line, then the exception's type and message.
 
-    A frame is `file.py:12 in build: loss = model(x)`. Frames of vramcast and of Python itself are
-    never shown. Of installed packages only the frame that raised is shown: it says which part of
-    the library refused.
+    A frame is `file.py:12 in build: loss = model(x)`. Those of vramcast and of Python itself are
+    left out. Of installed packages only the one that raised is shown: it says which part refused.
     """
     frames = [one for one in traceback.extract_tb(error.__traceback__) if not _is_hidden(one)]
     shown = [one for one in frames if not _is_library(one)][-MAX_FRAMES:]
@@ -42,7 +41,7 @@ def shown_path(filename: str) -> str:
 def _causes(error: BaseException) -> list[str]:
     lines: list[str] = []
     cause = error.__cause__
-    while cause is not None and len(lines) < MAX_CAUSES:
+    while cause and len(lines) < MAX_CAUSES:
         lines.append(f"caused by {exception_line(cause)}")
         cause = cause.__cause__
     return lines
