@@ -1,4 +1,4 @@
-"""Text from elsewhere (names, messages, output of programs) made fit to be shown and kept."""
+"""Text from elsewhere (names, messages, output of programs) made fit to be shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 
 def printable(text: str, most: int | None = None) -> str:
-    """Without control characters and broken Unicode; of a long text the beginning and the end."""
+    """Without control characters and broken Unicode; of a long text both ends."""
     if most is not None and len(text) > most:
         half = most // 2
         left_out = f"[{len(text) - 2 * half:,} characters left out]"
@@ -18,13 +18,13 @@ def printable(text: str, most: int | None = None) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question to begin an advice with; empty if no known name is similar."""
+    """Begins an advice; empty if no known name is similar."""
     close = get_close_matches(name, list(known), n=1)
     return f"Did you mean {close[0]!r}? " if close else ""
 
 
 def markdown_cell(value: object) -> str:
-    """Text as it is, on one line, whatever Markdown or HTML is in it."""
+    """On one line, whatever Markdown or HTML is in it."""
     text = html.escape(printable(" ".join(str(value).split())), quote=False)
     return re.sub(r"[|`\[\]\\*]", lambda found: f"&#{ord(found[0])};", text)
 

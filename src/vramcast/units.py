@@ -50,7 +50,7 @@ def parse_size(text: str) -> int:
 
 
 def memory_in_bytes(memory: str | int | None) -> int | None:
-    """The allocator's budget as it was given: text with a unit, or bytes."""
+    """Of text with a unit, or bytes."""
     if memory is None:
         return None
     size = memory if type(memory) is int and memory > 0 else parse_size(str(memory))
@@ -94,7 +94,7 @@ def parse_count(text: str) -> int:
 
 
 def format_bytes(n: int) -> str:
-    """As in "11.39 GiB", "512.0 KiB", "0 B": always binary units, sign kept."""
+    """As in "11.39 GiB", "512.0 KiB", "0 B"."""
     return _scaled(n, _BYTE_UNITS)
 
 
@@ -104,24 +104,22 @@ def format_count(n: int) -> str:
 
 
 def format_percent(fraction: float) -> str:
-    """As in "0.21 %", "160 %": two digits, and no more where there are more before the point."""
+    """As in "0.21 %", "160 %"."""
     return f"{100 * fraction:.2g} %" if abs(fraction) < 0.1 else f"{100 * fraction:.0f} %"
 
 
 def format_seconds(s: float) -> str:
     """As in "320 ms", "2.1 s", "3 h 12 min"; "unknown" when not finite."""
-    if not math.isfinite(s):
-        return "unknown"
-    return _sign(s) + _duration(abs(s))
+    return _sign(s) + _duration(abs(s)) if math.isfinite(s) else "unknown"
 
 
 def format_days(s: float) -> str:
-    """As in "4.67 days (4 d 16 h)": days to compare by, and what a person says."""
+    """As in "4.67 days (4 d 16 h)"."""
     return f"{s / 86400:.2f} days ({format_seconds(s)})" if math.isfinite(s) else "unknown"
 
 
 def _scaled(n: int, units: tuple[tuple[str, float, int], ...]) -> str:
-    """In the smallest unit whose rounded number stays below one of the next unit."""
+    """In the smallest unit whose rounded number stays below one of the next."""
     smallest = (
         f"{_sign(n)}{abs(n) / unit:.{digits}f} {label}".rstrip()
         for (label, unit, digits), (_, next_unit, _) in pairwise((*units, ("", math.inf, 0)))

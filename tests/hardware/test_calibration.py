@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.errors import UsageError
-from vramcast.hardware.calibration import calibrate, table
+from vramcast.hardware.calibration import table
 from vramcast.hardware.calibration.convolutions import KnownConvolutions
 from vramcast.hardware.gpus import find_gpu
+from vramcast.records.calibration import Calibration
 
 H200 = find_gpu("h200")
 
@@ -106,14 +107,11 @@ def test_an_edited_table_is_refused_with_its_name_and_what_to_do(
     assert "vramcast calibrate" in refusal.value.advice
 
 
-def test_calibrating_again_adds_to_what_the_table_knows_of_other_kernels(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calibrating_again_adds_to_what_the_table_knows_of_other_kernels(cache: Path) -> None:
     other = KEY.replace("x48", "x8")
     for number, key in enumerate((KEY, other, KEY)):
         measured = {**shipped(), "process_bytes": number, "convolutions": {key: [number] * 3}}
-        monkeypatch.setattr(calibrate, "_measure", lambda *_, answer=measured: answer)
-        result, path = calibrate.calibrate([key])
+        result, path = table.keep(Calibration.from_dict(measured), table.user_folder())
     assert result.convolutions == {KEY: [2, 2, 2], other: [1, 1, 1]}
     assert (table.read(path), result.process_bytes) == (result, 2)
     written = json.loads(path.read_text())
@@ -121,7 +119,7 @@ def test_calibrating_again_adds_to_what_the_table_knows_of_other_kernels(
 
 
 def test_a_key_says_everything_needed_to_run_the_convolution_again() -> None:
-    for key in list(calibrate.common_convolutions())[:50]:
+    for key in list(table.common_convolutions())[:50]:
         assert table.convolution_key(**table.parse_convolution_key(key)) == key
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from vramcast.errors import EnvironmentProblem
-from vramcast.hardware.calibration import calibrate
+from vramcast.predicting import calibrate
 from vramcast.processes.ask import ask
+from vramcast.processes.progress import Progress, ignore
 from vramcast.simulate import runner
 from vramcast.simulate.runner import shared_server
 from vramcast.suites import run
@@ -29,16 +30,16 @@ def test_a_calibration_does_not_wait_for_what_libraries_print(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asks_instead(monkeypatch, "process_tasks:calibrates")
-    heard: list[tuple[int, int]] = []
-    table = calibrate._measure(["a", "b"], lambda *far: heard.append(far))
+    heard: list[Progress] = []
+    table = calibrate._measure(["a", "b"], heard.append)
     assert table == {"convolutions": {"a": [1, 2, 3], "b": [1, 2, 3]}}
-    assert heard == [(0, 2), (1, 2)]
+    assert [(far.done, far.total) for far in heard] == [(0, 2), (1, 2)]
 
 
 def test_a_calibration_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     asks_instead(monkeypatch, "process_tasks:waits", timeout_seconds=0.3)
     with pytest.raises(EnvironmentProblem, match=r"did not end within 0\.3 s"):
-        calibrate._measure(["a"], lambda *_: None)
+        calibrate._measure(["a"], ignore)
 
 
 def test_other_methods_are_asked_without_modules_of_the_users_folder_and_leave_nothing_running(

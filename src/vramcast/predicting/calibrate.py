@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from vramcast.errors import EnvironmentProblem
 from vramcast.hardware import nvml
-from vramcast.hardware.calibration.calibrate import calibrate as measure_kernels
+from vramcast.hardware.calibration.table import common_convolutions, keep, user_folder
 from vramcast.hardware.gpus import find_gpu
 from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, make_request, simulated
+from vramcast.processes.ask import TaskFailed, ask
 from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.calibration import Calibration
 from vramcast.workload import Workload, joined
@@ -35,15 +37,30 @@ def calibrate(
         "Run it on the machine with the GPU with --out FOLDER, "
         "and copy the table into calibration/ in vramcast's cache here.",
     )
-    kernels = None
-    if workload is not None:
+    if workload is None:
+        keys = list(common_convolutions())
+    else:
         request = make_request(workload, joined(knobs, more_knobs), find_gpu(here[0].name).name)
         found = simulated(request, DEFAULT_TIMEOUT_SECONDS, progress)
-        kernels = list(found["uncalibrated_kernels"])
-        line = f"{len(kernels)} kernels of this workload are in no table yet."
+        keys = found["uncalibrated_kernels"]
+        line = f"{len(keys)} kernels of this workload are in no table yet."
         progress(Progress("Measuring kernels", line=line))
-    return measure_kernels(
-        kernels,
-        folder=None if out is None else Path(out),
-        progress=lambda done, total: progress(Progress("Measuring kernels", done, total)),
-    )
+    measured = Calibration.from_dict({**_measure(keys, progress), "version": 1})
+    return keep(measured, user_folder() if out is None else Path(out))
+
+
+def _measure(keys: list[str], progress: Report) -> dict[str, Any]:
+    """In a process of its own: the context's size is only seen while CUDA starts."""
+    try:
+        answer = ask(
+            "vramcast.hardware.calibration.measure:table",
+            keys,
+            timeout_seconds=3600.0,  # a few minutes are usual
+            progress=lambda done: progress(Progress("Measuring kernels", done, len(keys))),
+        )
+    except TaskFailed as failure:
+        raise EnvironmentProblem(
+            f"The calibration gave no answer.\n{failure.message}",
+            "Check that torch sees the GPU: vramcast probe.",
+        ) from None
+    return dict(answer)

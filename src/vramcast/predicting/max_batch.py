@@ -15,7 +15,6 @@ from vramcast.hardware import nvml
 from vramcast.hardware.gpus import find_gpu
 from vramcast.predicting.checks import check_memory, check_positive
 from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, make_request, simulated
-from vramcast.predicting.shortage import what_would_help
 from vramcast.predicting.throughput import fastest, knee, speeds_of
 from vramcast.probing.manager import Prober, preload_for
 from vramcast.probing.trial import Trial
@@ -34,6 +33,16 @@ WARMUP_STEPS, MEASURE_STEPS = 2, 3
 LACKS_MEMORY = (Outcome.OUT_OF_MEMORY, Outcome.PAGING)
 RECOMMENDED = COMFORTABLE_RATIOS[0], "the rest is for fragmentation in long runs"
 CONSERVATIVE = COMFORTABLE_RATIOS[1], "the rest is for longer inputs and other software too"
+STATES = ("parameters", "gradients", "optimizer_state")
+LESS_PARAMETERS = (
+    "weights in 16 bits take half of 32; "
+    "else a smaller model, a larger GPU, or several that share it"
+)
+LESS_STATE = (
+    "an optimizer with less state (SGD, Adafactor, 8-bit Adam), weights in 16 bits, "
+    "a larger GPU, or several that share it"
+)
+LESS_ACTIVATIONS = "checkpointing, a shorter sequence, a loss taken in chunks, autocast in 16 bits"
 
 
 def max_batch(
@@ -207,11 +216,34 @@ def _shortage(found: dict[str, Any], capacity_bytes: int) -> dict[str, Any]:
     if found["smallest"] is None:
         return {}
     smallest = Prediction.from_dict(found["smallest"])
+    advice = _what_would_help(smallest.breakdown_bytes, capacity_bytes, found["first_failing"])
     return {
         "largest_tensors": smallest.largest_tensors[:3],
         "missing_bytes": smallest.peak_reserved_bytes - capacity_bytes,
-        "advice": what_would_help(smallest, capacity_bytes, found["first_failing"]),
+        "advice": [advice],
     }
+
+
+def _what_would_help(parts: Mapping[str, int], capacity_bytes: int, batch_size: int) -> str:
+    def total(*names: str) -> int:
+        return sum(parts.get(name, 0) for name in names)
+
+    def too_much(size_bytes: int) -> str:
+        more = format_bytes(size_bytes - capacity_bytes)
+        return f"take {format_bytes(size_bytes)}, {more} more than there is"
+
+    parameters, states = total("parameters"), total(*STATES)
+    if parameters > capacity_bytes:
+        return f"the parameters alone {too_much(parameters)}: {LESS_PARAMETERS}"
+    if states > capacity_bytes:
+        *kinds, last = (name.replace("_", " ") for name in STATES if parts.get(name))
+        listed = f"{', '.join(kinds)} and {last}"
+        return f"{listed} are there whatever the batch and {too_much(states)}: {LESS_STATE}"
+    others = format_bytes(total("activations", "temporaries", "workspaces"))
+    return (
+        f"with a batch of {batch_size}, activations and temporaries take {others} "
+        f"beside {format_bytes(states)} that stay: {LESS_ACTIVATIONS}"
+    )
 
 
 def _notes(

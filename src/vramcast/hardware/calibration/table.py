@@ -6,28 +6,27 @@ come first. Without any, documented defaults are used and the prediction's `limi
 
 from __future__ import annotations
 
+import tomllib
 from collections import ChainMap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Calibration
-from vramcast.records.store import cache_folder
+from vramcast.records.store import cache_folder, write_json
 
-SHIPPED = Path(__file__).parent / "tables"
+SHIPPED = Path(__file__).with_name("tables")
+LAYERS = Path(__file__).with_name("layers.toml")
 # Kernels are loaded into GPU memory when first used: what training steps loaded on an H200.
 DEFAULT_KERNELS_BYTES = 136_314_880
 # Between these versions cuBLAS's workspaces and the kernels' temporaries have the same sources.
 SAME_TORCH = ((2, 10), (2, 13))
 CONVOLUTION_SIZES = ("x", "weight", "stride", "padding", "dilation")
-
-
-def table_name(architecture: str, torch_version: str) -> str:
-    return "{}-torch-{}.{}.json".format(architecture, *_minor(torch_version))
 
 
 def architecture_of(capability: tuple[int, int]) -> str:
@@ -76,6 +75,37 @@ def read(path: Path) -> Calibration:
         return Calibration.from_file(path)
     except UsageError as problem:
         raise UsageError(problem.message, "Remove it, or run vramcast calibrate again.") from None
+
+
+def keep(measured: Calibration, folder: Path) -> tuple[Calibration, Path]:
+    """With the convolutions of an earlier table of the same GPU and torch."""
+    name = "{}-torch-{}.{}.json".format(measured.architecture, *_minor(measured.torch_version))
+    path = folder / name
+    if path.exists():
+        known = read(path).convolutions
+        measured = replace(measured, convolutions={**known, **measured.convolutions})
+    write_json(path, measured.to_dict())
+    read.cache_clear()
+    return measured, path
+
+
+def common_convolutions() -> Iterator[str]:
+    """Keys of all layers of layers.toml, in every batch size, precision and layout."""
+    grid = tomllib.loads(LAYERS.read_text())
+    for batch, dtype, channels_last, layer in product(
+        grid["batch_sizes"], grid["precisions"], (False, True), grid["layers"]
+    ):
+        channels_in, size, channels_out, kernel, stride, padding = layer
+        yield convolution_key(
+            dtype=dtype,
+            channels_last=channels_last,
+            x=(batch, channels_in, size, size),
+            weight=(channels_out, channels_in, kernel, kernel),
+            stride=(stride, stride),
+            padding=(padding, padding),
+            dilation=(1, 1),
+            groups=1,
+        )
 
 
 def convolution_key(*, dtype: str, channels_last: bool, groups: int, **sizes: Sequence[int]) -> str:
