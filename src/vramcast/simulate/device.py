@@ -55,6 +55,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "install": (None,),
     "set_gpu": (None, c_int32, c_int32, c_int64, c_int64),
     "set_meta_loader": (None, META_LOADER),
+    "set_healthy": (None, c_double, c_double),
     "set_location_callback": (None, LOCATION_CALLBACK, c_int64),
     "enable": (None, c_bool),
     "set_excluded": (c_bool, c_bool),

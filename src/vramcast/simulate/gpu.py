@@ -8,6 +8,7 @@ from typing import Any
 from vramcast.hardware.calibration.convolutions import KnownConvolutions
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.device import Device
+from vramcast.simulate.host_reads import HostReads
 
 
 @dataclass(frozen=True)
@@ -16,10 +17,14 @@ class SimulatedGpu:
     device: Device
     convolutions: KnownConvolutions = field(default_factory=lambda: KnownConvolutions({}))
     # of the current recording
+    reads: HostReads = field(init=False)
     notes: set[str] = field(default_factory=set)
     uncalibrated_kernels: set[str] = field(default_factory=set)
     # tensors that a library keeps for as long as the process lives, by purpose
     library_memory: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reads", HostReads(self.device))
 
     def note(self, text: str) -> None:
         """Say in the prediction's limits what was not modelled."""
@@ -27,6 +32,7 @@ class SimulatedGpu:
 
     def clear(self) -> None:
         """Forget the last recording."""
+        self.reads.clear()
         self.notes.clear()
         self.uncalibrated_kernels.clear()
         self.library_memory.clear()

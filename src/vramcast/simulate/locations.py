@@ -87,6 +87,18 @@ class Locations:
         return number
 
 
+def line_of(frame: FrameType | None) -> str:
+    """Of the user's code, where there is any on the stack, else of what is running."""
+    running = frame
+    for _ in range(MAX_FRAMES):
+        if frame is None or _is_user_code(frame.f_code):
+            break
+        frame = frame.f_back
+    shown = frame or running
+    assert shown is not None
+    return Location(shown.f_code.co_filename, shown.f_lineno, shown.f_code.co_name).source
+
+
 @cache
 def _is_user_code(code: CodeType) -> bool:
     return not code.co_filename.startswith(HIDDEN)

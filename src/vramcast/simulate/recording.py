@@ -64,6 +64,7 @@ class Recording:
         """A step begins here."""
         self.patch_new_imports()
         self.ownership.look()
+        self.gpu.reads.begin_round()
         self.device.mark_step()
 
     def describe(self) -> trace.SimulatedRun:
@@ -77,7 +78,7 @@ class Recording:
             sizes=[a.num_bytes for a in allocations],
             categories=categories,
             num_parameters=self.ownership.num_parameters(),
-            notes=tuple(sorted(self.gpu.notes)),
+            notes=tuple(sorted({*self.gpu.notes, *self.gpu.reads.notes()})),
             torch_version=torch.__version__,
             allocation=self._details(allocations, categories),
             uses_libraries=any(map(_is_of_library, operators)),

@@ -29,6 +29,8 @@ from vramcast.simulate.kernels import (  # noqa: F401
 from vramcast.simulate.kernels.registry import ARGUMENT_NAMES, KERNELS, Kernel, Target, tensors_in
 from vramcast.simulate.kernels.work import WITHOUT_KERNEL, work_of
 
+# what they write does not change, or they say themselves what it is
+KEEPS_VALUES = ("record_stream", "_amp_foreach_non_finite_check_and_unscale_", "_index_put_impl_")
 _library: torch.library.Library | None = None
 
 
@@ -51,6 +53,7 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
     base_name = name.partition(".")[0]
     names = [ARGUMENT_NAMES.get(a.name, a.name) for a in overload._schema.arguments]
     taken = inspect.signature(function).parameters
+    written = [] if base_name in KEEPS_VALUES else _written_names(overload, names)
     takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in taken.values())
 
     @functools.wraps(function)
@@ -68,9 +71,16 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
             result = function(**{name: named[name] for name in named if takes_all or name in taken})
         finally:
             device.vramcast_end_kernel(before)
+        for tensor in tensors_in([named.get(name) for name in written]):
+            torch.ops.vramcast.forget_values(tensor)
         if base_name not in WITHOUT_KERNEL:
             work = work_of(base_name, arguments, named, result)
             device.vramcast_add_work(f"aten::{base_name}".encode(), *work)
         return result
 
     return run
+
+
+def _written_names(overload: Any, names: list[str]) -> list[str]:
+    arguments = zip(names, overload._schema.arguments, strict=True)
+    return [name for name, argument in arguments if getattr(argument.alias_info, "is_write", False)]

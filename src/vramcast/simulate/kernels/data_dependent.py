@@ -5,13 +5,13 @@ Known contents are used. Unknown ones are assumed, and the assumption is noted.
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vramcast.simulate.kernels.registry import (
+    Target,
     accumulator_dtype,
     kernel,
     known,
@@ -19,18 +19,8 @@ from vramcast.simulate.kernels.registry import (
     note,
     scratch,
     set_known,
+    typical,
 )
-
-# A loop that has asked for an unknown boolean so often gets the other answer, to end it.
-MAX_QUESTIONS = 1000
-_questions = itertools.count(1)
-
-
-def _assumed_value(tensor: Tensor) -> bool | int | float:
-    """Conditions are false, which ends most loops; numbers are one."""
-    if tensor.dtype == torch.bool:
-        return next(_questions) % MAX_QUESTIONS == 0
-    return 1.0 if tensor.is_floating_point() else 1
 
 
 def _known_or_note(tensor: Tensor, text: str) -> Tensor | None:
@@ -45,33 +35,48 @@ def item(x: Tensor) -> Any:
     values = known(x)
     if values is not None:
         return values.item()
-    value = _assumed_value(x)
-    dtype = str(x.dtype).removeprefix("torch.")
-    note(
-        f"the program reads a {dtype} value from the GPU that was not computed; {value} was assumed"
-    )
-    return value
+    number, is_sure = typical(x)
+    reads = Target.gpu.reads
+    if x.dtype == torch.bool:
+        return reads.condition(bool(number), is_sure)
+    if x.is_floating_point():
+        return reads.number(number, is_sure)
+    if x.is_complex():
+        return complex(reads.number(number, is_sure))
+    return reads.integer(int(number), is_sure)
 
 
 @kernel("equal")
 def equal(x: Tensor, other: Tensor) -> bool:
+    """Tensors of one shape are assumed to be equal: who asks has mostly made a copy."""
     a, b = known(x), known(other)
-    return bool(torch.equal(a, b)) if a is not None and b is not None else x.shape == other.shape
+    if a is not None and b is not None:
+        return bool(torch.equal(a, b))
+    is_same = x.shape == other.shape
+    return Target.gpu.reads.condition(is_same, is_sure=not is_same)
+
+
+def num_nonzero(x: Tensor) -> int:
+    """All or none where that is sure, as of torch.isfinite(x), else half."""
+    number, is_sure = typical(x)
+    if is_sure:
+        return x.numel() if number else 0
+    note(
+        "the positions of nonzero elements were not computed; "
+        "half of them were assumed to be nonzero"
+    )
+    return x.numel() // 2
 
 
 @kernel("nonzero")
 def nonzero(x: Tensor) -> Tensor:
     """CUB counts, then selects."""
-    values = _known_or_note(
-        x,
-        "the positions of nonzero elements were not computed; "
-        "half of them were assumed to be nonzero",
-    )
+    values = known(x)
     count = new(dtype=torch.int32)
     n = x.numel()
     scratch(1 if n <= 4096 else 255 + 256 * 8 * min(-(-n // 4096), 1320))
     positions = None if values is None else values.nonzero()
-    length = n // 2 if positions is None else positions.shape[0]
+    length = num_nonzero(x) if positions is None else positions.shape[0]
     out = new(x.dim(), length, dtype=torch.int64).t()
     if length:
         scratch(1023)

@@ -94,7 +94,9 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 
 @kernel("_index_put_impl_")
-def index_put(x: Tensor, indices: Sequence[Tensor | None], accumulate: bool = False) -> Tensor:
+def index_put(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
     """Adding at repeated positions: the linear positions are computed and sorted first."""
     positions = _as_positions(indices)
     present = [p for p in positions if p is not None]
@@ -107,7 +109,18 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], accumulate: bool = Fa
             linear = scratch(n * 8, n * 8)[:1]
         scratch(*[n * 8] * 3, radix_sort_bytes(n, 8, 8, bits=max(size.bit_length(), 1)))
         del linear
+    _put_known(x, positions, values, accumulate)
     return x
+
+
+def _put_known(x: Tensor, positions: list[Tensor | None], values: Tensor, accumulate: bool) -> None:
+    host, host_values = known(x), known(values)
+    hosts = [None if p is None else known(p) for p in positions]
+    all_known = all((h is None) == (p is None) for h, p in zip(hosts, positions, strict=True))
+    if host is None or host_values is None or not all_known:
+        torch.ops.vramcast.forget_values(x)
+    else:
+        set_known(x, aten.index_put(host, hosts, host_values, accumulate))
 
 
 @kernel("index_add", "index_reduce")

@@ -100,6 +100,12 @@ def set_known(tensor: Tensor, values: Tensor) -> None:
     torch.ops.vramcast.set_values(tensor, values)
 
 
+def typical(tensor: Tensor) -> tuple[float, bool]:
+    """What a read of unknown contents gives, and whether every element is that."""
+    number, is_sure = torch.ops.vramcast.typical(tensor)
+    return number, is_sure
+
+
 def tensors_in(value: Any) -> Iterator[Tensor]:
     """In arguments or results, also inside lists."""
     if isinstance(value, Tensor):

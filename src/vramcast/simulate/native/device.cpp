@@ -52,7 +52,8 @@ using torch::jit::Stack;
 
 // Small operators on the host really run, because what they compute may decide what the program
 // does next. Larger ones are simulated too: their results stay zeros.
-constexpr int64_t max_host_float_bytes = 256 << 10, max_host_other_bytes = 32 << 20;
+constexpr int64_t max_host_float_bytes = 256 << 10, max_host_other_bytes = 32 << 20,
+                  max_host_asked_bytes = 256 << 20;
 
 static bool runs_on_host(const Operator& info, c10::ArrayRef<IValue> arguments) {
   int64_t float_bytes = 0, other_bytes = 0;
@@ -61,6 +62,7 @@ static bool runs_on_host(const Operator& info, c10::ArrayRef<IValue> arguments) 
     (c10::isFloatingType(tensor.scalar_type()) ? float_bytes : other_bytes) += num_bytes;
   };
   for (const auto& argument : arguments) for_each_tensor(argument, count);
+  if (info.asks) return float_bytes + other_bytes <= max_host_asked_bytes;
   return float_bytes <= max_host_float_bytes && other_bytes <= max_host_other_bytes;
 }
 
@@ -143,7 +145,7 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
   Stack metas;
   metas.reserve(num_arguments);
   for (const auto& argument : arguments) metas.push_back(to_meta(argument));
-  call_meta(op, info, metas);
+  call_meta(op, info, arguments, metas);
   if (!on_gpu && !any_tensor && total_bytes(metas) <= max_host_float_bytes)
     return run_without_simulation(op, below, stack);
 
@@ -212,13 +214,21 @@ static std::optional<at::Tensor> values_of(const at::Tensor& tensor) {
 static void set_values_of(const at::Tensor& tensor, const at::Tensor& values) {
   if (may_carry_values(tensor)) set_values(tensor, values);
 }
+// What a read of a tensor gives whose contents are not known, and whether every element is that.
+static std::tuple<double, bool> typical_value(const at::Tensor& tensor) {
+  return {as_read(tensor), typical_of(tensor).sure};
+}
 TORCH_LIBRARY(vramcast, library) {
   library.def("values(Tensor tensor) -> Tensor?");
   library.def("set_values(Tensor tensor, Tensor values) -> ()");
+  library.def("forget_values(Tensor tensor) -> ()");
+  library.def("typical(Tensor tensor) -> (float, bool)");
 }
 TORCH_LIBRARY_IMPL(vramcast, Fake, library) {
   library.impl("values", &values_of);
   library.impl("set_values", &set_values_of);
+  library.impl("forget_values", &forget_values);
+  library.impl("typical", &typical_value);
 }
 
 static auto fallback = c10::Dispatcher::singleton().registerFallback(

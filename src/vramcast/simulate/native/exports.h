@@ -31,6 +31,7 @@ void vramcast_set_location_callback(int64_t (*callback)(), int64_t minimum_bytes
   recorder.location_callback = callback;
   recorder.location_minimum_bytes = minimum_bytes;
 }
+void vramcast_set_healthy(double value, double gradient) { healthy = {value, gradient}; }
 void vramcast_set_meta_loader(int32_t (*loader)()) { load_more_meta_kernels = loader; }
 int32_t vramcast_begin_kernel(const char* name) {
   WorkLog::depth() += 1;

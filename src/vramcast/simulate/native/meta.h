@@ -1,7 +1,9 @@
 // Result shapes: the arguments become Meta tensors, torch's Meta kernel runs, and its result
 // becomes tensors of the simulated device.
 #pragma once
-#include "values.h"
+#include <ATen/ops/empty_strided.h>
+
+#include "deriving.h"
 
 namespace vramcast {
 
@@ -25,6 +27,28 @@ static IValue to_meta(const IValue& value) {
     return metas;
   }
   if (value.isDevice()) return c10::Device(c10::kMeta);
+  if (value.isGenerator()) return IValue();
+  return value;
+}
+
+constexpr int64_t max_host_result_bytes = 1 << 30;
+
+static at::Tensor host_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  if (const auto host = known_values(tensor); host.defined()) return host;
+  return at::empty_strided(tensor.sizes(), tensor.strides(),
+                           at::TensorOptions().dtype(tensor.scalar_type()))
+      .fill_(as_read(tensor));
+}
+
+static IValue to_host(const IValue& value) {
+  if (value.isTensor()) return host_of(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> hosts;
+    for (const at::Tensor& tensor : value.toTensorVector()) hosts.push_back(host_of(tensor));
+    return hosts;
+  }
+  if (value.isDevice()) return c10::Device(c10::kCPU);
   if (value.isGenerator()) return IValue();
   return value;
 }
@@ -71,7 +95,23 @@ static IValue to_result(const IValue& meta, const IValue* aliased, bool writes, 
 
 static int32_t (*load_more_meta_kernels)() = nullptr;
 
-static void call_meta(const c10::OperatorHandle& op, const Operator& info, Stack& stack) {
+// For operators that have no Meta kernel at all: the kernel of the CPU runs, on what is known of
+// the contents.
+static bool run_on_host(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arguments,
+                        Stack& stack) {
+  int64_t num_bytes = 0;
+  for (const auto& argument : arguments)
+    for_each_tensor(argument, [&](const at::Tensor& t) { num_bytes += t.numel() * t.itemsize(); });
+  if (!op.hasKernelForDispatchKey(DispatchKey::CPU) || num_bytes > max_host_result_bytes)
+    return false;
+  stack.clear();
+  for (const auto& argument : arguments) stack.push_back(to_host(argument));
+  op.callBoxed(&stack);
+  return true;
+}
+
+static void call_meta(const c10::OperatorHandle& op, const Operator& info,
+                      c10::ArrayRef<IValue> arguments, Stack& stack) {
   BelowSimulation below;
   if (info.shape_rule) {
     auto result = (*info.shape_rule)(stack);
@@ -79,15 +119,20 @@ static void call_meta(const c10::OperatorHandle& op, const Operator& info, Stack
     stack.emplace_back(std::move(result));
     return;
   }
-  if (!load_more_meta_kernels) return op.callBoxed(&stack);
-  const Stack arguments = stack;
+  const Stack metas = stack;
+  try {
+    return op.callBoxed(&stack);
+  } catch (const c10::NotImplementedError&) {
+    if (!load_more_meta_kernels && !run_on_host(op, arguments, stack)) throw;
+    if (!load_more_meta_kernels) return;
+  }
+  load_more_meta_kernels();
+  load_more_meta_kernels = nullptr;
+  stack = metas;
   try {
     op.callBoxed(&stack);
   } catch (const c10::NotImplementedError&) {
-    load_more_meta_kernels();
-    load_more_meta_kernels = nullptr;
-    stack = arguments;
-    op.callBoxed(&stack);
+    if (!run_on_host(op, arguments, stack)) throw;
   }
 }
 

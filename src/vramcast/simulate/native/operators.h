@@ -2,6 +2,7 @@
 // tables.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
 
 #include <mutex>
 #include <string>
@@ -25,12 +26,19 @@ struct Operator {
   // gives the result's shape where there is no Meta kernel in C++
   const ShapeRule* shape_rule = nullptr;
   bool adds_bias = false;
+  bool fills = false;          // with one number
   bool overwrites = false;     // writes every element of the tensor it writes to
   bool uninitialised = false;  // its result has no contents yet
   bool is_gemm = false;        // a matrix product: cuBLAS takes a workspace
   bool samples = false;        // draws random numbers; integers are really drawn
   // picks by value (topk, argmax): where the values are unknown, the pick is random
   bool ranks = false;
+  size_t picked_result = 1;  // which result says what was picked
+  bool pointwise = false;
+  bool compares_equal = false, compares_unequal = false;  // eq, ne
+  bool asks = false;                // a comparison, or whether all or any are true
+  bool counts = false;              // a sum
+  bool folds = false;               // a reduction or a scalar product
   int device_argument = -1;         // factories: which argument is the device
   std::vector<int> result_aliases;  // per result: the argument it aliases, or -1
   std::vector<bool> result_writes;  // per result: whether that alias is written to (in place, out=)
@@ -74,6 +82,13 @@ static const std::unordered_set<std::string> ranking_names = {
     "aten::topk", "aten::sort",        "aten::argmax",   "aten::argmin", "aten::max",
     "aten::min",  "aten::multinomial", "aten::kthvalue", "aten::median", "aten::mode"};
 
+static const std::unordered_set<std::string> picking_names = {"aten::argmax", "aten::argmin",
+                                                              "aten::multinomial"};
+
+static const std::unordered_set<std::string> asking_names = {
+    "aten::eq", "aten::ne",    "aten::lt",  "aten::le", "aten::gt",
+    "aten::ge", "aten::isnan", "aten::any", "aten::all"};
+
 static Operator describe(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
   Operator result;
@@ -85,7 +100,14 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.reduction = find_reduction(full_name, overload);
   result.is_copy = full_name == "aten::copy_";
   result.ranks = ranking_names.count(full_name) > 0;
-  result.overwrites = full_name == "aten::fill_" || full_name == "aten::zero_";
+  if (picking_names.count(full_name)) result.picked_result = 0;
+  result.pointwise = op.hasTag(at::Tag::pointwise);
+  result.compares_equal = full_name == "aten::eq" || full_name == "aten::eq_";
+  result.compares_unequal = full_name == "aten::ne" || full_name == "aten::ne_";
+  result.asks = asking_names.count(full_name) > 0;
+  result.counts = full_name == "aten::sum";
+  result.folds = result.reduction || full_name == "aten::dot" || full_name == "aten::vdot";
+  result.fills = result.overwrites = full_name == "aten::fill_" || full_name == "aten::zero_";
   result.uninitialised = full_name.rfind("aten::empty", 0) == 0;
   result.adds_bias = full_name == "aten::addmm" && overload.empty();
   result.is_gemm = gemm_names.count(full_name) > 0;

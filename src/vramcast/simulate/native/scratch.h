@@ -1,6 +1,6 @@
 // What copies and reductions allocate beside their result.
 #pragma once
-#include "values.h"
+#include "deriving.h"
 
 namespace vramcast {
 
@@ -22,20 +22,21 @@ static void simulate_copy(const at::Tensor& destination, const at::Tensor& sourc
   }
   const auto values = known_values(source);
   if (!destination.is_cuda()) {
-    // unknown contents arrive on the host as zeros
     BelowSimulation below;
     const auto& host = destination.unsafeGetTensorImpl()->unsafe_storage();
-    const bool is_whole = static_cast<size_t>(destination.nbytes()) == host.nbytes();
+    const bool whole_host = static_cast<size_t>(destination.nbytes()) == host.nbytes();
     if (values.defined())
       destination.copy_(values);
-    else if (!is_whole || !LazyHostAllocator::clear(host.data_ptr()))
+    else if (destination.numel() <= max_derived_elements)
+      destination.fill_(as_read(source));
+    else if (!whole_host || !LazyHostAllocator::clear(host.data_ptr()))
       destination.zero_();
     return;
   }
-  if (values.defined() && may_carry_values(destination))
-    set_values(destination, values);
-  else
-    forget_values(destination);
+  if (values.defined() && may_carry_values(destination)) return set_values(destination, values);
+  const auto typical = typical_of(source);
+  forget_values(destination);
+  set_typical(destination, typical);
 }
 
 // Scratch memory of a reduction: taken after the result, given back when the kernel has been

@@ -14,6 +14,7 @@
 
 #include "recorder.h"
 #include "reduction_scratch.h"
+#include "typical.h"
 
 namespace vramcast {
 using c10::DispatchKey;
@@ -31,6 +32,7 @@ struct Block {
   uintptr_t address;
   int64_t num_bytes;
   at::Tensor values;  // a CPU byte tensor with the real contents, where they are known and small
+  Typical typical = healthy_now();  // of the contents, where they are not known
 };
 
 static std::mutex blocks_mutex;

@@ -57,11 +57,24 @@ struct BelowSimulation {
       DispatchKeySet(DispatchKey::ADInplaceOrView) | c10::default_excluded_set};
 };
 
+// Before a part is written. Integers stay zero: a list of them is often written piece by piece.
+static void fill_with_typical(const Block& block, const at::Tensor& tensor) {
+  const auto type = tensor.scalar_type();
+  if (!c10::isFloatingType(type) && !block.typical.derived) return;
+  auto bytes = block.values.storage();
+  const std::vector<int64_t> sizes = {static_cast<int64_t>(bytes.nbytes() / tensor.itemsize())};
+  make_tensor(std::move(bytes), sizes, {std::vector<int64_t>{1}}, 0, tensor.dtype(), false)
+      .fill_(block.typical.number);
+}
+
 static void set_values(const at::Tensor& tensor, const at::Tensor& values) {
   auto* block = block_of(tensor);
   if (!block) return;
-  if (!block->values.defined()) block->values = host_bytes(block->num_bytes);
   BelowSimulation below;
+  if (!block->values.defined()) {
+    block->values = host_bytes(block->num_bytes);
+    fill_with_typical(*block, tensor);
+  }
   host_view(block->values, tensor).copy_(values);
 }
 
@@ -74,18 +87,22 @@ static void begin_values(const at::Tensor& tensor) {
 }
 
 static void forget_values(const at::Tensor& tensor) {
-  if (auto* block = block_of(tensor)) block->values.reset();
+  auto* block = block_of(tensor);
+  if (!block) return;
+  block->values.reset();
+  block->typical = healthy_now();
 }
 
-// Runs the operator on the CPU with the known contents of its arguments; false when that is not
-// possible.
+// Runs the operator on the CPU with the known contents of its arguments, or where it ranks with
+// numbers that are drawn; false when that is not possible.
 static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
-                           c10::ArrayRef<IValue> arguments, Stack& values) {
+                           c10::ArrayRef<IValue> arguments, Stack& values, bool& drawn) {
   bool all_known = true;
   auto known = [&](const at::Tensor& tensor) -> at::Tensor {
     auto host = known_values(tensor);
     if (!host.defined() && info.ranks && tensor.numel() <= (4 << 20)) {
       BelowSimulation below;
+      drawn = true;
       return at::rand(tensor.sizes(), at::TensorOptions().dtype(at::kFloat));
     }
     if (!host.defined()) all_known = false;
@@ -154,41 +171,6 @@ static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> argument
     if (!known) return false;
   }
   return true;
-}
-
-static void carry_values(const c10::OperatorHandle& op, const Operator& info,
-                         c10::ArrayRef<IValue> arguments, const std::vector<IValue>& results) {
-  if (!worth_computing(info, arguments, results)) {
-    for (const int i : info.written_arguments)
-      for_each_tensor(arguments[i], [](const at::Tensor& tensor) { forget_values(tensor); });
-    return;
-  }
-  // fill_(), random_() and out= overwrite a tensor whose contents are not known yet
-  if (info.samples || info.overwrites) {
-    for (const int i : info.written_arguments)
-      for_each_tensor(arguments[i], [](const at::Tensor& tensor) { begin_values(tensor); });
-  }
-  Stack values;
-  values.reserve(arguments.size());
-  const bool computed =
-      compute_values(op, info, arguments, values) && values.size() == results.size();
-  for (size_t i = 0; i < results.size(); ++i) {
-    const bool aliases = info.result_aliases.size() > i && info.result_aliases[i] >= 0;
-    if (!computed || aliases)
-      continue;  // written arguments share their host bytes with the values just computed
-    if (results[i].isTensor() && results[i].toTensor().defined() && values[i].isTensor()) {
-      const auto& tensor = results[i].toTensor();
-      if (may_carry_values(tensor) && !(info.ranks && c10::isFloatingType(tensor.scalar_type())))
-        set_values(tensor, values[i].toTensor());
-    } else if (results[i].isTensorList() && values[i].isTensorList()) {
-      const auto tensors = results[i].toTensorVector(), hosts = values[i].toTensorVector();
-      for (size_t j = 0; j < tensors.size() && j < hosts.size(); ++j)
-        if (may_carry_values(tensors[j])) set_values(tensors[j], hosts[j]);
-    }
-  }
-  if (!computed)
-    for (const int i : info.written_arguments)
-      for_each_tensor(arguments[i], [](const at::Tensor& tensor) { forget_values(tensor); });
 }
 
 }  // namespace vramcast

@@ -30,6 +30,7 @@ def apply(patcher: Patcher) -> None:
     def run_to_the_end(*arguments: Any, **options: Any) -> Any:
         result = run_backward(*arguments, **options)
         wait_until_idle()
+        patcher.gpu.reads.saw_backward_pass()
         return result
 
     patcher.put(torch.autograd, "_engine_run_backward", run_to_the_end)

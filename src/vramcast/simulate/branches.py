@@ -1,0 +1,110 @@
+"""What a program does next with a value it has just read, by the bytecode of its function.
+
+A condition of which one answer leads straight to a `raise` is a check, and holds in a healthy run.
+"""
+
+from __future__ import annotations
+
+import dis
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cache
+from types import CodeType, FrameType
+
+MAX_INSTRUCTIONS = 60  # of a branch that are looked at
+CALLS = ("CALL", "PRECALL", "CACHE", "TO_BOOL", "NOP")
+STORES = ("STORE_", "POP_TOP", "RETURN_")
+
+
+@cache
+def _instructions(code: CodeType) -> tuple[list[dis.Instruction], dict[int, int]]:
+    """And the index of each by its offset."""
+    found = list(dis.get_instructions(code))
+    return found, {instruction.offset: index for index, instruction in enumerate(found)}
+
+
+def _running(frame: FrameType) -> int:
+    """The index of the instruction that is running; the offset may be of one of its caches."""
+    offsets = list(_instructions(frame.f_code)[1])
+    return bisect_right(offsets, frame.f_lasti) - 1
+
+
+def _next_instructions(frame: FrameType) -> Iterator[tuple[CodeType, int]]:
+    """From the one that is running on, also in the callers that the value is returned to."""
+    current: FrameType | None = frame
+    skip = 0
+    while current is not None and current.f_lasti >= 0:
+        found = _instructions(current.f_code)[0]
+        for index in range(_running(current) + skip, len(found)):
+            yield current.f_code, index
+            if found[index].opname.startswith("RETURN_"):
+                break
+        current, skip = current.f_back, 1
+
+
+def answer_that_does_not_raise(frame: FrameType) -> bool | None:
+    """Of a condition that this frame is reading now; None where neither or both answers raise."""
+    answer = True
+    for code, index in _next_instructions(frame):
+        instruction = _instructions(code)[0][index]
+        name = instruction.opname
+        if name.startswith("POP_JUMP") and name.endswith(("IF_TRUE", "IF_FALSE")):
+            target_raises = _raises(code, _instructions(code)[1][instruction.argval])
+            if target_raises == _raises(code, index + 1):
+                return None
+            jumps_if = name.endswith("IF_TRUE")
+            return (jumps_if != target_raises) == answer
+        if name == "UNARY_NOT":
+            answer = not answer
+        elif not name.startswith((*CALLS, "RETURN_")):
+            return None
+    return None
+
+
+def _raises(code: CodeType, index: int) -> bool:
+    """Whether the code from here on raises or exits before it decides or returns anything."""
+    found, index_at = _instructions(code)
+    for _ in range(MAX_INSTRUCTIONS):
+        if index >= len(found):
+            return False
+        instruction = found[index]
+        name = instruction.opname
+        is_exit = name.startswith("LOAD_") and instruction.argval in ("exit", "_exit")
+        if name in ("RAISE_VARARGS", "LOAD_ASSERTION_ERROR") or is_exit:
+            return True
+        if name == "JUMP_FORWARD":
+            index = index_at[instruction.argval]
+        elif "JUMP" in name or name.startswith(("RETURN_", "FOR_ITER", "YIELD")):
+            return False
+        else:
+            index += 1
+    return False
+
+
+def is_compared(frame: FrameType) -> bool:
+    """Whether the number that this frame is reading is used in a condition at once."""
+    for code, index in _next_instructions(frame):
+        name = _instructions(code)[0][index].opname
+        if name.startswith(("COMPARE_OP", "POP_JUMP")):
+            return True
+        if name.startswith(STORES):
+            return False
+    return False
+
+
+def is_in_while_loop(frame: FrameType) -> bool:
+    """Whether the innermost loop around the running instruction is a `while`, also of callers."""
+    current: FrameType | None = frame
+    while current is not None:
+        found, index_at = _instructions(current.f_code)
+        starts = [
+            jump.argval
+            for jump in found
+            if "JUMP" in jump.opname
+            and isinstance(jump.argval, int)
+            and jump.argval <= current.f_lasti <= jump.offset
+        ]
+        if starts:
+            return found[index_at[max(starts)]].opname != "FOR_ITER"
+        current = current.f_back
+    return False

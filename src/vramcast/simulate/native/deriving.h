@@ -1,0 +1,237 @@
+// What an operator makes of typical numbers (typical.h): it runs on the CPU with one element for
+// each tensor. A comparison is sure if it comes out the same for small, large, negative and zero
+// elements.
+#pragma once
+#include <ATen/ops/full.h>
+
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "values.h"
+
+namespace vramcast {
+
+// Larger results of forward and backward passes are not derived: nobody reads them.
+constexpr int64_t max_derived_elements = 4096;
+
+static double first_element(const at::Tensor& host) {
+  BelowSimulation below;
+  auto first = host;
+  while (first.dim() > 0) first = first.select(0, 0);
+  const auto number = first.item();
+  return number.isComplex() ? number.toComplexDouble().real() : number.toDouble();
+}
+
+static Typical typical_of(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return {0};
+  if (const auto host = known_values(tensor); host.defined())
+    return {first_element(host), true, tensor.numel() == 1};
+  const auto* block = block_of(tensor);
+  if (block && (block->typical.derived || !c10::isIntegralType(tensor.scalar_type(), true)))
+    return block->typical;
+  return {tensor.scalar_type() == at::kBool ? 0. : 1.};
+}
+
+// Numbers that a program reads are positive, as losses and norms are.
+static double as_read(const at::Tensor& tensor) {
+  const auto typical = typical_of(tensor);
+  return typical.sure || !c10::isFloatingType(tensor.scalar_type()) ? typical.number
+                                                                    : std::abs(typical.number);
+}
+
+static bool is_whole(const at::Tensor& tensor) {
+  return static_cast<size_t>(tensor.numel()) * tensor.itemsize() ==
+         tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
+}
+
+// Of the whole storage; of a part of it: what the rest contains is not sure any more.
+static void set_typical(const at::Tensor& tensor, Typical typical) {
+  auto* block = block_of(tensor);
+  if (!block) return;
+  if (is_whole(tensor))
+    block->typical = typical;
+  else
+    block->typical.sure = false;
+}
+
+struct Operand {
+  at::Tensor tensor;
+  Typical typical;
+};
+
+static bool same_elements(const at::Tensor& one, const at::Tensor& other) {
+  return one.is_same(other) ||
+         (one.storage().unsafeGetStorageImpl() == other.storage().unsafeGetStorageImpl() &&
+          one.storage_offset() == other.storage_offset() && one.sizes() == other.sizes() &&
+          one.strides() == other.strides());
+}
+
+// The operator's result for one element a tensor; unsure elements are multiplied by a factor.
+static std::optional<double> run_on_one_element(const c10::OperatorHandle& op,
+                                                c10::ArrayRef<IValue> arguments,
+                                                const std::vector<Operand>& operands,
+                                                double factor) {
+  Stack stack;
+  stack.reserve(arguments.size());
+  size_t next = 0;
+  try {
+    BelowSimulation below;
+    for (const auto& argument : arguments) {
+      if (argument.isTensor() && argument.toTensor().defined()) {
+        const auto& [tensor, typical] = operands[next++];
+        const auto number = typical.sure ? typical.number : typical.number * factor;
+        auto one = at::full(std::vector<int64_t>(tensor.dim(), 1), number,
+                            at::TensorOptions().dtype(tensor.scalar_type()).device(at::kCPU));
+        if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
+          one.unsafeGetTensorImpl()->set_wrapped_number(true);
+        stack.emplace_back(std::move(one));
+      } else if (argument.isDevice()) {
+        stack.emplace_back(c10::Device(c10::kCPU));
+      } else {
+        stack.emplace_back(argument);
+      }
+    }
+    op.callBoxed(&stack);
+  } catch (const c10::Error&) {
+    return std::nullopt;  // no CPU kernel, or not for one element
+  }
+  if (stack.empty() || !stack[0].isTensor() || stack[0].toTensor().numel() != 1)
+    return std::nullopt;
+  return first_element(stack[0].toTensor());
+}
+
+static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, const Operator& info,
+                                                c10::ArrayRef<IValue> arguments,
+                                                const at::Tensor& result) {
+  std::vector<Operand> operands;
+  bool all_sure = true, one_unsure = true;
+  const at::Tensor* unsure = nullptr;
+  for (const auto& argument : arguments) {
+    if (argument.isTensorList()) return std::nullopt;
+    if (!argument.isTensor() || !argument.toTensor().defined()) continue;
+    const auto& tensor = argument.toTensor();
+    if (!tensor.is_cuda() && !tensor.is_cpu()) return std::nullopt;
+    operands.push_back({tensor, typical_of(tensor)});
+    if (operands.back().typical.sure) continue;
+    all_sure = false;
+    if (unsure) one_unsure = one_unsure && same_elements(*unsure, tensor);
+    unsure = &tensor;
+  }
+  if (operands.empty()) return std::nullopt;
+  auto number = run_on_one_element(op, arguments, operands, 1);
+  if (!number) return std::nullopt;
+  const auto type = result.scalar_type();
+  Typical found{*number, true, all_sure};
+  if (type == at::kBool && !all_sure) {
+    const bool floats = c10::isFloatingType(unsure->scalar_type());
+    bool same = one_unsure && floats;
+    for (const double factor : {-1., 0., 100.})
+      same = same && run_on_one_element(op, arguments, operands, factor) == number;
+    found.sure = same;
+    // elements that have nothing to do with each other are hardly ever equal
+    const bool two = operands.size() < 2 || !same_elements(operands[0].tensor, operands[1].tensor);
+    if (!same && two && (info.compares_equal || info.compares_unequal))
+      found.number = info.compares_unequal;
+  } else if (info.counts) {
+    const auto& input = operands[0];
+    const auto count =
+        static_cast<double>(input.tensor.numel() / std::max<int64_t>(result.numel(), 1));
+    // as nonzero assumes of a mask
+    if (input.tensor.scalar_type() == at::kBool && !all_sure)
+      found.number = std::floor(count / 2);
+    else if (all_sure || !c10::isFloatingType(type))
+      found.number *= count;
+  }
+  const bool is_float = c10::isFloatingType(type) || c10::isComplexType(type);
+  if (is_float && !all_sure && (!std::isfinite(found.number) || found.number == 0))
+    return std::nullopt;
+  return found;
+}
+
+// Operators that move elements or mix them: the result is like the first argument of its kind.
+static std::optional<Typical> derive_from_first(c10::ArrayRef<IValue> arguments,
+                                                const at::Tensor& result) {
+  std::optional<Typical> found;
+  for (const auto& argument : arguments) {
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      if ((tensor.scalar_type() == at::kBool) != (result.scalar_type() == at::kBool) ||
+          c10::isFloatingType(tensor.scalar_type()) != c10::isFloatingType(result.scalar_type()))
+        return;
+      const auto typical = typical_of(tensor);
+      if (!found)
+        found = typical;
+      else
+        found->sure = found->sure && typical.sure && typical.number == found->number;
+    });
+  }
+  if (found) found->derived = true;
+  return found;
+}
+
+static std::optional<Typical> derive(const c10::OperatorHandle& op, const Operator& info,
+                                     c10::ArrayRef<IValue> arguments, const at::Tensor& result) {
+  if (info.uninitialised || info.samples) return std::nullopt;
+  if (info.overwrites) {
+    if (!info.fills) return std::nullopt;
+    if (arguments.size() < 2) return Typical{0, true, true};
+    if (arguments[1].isTensor()) return typical_of(arguments[1].toTensor());
+    const auto number = arguments[1].toScalar();
+    if (number.isComplex()) return std::nullopt;
+    return Typical{number.toDouble(), true, true};
+  }
+  const bool is_bool = result.scalar_type() == at::kBool;
+  if (!c10::isIntegralType(result.scalar_type(), true) && result.numel() > max_derived_elements &&
+      !is_update())
+    return std::nullopt;
+  if (info.pointwise || info.folds) return derive_by_running(op, info, arguments, result);
+  if (is_bool || is_update()) return derive_from_first(arguments, result);
+  return std::nullopt;
+}
+
+// Where the contents are not computed. Tensors written to lose what was known of them.
+static void assume_values(const c10::OperatorHandle& op, const Operator& info,
+                          c10::ArrayRef<IValue> arguments, const std::vector<IValue>& results) {
+  const bool is_view = !results.empty() && info.result_aliases[0] >= 0 && !info.result_writes[0];
+  if (is_view) return;
+  const bool has_result =
+      !results.empty() && results[0].isTensor() && results[0].toTensor().defined();
+  const auto typical =
+      has_result ? derive(op, info, arguments, results[0].toTensor()) : std::nullopt;
+  for (const int i : info.written_arguments)
+    for_each_tensor(arguments[i], [](const at::Tensor& tensor) { forget_values(tensor); });
+  if (typical) set_typical(results[0].toTensor(), *typical);
+}
+
+static void carry_values(const c10::OperatorHandle& op, const Operator& info,
+                         c10::ArrayRef<IValue> arguments, const std::vector<IValue>& results) {
+  if (!worth_computing(info, arguments, results))
+    return assume_values(op, info, arguments, results);
+  // fill_(), random_() and out= overwrite a tensor whose contents are not known yet
+  if (info.samples || info.overwrites) {
+    for (const int i : info.written_arguments)
+      for_each_tensor(arguments[i], [](const at::Tensor& tensor) { begin_values(tensor); });
+  }
+  Stack values;
+  values.reserve(arguments.size());
+  bool drawn = false;
+  const bool computed =
+      compute_values(op, info, arguments, values, drawn) && values.size() == results.size();
+  for (size_t i = 0; i < results.size(); ++i) {
+    const bool aliases = info.result_aliases.size() > i && info.result_aliases[i] >= 0;
+    if (!computed || aliases)
+      continue;  // written arguments share their host bytes with the values just computed
+    if (results[i].isTensor() && results[i].toTensor().defined() && values[i].isTensor()) {
+      const auto& tensor = results[i].toTensor();
+      if (may_carry_values(tensor) && (!drawn || i == info.picked_result))
+        set_values(tensor, values[i].toTensor());
+    } else if (results[i].isTensorList() && values[i].isTensorList()) {
+      const auto tensors = results[i].toTensorVector(), hosts = values[i].toTensorVector();
+      for (size_t j = 0; j < tensors.size() && j < hosts.size(); ++j)
+        if (may_carry_values(tensors[j])) set_values(tensors[j], hosts[j]);
+    }
+  }
+  if (!computed || (drawn && info.picked_result > 0)) assume_values(op, info, arguments, results);
+}
+
+}  // namespace vramcast

@@ -1,0 +1,30 @@
+// A number that stands for the contents of a tensor that were not computed, as a healthy run would
+// have them: losses and gradients are finite, and fall a little with every backward pass.
+#pragma once
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function.h>
+
+namespace vramcast {
+
+struct Typical {
+  double number;
+  bool derived = false;  // worked out from an operator's arguments
+  bool sure = false;     // every element is this number, or a run would not be healthy
+};
+
+// What new tensors contain, in the forward and in the backward pass. Python lets them fall.
+struct Healthy {
+  double value = 0.5, gradient = 0.5;
+};
+inline Healthy healthy;
+
+inline Typical healthy_now() {
+  return {torch::autograd::get_current_node() ? healthy.gradient : healthy.value};
+}
+
+// Outside of forward and backward passes: optimizers, line searches, evaluation.
+inline bool is_update() {
+  return !c10::GradMode::is_enabled() && !torch::autograd::get_current_node();
+}
+
+}  // namespace vramcast
