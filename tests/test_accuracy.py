@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import vramcast
-from vramcast.records.accuracy_rows import ROWS_FILE, read_records, result_from
+from vramcast.records.accuracy import ROWS_FILE, read_records, result_from
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.suites.catalogue import SUITES, SuiteRow, rows_of
 

@@ -22,13 +22,17 @@ if TYPE_CHECKING:
     from vramcast.probing.probe import NotSaved, probe
     from vramcast.processes.progress import Progress
     from vramcast.records.accuracy import AccuracyResult
-    from vramcast.records.bench import TrainedRun
-    from vramcast.records.comparison import Comparison
+    from vramcast.records.bench import Comparison, TrainedRun
     from vramcast.records.fit import MemoryFit
-    from vramcast.records.max_batch import MaxBatch
     from vramcast.records.measurement import Measurement
     from vramcast.records.plan import Plan
-    from vramcast.records.prediction import BatchSizeCurve, BatchSizePoint, LargeTensor, Prediction
+    from vramcast.records.prediction import (
+        BatchSizeCurve,
+        BatchSizePoint,
+        LargeTensor,
+        MaxBatch,
+        Prediction,
+    )
     from vramcast.records.trace_diff import TraceDiff
     from vramcast.records.tune import TuneResult
     from vramcast.reporting.report import report
@@ -58,13 +62,11 @@ _HOME = {
         "probing.probe": "NotSaved probe",
         "processes.progress": "Progress",
         "records.accuracy": "AccuracyResult",
-        "records.bench": "TrainedRun",
-        "records.comparison": "Comparison",
+        "records.bench": "Comparison TrainedRun",
         "records.fit": "MemoryFit",
-        "records.max_batch": "MaxBatch",
         "records.measurement": "Measurement",
         "records.plan": "Plan",
-        "records.prediction": "BatchSizeCurve BatchSizePoint LargeTensor Prediction",
+        "records.prediction": "BatchSizeCurve BatchSizePoint LargeTensor MaxBatch Prediction",
         "records.trace_diff": "TraceDiff",
         "records.tune": "TuneResult",
         "reporting.report": "report",

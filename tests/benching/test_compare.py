@@ -22,8 +22,7 @@ from vramcast.probing.significance import (
     t_test,
     welch,
 )
-from vramcast.records.bench import BenchTrial, Protocol, TrainedRun
-from vramcast.records.comparison import Comparison
+from vramcast.records.bench import BenchTrial, Comparison, Protocol, TrainedRun
 
 MakeTrial = Callable[..., BenchTrial]
 HERE = {"device": "cpu", "gpu": None, "torch_version": "2.13.0", "schedulefree_version": "1.4.1"}

@@ -17,7 +17,7 @@ from vramcast.errors import UsageError
 from vramcast.hardware.calibration import table
 from vramcast.predicting import fit
 from vramcast.probing.run_folder import read_measurement
-from vramcast.records.accuracy_rows import ROWS_FILE, read_records
+from vramcast.records.accuracy import ROWS_FILE, read_records
 from vramcast.records.measurement import Measurement
 from vramcast.reporting.loading import load
 from vramcast.tracing.files import read_trace

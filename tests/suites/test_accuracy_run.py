@@ -14,18 +14,16 @@ from vramcast.probing.facts import Facts
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
 from vramcast.records.accuracy import (
+    ROWS_FILE,
     AccuracyResult,
     AccuracyRow,
     Estimate,
     PeerEstimates,
-    RowPrediction,
-    goals,
-)
-from vramcast.records.accuracy_rows import (
-    ROWS_FILE,
     Records,
+    RowPrediction,
     RowRecords,
     errors_over,
+    goals,
     read_records,
     result_from,
     row_from,

@@ -20,8 +20,7 @@ from vramcast.benching.workers import Machine, this_machine
 from vramcast.errors import UsageError
 from vramcast.hardware import nvml
 from vramcast.processes.progress import Report, ignore
-from vramcast.records.bench import BenchTrial, DataIdentity, Protocol, TrainedRun
-from vramcast.records.comparison import Comparison
+from vramcast.records.bench import BenchTrial, Comparison, DataIdentity, Protocol, TrainedRun
 from vramcast.records.measurement import Device
 from vramcast.workload import parse_reference
 

@@ -11,8 +11,16 @@ from itertools import combinations
 from vramcast.errors import UsageError
 from vramcast.probing import significance
 from vramcast.probing.significance import LEVEL, Noise, Test, mean_noise, t_test
-from vramcast.records.bench import DECISIVE, TrainedRun, TrainingOutcome, by_model, tokens_note
-from vramcast.records.comparison import Comparison, Difference, ModelResult
+from vramcast.records.bench import (
+    DECISIVE,
+    Comparison,
+    Difference,
+    ModelResult,
+    TrainedRun,
+    TrainingOutcome,
+    by_model,
+    tokens_note,
+)
 
 Group = list[TrainedRun]  # one model with all its seeds
 SAME_BATCHES = "the same seed is the same batches"

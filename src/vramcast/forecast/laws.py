@@ -22,7 +22,7 @@ import numpy as np
 from vramcast.errors import UsageError
 from vramcast.forecast.piecewise import Pieces, find_pieces, fit_pieces, odd_one_out, solve
 from vramcast.records.fit import FittedRow, Knob, MemoryFit, Term, parse_term
-from vramcast.records.max_batch import MemoryLaw
+from vramcast.records.prediction import MemoryLaw
 from vramcast.text import printable
 from vramcast.units import format_bytes
 

@@ -20,9 +20,8 @@ from vramcast.probing.manager import Prober, preload_for
 from vramcast.probing.trial import Trial
 from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.base import convert
-from vramcast.records.max_batch import Choice, MaxBatch
 from vramcast.records.measurement import Measurement, Outcome
-from vramcast.records.prediction import Attempt, BatchSizePoint, Prediction
+from vramcast.records.prediction import Attempt, BatchSizePoint, Choice, MaxBatch, Prediction
 from vramcast.units import format_bytes
 from vramcast.workload import Workload, joined
 

@@ -7,8 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from vramcast.records.max_batch import Choice, Speed
-from vramcast.records.prediction import Attempt
+from vramcast.records.prediction import Attempt, Choice, Speed
 from vramcast.units import format_seconds
 
 KNEE = 0.95  # of the most samples a second

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vramcast.records.comparison import Comparison, Difference
+from vramcast.records.bench import Comparison, Difference
 from vramcast.reporting import sections as page
 
 

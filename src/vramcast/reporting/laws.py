@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from vramcast.hardware.gpus import find_gpu
 from vramcast.records.fit import FittedRow, Knob, MemoryFit, parse_term
-from vramcast.records.max_batch import MaxBatch
+from vramcast.records.prediction import MaxBatch
 from vramcast.reporting import sections as page
 from vramcast.units import format_bytes
 

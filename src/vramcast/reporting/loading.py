@@ -9,7 +9,7 @@ from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.forecast.timing.rates import shipped
-from vramcast.records.accuracy_rows import ROWS_FILE, read_records, result_from
+from vramcast.records.accuracy import ROWS_FILE, read_records, result_from
 from vramcast.records.base import parse_json
 from vramcast.records.bench import TrainedRun
 from vramcast.records.kinds import GIVE, is_trace, record_from

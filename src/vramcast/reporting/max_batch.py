@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vramcast.records.max_batch import Choice, MaxBatch, MemoryLaw, Speed
 from vramcast.records.measurement import Measurement
-from vramcast.records.prediction import Attempt
+from vramcast.records.prediction import Attempt, Choice, MaxBatch, MemoryLaw, Speed
 from vramcast.reporting import sections as page
 from vramcast.reporting.laws import batch_calculator
 from vramcast.reporting.prediction import largest_table, where_of

@@ -11,13 +11,11 @@ from typing import Any
 from rich.console import Console
 
 from vramcast.records.accuracy import AccuracyResult
-from vramcast.records.bench import TrainedRun
-from vramcast.records.comparison import Comparison
+from vramcast.records.bench import Comparison, TrainedRun
 from vramcast.records.fit import MemoryFit
-from vramcast.records.max_batch import MaxBatch
 from vramcast.records.measurement import Measurement
 from vramcast.records.plan import Plan
-from vramcast.records.prediction import BatchSizeCurve, Prediction
+from vramcast.records.prediction import BatchSizeCurve, MaxBatch, Prediction
 from vramcast.records.tune import TuneResult
 from vramcast.reporting import (
     accuracy,

@@ -18,8 +18,14 @@ from vramcast.predicting.predict import predict
 from vramcast.probing.manager import Prober
 from vramcast.probing.trial import Trial
 from vramcast.processes.progress import Progress, Report, ignore
-from vramcast.records.accuracy import AccuracyResult
-from vramcast.records.accuracy_rows import Records, RowRecords, read_records, result_from, rows_file
+from vramcast.records.accuracy import (
+    AccuracyResult,
+    Records,
+    RowRecords,
+    read_records,
+    result_from,
+    rows_file,
+)
 from vramcast.records.measurement import Measurement
 from vramcast.records.store import usable, write_atomically, write_json
 from vramcast.reporting.accuracy import scatter

@@ -13,8 +13,13 @@ from vramcast.probing.facts import Facts
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
 from vramcast.processes.ask import TaskFailed, ask
-from vramcast.records.accuracy import PeerEstimates, RowPrediction
-from vramcast.records.accuracy_rows import Records, RowRecords, append_record
+from vramcast.records.accuracy import (
+    PeerEstimates,
+    Records,
+    RowPrediction,
+    RowRecords,
+    append_record,
+)
 from vramcast.records.base import Record
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.records.prediction import Prediction
