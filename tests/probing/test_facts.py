@@ -17,29 +17,26 @@ PEAKS = Memory(allocated_bytes=3, reserved_bytes=4)
 
 
 def told(reporter: Reporter) -> None:
-    reporter.phase(Phase.LOADING)
-    reporter.facts.knobs = {"batch_size": 4, "lr": 0.1, "name": "x", "fused": True, "none": None}
-    reporter.facts.warm = PEAKS
-    reporter.facts.process_source = MemorySource.DEVICE
-    reporter.facts.out_of_memory_on = MemoryOf.GPU
-    reporter.facts.outside_bytes = -5  # others gave memory back meanwhile
-    reporter.tell()
+    reporter.tell(phase=Phase.LOADING)
+    reporter.tell(
+        knobs={"batch_size": 4, "lr": 0.1, "name": "x", "fused": True, "none": None},
+        warm=PEAKS,
+        process_source=MemorySource.DEVICE,
+        out_of_memory_on=MemoryOf.GPU,
+        outside_bytes=-5,  # others gave memory back meanwhile
+    )
     reporter.step(False, 2.0, math.inf)
     reporter.step(True, 1.0, None)
-    reporter.facts.outcome = Outcome.CRASHED
-    reporter.tell()
+    reporter.tell(outcome=Outcome.CRASHED)
 
 
 def test_facts_and_steps_arrive_as_they_were_told_also_infinite_losses() -> None:
-    heard = Facts()
-
-    def send(message: dict[str, Any]) -> None:
-        heard.hear(json.loads(json.dumps(message)))
-
-    reporter = Reporter(send)
-    told(reporter)
-    assert heard == reporter.facts
-    assert heard.losses == [math.inf, None]
+    parent = Reporter(lambda _: None)
+    run = Reporter(lambda news: parent.hear(json.loads(json.dumps(news))))
+    told(run)
+    assert parent.facts == run.facts
+    assert parent.facts.warm == PEAKS and parent.facts.phase is Phase.LOADING
+    assert parent.facts.losses == [math.inf, None]
 
 
 def test_nan_arrives_as_nan() -> None:
@@ -64,10 +61,16 @@ def test_nan_arrives_as_nan() -> None:
     ],
 )
 def test_what_no_run_tells_is_refused_and_changes_nothing(message: Any) -> None:
-    facts = Facts(gpu="NVIDIA H200")
+    reporter = Reporter(lambda _: None)
+    reporter.tell(gpu="NVIDIA H200")
     with pytest.raises(msgspec.ValidationError):
-        facts.hear({"facts": message})
-    assert facts == Facts(gpu="NVIDIA H200")
+        reporter.hear({"facts": message})
+    assert reporter.facts == Facts(gpu="NVIDIA H200")
+
+
+def test_a_fact_that_nobody_knows_is_a_mistake() -> None:
+    with pytest.raises(AttributeError, match="splendour"):
+        Reporter(lambda _: None).tell(splendour=1)
 
 
 @pytest.mark.parametrize("message", [None, {}, [], [1, 1.0, None], [True, 1.0], [True, -1.0, None]])

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -69,9 +70,10 @@ class Stream(torch_cuda.Stream):
 
 
 class HostMemory(Device):
-    """What is allocated is not counted."""
+    """What is allocated is not counted, and values are real."""
 
-    def __init__(self) -> None: ...
+    def __init__(self) -> None:
+        self.library: Any = SimpleNamespace(vramcast_set_healthy=lambda *_: None)
 
     def allocated_bytes(self) -> int:
         return 0

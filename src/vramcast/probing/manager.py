@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vramcast.probing.facts import Facts, Phase
+from vramcast.probing.facts import Facts, Phase, Reporter
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.stability import stall_threshold_seconds
 from vramcast.probing.trial import Trial
@@ -56,16 +56,15 @@ class Prober(ForkServer):
         return measurement_from(trial, watch.facts, failure, seconds=time.monotonic() - started)
 
 
-class _Watch:
+class _Watch(Reporter):
     """What a trial has told so far, and when it last did."""
 
     def __init__(self, progress: Progress) -> None:
+        super().__init__(self._heard)
         self._progress = progress
-        self.facts = Facts()
         self._last_heard = time.monotonic()
 
-    def hear(self, news: dict[str, Any]) -> None:
-        self.facts.hear(news)
+    def _heard(self, news: dict[str, Any]) -> None:
         self._last_heard = time.monotonic()
         self._progress(self.facts)
 

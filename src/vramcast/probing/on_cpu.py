@@ -28,13 +28,12 @@ class CpuRun(GpuRun):
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        self.facts.torch_version = torch.__version__
-        self.facts.notes.append(NOT_A_GPU)
+        self.report.tell(torch_version=torch.__version__, notes=[NOT_A_GPU])
         try:
             with cuda_means_cpu():
                 yield
         except BaseException:
-            self.facts.last = self.peaks()  # how far it came
+            self.report.tell(last=self.peaks())  # how far it came
             raise
 
     def watched(self, call: Step) -> Step:
@@ -51,15 +50,15 @@ class CpuRun(GpuRun):
     def _steps(self, step: Step, clock: Clock) -> None:
         super()._steps(step, clock)
         if self.trial.warmup_steps == 0:
-            self.facts.first_step = None  # it was measured, and not watched
+            self.report.tell(first_step=None)  # it was measured, and not watched
         # Of two steps more: watching every tensor would slow the measured steps down. The first
         # sees what those left (gradients, optimizer state), so all of it is counted in the second.
-        self.report.phase(Phase.MEMORY)
+        self.report.tell(phase=Phase.MEMORY)
         with self._tensors:
             step()
             self._tensors.peak_bytes = self._tensors.now_bytes
             step()
-        self.facts.warm = self.peaks()
+        self.report.tell(warm=self.peaks())
 
 
 class TensorMemory(TorchDispatchMode):

@@ -28,7 +28,7 @@ TRACED = "every allocation was recorded with --trace: the steps are slower for i
 
 class GpuRun:
     def __init__(self, trial: Trial, report: Reporter) -> None:
-        self.trial, self.report, self.facts = trial, report, report.facts
+        self.trial, self.report = trial, report
         self.history: Any = None
 
     @contextlib.contextmanager
@@ -45,9 +45,10 @@ class GpuRun:
             # an out-of-memory error leaves the allocator and these numbers intact; a broken
             # context answers nothing, and must not hide why it broke
             with contextlib.suppress(Exception):
-                self.facts.last = self.peaks()
-                self.facts.num_alloc_retries = torch.cuda.memory_stats()["num_alloc_retries"]
-                self.facts.outside_bytes, self.facts.process_source = self._outside_bytes()
+                retries = torch.cuda.memory_stats()["num_alloc_retries"]
+                self.report.tell(last=self.peaks(), num_alloc_retries=retries)
+                outside, source = self._outside_bytes()
+                self.report.tell(outside_bytes=outside, process_source=source)
 
     def _start(self) -> None:
         self._memory = UsedMemory()
@@ -58,14 +59,17 @@ class GpuRun:
             torch.cuda.set_per_process_memory_fraction(fraction)
         torch.empty(1, device="cuda")
         self._uuid = f"GPU-{properties.uuid}"
-        facts = self.facts
-        facts.gpu, facts.capacity_bytes = properties.name, total
-        facts.torch_version, facts.cuda_version = torch.__version__, torch.version.cuda
-        facts.context_bytes, _ = self._outside_bytes()
-        facts.allocator_settings = self.trial.allocator or from_environment()
-        if state := self._memory.before.get(self._uuid):
-            facts.driver_version, facts.driver_model = state.driver_version, state.driver_model
-        self.report.tell()
+        state = self._memory.before.get(self._uuid)
+        self.report.tell(
+            gpu=properties.name,
+            capacity_bytes=total,
+            torch_version=torch.__version__,
+            cuda_version=torch.version.cuda,
+            context_bytes=self._outside_bytes()[0],
+            allocator_settings=self.trial.allocator or from_environment(),
+            driver_version=state and state.driver_version,
+            driver_model=state and state.driver_model,
+        )
 
     def _outside_bytes(self) -> tuple[int, MemorySource]:
         """What this process holds beside the allocator."""
@@ -79,9 +83,9 @@ class GpuRun:
 
             self.history = History()
             self.history.start()
-            self.facts.notes.append(TRACED)
+            self.report.tell(notes=[TRACED])
         step = self.watched(lambda: self._build(function, knobs))()
-        self.facts.build = self.peaks()
+        self.report.tell(build=self.peaks())
         clock = Clock(self.report, self.trial.warmup_steps + self.trial.measure_steps)
         try:
             self._steps(step, clock)
@@ -90,11 +94,11 @@ class GpuRun:
             with contextlib.suppress(RuntimeError):
                 clock.drain()
         if self.history is not None:
-            self.report.phase(Phase.TRACE)
+            self.report.tell(phase=Phase.TRACE)
             self._write_trace(*self.history.finish())
 
     def _build(self, function: Callable[..., Any], knobs: dict[str, Any]) -> Step:
-        self.report.phase(Phase.BUILD)
+        self.report.tell(phase=Phase.BUILD)
         torch.manual_seed(0)
         apply_switches(self.trial.switches)
         started = time.perf_counter()
@@ -103,32 +107,31 @@ class GpuRun:
             step = check_step(function(**knobs))
         apply_switches(self.trial.switches)  # the workload may have set some itself
         torch.cuda.synchronize()
-        self.facts.build_seconds = time.perf_counter() - started
-        self.facts.switches = switches_in_force()
-        self.facts.num_parameters = ownership.num_parameters()
+        self.report.tell(
+            build_seconds=time.perf_counter() - started,
+            switches=switches_in_force(),
+            num_parameters=ownership.num_parameters(),
+        )
         return step
 
     def _steps(self, step: Step, clock: Clock) -> None:
-        facts, num_warmup = self.facts, self.trial.warmup_steps
-        self.report.phase(Phase.WARM_UP)
+        num_warmup = self.trial.warmup_steps
+        self.report.tell(phase=Phase.WARM_UP)
         started = time.perf_counter()
         for index in range(num_warmup + self.trial.measure_steps):
             if index == num_warmup:
                 clock.drain()
-                facts.cold = self.peaks()
+                self.report.tell(cold=self.peaks(), phase=Phase.MEASURE)
                 torch.cuda.reset_peak_memory_stats()
-                self.report.phase(Phase.MEASURE)
                 started = time.perf_counter()
             if self.history is not None:
                 self.history.mark_step(index + 1)
             is_measured = index >= num_warmup
             clock.time(step if is_measured else self.watched(step), is_measured)
             if index == 0:
-                facts.first_step = self.peaks()
-                self.report.tell()
+                self.report.tell(first_step=self.peaks())
         clock.drain()
-        facts.wall_seconds = time.perf_counter() - started
-        facts.warm = self.peaks()
+        self.report.tell(wall_seconds=time.perf_counter() - started, warm=self.peaks())
 
     def watched(self, call: Step) -> Step:
         """A call whose memory is counted; the GPU's allocator counts every call."""
@@ -143,14 +146,15 @@ class GpuRun:
     def _write_trace(self, events: list[Any], snapshot: dict[str, Any]) -> None:
         from vramcast.tracing.files import from_rows, write_files
 
+        facts = self.report.facts
         trace = from_rows(
             events,
             source="measured",
             workload=self.trial.workload,
-            knobs=self.facts.knobs or {},
-            gpu=self.facts.gpu or "",
-            torch_version=self.facts.torch_version,
-            allocator_settings=self.facts.allocator_settings or "",
+            knobs=facts.knobs or {},
+            gpu=facts.gpu or "",
+            torch_version=facts.torch_version,
+            allocator_settings=facts.allocator_settings or "",
         )
         # the run's folder was checked before the run
         write_files(Path(self.trial.trace_folder or ""), trace, snapshot, force=True)

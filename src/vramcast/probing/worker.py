@@ -39,29 +39,28 @@ MAX_ERROR_CHARACTERS = 8000
 def work(request: dict[str, Any], tell: Callable[[Any], None]) -> None:
     """The task. Its answer are the facts that it tells."""
     report = Reporter(tell)
-    facts = report.facts
     try:
         _run(Trial.from_dict(request["trial"]), request["target"], report)
-        facts.outcome = Outcome.OK
     except VramcastError:
         raise
     except BaseException as error:
         # also SystemExit: a step that ends the program has not done its work
-        facts.outcome, facts.out_of_memory_on, facts.error = failure(error)
-    report.tell()
+        outcome, memory, text = failure(error)
+        report.tell(outcome=outcome, out_of_memory_on=memory, error=text)
+    else:
+        report.tell(outcome=Outcome.OK)
 
 
 def _run(trial: Trial, target: str, report: Reporter) -> None:
     from vramcast.probing.on_cpu import CpuRun
     from vramcast.probing.on_gpu import GpuRun
 
-    report.phase(Phase.LOADING)
+    report.tell(phase=Phase.LOADING)
     run = (CpuRun if trial.device == Device.CPU else GpuRun)(trial, report)
     with run.around():
         function = load_function(parse_reference(target))
         knobs = bind_knobs(function, trial.knobs)
-        report.facts.knobs = {key: plain_value(value) for key, value in knobs.items()}
-        report.tell()
+        report.tell(knobs={key: plain_value(value) for key, value in knobs.items()})
         run.go(function, knobs)
 
 

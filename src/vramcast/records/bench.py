@@ -1,4 +1,4 @@
-"""What `vramcast bench` trains, under which protocol, what came of it, and which model is better."""
+"""What `vramcast bench` trains, under which protocol, what came of it, and how models compare."""
 
 import hashlib
 import json

@@ -69,9 +69,31 @@ class Verdict(Part):
     not_judged: dict[FailReason, str]
 
 
-class Measurement(Record, kind="measurement"):
-    """What was not measured is None; `notes` says why."""
+class RunFacts(Part):
+    """What a run tells while it runs. What was not measured is None; `notes` says why."""
 
+    error: str | None = None
+    out_of_memory_on: MemoryOf | None = None
+    gpu: str | None = None
+    capacity_bytes: Bytes | None = None  # of the card
+    num_parameters: Count | None = None
+    build: Memory | None = None
+    first_step: Memory | None = None
+    cold: Memory | None = None  # building and warming up
+    warm: Memory | None = None  # the measured steps
+    context_bytes: SignedBytes | None = None  # outside the allocator, when CUDA has started
+    num_alloc_retries: Count | None = None
+    warmup_seconds: list[Seconds] = field(default_factory=list)
+    losses: list[float | None] = field(default_factory=list)  # warm-up included
+    build_seconds: Seconds | None = None
+    torch_version: str = ""
+    cuda_version: str | None = None
+    driver_version: str | None = None
+    driver_model: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+class Measurement(Record, RunFacts, kind="measurement"):
     workload: str
     knobs: Knobs
     workload_id: str
@@ -82,43 +104,24 @@ class Measurement(Record, kind="measurement"):
     measure_steps: Count
     steps_done: Count = 0  # measured ones
     signal: str | None = None
-    error: str | None = None
-    out_of_memory_on: MemoryOf | None = None
-    gpu: str | None = None
-    capacity_bytes: Bytes | None = None  # of the card
     memory_cap_bytes: Bytes | None = None
-    num_parameters: Count | None = None
     peak_allocated_bytes: Bytes | None = None
     peak_reserved_bytes: Bytes | None = None
-    build: Memory | None = None
-    first_step: Memory | None = None
-    cold: Memory | None = None  # building and warming up
-    warm: Memory | None = None  # the measured steps
     # Peak reserved, and what the process held outside the allocator.
     process_bytes: SignedBytes | None = None
-    context_bytes: SignedBytes | None = None
     loaded_kernels_bytes: SignedBytes | None = None
-    num_alloc_retries: Count | None = None
     times: StepTimes | None = None
     samples_per_second: Number | None = None
     tokens_per_second: Number | None = None
-    warmup_seconds: list[Seconds] = field(default_factory=list)
-    losses: list[float | None] = field(default_factory=list)  # warm-up included
-    build_seconds: Seconds | None = None
     seconds: Seconds = 0.0  # of the whole probe
     allocator_settings: str = ""
     switches: Knobs = field(default_factory=dict)  # torch's global ones
-    torch_version: str = ""
-    cuda_version: str | None = None
-    driver_version: str | None = None
-    driver_model: str | None = None
-    notes: list[str] = field(default_factory=list)
     source: str = "measured"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON has no NaN and no infinity: the losses of a run that diverged are text."""
         losses = [x if x is None or math.isfinite(x) else str(x) for x in self.losses]
-        return {**super().to_dict(), "losses": losses}
+        return {"workload": self.workload, **super().to_dict(), "losses": losses}
 
     @classmethod
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
