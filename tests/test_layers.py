@@ -42,8 +42,7 @@ WITH_TORCH = (
     "probing.allocation_history",
     "benching.trainer",
     "benching.training_step",
-    "benching.prefetch",
-    "benching.checkpoints",
+    "benching.threads",
     "benching.tensorboard",
 )
 # The zoo's lists of models and sizes are read by commands that do not import torch.

@@ -44,11 +44,10 @@ def benchs_loop(trial: BenchTrial, corpus: Corpus) -> tuple[float, list[float | 
     """Seconds of the loop alone, and the losses."""
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(trial, corpus, TrialFolder(Path(folder)), 60.0, {}, lambda _: None)
-        training, done, resumed = trainer.prepare()
         synchronize(trial.device)
         began = time.perf_counter()
-        trainer.train(training, done, resumed)
-        return time.perf_counter() - began, done.losses
+        trainer.train()
+        return time.perf_counter() - began, trainer.done.losses
 
 
 def loop_by_hand(trial: BenchTrial, corpus: Corpus) -> tuple[float, list[float | None]]:
@@ -58,7 +57,7 @@ def loop_by_hand(trial: BenchTrial, corpus: Corpus) -> tuple[float, list[float |
         model = build_model(trial.model, trial.knobs)
     model.to(device, torch.bfloat16 if protocol.precision == "bf16" else None).train()
     parameters = list(model.parameters())
-    optimizer = make_optimizer(protocol.optimizer, parameters, protocol.lr, protocol.weight_decay)
+    optimizer = make_optimizer(protocol, parameters)
     synchronize(trial.device)
     began = time.perf_counter()
     losses = []

@@ -20,10 +20,9 @@ from vramcast.benching import on_ray
 from vramcast.benching.bench import bench
 from vramcast.benching.data import Corpus
 from vramcast.benching.on_ray import RayWorker, ray_cluster
-from vramcast.benching.schedule import finished_run
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
-from vramcast.benching.workers import LocalWorker
+from vramcast.benching.workers import LocalWorker, finished_run
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.processes.progress import Progress, ignore

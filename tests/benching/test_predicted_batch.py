@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from vramcast.benching import predicted_batch
-from vramcast.benching.predicted_batch import largest_batch, with_batch_size
+from vramcast.benching.bench import largest_batch, with_batch_size
 from vramcast.benching.protocol import STANDARD_1, TIMEBOX_1
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
 from vramcast.records.bench import BenchTrial
@@ -39,7 +38,7 @@ def test_on_the_cpu_the_batch_is_the_protocols(make_trial: MakeTrial) -> None:
 def test_a_batch_that_does_not_fit_is_refused_with_the_one_that_does(
     on_gpu: BenchTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predicted_batch, "largest_batch", lambda *_, **__: 96)
+    monkeypatch.setattr("vramcast.benching.bench.largest_batch", lambda *_, **__: 96)
     with pytest.raises(
         EnvironmentProblem, match="rtx-4090 with the protocol's batch of 256"
     ) as caught:
@@ -54,7 +53,7 @@ def test_a_model_that_cannot_be_simulated_may_still_be_trained(
     def fail(*_: object, **__: object) -> int:
         raise WorkloadError("it asks for the contents of a tensor")
 
-    monkeypatch.setattr(predicted_batch, "largest_batch", fail)
+    monkeypatch.setattr("vramcast.benching.bench.largest_batch", fail)
     assert with_batch_size(on_gpu, GPU).batch_size == 256
     with pytest.raises(WorkloadError):
         with_batch_size(replace(on_gpu, protocol=TIMEBOX_1), GPU)

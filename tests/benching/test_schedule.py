@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from vramcast.benching import workers
-from vramcast.benching.schedule import run_everywhere
-from vramcast.benching.workers import gpus_here, this_machine
+from vramcast.benching.workers import gpus_here, run_everywhere, this_machine
 from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.records.measurement import Device
 

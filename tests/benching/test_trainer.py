@@ -15,6 +15,7 @@ import torch
 
 from vramcast.benching import trainer, training_step
 from vramcast.benching.data import Corpus
+from vramcast.benching.protocol import STANDARD_1
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import Steps, TrialFolder
 from vramcast.errors import EnvironmentProblem, WorkloadError
@@ -211,8 +212,8 @@ def test_progress_is_one_line(
     rules = replace(protocol, seconds=seconds, steps=None if seconds else 30)
     folder = TrialFolder(tmp_path)
     one = Trainer(make_trial(protocol=rules), Corpus(data), folder, 60.0, {}, lambda _: None)
-    done = Steps([1.5] * 6 + [loss], [0.1] * 7, [1, 2, 3, 4, 5, 6, 2**30])
-    shown = one.progress(done, Steps([loss], [0.1], [2**30]))
+    one.done = Steps([1.5] * 6 + [loss], [0.1] * 7, [1, 2, 3, 4, 5, 6, 2**30])
+    shown = one.progress(Steps([loss], [0.1], [2**30]))
     assert shown["detail"] == f"step 7  {told}"
     assert shown["fraction"] == pytest.approx(0.7 / seconds if seconds else 7 / 30)
 
@@ -270,7 +271,7 @@ def test_without_the_package_schedulefree_the_protocol_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "schedulefree", None)
     with pytest.raises(WorkloadError, match="pip install schedulefree"):
-        training_step.make_optimizer(OptimizerName.ADAMW_SCHEDULEFREE, [], 1e-3, 0.1)
+        training_step.make_optimizer(STANDARD_1, [])
 
 
 def test_data_that_change_during_the_run_end_it(

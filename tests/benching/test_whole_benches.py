@@ -20,10 +20,9 @@ from vramcast.benching.bench import bench, compare
 from vramcast.benching.data import Corpus
 from vramcast.benching.models import split_models
 from vramcast.benching.protocol import read_protocol
-from vramcast.benching.schedule import finished_run, folder_name
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import Steps, TrialFolder
-from vramcast.benching.workers import LocalWorker, Machine
+from vramcast.benching.workers import LocalWorker, Machine, finished_run, folder_name
 from vramcast.cli import bench as cli_bench
 from vramcast.cli import compare as cli_compare
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError

@@ -35,9 +35,8 @@ from vramcast.records.store import append_line
 from vramcast.reporting.accuracy import scatter
 from vramcast.reporting.showing import markdown_of
 from vramcast.reporting.svg import write_view
-from vramcast.suites.accuracy import accuracy
+from vramcast.suites.accuracy import accuracy, run
 from vramcast.suites.catalogue import SUITES, SuiteRow, rows_of
-from vramcast.suites.run import run
 
 GIB = 2**30
 ROWS = [

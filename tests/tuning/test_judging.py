@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 from invented import run
 
-from vramcast.tuning.error_causes import causes, likely_cause, missing_bytes_of
-from vramcast.tuning.judging import compare, judge, loss_difference, work_of_step
+from vramcast.tuning.judging import (
+    causes,
+    compare,
+    judge,
+    likely_cause,
+    loss_difference,
+    missing_bytes_of,
+    work_of_step,
+)
 from vramcast.tuning.optimisations import Losses, Optimisation
 from vramcast.tuning.runner import steps_for
 from vramcast.units import GiB

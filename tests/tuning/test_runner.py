@@ -17,7 +17,7 @@ from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Device, FailReason, Measurement
 from vramcast.simulate import build
 from vramcast.tuning.folder import TuneFolder
-from vramcast.tuning.runner import BudgetSpent, Runner, Target
+from vramcast.tuning.runner import BudgetSpent, Runner
 from vramcast.tuning.tune import _request
 from vramcast.workload.configuration import Configuration
 
@@ -30,8 +30,8 @@ class Simulated(Runner):
         super().__init__(trial, gpu, None, folder, math.inf)  # type: ignore[arg-type]
         self.asked: list[str] = []
 
-    def _simulate(self, question: tuple[Configuration, Target], stop: Any) -> str:
-        configuration, (gpu, _) = question
+    def _simulate(self, question: tuple[Configuration, str | None, int | None], stop: Any) -> str:
+        configuration, gpu, _ = question
         answer = f"{configuration.knobs} on {gpu}"
         self.asked.append(answer)
         return answer

@@ -21,9 +21,9 @@ from vramcast.records.measurement import Measurement
 from vramcast.records.prediction import Prediction
 from vramcast.records.tune import Reason, TuneResult, TuneVerdict
 from vramcast.reporting.showing import markdown_of
-from vramcast.tuning.batch_sizes import batch_sizes
 from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.optimisations import Losses, Optimisation, Refusal, knobs
+from vramcast.tuning.predictions import batch_sizes
 from vramcast.tuning.tune import tune_with
 from vramcast.units import GiB
 from vramcast.workload.configuration import Configuration

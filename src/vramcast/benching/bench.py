@@ -1,28 +1,32 @@
 """`vramcast.bench` and `vramcast.compare`: train models under one protocol, and compare them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from vramcast.benching.compare import compare_runs
 from vramcast.benching.data import Corpus, default_corpus
 from vramcast.benching.models import Model, models_to_train
-from vramcast.benching.predicted_batch import with_batch_size
+from vramcast.benching.on_ray import ray_cluster
 from vramcast.benching.protocol import find_protocol, with_steps, within_documents
-from vramcast.benching.schedule import run_trials
 from vramcast.benching.tensorboard import check_installed
 from vramcast.benching.trial_folder import find_runs
-from vramcast.benching.workers import Machine, this_machine
-from vramcast.errors import UsageError
+from vramcast.benching.workers import run_trials, this_machine
+from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.hardware import nvml
+from vramcast.predicting.max_batch import max_batch
+from vramcast.probing.trial import device_named
 from vramcast.processes.progress import Report, ignore
 from vramcast.records.bench import BenchTrial, Comparison, DataIdentity, Protocol, TrainedRun
 from vramcast.records.measurement import Device
 from vramcast.workload import parse_reference
+
+WORKLOAD = "vramcast.benching.training_step:build"
+# Left free where the largest batch is asked for: long runs fragment memory.
+SAFETY = 0.05
 
 
 def bench(
@@ -56,7 +60,9 @@ def bench(
     if respect_documents and not rules.respect_documents:
         rules = within_documents(rules)
     chosen = models_to_train(models, sweep, params)
-    train_on = _device(device, ray)
+    train_on = device_named(device)
+    if train_on == Device.CUDA and ray is None:
+        nvml.require_gpu("train on", "Add --device cpu to train on the CPU.")
     # also refuses NaN, which compares false with everything
     if not checkpoint_seconds > 0:
         raise UsageError(
@@ -70,7 +76,9 @@ def bench(
     corpus.check_window(rules.seq_len + 1)
     identity = corpus.identity()
     numbers = _seeds(seeds, rules)
-    with _machine(train_on, ray, path) as machine:
+    with (
+        nullcontext(this_machine(train_on)) if ray is None else ray_cluster(ray, train_on, path)
+    ) as machine:
         one_a_model = [
             with_batch_size(_trial(model, rules, identity, train_on), machine.gpu)
             for model in chosen
@@ -93,22 +101,6 @@ def bench(
 def compare(*runs: str | os.PathLike[str]) -> Comparison:
     """Which model is better, and whether that is real. Runs are folders of bench or of a trial."""
     return compare_runs([run for path in runs for run in find_runs(Path(path))])
-
-
-def _machine(device: Device, ray: str | None, data_path: Path) -> AbstractContextManager[Machine]:
-    if ray is None:
-        return nullcontext(this_machine(device))
-    from vramcast.benching.on_ray import ray_cluster
-
-    return ray_cluster(ray, device, data_path)
-
-
-def _device(name: str, ray: str | None) -> Device:
-    if name not in [*Device]:
-        raise UsageError(f"--device {name!r} is not known.", f"Choose one of: {', '.join(Device)}.")
-    if name == Device.CUDA and ray is None:
-        nvml.require_gpu("train on", "Add --device cpu to train on the CPU.")
-    return Device(name)
 
 
 def _seeds(seeds: str | Sequence[int] | None, protocol: Protocol) -> list[int]:
@@ -139,3 +131,47 @@ def _trial(model: Model, protocol: Protocol, data: DataIdentity, device: Device)
         device=device,
         batch_size=protocol.batch_size or 1,  # with_batch_size replaces it
     )
+
+
+def with_batch_size(trial: BenchTrial, gpu: str | None) -> BenchTrial:
+    wanted = trial.protocol.batch_size
+    if wanted is None:
+        if gpu is None:
+            raise UsageError(
+                f"The protocol {trial.protocol.name!r} takes the largest batch that fits, "
+                "and the memory of the device is not known.",
+                "Train on a GPU that vramcast gpus lists, "
+                "or give a protocol file with a batch_size.",
+            )
+        return replace(trial, batch_size=largest_batch(trial, gpu=gpu, safety=SAFETY))
+    if gpu is not None:
+        _check_fits(trial, wanted, gpu)
+    return replace(trial, batch_size=wanted)
+
+
+def largest_batch(trial: BenchTrial, *, gpu: str, **limits: Any) -> int:
+    """Predicted, within limits of `max_batch`; an error where not even one sample fits."""
+    found = max_batch(WORKLOAD, gpu=gpu, confirm=False, trial=trial.to_json(), **limits)
+    if found.largest_batch is None:
+        raise EnvironmentProblem(
+            f"{trial.label} does not fit on {gpu} with even one sample of "
+            f"{trial.protocol.seq_len} tokens (predicted).",
+            " ".join(found.advice) or "Choose a smaller model or a larger GPU.",
+        )
+    return found.largest_batch
+
+
+def _check_fits(trial: BenchTrial, wanted: int, gpu: str) -> None:
+    try:
+        largest = largest_batch(trial, gpu=gpu, maximum=wanted)
+    except EnvironmentProblem:
+        raise
+    except VramcastError:
+        return  # what cannot be simulated may still train
+    if largest < wanted:
+        raise EnvironmentProblem(
+            f"{trial.label} does not fit on {gpu} with the protocol's batch of {wanted} "
+            f"(predicted); {largest} fits.",
+            f"Give a protocol file with batch_size = {largest} for all models, "
+            "or the knob checkpointing=true if the model has it.",
+        )

@@ -1,7 +1,5 @@
 """Which of several models learned best under one protocol, and whether that is more than noise."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

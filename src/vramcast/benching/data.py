@@ -4,8 +4,6 @@ A batch depends only on the seed and the step: every model sees the same ones, a
 that was interrupted.
 """
 
-from __future__ import annotations
-
 import hashlib
 import mmap
 import os

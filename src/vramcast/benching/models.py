@@ -1,11 +1,8 @@
 """Which models a bench trains: names with their knobs, or one model in a sweep.
 
-In a sweep one size of a model takes several values, and another is solved for: all have the same
-number of parameters. With several dim, that is the rank of `e5-d1536-r270` and the depth of
-`e1-d512`.
+In a sweep one size takes several values, and another is solved for, so that all have the same
+number of parameters: with several dim, the rank of `e5-d1536-r270` and the depth of `e1-d512`.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
@@ -82,30 +79,25 @@ def swept_models(model: Model, sweep: str, parameters: int | None = None) -> lis
     if swept in given:
         raise UsageError(f"{swept!r} is swept and given as a knob too.", "Leave one of them out.")
     wanted = parameters or family.count(**{**base, **given})
-    return [_at(family, base, {**given, swept: value}, wanted, others) for value in values]
+    free = next((size for size in family.free if size not in (*given, swept)), None)
+    fixed = {size: value for size, value in {**base, **given}.items() if size != free}
+    models = [_at(family, {**fixed, swept: value}, wanted) for value in values]
+    return [(name, {**sizes, **others}) for name, sizes in models]
 
 
-def _at(
-    family: Family,
-    base: Mapping[str, Size],
-    chosen: Mapping[str, Size],
-    wanted: int,
-    others: dict[str, str],
-) -> Model:
+def _at(family: Family, given: Mapping[str, Size], wanted: int) -> Model:
     """By its name in the zoo if it has one, else with sizes as knobs."""
-    free = next((size for size in family.free if size not in chosen), None)
-    given = {size: value for size, value in {**base, **chosen}.items() if size != free}
     try:
         named = find_named(family.name, wanted, given)
         if named is not None:
-            return named.name, others
+            return named.name, {}
         sizes = solve(family, wanted, given).sizes
     except ValueError as problem:
         raise UsageError(
             f"--sweep: {problem}.", "Choose other values, or another budget with --params."
         ) from None
     knobs = {size: str(value) for size, value in sizes.items()}
-    return f"vramcast_zoo.{family.name}:make_model", {**knobs, **others}
+    return f"vramcast_zoo.{family.name}:make_model", knobs
 
 
 def _family_and_sizes(name: str) -> tuple[Family, Mapping[str, Size]]:

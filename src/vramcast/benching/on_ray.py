@@ -5,8 +5,6 @@ bench's folder write checkpoints there; on others an interrupted trial begins ag
 sent along; torch, schedulefree and a model's own file must be on the nodes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import socket
@@ -63,13 +61,10 @@ def ray_cluster(address: str, device: Device, data_path: Path) -> Iterator[Machi
 
 def _gpu(resources: dict[str, float]) -> str | None:
     """The GPU of all nodes, if they have the same and vramcast knows it."""
-    kinds = [
-        kind
-        for key, _, kind in (name.partition(":") for name in resources)
-        if key == "accelerator_type"
-    ]
+    prefix = "accelerator_type:"
+    names = [name.removeprefix(prefix) for name in resources if name.startswith(prefix)]
     try:
-        return find_gpu(kinds[0]).name if len(kinds) == 1 else None
+        return find_gpu(names[0]).name if len(names) == 1 else None
     except UsageError:
         return None
 

@@ -9,8 +9,6 @@ the version of what all protocols have in common (records.bench.FORMAT):
   steps of 0.0078, and models often differ by less.
 """
 
-from __future__ import annotations
-
 import json
 import tomllib
 import typing

@@ -1,7 +1,5 @@
 """The steps of a trial as files for TensorBoard. Runs in the worker process."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from contextlib import AbstractContextManager

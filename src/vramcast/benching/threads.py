@@ -1,7 +1,5 @@
 """Threads beside the training loop: batches are made ahead, and checkpoints are written."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import time

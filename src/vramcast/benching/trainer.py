@@ -5,13 +5,11 @@ that a step depends on besides its batch. So a run that was interrupted goes on 
 that was not, as far as the GPU's kernels give the same result twice.
 """
 
-from __future__ import annotations
-
 import math
 import resource
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -37,13 +35,14 @@ from vramcast.records.bench import (
     last_losses,
     mean_loss,
 )
+from vramcast.records.measurement import Device
 from vramcast.units import format_bytes, format_seconds
 
 # Losses are fetched when a block of steps has taken this long or has so many steps.
 BLOCK_SECONDS, MAX_BLOCK_STEPS = 1.0, 100
 # A GPU works on one block while this process writes down the block before.
-BLOCKS_BEHIND = {"cuda": 1, "cpu": 0}
-MEMORY_KINDS = {"cuda": "GPU, allocated", "cpu": "process, resident"}
+BLOCKS_BEHIND = {Device.CUDA: 1, Device.CPU: 0}
+MEMORY_KINDS = {Device.CUDA: "GPU, allocated", Device.CPU: "process, resident"}
 Mark = tuple[Any, int]
 
 
@@ -96,69 +95,64 @@ class Trainer:
     tell: Callable[[dict[str, Any]], None]
     tensorboard: bool = False
 
-    def run(self) -> TrainedRun:
-        training, done, resumed = self.prepare()
-        self.train(training, done, resumed)
-        return TrainedRun(
-            trial=self.trial,
-            outcome=TrainingOutcome.DIVERGED if None in done.losses else TrainingOutcome.OK,
-            environment=self.environment,
-            parameters=training.num_parameters,
-            memory_kind=MEMORY_KINDS[training.device.type],
-            resumed_at_steps=resumed,
-            **vars(done),
-        )
-
-    def prepare(self) -> tuple[Training, Steps, list[int]]:
-        """As an interrupted run left it; and the steps at which it was continued."""
-        training, done, resumed = Training(self.trial), Steps(), []
-        state = load_checkpoint(self.folder.checkpoint)
+    def __post_init__(self) -> None:
+        """As an interrupted run left it."""
+        self.training, self.done, self._resumed = Training(self.trial), Steps(), list[int]()
+        self._blocks: deque[Block] = deque()  # started and not yet finished
+        checkpoint = self.folder.checkpoint
+        state = load_checkpoint(checkpoint)
         if state is not None:
-            with of_this_model(self.folder.checkpoint):
+            with of_this_model(checkpoint):
                 found = self.folder.steps(most=state["step"])
                 # A checkpoint is of no use without the losses of the steps before it.
                 if len(found) == state["step"]:
-                    training.restore(state)
-                    done, resumed = found, [*state["resumed_at_steps"], len(found)]
-        self.folder.keep_steps(done)
-        return training, done, resumed
+                    self.training.restore(state)
+                    self.done, self._resumed = found, [*state["resumed_at_steps"], len(found)]
+        self.folder.keep_steps(self.done)
 
-    def train(self, training: Training, done: Steps, resumed: list[int]) -> None:
-        """The steps are added to `done`."""
-        blocks: deque[Block] = deque()  # started and not yet finished
-        saved = time.monotonic()
+    def run(self) -> TrainedRun:
+        self.train()
+        return TrainedRun(
+            trial=self.trial,
+            outcome=TrainingOutcome.DIVERGED if None in self.done.losses else TrainingOutcome.OK,
+            environment=self.environment,
+            parameters=self.training.num_parameters,
+            memory_kind=MEMORY_KINDS[self.trial.device],
+            resumed_at_steps=self._resumed,
+            **vars(self.done),
+        )
+
+    def train(self) -> None:
+        saved, make = time.monotonic(), partial(self.corpus.batch, self.trial)
         with (
-            self._board(done) as board,
+            self._board() as board,
             Checkpoints(self.folder.checkpoint) as checkpoints,
-            Batches(partial(self.corpus.batch, self.trial), len(done), training.device) as batches,
+            Batches(make, len(self.done), self.training.device) as batches,
         ):
-            while not self._ended(done):
-                blocks.append(self._block(training, batches, *_reached(done, blocks)))
+            while not self._has_ended():
+                self._blocks.append(self._block(batches))
                 is_due = time.monotonic() - saved >= self.checkpoint_seconds
-                is_last = self._fraction_done(*_reached(done, blocks)) >= 1
-                num_behind = 0 if is_due or is_last else BLOCKS_BEHIND[training.device.type]
-                while len(blocks) > num_behind and not self._ended(done):
-                    self._finish(blocks.popleft(), done, board)
-                if is_due and not self._ended(done):
-                    checkpoints.save(training, len(done), resumed)
+                is_last = self._fraction_done(*self._reached()) >= 1
+                num_behind = 0 if is_due or is_last else BLOCKS_BEHIND[self.trial.device]
+                while len(self._blocks) > num_behind and not self._has_ended():
+                    self._finish(self._blocks.popleft(), board)
+                if is_due and not self._has_ended():
+                    checkpoints.save(self.training, len(self.done), self._resumed)
                     saved = time.monotonic()
 
-    def _board(self, done: Steps) -> AbstractContextManager[Board | None]:
+    def _board(self) -> AbstractContextManager[Board | None]:
         if not self.tensorboard:
             return nullcontext()
-        return Board(self.folder.board, self.trial.tokens_per_step, done)
+        return Board(self.folder.board, self.trial.tokens_per_step, self.done)
 
-    def _block(
-        self, training: Training, batches: Batches, steps_before: int, seconds_before: float
-    ) -> Block:
+    def _block(self, batches: Batches) -> Block:
         """Steps until it is time to look at them, without waiting for the GPU."""
+        steps_before, seconds_before = self._reached()
         began, waited = time.perf_counter(), batches.wait_seconds
-        losses: list[Tensor] = []
-        marks = [mark(training.device)]
-        is_full = False
+        losses, marks, is_full = list[Tensor](), [mark(self.training.device)], False
         while not is_full:
-            losses.append(training.step(batches.next()))
-            marks.append(mark(training.device))
+            losses.append(self.training.step(batches.next()))
+            marks.append(mark(self.training.device))
             seconds = time.perf_counter() - began
             is_full = (
                 len(losses) >= MAX_BLOCK_STEPS
@@ -167,43 +161,42 @@ class Trainer:
             )
         return Block(losses, marks, began, batches.wait_seconds - waited)
 
+    def _reached(self) -> tuple[int, float]:
+        """Steps and seconds so far; those of unfinished steps by this process's clock."""
+        running = time.perf_counter() - self._blocks[0].began if self._blocks else 0.0
+        return len(self.done) + sum(map(len, self._blocks)), self.done.seconds + running
+
     def _fraction_done(self, steps: int, seconds: float) -> float:
         protocol = self.trial.protocol
         return steps / protocol.steps if protocol.steps else seconds / (protocol.seconds or 1.0)
 
-    def _ended(self, done: Steps) -> bool:
-        diverged = None in done.losses[-MAX_BLOCK_STEPS:]
-        return diverged or self._fraction_done(len(done), done.seconds) >= 1
+    def _has_ended(self) -> bool:
+        diverged = None in self.done.losses[-MAX_BLOCK_STEPS:]
+        return diverged or self._fraction_done(len(self.done), self.done.seconds) >= 1
 
-    def _finish(self, block: Block, done: Steps, board: Board | None) -> None:
+    def _finish(self, block: Block, board: Board | None) -> None:
         steps = block.finish()
-        self.folder.add_steps(len(done), steps)
+        self.folder.add_steps(len(self.done), steps)
         if board is not None:
-            board.add(done, steps)
-        done.add(steps)
-        self.tell(self.progress(done, steps))
+            board.add(self.done, steps)
+        self.done.add(steps)
+        self.tell(self.progress(steps))
 
-    def progress(self, done: Steps, last: Steps) -> dict[str, Any]:
-        """How far it is, in numbers and in words. `last` are the last steps of those done."""
+    def progress(self, last: Steps) -> dict[str, Any]:
+        """How far it is, by its last steps."""
         protocol, step_seconds = self.trial.protocol, last.seconds / len(last)
-        fraction = self._fraction_done(len(done), done.seconds)
+        fraction = self._fraction_done(len(self.done), self.done.seconds)
         total_seconds = protocol.seconds or (protocol.steps or 0) * step_seconds
-        loss = math.nan if done.losses[-1] is None else done.losses[-1]
+        losses = last_losses(self.done.losses, protocol)
         detail = [
-            f"step {len(done)}",
-            f"loss {loss:.4f}",
-            f"{protocol.metric} {mean_loss(last_losses(done.losses, protocol)):.4f}",
+            f"step {len(self.done)}",
+            f"loss {losses[-1]:.4f}",
+            f"{protocol.metric} {mean_loss(losses):.4f}",
             f"{self.trial.tokens_per_step / step_seconds:,.0f} tok/s",
             format_bytes(max(last.step_memory_bytes)),
             f"{format_seconds(max(0.0, 1 - fraction) * total_seconds)} left",
         ]
-        return {"step": len(done), "fraction": fraction, "detail": "  ".join(detail)}
-
-
-def _reached(done: Steps, blocks: Sequence[Block]) -> tuple[int, float]:
-    """Steps and seconds so far; those of unfinished steps by this process's clock."""
-    running = time.perf_counter() - blocks[0].began if blocks else 0.0
-    return len(done) + sum(map(len, blocks)), done.seconds + running
+        return {"step": len(self.done), "fraction": fraction, "detail": "  ".join(detail)}
 
 
 def train_trial(request: dict[str, Any], tell: Callable[[Any], None]) -> str:

@@ -1,7 +1,5 @@
 """The model that `bench` trains, and its training step. Runs in the worker process."""
 
-from __future__ import annotations
-
 import importlib
 import random
 from collections.abc import Callable, Mapping
@@ -15,7 +13,7 @@ from torch import Tensor, nn
 
 from vramcast.benching.protocol import VOCABULARY
 from vramcast.errors import WorkloadError
-from vramcast.records.bench import BenchTrial, OptimizerName, Precision
+from vramcast.records.bench import BenchTrial, OptimizerName, Precision, Protocol
 from vramcast.records.measurement import Device
 from vramcast.workload import Text, bind_knobs, load_function, parse_reference
 from vramcast_zoo.catalogue import BY_NAME
@@ -38,9 +36,7 @@ class Training:
         dtype = torch.bfloat16 if protocol.precision == Precision.BF16 else None
         self.model.to(self.device, dtype).train()
         self._trained = [p for p in self.model.parameters() if p.requires_grad]
-        self._optimizer = make_optimizer(
-            protocol.optimizer, self._trained, protocol.lr, protocol.weight_decay
-        )
+        self._optimizer = make_optimizer(protocol, self._trained)
 
     @property
     def num_parameters(self) -> int:
@@ -114,11 +110,10 @@ def next_byte_loss(model: nn.Module, tokens: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
 
 
-def make_optimizer(
-    name: OptimizerName, parameters: list[nn.Parameter], lr: float, weight_decay: float
-) -> torch.optim.Optimizer:
-    if name == OptimizerName.ADAMW:
-        return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)
+def make_optimizer(protocol: Protocol, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    options: dict[str, Any] = {"lr": protocol.lr, "weight_decay": protocol.weight_decay}
+    if protocol.optimizer == OptimizerName.ADAMW:
+        return torch.optim.AdamW(parameters, **options)
     try:
         from schedulefree import AdamWScheduleFree  # type: ignore[import-untyped]
     except ModuleNotFoundError:
@@ -128,7 +123,7 @@ def make_optimizer(
             "Install it with: pip install schedulefree. "
             'Or train under a protocol of your own with optimizer = "adamw".',
         ) from None
-    optimizer: torch.optim.Optimizer = AdamWScheduleFree(parameters, lr, weight_decay=weight_decay)
+    optimizer: torch.optim.Optimizer = AdamWScheduleFree(parameters, **options)
     optimizer.train()  # type: ignore[attr-defined]
     return optimizer
 

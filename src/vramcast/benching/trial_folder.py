@@ -8,14 +8,13 @@ worker.log      what the model's code printed
 tensorboard/    the steps for TensorBoard, where asked for
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from vramcast.errors import UsageError
 from vramcast.records.base import Bytes, Number, Seconds, convert
@@ -39,7 +38,7 @@ class Steps:
     step_memory_bytes: list[Bytes] = field(default_factory=list)
     data_wait_seconds: Seconds = 0.0
 
-    def add(self, other: Steps) -> None:
+    def add(self, other: Self) -> None:
         self.losses += other.losses
         self.step_seconds += other.step_seconds
         self.step_memory_bytes += other.step_memory_bytes

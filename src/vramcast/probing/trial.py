@@ -53,8 +53,5 @@ class Trial:
 
 def device_named(name: str) -> Device:
     if name not in list(Device):
-        raise UsageError(
-            f"A probe runs on one of {', '.join(Device)}, not {name!r}.",
-            "For example --device cpu.",
-        )
+        raise UsageError(f"--device {name!r} is not known.", f"Choose one of: {', '.join(Device)}.")
     return Device(name)

@@ -1,8 +1,8 @@
-"""How good are the predictions? The Python function behind `vramcast accuracy`."""
+"""`vramcast.accuracy`: predict and measure the rows of the suites, and compare."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -10,23 +10,31 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
-from vramcast.errors import UsageError
+from vramcast.errors import UsageError, VramcastError
 from vramcast.forecast.timing.rates import shipped
 from vramcast.hardware import nvml
 from vramcast.hardware.gpus import find_gpu
 from vramcast.predicting.predict import predict
+from vramcast.probing.facts import Facts
 from vramcast.probing.manager import Prober
+from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
+from vramcast.processes.ask import TaskFailed, ask
 from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.accuracy import (
     AccuracyResult,
+    PeerEstimates,
     Records,
+    RowPrediction,
     RowRecords,
+    append_record,
     read_records,
     result_from,
     rows_file,
 )
-from vramcast.records.measurement import Measurement
+from vramcast.records.base import Record
+from vramcast.records.measurement import Measurement, Outcome
+from vramcast.records.prediction import Prediction
 from vramcast.records.store import usable, write_atomically, write_json
 from vramcast.reporting.accuracy import scatter
 from vramcast.reporting.showing import markdown_of
@@ -34,7 +42,6 @@ from vramcast.reporting.svg import write_view
 from vramcast.simulate import build
 from vramcast.simulate.runner import shared_server
 from vramcast.suites.catalogue import SuiteRow, rows_of
-from vramcast.suites.run import estimates_of_peers, run
 
 # Where the host is the slower side, step times spread by 20 %, and a median needs many steps.
 MEASURE_STEPS = 12
@@ -43,6 +50,9 @@ CAPPED_STEPS = 3
 # Most of what importing a Hugging Face model takes: once for all their rows, and for no other row.
 # In a process that had imported it, zoo-e10 was measured 1 % larger than in a fresh one.
 HUGGING_FACE = ("transformers.modeling_utils", "transformers.generation")
+PEER_SECONDS = 120.0
+# the number is the bytes at which the allocator is capped
+Measure = Callable[[SuiteRow, int | None], Measurement]
 
 
 def accuracy(
@@ -140,7 +150,6 @@ def _chosen(rows: list[SuiteRow], only: Sequence[str]) -> list[SuiteRow]:
 
 
 def _gpu_to_predict(recorded: Records | None) -> str:
-    """The GPU there is, or the one the recorded measurements come from."""
     if recorded is not None:
         runs = [row.measurement for row in recorded.values() if row.measurement]
         names = {run.gpu for run in runs if run.gpu}
@@ -171,3 +180,76 @@ def _check_same_machine(known: Records, torch_version: str, gpu: str) -> None:
                 f"not {torch_version} and {gpu}.",
                 "Choose another folder with --out.",
             )
+
+
+def run(
+    rows: Sequence[SuiteRow],
+    folder: Path,
+    known: Records,
+    *,
+    predict: Callable[[SuiteRow], Prediction],
+    measure: Measure | None = None,
+    ask_peers: Callable[[SuiteRow], PeerEstimates] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Records:
+    """Do what is not in `known` yet. Records are written at once: a run can be interrupted."""
+    records = {row.name: replace(known.get(row.name, RowRecords())) for row in rows}
+
+    def keep(row: SuiteRow, kind: str, record: Record) -> None:
+        append_record(folder, row.name, kind, record)
+        setattr(records[row.name], kind, record)
+        progress(f"{kind} {row.name}")
+
+    def on_all_cores(kind: str, make: Callable[[SuiteRow], Record]) -> None:
+        missing = [row for row in rows if getattr(records[row.name], kind) is None]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            futures = {pool.submit(make, row): row for row in missing}
+            try:
+                for future in as_completed(futures):
+                    keep(futures[future], kind, future.result())
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def predicted(row: SuiteRow) -> RowPrediction:
+        try:
+            return RowPrediction.from_prediction(predict(row))
+        except VramcastError as error:
+            return RowPrediction(workload=row.workload, error=str(error))
+
+    on_all_cores("prediction", predicted)
+    if ask_peers is not None:
+        on_all_cores("peers", ask_peers)
+    if measure is not None:
+        for row in rows:
+            have = records[row.name]
+            if have.measurement is None:
+                keep(row, "measurement", _measured(measure, row))
+            # What ran is run again with no more memory than was predicted.
+            is_run = have.measurement is not None and have.measurement.outcome == Outcome.OK
+            cap = have.prediction.peak_reserved_bytes if have.prediction else None
+            if have.capped is None and is_run and cap is not None:
+                keep(row, "capped", _measured(measure, row, cap))
+    return records
+
+
+def _measured(measure: Measure, row: SuiteRow, cap: int | None = None) -> Measurement:
+    try:
+        return measure(row, cap)
+    except VramcastError as error:  # a row that cannot run must not end the others
+        trial = Trial(workload=row.workload, knobs=row.knobs, memory_cap_bytes=cap)
+        return measurement_from(trial, Facts(outcome=Outcome.UNSUPPORTED, error=error.message))
+
+
+def estimates_of_peers(row: SuiteRow) -> PeerEstimates:
+    """In a process of its own: the other methods start CUDA, and a workload may do anything."""
+    try:
+        answer = ask(
+            "vramcast.suites.peers:estimates",
+            {"workload": row.workload, "knobs": row.knobs},
+            timeout_seconds=PEER_SECONDS,
+            environment={"OMP_NUM_THREADS": "1"},
+        )
+        return PeerEstimates.from_dict(answer)
+    except VramcastError as problem:
+        kind = problem.kind if isinstance(problem, TaskFailed) else type(problem).__name__
+        return PeerEstimates.all_failed(kind)

@@ -1,7 +1,5 @@
 """The rows of the accuracy suites, read from suites.toml."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field

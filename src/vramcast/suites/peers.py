@@ -1,7 +1,5 @@
 """What torch's MemTracker with fake tensors, accelerate, and a rule of thumb estimate."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 from typing import Any

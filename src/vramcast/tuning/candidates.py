@@ -1,7 +1,5 @@
 """A candidate: an optimisation in a tune; and in which order candidates are tried."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,7 +17,7 @@ SECOND_CHANCE_RATIO = 0.98
 @dataclass(eq=False)
 class Candidate:
     optimisation: Optimisation
-    # Only what it sets; one that chooses a size gets it when it is tried.
+    # One that chooses a size gets it when it is tried.
     change: Configuration = field(default_factory=Configuration)
     refusal: Refusal | None = None  # why it is not applicable
     alone: TrialResult | None = None
@@ -52,7 +50,6 @@ class Candidate:
 
 
 def already_set(change: Configuration, first: Measurement) -> Refusal | None:
-    """Whether the baseline's process had these settings without being told."""
     switches = change.switches.given().items()
     is_allocator = change.allocator and change.allocator in first.allocator_settings
     if is_allocator or (switches and not change.knobs and switches <= first.switches.items()):
@@ -65,8 +62,8 @@ def promising(
 ) -> list[Candidate]:
     """What won alone, best first; then alternatives to those; then what may help on top of others.
 
-    With `has_larger_step` a step does more work than when they were tried: what was slower while
-    the GPU waited for the host, such as fewer bits, may be faster now.
+    A step may be larger than when they were tried: what was slower while the GPU waited for the
+    host, such as fewer bits, may be faster now.
     """
     waiting = [
         one
@@ -74,9 +71,7 @@ def promising(
         if one not in applied and not one.replaced_by and not one.optimisation.size
     ]
     winners = [one for one in waiting if not one.on_top and one.alone and one.alone.is_gain]
-    first: list[Candidate] = []
-    alternatives: list[Candidate] = []
-    taken: set[tuple[str, str]] = set()
+    first, alternatives, taken = list[Candidate](), list[Candidate](), set[tuple[str, str]]()
     for one in _best_first(winners):
         names = one.change.settings().keys()
         (alternatives if names & taken else first).append(one)
@@ -96,14 +91,13 @@ def with_sizes(candidates: Sequence[Candidate], *, at_the_end: bool) -> list[Can
 
     Of those that change the training, only what won alone; at the end also what was not tried.
     """
-
-    def has_its_turn(one: Candidate) -> bool:
-        if not one.optimisation.changes_training:
-            return True
-        return at_the_end if one.alone is None else one.alone.is_gain
-
     found = {one.optimisation.name: one for one in reversed(candidates) if one.optimisation.size}
-    return list(filter(has_its_turn, found.values()))
+    return [
+        one
+        for one in found.values()
+        if not one.optimisation.changes_training
+        or (at_the_end if one.alone is None else one.alone.is_gain)
+    ]
 
 
 def _best_first(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -121,7 +115,7 @@ def _may_help_yet(one: Candidate, has_larger_step: bool) -> bool:
 
 
 def _failed_with_the_baseline(one: Candidate) -> bool:
-    """It failed alone, and may work on top of others. One that hangs is not waited for twice."""
+    """It may work on top of others. One that hangs is not waited for twice."""
     if one.num_on_top or one.last is None or one.last.verdict != TuneVerdict.FAILED:
         return False
     return one.last.reason_code != Reason.TIMEOUT

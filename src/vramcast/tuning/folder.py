@@ -2,13 +2,11 @@
 
 request.json     what was asked for: another tune is refused here
 records.jsonl    one line a run or prediction
-worker.log       what the last run's workload printed
+worker.log       what the last run printed
 result.json      the TuneResult
 log.md           for people
 final.json       the configuration that came out
 """
-
-from __future__ import annotations
 
 import contextlib
 from collections import defaultdict, deque
@@ -47,16 +45,15 @@ class TuneFolder:
             self._begin(request)
             self._lock = stack.pop_all()
         self._runs: dict[str, deque[Measurement]] = defaultdict(deque)
-        # A text says why it could not be predicted.
-        self.predictions: dict[str, Prediction | str] = {}
+        self.predictions: dict[str, Prediction | str] = {}  # or why there is none
         for line in read_lines(self._records):
-            # What an older version wrote, or somebody edited, is measured or predicted again.
+            # What an older version wrote, or somebody edited, is made again.
             with contextlib.suppress(UsageError, LookupError, TypeError):
                 self._take_over(line)
         self.num_resumed = sum(map(len, self._runs.values()))
 
     def close(self) -> None:
-        """A tune without any run leaves nothing: the corrected command may use the same folder."""
+        """Without any run it leaves nothing: the corrected command may use the same folder."""
         if not self._records.exists():
             self._remove_files()
             with contextlib.suppress(OSError):  # something else is in it
@@ -102,9 +99,10 @@ class TuneFolder:
                 raise UsageError(problem.message, OTHER_FOLDER) from None
             different = [name for name in request if there.get(name) != request[name]]
             if different:
-                names = ", ".join(different)
-                message = f"{self.path} holds another tune: not the same {names}."
-                raise UsageError(message, OTHER_FOLDER)
+                raise UsageError(
+                    f"{self.path} holds another tune: not the same {', '.join(different)}.",
+                    OTHER_FOLDER,
+                )
         write_json(self._request, request)
 
     def _remove_files(self) -> None:

@@ -1,7 +1,5 @@
 """Which changes a workload takes: its function is loaded in another process, and not called."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -23,7 +21,7 @@ SECONDS = 300.0
 def inspect_workload(
     trial: Trial, optimisations: Sequence[Optimisation], *, timeout_seconds: float = SECONDS
 ) -> tuple[dict[str, Any], list[Candidate]]:
-    """(the knobs in force, defaults included; a candidate for every optimisation)."""
+    """(the knobs in force, a candidate for every optimisation)."""
     request = {
         "workload": parse_reference(trial.workload).portable,
         "device": trial.device,
@@ -72,7 +70,7 @@ def _no_knob(name: str) -> Refusal:
 
 
 def answer(request: dict[str, Any], _: object = None) -> dict[str, Any]:
-    """The task: the knobs in force, and which change of each optimisation is taken."""
+    """The task: which change of each optimisation is taken."""
     with ExitStack() as stack:
         if request["device"] == Device.CPU:
             from vramcast.probing.cuda_on_cpu import cuda_means_cpu

@@ -1,22 +1,23 @@
 """Was a candidate worth it? From the runs without and with it to a verdict with its reason.
 
-One run counts as one number, the median of its steps: the steps of one process resemble each
-other, and many of them say less than two processes do. Times are compared as ratios (on a
-logarithmic scale), with one spread for both sides because there are few runs.
+One run counts as one number, the median of its steps: the steps of one process resemble each other.
+Times are compared as ratios (their logarithms), with one spread for both sides as runs are few. The
+likely cause of an error is looked up in error_causes.toml.
 """
 
-from __future__ import annotations
-
 import math
+import re
 import statistics
+import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from vramcast.probing.significance import pooled
 from vramcast.records.measurement import FailReason, Measurement, MemoryOf, Outcome
 from vramcast.records.tune import Reason, Speedup, TrialResult, TuneVerdict
-from vramcast.tuning.error_causes import likely_cause, missing_bytes_of
 from vramcast.tuning.optimisations import Optimisation, Refusal
 from vramcast.units import format_bytes, format_percent
 
@@ -24,19 +25,19 @@ from vramcast.units import format_bytes, format_percent
 LEAST_GAIN = 0.02
 # Many candidates are tried: at 0.05, many tunes would apply something by chance.
 SIGNIFICANCE_LEVEL = 0.01
-# Runs of a candidate before it is applied.
-MIN_RUNS = 2
 # If the interval reaches so far, a run that was slower says nothing.
 MUCH_NOISE = 1.5
 # After two wild runs the end of an interval may be too large for a float.
 MAX_LOGARITHM = 50.0
 
+FILE = Path(__file__).with_name("error_causes.toml")
+_SIZE = r"([0-9.]+) (bytes|[kmgt]ib)"
+_UNITS = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
-def judge(
-    baseline: Sequence[Measurement],
-    candidate: Sequence[Measurement],
-    optimisation: Optimisation,
-) -> TrialResult:
+Runs = Sequence[Measurement]
+
+
+def judge(baseline: Runs, candidate: Runs, optimisation: Optimisation) -> TrialResult:
     """`baseline` are runs that ended well; those of the candidate may have failed."""
     good = [run for run in candidate if run.outcome == Outcome.OK]
     failed = [run for run in candidate if run.outcome != Outcome.OK]
@@ -57,11 +58,12 @@ def _failed(run: Measurement) -> TrialResult:
         sentence = f"it needs more memory{where} than there is{much}"
         return ended(TuneVerdict.REJECTED, Reason.OUT_OF_MEMORY, sentence, missing_bytes=missing)
     codes = {Outcome.TIMEOUT: Reason.TIMEOUT, Outcome.UNSUPPORTED: Reason.UNSUPPORTED}
-    code, sentence = (
+    return ended(
+        TuneVerdict.FAILED,
         codes.get(run.outcome, Reason.CRASHED),
         f"{run.outcome}: {last_line(run.error)}",
+        likely_cause=likely_cause(run.error),
     )
-    return ended(TuneVerdict.FAILED, code, sentence, likely_cause=likely_cause(run.error))
 
 
 def ended(verdict: TuneVerdict, code: Reason, sentence: str, **more: Any) -> TrialResult:
@@ -77,11 +79,7 @@ def last_line(error: str | None) -> str:
     return ((error or "").strip() or "no error message").splitlines()[-1]
 
 
-def _compared(
-    baseline: Sequence[Measurement],
-    candidate: Sequence[Measurement],
-    optimisation: Optimisation,
-) -> TrialResult:
+def _compared(baseline: Runs, candidate: Runs, optimisation: Optimisation) -> TrialResult:
     speedup, tolerance = compare(baseline, candidate), optimisation.loss_tolerance
     difference = None if tolerance is None else loss_difference(baseline, candidate)
     refusal = (
@@ -99,10 +97,7 @@ def _compared(
 
 
 def _other_losses(
-    baseline: Sequence[Measurement],
-    candidate: Sequence[Measurement],
-    tolerance: float | None,
-    difference: float | None,
+    baseline: Runs, candidate: Runs, tolerance: float | None, difference: float | None
 ) -> Refusal | None:
     if not all(map(has_finite_losses, candidate)):
         return Refusal(Reason.LOSSES_NOT_FINITE, "its losses are not finite")
@@ -122,13 +117,10 @@ def _other_losses(
 
 
 def has_finite_losses(run: Measurement) -> bool:
-    """Also true of a run without losses."""
     return FailReason.NOT_FINITE not in run.verdict.fail_reasons
 
 
-def loss_difference(
-    baseline: Sequence[Measurement], candidate: Sequence[Measurement]
-) -> float | None:
+def loss_difference(baseline: Runs, candidate: Runs) -> float | None:
     """The largest of any step for which both have a finite loss; None if there is none."""
     found = [
         abs(ours - theirs) / max(abs(theirs), 1e-12)
@@ -140,7 +132,7 @@ def loss_difference(
     return max(found, default=None)
 
 
-def _too_much_memory(candidate: Sequence[Measurement]) -> Refusal | None:
+def _too_much_memory(candidate: Runs) -> Refusal | None:
     for run in candidate:
         if FailReason.MEMORY_GUARD in run.verdict.fail_reasons and run.peak_reserved_bytes:
             return Refusal(
@@ -155,15 +147,15 @@ def _too_little_gain(speedup: Speedup, num_runs: int) -> Refusal | None:
     ratio, high = speedup.ratio, speedup.high or 0.0
     if ratio < 1 - LEAST_GAIN and high < 1:
         return Refusal(Reason.SLOWER, f"slower: {speedup}")
-    if ratio < 1 + LEAST_GAIN and high > MUCH_NOISE:
-        text = f"no gain seen, but so much noise that nothing can be told: {speedup}"
-        return Refusal(Reason.NOISE, text)
-    if ratio < 1 - LEAST_GAIN:
-        return Refusal(Reason.NO_GAIN, f"no gain: {speedup}")
     if ratio < 1 + LEAST_GAIN:
+        if high > MUCH_NOISE:
+            text = f"no gain seen, but so much noise that nothing can be told: {speedup}"
+            return Refusal(Reason.NOISE, text)
+        if ratio < 1 - LEAST_GAIN:
+            return Refusal(Reason.NO_GAIN, f"no gain: {speedup}")
         least = f"{format_percent(LEAST_GAIN)} is the least that counts"
         return Refusal(Reason.TOO_LITTLE_GAIN, f"too little gain: {speedup}, and {least}")
-    if num_runs < MIN_RUNS or speedup.p_value is None:
+    if num_runs < 2 or speedup.p_value is None:
         return Refusal(Reason.TOO_FEW_RUNS, f"not judged: {speedup} from too few runs")
     if speedup.p_value > SIGNIFICANCE_LEVEL:
         text = f"not distinguishable from noise: {speedup}, p = {speedup.p_value:.2g}"
@@ -171,8 +163,7 @@ def _too_little_gain(speedup: Speedup, num_runs: int) -> Refusal | None:
     return None
 
 
-def compare(baseline: Sequence[Measurement], candidate: Sequence[Measurement]) -> Speedup:
-    """By step time, or by throughput where the steps differ in size."""
+def compare(baseline: Runs, candidate: Runs) -> Speedup:
     (before, unit), (after, _) = work_of_step(baseline[0]), work_of_step(candidate[0])
     by = "step time" if before == after else f"{unit} a second"
     first = [math.log(median_seconds(run) / before) for run in baseline]
@@ -200,7 +191,40 @@ def median_seconds(run: Measurement) -> float:
     return run.times.median_seconds
 
 
-def peak_memory_bytes(runs: Sequence[Measurement]) -> int | None:
+def peak_memory_bytes(runs: Runs) -> int | None:
     """Reserved; on the CPU, where nothing is reserved, allocated."""
     known = [run.peak_reserved_bytes or run.peak_allocated_bytes or 0 for run in runs]
     return max(known, default=0) or None
+
+
+@cache
+def causes() -> list[Any]:
+    return list(tomllib.loads(FILE.read_text())["cause"])
+
+
+def likely_cause(error: str | None) -> str:
+    """Empty if nothing is recognised. A traceback's indented lines of code are not searched."""
+    text = re.sub(r"^  .*\n?", "", error or "", flags=re.MULTILINE).lower()
+    for one in causes():
+        if any(re.search(pattern, text, re.DOTALL) for pattern in one["patterns"]):
+            return str(one["cause"])
+    return ""
+
+
+def missing_bytes_of(error: str | None) -> int | None:
+    """What an out-of-memory error asked for, less what the GPU or the limit still had."""
+    asked = _bytes(rf"tried to allocate {_SIZE}", error)
+    free = _bytes(rf"of which {_SIZE} is free", error)
+    if asked is None or free is None:
+        return asked
+    allowed = _bytes(rf"{_SIZE} allowed;", error)
+    if allowed is not None:
+        allocated = _bytes(rf"{_SIZE} is allocated by pytorch", error) or 0
+        cached = _bytes(rf"{_SIZE} is reserved by pytorch", error) or 0
+        free = min(free, allowed - allocated - cached)
+    return max(1, asked - max(0, free))
+
+
+def _bytes(pattern: str, error: str | None) -> int | None:
+    match = re.search(pattern, error or "", re.IGNORECASE)
+    return round(float(match[1]) * _UNITS[match[2].lower()]) if match else None

@@ -1,7 +1,5 @@
 """The optimisations that `vramcast tune` tries, read from optimisations.toml."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -35,8 +33,6 @@ TOLERANCES = {Losses.SAME: 1e-3, Losses.ROUNDED: 2e-2, Losses.COARSE: 5e-2}
 
 
 class Refusal(NamedTuple):
-    """Why an optimisation is not tried or not applied."""
-
     code: Reason
     sentence: str
 
@@ -75,10 +71,7 @@ def catalogue() -> list[Optimisation]:
 
 
 def chosen(only: str | None) -> Sequence[Optimisation]:
-    """Those named in `only`, in the catalogue's order; all of them for None.
-
-    What is asked for by name may change the training.
-    """
+    """All for None. What is asked for by name may change the training."""
     every = catalogue()
     if only is None:
         return every
@@ -92,7 +85,6 @@ def chosen(only: str | None) -> Sequence[Optimisation]:
 
 
 def missing_on(optimisation: Optimisation, machine: Machine, device: Device) -> Refusal | None:
-    """What the machine lacks for it."""
     needs, least, has = optimisation.needs, optimisation.capability, machine.capability
     on_gpu = device == Device.CUDA
     packages = [name for name in needs if name not in (*MACHINE_NEEDS, *machine.packages)]

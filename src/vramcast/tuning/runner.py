@@ -1,6 +1,4 @@
-"""Where a tune's numbers come from: runs in fresh processes and predictions, both recorded."""
-
-from __future__ import annotations
+"""Where a tune's numbers come from: recorded runs in fresh processes, and predictions."""
 
 import json
 import math
@@ -29,16 +27,16 @@ RUN_SECONDS, PREDICTION_SECONDS = 300.0, 300.0
 # With less time than this, a run is not started.
 LEAST_SECONDS = 5.0
 
-# A GPU's name, and the memory that the allocator may take of it.
-Target = tuple[str | None, int | None]
-
 
 class BudgetSpent(Exception):
     """The time for the tune is over, before or during a run."""
 
 
 class Runner:
-    """Runs every configuration in a process of its own, and takes over what the folder has."""
+    """Runs every configuration in a process of its own, and takes over what the folder has.
+
+    `trial` is what all runs have in common; `gpu` is what is predicted for.
+    """
 
     def __init__(
         self,
@@ -48,7 +46,6 @@ class Runner:
         folder: TuneFolder,
         budget_seconds: float,
     ) -> None:
-        """`trial` is what all runs have in common; `gpu` is what is predicted for."""
         self.trial, self.gpu, self._prober, self._folder = trial, gpu, prober, folder
         self._deadline = time.monotonic() + budget_seconds
         self._num_steps: dict[str, int] = {}  # by configuration, from its first run
@@ -59,7 +56,7 @@ class Runner:
         return self._deadline - time.monotonic()
 
     def has_run(self, configuration: Configuration) -> bool:
-        """Whether an earlier call has run it, so that measuring it takes no time."""
+        """By an earlier call: measuring it takes no time."""
         return self._folder.has_run(configuration.key)
 
     def measure(
@@ -68,7 +65,7 @@ class Runner:
         optimisations: Sequence[Optimisation] = (),
         reserve_seconds: float = 0.0,
     ) -> Measurement:
-        """A fresh run. Raises BudgetSpent if it would use the time reserved for later."""
+        """Raises BudgetSpent rather than use the time reserved for later."""
         key = configuration.key
         found = self._folder.recorded_run(key)
         if found is None:
@@ -105,21 +102,20 @@ class Runner:
         self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()
     ) -> list[Prediction | str]:
         """For the GPU here, or each for a GPU of its own. A text says why there is none."""
-        here: Target = (self.gpu, self.trial.memory_cap_bytes)
-        if not gpus and here == (None, None):
+        memory = None if gpus else self.trial.memory_cap_bytes
+        targets: Sequence[str | None] = gpus or [self.gpu] * len(configurations)
+        if targets[0] is None and memory is None:
             return ["no GPU was named to predict for"] * len(configurations)
-        targets = [(gpu, None) for gpu in gpus] if gpus else [here] * len(configurations)
-        asked = list(zip(configurations, targets, strict=True))
-        keys = [json.dumps([configuration.key, *target]) for configuration, target in asked]
+        asked = [(one, gpu, memory) for one, gpu in zip(configurations, targets, strict=True)]
+        keys = [json.dumps([one.key, *target]) for one, *target in asked]
         known = self._folder.predictions
-        # Equal questions are asked once.
         missing = {key: one for key, one in zip(keys, asked, strict=True) if key not in known}
         if missing:
             build.build()
             started = time.monotonic()
             try:
                 answers = in_parallel(self._simulate, list(missing.values()))
-            except BudgetSpent:  # nothing is recorded: they are asked again when the tune goes on
+            except BudgetSpent:  # not recorded: asked again when the tune goes on
                 return ["there was no time left to predict it"] * len(configurations)
             finally:
                 self.prediction_seconds = time.monotonic() - started
@@ -128,9 +124,9 @@ class Runner:
         return [known[key] for key in keys]
 
     def _simulate(
-        self, question: tuple[Configuration, Target], stop: threading.Event
+        self, question: tuple[Configuration, str | None, int | None], stop: threading.Event
     ) -> Prediction | str:
-        configuration, (gpu, memory) = question
+        configuration, gpu, memory = question
         seconds = min(PREDICTION_SECONDS, self.seconds_left())
         if seconds < LEAST_SECONDS:
             raise BudgetSpent
@@ -146,7 +142,7 @@ class Runner:
 
 
 def steps_for(first: Measurement) -> int:
-    """So many that about a second is measured: short, and the median is still robust."""
+    """For about a second: short, and the median is still robust."""
     if first.times is None:
         return MIN_STEPS
     steps = math.ceil(MEASURED_SECONDS / first.times.median_seconds)

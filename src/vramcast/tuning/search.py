@@ -1,10 +1,8 @@
 """The search for the fastest configuration.
 
-Every candidate is tried alone against the baseline, then those that helped on top of each other,
-then the end against the start.
+Every candidate is tried alone, then those that helped on top of each other, then the end against
+the start.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
@@ -14,16 +12,16 @@ from vramcast.processes.progress import Progress, Report
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.records.prediction import Prediction
 from vramcast.records.tune import Reason, Speedup, TrialResult, TuneVerdict
-from vramcast.tuning.batch_sizes import FACTOR, batch_sizes, gain_of_larger
 from vramcast.tuning.candidates import Candidate, already_set, promising, untried, with_sizes
 from vramcast.tuning.judging import SIGNIFICANCE_LEVEL, compare, ended, has_finite_losses, last_line
 from vramcast.tuning.optimisations import knobs
+from vramcast.tuning.predictions import FACTOR, batch_sizes, gain_of_larger
 from vramcast.tuning.runner import BudgetSpent, Runner
-from vramcast.tuning.trials import Stack, Trials
+from vramcast.tuning.trials import Trials
 from vramcast.workload.configuration import Configuration
 
-# The share of the budget for candidates alone; the rest is for putting them together.
-ALONE_SHARE = 0.4
+# The share of the budget for putting candidates together.
+TOGETHER_SHARE = 0.6
 MAX_ROUNDS = 3
 # A batch FACTOR times as large that has so many times the throughput is tried first.
 LARGE_GAIN = 3.0
@@ -39,16 +37,14 @@ class Search:
         baseline: Configuration,
         progress: Report,
     ) -> None:
-        self._runner, self._progress = runner, progress
+        self.runner, self._progress = runner, progress
         self.candidates = list(candidates)  # with those for sizes that are chosen on the way
-        self.stack = Stack(baseline)
-        self.trials = Trials(runner, self.stack)
+        self.trials = Trials(runner, baseline)
         self.notes: list[str] = []
         self._stage, self._best_ratio = "alone", 1.0
         self._has_chosen_batch = False  # on top of the others
 
     def run(self) -> Speedup:
-        """The speed-up of `stack`."""
         self._first = self._run_baseline()
         for one in self.candidates:
             one.refusal = one.refusal or already_set(one.change, self._first)
@@ -59,16 +55,14 @@ class Search:
         return self._total()
 
     def size_of(self, configuration: Configuration, knob: str) -> int:
-        """1 if there is no such knob."""
         size = configuration.knobs.get(knob, self._first.knobs.get(knob))
         return size if type(size) is int else 1
 
     def _run_baseline(self) -> Measurement:
         try:
-            first = self.trials.run(self.stack.baseline)
-            if first.outcome != Outcome.OK or not has_finite_losses(first):
-                raise _no_baseline(first)
-            self.trials.run(self.stack.baseline)
+            first = self.trials.run(self.trials.baseline)
+            _check_baseline(first)
+            self.trials.run(self.trials.baseline)
         except BudgetSpent:
             raise UsageError(
                 "The budget is spent before the start has run twice.",
@@ -81,7 +75,7 @@ class Search:
         return [one for one in self.candidates if not one.refusal]
 
     def _sized(self, candidate: Candidate, without: Configuration) -> list[Configuration]:
-        """A change for every size worth trying on top of a configuration."""
+        """A change for every size worth trying."""
         knob = candidate.optimisation.size or ""
         now = self.size_of(without, knob)
         if knob != "batch_size":
@@ -98,33 +92,29 @@ class Search:
         return [knobs(**{knob: size}) for size in sizes]
 
     def _has_cheap_larger_batch(self) -> bool:
-        """Whether a larger batch takes hardly more time, by prediction: the GPU waits for the host.
-
-        Then it is tried first: it shows what all others are worth.
-        """
+        """By prediction: the GPU waits for the host. Then a larger batch is tried first."""
         if not any(one.optimisation.size == "batch_size" for one in self._usable):
             return False
-        return gain_of_larger(*self._predict_larger(self.stack.baseline)) >= LARGE_GAIN
+        return gain_of_larger(*self._predict_larger(self.trials.baseline)) >= LARGE_GAIN
 
     def _predict_larger(self, configuration: Configuration) -> list[Prediction | str]:
-        """For a configuration, and for FACTOR times its batch."""
+        """Here, and for FACTOR times the batch."""
         batch = FACTOR * self.size_of(configuration, "batch_size")
         larger = configuration.with_change(knobs(batch_size=batch))
-        return self._runner.predict([configuration, larger])
+        return self.runner.predict([configuration, larger])
 
     def _try_alone(self) -> None:
-        budget, start = self._runner.seconds_left(), self.stack.baseline
-        self.trials.seconds_for_later = 0.0 if budget == math.inf else (1 - ALONE_SHARE) * budget
+        budget, start = self.runner.seconds_left(), self.trials.baseline
+        self.trials.seconds_for_later = 0.0 if budget == math.inf else TOGETHER_SHARE * budget
         waiting = sorted(self._usable, key=lambda one: one.is_slow_to_start)
         if self._batch_first:
             waiting.sort(key=lambda one: one.optimisation.size != "batch_size")
         while waiting:
             one = waiting.pop(0)
-            is_begun = self._runner.has_run(start.with_change(one.change))
-            if self.trials.seconds_to_spend() < 0 and not is_begun:
+            has_run = self.runner.has_run(start.with_change(one.change))
+            if self.trials.seconds_to_spend() < 0 and not has_run:
                 continue
             if one.optimisation.size:
-                # Sizes are chosen by prediction, and are chosen again on top of the others.
                 is_slow = self.trials.is_slow_to_predict() and not self._batch_first
                 changes = [] if is_slow else self._sized(one, start)
                 if not changes:
@@ -138,8 +128,8 @@ class Search:
     def _try_together(self) -> None:
         """What won alone; what often helps; a larger batch, which makes runs longer; then the rest.
 
-        What is slow to start comes last and once, unless there would be no time for it. A candidate
-        may help only on top of another, so those that did not help are tried again, in rounds.
+        What is slow to start comes last and once, unless there would be no time for it. What did
+        not help is tried again, in rounds: it may help on top of another.
         """
         quick = [one for one in self._usable if not one.is_slow_to_start]
         slow = [one for one in self._usable if one.is_slow_to_start]
@@ -147,9 +137,9 @@ class Search:
             self._round(with_sizes(self._usable, at_the_end=False))
         self._rounds(quick, has_larger_step=self._batch_first)
         self._round([one for one in untried(quick) if one.optimisation.likely])
-        before = self.stack.configuration
+        before = self.trials.configuration
         self._round(with_sizes(self._usable, at_the_end=False))
-        self._rounds(quick, has_larger_step=self.stack.configuration != before)
+        self._rounds(quick, has_larger_step=self.trials.configuration != before)
         rest = untried(quick)
         if slow and self.trials.is_tight(len(rest), slow[0]):
             self._round(slow[:1])
@@ -161,29 +151,26 @@ class Search:
 
     def _rounds(self, quick: Sequence[Candidate], *, has_larger_step: bool) -> None:
         for _ in range(MAX_ROUNDS):
-            before = self.stack.configuration
-            self._round(promising(quick, self.stack.candidates, has_larger_step=has_larger_step))
-            if self.stack.configuration == before:
+            before = self.trials.configuration
+            self._round(promising(quick, self.trials.applied, has_larger_step=has_larger_step))
+            if self.trials.configuration == before:
                 return
             has_larger_step = False
 
     def _round(self, queue: Sequence[Candidate]) -> None:
-        for num_left, one in zip(reversed(range(len(queue))), queue, strict=True):
-            self._tell(one, num_left)
-            before = self.stack.configuration
+        for num_before, one in enumerate(queue):
+            self._tell(one, len(queue) - num_before - 1)
+            before = self.trials.configuration
             # Larger sizes are tried as long as they help.
             for variant in self._variants(one):
                 if not self._try_on_top(variant, before):
                     break
 
     def _variants(self, candidate: Candidate) -> Iterator[Candidate]:
-        """The candidate, or one for each size.
-
-        Sizes are chosen anew, because they depend on the memory that the others leave.
-        """
+        """The candidate, or one for each size: sizes depend on the memory that the others leave."""
         changes = [candidate.change]
         if candidate.optimisation.size is not None:
-            changes = self._sized(candidate, self.stack.configuration)
+            changes = self._sized(candidate, self.trials.configuration)
         for change in changes:
             if candidate.last is None:  # it was not tried alone
                 candidate.change = change
@@ -191,7 +178,7 @@ class Search:
             for known in self._usable:
                 if known.name == variant.name:
                     variant = known
-            now = self.stack.configuration
+            now = self.trials.configuration
             if now.with_change(change) != now and variant.tried_on != now.key:
                 if variant not in self.candidates:
                     self.candidates.append(variant)
@@ -199,8 +186,8 @@ class Search:
 
     def _try_on_top(self, candidate: Candidate, before: Configuration) -> bool:
         """Whether it was applied. `before` is what had none of its sizes yet."""
-        now = self.stack.configuration
-        if not self.stack.candidates and candidate.alone:
+        now = self.trials.configuration
+        if not self.trials.applied and candidate.alone:
             result: TrialResult | None = candidate.alone  # on top of nothing: that was measured
         else:
             result = self.trials.try_on(now, candidate)
@@ -210,23 +197,23 @@ class Search:
         candidate.tried_on = now.key
         if result is None or not result.is_gain:
             return False
-        self.stack.apply(candidate, before)
+        self.trials.apply(candidate, before)
         candidate.on_top = self.trials.judge(before, candidate)
         self._best_ratio = self._speedup().ratio
         return True
 
     def _speedup(self) -> Speedup:
-        start, end = self.stack.baseline, self.stack.configuration
+        start, end = self.trials.baseline, self.trials.configuration
         return compare(self.trials.good_runs(start), self.trials.good_runs(end))
 
     def _total(self) -> Speedup:
-        """Over all runs of start and end, once more side by side. It is not a product."""
-        if not self.stack.candidates:
+        """Over all runs of start and end, once more side by side."""
+        if not self.trials.applied:
             return Speedup(ratio=1.0)
         self._progress(Progress("start and end side by side"))
         try:
-            self.trials.run(self.stack.baseline)
-            self.trials.run(self.stack.configuration)
+            self.trials.run(self.trials.baseline)
+            self.trials.run(self.trials.configuration)
         except BudgetSpent:
             self.notes.append(
                 "there was no time to run start and end once more side by side: "
@@ -247,10 +234,12 @@ class Search:
         self._progress(Progress(f"{self._stage}: {one.name}", detail=detail, line=line))
 
 
-def _no_baseline(run: Measurement) -> VramcastError:
+def _check_baseline(run: Measurement) -> None:
     what = f"The baseline did not run: {run.outcome}. {last_line(run.error)}"
     if run.outcome == Outcome.OK:
+        if has_finite_losses(run):
+            return
         what = "The losses of the baseline are not finite: nothing can be compared with them."
     problem = VramcastError(what, "Begin with knobs that run: try them with vramcast probe.")
     problem.exit_code = 3 if run.outcome == Outcome.OUT_OF_MEMORY else 1
-    return problem
+    raise problem

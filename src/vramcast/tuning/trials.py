@@ -1,61 +1,53 @@
 """A trial: a candidate (B) against a configuration without it (A), run in the order A B B A."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from vramcast.errors import EnvironmentProblem, VramcastError
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.records.tune import LOSS_REASONS, Reason, TrialResult, TuneVerdict
-from vramcast.tuning.batch_sizes import missing_bytes
 from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.judging import LEAST_GAIN, ended, judge, no_time
+from vramcast.tuning.predictions import missing_bytes
 from vramcast.tuning.runner import BudgetSpent, Runner
 from vramcast.units import format_bytes
 from vramcast.workload.configuration import Configuration
 
 # Two runs compile one and a half times: the second finds most in a cache.
 NUM_COMPILATIONS = 1.5
-# A prediction is slow if it takes more than this share of the time left.
+# More of the time left than a prediction should take.
 SLOW_PREDICTION_SHARE = 0.05
-# A configuration that takes less than this share of the memory leaves room for most changes.
+# Less of the memory than this leaves room for most changes.
 ROOMY_SHARE = 0.5
 
 
-class Stack:
-    """The candidates that were applied, one on top of the other, and what they make together."""
+class Trials:
+    """What was run, and the candidates that were applied on top of each other."""
 
-    def __init__(self, baseline: Configuration) -> None:
+    def __init__(self, runner: Runner, baseline: Configuration) -> None:
+        self._runner = runner
+        self._runs: dict[str, list[Measurement]] = defaultdict(list)
+        self.seconds_for_later = 0.0  # kept back from the trials of now
         self.baseline = self.configuration = baseline
-        self.candidates: list[Candidate] = []
-        # Every step from the baseline to here, also those of candidates replaced later, by the key
-        # of the configuration that each was applied to.
+        self.applied: list[Candidate] = []
+        # Also those replaced later, by the key of the configuration that each was applied to.
         self.steps: dict[str, Candidate] = {}
 
     def apply(self, candidate: Candidate, before: Configuration) -> None:
-        """A larger size replaces a smaller one: `before` is what had none of its sizes yet."""
+        """A larger size replaces a smaller one: `before` had none of its sizes yet."""
         self.steps.pop(before.key, None)
         self.steps[before.key] = candidate
         candidate.replaced_by = ""
         self.configuration = self.configuration.with_change(candidate.change)
-        # A candidate of which nothing is left in force is no longer part of the stack.
-        for other in self.candidates:
+        for other in self.applied:
             if not other.is_in_force(self.configuration):
                 other.replaced_by = candidate.name
-        self.candidates = [one for one in self.candidates if not one.replaced_by] + [candidate]
-
-
-class Trials:
-    def __init__(self, runner: Runner, stack: Stack) -> None:
-        self._runner, self._stack = runner, stack
-        self._runs: dict[str, list[Measurement]] = defaultdict(list)
-        self.seconds_for_later = 0.0  # kept back from the trials of now
+        self.applied = [one for one in self.applied if not one.replaced_by] + [candidate]
 
     def run(self, configuration: Configuration, candidate: Candidate | None = None) -> Measurement:
-        """`candidate` is the one on trial: its runs must leave the time that is kept back."""
+        """The runs of a candidate on trial must leave the time that is kept back."""
         optimisations = [
             one.optimisation
-            for one in (*self._stack.candidates, candidate)
+            for one in (*self.applied, candidate)
             if one and configuration.with_change(one.change) == configuration
         ]
         reserve_seconds = self._reserve() if candidate else 0.0
@@ -71,7 +63,7 @@ class Trials:
         return judge(self.good_runs(without), runs, candidate.optimisation)
 
     def try_on(self, without: Configuration, candidate: Candidate) -> TrialResult | None:
-        """None if there was no time: `candidate.not_tried` says when it ended."""
+        """None if there was no time: then `candidate.not_tried` is set."""
         try:
             if unfit := self._predicted_not_to_fit(without, candidate):
                 return unfit
@@ -90,7 +82,7 @@ class Trials:
         return self.judge(without, candidate)
 
     def _run_both(self, without: Configuration, candidate: Candidate) -> None:
-        """B B A, after the A that is there; it ends early once the candidate has lost."""
+        """B B A, after the A that is there; less once the candidate has lost."""
         configuration = without.with_change(candidate.change)
         runs = self._runs[configuration.key]
         if len(runs) >= 2:
@@ -110,7 +102,7 @@ class Trials:
         configuration = without.with_change(candidate.change)
         if self._runs[configuration.key] or self.is_slow_to_predict():
             return None
-        # What changes tensors may need more even if it often saves memory, as autocast does.
+        # What changes tensors, as autocast does, may need more even if it often saves memory.
         may_need_more = candidate.change.knobs and self._share_taken(without) > ROOMY_SHARE
         if not candidate.optimisation.more_memory and not may_need_more:
             return None
@@ -128,19 +120,20 @@ class Trials:
         )
 
     def _share_taken(self, configuration: Configuration) -> float:
-        """Of the memory that the last run may take; 0 if unknown."""
-        runs = self.good_runs(configuration)
-        limit = (runs[-1].memory_cap_bytes or runs[-1].capacity_bytes) if runs else None
-        return (runs[-1].peak_reserved_bytes or 0) / limit if limit else 0.0
+        """Of the memory that there is; 0 if unknown."""
+        for run in self.good_runs(configuration)[-1:]:
+            if limit := run.memory_cap_bytes or run.capacity_bytes:
+                return (run.peak_reserved_bytes or 0) / limit
+        return 0.0
 
     def is_slow_to_predict(self) -> bool:
-        """A prediction takes more of the time left than an attempt that fails would."""
+        """An attempt that fails would take less of the time left."""
         limit = SLOW_PREDICTION_SHARE * self._runner.seconds_left()
         return self._runner.prediction_seconds > limit
 
     def is_tight(self, num_others: int, candidate: Candidate) -> bool:
-        """Whether so many others would leave no time for a candidate that is slow to start."""
-        seconds = (2 * num_others + 3) * self._seconds_of(self._stack.configuration)
+        """Whether so many others would leave no time for a candidate."""
+        seconds = (2 * num_others + 3) * self._seconds_of(self.configuration)
         return not self._is_time_for(seconds, candidate)
 
     def seconds_to_spend(self) -> float:
@@ -151,8 +144,8 @@ class Trials:
         return self.seconds_to_spend() > seconds
 
     def _reserve(self) -> float:
-        """Seconds kept for later trials, and for start and end side by side."""
-        ends = (self._stack.baseline, self._stack.configuration)
+        """For later trials, and for start and end side by side."""
+        ends = (self.baseline, self.configuration)
         return self.seconds_for_later + sum(map(self._seconds_of, ends))
 
     def _seconds_of(self, configuration: Configuration) -> float:

@@ -1,9 +1,8 @@
-"""`vramcast.tune`: find the settings that make a step fastest by running them one by one."""
-
-from __future__ import annotations
+"""`vramcast.tune`: find the settings that make a step fastest."""
 
 import contextlib
 import math
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,17 +21,34 @@ from vramcast.probing.trial import Trial, device_named
 from vramcast.processes.progress import Report, ignore
 from vramcast.records.base import plain_value
 from vramcast.records.machine import Machine
-from vramcast.records.measurement import Device
+from vramcast.records.measurement import Device, Measurement
 from vramcast.records.store import write_atomically, write_json
-from vramcast.records.tune import TuneResult
+from vramcast.records.tune import (
+    CandidateResult,
+    MeasuredConfiguration,
+    Reason,
+    Speedup,
+    TrialResult,
+    TuneResult,
+    TuneVerdict,
+)
 from vramcast.reporting.showing import markdown_of
 from vramcast.simulate.runner import shared_server
 from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.folder import TuneFolder
 from vramcast.tuning.inspection import inspect_workload
+from vramcast.tuning.judging import (
+    LEAST_GAIN,
+    SIGNIFICANCE_LEVEL,
+    ended,
+    loss_difference,
+    median_seconds,
+    no_time,
+    peak_memory_bytes,
+    work_of_step,
+)
 from vramcast.tuning.optimisations import chosen, missing_on
-from vramcast.tuning.predicted_gains import predicted_gains
-from vramcast.tuning.result import result_of
+from vramcast.tuning.predictions import predicted_gains
 from vramcast.tuning.runner import Runner
 from vramcast.tuning.search import Search
 from vramcast.units import check_whole_number, memory_in_bytes, parse_duration
@@ -63,10 +79,9 @@ def tune(
     `tune("train.py:build", out="runs/tune", budget="20min")`. The log.md in `out` says what came of
     every one. `out` keeps every run; called again with the same one it goes on.
     """
-    # Whatever is wrong is refused before anything is run or written.
     optimisations = chosen(only)
     budget_seconds = parse_duration(budget) if isinstance(budget, str) else budget
-    check_whole_number("--target-steps", target_steps, 200_000)
+    check_whole_number("--target-steps", target_steps, TARGET_STEPS)
     trial = Trial(
         workload=name_of(workload),
         knobs=joined(knobs, more_knobs),
@@ -108,7 +123,6 @@ def tune(
 
 
 def _gpu(device: Device, name: str | None) -> str | None:
-    """The GPU to predict for."""
     if name is not None:
         name = find_gpu(name).name
     if device != Device.CUDA:
@@ -122,7 +136,7 @@ def _gpu(device: Device, name: str | None) -> str | None:
 
 
 def _request(trial: Trial, gpu: str | None, only: str | None) -> dict[str, Any]:
-    """What must be the same for runs to be taken over: the machine and the workload's file too."""
+    """What must be the same for runs to be taken over."""
     here = nvml.gpu_states()
     return {
         "version": 1,
@@ -152,8 +166,8 @@ def tune_with(
     for one in candidates:
         one.refusal = missing_on(one.optimisation, machine, runner.trial.device) or one.refusal
     search = Search(runner, candidates, baseline, progress)
-    total, final = search.run(), search.stack.configuration
-    result = result_of(search, total, runner.trial, target_steps, machine)
+    total, final = search.run(), search.trials.configuration
+    result = result_of(search, total, target_steps, machine)
     if not outlook:
         return result
     gains, notes = predicted_gains(runner, final, search.size_of(final, "seq_len"))
@@ -176,3 +190,109 @@ def save(result: TuneResult, folder: Path) -> None:
     log = markdown_of(result, f"Optimisation log of {result.workload}")
     write_atomically(folder / "log.md", log)
     write_json(folder / "result.json", result.to_dict())
+
+
+def result_of(search: Search, total: Speedup, target_steps: int, machine: Machine) -> TuneResult:
+    trial, trials, final = search.runner.trial, search.trials, search.trials.configuration
+    start_runs, end_runs = trials.good_runs(trials.baseline), trials.good_runs(final)
+    before, after = _measured(trials.baseline, start_runs), _measured(final, end_runs)
+    first = start_runs[0]
+    alone = [one.alone.speedup.ratio for one in trials.applied if one.alone and one.alone.speedup]
+    is_same_size, unit = before.work_per_step == after.work_per_step, after.unit
+    if not is_same_size:
+        search.notes.append(
+            f"a step is {after.work_per_step:,.0f} {unit} at the end and "
+            f"{before.work_per_step:,.0f} at the start: times to the target are for as many "
+            f"{unit}, speed-ups compare {unit} a second, and losses of steps of other sizes "
+            "cannot be compared"
+        )
+    return TuneResult(
+        workload=trial.workload,
+        knobs=first.knobs,
+        device=first.device,
+        gpu=first.gpu,
+        memory_bytes=trial.memory_cap_bytes,
+        num_parameters=first.num_parameters,
+        torch_version=first.torch_version,
+        cuda_version=first.cuda_version,
+        driver_version=first.driver_version,
+        machine=machine,
+        before=before,
+        after=after,
+        total=total,
+        product_of_alone=math.prod(alone) if len(alone) == len(trials.applied) > 0 else None,
+        loss_difference=loss_difference(start_runs, end_runs) if is_same_size else None,
+        target_steps=target_steps,
+        seconds_before=target_steps * before.step_seconds,
+        seconds_after=target_steps * before.work_per_step / after.per_second,
+        rows=[_candidate_result(one, trials.applied) for one in search.candidates],
+        configuration=final.to_dict(),
+        python_lines=final.python_lines(trial.workload),
+        applied_order=[one.name for one in trials.applied],
+        step_order=[one.name for one in trials.steps.values()],
+        notes=search.notes,
+        least_gain=LEAST_GAIN,
+        significance_level=SIGNIFICANCE_LEVEL,
+    )
+
+
+def _measured(configuration: Configuration, runs: Sequence[Measurement]) -> MeasuredConfiguration:
+    work, unit = work_of_step(runs[0])
+    seconds = statistics.median_high(map(median_seconds, runs))
+    losses = [loss for loss in runs[0].losses if loss is not None and math.isfinite(loss)]
+    return MeasuredConfiguration(
+        configuration=configuration.to_dict(),
+        step_seconds=seconds,
+        work_per_step=work,
+        unit=unit,
+        per_second=work / seconds,
+        memory_bytes=peak_memory_bytes(runs),
+        first_loss=losses[0] if losses else None,
+        last_loss=losses[-1] if losses else None,
+        num_runs=len(runs),
+    )
+
+
+def _candidate_result(candidate: Candidate, applied: Sequence[Candidate]) -> CandidateResult:
+    end = conclusion(candidate, applied)
+    return CandidateResult(
+        name=candidate.name,
+        what=candidate.optimisation.what,
+        change=str(candidate.change),
+        verdict=end.verdict,
+        reason=end.reason,
+        reason_code=end.reason_code,
+        likely_cause=end.likely_cause,
+        caution=candidate.optimisation.caution,
+        loss_tolerance=candidate.optimisation.loss_tolerance,
+        alone=candidate.alone,
+        on_top=candidate.on_top,
+    )
+
+
+def conclusion(candidate: Candidate, applied: Sequence[Candidate]) -> TrialResult:
+    """Over all trials of a candidate."""
+    alone, last = candidate.alone, candidate.last or candidate.not_tried
+    if candidate.refusal:
+        return ended(TuneVerdict.NOT_APPLICABLE, *candidate.refusal)
+    if candidate in applied:
+        return ended(TuneVerdict.APPLIED, Reason.FASTER, last.reason if last else "")
+    for other in applied:
+        if other.optimisation is candidate.optimisation:  # another size
+            if last and not last.is_gain:
+                return replace(last, reason=f"{last.reason}; {other.name} was chosen")
+            sentence = f"{other.name} was chosen on top of the others"
+            return ended(TuneVerdict.REJECTED, Reason.REPLACED, sentence)
+    if candidate.replaced_by:
+        sentence = f"{candidate.replaced_by} took its place and is faster"
+        return ended(TuneVerdict.REJECTED, Reason.REPLACED, sentence)
+    if last is None:
+        return no_time()
+    if alone is None or not alone.is_gain:
+        return last
+    but = f"alone {alone.speedup}, but"
+    if last is alone:
+        sentence = f"{but} it was not tried on top of the others"
+        return ended(TuneVerdict.NOT_TRIED, Reason.BUDGET_SPENT, sentence)
+    sentence = f"{but} on top of the others {last.reason}"
+    return replace(last, verdict=TuneVerdict.REJECTED, reason=sentence)
