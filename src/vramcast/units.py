@@ -110,7 +110,9 @@ def format_percent(fraction: float) -> str:
 
 def format_seconds(s: float) -> str:
     """As in "320 ms", "2.1 s", "3 h 12 min"; "unknown" when not finite."""
-    return _sign(s) + _duration(abs(s)) if math.isfinite(s) else "unknown"
+    if not math.isfinite(s):
+        return "unknown"
+    return _duration(s) if s >= 0 else f"-{_duration(-s)}"
 
 
 def format_days(s: float) -> str:
@@ -120,12 +122,10 @@ def format_days(s: float) -> str:
 
 def _scaled(n: int, units: tuple[tuple[str, float, int], ...]) -> str:
     """In the smallest unit whose rounded number stays below one of the next."""
-    smallest = (
-        f"{_sign(n)}{abs(n) / unit:.{digits}f} {label}".rstrip()
-        for (label, unit, digits), (_, next_unit, _) in pairwise((*units, ("", math.inf, 0)))
-        if round(abs(n) / unit, digits) * unit < next_unit
-    )
-    return next(smallest)
+    for (label, unit, digits), (_, next_unit, _) in pairwise((*units, ("", math.inf, 0))):
+        if round(abs(n) / unit, digits) * unit < next_unit:
+            break
+    return f"{n / unit:.{digits}f} {label}".rstrip()
 
 
 def _duration(s: float) -> str:
@@ -145,10 +145,6 @@ def _duration(s: float) -> str:
         return f"{hours} h {minutes} min"
     days, hours = divmod(round(s / 3600), 24)
     return f"{days} d {hours} h"
-
-
-def _sign(n: float) -> str:
-    return "-" if n < 0 else ""
 
 
 def parse_model_size(name: str, text: str) -> bool | int | float:

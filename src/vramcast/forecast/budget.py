@@ -31,7 +31,7 @@ class Budget:
         if self.memory_bytes is not None or self.gpu is None:
             return self.memory_bytes
         table = self._table_of_this_gpu
-        loaded = table.device_bytes + table.libraries_bytes if table else self._default_bytes
+        loaded = table.device_bytes + table.libraries_bytes if table else _default_bytes(self.gpu)
         return self.gpu.total_bytes - loaded
 
     def within(self, safety: float) -> Budget:
@@ -49,7 +49,7 @@ class Budget:
             return None
         table = self._table_of_this_gpu
         if table is None:
-            return reserved_bytes + self._default_bytes
+            return reserved_bytes + _default_bytes(self.gpu)
         libraries = table.libraries_bytes * trace.uses_libraries
         solver = table.solver_bytes * trace.uses_solver
         return reserved_bytes + table.process_bytes + libraries + solver
@@ -68,11 +68,10 @@ class Budget:
         table = self.calibration
         return table if table and self.gpu and table.gpu == self.gpu.full_name else None
 
-    @property
-    def _default_bytes(self) -> int:
-        """Of context and kernels, where they were not measured."""
-        assert self.gpu is not None
-        return self.gpu.context_bytes + DEFAULT_KERNELS_BYTES
+
+def _default_bytes(gpu: Gpu) -> int:
+    """Of context and kernels, where they were not measured."""
+    return gpu.context_bytes + DEFAULT_KERNELS_BYTES
 
 
 def budget_for(gpu: str | None, memory_bytes: int | None = None, settings: str = "") -> Budget:

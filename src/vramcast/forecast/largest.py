@@ -198,8 +198,7 @@ class BatchSearch:
 
 
 def _largest_multiple(step: int, maximum: int | None) -> int:
-    largest = (maximum or LARGEST_BATCH) // step * step
-    if largest:
+    if largest := (maximum or LARGEST_BATCH) // step * step:
         return largest
     if maximum is None:
         raise UsageError(

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from vramcast.errors import UsageError
-from vramcast.forecast.piecewise import Pieces, find_pieces, fit_pieces, odd_one_out, solve
+from vramcast.forecast.piecewise import Pieces, find_floor, fit_pieces, solve
 from vramcast.records.fit import FittedRow, Knob, MemoryFit, Term, parse_term
 from vramcast.records.prediction import MemoryLaw
 from vramcast.text import printable
@@ -145,9 +145,8 @@ def _fit_group(group: str, points: Sequence[Point], terms: Mapping[str, str] | N
     allocated = np.array([p.allocated_bytes for p in used], dtype=float)
     # A floor makes sense only beside a law that grows from some constant.
     may_have_floor = TERMS["constant"] in chosen.values() and len(chosen) > 1
-    pieces = find_pieces(matrix, allocated) if may_have_floor else None
-    pieces = pieces or Pieces(-math.inf, solve(matrix, allocated))
-    odd = odd_one_out(matrix, allocated) if may_have_floor and not pieces.on_floor else None
+    floor, odd = find_floor(matrix, allocated) if may_have_floor else (None, None)
+    pieces = floor or Pieces(-math.inf, solve(matrix, allocated))
     coefficients = dict(zip(chosen, map(float, pieces.coefficients), strict=True))
     return MemoryFit(
         group=group,
@@ -156,7 +155,7 @@ def _fit_group(group: str, points: Sequence[Point], terms: Mapping[str, str] | N
         overhead_bytes=round(_overhead(used)),
         rows=[_row(i, used, matrix, allocated, pieces) for i in range(len(used))],
         knobs=_ranked_knobs(used, chosen, pieces),
-        floor_bytes=round(pieces.floor_bytes) if pieces.on_floor else None,
+        floor_bytes=round(floor.floor_bytes) if floor else None,
         left_out=left_out,
         notes=[
             *_rank_notes(len(used), chosen, int(np.linalg.matrix_rank(matrix))),
@@ -204,9 +203,9 @@ def default_terms(points: Sequence[Point]) -> dict[str, str]:
     num_batches, num_lengths = (
         len({point.knobs.get(name) for point in points}) for name in ("batch_size", "seq_len")
     )
-    names = ["per_sample"] if num_batches > 1 else []
-    if num_lengths > 1:
-        names = ["per_token", "per_token_and_length"][: num_lengths - 1]
+    names = ["per_token", "per_token_and_length"][: num_lengths - 1]
+    if num_lengths == 1 and num_batches > 1:
+        names = ["per_sample"]
     # A second one only where more runs are left than there are terms.
     names = names[: max(1, len(points) - 2)]
     return {name: TERMS[name] for name in ("constant", *names)}

@@ -40,26 +40,24 @@ def solve(matrix: Any, values: Any) -> Any:
     return np.linalg.lstsq(matrix / scale, values, rcond=None)[0] / scale
 
 
-def find_pieces(matrix: Any, allocated: Any) -> Pieces | None:
-    """Where a floor and a law predict left-out runs much better than a law alone."""
+def find_floor(matrix: Any, allocated: Any) -> tuple[Pieces | None, int | None]:
+    """(a floor and a law, where they predict left-out runs much better than a law alone; else the
+    smallest run, where it alone lies above the law of the others)."""
     single = _left_out_error(matrix, allocated)
+    if single < GOOD_ENOUGH_PERCENT:
+        return None, None
     counts = range(MIN_ON_FLOOR, len(allocated))
     candidates = [found for count in counts if (found := _with_floor(matrix, allocated, count))]
-    if not candidates or single < GOOD_ENOUGH_PERCENT:
-        return None
-    best = min(candidates, key=lambda pieces: _typical(pieces.at(matrix) / allocated))
-    error = _left_out_error(matrix, allocated, best.on_floor)
-    return best if error < MAX_ERROR_RATIO * single else None
-
-
-def odd_one_out(matrix: Any, allocated: Any) -> int | None:
-    """The smallest run, where it alone lies above the law of the others."""
-    single = _left_out_error(matrix, allocated)
-    if single < GOOD_ENOUGH_PERCENT or _with_floor(matrix, allocated, 1) is None:
-        return None
-    first = int(np.argmin(allocated))
-    error = _left_out_error(np.delete(matrix, first, axis=0), np.delete(allocated, first))
-    return first if error < MAX_ERROR_RATIO * single else None
+    if candidates:
+        best = min(candidates, key=lambda pieces: _typical(pieces.at(matrix) / allocated))
+        if _left_out_error(matrix, allocated, best.on_floor) < MAX_ERROR_RATIO * single:
+            return best, None
+    if _with_floor(matrix, allocated, 1):
+        odd = int(np.argmin(allocated))
+        others = np.delete(matrix, odd, axis=0), np.delete(allocated, odd)
+        if _left_out_error(*others) < MAX_ERROR_RATIO * single:
+            return None, odd
+    return None, None
 
 
 def fit_pieces(

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem, UsageError
@@ -161,7 +162,6 @@ def _driver_model(nvml: Any, handle: Any) -> str:
 
 def _process_name(pid: int) -> str:
     try:
-        with open(f"/proc/{pid}/comm") as file:
-            return printable(file.read().strip())
+        return printable(Path(f"/proc/{pid}/comm").read_text().strip())
     except OSError:  # of another container or user
         return ""

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.forecast.laws import TERMS, Point
@@ -21,7 +21,6 @@ from vramcast.units import GiB, MiB
 UNITS = {"_bytes": 1, "_mib": MiB, "_gib": GiB}
 QUANTITIES = ("allocated", "reserved", "overhead", "capacity")
 TABLE_ADVICE = "Give a CSV file with a header line and a line for every run."
-T = TypeVar("T")
 
 
 def fit(
@@ -41,15 +40,16 @@ def fit(
         # It would be predicted from itself when it is left out.
         raise UsageError(f"{twice} is given twice.", "Give every run once.")
     points = [point for path in paths for point in read_points(path)]
-    if by is not None and not any(by in point.knobs for point in points):
-        known = ", ".join(sorted({name for point in points for name in point.knobs})) or "none"
-        raise UsageError(f"--by {by!r} is no knob of these runs.", f"Knobs: {known}.")
     if by is not None:
+        known = {name for point in points for name in point.knobs}
+        if by not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            raise UsageError(f"--by {by!r} is no knob of these runs.", f"Knobs: {listed}.")
         points = [replace(point, group=str(point.knobs.get(by, ""))) for point in points]
     return fit_points(points, _terms(terms, own_terms or {}))
 
 
-def _first_twice(values: Sequence[T]) -> T | None:
+def _first_twice(values: Sequence[Any]) -> Any:
     return next((value for i, value in enumerate(values) if value in values[:i]), None)
 
 
@@ -104,10 +104,8 @@ def read_points(path: Path) -> list[Point]:
 
 
 def _from_table(path: Path) -> list[Point]:
-    """From a CSV file with the columns name, group, knobs, and sizes such as reserved_gib.
-
-    Instead of what is allocated it may have the overhead: what is reserved on top of it.
-    """
+    """With the columns name, group, knobs, and sizes such as reserved_gib. Instead of what is
+    allocated it may have the overhead: what is reserved on top of it."""
     try:
         rows = list(csv.DictReader(read_text(path).splitlines()))
     except csv.Error as problem:

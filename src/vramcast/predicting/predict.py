@@ -75,16 +75,20 @@ def predict_batch_sizes(
 
 def read_batch_sizes(given: str | Sequence[int]) -> list[int]:
     """From 1-64, 1-64:4 (every fourth), 8,16,32, or whole numbers."""
-    if isinstance(given, str):
-        ranges = _ranges(given)
-        _check_number_of_sizes(given, sum((r.stop - r.start) // r.step for r in ranges))
-        return sorted(set(chain(*ranges)))
-    _check_number_of_sizes(given, len(given))
-    if not given or any(type(size) is not int or size < 1 for size in given):
+    ranges = _ranges(given) if isinstance(given, str) else []
+    # The len() of a range fails where it is very large.
+    count = sum((r.stop - r.start) // r.step for r in ranges) if ranges else len(given)
+    if count > MAX_BATCH_SIZES:
         raise UsageError(
-            f"Batch sizes must be positive whole numbers, not {list(given)}.", BATCH_SIZES_ADVICE
+            f"--batch-sizes {given} is {count:,} sizes; at most {MAX_BATCH_SIZES:,} are predicted.",
+            "Give fewer, for example every fourth: --batch-sizes 4-64:4.",
         )
-    return list(given)
+    sizes = sorted(set(chain(*ranges))) if isinstance(given, str) else list(given)
+    if not sizes or any(type(size) is not int or size < 1 for size in sizes):
+        raise UsageError(
+            f"Batch sizes must be positive whole numbers, not {sizes}.", BATCH_SIZES_ADVICE
+        )
+    return sizes
 
 
 def _ranges(text: str) -> list[range]:
@@ -99,14 +103,6 @@ def _ranges(text: str) -> list[range]:
     except ValueError:
         pass
     raise UsageError(f"--batch-sizes {text!r} is not a list of positive sizes.", BATCH_SIZES_ADVICE)
-
-
-def _check_number_of_sizes(given: object, count: int) -> None:
-    if count > MAX_BATCH_SIZES:
-        raise UsageError(
-            f"--batch-sizes {given} is {count:,} sizes; at most {MAX_BATCH_SIZES:,} are predicted.",
-            "Give fewer, for example every fourth: --batch-sizes 4-64:4.",
-        )
 
 
 def make_request(

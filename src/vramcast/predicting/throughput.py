@@ -60,7 +60,7 @@ def _speed(attempt: Attempt, source: str, predicted: Attempt | None, factor: flo
 
 
 def comparable(speeds: Sequence[Speed]) -> list[Speed]:
-    """Without sizes whose time leaves out what emptying the allocator's cache costs."""
+    """Without sizes whose time leaves out what emptying the cache costs."""
     return [speed for speed in speeds if speed.source == "measured" or not speed.empties_cache]
 
 

@@ -8,6 +8,7 @@ rounded up to 512 a tensor, as the allocator does.
 from __future__ import annotations
 
 import os
+from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from itertools import accumulate
@@ -63,7 +64,7 @@ def _side(trace: Trace, events: _Events) -> TraceSummary:
         workload=trace.workload,
         torch_version=trace.torch_version,
         num_steps=len(trace.steps),
-        num_allocations=sum(1 for number in events.numbers if number),
+        num_allocations=sum(map(bool, events.numbers)),
         peak_allocated_bytes=max(events.allocated_bytes, default=0),
     )
 
@@ -193,7 +194,7 @@ class _Comparison:
 
     def _step(self, row: Aligned) -> int:
         events, index = (self._a, row.a) if row.a != ABSENT else (self._b, row.b)
-        return sum(1 for after in events.steps_after if after <= index)
+        return bisect(events.steps_after, index)
 
 
 def _times(num_items: int, paired: set[int]) -> dict[int, int]:

@@ -50,7 +50,6 @@ class _History:
         self.annotations: list[dict[str, Any]] = []
         self.settings = AllocatorSettings.parse(trace.allocator_settings)
         self.allocator = CachingAllocator(self.settings, capacity_bytes, self._note_segment)
-        self._address_of: dict[int, int] = {}
         self._frames_of_segment: dict[int, Frames] = {}
         self._frames: Frames = []  # of the allocation being served
         self._time_us = 0
@@ -108,13 +107,13 @@ class _History:
     def _allocate(self, number: int, allocation: Allocation) -> None:
         self._frames = frames_of(allocation)
         self.allocator.malloc(number, allocation.num_bytes)
-        address = self._address_of[number] = FIRST_ADDRESS + self.allocator.address_of(number)
+        address = FIRST_ADDRESS + self.allocator.address_of(number)
         category = allocation.category or UNKNOWN
         self._note("alloc", allocation.num_bytes, addr=address, category=category)
 
     def _free(self, number: int) -> None:
+        address = FIRST_ADDRESS + self.allocator.address_of(number)
         self.allocator.free(number)
-        address = self._address_of.pop(number)
         for action in ("free_requested", "free_completed"):
             self._note(action, self.trace.allocations[number - 1].num_bytes, addr=address)
 
