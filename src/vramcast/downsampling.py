@@ -1,7 +1,5 @@
 """Long series made short enough to draw, with their extremes kept."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 

@@ -8,8 +8,6 @@
 A message says what is wrong and with which value; `advice` says what to do next.
 """
 
-from __future__ import annotations
-
 
 class VramcastError(Exception):
     exit_code = 1

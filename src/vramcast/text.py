@@ -1,7 +1,5 @@
 """Text from elsewhere (names, messages, output of programs) made fit to be shown."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterable

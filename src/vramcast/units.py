@@ -1,7 +1,5 @@
 """Sizes, counts and times: read from people, written for people."""
 
-from __future__ import annotations
-
 import math
 import re
 from fractions import Fraction
@@ -122,10 +120,11 @@ def format_days(s: float) -> str:
 
 def _scaled(n: int, units: tuple[tuple[str, float, int], ...]) -> str:
     """In the smallest unit whose rounded number stays below one of the next."""
-    for (label, unit, digits), (_, next_unit, _) in pairwise((*units, ("", math.inf, 0))):
-        if round(abs(n) / unit, digits) * unit < next_unit:
-            break
-    return f"{n / unit:.{digits}f} {label}".rstrip()
+    return next(
+        f"{n / unit:.{digits}f} {label}".rstrip()
+        for (label, unit, digits), (_, next_unit, _) in pairwise((*units, ("", math.inf, 0)))
+        if round(abs(n) / unit, digits) * unit < next_unit
+    )
 
 
 def _duration(s: float) -> str:

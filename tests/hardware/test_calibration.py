@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from vramcast.errors import UsageError
 from vramcast.hardware.calibration import table
-from vramcast.hardware.calibration.convolutions import KnownConvolutions
+from vramcast.hardware.calibration.table import KnownConvolutions
 from vramcast.hardware.gpus import find_gpu
 from vramcast.records.calibration import Calibration
 

@@ -15,9 +15,8 @@ from invented import H200, MACHINE
 from vramcast.cli import env
 from vramcast.errors import EnvironmentProblem
 from vramcast.hardware import machine as machines
-from vramcast.hardware.compilers import c_compiler, cxx_compiler
 from vramcast.hardware.env import Check, Status, checks
-from vramcast.hardware.machine import find_nvcc, is_wsl
+from vramcast.hardware.machine import c_compiler, cxx_compiler, find_nvcc, is_wsl
 from vramcast.records.machine import GpuProcess, Machine
 from vramcast.simulate import build
 from vramcast.units import GiB

@@ -1,7 +1,5 @@
 """From a trace to a prediction: what the allocator reserves, what is alive at the peak."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from heapq import nlargest
@@ -33,7 +31,7 @@ def forecast(
     """Without the seconds that it took, which the caller knows."""
     limited, shown = replay_within(budget, trace.events, trace.sizes)
     step = _step(trace, budget)
-    sizes = [knobs.get(name) for name in ("batch_size", "seq_len")]
+    sizes: list[Any] = [knobs.get(name) for name in ("batch_size", "seq_len")]
     tokens = math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
     alive = live_at(trace.events, shown.allocated_peak_event)
     largest = nlargest(NUM_LARGEST, alive, key=lambda number: trace.sizes[number - 1])

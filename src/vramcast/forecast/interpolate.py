@@ -5,8 +5,6 @@ The sizes in a trace are affine in the batch size, up to rounding. A kernel that
 from some batch size on changes the events, and there the trace is simulated again in the middle.
 """
 
-from __future__ import annotations
-
 from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """The search for the largest batch size that fits, for max-batch and for every length of a plan."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ or, where small runs do not move with the knobs, the larger of that and a floor 
 Every in-sample error has its leave-one-out error beside it.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import operator

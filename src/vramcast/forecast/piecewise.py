@@ -4,8 +4,6 @@ While the batch is small the optimizer step sets the peak, with a larger one the
 line through both is wrong at both ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any

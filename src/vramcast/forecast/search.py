@@ -1,7 +1,5 @@
 """The rules of a search for the largest size that fits with few questions asked."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping
 

@@ -1,7 +1,5 @@
 """Memory through the step in which the peak lies, with few enough points to draw."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 

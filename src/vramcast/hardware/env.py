@@ -3,8 +3,6 @@
 The texts are in checks.toml.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Where something was measured: driver, versions, settings, commit. Starts no CUDA."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shlex

@@ -1,7 +1,5 @@
 """The GPUs vramcast knows by name, with the numbers a forecast needs: read from gpus.toml."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import tomllib

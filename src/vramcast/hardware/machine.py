@@ -1,16 +1,15 @@
 """Looks at this machine: GPU, driver, torch, Triton, compilers, packages. Starts no CUDA."""
 
-from __future__ import annotations
-
+import contextlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from vramcast.hardware import nvml
-from vramcast.hardware.compilers import c_compiler, cxx_compiler
 from vramcast.hardware.environment import ALLOCATOR_VARIABLES, package_version, variables
 from vramcast.processes.ask import TaskFailed, ask
 from vramcast.records.machine import Machine
@@ -66,6 +65,26 @@ def _cannot_run(program: Path) -> str | None:
         return "it may not be executed (PermissionError)"
     except (OSError, subprocess.SubprocessError) as problem:
         return f"{type(problem).__name__}: {problem}"
+    return None
+
+
+def cxx_compiler() -> list[str] | None:
+    """Compiles the simulated GPU."""
+    return _command("CXX", "g++", "c++", "clang++")
+
+
+def c_compiler() -> list[str] | None:
+    """Triton and torch.compile use it."""
+    return _command("CC", "cc", "gcc", "clang")
+
+
+def _command(variable: str, *usual: str) -> list[str] | None:
+    """The variable's, which may have arguments ("ccache g++", "gcc -m64"), or an installed one."""
+    for text in (os.environ.get(variable, ""), *usual):
+        with contextlib.suppress(ValueError):  # quotes that are not closed
+            words = shlex.split(text)
+            if words and shutil.which(words[0]):
+                return words
     return None
 
 

@@ -1,7 +1,5 @@
 """What the driver says about the GPUs, through NVML, which starts no CUDA."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Iterator

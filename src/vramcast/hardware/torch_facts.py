@@ -1,7 +1,5 @@
 """What the installed torch says of itself, in a process of its own. Starts no CUDA."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

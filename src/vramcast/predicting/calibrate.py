@@ -1,7 +1,5 @@
 """`vramcast.calibrate`: measure what GPU libraries allocate, for common layers or a workload."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

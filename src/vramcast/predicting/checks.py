@@ -1,7 +1,5 @@
 """The options of max-batch and plan, read and checked before anything is simulated."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

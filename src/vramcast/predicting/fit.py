@@ -1,7 +1,5 @@
 """`vramcast.fit`: a law for memory from measured runs: folders of `vramcast probe`, or tables."""
 
-from __future__ import annotations
-
 import csv
 import math
 import os

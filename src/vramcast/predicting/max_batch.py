@@ -1,7 +1,5 @@
 """`vramcast.max_batch`: the largest batch, searched without a GPU and confirmed on one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace

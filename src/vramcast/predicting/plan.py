@@ -1,7 +1,5 @@
 """`vramcast.plan`: a batch for every sequence length and GPU, and the curriculum they make."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import time

@@ -1,7 +1,5 @@
 """The stages of a plan: batch, time and reasons at each length, and the curriculum they make."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

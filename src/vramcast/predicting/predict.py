@@ -1,7 +1,5 @@
 """`vramcast.predict`: the GPU memory and the time of a training step, simulated without a GPU."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from itertools import chain

@@ -1,7 +1,5 @@
 """Samples a second by batch size: the fastest, and the knee, above which more hardly helps."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

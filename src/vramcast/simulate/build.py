@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from vramcast.errors import EnvironmentProblem
-from vramcast.hardware.compilers import cxx_compiler
+from vramcast.hardware.machine import cxx_compiler
 from vramcast.records.store import cache_folder
 
 SOURCES = Path(__file__).parent / "native"

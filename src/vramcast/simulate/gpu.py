@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramcast.hardware.calibration.convolutions import KnownConvolutions
+from vramcast.hardware.calibration.table import KnownConvolutions
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.device import Device
 from vramcast.simulate.host_reads import HostReads

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vramcast.errors import WorkloadError
-from vramcast.hardware.calibration.convolutions import KnownConvolutions
+from vramcast.hardware.calibration.table import KnownConvolutions
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Calibration
 from vramcast.simulate.device import Device

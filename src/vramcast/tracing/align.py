@@ -5,8 +5,6 @@ operators in a row agree; the place whose next allocations agree best wins. So n
 allocation nor a change of every size makes everything behind it look different.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
@@ -47,9 +45,9 @@ def same(x: Item, y: Item) -> bool:
 
 
 def same_op(x: Item, y: Item) -> bool:
-    ops = {x.op, y.op}
-    if len(ops) == 1 or EMPTIED in ops:
-        return len(ops) == 1
+    ops = x.op, y.op
+    if x.op == y.op or EMPTIED in ops:
+        return x.op == y.op
     return UNKNOWN in ops or (x.num_bytes == y.num_bytes and WORKSPACE in ops)
 
 

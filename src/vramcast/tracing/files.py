@@ -11,8 +11,6 @@ One object: version, kind, the fields of TraceHead, and events, one row a line:
 Beside it lies snapshot.pickle, which https://pytorch.org/memory_viz opens and vramcast never reads.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ A trace is replayed through the model of the allocator: segments, addresses, spl
 blocks are the model's. Nothing was timed: time_us counts events.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

@@ -4,8 +4,6 @@ An event is an integer: +i allocates the i-th allocation (from 1), -i frees it, 
 EMPTY_CACHE empties the cache, as in allocator.replay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby

@@ -1,7 +1,5 @@
 """What one operator of a simulated step computes and moves. Plain data, no torch."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 NO_KERNEL, PLAIN, CONVERTING, STRIDED = range(4)  # native/work.h: enum Access

@@ -1,7 +1,5 @@
 """The task that measures a calibration table on the GPU at hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -4,11 +4,9 @@ A table says what GPU libraries allocate beside torch. The user's own, made by `
 come first. Without any, documented defaults are used and the prediction's `limits` say so.
 """
 
-from __future__ import annotations
-
 import tomllib
-from collections import ChainMap
-from collections.abc import Iterator, Sequence
+from collections import ChainMap, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -125,3 +123,35 @@ def parse_convolution_key(key: str) -> dict[str, Any]:
 def _minor(version: str) -> tuple[int, int]:
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
+
+
+class KnownConvolutions:
+    """Workspaces of convolutions, also between two measured batch sizes."""
+
+    def __init__(self, table: Mapping[str, Sequence[int]]) -> None:
+        self._table = table
+        self._by_batch: dict[str, dict[int, Sequence[int]]] = defaultdict(dict)
+        for key, workspaces in table.items():
+            layer, batch = _layer_and_batch(key)
+            self._by_batch[layer][batch] = workspaces
+
+    def measured(self, key: str) -> Sequence[int] | None:
+        return self._table.get(key)
+
+    def between(self, key: str) -> list[int] | None:
+        """An estimate: cuDNN may choose another kernel between."""
+        layer, batch = _layer_and_batch(key)
+        known = self._by_batch.get(layer, {})
+        low = max((size for size in known if size < batch), default=None)
+        high = min((size for size in known if size > batch), default=None)
+        if low is None or high is None:
+            return None
+        ends = zip(known[low], known[high], strict=True)
+        return [a + (b - a) * (batch - low) // (high - low) for a, b in ends]
+
+
+def _layer_and_batch(key: str) -> tuple[str, int]:
+    """`bf16 nhwc x64,3,...` -> (`bf16 nhwc x*,3,...`, 64)."""
+    before, _, rest = key.partition(" x")
+    batch, _, others = rest.partition(",")
+    return f"{before} x*,{others}", int(batch)
