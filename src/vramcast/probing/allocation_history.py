@@ -25,8 +25,6 @@ Row = list[Any]
 
 
 class Maker(NamedTuple):
-    """What the profiler knows of an allocation."""
-
     op: str = ""
     node: str = ""
 
@@ -89,7 +87,7 @@ class History:
         self._marks.append(Mark(*self._so_far(), row))
 
     def _so_far(self) -> tuple[int, int]:
-        """How often something was allocated and freed since the start."""
+        """How much was allocated and freed since the start."""
         stats = torch.cuda.memory_stats()
         num_allocs = stats.get("allocation.all.allocated", 0) - self._base[0]
         return num_allocs, stats.get("allocation.all.freed", 0) - self._base[1]
@@ -112,7 +110,7 @@ def rows_of(
     marks: Sequence[Mark],
     makers: Mapping[int, Sequence[Maker]],
 ) -> list[Row]:
-    """The rows of a trace. Frees of what was there before the history began are left out."""
+    """Without frees of what was there before the history began."""
     counts = Counter(entry["addr"] for entry in entries if entry["action"] == "alloc")
     in_turn = {
         address: iter(found) for address, found in makers.items() if len(found) == counts[address]
@@ -145,7 +143,6 @@ def rows_of(
 def _place(
     waiting: list[Mark], rows: list[Row], num_allocs: int, num_frees: float = math.inf
 ) -> None:
-    """Moves the marks that are due into the rows."""
     while waiting and waiting[-1].num_allocs <= num_allocs and waiting[-1].num_frees <= num_frees:
         rows.append(waiting.pop().row)
 

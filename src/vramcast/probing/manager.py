@@ -28,7 +28,7 @@ Progress = Callable[[Facts], None]
 
 
 class Prober(ForkServer):
-    """Runs trials, each in a fresh process; torch and `preload` are imported once for all."""
+    """Each trial runs in a fresh process; torch and `preload` are imported once for all."""
 
     def __init__(self, preload: Sequence[str] = ()) -> None:
         super().__init__(["torch", *preload, *WORKERS_IMPORT])
@@ -57,8 +57,6 @@ class Prober(ForkServer):
 
 
 class _Watch(Reporter):
-    """What a trial has told so far, and when it last did."""
-
     def __init__(self, progress: Progress) -> None:
         super().__init__(self._heard)
         self._progress = progress

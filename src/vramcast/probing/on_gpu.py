@@ -72,7 +72,6 @@ class GpuRun:
         )
 
     def _outside_bytes(self) -> tuple[int, MemorySource]:
-        """What this process holds beside the allocator."""
         free, total = torch.cuda.mem_get_info()
         used, source = self._memory.of_process(self._uuid) or (total - free, MemorySource.CUDA)
         return used - torch.cuda.memory_reserved(), source
@@ -190,10 +189,7 @@ class Clock:
         self._report.step(is_measured, start.elapsed_time(end) / 1e3, loss())
 
     def _copy(self, loss: Any) -> Callable[[], float | None]:
-        """How to read the loss once the device has got there: from pinned memory.
-
-        The tensor itself is let go: the next step must find its memory free.
-        """
+        """Reads the loss once the device has got there. The next step finds its memory free."""
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or loss.is_complex():
             # numpy's numbers are real numbers too
             value = float(loss) if isinstance(loss, Real) else None

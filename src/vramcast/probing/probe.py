@@ -41,8 +41,7 @@ def probe(
 
     `probe("train.py:build", batch_size=8)` on the GPU, `probe(build, device="cpu")` without one. A
     run that fails is a measurement too: see `outcome` and `verdict`. `out` is a folder for what was
-    measured. `config` is a configuration that tune wrote, or its file; knobs given here come before
-    its own.
+    measured. `config` is what tune wrote, or its file; knobs given here come before its own.
     """
     if trace and out is None:
         raise UsageError("A trace needs a folder.", "Give out=FOLDER with trace=True.")
@@ -83,7 +82,7 @@ def probe(
 
 
 class NotSaved(EnvironmentProblem):
-    """The run ended but its folder could not be written; the measurement is here and not lost."""
+    """The run's folder could not be written; `measurement` is not lost."""
 
     def __init__(self, measurement: Measurement, problem: VramcastError) -> None:
         super().__init__(problem.message, problem.advice)
@@ -93,7 +92,7 @@ class NotSaved(EnvironmentProblem):
 def run_trial(
     trial: Trial, folder: RunFolder | None, progress: OnFacts = lambda _: None
 ) -> Measurement:
-    """Runs it in a process of its own; before and after, its folder has a record."""
+    """Its folder has a record before and after."""
     if folder is None:
         with Prober() as prober:
             return prober.run(trial, None, progress)

@@ -100,7 +100,7 @@ def _move_files(source: Path, target: Path) -> None:
 
 
 def read_measurement(folder: Path) -> Measurement:
-    """The record of a probe's folder, or of a metrics.json."""
+    """Of a probe's folder, or of a metrics.json."""
     return Measurement.from_file(folder / "metrics.json" if folder.is_dir() else folder)
 
 

@@ -11,7 +11,7 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Noise:
-    """The standard error of a mean, and the degrees of freedom of that estimate."""
+    """Of a mean, with the degrees of freedom of that estimate."""
 
     standard_error: float
     degrees: float

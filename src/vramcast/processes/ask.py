@@ -194,7 +194,7 @@ class ForkServer:
 
 
 class _Running:
-    """One task as seen from outside."""
+    """A task as seen from outside."""
 
     def __init__(self, channel: Channel, timeout_seconds: float, stop: Callable[[], bool]) -> None:
         self._channel, self._timeout_seconds, self._stop = channel, timeout_seconds, stop
@@ -318,7 +318,7 @@ def open_log(path: Path | None) -> IO[bytes]:
 
 
 def tail(log: IO[bytes]) -> str:
-    """The last lines that user code printed."""
+    """What user code printed last."""
     log.seek(max(0, log.seek(0, os.SEEK_END) - 8000))
     lines = printable(log.read().decode(errors="replace")).strip().splitlines()
     theirs = [line for line in lines if not line.strip().startswith(OUR_LINES)]

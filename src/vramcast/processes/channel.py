@@ -76,7 +76,6 @@ class Channel:
 
 
 def error_to_dict(error: errors.VramcastError) -> dict[str, str]:
-    """As a class that every process knows."""
     known = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
     message = printable(error.message, MAX_MESSAGE_CHARACTERS)
     return {"class": known.__name__, "message": message, "advice": error.advice}

@@ -12,7 +12,7 @@ _SET_CHILD_SUBREAPER = 36
 
 
 def child_environment(**more: str) -> dict[str, str]:
-    """This process's environment, in which a child finds the same vramcast, installed or not."""
+    """In which a child finds the same vramcast, installed or not."""
     path = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     ours = {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),

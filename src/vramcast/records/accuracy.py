@@ -22,8 +22,6 @@ METHODS = {
     "accelerate": "accelerate's estimate",
     "four_times_parameters": "4 x parameters",
 }
-# Percent of the runs that may fail when their memory is capped at the prediction.
-GOAL_CAPPED_FAILURES = 2
 
 
 class RowPrediction(Record, kind="prediction of a row", version_where_missing=1):
@@ -120,7 +118,7 @@ class AccuracyRow(Part):
 
 
 class Errors(Part):
-    """Over all rows, in percent of what was measured."""
+    """In percent of what was measured."""
 
     num_rows: Count
     num_failed: Count
@@ -165,7 +163,7 @@ def goals(result: AccuracyResult) -> list[tuple[str, bool | None]]:
     """What is promised, and whether it was reached; None where it could not be judged."""
     ours, times = result.reserved["vramcast"], result.step_time
     num_rows = ours.num_rows + ours.num_failed
-    capped_failures = result.num_capped and 100 * result.num_capped_failed / result.num_capped
+    num_capped, num_failed = result.num_capped, result.num_capped_failed
     # Old records have no step times: where most rows lack them, the rest are not judged.
     timed = times.num_rows > times.num_failed
     return [
@@ -178,9 +176,8 @@ def goals(result: AccuracyResult) -> list[tuple[str, bool | None]]:
         _judged("worst at most", 1.0, ours.worst),
         _judged("process memory within", 2.0, result.worst_process_error),
         (
-            f"at most {GOAL_CAPPED_FAILURES} % fail capped at the prediction: "
-            f"{result.num_capped_failed} of {result.num_capped}",
-            capped_failures <= GOAL_CAPPED_FAILURES if result.num_capped else None,
+            f"at most 2 % fail capped at the prediction: {num_failed} of {num_capped}",
+            num_failed <= 0.02 * num_capped if num_capped else None,
         ),
         _judged("median |step time error| at most", 10, times.median if timed else None),
         _judged("worst step time within", 25, times.worst if timed else None),
@@ -188,7 +185,6 @@ def goals(result: AccuracyResult) -> list[tuple[str, bool | None]]:
 
 
 def _judged(what: str, goal: float, error: float | None) -> tuple[str, bool | None]:
-    """In percent of what was measured."""
     if error is None:
         return f"{what} {goal} %: not known", None
     return f"{what} {goal} %: {error:.3f} %", error <= goal
@@ -206,7 +202,7 @@ KINDS: dict[str, type[Record]] = {
 
 @dataclass
 class RowRecords:
-    """Of one row; `capped` is a run with the memory capped at the prediction."""
+    """`capped` is a run with the memory capped at the prediction."""
 
     prediction: RowPrediction | None = None
     measurement: Measurement | None = None
@@ -248,7 +244,7 @@ def result_from(
     gpu: str | None = None,
     torch_version: str | None = None,
 ) -> AccuracyResult:
-    """The table of these rows. `calibrated_on` names those that the predicted times come from."""
+    """`calibrated_on` names the rows that the predicted times come from."""
     predicted = [row.prediction for row in records.values() if row.prediction]
     measured = [row.measurement for row in records.values() if row.measurement]
     return summarise(

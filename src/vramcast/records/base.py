@@ -29,7 +29,6 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=1 << 60)]
 Number = Annotated[float, msgspec.Meta(ge=-1e100, le=1e100)]
 AboveZero = Annotated[float, msgspec.Meta(gt=0, le=1e12)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-# The value of a knob, as `plain_value` writes it.
 MAX_INT = (1 << 63) - 1
 KnobValue = bool | Annotated[int, msgspec.Meta(ge=-MAX_INT, le=MAX_INT)] | float | str | None
 Knobs = dict[str, KnobValue]
@@ -42,7 +41,7 @@ T = TypeVar("T")
 
 
 class Contradiction(ValueError):
-    """Fields of a record that do not fit together; the text names the field."""
+    """Fields that do not fit together; the text names one."""
 
 
 def require(is_sound: bool, problem: str) -> None:
@@ -53,7 +52,7 @@ def require(is_sound: bool, problem: str) -> None:
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Part of a record: every subclass is a frozen dataclass, made with keyword arguments."""
+    """Every subclass is a frozen dataclass, made with keyword arguments."""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
@@ -69,7 +68,7 @@ class Record(Part):
         cls.KIND, cls.VERSION_WHERE_MISSING = kind, version_where_missing
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values as JSON has them; what is not a finite number is left to `to_json`."""
+        """As JSON has it; numbers that are not finite are left to `to_json`."""
         plain = msgspec.to_builtins(self, enc_hook=plain_value)
         return {**plain, "kind": self.KIND, "version": self.VERSION}
 
@@ -103,7 +102,7 @@ class Record(Part):
         return data
 
     def check(self) -> None:
-        """Raises Contradiction where fields do not fit together, which types cannot say."""
+        """Requires what types cannot say."""
 
 
 def plain_value(value: Any) -> KnobValue:

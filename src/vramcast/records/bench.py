@@ -52,8 +52,6 @@ class DataIdentity(Part):
 
 
 class Protocol(Part):
-    """What all models of a comparison are trained under."""
-
     name: str
     batch_size: FromOne | None  # None: the largest that fits, for every model its own
     seq_len: FromOne
@@ -102,7 +100,7 @@ class BenchTrial(Record, kind="bench trial"):
 
 
 class TrainedRun(Record, kind="trained model"):
-    """A trial and its steps. JSON has no word for a loss that is not finite: it is None."""
+    """JSON has no word for a loss that is not finite: it is None."""
 
     trial: BenchTrial
     outcome: TrainingOutcome
@@ -128,7 +126,7 @@ class TrainedRun(Record, kind="trained model"):
 
     @property
     def last_loss(self) -> float:
-        """The metric of the protocol, Last100 for standard-1."""
+        """The protocol's metric."""
         return mean_loss(self.last_losses)
 
     @property
@@ -155,7 +153,7 @@ class TrainedRun(Record, kind="trained model"):
         return len(self.losses) * self.trial.tokens_per_step
 
     def summary(self) -> dict[str, Any]:
-        """For --json: what a table shows, without the steps."""
+        """For --json, without the steps."""
         names = "outcome parameters tokens tokens_per_second peak_memory_bytes memory_kind"
         names += " training_seconds data_wait_fraction error"
         trial, last_loss = self.trial, self.last_loss
@@ -194,7 +192,6 @@ def by_model(runs: Sequence[TrainedRun]) -> list[list[TrainedRun]]:
 
 
 def tokens_note(runs: Sequence[TrainedRun]) -> str | None:
-    """A warning where one model may be better only because it saw more data."""
     tokens = {run.tokens for run in runs}
     if len(tokens) < 2:
         return None
@@ -243,7 +240,6 @@ class Comparison(Record, kind="comparison"):
 
     @property
     def decided(self) -> bool:
-        """The best model is distinguishable from the next one."""
         return self.differences[0].distinguishable
 
     def check(self) -> None:

@@ -7,8 +7,6 @@ from vramcast.records.base import Bytes, Count, Record
 
 @dataclass(frozen=True)
 class GpuState:
-    """A GPU as its driver describes it."""
-
     name: str
     uuid: str
     total_bytes: Bytes

@@ -51,7 +51,7 @@ class LargeTensor(Part):
 
 
 class StepMemory(Part):
-    """Memory through one step, thinned to some hundred events; the peak is among them."""
+    """Thinned to some hundred events; the peak is among them."""
 
     phase: str  # "step 2", or "build"
     num_events: Count  # of the whole step
@@ -67,13 +67,13 @@ class StepMemory(Part):
         require(self.columns[:2] == ["event", "allocated"], "step_memory.columns are out of order")
         is_table = all(len(point) == len(self.columns) for point in self.points)
         require(is_table, "step_memory.points do not have a number for each column")
-        is_point = 0 <= self.peak_point < len(self.points)
-        require(is_point, "step_memory.peak_point is none of the points")
-        names_tensors = len(self.changes) == len(self.points) and all(
-            not change or len(change) == 2 and 0 <= change[0] < len(self.tensors)
-            for change in self.changes
+        num_points, changed = len(self.points), list(filter(None, self.changes))
+        require(0 <= self.peak_point < num_points, "step_memory.peak_point is none of the points")
+        names_tensors = all(len(one) == 2 and 0 <= one[0] < len(self.tensors) for one in changed)
+        require(
+            len(self.changes) == num_points and names_tensors,
+            "step_memory.changes do not name a tensor for each point",
         )
-        require(names_tensors, "step_memory.changes do not name a tensor for each point")
 
 
 class AliveGroup(Part):
@@ -126,7 +126,7 @@ class Prediction(Record, kind="prediction"):
     # Their memory is an estimate; `vramcast calibrate` measures them.
     uncalibrated_kernels: list[str] = field(default_factory=list)
     step: StepForecast | None = None  # None where `step_seconds` is
-    # Of the step with the peak; None in records of earlier versions.
+    # Of the step with the peak; None in older records.
     step_memory: StepMemory | None = None
     alive_at_peak: list[AliveGroup] = field(default_factory=list)
     source: str = "predicted"
@@ -137,11 +137,9 @@ class Prediction(Record, kind="prediction"):
 
 
 class Attempt(Part):
-    """One batch size, predicted or really run."""
-
     batch_size: Count
     source: str = "predicted"  # or measured
-    outcome: Outcome | None = None  # None in curves of earlier versions
+    outcome: Outcome | None = None  # None in older curves
     peak_allocated_bytes: Bytes | None
     peak_reserved_bytes: Bytes | None
     num_alloc_retries: Count | None
@@ -174,12 +172,12 @@ class MemoryLaw(Part):
     intercept_bytes: SignedBytes
     bytes_per_sample: int
     largest_residual: Number  # of the sizes it was made from
-    smallest_batch: Count | None = None  # of those sizes; None in records of earlier versions
+    smallest_batch: Count | None = None  # of those sizes; None in older records
     largest_batch: Count | None = None
 
     @property
     def reach(self) -> str:
-        """How far off it is, and where that was seen: at other sizes it may be further off."""
+        """At other sizes it may be further off."""
         where = "the sizes it was made from"
         if self.smallest_batch is not None:
             where = f"batch {self.smallest_batch} to {self.largest_batch}"
@@ -195,7 +193,7 @@ class Speed(Part):
     batch_size: Count
     step_seconds: Seconds
     samples_per_second: Number
-    # Measured; predicted; scaled: predicted, times what measured sizes took longer than predicted.
+    # Measured, predicted, or scaled: predicted, times how much longer measured sizes took.
     source: str
     bound_by: str
     empties_cache: bool  # to fit; only measured times have what that costs

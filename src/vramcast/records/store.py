@@ -27,7 +27,7 @@ def cache_folder() -> Path:
 
 
 def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """The content of a regular file. A pipe or a device, which may never end, is refused."""
+    """Of a regular file: a pipe or a device may never end."""
     try:
         # opening a pipe that nobody writes to would wait for ever
         with open(path, "rb", opener=lambda p, flags: os.open(p, flags | os.O_NONBLOCK)) as file:
@@ -83,13 +83,9 @@ def write_json(path: Path, value: Any) -> None:
 
 def new_folder(path: Path, *, force: bool) -> Path:
     """For a run; one that has something in it is only used again with --force."""
-    try:
+    with usable(path):
         path.mkdir(parents=True, exist_ok=True)
         is_used = any(path.iterdir())
-    except OSError as problem:
-        is_file = isinstance(problem, FileExistsError)
-        why = "is a file, not a folder" if is_file else f"cannot be made: {problem.strerror}"
-        raise UsageError(f"{path} {why}.", "Choose another folder with --out.") from None
     if is_used and not force:
         raise UsageError(
             f"{path} already holds a run.",
@@ -104,13 +100,14 @@ def usable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        what = f"The folder {folder} cannot be used: {problem.strerror}."
-        raise UsageError(what, "Choose another folder with --out.") from None
+        is_file = isinstance(problem, FileExistsError)
+        why = "is a file, not a folder" if is_file else f"cannot be used: {problem.strerror}"
+        raise UsageError(f"{folder} {why}.", "Choose another folder with --out.") from None
 
 
 @contextlib.contextmanager
 def locked_folder(path: Path) -> Iterator[None]:
-    """Keeps other processes of vramcast from writing into the folder; leaves no file behind."""
+    """Against other processes of vramcast; leaves no file behind."""
     path.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     deadline = time.monotonic() + LOCK_SECONDS
@@ -147,7 +144,7 @@ def _lock_holder(descriptor: int) -> str:
 
 
 def append_line(path: Path, value: Any) -> None:
-    """Adds a record at the end, on disk when this returns; `read_lines` drops one cut short."""
+    """On disk when this returns; `read_lines` drops what a crash cut short."""
     line = json.dumps(value) + "\n"
     try:
         with open(path, "ab+") as file:
@@ -163,7 +160,6 @@ def append_line(path: Path, value: Any) -> None:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Every whole record; what a crash cut off is left out."""
     if not os.path.lexists(path):
         return
     for line in read_file(path).splitlines():

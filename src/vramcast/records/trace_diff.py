@@ -16,7 +16,7 @@ class DifferenceKind(StrEnum):
 
 
 class ShownAllocation(Part):
-    """One allocation as it is shown; number 0 is an emptied cache."""
+    """Number 0 is an emptied cache."""
 
     number: Count
     op: str

@@ -62,7 +62,7 @@ LOSS_REASONS = (Reason.OTHER_LOSSES, Reason.LOSSES_NOT_FINITE, Reason.NO_LOSSES)
 
 
 class Speedup(Part):
-    """How many times as fast: by step times, or by throughput where the steps differ in size."""
+    """How many times as fast; by throughput where the steps differ in size."""
 
     ratio: AboveZero
     # The 95 % interval; None with too few runs.
@@ -115,8 +115,6 @@ class MeasuredConfiguration(Part):
 
 
 class CandidateResult(Judgement):
-    """One optimisation: what it changes, what it did alone and on top of the others."""
-
     name: str
     what: str
     change: str

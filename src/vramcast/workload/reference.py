@@ -140,7 +140,7 @@ def _python_files(folder: str) -> list[str]:
 
 
 def name_of(workload: Workload) -> str:
-    """The name by which a worker process finds the workload again; a function has its file's."""
+    """By which a worker process finds the workload again; a function is found by its file."""
     if isinstance(workload, str):
         return workload
     if not callable(workload):
