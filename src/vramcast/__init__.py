@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from vramcast.records.trace_diff import TraceDiff
     from vramcast.records.tune import TuneResult
-    from vramcast.reporting.report import report
+    from vramcast.reporting.showing import report
     from vramcast.suites.accuracy import accuracy
     from vramcast.tracing.diff import diff
     from vramcast.tuning.tune import tune
@@ -69,7 +69,7 @@ _HOME = {
         "records.prediction": "BatchSizeCurve BatchSizePoint LargeTensor MaxBatch Prediction",
         "records.trace_diff": "TraceDiff",
         "records.tune": "TuneResult",
-        "reporting.report": "report",
+        "reporting.showing": "report",
         "suites.accuracy": "accuracy",
         "tracing.diff": "diff",
         "tuning.tune": "tune",

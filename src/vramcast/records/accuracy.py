@@ -110,11 +110,13 @@ class AccuracyRow(Part):
     def exact(self) -> bool:
         return self.reserved_error == 0
 
+    def said_by(self, method: str) -> int | None:
+        is_ours = method == "vramcast"
+        return self.predicted_reserved_bytes if is_ours else self.peers_bytes.get(method)
+
     def error_of(self, method: str) -> float | None:
         """Against reserved memory, whatever the method estimates: reserved is what must fit."""
-        if method == "vramcast":
-            return self.reserved_error
-        return percent(self.peers_bytes.get(method), self.measured_reserved_bytes)
+        return percent(self.said_by(method), self.measured_reserved_bytes)
 
 
 class Errors(Part):

@@ -26,21 +26,37 @@ BUSY, WAITS = "the GPU is busy", "the GPU waits for the host"
 
 def of_accuracy(result: AccuracyResult) -> list[page.Section]:
     compared = [row for row in result.rows if row.reserved_error is not None]
-    num_rows = result.reserved["vramcast"].num_rows
+    exact = f"{result.num_exact} of {result.reserved['vramcast'].num_rows}"
     judged = goals(result)
     return [
         page.Section(
             title=f"Predicted against measured on {result.gpu or 'no GPU'}",
             verdict=_verdict([reached for _, reached in judged]),
-            text=[
-                f"Peak reserved memory is exact to the byte in {result.num_exact} of {num_rows} rows."
-            ],
+            text=[f"Peak reserved memory is exact to the byte in {exact} rows."],
             parts=[
                 *(_goal(goal, reached) for goal, reached in judged),
                 scatter(result),
                 _histogram(result, compared),
-                _methods(result),
-                _step_times(result),
+                _errors(
+                    "method",
+                    {METHODS[name]: errors for name, errors in result.reserved.items()},
+                    "{:.3f} %",
+                    title="|error| of peak reserved, which is what has to fit",
+                ),
+                _errors(
+                    "step",
+                    {
+                        "all": result.step_time,
+                        BUSY: result.busy_step_time,
+                        WAITS: result.launch_step_time,
+                    },
+                    "{:.1f} %",
+                    title="|error| of the time of a step, in rows that the times were not calibrated on",
+                    notes=[
+                        "where the GPU waits for the host, the time is the host's: "
+                        "predicted for a machine like those on which the rates were measured"
+                    ],
+                ),
             ],
             made=f"Predicted with no GPU under torch {result.torch_version}, measured on "
             f"{result.gpu} under torch {result.measured_torch_version or 'none'}.",
@@ -50,10 +66,9 @@ def of_accuracy(result: AccuracyResult) -> list[page.Section]:
 
 
 def _verdict(reached: Sequence[bool | None]) -> page.Remark:
-    missed, unjudged = reached.count(False), reached.count(None)
-    rest = page.given(", {} not judged", unjudged or None)
-    if missed:
-        return page.unsure(f"✗ {missed} of {len(reached)} goals missed{rest}")
+    rest = page.given(", {} not judged", reached.count(None) or None)
+    if False in reached:
+        return page.unsure(f"✗ {reached.count(False)} of {len(reached)} goals missed{rest}")
     return page.good(f"no goal is missed{rest}")
 
 
@@ -65,11 +80,11 @@ def _goal(goal: str, reached: bool | None) -> page.Remark:
 
 def scatter(result: AccuracyResult) -> page.Chart:
     rows = [row for row in result.rows if row.measured_reserved_bytes]
-    layers = [_exact([row.measured_reserved_bytes or 0 for row in rows])]
+    layers = [_exact([row.measured_reserved_bytes for row in rows])]
     for method in reversed(result.reserved):  # the last is on top
         points, details = [], []
         for row in rows:
-            measured, said = row.measured_reserved_bytes, _said(row, method)
+            measured, said = row.measured_reserved_bytes, row.said_by(method)
             if said:
                 points.append([measured, said])
                 sizes = f"measured {page.size(measured)}", f"said {page.size(said)}"
@@ -85,11 +100,7 @@ def scatter(result: AccuracyResult) -> page.Chart:
     )
 
 
-def _said(row: AccuracyRow, method: str) -> int | None:
-    return row.predicted_reserved_bytes if method == "vramcast" else row.peers_bytes.get(method)
-
-
-def _exact(measured: Sequence[float]) -> page.Layer:
+def _exact(measured: Sequence[Any]) -> page.Layer:
     ends = [min(measured), max(measured)] if measured else []
     return page.Layer("line", "exact", [[end, end] for end in ends], "capacity", dashed=True)
 
@@ -102,7 +113,7 @@ def _against(name: str, what: str, unit: str, layers: Sequence[page.Layer]) -> p
 
 def _time_layers(rows: Sequence[AccuracyRow]) -> list[page.Layer]:
     timed = [row for row in rows if row.median_step_seconds and row.predicted_step_seconds]
-    layers = [_exact([row.median_step_seconds or 0.0 for row in timed])]
+    layers = [_exact([row.median_step_seconds for row in timed])]
     for name, waits, colour in ((BUSY, False, "good"), (WAITS, True, "s3")):
         group = [row for row in timed if (row.bound_by == BoundBy.LAUNCH) is waits]
         points = [[row.median_step_seconds, row.predicted_step_seconds] for row in group]
@@ -140,25 +151,6 @@ def _bin(error: float) -> int:
     return 1 + bisect_left(BINS, round(abs(error), 9)) if error else 0
 
 
-def _methods(result: AccuracyResult) -> page.Table:
-    errors = {METHODS[name]: errors for name, errors in result.reserved.items()}
-    title = "|error| of peak reserved, which is what has to fit"
-    return _errors("method", errors, "{:.3f} %", title=title)
-
-
-def _step_times(result: AccuracyResult) -> page.Table:
-    return _errors(
-        "step",
-        {"all": result.step_time, BUSY: result.busy_step_time, WAITS: result.launch_step_time},
-        "{:.1f} %",
-        title="|error| of the time of a step, in rows that the times were not calibrated on",
-        notes=[
-            "where the GPU waits for the host, the time is the host's: "
-            "predicted for a machine like those on which the rates were measured"
-        ],
-    )
-
-
 def _errors(what: str, errors: Mapping[str, Errors], form: str, **others: Any) -> page.Table:
     def row(name: str, found: Errors) -> list[str]:
         shares = [page.given(form, value) for value in (found.median, found.p95, found.worst)]
@@ -175,20 +167,21 @@ def _errors(what: str, errors: Mapping[str, Errors], form: str, **others: Any) -
 
 
 def _rows(rows: Sequence[AccuracyRow]) -> page.Table:
-    worst_first = sorted(
-        rows, key=lambda row: (-abs(row.reserved_error or 0), -abs(row.step_error or 0))
-    )
     return page.table_of(
-        worst_first,
+        sorted(rows, key=lambda row: (-abs(row.reserved_error or 0), -abs(row.step_error or 0))),
         {
             "row": "name",
             "measured": "measured_reserved_bytes",
             "reserved": lambda r: "exact" if r.exact else page.percent(r.reserved_error, 3),
             "allocated": lambda r: page.percent(r.allocated_error, 3),
             "process": lambda r: page.percent(r.process_error, 3),
-            "capped": _capped,
+            "capped": lambda r: (
+                (r.capped_outcome or "") + page.given(" (retries: {})", r.capped_retries or None)
+            ),
             "step": "median_step_seconds",
-            "step time": _step_error,
+            "step time": lambda r: (
+                page.percent(r.step_error, 0) + "*" * bool(r.calibrated_on and r.step_error)
+            ),
             "took": "prediction_seconds",
             "not modelled": lambda r: "; ".join(r.limits),
         },
@@ -204,14 +197,6 @@ def _rows(rows: Sequence[AccuracyRow]) -> page.Table:
         origin=f"errors: {COMPARED}",
         samples=f"{page.count(len(rows), 'workload')}, each measured in a fresh process",
     )
-
-
-def _capped(row: AccuracyRow) -> str:
-    return (row.capped_outcome or "") + page.given(" (retries: {})", row.capped_retries or None)
-
-
-def _step_error(row: AccuracyRow) -> str:
-    return page.percent(row.step_error, 0) + ("*" if row.calibrated_on and row.step_error else "")
 
 
 def _without(result: AccuracyResult) -> page.Table:

@@ -21,19 +21,18 @@ BOTH = "every allocation of both traces"
 
 
 def of_diff(found: TraceDiff, a: str, b: str) -> list[page.Section]:
-    """`a` and `b` are the files."""
     verdict = page.good("the same: every allocation, and what is alive at each")
-    places: list[page.Section] = []
+    sections = []
     if found.first is not None:
         total = page.count(sum(found.num_differences.values()), "difference")
         numbers = found.num_differences.items()
         kinds = ", ".join(f"{number} {MEANING[kind]}" for kind, number in numbers if number)
         verdict = page.bad(f"{total}: {kinds}")
-        places = [_place("First difference", found.first)]
-    if found.first_in_memory is not None and found.first_in_memory != found.first:
-        places.append(_place("First difference that is more than a name", found.first_in_memory))
+        sections.append(_place("First difference", found.first))
+    if found.first_in_memory and found.first_in_memory != found.first:
+        sections.append(_place("First difference that is more than a name", found.first_in_memory))
     if found.ops:
-        places.append(page.Section(title="By operator", parts=[_ops(found.ops)]))
+        sections.append(page.Section(title="By operator", parts=[_ops(found.ops)]))
     steps = page.count(found.num_steps_compared, "step")
     note = f"compared are the build and the first {steps}"
     summary = page.Section(
@@ -42,7 +41,7 @@ def of_diff(found: TraceDiff, a: str, b: str) -> list[page.Section]:
         parts=[_sides(found, a, b)],
         notes=[note] if found.a.num_steps != found.b.num_steps else [],
     )
-    return [summary, *places]
+    return [summary, *sections]
 
 
 def _sides(found: TraceDiff, a: str, b: str) -> page.Table:
@@ -70,19 +69,15 @@ def _place(title: str, place: Difference) -> page.Section:
     where = f"step {place.step}" if place.step else "the build"
     kinds = ", ".join(MEANING[kind] for kind in place.kinds)
     remark = page.Remark(f"{title}, in {where}: {kinds}", below=_explained(place))
-    here = [index == place.position for index in range(len(place.lines))]
+    rows = [["", *_cells(a), *_cells(b)] for a, b in place.lines]
+    tones = [page.Tone.PLAIN] * len(rows)
+    rows[place.position][0], tones[place.position] = ">", page.Tone.BAD
+    each = ("operator", "bytes", "allocated")
     table = page.Table(
-        columns=(
-            "",
-            *("A", "operator", "bytes", "allocated"),
-            *("B", "operator", "bytes", "allocated"),
-        ),
+        columns=("", "A", *each, "B", *each),
         left=("", "A", "operator", "B"),
-        rows=[
-            [">" if is_here else "", *_cells(one), *_cells(other)]
-            for is_here, (one, other) in zip(here, place.lines, strict=True)
-        ],
-        tones=[page.Tone.BAD if is_here else page.Tone.PLAIN for is_here in here],
+        rows=rows,
+        tones=tones,
         samples="some allocations before and after it",
     )
     return page.Section(title=title, parts=[remark, table])
@@ -107,9 +102,12 @@ def _explained(place: Difference) -> list[str]:
 def _cells(line: ShownAllocation | None) -> Sequence[str]:
     if line is None:
         return "-", "", "", ""
-    number = page.given("#{}", line.number or None)
-    op = line.op.removeprefix("aten::") or "?"
-    return number, op, f"{line.num_bytes:,}", page.size(line.allocated_bytes)
+    return (
+        page.given("#{}", line.number or None),
+        line.op.removeprefix("aten::") or "?",
+        f"{line.num_bytes:,}",
+        page.size(line.allocated_bytes),
+    )
 
 
 def _described(line: ShownAllocation) -> str:

@@ -17,7 +17,7 @@ from string import Template
 import msgspec
 
 from vramcast import __version__
-from vramcast.reporting.sections import Meter, Report, Section, Table, is_code
+from vramcast.reporting.sections import Figure, Meter, Report, Section, Table, is_code
 from vramcast.text import printable
 from vramcast.units import format_bytes
 
@@ -29,13 +29,11 @@ SENTENCE = 30  # characters: longer cells are text
 
 
 def as_html(report: Report) -> str:
-    parts = [figure for section in report.sections for figure in section.figures]
-    figures = [figure for figure in parts if not isinstance(figure, Meter)]
-    numbers = iter(range(len(figures)))
-    sections = [
+    figures: list[Figure] = []  # those that the scripts draw
+    lines = [
         line
         for number, section in enumerate(report.sections)
-        for line in _section(section, report.title, number, numbers)
+        for line in _section(section, report.title, number, figures)
     ]
     scripts = [asset(name) for name in SCRIPTS]
     return Template(asset("page.html")).substitute(
@@ -43,7 +41,7 @@ def as_html(report: Report) -> str:
         title=_text(report.title),
         style=asset("page.css"),
         contents=_contents(report),
-        sections="\n".join(sections),
+        sections="\n".join(lines),
         version=__version__,
         sources=_text(", ".join(report.sources)),
         # No < of a record can begin a tag in there.
@@ -76,7 +74,7 @@ def _contents(report: Report) -> str:
     return f'<nav aria-label="Contents"><ul>\n{"".join(links)}</ul></nav>\n'
 
 
-def _section(section: Section, title: str, number: int, numbers: Iterator[int]) -> Iterator[str]:
+def _section(section: Section, title: str, number: int, figures: list[Figure]) -> Iterator[str]:
     same = ' class="same"' if section.heading == title else ""  # said above it already
     yield f'<section id="section-{number}"><h2{same}>{_text(section.heading)}</h2>'
     if section.subtitle:
@@ -95,8 +93,9 @@ def _section(section: Section, title: str, number: int, numbers: Iterator[int]) 
         if isinstance(figure, Meter):
             yield from _meter(figure)
         else:
-            yield f'<figure data-figure="{next(numbers)}"><h3>{_text(figure.title)}</h3>'
+            yield f'<figure data-figure="{len(figures)}"><h3>{_text(figure.title)}</h3>'
             yield f"<figcaption>{_text(figure.caption)}</figcaption></figure>"
+            figures.append(figure)
     for table in section.tables:
         yield from _table(table)
     yield from (f'<p class="under">{_text(line)}</p>' for line in section.warnings)

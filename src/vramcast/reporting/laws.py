@@ -82,6 +82,19 @@ def of_fit(found: MemoryFit) -> list[page.Section]:
     if found.floor_bytes is not None:
         law = f"the larger of {format_bytes(found.floor_bytes)} and {law}"
     runs, num_terms = page.count(len(found.rows), "run"), page.count(len(terms), "term")
+    knobs = page.table_of(
+        found.knobs,
+        {
+            "knob": "name",
+            "saved at the smallest": lambda knob: page.share(knob.share),
+            "measured from": "smallest:g",
+            "to": "largest:g",
+        },
+        left=("knob",),
+        title="What each knob takes",
+        origin=page.FITTED,
+        samples=f"of the largest of {runs}",
+    )
     return [
         page.Section(
             kind="Fitted law",
@@ -95,7 +108,7 @@ def of_fit(found: MemoryFit) -> list[page.Section]:
                 _errors(found),
                 calculator_of(found, "Memory for other knobs", {}, {}),
                 _rows(found, f"{runs} for {num_terms}"),
-                _knobs(found, f"of the largest of {runs}"),
+                knobs,
             ],
             notes=[*(f"not used: {why}" for why in found.left_out.values()), *found.notes],
             made=f"Fitted to {runs} with {num_terms}.",
@@ -153,21 +166,5 @@ def _rows(found: MemoryFit, samples: str) -> page.Table:
         left=("run", "by"),
         title="Runs, and the errors of the law",
         origin=f"measured, and {page.FITTED} where a column says so",
-        samples=samples,
-    )
-
-
-def _knobs(found: MemoryFit, samples: str) -> page.Table:
-    return page.table_of(
-        found.knobs,
-        {
-            "knob": "name",
-            "saved at the smallest": lambda knob: page.share(knob.share),
-            "measured from": "smallest:g",
-            "to": "largest:g",
-        },
-        left=("knob",),
-        title="What each knob takes",
-        origin=page.FITTED,
         samples=samples,
     )

@@ -26,10 +26,12 @@ def _section(section: Section) -> Iterator[str]:
         yield from (markdown_cell(section.subtitle), "")
     if section.verdict.text:
         yield from (f"**{markdown_cell(section.verdict.text)}**", "")
-    for text in (*section.text, section.made):
-        if text:
-            yield from (_block(text) if is_code(text) else [markdown_cell(text)])
-            yield ""
+    for text in filter(None, (*section.text, section.made)):
+        if is_code(text):
+            yield from (f"    {line}" for line in printable(text).strip().splitlines())
+        else:
+            yield markdown_cell(text)
+        yield ""
     remarks = [line for remark in section.remarks for line in (remark.text, *remark.below)]
     yield from _listed([*remarks, *section.warnings])
     for figure in section.figures:
@@ -50,10 +52,6 @@ def _figure(figure: Figure) -> str:
         return f"{figure.label}: {parts}"
     kind = "Sliders" if isinstance(figure, Calculator) else "Figure"
     return f"{kind} in the HTML page: {figure.title}. {figure.caption}"
-
-
-def _block(text: str) -> list[str]:
-    return [f"    {line}" for line in printable(text).strip().splitlines()]
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -20,7 +20,19 @@ def of_plan(plan: Plan) -> list[page.Section]:
         notes=_notes(plan),
         made=page.predicted_with(plan),
     )
-    return [overview, *(_gpu_section(plan, gpu) for gpu in plan.gpus)]
+    return [
+        overview,
+        *(
+            page.Section(
+                kind="Plan",
+                title=f"{plan.workload} on {_name(gpu)}",
+                verdict=_verdict(plan, gpu),
+                parts=[_stages(gpu), _reasons(gpu), _in_the_way(gpu)],
+                limits=[f"on {_name(gpu)}: {limit}" for limit in gpu.limits],
+            )
+            for gpu in plan.gpus
+        ),
+    ]
 
 
 def _name(gpu: GpuPlan) -> str:
@@ -32,13 +44,12 @@ def _ranking(plan: Plan) -> page.Remark:
     if len(plan.gpus) < 2:
         return page.Remark("")
     complete = [gpu for gpu in plan.gpus if gpu.complete]
-    text = f"all lengths fit on {len(complete)} of {len(plan.gpus)} GPUs"
-    if not complete:
-        return page.bad(text)
     timed = [(gpu.total_hours, _name(gpu)) for gpu in complete if gpu.total_hours is not None]
     order = ", ".join(f"{name} {hours:,.1f} hours" for hours, name in sorted(timed))
-    text += page.given(": {}", order)
-    return page.good(text) if len(complete) == len(plan.gpus) else page.unsure(f"✓ {text}")
+    fits = f"all lengths fit on {len(complete)} of {len(plan.gpus)} GPUs{page.given(': {}', order)}"
+    if not complete:
+        return page.bad(fits)
+    return page.good(fits) if plan.fits else page.unsure(f"✓ {fits}")
 
 
 def _notes(plan: Plan) -> list[str]:
@@ -77,29 +88,15 @@ def _overview(plan: Plan) -> page.Chart | None:
 
 def _calculator(plan: Plan) -> page.Calculator | None:
     """The law of the first GPU that has one: between GPUs the memory of a step differs little."""
+    own = {_name(gpu): gpu.capacity_bytes for gpu in plan.gpus}
     for gpu in plan.gpus:
         if gpu.law is not None:
-            title = (
-                f"Memory for a batch and a length, in one pass (kernels of {_name(gpu)}, predicted)"
-            )
-            own = {_name(each): each.capacity_bytes for each in plan.gpus}
-            starts = [
-                {"batch_size": stage.batch_size, "seq_len": stage.seq_len}
-                for stage in gpu.stages
-                if stage.batch_size is not None
-            ]
-            return calculator_of(gpu.law, title, own, next(iter(starts), {}))
+            what = f"in one pass (kernels of {_name(gpu)}, predicted)"
+            sizes = [(stage.batch_size, stage.seq_len) for stage in gpu.stages]
+            first = next((both for both in sizes if both[0] is not None), ())
+            start = dict(zip(("batch_size", "seq_len"), first, strict=False))
+            return calculator_of(gpu.law, f"Memory for a batch and a length, {what}", own, start)
     return None
-
-
-def _gpu_section(plan: Plan, gpu: GpuPlan) -> page.Section:
-    return page.Section(
-        kind="Plan",
-        title=f"{plan.workload} on {_name(gpu)}",
-        verdict=_verdict(plan, gpu),
-        parts=[_stages(gpu), _reasons(gpu), _in_the_way(gpu)],
-        limits=[f"on {_name(gpu)}: {limit}" for limit in gpu.limits],
-    )
 
 
 def _verdict(plan: Plan, gpu: GpuPlan) -> page.Remark:
@@ -114,7 +111,7 @@ def _verdict(plan: Plan, gpu: GpuPlan) -> page.Remark:
 
 
 def _stages(gpu: GpuPlan) -> page.Table:
-    """With short headings, so that all columns stand side by side in 80 characters."""
+    """Short headings: all columns stand side by side in 80 characters."""
     return page.table_of(
         gpu.stages,
         {
@@ -141,7 +138,7 @@ def _rate(value: float | None) -> str:
     """Three digits, and all before the point."""
     if value is None:
         return ""
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 def _samples(gpu: GpuPlan) -> str:
@@ -150,14 +147,18 @@ def _samples(gpu: GpuPlan) -> str:
 
 
 def _reasons(gpu: GpuPlan) -> page.Table:
-    cells = {"length": "seq_len", "why": "why"}
-    facts = {"title": "Why", "origin": page.PREDICTED, "samples": _samples(gpu)}
-    return page.table_of(gpu.stages, cells, left=("why",), **facts)
+    return page.table_of(
+        gpu.stages,
+        {"length": "seq_len", "why": "why"},
+        left=("why",),
+        title="Why",
+        origin=page.PREDICTED,
+        samples=_samples(gpu),
+    )
 
 
 def _in_the_way(gpu: GpuPlan) -> page.Table | None:
-    """For the first length at which nothing fits: the largest there are the largest at longer
-    ones too."""
+    """At the first length that does not fit: the same are the largest at longer ones."""
     for stage in gpu.stages:
         if not stage.fits:
             missing = f"where {page.size(stage.missing_bytes or 0)} are missing"

@@ -17,7 +17,7 @@ from vramcast.units import format_bytes, format_count, format_seconds
 
 T = TypeVar("T")
 PREDICTED, MEASURED, FITTED = "predicted", "measured", "fitted"
-# For things of one kind, one after the other; assets/page.css has them.
+# For things of one kind, in turn; assets/page.css has them.
 SERIES_COLOURS = tuple(f"s{number}" for number in range(8))
 
 
@@ -47,8 +47,7 @@ class Table:
     # Length as a share of the longest possible, and colour; only the terminal draws them.
     bars: Sequence[tuple[float, str]] = ()
     tones: Sequence[Tone] = ()
-    # How many rows a command shows in the terminal; a report has all.
-    most_rows: int | None = None
+    most_rows: int | None = None  # that a command shows; a report has all
     detail: bool = False
 
     @property
@@ -96,7 +95,7 @@ class View:
 @dataclass(frozen=True)
 class Chart:
     title: str
-    caption: str  # what is to be seen, also for those who cannot see it
+    caption: str  # also for those who cannot see it
     views: Sequence[View]
     detail: bool
 
@@ -149,7 +148,7 @@ class Calculator:
 
 @dataclass(frozen=True)
 class Remark:
-    """A line of its own in the colour of its tone, with lines that explain it below."""
+    """A line in the colour of its tone, with lines that explain it below."""
 
     text: str
     tone: Tone = Tone.PLAIN
@@ -271,11 +270,11 @@ amount = _or_empty(format_count)
 
 
 def number(value: float | None, form: str = ",") -> str:
-    return "" if value is None else format(value, form)
+    return given(f"{{:{form}}}", value)
 
 
 def percent(value: float | None, digits: int = 2) -> str:
-    return "" if value is None else f"{value:+.{digits}f} %"
+    return given(f"{{:+.{digits}f}} %", value)
 
 
 def share(fraction: float | None, digits: int = 1) -> str:
@@ -313,7 +312,8 @@ def written(cell: Cell, item: Any) -> str:
     value = attrgetter(path)(item)
     if form:
         return number(value, form)
-    return WRITERS.get(re.split("[._]", path)[-1], _or_empty(str))(value)
+    unit = re.split("[._]", path)[-1]
+    return "" if value is None else WRITERS.get(unit, str)(value)
 
 
 WRITERS: dict[str, Callable[[Any], str]] = {

@@ -1,8 +1,10 @@
-"""The one way to show a record: as sections, in the terminal, as HTML or as Markdown."""
+"""The one way to show a record: as sections, in the terminal, as HTML or Markdown; and reports."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from io import StringIO
 from pathlib import Path
@@ -10,18 +12,18 @@ from typing import Any
 
 from rich.console import Console
 
+from vramcast.errors import UsageError
 from vramcast.records.accuracy import AccuracyResult
 from vramcast.records.bench import Comparison, TrainedRun
 from vramcast.records.fit import MemoryFit
 from vramcast.records.measurement import Measurement
 from vramcast.records.plan import Plan
 from vramcast.records.prediction import BatchSizeCurve, MaxBatch, Prediction
+from vramcast.records.store import write_atomically
 from vramcast.records.tune import TuneResult
 from vramcast.reporting import (
     accuracy,
-    batch_curve,
     bench,
-    comparison,
     laws,
     max_batch,
     measurement,
@@ -34,6 +36,7 @@ from vramcast.reporting.html import as_html
 from vramcast.reporting.loading import Loaded, load
 from vramcast.reporting.markdown import as_markdown
 from vramcast.reporting.sections import Report, Section
+from vramcast.reporting.svg import write_figures
 from vramcast.reporting.terminal import show_sections
 from vramcast.tracing.trace import Trace
 
@@ -41,12 +44,12 @@ FILE_WIDTH = 120
 MARK = "vramcast report"  # in the first line of every report
 # A new kind of record gets a line here and a file beside this one.
 MAKERS: Mapping[type, Callable[[Any], list[Section]]] = {
-    BatchSizeCurve: batch_curve.of_curve,
+    BatchSizeCurve: prediction.of_curve,
     Trace: trace.of_trace,
     Plan: plan.of_plan,
     TuneResult: tune.of_tune,
     AccuracyResult: accuracy.of_accuracy,
-    Comparison: comparison.of_comparison,
+    Comparison: bench.of_comparison,
     MemoryFit: laws.of_fit,
 }
 
@@ -55,6 +58,14 @@ class Format(StrEnum):
     HTML = "html"
     MARKDOWN = "md"
     TERMINAL = "terminal"
+
+
+@dataclass(frozen=True)
+class Page:
+    report: Report
+    format: Format
+    text: str
+    figures: list[Path]
 
 
 def show(record: Any, console: Console | None = None) -> None:
@@ -118,3 +129,55 @@ def _measures(run: Any, record: Prediction | MaxBatch, but: str = "") -> bool:
         return of.workload.removesuffix(":build"), {**of.knobs, but: None}
 
     return isinstance(run, Measurement) and identity(run) == identity(record)
+
+
+def report(
+    *runs: str | os.PathLike[str],
+    format: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    figures: str | os.PathLike[str] | None = None,
+) -> Page:
+    """Show what commands recorded. Nothing is run again.
+
+    `report("runs/tune", out="page.html")`. A run is a folder, or a file with what a command printed
+    with --json. `format` is html, md or terminal; without it the ending of `out` decides. `figures`
+    is a folder for every chart as SVG. Only a file that is a report is written over.
+    """
+    target = None if out is None else Path(out)
+    if format is None:
+        is_markdown = target is not None and target.suffix.lower() in (".md", ".markdown")
+        format = Format.MARKDOWN if is_markdown else Format.HTML
+    elif format not in list(Format):
+        raise UsageError(f"--format {format!r} is not known.", f"Formats: {', '.join(Format)}.")
+    if target is not None:
+        _check_free(target)
+    made = make_report([Path(run) for run in runs])
+    drawn = [] if figures is None else write_figures(made, _folder(figures))
+    page = Page(made, Format(format), render(made, Format(format)), drawn)
+    if target is not None:
+        write_atomically(target, page.text)
+    return page
+
+
+def _check_free(target: Path) -> None:
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder.", f"Give a file: -o {target / 'report.html'}.")
+    if target.exists() and not (target.is_file() and _is_report(target)):
+        raise UsageError(
+            f"{target} is there and is no report of vramcast.", "Choose another file with -o."
+        )
+
+
+def _is_report(path: Path) -> bool:
+    with path.open("rb") as file:
+        return MARK.encode() in file.read(100)
+
+
+def _folder(figures: str | os.PathLike[str]) -> Path:
+    path = Path(figures)
+    if not os.fspath(figures) or path.exists() and not path.is_dir():
+        raise UsageError(
+            f"--figures {os.fspath(figures)!r} is no folder.",
+            "Give a folder; it is made where it is not there.",
+        )
+    return path

@@ -34,9 +34,8 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
     for number, chart in enumerate(charts, 1):
         for view in chart.views:
             name = re.sub(r"[^a-z0-9]+", "-", f"{chart.title} {view.name}".lower()).strip("-")[:80]
-            path = folder / f"{number:02d}-{name}.svg"
-            write_view(chart, view, path)
-            written.append(path)
+            written.append(folder / f"{number:02d}-{name}.svg")
+            write_view(chart, view, written[-1])
     return written
 
 
@@ -85,17 +84,17 @@ def _drawn(chart: Chart, view: View, form: str) -> bytes:
 
 
 def _set_log_scales(axes: Any, view: View) -> None:
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import NullFormatter
 
-    for axis, scale, limits, ticks in (
-        (view.x, axes.set_xscale, axes.get_xlim, axes.xaxis),
-        (view.y, axes.set_yscale, axes.get_ylim, axes.yaxis),
+    for axis, scale, drawn in (
+        (view.x, axes.set_xscale, axes.xaxis),
+        (view.y, axes.set_yscale, axes.yaxis),
     ):
         if axis.log:
-            low, high = limits()
+            low, high = drawn.get_view_interval()
             scale("log", base=10 if high > DECADES * max(low, 1e-12) else 2)
-            ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            ticks.set_minor_formatter(NullFormatter())
+            drawn.set_major_formatter("{x:g}")
+            drawn.set_minor_formatter(NullFormatter())
 
 
 def _label(axis: Axis) -> str:
@@ -121,7 +120,7 @@ def _draw(axes: Any, layer: Layer, view: View, tops: list[float]) -> None:
         xs = [_scaled(point[0], view.x) for point in layer.points]
         ys = [_scaled(point[1], view.y) for point in layer.points]
         if layer.kind == "area":
-            base = list(tops) or [0.0] * len(ys)
+            base = [*tops] or [0.0] * len(ys)
             tops[:] = map(add, base, ys)
             axes.fill_between(xs, base, tops, step="post", linewidth=0, alpha=0.85, **style)
         elif layer.kind == "dot":
