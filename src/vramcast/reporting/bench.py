@@ -56,7 +56,8 @@ def _problem(run: TrainedRun) -> page.Remark:
 def _losses(all_runs: Sequence[TrainedRun]) -> page.Chart:
     runs = [run for run in all_runs if any(loss is not None for loss in run.losses)]
     most = max(FEWEST_POINTS, min(MOST_POINTS, MOST_IN_ALL // max(1, len(runs))))
-    models = list(dict.fromkeys(run.trial.label for run in runs))
+    models = dict.fromkeys(run.trial.label for run in runs)
+    colours = dict(zip(models, itertools.cycle(page.SERIES_COLOURS), strict=False))
     # The first steps are far above the rest, which a plain axis would flatten.
     positive = all(loss > 0 for run in runs for loss in run.losses if loss is not None)
 
@@ -65,11 +66,11 @@ def _losses(all_runs: Sequence[TrainedRun]) -> page.Chart:
     ) -> page.View:
         layers = []
         for run in runs:
-            seed = f", seed {run.trial.seed}" if len(runs) > len(models) else ""
+            label, seed = run.trial.label, run.trial.seed
+            name_of = f"{label}, seed {seed}" if len(runs) > len(models) else label
             pairs = zip(places(run), run.losses, strict=False)
             means = _means([(place, loss) for place, loss in pairs if loss is not None], most)
-            colour = page.SERIES_COLOURS[models.index(run.trial.label) % len(page.SERIES_COLOURS)]
-            layers.append(page.Layer("line", f"{run.trial.label}{seed}", means, colour))
+            layers.append(page.Layer("line", name_of, means, colours[label]))
         return page.View(x, page.Axis("loss", log=positive), layers, name, **others)
 
     def tokens(run: TrainedRun) -> Iterable[float]:

@@ -92,9 +92,10 @@ def _calculator(plan: Plan) -> page.Calculator | None:
     for gpu in plan.gpus:
         if gpu.law is not None:
             what = f"in one pass (kernels of {_name(gpu)}, predicted)"
-            sizes = [(stage.batch_size, stage.seq_len) for stage in gpu.stages]
-            first = next((both for both in sizes if both[0] is not None), ())
-            start = dict(zip(("batch_size", "seq_len"), first, strict=False))
+            start = {}
+            for stage in gpu.stages:
+                if stage.batch_size is not None and not start:
+                    start = {"batch_size": stage.batch_size, "seq_len": stage.seq_len}
             return calculator_of(gpu.law, f"Memory for a batch and a length, {what}", own, start)
     return None
 

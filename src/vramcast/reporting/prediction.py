@@ -101,12 +101,15 @@ def _categories(p: Prediction) -> list[tuple[str, int]]:
 
 def _totals(p: Prediction, measured: Sequence[Measurement]) -> page.Table:
     columns = ["predicted", "first step", "peak"]
-    first = page.size(p.first_step_allocated_bytes), page.size(p.first_step_reserved_bytes)
-    process = "unknown without --gpu" if p.process_bytes is None else page.size(p.process_bytes)
+    size = page.size
     rows = [
-        ["allocated (tensors)", first[0], page.size(p.peak_allocated_bytes)],
-        ["reserved (by the allocator)", first[1], page.size(p.peak_reserved_bytes)],
-        ["whole process (nvidia-smi)", "", process],
+        ["allocated (tensors)", size(p.first_step_allocated_bytes), size(p.peak_allocated_bytes)],
+        [
+            "reserved (by the allocator)",
+            size(p.first_step_reserved_bytes),
+            size(p.peak_reserved_bytes),
+        ],
+        ["whole process (nvidia-smi)", "", size(p.process_bytes) or "unknown without --gpu"],
         ["allocator retries", "", str(p.num_alloc_retries)],
         ["parameters", "", page.amount(p.num_parameters)],
         ["step time", "", page.duration(p.step_seconds)],
@@ -127,20 +130,18 @@ def _totals(p: Prediction, measured: Sequence[Measurement]) -> page.Table:
 
 
 def _measured_cells(p: Prediction, m: Measurement) -> list[list[str]]:
-    fields = ("peak_allocated_bytes", "peak_reserved_bytes", "process_bytes")
-    pairs = [(getattr(p, field), getattr(m, field)) for field in fields]
+    def cells(shown: str, predicted: float | None, measured: float | None) -> list[str]:
+        off = percent(predicted, measured)
+        return [shown, "exact" if off == 0 else page.percent(off, 3)]
+
+    sizes = ("peak_allocated_bytes", "peak_reserved_bytes", "process_bytes")
     seconds = m.times.median_seconds if m.times else None
     return [
-        *([page.size(real), _error(guess, real)] for guess, real in pairs),
+        *(cells(page.written(name, m), getattr(p, name), getattr(m, name)) for name in sizes),
         [page.number(m.num_alloc_retries), ""],
         [page.amount(m.num_parameters), ""],
-        [page.duration(seconds), _error(p.step_seconds, seconds)],
+        cells(page.duration(seconds), p.step_seconds, seconds),
     ]
-
-
-def _error(predicted: float | None, measured: float | None) -> str:
-    off = percent(predicted, measured)
-    return "exact" if off == 0 else page.percent(off, 3)
 
 
 def _through_step(
@@ -210,13 +211,13 @@ def _bars(name: str, bars: Iterable[tuple[str, str, int, list[str]]]) -> page.Vi
 
 def _breakdown(p: Prediction) -> page.Table:
     total = max(p.peak_reserved_bytes, 1)
-    found = [(name, num_bytes) for name, num_bytes in p.breakdown_bytes.items() if num_bytes]
+    found = {name: num_bytes for name, num_bytes in p.breakdown_bytes.items() if num_bytes}
     return page.Table(
         title=f"What the memory is at the peak ({p.peak_phase})",
         columns=("category", "memory", "share"),
         left=("category",),
-        rows=[[words(name), page.size(b), page.share(b / total)] for name, b in found],
-        bars=[(num_bytes / total, name) for name, num_bytes in found],
+        rows=[[words(name), page.size(b), page.share(b / total)] for name, b in found.items()],
+        bars=[(num_bytes / total, name) for name, num_bytes in found.items()],
         origin=page.PREDICTED,
         samples=ONE_RUN,
     )

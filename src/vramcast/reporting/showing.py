@@ -94,8 +94,8 @@ def make_report(paths: Sequence[Path]) -> Report:
         section for one in loaded for section in sections_of(one.record, one.traces, loaded)
     ]
     more = f", and {len(loaded) - 1} more" if len(loaded) > 1 else ""
-    sources = list(dict.fromkeys(str(one.path) for one in loaded))
-    return Report(title=f"{sections[0].heading}{more}", sections=sections, sources=sources)
+    sources = dict.fromkeys(str(one.path) for one in loaded)
+    return Report(title=f"{sections[0].heading}{more}", sections=sections, sources=[*sources])
 
 
 def sections_of(

@@ -9,6 +9,7 @@ from vramcast.reporting import sections as page
 from vramcast.units import format_bytes
 
 FAR = 2.5  # times the highest thing drawn
+TOTALS = {"event", "allocated", "reserved"}  # the other columns are categories
 
 
 def words(category: str) -> str:
@@ -61,17 +62,22 @@ def step_chart(
     peak = memory.points[memory.peak_point]
     top = max(peak_reserved_bytes or 0, *(point[1] for point in memory.points))
     capacity, far = capacity_of(capacity_bytes, top)
-    changes = [_change(memory, index) for index in range(len(memory.points))]
+    changes = [_change(memory, change) for change in memory.changes]
     at_peak = ["most is allocated here", *changes[memory.peak_point]]
-    lines = {name: _line(memory, name) for name in _categories(memory)}
+    lines = {
+        name: [[point[0], point[place]] for point in memory.points]
+        for place, name in enumerate(memory.columns)
+    }
+    # Categories in the usual order, with unknown ones last.
+    names = sorted(lines.keys() - TOTALS, key=[*CATEGORIES, *lines].index)
     layers = [
         *(
-            page.Layer("area", words(name), line, colour_of(name))
-            for name, line in lines.items()
-            if any(value for _, value in line)
+            page.Layer("area", words(name), lines[name], colour_of(name))
+            for name in names
+            if any(value for _, value in lines[name])
         ),
-        _total("allocated", origin, _line(memory, "allocated"), changes),
-        _total("reserved", origin, _line(memory, "reserved")),
+        page.Layer("step", f"allocated ({origin})", lines["allocated"], "allocated", changes),
+        page.Layer("step", f"reserved ({origin})", lines.get("reserved", []), "reserved"),
         *measured,
         capacity,
         page.Layer("dot", "peak", [peak[:2]], "peak", [at_peak]),
@@ -86,26 +92,6 @@ def step_chart(
     return _through(memory.phase, caption, layers)
 
 
-def _categories(memory: StepMemory) -> list[str]:
-    """In the usual order, with unknown ones last."""
-    known = [name for name in CATEGORIES if name in memory.columns]
-    totals = ("event", "allocated", "reserved")
-    return [*known, *(name for name in memory.columns if name not in (*known, *totals))]
-
-
-def _line(memory: StepMemory, column: str) -> list[list[int]]:
-    if column not in memory.columns:
-        return []
-    place = memory.columns.index(column)
-    return [[point[0], point[place]] for point in memory.points]
-
-
-def _total(
-    name: str, origin: str, points: Sequence[list[int]], details: Sequence[list[str]] = ()
-) -> page.Layer:
-    return page.Layer("step", f"{name} ({origin})", points, name, details)
-
-
 def _through(
     phase: str, caption: str, layers: Sequence[page.Layer], detail: bool = True
 ) -> page.Chart:
@@ -114,8 +100,7 @@ def _through(
     return page.chart(f"Memory through {phase}", caption, view, detail=detail)
 
 
-def _change(memory: StepMemory, index: int) -> list[str]:
-    change = memory.changes[index]
+def _change(memory: StepMemory, change: Sequence[int]) -> list[str]:
     if not change:
         return []
     first, *rest = described(memory.tensors[change[0]])
@@ -125,11 +110,13 @@ def _change(memory: StepMemory, index: int) -> list[str]:
 def run_chart(p: Prediction) -> page.Chart:
     """The totals over the whole simulated run."""
     capacity, far = capacity_of(p.capacity_bytes, p.peak_reserved_bytes)
+    allocated = [[event, value] for event, value, _ in p.timeline]
+    reserved = [[event, value] for event, _, value in p.timeline]
     layers = [
-        _total("allocated", "predicted", [[event, value] for event, value, _ in p.timeline]),
-        _total("reserved", "predicted", [[event, value] for event, _, value in p.timeline]),
+        page.Layer("step", "allocated (predicted)", allocated, "allocated"),
+        page.Layer("step", "reserved (predicted)", reserved, "reserved"),
         capacity,
     ]
-    old = "This record is of an earlier version, which does not say which tensors these are."
-    caption = f"Predicted.{far}" if p.step_memory else f"Predicted.{far} {old}"
+    old = " This record is of an earlier version, which does not say which tensors these are."
+    caption = f"Predicted.{far}{'' if p.step_memory else old}"
     return _through("build and steps", caption, layers, detail=False)

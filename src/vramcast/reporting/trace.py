@@ -53,7 +53,7 @@ def memory_of(trace: Trace) -> StepMemory | None:
 
 def overlay_of(traces: Sequence[Trace]) -> list[page.Layer]:
     """What was measured, to be laid over a prediction."""
-    memories = [memory for trace in traces if (memory := memory_of(trace)) is not None]
+    memories = filter(None, map(memory_of, traces))
     lines = [[point[:2] for point in memory.points] for memory in memories]
     name = "allocated (measured)"
     return [page.Layer("step", name, line, "measured", dashed=True) for line in lines]
