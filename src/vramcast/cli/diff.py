@@ -1,7 +1,5 @@
 """`vramcast diff`."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`vramcast gpus`."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 

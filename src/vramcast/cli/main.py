@@ -1,7 +1,5 @@
 """The command line: collects the commands, prints errors and chooses exit codes."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

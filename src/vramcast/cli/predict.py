@@ -1,7 +1,5 @@
 """`vramcast predict`."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`vramcast probe`."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`vramcast report`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`vramcast zoo`: the models by name, and the size that meets a budget of parameters."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any

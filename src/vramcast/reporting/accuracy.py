@@ -1,7 +1,5 @@
 """Predicted against measured as sections: the goals, the errors of every method, every row."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence

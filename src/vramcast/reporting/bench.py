@@ -1,7 +1,5 @@
 """Trained models as sections: the results, how the losses fell, and which model is better."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

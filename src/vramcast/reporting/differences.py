@@ -1,7 +1,5 @@
 """Two memory traces side by side as sections: where they part, and by how much in all."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from vramcast.records.trace_diff import Difference, OpDifference, ShownAllocation, TraceDiff

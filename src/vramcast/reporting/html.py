@@ -4,8 +4,6 @@ Text from records is escaped, and the data of figures is JSON in which no tag ca
 that, the page's policy allows only scripts whose hashes it names.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Laws of memory: as sliders in the page, and those of `vramcast fit` as sections."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from vramcast.hardware.gpus import find_gpu

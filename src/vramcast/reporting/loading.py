@@ -1,7 +1,5 @@
 """From paths to what they hold: run folders, files of records, memory traces."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

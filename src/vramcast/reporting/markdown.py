@@ -1,7 +1,5 @@
 """A report as Markdown: the same tables; of a figure its title and caption."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from vramcast.reporting.sections import Calculator, Figure, Meter, Report, Section, Table, is_code

@@ -1,7 +1,5 @@
 """The largest batch as sections: memory and throughput by batch size, and what to choose."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A measurement as sections."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

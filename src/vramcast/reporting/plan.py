@@ -1,7 +1,5 @@
 """A plan as sections: an overview, and the stages on every GPU."""
 
-from __future__ import annotations
-
 from itertools import cycle
 
 from vramcast.records.plan import GpuPlan, Plan

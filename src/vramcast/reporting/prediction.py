@@ -1,7 +1,5 @@
 """A prediction, with measurements of the same workload, and a curve over batch sizes as sections."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from vramcast.records.accuracy import percent

@@ -4,8 +4,6 @@ Every kind of record has a file that makes sections of it; every format shows th
 is marked `detail` is only in reports, not in what a command shows.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The one way to show a record: as sections, in the terminal, as HTML or Markdown; and reports."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

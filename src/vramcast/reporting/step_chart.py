@@ -1,7 +1,5 @@
 """Memory through a step as a chart: categories, allocated and reserved, capacity and peak."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from vramcast.records.prediction import CATEGORIES, LargeTensor, Prediction, StepMemory

@@ -1,7 +1,5 @@
 """Charts as SVG, PNG or PDF files, for papers. Needs matplotlib (the extra `accuracy`)."""
 
-from __future__ import annotations
-
 import io
 import re
 from functools import cache

@@ -3,8 +3,6 @@
 A table is as wide as the terminal: columns without room go below, a line or more for each row.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """The memory trace of a run as sections, and as a line over a prediction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from vramcast.allocator.settings import AllocatorSettings

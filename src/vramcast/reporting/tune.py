@@ -1,7 +1,5 @@
 """A tune as sections: the result, every candidate with its verdict, and how it was measured."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 
