@@ -1,7 +1,4 @@
-"""`vramcast.env`: what this machine has for training, what that means, and what to do about it.
-
-The texts are in checks.toml.
-"""
+"""`vramcast.env`: what this machine has for training, what that means, and what to do about it."""
 
 import re
 import tomllib
@@ -19,7 +16,6 @@ from vramcast.records.base import Record
 from vramcast.records.machine import Machine
 from vramcast.units import GiB, format_bytes
 
-FILE = Path(__file__).with_name("checks.toml")
 BUSY_BYTES = GiB  # in use by others before a run: more than a desktop takes
 FEATURES = {"TF32 and bfloat16": (8, 0), "FP8": (8, 9)}
 PACKAGES = ("bitsandbytes", "torchao")
@@ -66,7 +62,7 @@ def checks(machine: Machine) -> list[Check]:
 
 @cache
 def _texts() -> dict[str, dict[str, str]]:
-    return tomllib.loads(FILE.read_text())
+    return tomllib.loads(Path(__file__).with_name("checks.toml").read_text())
 
 
 def _check(key: str, **values: object) -> Check:

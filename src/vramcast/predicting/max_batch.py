@@ -25,8 +25,6 @@ from vramcast.workload import Workload, joined
 
 # Below 20 % of the largest batch the optimizer step can set the peak, which then does not grow.
 LAW_FROM = 0.2
-# Memory is all taken after the second step; three more make a median.
-WARMUP_STEPS, MEASURE_STEPS = 2, 3
 LACKS_MEMORY = (Outcome.OUT_OF_MEMORY, Outcome.PAGING)
 RECOMMENDED = COMFORTABLE_RATIOS[0], "the rest is for fragmentation in long runs"
 CONSERVATIVE = COMFORTABLE_RATIOS[1], "the rest is for longer inputs and other software too"
@@ -87,8 +85,9 @@ def max_batch(
                 # All of a GPU is what the GPU says, not what is predicted of it.
                 memory_cap_bytes=found["capacity_bytes"] if memory or safety else None,
                 allocator=allocator,
-                warmup_steps=WARMUP_STEPS,
-                measure_steps=MEASURE_STEPS,
+                # Memory is all taken after the second step; three more make a median.
+                warmup_steps=2,
+                measure_steps=3,
             )
             largest, failing, measured = confirm_by_runs(
                 largest,
@@ -184,9 +183,8 @@ def confirm_by_runs(
     def runs(size: int) -> bool:
         measured = measure(size)
         attempts.append(_measured(measured))
-        if measured.outcome not in (Outcome.OK, *LACKS_MEMORY) and not any(
-            a.outcome == Outcome.OK for a in attempts
-        ):
+        any_ran = any(a.outcome == Outcome.OK for a in attempts)
+        if not any_ran and measured.outcome not in LACKS_MEMORY:
             # A smaller size would fail too, and "does not fit" would be the wrong answer.
             raise WorkloadError(
                 f"batch_size={size} is predicted to fit, but run on the GPU it ended with "
@@ -291,12 +289,13 @@ def _comfortable(
         size: attempt.peak_reserved_bytes / capacity_bytes
         for size, attempt in fitting.items()
         if attempt.peak_reserved_bytes is not None
+        and attempt.peak_reserved_bytes <= ratio * capacity_bytes
     }
-    size = max((size for size, share in shares.items() if share <= ratio), default=None)
-    if size is None:
+    if not shares:
         return None
-    share = f"{100 * shares[size]:.0f} %"
-    return Choice(batch_size=size, reason=f"takes {share} of the memory there is; {why}")
+    size = max(shares)
+    reason = f"takes {100 * shares[size]:.0f} % of the memory there is; {why}"
+    return Choice(batch_size=size, reason=reason)
 
 
 def _measured(m: Measurement) -> Attempt:

@@ -16,10 +16,6 @@ from vramcast.records.store import new_folder, write_atomically
 from vramcast.simulate.runner import simulate_all
 from vramcast.workload import Workload, joined
 
-# For fragmentation in long runs: what is predicted is the first steps.
-DEFAULT_SAFETY = 0.05
-DEFAULT_TOKENS = 1e9
-
 
 def plan(
     workload: Workload,
@@ -28,8 +24,9 @@ def plan(
     gpu: str | Sequence[str] | None = None,
     memory: str | int | None = None,
     tokens_per_step: int | None = None,
-    tokens: str | float = DEFAULT_TOKENS,
-    safety: float = DEFAULT_SAFETY,
+    tokens: str | float = 1e9,
+    # for fragmentation in long runs: what is predicted is the first steps
+    safety: float = 0.05,
     allocator: str | None = None,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     out: str | os.PathLike[str] | None = None,
@@ -46,8 +43,7 @@ def plan(
     started = time.perf_counter()
     lengths, gpus = checks.read_lengths(seq_lens), checks.read_gpus(gpu)
     num_tokens = checks.read_tokens(tokens)
-    values = joined(knobs, more_knobs)
-    request = make_request(workload, values, memory=memory, allocator=allocator)
+    request = make_request(workload, joined(knobs, more_knobs), None, memory, allocator)
     checks.check_memory(gpus, request["memory_bytes"], safety)
     checks.check_tokens_per_step(tokens_per_step, lengths)
     # None: only its memory is known.
@@ -90,15 +86,13 @@ def plan(
     return found
 
 
-def write(found: Plan, folder: Path) -> list[Path]:
+def write(found: Plan, folder: Path) -> None:
     """plan.json, and a curriculum for every GPU on which all lengths fit."""
-    contents = {"plan.json": found.to_json() + "\n"}
+    write_atomically(folder / "plan.json", found.to_json() + "\n")
     for gpu in found.gpus:
         if gpu.complete:
-            contents[f"curriculum-{gpu.gpu or 'memory'}.yaml"] = as_yaml(found, gpu)
-    for name, content in contents.items():
-        write_atomically(folder / name, content)
-    return [folder / name for name in contents]
+            path = folder / f"curriculum-{gpu.gpu or 'memory'}.yaml"
+            write_atomically(path, as_yaml(found, gpu))
 
 
 def as_yaml(found: Plan, gpu: GpuPlan) -> str:

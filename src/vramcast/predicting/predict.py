@@ -123,9 +123,6 @@ def make_request(
         "gpu": None if gpu is None else find_gpu(gpu).name,
         "memory_bytes": memory_in_bytes(memory),
         "allocator": settings,
-        "batch_sizes": None,
-        "trace": None,
-        "force": False,
     }
 
 

@@ -37,7 +37,7 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
     budget = budget_for(request["gpu"], request["memory_bytes"], request["allocator"])
     gpu = budget.gpu or find_gpu(DEFAULT_GPU)
     job = Job(request, Session(load_device(), gpu, budget.calibration), budget)
-    if request["batch_sizes"] is not None:
+    if "batch_sizes" in request:
         return _curve(job)
     if "search" in request:
         return _search(job)
@@ -47,7 +47,7 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
 
 
 def _prediction(job: Job) -> dict[str, Any]:
-    folder, knobs = job.request["trace"], job.shown_knobs()
+    folder, knobs = job.request.get("trace"), job.shown_knobs()
     run = job.session.run(job.function, job.knobs, locate_all=folder is not None)
     prediction = forecast(run, job.budget, workload=job.workload, knobs=knobs)
     if folder is not None:

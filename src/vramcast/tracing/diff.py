@@ -79,32 +79,26 @@ class _Events:
         self.allocated_bytes: list[int] = []  # after each item
         self.freed_after: list[int] = []  # how many items came before each free
         self.steps_after: list[int] = []  # how many items came before each step
-        self._index_of: dict[int, int] = {}
-        self._live_bytes = 0
+        live_bytes, index_of = 0, {}
         for event in trace.events:
-            if event == 0 and len(self.steps_after) == num_steps:
-                break
-            self._add(event)
-
-    def _add(self, event: int) -> None:
-        if event > 0:
-            allocation = self.allocations[event - 1]
-            self._live_bytes += ROUNDING.rounded(allocation.num_bytes)
-            self._index_of[event] = len(self.items)
-            self._add_item(Item(allocation.op, allocation.num_bytes), event)
-        elif event == 0:
-            self.steps_after.append(len(self.items))
-        elif event == EMPTY_CACHE:
-            self._add_item(Item(EMPTIED, 0), 0)
-        else:
-            self._live_bytes -= ROUNDING.rounded(self.allocations[-event - 1].num_bytes)
-            self.freed_after[self._index_of[-event]] = len(self.items)
-
-    def _add_item(self, item: Item, number: int) -> None:
-        self.items.append(item)
-        self.numbers.append(number)
-        self.allocated_bytes.append(self._live_bytes)
-        self.freed_after.append(NEVER)
+            if event == 0:
+                if len(self.steps_after) == num_steps:
+                    break
+                self.steps_after.append(len(self.items))
+            elif EMPTY_CACHE < event < 0:
+                live_bytes -= ROUNDING.rounded(self.allocations[-event - 1].num_bytes)
+                self.freed_after[index_of[-event]] = len(self.items)
+            else:
+                item, number = Item(EMPTIED, 0), 0
+                if event > 0:
+                    allocation = self.allocations[event - 1]
+                    item, number = Item(allocation.op, allocation.num_bytes), event
+                    live_bytes += ROUNDING.rounded(item.num_bytes)
+                    index_of[event] = len(self.items)
+                self.items.append(item)
+                self.numbers.append(number)
+                self.allocated_bytes.append(live_bytes)
+                self.freed_after.append(NEVER)
 
     def line(self, index: int) -> ShownAllocation | None:
         return None if index == ABSENT else self.shown(index)
@@ -177,8 +171,7 @@ class _Comparison:
 
     def _alive_on_one_side(self, index: int) -> tuple[list[ShownAllocation], list[ShownAllocation]]:
         """Of what both traces allocated before this row: what only one of them has freed."""
-        only_a: list[ShownAllocation] = []
-        only_b: list[ShownAllocation] = []
+        only_a, only_b = [], []
         for own_row, deaths in zip(self._row_of_pair, self._deaths):
             if own_row >= index:
                 break

@@ -41,10 +41,8 @@ class TraceFile(Record, TraceHead, kind="trace"):
 
 def from_rows(rows: Sequence[Any], **head: Any) -> Trace:
     """From the rows of a file; a row that cannot be is refused by its number."""
-    events: list[int] = []
     allocations: list[Allocation] = []
-    steps: list[int] = []
-    alive: set[int] = set()
+    events, steps, alive = [], [], set()
     for number, row in enumerate(rows, 1):
         match _converted(row):
             case _Alloc(identity, num_bytes, op, facts) if identity == len(allocations) + 1:
