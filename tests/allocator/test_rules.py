@@ -248,3 +248,34 @@ class TestExpandableSegments:
     def test_mapped_memory_never_exceeds_the_capacity(self) -> None:
         with pytest.raises(OutOfMemory):
             allocator_with(21 * MIB, capacity_bytes=30 * MIB, conf=self.conf)
+
+
+@pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
+def test_memory_is_used_again_only_on_its_own_stream(conf: str) -> None:
+    allocator = allocator_with(MIB, conf=conf)
+    allocator.free(1)
+    allocator.malloc(2, MIB, 7)
+    assert allocator.reserved_bytes == 4 * MIB
+    allocator.malloc(3, MIB)
+    assert allocator.reserved_bytes == 4 * MIB
+    assert {segment.key for segment in allocator.snapshot()} == {0, 7}
+
+
+def test_memory_that_another_stream_uses_is_free_but_not_used_again() -> None:
+    allocator = allocator_with(20 * MIB)
+    allocator.hold(1)
+    assert allocator.allocated_bytes == 0
+    allocator.malloc(2, 20 * MIB)
+    assert allocator.reserved_bytes == 40 * MIB
+    allocator.release(1)
+    allocator.malloc(3, 20 * MIB)
+    assert allocator.reserved_bytes == 40 * MIB
+
+
+def test_before_it_gives_up_the_allocator_waits_for_all_streams() -> None:
+    allocator = allocator_with(20 * MIB, capacity_bytes=30 * MIB)
+    allocator.hold(1)
+    allocator.malloc(2, 20 * MIB, 7)
+    allocator.release(1)
+    assert allocator.reserved_bytes == 20 * MIB
+    assert allocator.num_alloc_retries == 1

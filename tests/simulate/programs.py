@@ -19,6 +19,7 @@ from pathlib import Path
 from vramcast.hardware.gpus import find_gpu
 from vramcast.simulate import device
 from vramcast.simulate.session import Session
+from vramcast.tracing.trace import split_holds
 
 SESSION = Session(device.Device(), find_gpu("h200"))
 
@@ -147,6 +148,85 @@ def evaluation_in_inference_mode_between_training_steps_leaves_nothing() -> None
                 optimizer.zero_grad()
         after.append(_live_bytes())
     assert after[1] == after[2]
+
+
+# streams
+
+
+def streams_are_entered_left_and_compared() -> None:
+    side, urgent = torch.cuda.Stream(), torch.cuda.Stream(priority=-1)
+    assert isinstance(side, torch.Stream) and side != urgent and urgent.priority == -1
+    with torch.cuda.stream(side):
+        assert torch.cuda.current_stream(device=0) == side
+        assert torch.accelerator.current_stream().stream_id == side.stream_id
+        with torch.cuda.stream(None):
+            assert torch.cuda.current_stream() == side
+        with urgent:
+            assert torch.cuda.current_stream() == urgent
+    assert torch.cuda.current_stream() == torch.cuda.default_stream() != side
+    assert torch.cuda.ExternalStream(4096).cuda_stream == 4096
+    # torch has 32 streams, and hands them out in turn
+    assert [torch.cuda.Stream() for _ in range(32)][-1] == side
+
+
+def events_are_recorded_waited_for_and_timed() -> None:
+    side = torch.cuda.Stream()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    torch.ones(4, device="cuda").add_(1)
+    end.record(side)
+    side.wait_event(begin)
+    side.wait_stream(torch.cuda.current_stream())
+    end.synchronize()
+    torch.cuda.synchronize()
+    assert end.query() and side.query() and begin.elapsed_time(end) > 0
+
+
+def allocations_have_the_stream_of_the_forward_pass_also_in_the_backward_pass() -> None:
+    side = torch.cuda.Stream()
+    weight = torch.ones(64, 64, device="cuda", requires_grad=True)
+    with torch.cuda.stream(side):
+        loss = (weight @ weight).sum()
+    loss.backward()
+    streams = [a.stream for a in SESSION.device.allocations()]
+    # the weight and the gradient of the loss; both threads have a workspace for this stream
+    assert streams.count(0) == 3 and set(streams) == {0, side.stream_id}
+
+
+def memory_that_another_stream_uses_comes_back_when_the_host_knows_it_has_finished() -> None:
+    side, other = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def held_after(wait: Callable[[], object]) -> bool:
+        x = torch.empty(KIB, device="cuda")
+        number = len(SESSION.device.allocations())
+        x.record_stream(side)
+        del x
+        wait()
+        torch.empty(1, device="cuda")
+        events, held_until = split_holds(SESSION.device.events())
+        return held_until[number] > len(events)
+
+    recorded_before = side.record_event()
+    assert held_after(lambda: None)
+    assert held_after(recorded_before.synchronize)
+    assert held_after(other.synchronize)
+    assert held_after(torch.ones(1, device="cuda").item)
+    assert not held_after(lambda: side.record_event().synchronize())
+    assert not held_after(torch.cuda.synchronize)
+    # the default stream waits for the other, and the host for the default stream
+    torch.cuda.current_stream().wait_stream(side)
+    assert not held_after(
+        lambda: (torch.cuda.current_stream().wait_stream(side), torch.ones(1).cuda().item())
+    )
+    # a host is at most so many launches ahead of its GPU
+    x = torch.ones(1, device="cuda")
+    assert not held_after(lambda: [x.add_(1) for _ in range(1100)])
+
+
+def pinned_memory_is_known_as_such() -> None:
+    pinned = torch.ones(4).pin_memory()
+    assert pinned.is_pinned() and pinned[2:].is_pinned() and not torch.ones(4).is_pinned()
+    assert pinned.cuda(non_blocking=True).sum().item() == 4
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 from vramcast.allocator.settings import MIN_BLOCK_BYTES
@@ -37,6 +37,7 @@ class Segment:
     address: int
     size_bytes: int
     is_large: bool
+    key: Hashable  # of its pools
     blocks: tuple[Block, ...]
 
 
@@ -88,20 +89,28 @@ class Span:
 
 
 @dataclass(slots=True, eq=False)
+class Searches:
+    """Of the pools of one size class: the clock by which garbage collection ages cached spans."""
+
+    count: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class Pool:
     """The free spans of one size class, ordered by (size, address): best fit is one bisection."""
 
     is_large: bool
+    key: Hashable
+    searches: Searches
     min_rest_bytes: int = MIN_BLOCK_BYTES
     split_below_bytes: int = UNLIMITED_BYTES
     free: list[tuple[int, int, Span]] = field(default_factory=list)
-    num_searches: int = 0  # the clock by which garbage collection ages cached spans
 
     def add_free(self, span: Span) -> Span:
         """Marks a span free and merges it with its free neighbours into the span returned."""
         span = span.merged(FREE, self.remove_free)
         span.state = FREE
-        span.cached_at_search = self.num_searches
+        span.cached_at_search = self.searches.count
         insort(self.free, (span.size_bytes, span.address, span))
         return span
 
@@ -161,4 +170,5 @@ def _segment(spans: list[Span]) -> Segment:
         for span in spans
     )
     size_bytes = sum(block.size_bytes for block in blocks)
-    return Segment(blocks[0].address, size_bytes, spans[0].pool.is_large, blocks)
+    pool = spans[0].pool
+    return Segment(blocks[0].address, size_bytes, pool.is_large, pool.key, blocks)

@@ -1,13 +1,14 @@
-"""torch's CUDA caching allocator for one device and one stream.
+"""torch's CUDA caching allocator for one device.
 
-A request takes the best fitting free block of its pool. When there is none the allocator, in this
-order: collects garbage if told to, takes a new segment from the device, releases oversized cached
-blocks, releases everything cached (a retry), and gives up.
+A request takes the best fitting free block of its pool; every stream has pools of its own. When
+there is none the allocator, in this order: collects garbage if told to, takes a new segment from
+the device, releases oversized cached blocks, releases everything cached (a retry), and gives up.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Hashable
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -22,6 +23,7 @@ from vramcast.allocator.blocks import (
     DeviceMemory,
     Observer,
     Pool,
+    Searches,
     Segment,
     Span,
     round_up,
@@ -31,6 +33,8 @@ from vramcast.allocator.expandable import ExpandableSegment, index_of_least_grow
 from vramcast.allocator.settings import AllocatorSettings
 
 LARGE_POOL_BASE_ADDRESS = 2**50
+NEXT_POOLS_ADDRESS = 2**51
+DEFAULT_STREAM = 0
 
 
 @dataclass(eq=False)
@@ -41,6 +45,15 @@ class OutOfMemory(Exception):
     segment_bytes: int
     allocated_bytes: int
     reserved_bytes: int
+
+
+@dataclass(frozen=True)
+class Pools:
+    """Of one stream. With expandable segments each has one."""
+
+    small: Pool
+    large: Pool
+    segments: tuple[ExpandableSegment, ...] = ()
 
 
 class CachingAllocator:
@@ -60,15 +73,12 @@ class CachingAllocator:
         self._collects_garbage = (
             settings.garbage_collection_threshold > 0.0 and capacity_bytes is not None
         )
-        self._small = Pool(is_large=False)
-        self._large = Pool(is_large=True)
-        if not settings.expandable_segments:
-            self._large.min_rest_bytes = SMALL_REQUEST_BYTES + 1
-            self._large.split_below_bytes = self._max_split_bytes
+        self._searches = Searches(), Searches()
+        self._pools: dict[Hashable, Pools] = {}
         self._blocks_in_use: dict[int, Span] = {}
+        self._held: dict[int, Span] = {}
         self._segment_heads: dict[int, Span] = {}
         self._addresses = AddressSpace()
-        self._expandable = self._expandable_segments() if settings.expandable_segments else {}
 
     @property
     def reserved_bytes(self) -> int:
@@ -78,13 +88,15 @@ class CachingAllocator:
     def peak_reserved_bytes(self) -> int:
         return self.memory.peak_reserved_bytes
 
-    def malloc(self, block_id: int, num_bytes: int) -> int:
-        """Returns the size of the block given."""
+    def malloc(self, block_id: int, num_bytes: int, key: Hashable = DEFAULT_STREAM) -> int:
+        """Returns the size of the block given. The key of its pools is the stream, or (private
+        pool, stream)."""
         size_bytes = self.settings.rounded(num_bytes)
-        pool = self._small if size_bytes <= SMALL_REQUEST_BYTES else self._large
+        pools = self._pools.get(key) or self._new_pools(key)
+        pool = pools.small if size_bytes <= SMALL_REQUEST_BYTES else pools.large
         span = self._best_fit(pool, size_bytes)
         if span is None:
-            span = self._span_from_device(pool, size_bytes, num_bytes)
+            span = self._span_from_device(pools, pool, size_bytes, num_bytes)
         span.state = IN_USE
         rest_bytes = span.size_bytes - size_bytes
         if rest_bytes >= pool.min_rest_bytes and size_bytes < pool.split_below_bytes:
@@ -101,38 +113,61 @@ class CachingAllocator:
         self.allocated_bytes -= span.size_bytes
         span.pool.add_free(span)
 
+    def hold(self, block_id: int) -> None:
+        """Freed by the program, but another stream still uses it: not to be used again yet."""
+        span = self._held[block_id] = self._blocks_in_use.pop(block_id)
+        self.allocated_bytes -= span.size_bytes
+
+    def release(self, block_id: int) -> None:
+        """The end of `hold`, unless the cache was emptied meanwhile."""
+        span = self._held.pop(block_id, None)
+        if span is not None:
+            span.pool.add_free(span)
+
     def address_of(self, block_id: int) -> int:
         return self._blocks_in_use[block_id].address
 
     def empty_cache(self) -> None:
-        """Gives back every segment no part of which is in use."""
-        if self._expandable:
-            for segment in self._expandable.values():
+        """Gives back every segment no part of which is in use. Waits for all streams first."""
+        for block_id in list(self._held):
+            self.release(block_id)
+        for pools in self._pools.values():
+            for segment in pools.segments:
                 segment.release_free_granules()
-            return
-        for pool in (self._large, self._small):
-            for _, _, span in list(pool.free):
-                if span.is_whole_segment():
-                    self._release_segment(span)
+            if not pools.segments:
+                self._release_whole_segments(pools.large)
+                self._release_whole_segments(pools.small)
 
     def snapshot(self) -> list[Segment]:
-        heads = [segment.head for segment in self._expandable.values()]
+        heads = [segment.head for pools in self._pools.values() for segment in pools.segments]
         heads += self._segment_heads.values()
         segments = [segment for head in heads for segment in snapshot_of(head)]
         return sorted(segments, key=lambda segment: segment.address)
 
-    def _expandable_segments(self) -> dict[bool, ExpandableSegment]:
-        return {
-            False: ExpandableSegment(
-                self._small, self.memory, base_address=0, granule_bytes=SMALL_SEGMENT_BYTES
-            ),
-            True: ExpandableSegment(
-                self._large,
-                self.memory,
-                base_address=LARGE_POOL_BASE_ADDRESS,
-                granule_bytes=self.settings.large_segment_bytes,
-            ),
-        }
+    def _new_pools(self, key: Hashable) -> Pools:
+        small, large = (Pool(is_large, key, self._searches[is_large]) for is_large in (False, True))
+        first_address = len(self._pools) * NEXT_POOLS_ADDRESS
+        segments: tuple[ExpandableSegment, ...] = ()
+        if self.settings.expandable_segments:
+            segments = (
+                ExpandableSegment(
+                    small,
+                    self.memory,
+                    base_address=first_address,
+                    granule_bytes=SMALL_SEGMENT_BYTES,
+                ),
+                ExpandableSegment(
+                    large,
+                    self.memory,
+                    base_address=first_address + LARGE_POOL_BASE_ADDRESS,
+                    granule_bytes=self.settings.large_segment_bytes,
+                ),
+            )
+        else:
+            large.min_rest_bytes = SMALL_REQUEST_BYTES + 1
+            large.split_below_bytes = self._max_split_bytes
+        self._pools[key] = Pools(small, large, segments)
+        return self._pools[key]
 
     def _segment_bytes_for(self, size_bytes: int) -> int:
         if size_bytes <= SMALL_REQUEST_BYTES:
@@ -143,11 +178,11 @@ class CachingAllocator:
 
     def _best_fit(self, pool: Pool, size_bytes: int) -> Span | None:
         free = pool.free
-        pool.num_searches += 1
+        pool.searches.count += 1
         index = bisect_left(free, (size_bytes,))
         if index == len(free):
             return None
-        if self._expandable:
+        if self.settings.expandable_segments:
             index = index_of_least_growable(free, index)
         candidate_bytes, _, span = free[index]
         if self._limits_splits and not self._may_use(candidate_bytes, size_bytes):
@@ -161,34 +196,43 @@ class CachingAllocator:
             return candidate_bytes < self._max_split_bytes
         return candidate_bytes < size_bytes + self.settings.max_non_split_rounding_bytes
 
-    def _span_from_device(self, pool: Pool, size_bytes: int, requested_bytes: int) -> Span:
+    def _span_from_device(
+        self, pools: Pools, pool: Pool, size_bytes: int, requested_bytes: int
+    ) -> Span:
         segment_bytes = self._segment_bytes_for(size_bytes)
         if self._collects_garbage:
             self._collect_garbage()
-        span = self._new_span(pool, size_bytes, segment_bytes)
+        span = self._new_span(pools, pool, size_bytes, segment_bytes)
         if span is None and self._release_oversized(pool, size_bytes):
-            span = self._new_span(pool, size_bytes, segment_bytes)
+            span = self._new_span(pools, pool, size_bytes, segment_bytes)
         if span is None:
             self.empty_cache()
             self.num_alloc_retries += 1
-            span = self._new_span(pool, size_bytes, segment_bytes)
+            span = self._new_span(pools, pool, size_bytes, segment_bytes)
         if span is None:
             raise OutOfMemory(
                 requested_bytes, segment_bytes, self.allocated_bytes, self.reserved_bytes
             )
         return span
 
-    def _new_span(self, pool: Pool, size_bytes: int, segment_bytes: int) -> Span | None:
-        if self._expandable:
+    def _new_span(
+        self, pools: Pools, pool: Pool, size_bytes: int, segment_bytes: int
+    ) -> Span | None:
+        if pools.segments:
             # torch asks for room for a whole segment first, though growing may map less than that.
             has_room = self.memory.has_room_for(segment_bytes)
-            return self._expandable[pool.is_large].grow(size_bytes) if has_room else None
+            return pools.segments[pool.is_large].grow(size_bytes) if has_room else None
         if not self.memory.take(segment_bytes):
             return None
         span = Span(self._addresses.take(segment_bytes), segment_bytes, pool, IN_USE)
         self._segment_heads[span.address] = span
         self.memory.tell("segment_alloc", span.address, segment_bytes)
         return span
+
+    def _release_whole_segments(self, pool: Pool) -> None:
+        for _, _, span in list(pool.free):
+            if span.is_whole_segment():
+                self._release_segment(span)
 
     def _release_segment(self, span: Span) -> None:
         span.pool.remove_free(span)
@@ -199,7 +243,7 @@ class CachingAllocator:
 
     def _release_oversized(self, pool: Pool, size_bytes: int) -> bool:
         """Gives back one cached block that makes room, or the largest ones; whether it may do."""
-        if not self._limits_splits or self._expandable:
+        if not self._limits_splits or self.settings.expandable_segments:
             return False
         wanted_bytes = max(size_bytes, self._max_split_bytes)
         index = bisect_left(pool.free, (wanted_bytes,))
@@ -220,7 +264,8 @@ class CachingAllocator:
         assert self.memory.capacity_bytes is not None
         threshold = self.settings.garbage_collection_threshold
         excess_bytes = self.reserved_bytes - int(threshold * self.memory.capacity_bytes)
-        candidates = [span for _, _, span in self._large.free if span.is_whole_segment()]
+        free = [span for pools in self._pools.values() for _, _, span in pools.large.free]
+        candidates = [span for span in free if span.is_whole_segment()]
         while excess_bytes > 0 and candidates:
             excess_bytes -= self._release_older_half(candidates)
 

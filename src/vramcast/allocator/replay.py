@@ -6,10 +6,10 @@ EMPTY_CACHE is torch.cuda.empty_cache().
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vramcast.allocator.model import CachingAllocator, OutOfMemory
+from vramcast.allocator.model import DEFAULT_STREAM, CachingAllocator, OutOfMemory
 from vramcast.allocator.settings import AllocatorSettings
 
 EMPTY_CACHE = -(2**62)
@@ -52,7 +52,15 @@ def replay(
     sizes: Sequence[int],
     settings: AllocatorSettings | None = None,
     capacity_bytes: int | None = None,
+    *,
+    keys: Sequence[Hashable] = (),
+    held_until: Mapping[int, int] | None = None,
 ) -> Replay:
+    """`keys` has the stream of each allocation, where there is more than the default one.
+
+    `held_until` has allocations that another stream uses when they are freed: the index of the
+    event before which their memory can be used again.
+    """
     allocator = CachingAllocator(settings or AllocatorSettings(), capacity_bytes)
     memory = allocator.memory
     allocated_bytes: list[int] = []
@@ -64,16 +72,24 @@ def replay(
     def note_peaks() -> None:
         peaks_after_step.append((allocator.peak_allocated_bytes, memory.peak_reserved_bytes))
 
+    held = held_until or {}
+    # the next one to be released is the last
+    releases = sorted(((index, number) for number, index in held.items()), reverse=True)
+    keys = keys or [DEFAULT_STREAM] * len(sizes)
     # Bound once: this loop runs for every event of a trace.
     malloc, free = allocator.malloc, allocator.free
     try:
-        for event in events:
+        for index, event in enumerate(events):
+            while releases and releases[-1][0] <= index:
+                allocator.release(releases.pop()[1])
             if event > 0:
-                block_bytes[event - 1] = malloc(event, sizes[event - 1])
+                block_bytes[event - 1] = malloc(event, sizes[event - 1], keys[event - 1])
             elif event == 0:
                 note_peaks()
             elif event == EMPTY_CACHE:
                 allocator.empty_cache()
+            elif -event in held:
+                allocator.hold(-event)
             else:
                 free(-event)
             allocated_bytes.append(allocator.allocated_bytes)

@@ -20,6 +20,7 @@ from vramcast.records.prediction import (
     StepForecast,
 )
 from vramcast.tracing.trace import SimulatedRun
+from vramcast.units import format_bytes
 
 NUM_LARGEST = 10
 TIMELINE_POINTS = 200
@@ -29,7 +30,8 @@ def forecast(
     trace: SimulatedRun, budget: Budget, *, workload: str, knobs: dict[str, Any]
 ) -> Prediction:
     """Without the seconds that it took, which the caller knows."""
-    limited, shown = replay_within(budget, trace.events, trace.sizes)
+    limited, shown = replay_within(budget, trace, trace.sizes)
+    lowest_reserved_bytes = _lowest_reserved_bytes(trace, budget, shown)
     step = _step(trace, budget)
     sizes: list[Any] = [knobs.get(name) for name in ("batch_size", "seq_len")]
     tokens = math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
@@ -70,7 +72,13 @@ def forecast(
         step_seconds=step.seconds if step else None,
         step_seconds_reason="" if step else "no GPU was named",
         tokens_per_second=tokens / step.seconds if step and tokens else None,
-        limits=[*trace.notes, *budget.limits(), *time_limits(trace)],
+        peak_reserved_bytes_low=lowest_reserved_bytes,
+        limits=[
+            *trace.notes,
+            *budget.limits(),
+            *_stream_limits(lowest_reserved_bytes, shown.peak_reserved_bytes),
+            *time_limits(trace),
+        ],
         allocator_settings=budget.settings_text,
         torch_version=trace.torch_version,
         seconds=0.0,
@@ -83,11 +91,32 @@ def _step(trace: SimulatedRun, budget: Budget) -> StepForecast | None:
 
 
 def replay_within(
-    budget: Budget, events: Sequence[int], sizes: Sequence[int]
+    budget: Budget, trace: SimulatedRun, sizes: Sequence[int]
 ) -> tuple[Replay, Replay]:
     """(within the budget, the same with enough memory)."""
-    limited = replay(events, sizes, budget.settings, budget.capacity_bytes)
-    return limited, limited if limited.fits else replay(events, sizes, budget.settings)
+    streams: dict[str, Any] = {"keys": trace.streams, "held_until": trace.held_until}
+    limited = replay(trace.events, sizes, budget.settings, budget.capacity_bytes, **streams)
+    if limited.fits:
+        return limited, limited
+    return limited, replay(trace.events, sizes, budget.settings, **streams)
+
+
+def _lowest_reserved_bytes(trace: SimulatedRun, budget: Budget, shown: Replay) -> int:
+    """Where no stream keeps memory from being used again after it was freed."""
+    if not trace.held_until:
+        return shown.peak_reserved_bytes
+    early = replay(trace.events, trace.sizes, budget.settings, keys=trace.streams)
+    return early.peak_reserved_bytes
+
+
+def _stream_limits(low_bytes: int, high_bytes: int) -> list[str]:
+    if low_bytes == high_bytes:
+        return []
+    return [
+        "when memory that several streams use (record_stream) can be used again is a matter of "
+        f"time: the peak reserved is between {format_bytes(low_bytes)} and "
+        f"{format_bytes(high_bytes)}, which is shown"
+    ]
 
 
 def timeline(shown: Replay) -> list[tuple[int, int, int]]:
@@ -118,7 +147,7 @@ def batch_size_point(
     batch_size: int, trace: SimulatedRun, sizes: Sequence[int], budget: Budget, *, simulated: bool
 ) -> BatchSizePoint:
     """`sizes` are the trace's own, or interpolated: then there is no time."""
-    result, shown = replay_within(budget, trace.events, sizes)
+    result, shown = replay_within(budget, trace, sizes)
     step = _step(trace, budget) if simulated else None
     return BatchSizePoint(
         batch_size=batch_size,

@@ -21,7 +21,7 @@ from vramcast.hardware.gpus import find_gpu
 from vramcast.simulate.device import Device
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.patches import torch_cuda
-from vramcast.simulate.patching import Patcher
+from vramcast.simulate.patching import DoesNothing, Patcher
 
 CPU = torch.device("cpu")
 NVTX = ("range_push", "range_pop", "mark", "range_start", "range_end")
@@ -50,9 +50,10 @@ def on_cpu(device: Any) -> Any:
     return CPU if is_gpu else device
 
 
-class Event(torch_cuda.Event):
+class Event(DoesNothing):
     """All work is done when a call returns, so the time is the host's."""
 
+    wait = synchronize = DoesNothing.do_nothing
     _time = 0.0
 
     def record(self, *_: Any) -> None:
@@ -62,7 +63,10 @@ class Event(torch_cuda.Event):
         return 1e3 * (end._time - self._time)
 
 
-class Stream(torch_cuda.Stream):
+class Stream(DoesNothing):
+    cuda_stream = device_index = 0
+    synchronize = wait_event = wait_stream = DoesNothing.do_nothing
+
     def record_event(self, event: Event | None = None) -> Event:
         event = event or Event()
         event.record()
@@ -111,8 +115,13 @@ def cuda_means_cpu() -> Iterator[None]:
         for name, answer in {
             "Event": Event,
             "Stream": Stream,
-            "current_stream": lambda *_: Stream(),
-            "default_stream": lambda *_: Stream(),
+            "current_stream": lambda *_, **__: Stream(),
+            "default_stream": lambda *_, **__: Stream(),
+            "stream": lambda *_: DoesNothing(),
+            "StreamContext": DoesNothing,
+            "set_stream": lambda *_: None,
+            "synchronize": lambda *_: None,
+            "is_current_stream_capturing": lambda: False,
             "get_rng_state": lambda *_: torch.get_rng_state(),
             "set_rng_state": lambda state, *_: torch.set_rng_state(state),
         }.items():

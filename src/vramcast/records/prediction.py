@@ -129,6 +129,8 @@ class Prediction(Record, kind="prediction"):
     # Of the step with the peak; None in older records.
     step_memory: StepMemory | None = None
     alive_at_peak: list[AliveGroup] = field(default_factory=list)
+    # Where several streams use the same memory, timing decides: then it is below the peak shown.
+    peak_reserved_bytes_low: Bytes | None = None
     source: str = "predicted"
 
     def check(self) -> None:

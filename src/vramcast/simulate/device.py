@@ -13,7 +13,7 @@ from ctypes import POINTER, c_bool, c_char_p, c_double, c_int32, c_int64
 from typing import Any
 
 from vramcast.allocator.replay import EMPTY_CACHE
-from vramcast.simulate import meta_kernels
+from vramcast.simulate import meta_kernels, stream_classes
 from vramcast.simulate.build import build, torch_folder
 
 STEP = 0  # as an event: a step begins
@@ -31,6 +31,7 @@ class Allocation(ctypes.Structure):
         ("shape_offset", c_int32),
         ("num_dims", c_int32),
         ("location", c_int64),
+        ("stream", c_int64),
     ]
 
 
@@ -73,6 +74,12 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "work": (POINTER(Work),),
     "name": (c_char_p, c_int64),
     "block_id": (c_int64, c_int64),
+    "stream": (c_int64,),
+    "set_stream": (None, c_int64),
+    "stream_priority": (c_int32, c_int64),
+    "elapsed_milliseconds": (c_double, c_int64, c_int64),
+    "finish_stream": (None,),
+    "finish_all": (None,),
     "device_allocator": (c_int64,),
     "host_allocator": (c_int64,),
     "resize_storage": (None, c_int64, c_int64),
@@ -107,6 +114,7 @@ class Device:
         self._loader = META_LOADER(lambda: int(meta_kernels.load()))
         library.vramcast_set_meta_loader(self._loader)
         library.vramcast_install()
+        stream_classes.install(library)
 
     @contextmanager
     def on(self) -> Iterator[None]:

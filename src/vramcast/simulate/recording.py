@@ -72,9 +72,11 @@ class Recording:
         self.ownership.look()
         allocations = self.device.allocations()
         categories = [self._category(number, a) for number, a in enumerate(allocations, 1)]
+        events, held_until = trace.split_holds(self.device.events())
+        streams = [a.stream for a in allocations]
         operators = {self.device.name(index) for index in {a.operator_name for a in allocations}}
         return trace.SimulatedRun(
-            events=trace.in_canonical_order(self.device.events()),
+            events=trace.in_canonical_order(events),
             sizes=[a.num_bytes for a in allocations],
             categories=categories,
             num_parameters=self.ownership.num_parameters(),
@@ -85,6 +87,8 @@ class Recording:
             uses_solver=any(map(_is_of_solver, operators)),
             works=self._work_of_last_step(),
             uncalibrated_kernels=tuple(sorted(self.gpu.uncalibrated_kernels)),
+            streams=streams if any(streams) else (),
+            held_until=held_until,
         )
 
     def _category(self, number: int, allocation: Allocation) -> str:
@@ -118,6 +122,7 @@ class Recording:
                 node=self.device.name(a.node_name),
                 module=modules[a.location] if is_located else "",
                 source=self.locations.found[a.location].source if is_located else "",
+                stream=a.stream,
             )
 
         return detail_of

@@ -118,8 +118,10 @@ def write_files(
 def _row(event: int, allocations: Sequence[Allocation], steps: Any) -> list[Any]:
     if event > 0:
         allocation = allocations[event - 1]
-        facts = [allocation.facts] if allocation.facts else []
-        return ["alloc", event, allocation.num_bytes, allocation.op, *facts]
+        facts: dict[str, Any] = {**allocation.facts}
+        if allocation.stream:
+            facts["stream"] = allocation.stream
+        return ["alloc", event, allocation.num_bytes, allocation.op, *([facts] if facts else [])]
     if event == 0:
         return ["step", next(steps)]
     return ["empty_cache"] if event == EMPTY_CACHE else ["free", -event]
@@ -133,6 +135,7 @@ class _Facts(Struct, frozen=True):
     module: str = ""
     node: str = ""
     source: str = ""
+    stream: int = 0
 
 
 class _Row(Struct, array_like=True, forbid_unknown_fields=True):

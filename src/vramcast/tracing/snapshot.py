@@ -84,7 +84,7 @@ class _History:
             "allocated_size": active_bytes,
             "active_size": active_bytes,
             "requested_size": sum(block.requested_bytes for block in segment.blocks),
-            "stream": 0,
+            "stream": segment.key,
             "segment_type": "large" if segment.is_large else "small",
             "segment_pool_id": ALL_SEGMENTS,
             "is_expandable": self.settings.expandable_segments,
@@ -104,16 +104,18 @@ class _History:
 
     def _allocate(self, number: int, allocation: Allocation) -> None:
         self._frames = frames_of(allocation)
-        self.allocator.malloc(number, allocation.num_bytes)
+        self.allocator.malloc(number, allocation.num_bytes, allocation.stream)
         address = FIRST_ADDRESS + self.allocator.address_of(number)
         category = allocation.category or UNKNOWN
-        self._note("alloc", allocation.num_bytes, addr=address, category=category)
+        about = {"addr": address, "stream": allocation.stream}
+        self._note("alloc", allocation.num_bytes, **about, category=category)
 
     def _free(self, number: int) -> None:
         address = FIRST_ADDRESS + self.allocator.address_of(number)
         self.allocator.free(number)
+        allocation = self.trace.allocations[number - 1]
         for action in ("free_requested", "free_completed"):
-            self._note(action, self.trace.allocations[number - 1].num_bytes, addr=address)
+            self._note(action, allocation.num_bytes, addr=address, stream=allocation.stream)
 
     def _note(self, action: str, num_bytes: int, **more: Any) -> None:
         about = {"action": action, "size": num_bytes, "stream": 0}

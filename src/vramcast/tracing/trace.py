@@ -4,8 +4,8 @@ An event is an integer: +i allocates the i-th allocation (from 1), -i frees it, 
 EMPTY_CACHE empties the cache, as in allocator.replay.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
@@ -13,6 +13,10 @@ from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.records.prediction import LargeTensor
 from vramcast.tracing.work import OperatorWork
 
+# In what the device recorded, minus the number of the allocation: another stream may still use the
+# memory that was just freed; it can be used again now at the latest.
+HELD = -(2**60)
+RELEASED = -(2**61)
 # The parts of an allocation that a trace's file has where they are known.
 FACTS = ("category", "name", "module", "node", "source")
 
@@ -29,6 +33,7 @@ class Allocation(NamedTuple):
     source: str = ""  # file, line and function
     shape: tuple[int, ...] = ()
     dtype: str = ""
+    stream: int = 0
 
     @property
     def facts(self) -> dict[str, str]:
@@ -36,7 +41,7 @@ class Allocation(NamedTuple):
 
     def as_tensor(self) -> LargeTensor:
         known = self._asdict()
-        op, node = known.pop("op"), known.pop("node")
+        op, node, _ = known.pop("op"), known.pop("node"), known.pop("stream")
         known["shape"] = list(self.shape)
         return LargeTensor(operator=f"{op} ({node})" if node else op, **known)
 
@@ -79,6 +84,10 @@ class SimulatedRun:
     uses_solver: bool = False  # cuSOLVER, likewise
     works: Sequence[OperatorWork] = ()  # of the last step, in order
     uncalibrated_kernels: tuple[str, ...] = ()  # whose memory is an estimate
+    streams: Sequence[int] = ()  # of each allocation; empty where all are on the default stream
+    # Allocations that another stream may use when they are freed: from which event on their memory
+    # can be used again at the latest.
+    held_until: Mapping[int, int] = field(default_factory=dict)
 
     def trace(self, **head: Any) -> Trace:
         found = [self.allocation(number) for number in range(1, len(self.sizes) + 1)]
@@ -91,6 +100,20 @@ class SimulatedRun:
             steps=range(1, self.events.count(0) + 1),
             **head,
         )
+
+
+def split_holds(events: Sequence[int]) -> tuple[list[int], dict[int, int]]:
+    """The events without these two, and for each held allocation from which event on it is not."""
+    kept: list[int] = []
+    held_until: dict[int, int] = {}
+    for event in events:
+        if event > HELD or event == EMPTY_CACHE:
+            kept.append(event)
+        elif event <= RELEASED:
+            held_until[RELEASED - event] = len(kept)
+        else:
+            held_until[HELD - event] = len(events)
+    return kept, held_until
 
 
 def in_canonical_order(events: Iterable[int]) -> list[int]:

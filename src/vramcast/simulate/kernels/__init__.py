@@ -30,7 +30,20 @@ from vramcast.simulate.kernels.registry import ARGUMENT_NAMES, KERNELS, Kernel, 
 from vramcast.simulate.kernels.work import WITHOUT_KERNEL, work_of
 
 # what they write does not change, or they say themselves what it is
-KEEPS_VALUES = ("record_stream", "_amp_foreach_non_finite_check_and_unscale_", "_index_put_impl_")
+KEEPS_VALUES = ("_amp_foreach_non_finite_check_and_unscale_", "_index_put_impl_")
+# the host waits for their result, so the stream has finished then
+HOST_WAITS = frozenset(
+    (
+        "_local_scalar_dense",
+        "bincount",
+        "equal",
+        "nonzero",
+        "repeat_interleave",
+        "unique_consecutive",
+        "unique_dim",
+        "_unique2",
+    )
+)
 _library: torch.library.Library | None = None
 
 
@@ -76,6 +89,8 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
         if base_name not in WITHOUT_KERNEL:
             work = work_of(base_name, arguments, named, result)
             device.vramcast_add_work(f"aten::{base_name}".encode(), *work)
+        if base_name in HOST_WAITS:
+            device.vramcast_finish_stream()
         return result
 
     return run

@@ -10,7 +10,6 @@ from vramcast.simulate.kernels.registry import kernel
     "_fused_sgd_.tensor_lr",
     "_fused_adagrad_",
     "_fused_adagrad_.tensor_lr",
-    "record_stream",
     "_assert_async",
     "_assert_async.msg",
     "_amp_foreach_non_finite_check_and_unscale_",

@@ -101,7 +101,7 @@ static bool simulate_copy_operator(const Operator& info, Stack* stack) {
   const auto& source = torch::jit::peek(*stack, 1, 3).toTensor();
   if (!destination.is_cuda() && !source.is_cuda()) return false;
   const CurrentOperator current(recorder, info.name);
-  simulate_copy(destination, source);
+  simulate_copy(destination, source, torch::jit::peek(*stack, 2, 3).toBool());
   note_copy(info, destination, source);
   torch::jit::drop(*stack, 2);
   return true;

@@ -17,6 +17,8 @@ void vramcast_reset() {
   recorder.allocations.clear();
   recorder.shapes.clear();
   recorder.node_locations.clear();
+  recorder.workspaces.clear();
+  streams.clear();
   work_log.list.clear();
   recorder.epoch += 1;
   recorder.allocated_bytes = recorder.peak_allocated_bytes = 0;
@@ -70,6 +72,15 @@ int64_t vramcast_block_id(int64_t address) {
   const auto* block = block_at(address);
   return block ? block->id : 0;
 }
+int64_t vramcast_stream() { return current_stream(); }
+void vramcast_set_stream(int64_t stream) { current_stream() = stream; }
+int32_t vramcast_stream_priority(int64_t stream) { return Streams::priority_of(stream); }
+double vramcast_elapsed_milliseconds(int64_t from, int64_t to) {
+  return elapsed_milliseconds(*reinterpret_cast<Event*>(from), *reinterpret_cast<Event*>(to));
+}
+// The host waits for the current stream, or for all.
+void vramcast_finish_stream() { streams.finish(current_stream()); }
+void vramcast_finish_all() { streams.finish_all(); }
 // For torch.UntypedStorage(size, allocator=...).
 int64_t vramcast_device_allocator() { return reinterpret_cast<int64_t>(&device_allocator); }
 int64_t vramcast_host_allocator() { return reinterpret_cast<int64_t>(&lazy_host_allocator); }

@@ -1,14 +1,14 @@
 // What torch asks of a CUDA device besides kernels: is there one, which stream, which generator.
-// One device, one stream, always ready.
+// One device, always ready.
 #pragma once
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-namespace vramcast {
+#include "storages.h"
 
-const c10::Device device_zero(c10::kCUDA, 0);
+namespace vramcast {
 
 struct Hooks final : at::CUDAHooksInterface {
   explicit Hooks(at::CUDAHooksArgs) {}
@@ -33,8 +33,11 @@ struct Hooks final : at::CUDAHooksInterface {
   long versionRuntimeCuDNN() const override { return 91900; }
   long versionCUDART() const override { return 13000; }
   double batchnormMinEpsilonCuDNN() const override { return 0.0; }
-  void deviceSynchronize(c10::DeviceIndex) const override {}
-  c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+  void deviceSynchronize(c10::DeviceIndex) const override { streams.finish_all(); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator; }
+  bool isPinnedPtr(const void* pointer) const override { return PinnedAllocator::owns(pointer); }
+  c10::Allocator* getCUDADeviceAllocator() const override { return &device_allocator; }
+  c10::Device getDeviceFromPtr(void*) const override { return device_zero; }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
     return at::detail::getDefaultCPUGenerator();
   }
@@ -51,19 +54,51 @@ static c10::Registerer<std::string, std::unique_ptr<at::CUDAHooksInterface>, at:
 struct Guard final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
   c10::Device exchangeDevice(c10::Device) const override { return device_zero; }
   c10::Device getDevice() const override { return device_zero; }
-  c10::Stream getStream(c10::Device) const noexcept override {
-    return c10::Stream(c10::Stream::DEFAULT, device_zero);
+  c10::Stream getStream(c10::Device) const noexcept override { return as_stream(current_stream()); }
+  c10::Stream getDefaultStream(c10::Device) const override { return as_stream(0); }
+  c10::Stream getNewStream(c10::Device, int priority) const override {
+    return as_stream(streams.from_pool(priority));
   }
-  c10::Stream getDefaultStream(c10::Device) const override {
-    return c10::Stream(c10::Stream::DEFAULT, device_zero);
+  c10::Stream getStreamFromGlobalPool(c10::Device, bool has_high_priority) const override {
+    return as_stream(streams.from_pool(has_high_priority ? -1 : 0));
   }
-  c10::Stream exchangeStream(c10::Stream) const noexcept override {
-    return c10::Stream(c10::Stream::DEFAULT, device_zero);
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
+    return as_stream(std::exchange(current_stream(), stream.id()));
   }
-  void record(void**, const c10::Stream&, const c10::DeviceIndex,
-              const c10::EventFlag) const override {}
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
+  // older versions of torch do not ask for it
+  void* getStreamNativeHandle(const c10::Stream stream) const {
+    return reinterpret_cast<void*>(stream.id());
+  }
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
+              const c10::EventFlag) const override {
+    if (!*event) *event = new Event();
+    streams.record(*static_cast<Event*>(*event), stream.id());
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    streams.wait(stream.id(), *static_cast<Event*>(event));
+  }
+  // it has finished, and the host knows it
+  bool queryEvent(void* event) const override {
+    streams.finish(*static_cast<Event*>(event));
+    return true;
+  }
+  bool queryStream(const c10::Stream& stream) const override {
+    streams.finish(stream.id());
+    return true;
+  }
+  void synchronizeEvent(void* event) const override { streams.finish(*static_cast<Event*>(event)); }
+  void synchronizeStream(const c10::Stream& stream) const override { streams.finish(stream.id()); }
+  void synchronizeDevice(const c10::DeviceIndex) const override { streams.finish_all(); }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    delete static_cast<Event*>(event);
+  }
+  double elapsedTime(void* from, void* to, const c10::DeviceIndex) const override {
+    return elapsed_milliseconds(*static_cast<Event*>(from), *static_cast<Event*>(to));
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& pointer,
+                             const c10::Stream& stream) const override {
+    note_use(pointer, stream.id());
+  }
 };
 static c10::impl::DeviceGuardImplRegistrar guard_registration(c10::kCUDA, new Guard());
 

@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "streams.h"
+
 namespace vramcast {
 
 // Work outside the backward pass counts as forward while gradients are recorded, else as an update
@@ -29,6 +31,38 @@ struct Allocation {
   int32_t shape_offset;  // into shapes
   int32_t num_dims;
   int64_t location;  // what the location callback returned, or -1
+  int64_t stream;    // that was current: memory is used again only on the same one
+};
+// As events, minus the number of the allocation: another stream may still use the memory that was
+// just freed; it can be used again now at the latest.
+constexpr int64_t held = -(int64_t{1} << 60), released = -(int64_t{1} << 61);
+
+// Every thread has a handle of cuBLAS. When the thread ends, the next new one has it.
+struct BlasHandle {
+  int64_t number;
+  BlasHandle() {
+    const std::lock_guard<std::mutex> lock(pool().mutex);
+    auto& unused = pool().unused;
+    if (unused.empty()) unused.push_back(pool().count++);
+    number = unused.back();
+    unused.pop_back();
+  }
+  ~BlasHandle() {
+    const std::lock_guard<std::mutex> lock(pool().mutex);
+    pool().unused.push_back(number);
+  }
+
+ private:
+  struct Pool {
+    std::mutex mutex;
+    std::vector<int64_t> unused;
+    int64_t count = 0;
+  };
+  // never destroyed: threads may end after the program
+  static Pool& pool() {
+    static auto* pool = new Pool();
+    return *pool;
+  }
 };
 
 struct Recorder {
@@ -44,6 +78,7 @@ struct Recorder {
   // Where in the user's program each autograd node was made, by the thread that made it and its
   // sequence number, which counts nodes per thread.
   std::map<std::pair<uint64_t, uint64_t>, int64_t> node_locations;
+  std::set<std::tuple<int64_t, int64_t, bool>> workspaces;  // taken: handle, stream, of cuBLASLt
   int64_t gemm_workspace_bytes = 0;
   int64_t gemm_lt_workspace_bytes = 0;
   int64_t epoch = 1;  // counts resets
@@ -99,7 +134,8 @@ struct Recorder {
   }
 
   int64_t alloc(int64_t num_bytes) {
-    Allocation allocation{num_bytes, current_operator(), -1, forward, pending_dtype(), 0, 0, -1};
+    Allocation allocation{num_bytes, current_operator(), -1, forward, pending_dtype(), 0, 0,
+                          -1,        current_stream()};
     const auto node = torch::autograd::get_current_node();
     if (node) {
       allocation.phase = backward;
@@ -119,6 +155,7 @@ struct Recorder {
     shapes.insert(shapes.end(), pending_sizes().begin(), pending_sizes().end());
     pending_sizes().clear();
     pending_dtype() = -1;
+    for (const auto other : streams.take_released()) events.push_back(released - other);
     allocations.push_back(allocation);
     const auto id = static_cast<int64_t>(allocations.size());
     events.push_back(id);
@@ -127,24 +164,30 @@ struct Recorder {
     return id;
   }
 
-  void free(int64_t id, int64_t allocated_in_epoch) {
+  void free(int64_t id, int64_t allocated_in_epoch, const std::set<int64_t>& used_on) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (allocated_in_epoch != epoch) return;  // from before a reset
     events.push_back(-id);
     allocated_bytes -= (allocations[id - 1].num_bytes + 511) / 512 * 512;
+    if (used_on.empty()) return;
+    events.push_back(held - id);
+    streams.free_later(id, used_on);
   }
 
-  // cuBLAS and cuBLASLt take a workspace for each thread at its first product, and keep it.
+  // cuBLAS and cuBLASLt take a workspace at the first product of a handle on a stream, and keep it.
   void take_gemm_workspace(bool lt) {
-    static thread_local int64_t taken_in_epoch = 0, lt_taken_in_epoch = 0;
-    if (gemm_workspace_bytes && taken_in_epoch != epoch) {
-      taken_in_epoch = epoch;
-      take_workspace(gemm_workspace_bytes);
+    static thread_local const BlasHandle handle;
+    take_workspace_once(handle, false, gemm_workspace_bytes);
+    if (lt) take_workspace_once(handle, true, gemm_lt_workspace_bytes);
+  }
+
+  void take_workspace_once(const BlasHandle& handle, bool lt, int64_t num_bytes) {
+    if (!num_bytes) return;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (!workspaces.insert({handle.number, current_stream(), lt}).second) return;
     }
-    if (lt && gemm_lt_workspace_bytes && lt_taken_in_epoch != epoch) {
-      lt_taken_in_epoch = epoch;
-      take_workspace(gemm_lt_workspace_bytes);
-    }
+    take_workspace(num_bytes);
   }
 
   void take_workspace(int64_t num_bytes) {

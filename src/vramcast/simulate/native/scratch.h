@@ -6,8 +6,10 @@ namespace vramcast {
 
 // Copies within the device take nothing. Between host and device a strided or converted copy goes
 // through a dense buffer on the device.
-static void simulate_copy(const at::Tensor& destination, const at::Tensor& source) {
+static void simulate_copy(const at::Tensor& destination, const at::Tensor& source,
+                          bool non_blocking) {
   const bool crosses = destination.is_cuda() != source.is_cuda();
+  if (crosses && !non_blocking) streams.finish(current_stream());
   if (crosses) {
     const bool same_layout =
         destination.strides() == source.strides() && destination.is_non_overlapping_and_dense();

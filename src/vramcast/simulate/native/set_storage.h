@@ -1,4 +1,5 @@
-// Storages as such: set_() gives a tensor another one, and resize_() of a storage moves it.
+// Storages as such: set_() gives a tensor another one, resize_() moves one, and record_stream()
+// says that another stream uses it.
 #pragma once
 #include <ATen/ops/set_ops.h>
 #include <torch/library.h>
@@ -66,7 +67,12 @@ static at::Tensor& set_empty(DispatchKeySet keys, at::Tensor& self) {
                    c10::Storage(c10::Storage::use_byte_size_t(), 0, allocator, /*resizable=*/true));
 }
 
+static void record_stream(at::Tensor& self, at::Stream stream) {
+  note_use(self.unsafeGetTensorImpl()->unsafe_storage().data_ptr(), stream.id());
+}
+
 TORCH_LIBRARY_IMPL(aten, Fake, library) {
+  library.impl("record_stream", &record_stream);
   library.impl("set_.source_Storage_storage_offset", &set_strided);
   library.impl("set_.source_Storage", &set_whole);
   library.impl("set_.source_Tensor", &set_like);

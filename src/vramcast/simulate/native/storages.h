@@ -31,6 +31,8 @@ struct Block {
   int64_t epoch;  // of the recorder, when it was allocated
   uintptr_t address;
   int64_t num_bytes;
+  int64_t stream;             // that was current
+  std::set<int64_t> used_on;  // other streams
   at::Tensor values;  // a CPU byte tensor with the real contents, where they are known and small
   Typical typical = healthy_now();  // of the contents, where they are not known
 };
@@ -40,7 +42,7 @@ static std::unordered_map<uintptr_t, Block*> blocks;  // by address; addresses a
 
 static void release_block(void* context) {
   auto* block = static_cast<Block*>(context);
-  recorder.free(block->id, block->epoch);
+  recorder.free(block->id, block->epoch, block->used_on);
   {
     const std::lock_guard<std::mutex> lock(blocks_mutex);
     blocks.erase(block->address);
@@ -55,7 +57,9 @@ struct RecordingAllocator final : c10::Allocator {
     const auto id = recorder.alloc(num_bytes);
     // The address is unique and aligned; nobody reads or writes there.
     const std::lock_guard<std::mutex> lock(blocks_mutex);
-    auto* block = new Block{id, recorder.epoch, next_address_, static_cast<int64_t>(num_bytes), {}};
+    auto* block = new Block{
+        id, recorder.epoch, next_address_, static_cast<int64_t>(num_bytes), current_stream(), {},
+        {}};
     blocks[next_address_] = block;
     next_address_ += (num_bytes + 511) / 512 * 512;
     return {reinterpret_cast<void*>(block->address), block, &release_block, device};
@@ -71,6 +75,9 @@ static RecordingAllocator device_allocator;
 
 // Host memory that is zero, and costs nothing until somebody touches it: a model built on the CPU
 // before .cuda() is never filled in.
+static std::mutex pinned_mutex;
+static std::map<uintptr_t, size_t> pinned;  // address and bytes of pinned memory of the host
+
 struct LazyHostAllocator final : c10::Allocator {
   struct Mapping {
     void* address;
@@ -78,6 +85,10 @@ struct LazyHostAllocator final : c10::Allocator {
   };
   static void unmap(void* context) {
     auto* mapping = static_cast<Mapping*>(context);
+    {
+      const std::lock_guard<std::mutex> lock(pinned_mutex);
+      pinned.erase(reinterpret_cast<uintptr_t>(mapping->address));
+    }
     munmap(mapping->address, mapping->num_bytes);
     delete mapping;
   }
@@ -101,6 +112,27 @@ struct LazyHostAllocator final : c10::Allocator {
 };
 static LazyHostAllocator lazy_host_allocator;
 
+struct PinnedAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t num_bytes) override {
+    if (num_bytes == 0) return {nullptr, c10::Device(c10::kCPU)};
+    auto pointer = lazy_host_allocator.allocate(num_bytes);
+    const std::lock_guard<std::mutex> lock(pinned_mutex);
+    pinned[reinterpret_cast<uintptr_t>(pointer.get())] = num_bytes;
+    return pointer;
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, std::size_t count) const override {
+    memcpy(to, from, count);
+  }
+  static bool owns(const void* pointer) {
+    const std::lock_guard<std::mutex> lock(pinned_mutex);
+    const auto address = reinterpret_cast<uintptr_t>(pointer);
+    const auto after = pinned.upper_bound(address);
+    return after != pinned.begin() && address < std::prev(after)->first + std::prev(after)->second;
+  }
+};
+static PinnedAllocator pinned_allocator;
+
 static Block* block_at(uintptr_t address) {
   const std::lock_guard<std::mutex> lock(blocks_mutex);
   const auto found = blocks.find(address);
@@ -116,6 +148,14 @@ static Block* block_of(const c10::DataPtr& pointer) {
 
 static Block* block_of(const at::Tensor& tensor) {
   return block_of(tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr());
+}
+
+// Before this memory is used again, the stream must have come as far as it will be at its free.
+static void note_use(const c10::DataPtr& pointer, int64_t stream) {
+  auto* block = block_of(pointer);
+  if (!block || block->stream == stream) return;
+  const std::lock_guard<std::mutex> lock(blocks_mutex);
+  block->used_on.insert(stream);
 }
 
 static at::Tensor make_tensor(c10::Storage storage, c10::IntArrayRef sizes,

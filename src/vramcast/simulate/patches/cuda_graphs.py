@@ -36,6 +36,7 @@ def apply(patcher: Patcher) -> None:
         patcher.gpu.note(NOTE)
         return callables
 
+    patcher.put(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
     patcher.put(torch.cuda, "CUDAGraph", Graph)
     patcher.put(torch.cuda, "graph", Graph)
     patcher.put(torch.cuda, "graph_pool_handle", lambda: (0, 0))

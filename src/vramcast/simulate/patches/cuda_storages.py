@@ -21,7 +21,8 @@ LARGE_BYTES = 64 << 10
 
 def apply(patcher: Patcher) -> None:
     library = patcher.gpu.device.library
-    make, resize = torch.UntypedStorage.__new__, torch.UntypedStorage.resize_
+    make: Any = torch.UntypedStorage.__new__
+    resize = torch.UntypedStorage.resize_
 
     def __new__(cls: Any, *arguments: Any, device: Any = None, **options: Any) -> Any:
         size = arguments[0] if arguments else 0

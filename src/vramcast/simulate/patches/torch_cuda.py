@@ -1,7 +1,7 @@
 """torch.cuda answers for the simulated GPU.
 
-Why: these functions ask the CUDA driver, which is not there. There is one device and one stream,
-and everything is always finished.
+Why: these functions ask the CUDA driver, which is not there. There is one device, and everything is
+always finished.
 Versions: torch 2.10 to 2.13; names that a version lacks are skipped.
 """
 
@@ -15,15 +15,13 @@ import torch
 
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.gpu import SimulatedGpu
-from vramcast.simulate.patching import DoesNothing, Patcher
+from vramcast.simulate.patching import Patcher
 
 LIBRARY = "torch"
 DO_NOTHING = (
     "_lazy_init",
     "init",
-    "synchronize",
     "set_device",
-    "set_stream",
     "manual_seed",
     "manual_seed_all",
     "seed",
@@ -40,32 +38,11 @@ DO_NOTHING = (
 )
 
 
-class Stream(DoesNothing):
-    """The only stream."""
-
-    cuda_stream = device_index = 0
-    synchronize = wait_event = wait_stream = DoesNothing.do_nothing
-
-    def record_event(self, event: Any = None) -> Any:
-        return event or Event()
-
-
-class StreamContext(DoesNothing): ...
-
-
-class Event(DoesNothing):
-    record = wait = synchronize = DoesNothing.do_nothing
-
-    def elapsed_time(self, _: Any) -> float:
-        """Time does not pass on the simulated device."""
-        return 1.0
-
-
 def apply(patcher: Patcher) -> None:
     answers = {
         **_about_the_device(patcher.gpu.model),
         **_about_memory(patcher.gpu),
-        **_about_streams(),
+        **_about_random_numbers(),
         # a function of its own each: torch._dynamo keeps a table of them
         **{name: _always(None) for name in DO_NOTHING},
     }
@@ -77,7 +54,7 @@ def apply(patcher: Patcher) -> None:
     patcher.put(torch.cuda, "_initialized", True)
     patcher.put(torch.cuda, "empty_cache", patcher.gpu.device.empty_cache)
     patcher.put(torch.version, "cuda", torch.version.cuda or "13.0")
-    patcher.put(torch._C, "_cuda_getCurrentRawStream", lambda *_: 0, add=True)
+    patcher.put(torch.backends.cuda, "is_built", _always(True))
 
 
 def _always(answer: Any) -> Callable[..., Any]:
@@ -150,18 +127,11 @@ def _about_memory(gpu: SimulatedGpu) -> dict[str, Callable[..., Any]]:
     }
 
 
-def _about_streams() -> dict[str, Callable[..., Any]]:
+def _about_random_numbers() -> dict[str, Callable[..., Any]]:
     def random_state() -> torch.Tensor:
         return torch.zeros(16, dtype=torch.uint8, device="cpu")
 
     return {
-        "is_current_stream_capturing": _always(False),
-        "current_stream": _calls(Stream),
-        "default_stream": _calls(Stream),
-        "stream": _calls(StreamContext),
         "get_rng_state": _calls(random_state),
         "get_rng_state_all": _calls(lambda: [random_state()]),
-        "Stream": Stream,
-        "Event": Event,
-        "StreamContext": StreamContext,
     }

@@ -1,0 +1,142 @@
+// Streams and events of the simulated device. Nothing runs, so nothing takes time: this only knows
+// what must have finished before what.
+//
+// Memory that a second stream uses (record_stream) can be used again when that stream has come so
+// far. On a real GPU this happens somewhere between the free and the moment at which the host knows
+// that it has happened; the recorder notes both.
+#pragma once
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <vector>
+
+namespace vramcast {
+
+const c10::Device device_zero(c10::kCUDA, 0);
+
+// Of this thread. 0 is the default stream.
+inline int64_t& current_stream() {
+  static thread_local int64_t stream = 0;
+  return stream;
+}
+
+inline c10::Stream as_stream(int64_t id) {
+  return c10::Stream(c10::Stream::UNSAFE, device_zero, id);
+}
+
+// How far each stream has come.
+using Progress = std::map<int64_t, int64_t>;
+
+inline void advance(Progress& progress, const Progress& other) {
+  for (const auto& [stream, position] : other)
+    progress[stream] = std::max(progress[stream], position);
+}
+
+struct Event {
+  Progress progress;  // what has finished when the event has
+  int64_t num_launches;
+};
+
+// A launch takes about ten microseconds, and time does not stand still.
+inline double elapsed_milliseconds(const Event& from, const Event& to) {
+  return std::max(0.001, 0.01 * static_cast<double>(to.num_launches - from.num_launches));
+}
+
+class Streams {
+ public:
+  // As torch does, streams are handed out in turn from 32 for each of 4 priorities.
+  int64_t from_pool(int priority) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const int64_t index = std::clamp(-priority, 0, 3);
+    const int64_t number = num_taken_[index]++ % 32;
+    return number << 5 | (index + 1) << 1 | 1;
+  }
+  static int priority_of(int64_t stream) { return stream & 1 ? 1 - (stream >> 1 & 15) : 0; }
+
+  void note_launch() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    num_launches_ += 1;
+  }
+  void record(Event& event, int64_t stream) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    event = {now(stream), num_launches_};
+  }
+  void wait(int64_t stream, const Event& event) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    advance(waited_for_[stream], event.progress);
+  }
+  // The host waits: for an event, for a stream, for everything.
+  void finish(const Event& event) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    advance(finished_, event.progress);
+  }
+  void finish(int64_t stream) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    advance(finished_, now(stream));
+  }
+  void finish_all() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    all_finished_ = ++position_;
+  }
+
+  // The memory of an allocation is given back, but these streams may still use it.
+  void free_later(int64_t id, const std::set<int64_t>& used_on) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Progress needed;
+    for (const auto stream : used_on) needed[stream] = ++position_;
+    pending_.push_back({id, std::move(needed), num_launches_});
+  }
+  // The allocations whose memory can be used again by now at the latest.
+  std::vector<int64_t> take_released() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<int64_t> released;
+    std::erase_if(pending_, [&](const Pending& pending) {
+      const bool done = is_finished(pending);
+      if (done) released.push_back(pending.id);
+      return done;
+    });
+    return released;
+  }
+  void clear() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    pending_.clear();
+    num_taken_ = {};
+  }
+
+ private:
+  // The host can be so many launches ahead of the GPU: then a launch waits.
+  static constexpr int64_t max_launches_ahead = 1024;
+  struct Pending {
+    int64_t id;
+    Progress needed;
+    int64_t num_launches;
+  };
+
+  Progress now(int64_t stream) {
+    auto progress = waited_for_[stream];
+    progress[stream] = ++position_;
+    return progress;
+  }
+  bool is_finished(const Pending& pending) {
+    if (num_launches_ - pending.num_launches > max_launches_ahead) return true;
+    return std::all_of(pending.needed.begin(), pending.needed.end(), [&](const auto& need) {
+      return std::max(all_finished_, finished_[need.first]) >= need.second;
+    });
+  }
+
+  std::mutex mutex_;
+  std::array<int64_t, 4> num_taken_ = {};
+  int64_t position_ = 0, all_finished_ = 0, num_launches_ = 0;
+  Progress finished_;
+  std::map<int64_t, Progress> waited_for_;
+  std::vector<Pending> pending_;
+};
+inline Streams streams;
+
+}  // namespace vramcast
