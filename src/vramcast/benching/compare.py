@@ -59,7 +59,6 @@ def _last_losses(group: Sequence[TrainedRun]) -> list[float]:
 
 
 def summary_of(group: Sequence[TrainedRun]) -> ModelResult:
-    """One model over all its seeds."""
     first, losses = group[0], _last_losses(group)
     speeds = [run.tokens_per_second for run in group if run.tokens_per_second is not None]
     noise = mean_noise(first.last_losses).standard_error
@@ -127,7 +126,7 @@ def _notes(groups: list[Group], num_tests: int) -> list[str]:
 
 
 def _refuse_incomparable(runs: Sequence[TrainedRun]) -> None:
-    """With every reason at once, for whoever has to train again."""
+    """With every reason at once."""
     if not runs:
         raise UsageError("No run is given.", "Give folders that vramcast bench wrote.")
     examples: dict[str, dict[str, str]] = {}

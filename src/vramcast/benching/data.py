@@ -95,7 +95,7 @@ class Corpus:
         return windows
 
     def _stay_within_documents(self, windows: Bytes, draw: Callable[[int], Bytes]) -> None:
-        """Draw those again that cross into another document: the others stay equally likely."""
+        """Draws again what crosses into another document: the others stay equally likely."""
         for _ in range(MAX_DRAWS):
             crossing = np.flatnonzero((windows == DELIMITER).any(axis=1))
             if not len(crossing):
@@ -123,8 +123,7 @@ class Corpus:
         if not unchanged:
             raise EnvironmentProblem(
                 f"The data file {self.path} was changed while it was in use.",
-                "What was trained on it is not comparable. Leave the file as it is, and train "
-                "again into another folder.",
+                "What was trained on it is not comparable: train again into another folder.",
             )
 
 
@@ -142,7 +141,6 @@ def default_corpus() -> Path:
 
 
 def standard_library_text(folder: Path) -> bytes:
-    """The sources as documents, in the order of their names."""
     files = sorted(
         path.relative_to(folder)
         for path in folder.rglob("*.py")

@@ -1,8 +1,8 @@
 """Trials as tasks of a Ray cluster, a GPU each. Their results are sent back to the bench's folder.
 
-A trial has a process of its own: a model that crashes does not end Ray's worker. Nodes that see the
-bench's folder write checkpoints there; on others an interrupted trial begins again. vramcast is
-sent along; torch, schedulefree and a model's own file must be on the nodes.
+A trial has a process of its own: a model that crashes does not end Ray's worker. On nodes that do
+not see the bench's folder an interrupted trial begins again. vramcast is sent along; torch,
+schedulefree and a model's own file must be there.
 """
 
 import contextlib

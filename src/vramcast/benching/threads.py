@@ -22,7 +22,7 @@ NUM_AHEAD = 4
 
 
 class Batches(AbstractContextManager["Batches"]):
-    """The batches of the steps from `first_step` on, in their order, on the device."""
+    """The batches of the steps from `first_step` on, on the device."""
 
     def __init__(self, make: Callable[[int], Bytes], first_step: int, device: torch.device) -> None:
         self._make, self._device = make, device
@@ -34,7 +34,6 @@ class Batches(AbstractContextManager["Batches"]):
         self._thread.shutdown(cancel_futures=True)
 
     def next(self) -> Tensor:
-        """Windows of bytes as the tokens that an embedding takes."""
         while len(self._ready) <= NUM_AHEAD:
             self._ready.append(self._thread.submit(self._made, next(self._steps)))
         started = time.perf_counter()
@@ -50,10 +49,7 @@ class Batches(AbstractContextManager["Batches"]):
 
 
 class Checkpoints(AbstractContextManager["Checkpoints"]):
-    """One file: at every moment the old checkpoint or the new one, whole.
-
-    Training waits only for the copy to host memory.
-    """
+    """One file, always whole. Training waits only for the copy to host memory."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._thread = path, ThreadPoolExecutor(1)

@@ -146,7 +146,7 @@ class Trainer:
         return Board(self.folder.board, self.trial.tokens_per_step, self.done)
 
     def _block(self, batches: Batches) -> Block:
-        """Steps until it is time to look at them, without waiting for the GPU."""
+        """Steps until it is time to look at them."""
         steps_before, seconds_before = self._reached()
         began, waited = time.perf_counter(), batches.wait_seconds
         losses, marks, is_full = list[Tensor](), [mark(self.training.device)], False
@@ -183,7 +183,6 @@ class Trainer:
         self.tell(self.progress(steps))
 
     def progress(self, last: Steps) -> dict[str, Any]:
-        """How far it is, by its last steps."""
         protocol, step_seconds = self.trial.protocol, last.seconds / len(last)
         fraction = self._fraction_done(len(self.done), self.done.seconds)
         total_seconds = protocol.seconds or (protocol.steps or 0) * step_seconds
@@ -200,7 +199,7 @@ class Trainer:
 
 
 def train_trial(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
-    """The task of a worker process; its results are files."""
+    """The task of a worker process."""
     trial, folder = BenchTrial.from_dict(request["trial"]), TrialFolder(Path(request["folder"]))
     where = describe_environment(trial.device)
     try:

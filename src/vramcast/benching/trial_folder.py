@@ -21,6 +21,7 @@ from vramcast.records.base import Bytes, Number, Seconds, convert
 from vramcast.records.bench import BenchTrial, TrainedRun
 from vramcast.records.store import (
     append_line,
+    check_same,
     locked_folder,
     read_lines,
     usable,
@@ -71,14 +72,8 @@ class TrialFolder:
                 self._remove_files()
         if not self._trial.exists():
             return
-        there, asked = self.trial().to_dict(), trial.to_dict()
-        different = sorted(name for name in asked if asked[name] != there[name])
-        if different:
-            raise UsageError(
-                f"{self.path} holds another trial of {there['model']}: "
-                f"not the same {', '.join(different)}.",
-                "Choose another folder with --out, or --force to begin again in this one.",
-            )
+        there = self.trial()
+        check_same(self.path, f"trial of {there.model}", there.to_dict(), trial.to_dict())
 
     def _remove_files(self) -> None:
         # The result first and the trial last: a folder that is half removed must not look whole.
@@ -106,7 +101,6 @@ class TrialFolder:
         return BenchTrial.from_file(self._trial)
 
     def result(self) -> TrainedRun | None:
-        """None where the run has not ended."""
         return TrainedRun.from_file(self._result) if self._result.exists() else None
 
     def write_result(self, run: TrainedRun) -> None:
@@ -124,7 +118,7 @@ class TrialFolder:
         write_atomically(self._steps, line if len(steps) else "")
 
     def steps(self, most: int | None = None) -> Steps:
-        """At most so many; what a continued run did again is taken once."""
+        """What a continued run did again is taken once."""
         found = Steps()
         for line in read_lines(self._steps):
             first = line.get("first_step")

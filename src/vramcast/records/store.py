@@ -15,6 +15,7 @@ from typing import Any
 
 from vramcast.errors import EnvironmentProblem, UsageError
 
+OTHER_FOLDER = "Choose another folder with --out, or --force to begin again in this one."
 MAX_FILE_BYTES = 4 << 30
 # A process that was killed needs a moment until its lock is gone.
 LOCK_SECONDS = 1.0
@@ -92,6 +93,13 @@ def new_folder(path: Path, *, force: bool) -> Path:
             "Choose another folder with --out, or --force to write over it.",
         )
     return path
+
+
+def check_same(folder: Path, kind: str, there: dict[str, Any], asked: dict[str, Any]) -> None:
+    different = [name for name in asked if there.get(name) != asked[name]]
+    if different:
+        what = f"{folder} holds another {kind}: not the same {', '.join(different)}."
+        raise UsageError(what, OTHER_FOLDER)
 
 
 @contextlib.contextmanager

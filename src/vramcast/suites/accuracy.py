@@ -192,7 +192,7 @@ def run(
     ask_peers: Callable[[SuiteRow], PeerEstimates] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Records:
-    """Do what is not in `known` yet. Records are written at once: a run can be interrupted."""
+    """Does what is not in `known` yet, and writes it at once: a run can be interrupted."""
     records = {row.name: replace(known.get(row.name, RowRecords())) for row in rows}
 
     def keep(row: SuiteRow, kind: str, record: Record) -> None:
@@ -241,7 +241,7 @@ def _measured(measure: Measure, row: SuiteRow, cap: int | None = None) -> Measur
 
 
 def estimates_of_peers(row: SuiteRow) -> PeerEstimates:
-    """In a process of its own: the other methods start CUDA, and a workload may do anything."""
+    """In a process of its own: the other methods start CUDA."""
     try:
         answer = ask(
             "vramcast.suites.peers:estimates",

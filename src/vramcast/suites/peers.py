@@ -39,7 +39,7 @@ def _attempt(estimate: Callable[[], int]) -> Estimate:
 
 
 def _found() -> tuple[list[nn.Module], list[Optimizer]]:
-    """The outermost models and the optimizers in memory; a workload returns only its step."""
+    """The outermost models and the optimizers in memory."""
     alive = gc.get_objects()
     modules = [o for o in alive if isinstance(o, nn.Module) and any(True for _ in o.parameters())]
     children = {id(child) for module in modules for child in module.children()}

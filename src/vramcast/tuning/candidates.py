@@ -8,9 +8,9 @@ from vramcast.records.tune import LOSS_REASONS, Reason, TrialResult, TuneVerdict
 from vramcast.tuning.optimisations import Optimisation, Refusal
 from vramcast.workload.configuration import Configuration
 
-# What takes longer to start is tried last, and once.
+# What takes longer is tried last, and once.
 SLOW_START_SECONDS = 30.0
-# A candidate that was at least this fast alone may help on top of others.
+# What was at least so fast alone may help on top of others.
 SECOND_CHANCE_RATIO = 0.98
 
 
@@ -22,9 +22,9 @@ class Candidate:
     refusal: Refusal | None = None  # why it is not applicable
     alone: TrialResult | None = None
     on_top: TrialResult | None = None
-    not_tried: TrialResult | None = None  # why it was not when it was its turn
+    not_tried: TrialResult | None = None  # why, when it was its turn
     num_on_top: int = 0  # trials on top of others
-    tried_on: str = ""  # key of the configuration that it was last tried on
+    tried_on: str = ""  # the last configuration's key
     replaced_by: str = ""
 
     @property
@@ -45,7 +45,6 @@ class Candidate:
         return self.last.speedup.ratio if self.last and self.last.speedup else 0.0
 
     def is_in_force(self, configuration: Configuration) -> bool:
-        """Whether the configuration has anything of its change."""
         return not self.change.settings().items().isdisjoint(configuration.settings().items())
 
 

@@ -19,7 +19,9 @@ from vramcast.records.base import convert, parse_json
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.records.prediction import Prediction
 from vramcast.records.store import (
+    OTHER_FOLDER,
     append_line,
+    check_same,
     locked_folder,
     new_folder,
     read_file,
@@ -29,7 +31,6 @@ from vramcast.records.store import (
 )
 
 FILES = ("request.json", "records.jsonl", "worker.log", "result.json", "log.md", "final.json")
-OTHER_FOLDER = "Choose another folder with --out, or --force to begin again in this one."
 
 
 class TuneFolder:
@@ -97,12 +98,7 @@ class TuneFolder:
                 there = convert(parse_json(read_file(self._request), where), dict[str, Any], where)
             except UsageError as problem:
                 raise UsageError(problem.message, OTHER_FOLDER) from None
-            different = [name for name in request if there.get(name) != request[name]]
-            if different:
-                raise UsageError(
-                    f"{self.path} holds another tune: not the same {', '.join(different)}.",
-                    OTHER_FOLDER,
-                )
+            check_same(self.path, "tune", there, request)
         write_json(self._request, request)
 
     def _remove_files(self) -> None:

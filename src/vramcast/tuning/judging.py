@@ -23,7 +23,7 @@ from vramcast.units import format_bytes, format_percent
 
 # A smaller gain is not worth another setting.
 LEAST_GAIN = 0.02
-# Many candidates are tried: at 0.05, many tunes would apply something by chance.
+# Many are tried: at 0.05, many tunes would apply something by chance.
 SIGNIFICANCE_LEVEL = 0.01
 # If the interval reaches so far, a run that was slower says nothing.
 MUCH_NOISE = 1.5
@@ -121,7 +121,7 @@ def has_finite_losses(run: Measurement) -> bool:
 
 
 def loss_difference(baseline: Runs, candidate: Runs) -> float | None:
-    """The largest of any step for which both have a finite loss; None if there is none."""
+    """The largest of any step where both losses are finite."""
     found = [
         abs(ours - theirs) / max(abs(theirs), 1e-12)
         for first in baseline[:1]
@@ -212,7 +212,7 @@ def likely_cause(error: str | None) -> str:
 
 
 def missing_bytes_of(error: str | None) -> int | None:
-    """What an out-of-memory error asked for, less what the GPU or the limit still had."""
+    """What was asked for, less what the GPU or the limit still had."""
     asked = _bytes(rf"tried to allocate {_SIZE}", error)
     free = _bytes(rf"of which {_SIZE} is free", error)
     if asked is None or free is None:

@@ -31,9 +31,17 @@ def batch_sizes(
     """All above `batch`, rising, with steps of at most `max_seconds`."""
     if isinstance(here, str) or isinstance(larger, str):
         return [factor * batch for factor in UNPREDICTED_FACTORS]
-    slope, fixed_seconds = _line(batch, here.step_seconds, larger.step_seconds)
-    in_time = (max_seconds - fixed_seconds) / slope if slope else math.inf
-    largest = min(_largest_that_fits(batch, here, larger), float(MAX_FACTOR * batch), in_time)
+    seconds, more_seconds = here.step_seconds or 0.0, larger.step_seconds or 0.0
+    slope, fixed_seconds, limits = 0.0, 0.0, [float(MAX_FACTOR * batch)]
+    if 0 < seconds < more_seconds:
+        slope = (more_seconds - seconds) / ((FACTOR - 1) * batch)
+        fixed_seconds = max(0.0, seconds - slope * batch)
+        limits.append((max_seconds - fixed_seconds) / slope)
+    if here.capacity_bytes is not None:
+        known = {batch: here.peak_reserved_bytes, FACTOR * batch: larger.peak_reserved_bytes}
+        fitting = crossing(known, int(MEMORY_SHARE * here.capacity_bytes))
+        limits += [] if fitting is None else [fitting]
+    largest = min(limits)
     if largest <= batch:
         return []
     # Here the fixed part is a twentieth of the step; without a line, nothing is known of a knee.
@@ -56,22 +64,6 @@ def gain_of_larger(here: Prediction | str, larger: Prediction | str) -> float:
 
 def missing_bytes(prediction: Prediction) -> int:
     return max(1, prediction.peak_reserved_bytes - (prediction.capacity_bytes or 0))
-
-
-def _largest_that_fits(batch: int, here: Prediction, larger: Prediction) -> float:
-    if here.capacity_bytes is None:
-        return math.inf
-    known = {batch: here.peak_reserved_bytes, FACTOR * batch: larger.peak_reserved_bytes}
-    found = crossing(known, int(MEMORY_SHARE * here.capacity_bytes))
-    return math.inf if found is None else found
-
-
-def _line(batch: int, seconds: float | None, larger_seconds: float | None) -> tuple[float, float]:
-    """(seconds a sample, seconds that do not grow with the batch); (0, 0) if unknown."""
-    if not seconds or not larger_seconds or larger_seconds <= seconds:
-        return 0.0, 0.0
-    slope = (larger_seconds - seconds) / ((FACTOR - 1) * batch)
-    return slope, max(0.0, seconds - slope * batch)
 
 
 def _rounded(size: float) -> int:

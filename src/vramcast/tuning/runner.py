@@ -21,10 +21,10 @@ from vramcast.workload.configuration import Configuration
 
 WARMUP_STEPS, FIRST_STEPS, MIN_STEPS, MAX_STEPS = 2, 5, 3, 20
 MEASURED_SECONDS = 1.0
-# From here on, runs have as few steps as possible.
+# Slower ones are run as little as possible.
 SLOW_STEP_SECONDS = 1.0
 RUN_SECONDS, PREDICTION_SECONDS = 300.0, 300.0
-# With less time than this, a run is not started.
+# With less time, a run is not started.
 LEAST_SECONDS = 5.0
 
 
@@ -50,7 +50,7 @@ class Runner:
         self._deadline = time.monotonic() + budget_seconds
         self._num_steps: dict[str, int] = {}  # by configuration, from its first run
         self._has_slow_steps = False
-        self.prediction_seconds = 0.0  # how long the last predictions took
+        self.prediction_seconds = 0.0  # of the last predictions
 
     def seconds_left(self) -> float:
         return self._deadline - time.monotonic()

@@ -38,7 +38,7 @@ class Search:
         progress: Report,
     ) -> None:
         self.runner, self._progress = runner, progress
-        self.candidates = list(candidates)  # with those for sizes that are chosen on the way
+        self.candidates = list(candidates)  # sizes chosen on the way are added
         self.trials = Trials(runner, baseline)
         self.notes: list[str] = []
         self._stage, self._best_ratio = "alone", 1.0
@@ -48,7 +48,11 @@ class Search:
         self._first = self._run_baseline()
         for one in self.candidates:
             one.refusal = one.refusal or already_set(one.change, self._first)
-        self._batch_first = self._has_cheap_larger_batch()
+        # By prediction the GPU waits for the host: then a larger batch is tried first.
+        self._batch_first = (
+            any(one.optimisation.size == "batch_size" for one in self._usable)
+            and gain_of_larger(*self._predict_larger(self.trials.baseline)) >= LARGE_GAIN
+        )
         self._try_alone()
         self._stage = "on top"
         self._try_together()
@@ -90,12 +94,6 @@ class Search:
             sentence = f"no other {knob} is worth trying, by prediction"
             candidate.not_tried = ended(TuneVerdict.NOT_APPLICABLE, Reason.NO_SIZE, sentence)
         return [knobs(**{knob: size}) for size in sizes]
-
-    def _has_cheap_larger_batch(self) -> bool:
-        """By prediction: the GPU waits for the host. Then a larger batch is tried first."""
-        if not any(one.optimisation.size == "batch_size" for one in self._usable):
-            return False
-        return gain_of_larger(*self._predict_larger(self.trials.baseline)) >= LARGE_GAIN
 
     def _predict_larger(self, configuration: Configuration) -> list[Prediction | str]:
         """Here, and for FACTOR times the batch."""
@@ -161,7 +159,6 @@ class Search:
         for num_before, one in enumerate(queue):
             self._tell(one, len(queue) - num_before - 1)
             before = self.trials.configuration
-            # Larger sizes are tried as long as they help.
             for variant in self._variants(one):
                 if not self._try_on_top(variant, before):
                     break
@@ -174,10 +171,8 @@ class Search:
         for change in changes:
             if candidate.last is None:  # it was not tried alone
                 candidate.change = change
-            variant = Candidate(candidate.optimisation, change)
-            for known in self._usable:
-                if known.name == variant.name:
-                    variant = known
+            new = Candidate(candidate.optimisation, change)
+            variant = next((known for known in self._usable if known.name == new.name), new)
             now = self.trials.configuration
             if now.with_change(change) != now and variant.tried_on != now.key:
                 if variant not in self.candidates:

@@ -93,9 +93,9 @@ def tune(
     with (
         contextlib.closing(TuneFolder(Path(out), request, force=force)) as folder,
         Prober(preload_for(trial.workload)) as prober,
-        shared_server(),  # predictions fork from one process that has torch
+        shared_server(),
     ):
-        prober.start()  # imports torch for the runs while the workload is inspected
+        prober.start()  # imports torch while the workload is inspected
         started = time.monotonic()
         allowed = math.inf if budget_seconds is None else budget_seconds
         with ThreadPoolExecutor(1) as beside:
@@ -175,7 +175,7 @@ def tune_with(
 
 
 def baseline_of(knobs: Mapping[str, Any], in_force: Mapping[str, Any]) -> Configuration:
-    """The knobs that were given, as plain values where the workload has them as such."""
+    """The knobs that were given, as the workload has them."""
     plain = {name: in_force[name] for name in knobs}
     for name, given in knobs.items():
         # A dtype or an Enum comes back as its text: it must be given as text again.
