@@ -4,8 +4,6 @@ import vramcast
 vramcast.predict("train.py:build", batch_size=8, gpu="rtx-4090")
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -128,9 +126,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'vramcast' has no attribute {name!r}")
-    import importlib
+    from importlib import import_module
 
-    module = importlib.import_module(f"vramcast.{_HOME[name]}")
-    value = getattr(module, name)
-    globals()[name] = value
+    value = globals()[name] = getattr(import_module(f"vramcast.{_HOME[name]}"), name)
     return value

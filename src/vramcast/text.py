@@ -28,7 +28,7 @@ def markdown_cell(value: object) -> str:
 
 
 def whole_words(text: str, width: int) -> str:
-    """As many words as there is room for, then "…": half of a number would be another number."""
+    """As many as there is room for, then "…": half of a number would be another number."""
     words = text.split()
     while len(words) > 1 and len(" ".join(words)) > width:
         words = [*words[:-2], "…"] if words[-1] == "…" else [*words[:-1], "…"]

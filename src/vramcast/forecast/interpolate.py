@@ -1,8 +1,8 @@
 """Many batch sizes from few simulations: between two traces with the same events, sizes are
 interpolated.
 
-The sizes in a trace are affine in the batch size, up to rounding. A kernel that takes another path
-from some batch size on changes the events, and there the trace is simulated again in the middle.
+Sizes are affine in the batch size, up to rounding. A kernel that takes another path from some batch
+size on changes the events; there, a size in the middle is simulated too.
 """
 
 from bisect import bisect

@@ -92,7 +92,7 @@ def alive_groups(
         counts = Counter(keys)
         if len(counts) <= MOST_GROUPS:
             break
-    num_bytes: Counter[tuple[str, str]] = Counter()
+    num_bytes = Counter[tuple[str, str]]()
     for key, number in zip(keys, ranked, strict=True):
         num_bytes[key] += block_bytes[number - 1]
     return [

@@ -19,7 +19,7 @@ ALLOCATOR_VARIABLES = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_NO_CUDA_MEMORY_CACHING",
 )
-# What changes a measurement; nothing else of the environment is written down.
+# What changes a measurement; no other variable is written down.
 VARIABLES = (
     "CUBLASLT_WORKSPACE_SIZE",
     "CUBLAS_WORKSPACE_CONFIG",

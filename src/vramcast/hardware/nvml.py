@@ -39,7 +39,7 @@ def require_gpu(purpose: str, advice: str) -> list[GpuState]:
 
 
 def gpu_here() -> str | None:
-    """The first GPU of this machine, if vramcast knows it by name."""
+    """The first GPU, if vramcast knows it by name."""
     here = gpu_states()
     try:
         return find_gpu(here[0].name).name if here else None
@@ -100,7 +100,7 @@ def _session() -> Iterator[Any]:
 
 
 def _visible(nvml: Any) -> list[Any]:
-    """The GPUs that CUDA_VISIBLE_DEVICES shows, in its order; like CUDA, up to a wrong name."""
+    """As CUDA_VISIBLE_DEVICES orders them; like CUDA, up to a wrong name."""
     if nvml is None:
         return []
     by_number: dict[str, Any] = {}

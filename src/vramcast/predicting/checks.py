@@ -1,6 +1,7 @@
 """The options of max-batch and plan, read and checked before anything is simulated."""
 
 import math
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -65,8 +66,7 @@ def _parts(given: str | Sequence[Any]) -> list[Any]:
 
 def _length(part: Any) -> int:
     text = str(part)
-    is_number = isinstance(part, int | str) and text.isascii() and text.isdigit()
-    if not is_number or len(text) > len(str(MAX_LENGTH)) or not 1 <= int(text) <= MAX_LENGTH:
+    if not re.fullmatch("[0-9]{1,8}", text) or not 1 <= int(text) <= MAX_LENGTH:
         raise UsageError(
             f"A sequence length is a whole number from 1 to {MAX_LENGTH}, not {text[:40]!r}.",
             LENGTHS_ADVICE,

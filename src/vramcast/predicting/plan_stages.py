@@ -11,7 +11,7 @@ from vramcast.records.plan import Stage
 from vramcast.records.prediction import BatchSizePoint, LargeTensor
 from vramcast.units import format_bytes
 
-# From this gain in throughput on, memory for twice the batch would be worth having.
+# From this gain in throughput on, twice the batch would be worth having.
 WORTH_IT = 1.05
 # One more than the law can have terms, to tell whether they are right.
 MIN_RUNS_FOR_LAW = 4
@@ -78,10 +78,10 @@ def in_sequence(stages: Sequence[Stage], tokens: int) -> list[Stage]:
         assert stage.tokens_per_step is not None
         due = -(-tokens * number // len(stages))
         steps = max(0, -(-(due - done) // stage.tokens_per_step))
-        tokens_here, seconds = steps * stage.tokens_per_step, stage.step_seconds
+        here, seconds = steps * stage.tokens_per_step, stage.step_seconds
         hours = None if seconds is None else steps * seconds / 3600
-        result.append(replace(stage, start_step=step, steps=steps, tokens=tokens_here, hours=hours))
-        step, done = step + steps, done + tokens_here
+        result.append(replace(stage, start_step=step, steps=steps, tokens=here, hours=hours))
+        step, done = step + steps, done + here
     return result
 
 
@@ -108,8 +108,11 @@ def step_seconds(plain: BatchSizePoint, accumulating: BatchSizePoint, passes: in
 def gain_of_doubling(point: BatchSizePoint, points: Sequence[BatchSizePoint]) -> float | None:
     """Samples a second of twice the batch, over those of this one, by a line through two times."""
     size, seconds = point.batch_size, point.step_seconds
-    others = {p.batch_size - size: p.step_seconds for p in points if p.batch_size != size}
-    timed = {further: other for further, other in others.items() if other is not None}
+    timed = {
+        p.batch_size - size: p.step_seconds
+        for p in points
+        if p.batch_size != size and p.step_seconds is not None
+    }
     if seconds is None or not timed:
         return None
     further = max(timed, key=abs)
@@ -173,8 +176,7 @@ def _why_this_fast(point: BatchSizePoint, limited_by_memory: bool, gain: float |
     if goes_to := TIME_GOES_TO.get(point.bound_by):
         reasons.append(f"most of the time is {goes_to}")
     if limited_by_memory and gain is not None:
-        is_worth_it = gain >= WORTH_IT
-        what = "with the memory for" if is_worth_it else "more memory would hardly help:"
+        what = "with the memory for" if gain >= WORTH_IT else "more memory would hardly help:"
         reasons.append(f"{what} twice the batch, {100 * (gain - 1):.0f} % more tokens a second")
     return reasons
 

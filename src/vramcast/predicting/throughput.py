@@ -12,23 +12,20 @@ KNEE = 0.95  # of the most samples a second
 
 
 def speeds_of(attempts: Sequence[Attempt], largest: int | None) -> tuple[list[Speed], list[str]]:
-    """(every size that fits and whose time is known, smallest first and measured where possible;
-    what must be said of the times)."""
+    """(every size that fits and whose time is known, smallest first; notes on the times)."""
+    usable = [
+        a
+        for a in attempts
+        if a.outcome == "ok" and a.step_seconds and a.batch_size <= (largest or 0)
+    ]
     measured, predicted = (
-        {
-            a.batch_size: a
-            for a in attempts
-            if a.source == source
-            and a.outcome == "ok"
-            and a.step_seconds
-            and a.batch_size <= (largest or 0)
-        }
+        {a.batch_size: a for a in usable if a.source == source}
         for source in ("measured", "predicted")
     )
     factor = _correction(measured, predicted)
     source = "predicted" if factor == 1.0 else "scaled"
     speeds = {size: _speed(a, source, a, factor) for size, a in predicted.items()}
-    speeds |= {size: _speed(a, "measured", predicted.get(size)) for size, a in measured.items()}
+    speeds |= {size: _speed(a, "measured", predicted.get(size, a)) for size, a in measured.items()}
     note = f"times marked scaled are predicted ones times {factor:.2f}, as sizes that were run took"
     is_scaled = any(speed.source == "scaled" for speed in speeds.values())
     return [speeds[size] for size in sorted(speeds)], [note] if is_scaled else []
@@ -44,7 +41,7 @@ def _correction(measured: Mapping[int, Attempt], predicted: Mapping[int, Attempt
     return statistics.median(ratios) if ratios else 1.0
 
 
-def _speed(attempt: Attempt, source: str, predicted: Attempt | None, factor: float = 1.0) -> Speed:
+def _speed(attempt: Attempt, source: str, predicted: Attempt, factor: float = 1.0) -> Speed:
     assert attempt.step_seconds is not None
     seconds = attempt.step_seconds * factor
     return Speed(
@@ -52,7 +49,7 @@ def _speed(attempt: Attempt, source: str, predicted: Attempt | None, factor: flo
         step_seconds=seconds,
         samples_per_second=attempt.batch_size / seconds,
         source=source,
-        bound_by=predicted.bound_by if predicted else "",
+        bound_by=predicted.bound_by,
         empties_cache=bool(attempt.num_alloc_retries),
     )
 

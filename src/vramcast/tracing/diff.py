@@ -5,13 +5,13 @@ means nothing to the allocator. Only steps that both traces have are compared. S
 rounded up to 512 a tensor, as the allocator does.
 """
 
-from __future__ import annotations
-
 import os
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
+from heapq import nlargest
 from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
 
 from vramcast.allocator import EMPTY_CACHE, AllocatorSettings
@@ -58,17 +58,6 @@ def diff_traces(a: Trace, b: Trace) -> TraceDiff:
     )
 
 
-def _side(trace: Trace, events: _Events) -> TraceSummary:
-    return TraceSummary(
-        source=trace.source,
-        workload=trace.workload,
-        torch_version=trace.torch_version,
-        num_steps=len(trace.steps),
-        num_allocations=sum(map(bool, events.numbers)),
-        peak_allocated_bytes=max(events.allocated_bytes, default=0),
-    )
-
-
 class _Events:
     """One trace up to the end of a step, as items to compare."""
 
@@ -111,6 +100,17 @@ class _Events:
             facts=self.allocations[number - 1].facts if number else {},
             **self.items[index]._asdict(),
         )
+
+
+def _side(trace: Trace, events: _Events) -> TraceSummary:
+    return TraceSummary(
+        source=trace.source,
+        workload=trace.workload,
+        torch_version=trace.torch_version,
+        num_steps=len(trace.steps),
+        num_allocations=sum(map(bool, events.numbers)),
+        peak_allocated_bytes=max(events.allocated_bytes, default=0),
+    )
 
 
 class _Comparison:
@@ -163,8 +163,8 @@ class _Comparison:
             step=self._step(self._rows[index]),
             position=index - first,
             lines=[(self._a.line(row.a), self._b.line(row.b)) for row in shown],
-            alive_only_a=_largest(only_a),
-            alive_only_b=_largest(only_b),
+            alive_only_a=nlargest(MAX_ALIVE, only_a, key=attrgetter("num_bytes")),
+            alive_only_b=nlargest(MAX_ALIVE, only_b, key=attrgetter("num_bytes")),
             num_alive_only_a=len(only_a),
             num_alive_only_b=len(only_b),
         )
@@ -200,26 +200,20 @@ def _times(num_items: int, paired: set[int]) -> dict[int, int]:
 def _ops(a: Sequence[Item], b: Sequence[Item], rows: Sequence[Aligned]) -> list[OpDifference]:
     """Operators whose allocations or bytes differ, largest difference first. Pairs that are the
     same count under one name."""
-    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    names = ("count_a", "count_b", "bytes_a", "bytes_b")
+    sums: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(names, 0))
     for row in rows:
         x = a[row.a] if row.a != ABSENT else None
         y = b[row.b] if row.b != ABSENT else None
         if x and y and same(x, y):
             name = WORKSPACE if WORKSPACE in (x.op, y.op) else x.op or y.op
             x, y = Item(name, x.num_bytes), Item(name, y.num_bytes)
-        for side, item in enumerate((x, y)):
+        for side, item in (("a", x), ("b", y)):
             if item:
-                sums[item.op][side] += 1
-                sums[item.op][2 + side] += item.num_bytes
-    ops = [
-        OpDifference(op=op, count_a=count_a, count_b=count_b, bytes_a=bytes_a, bytes_b=bytes_b)
-        for op, (count_a, count_b, bytes_a, bytes_b) in sums.items()
-        if (count_a, bytes_a) != (count_b, bytes_b)
-    ]
+                sums[item.op][f"count_{side}"] += 1
+                sums[item.op][f"bytes_{side}"] += item.num_bytes
+    ops = [OpDifference(op=op, **found) for op, found in sums.items()]
     return sorted(
-        ops, key=lambda o: (-abs(o.bytes_a - o.bytes_b), -abs(o.count_a - o.count_b), o.op)
+        (o for o in ops if (o.count_a, o.bytes_a) != (o.count_b, o.bytes_b)),
+        key=lambda o: (-abs(o.bytes_a - o.bytes_b), -abs(o.count_a - o.count_b), o.op),
     )
-
-
-def _largest(lines: list[ShownAllocation]) -> list[ShownAllocation]:
-    return sorted(lines, key=lambda line: -line.num_bytes)[:MAX_ALIVE]

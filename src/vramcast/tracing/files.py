@@ -30,7 +30,7 @@ from vramcast.tracing.trace import Allocation, Trace, TraceHead
 
 TRACE_NAME = "trace.json"
 SNAPSHOT_NAME = "snapshot.pickle"
-# memory_viz reads pickles in the browser, by a reader of its own that stops at protocol 4
+# memory_viz's own reader of pickles stops at protocol 4
 PICKLE_PROTOCOL = 4
 GIVE_TRACE = f"Give a {TRACE_NAME}, or a folder with one: vramcast predict --trace DIR writes it."
 
@@ -40,7 +40,7 @@ class TraceFile(Record, TraceHead, kind="trace"):
 
 
 def from_rows(rows: Sequence[Any], **head: Any) -> Trace:
-    """From the rows of a file; a row that cannot be is refused by its number."""
+    """A row that cannot be is refused by its number."""
     allocations: list[Allocation] = []
     events, steps, alive = [], [], set()
     for number, row in enumerate(rows, 1):

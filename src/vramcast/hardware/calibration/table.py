@@ -46,10 +46,9 @@ def find(gpu: Gpu, torch_version: str) -> tuple[Calibration | None, list[str]]:
         convolutions = ChainMap(*(table.convolutions for table in chosen))
         return replace(chosen[0], convolutions=dict(convolutions)), []
     if tables:
-        measured_under = tables[0].torch_version
-        return tables[0], [
-            f"hidden allocations were measured under torch {measured_under}, not {torch_version}"
-        ]
+        known = tables[0].torch_version
+        limit = f"hidden allocations were measured under torch {known}, not {torch_version}"
+        return tables[0], [limit]
     return None, [
         f"nothing was calibrated on {architecture}: the CUDA context, loaded kernels and library "
         "workspaces are documented defaults (`vramcast calibrate` measures them on the GPU)"
