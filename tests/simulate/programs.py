@@ -229,6 +229,21 @@ def pinned_memory_is_known_as_such() -> None:
     assert pinned.cuda(non_blocking=True).sum().item() == 4
 
 
+# torch itself
+
+
+def torch_describes_its_build_and_has_the_parts_that_no_one_imported() -> None:
+    assert "CUDA" in torch.__config__.show()
+    assert torch.broadcast_shapes((2, 1), (1, 3)) == (2, 3)
+
+
+def integers_of_a_large_graph_are_computed() -> None:
+    links = torch.arange(1 << 20, device="cuda").view(2, -1)
+    loops = links.clone()
+    loops[1, :5] = loops[0, :5]
+    assert loops[:, loops[0] != loops[1]].shape == (2, (1 << 19) - 5)
+
+
 def main() -> None:
     programs = [f for f in globals().values() if getattr(f, "__module__", "") == "__main__"]
     for program in programs:

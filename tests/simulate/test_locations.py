@@ -42,3 +42,9 @@ def test_frozen_layers_do_not_take_the_place_of_the_loss() -> None:
     prediction = vramcast.predict(f"{WORKLOADS}:trains_an_adapter", gpu="h200")
     expected = line_of(WORKLOADS, "F.cross_entropy(model(tokens), tokens)")
     assert lines_of(prediction, "aten::nll_loss_backward") == {expected}
+
+
+def test_a_gradient_that_is_differentiated_again_is_shown_where_its_forward_pass_is() -> None:
+    """It is computed on a thread of autograd, which has no line of the program on its stack."""
+    prediction = vramcast.predict(f"{WORKLOADS}:penalises_its_gradient", gpu="h200")
+    assert line_of(WORKLOADS, "model(x).sum()") in lines_of(prediction, "aten::mm")

@@ -259,3 +259,16 @@ class RefusesToBeListed(nn.Module):
 def fails_with_a_half_built_model() -> Callable[[], Any]:
     model = RefusesToBeListed()
     raise ValueError(f"the user's mistake, with {len(model.weight)} weights")
+
+
+def penalises_its_gradient():
+    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64)).cuda()
+    x = torch.randn(65536, 64, device="cuda", requires_grad=True)
+
+    def step():
+        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        slope.square().mean().backward()
+        model.zero_grad()
+        x.grad = None
+
+    return step

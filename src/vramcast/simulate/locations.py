@@ -67,7 +67,8 @@ class Locations:
 
     def here(self) -> int:
         """The number of the current location, or -1 outside of the user's code."""
-        frame: FrameType | None = sys._getframe(1)
+        # autograd's own threads have no frame but this one
+        frame: FrameType | None = sys._getframe().f_back
         for _ in range(MAX_FRAMES):
             if frame is None:
                 break

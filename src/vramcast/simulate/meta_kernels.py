@@ -12,7 +12,7 @@ import importlib.abc
 import importlib.machinery
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 NAME = "torch._meta_registrations"
@@ -54,6 +54,17 @@ def import_torch_without_them() -> None:
     _allow_generators()
     if not any(name in sys.modules for name in CIRCLE):
         sys.meta_path.insert(0, _LoadFirst())
+        torch.__getattr__ = _load_attribute(torch.__getattr__)
+
+
+def _load_attribute(get: Callable[[str], Any]) -> Callable[[str], Any]:
+    """torch uses torch._refs without an import, as that is there after every other start."""
+
+    def get_or_load(name: str) -> Any:
+        full_name = f"torch.{name}"
+        return importlib.import_module(full_name) if full_name in CIRCLE else get(name)
+
+    return get_or_load
 
 
 def _allow_generators() -> None:

@@ -32,6 +32,7 @@ struct Hooks final : at::CUDAHooksInterface {
   long versionCuDNN() const override { return 91900; }
   long versionRuntimeCuDNN() const override { return 91900; }
   long versionCUDART() const override { return 13000; }
+  std::string showConfig() const override { return "  - CUDA Runtime 13.0\n  - CuDNN 91.9\n"; }
   double batchnormMinEpsilonCuDNN() const override { return 0.0; }
   void deviceSynchronize(c10::DeviceIndex) const override { streams.finish_all(); }
   c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator; }

@@ -109,15 +109,18 @@ struct Recorder {
 
   // Called when an operator begins. If an autograd node was made since this thread's last operator,
   // it is this operator's: autograd makes the node first and then runs the operator. What the node
-  // allocates in the backward pass is shown at this line.
+  // allocates in the backward pass is shown at this line. A node that a backward pass makes, to be
+  // differentiated again, has the line of the node it comes from.
   void locate_new_node() {
     static thread_local uint64_t last_seen = 0;
     const auto num_nodes = at::sequence_number::peek();
     if (current_operator() < 0) operator_location() = unknown;
     if (!location_callback || num_nodes == last_seen) return;
     last_seen = num_nodes;
-    const auto location = current_location();
+    auto location = current_location();
+    const auto differentiated = torch::autograd::get_current_node();
     const std::lock_guard<std::mutex> lock(mutex);
+    if (location < 0 && differentiated) location = location_of(*differentiated);
     node_locations[{at::RecordFunction::currentThreadId(), num_nodes - 1}] = location;
   }
 

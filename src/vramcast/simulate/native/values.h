@@ -13,7 +13,7 @@ namespace vramcast {
 // Integers and booleans decide what a program does (routing, masks, lengths), so small ones are
 // really computed. Floating-point contents rarely do: only very small ones are computed (masks,
 // loss scales, schedules).
-constexpr int64_t max_integer_value_bytes = 1 << 20, max_float_value_bytes = 64 << 10;
+constexpr int64_t max_integer_value_bytes = 16 << 20, max_float_value_bytes = 64 << 10;
 
 static bool may_carry_values(const at::Tensor& tensor) {
   const auto num_bytes =
