@@ -20,8 +20,8 @@ class SuiteRow:
 def _read() -> dict[str, list[SuiteRow]]:
     data = tomllib.loads(Path(__file__).with_name("suites.toml").read_text())
 
-    def row(name: str, workload: str, allocator: str | None = None, **knobs: Any) -> SuiteRow:
-        return SuiteRow(name, data["workloads"].get(workload, workload), knobs, allocator)
+    def row(title: str, /, workload: str, allocator: str | None = None, **knobs: Any) -> SuiteRow:
+        return SuiteRow(title, data["workloads"].get(workload, workload), knobs, allocator)
 
     return {
         suite: [row(name, **values) for name, values in rows.items()]
