@@ -20,7 +20,7 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def errors() -> dict[str, str]:
-    done = subprocess.run([sys.executable, PROGRAMS], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, PROGRAMS], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return dict(map(json.loads, done.stdout.splitlines()))
 
