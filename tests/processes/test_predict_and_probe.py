@@ -19,7 +19,7 @@ from vramcast.probing.manager import Prober
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Device
 from vramcast.simulate.runner import shared_server, simulation_server
-from vramcast.workload import registry
+from vramcast.workload import reference as references
 
 HOSTILE = Path(__file__).with_name("hostile.py")
 Command = Callable[..., Any]
@@ -97,7 +97,7 @@ def test_a_registered_workload_is_found_in_the_process_that_runs_it(
     run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(HOSTILE.parent))
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(references, "_registered", {})
     vramcast.register("mine", "hostile:good")
     answer = run("mine", batch_size=3)
     assert (answer.workload, answer.knobs["batch_size"]) == ("mine", 3)

@@ -65,7 +65,7 @@ def test_what_a_workload_starts_or_prints_at_import_does_not_disturb_the_answer(
 def test_a_name_that_only_this_process_has_registered_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vramcast.workload.registry._registered", {})
+    monkeypatch.setattr("vramcast.workload.reference._registered", {})
     (tmp_path / "registered_here.py").write_text(BUILD)
     vramcast.register("named-here", "registered_here:build")
     in_force, _ = inspect_workload(Trial(workload="named-here", knobs={"width": 5}), [])

@@ -6,7 +6,7 @@ from typing import Any, Literal, Optional, Union
 
 import pytest
 
-from vramcast.workload.conversion import CannotBeText, convert_text, fits, type_name
+from vramcast.workload.knobs import CannotBeText, convert_text, fits, type_name
 
 
 class Mode(Enum):

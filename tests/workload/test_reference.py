@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from vramcast.errors import WorkloadError
-from vramcast.workload import parse_reference, register, registry
+from vramcast.workload import parse_reference, register
+from vramcast.workload import reference as references
 
 
 @pytest.fixture(autouse=True)
 def no_registrations(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(references, "_registered", {})
     monkeypatch.setattr(metadata, "entry_points", lambda group: [])
-    monkeypatch.setattr(registry, "_from_zoo", dict)
-    registry._from_entry_points.cache_clear()
+    monkeypatch.setattr(references, "_from_zoo", dict)
+    references._from_entry_points.cache_clear()
     yield
-    registry._from_entry_points.cache_clear()
+    references._from_entry_points.cache_clear()
 
 
 @pytest.fixture
@@ -171,12 +172,12 @@ def test_a_registration_is_checked_at_once(name: str, target: str) -> None:
 
 def test_installed_packages_add_names_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [
-        metadata.EntryPoint("theirs", "their.module:make [extra]", registry.ENTRY_POINT_GROUP)
+        metadata.EntryPoint("theirs", "their.module:make [extra]", references.ENTRY_POINT_GROUP)
     ]
-    entries += [metadata.EntryPoint("broken", "not a module", registry.ENTRY_POINT_GROUP)]
+    entries += [metadata.EntryPoint("broken", "not a module", references.ENTRY_POINT_GROUP)]
     monkeypatch.setattr(metadata, "entry_points", lambda group: entries)
     register("ours", "our.module:make")
-    assert list(registry.registered_workloads()) == ["ours", "theirs"]
+    assert list(references.registered_workloads()) == ["ours", "theirs"]
     reference = parse_reference("theirs")
     assert (reference.module, reference.function) == ("their.module", "make")
 

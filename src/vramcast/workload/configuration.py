@@ -22,7 +22,7 @@ from vramcast.records.base import Record, convert
 from vramcast.records.store import write_json
 from vramcast.text import printable
 from vramcast.workload import bind_knobs, parse_reference, separated, together
-from vramcast.workload.registry import is_module_name
+from vramcast.workload.reference import is_module_name
 from vramcast.workload.switches import SDPA_KERNELS, Switches, apply_allocator, apply_switches
 
 SWITCHES = [switch.name for switch in fields(Switches)]

@@ -10,17 +10,13 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError, WorkloadError
 from vramcast.text import did_you_mean
-from vramcast.workload.registry import (
-    DEFAULT_FUNCTION,
-    find_registered,
-    is_module_name,
-    registered_workloads,
-)
 
 Workload = str | Callable[..., Any]
 
@@ -28,6 +24,11 @@ FORMS = (
     "Name a workload as path/to/file.py:function, package.module:function, or by a registered name."
 )
 FEW_FILES = 12
+ENTRY_POINT_GROUP = "vramcast.workloads"
+DEFAULT_FUNCTION = "build"
+
+# By name: `package.module:function`.
+_registered: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def parse_reference(text: str) -> WorkloadReference:
     if _looks_like_a_file(target):
         return WorkloadReference(text, function, path=_existing_file(target))
     if not colon:
-        target, _, function = _registered(text).partition(":")
+        target, _, function = _target_of(text).partition(":")
     elif not is_module_name(target):
         raise WorkloadError(
             f"{target!r} in {text!r} is neither a .py file nor a module's name.", FORMS
@@ -84,7 +85,7 @@ def _looks_like_a_file(target: str) -> bool:
     return ("/" in target or os.path.isfile(target)) and find_registered(target) is None
 
 
-def _registered(name: str) -> str:
+def _target_of(name: str) -> str:
     if target := find_registered(name):
         return target
     if os.path.isdir(name):
@@ -158,3 +159,55 @@ def name_of(workload: Workload) -> str:
             'Put it at the top level of a .py file and pass it, or its name as "file.py:function".',
         )
     return f"{file}:{name}"
+
+
+def register(name: str, target: str) -> None:
+    """Names a workload: `register("my-gpt", "my_package.train:build")`. Nothing is imported yet."""
+    if not name.strip() or ":" in name:
+        raise WorkloadError(
+            f"A workload cannot be registered under the name {name!r}.",
+            "Choose a name that is not empty and has no ':'.",
+        )
+    module, _, function = target.partition(":")
+    if not is_module_name(module) or not function.isidentifier():
+        raise WorkloadError(
+            f"The workload {name!r} is registered for {target!r}, "
+            "which is not 'package.module:function'."
+        )
+    known = _registered.setdefault(name, target)
+    if known != target:
+        raise WorkloadError(
+            f"The workload name {name!r} is taken by {known} and cannot also mean {target}.",
+            "Register it under another name.",
+        )
+
+
+def find_registered(name: str) -> str | None:
+    # Entry points come last: they read the metadata of every installed package.
+    return _registered.get(name) or _from_zoo().get(name) or _from_entry_points().get(name)
+
+
+def registered_workloads() -> dict[str, str]:
+    """Every known name, sorted. Code wins over the zoo, and the zoo over entry points."""
+    return dict(sorted({**_from_entry_points(), **_from_zoo(), **_registered}.items()))
+
+
+def is_module_name(text: str) -> bool:
+    return all(part.isidentifier() for part in text.split("."))
+
+
+def _from_zoo() -> dict[str, str]:
+    """Not by entry points, because vramcast may run from its folder without being installed."""
+    from vramcast_zoo.catalogue import NAMES
+
+    return NAMES
+
+
+@cache
+def _from_entry_points() -> dict[str, str]:
+    # A mistake of one package must not hide the names of all others.
+    return {
+        entry.name: f"{match['module']}:{match['attr'] or DEFAULT_FUNCTION}"
+        for entry in metadata.entry_points(group=ENTRY_POINT_GROUP)
+        if (match := entry.pattern.match(entry.value))
+    }
