@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,9 +14,6 @@ import vramcast
 from vramcast.cli import options
 from vramcast.cli.command import ExitCode, command, folder_for, resumable
 from vramcast.cli.progress import progress_display
-
-if TYPE_CHECKING:
-    from vramcast.records.bench import TrainedRun
 
 
 @command(
@@ -111,36 +108,31 @@ def bench(
             force=force,
             progress=progress,
         )
-    from vramcast.records.bench import TrainingOutcome
-
     _show(runs, folder, as_json)
-    if any(not run.finished for run in runs):
+    if not all(run.finished for run in runs):
         return ExitCode.FAILED
-    has_diverged = any(run.outcome == TrainingOutcome.DIVERGED for run in runs)
-    return ExitCode.NO if has_diverged else ExitCode.DONE
+    return ExitCode.DONE if all(run.outcome == "ok" for run in runs) else ExitCode.NO
 
 
-def _show(runs: list[TrainedRun], folder: Path, as_json: bool) -> None:
-    from vramcast.records.bench import by_model
-
+def _show(runs: list[vramcast.TrainedRun], folder: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_as_object(runs, folder)))
         return
     from vramcast.reporting.showing import show
 
     show(runs)
-    is_several = len(by_model([run for run in runs if run.finished])) > 1
+    is_several = len({run.trial.label for run in runs if run.finished}) > 1
     then = f"; vramcast compare {folder} says which is better." if is_several else "."
     print(f"Written to {folder}{then}", file=sys.stderr)
 
 
-def _as_object(runs: list[TrainedRun], folder: Path) -> dict[str, object]:
+def _as_object(runs: list[vramcast.TrainedRun], folder: Path) -> dict[str, object]:
     from vramcast.benching.compare import summary_of
-    from vramcast.records.bench import TrainingOutcome, by_model, tokens_note
+    from vramcast.records.bench import by_model, tokens_note
 
     trial = runs[0].trial
     note = tokens_note([run for run in runs if run.finished])
-    good = [run for run in runs if run.outcome == TrainingOutcome.OK]
+    good = [run for run in runs if run.outcome == "ok"]
     return {
         "folder": str(folder),
         "protocol": trial.protocol.name,

@@ -1,4 +1,4 @@
-"""What all commands share: how they are declared, exit codes, folders, how a record is shown."""
+"""What commands share: how they are declared, exit codes, folders, how a record is shown."""
 
 from __future__ import annotations
 
@@ -73,14 +73,12 @@ def command(
 
 
 def assignments(words: list[str] | None) -> dict[str, str]:
-    """Knobs, terms or sizes that were given as key=value."""
     from vramcast.workload import split_assignments
 
     return split_assignments(words or [])
 
 
 def folder_for(kind: str, workload: str, out: str | None) -> Path:
-    """The folder that --out names, or a new one under runs/."""
     if out == "":
         raise UsageError(
             "--out is '', which names no folder.",
@@ -94,7 +92,7 @@ def folder_for(kind: str, workload: str, out: str | None) -> Path:
 
 @contextlib.contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Says after Ctrl-C how to go on with what the folder holds."""
+    """Says after Ctrl-C how to go on."""
     try:
         yield
     except KeyboardInterrupt:

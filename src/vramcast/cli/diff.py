@@ -30,8 +30,8 @@ def diff(
     if as_json:
         print(json.dumps({"a_file": a, "b_file": b, **found.to_dict()}))
     else:
-        from vramcast.reporting.differences import of_diff
         from vramcast.reporting.showing import show
+        from vramcast.reporting.trace import of_diff
 
         show(of_diff(found, a, b))
     return ExitCode.DONE if found.same else ExitCode.NO

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import vramcast
 from vramcast.cli import options
 from vramcast.cli.command import ExitCode, command
 from vramcast.cli.progress import progress_display
 from vramcast.processes.progress import Progress
-
-if TYPE_CHECKING:
-    from vramcast.hardware.env import Check
 
 MARKS = {
     "good": ("✓", "good"),
@@ -40,18 +35,18 @@ def env(as_json: options.Json = False) -> int:
     if as_json:
         print(found.to_json())
     else:
-        _show(found.checks)
+        _show(found)
     return ExitCode.DONE if found.ready else ExitCode.NO
 
 
-def _show(checks: list[Check]) -> None:
+def _show(found: vramcast.MachineReport) -> None:
     from vramcast.reporting.sections import Remark, Section, Tone
     from vramcast.reporting.showing import show
 
-    def remark(check: Check) -> Remark:
+    remarks = []
+    for check in found.checks:
         mark, tone = MARKS[check.status]
         advice = [f"→ {check.advice}"] if check.advice else []
         text = f"{mark} {check.name}: {check.value}"
-        return Remark(text, Tone(tone), [check.meaning, *advice])
-
-    show([Section(title="This machine", parts=[*map(remark, checks)])])
+        remarks.append(Remark(text, Tone(tone), [check.meaning, *advice]))
+    show([Section(title="This machine", parts=remarks)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ import vramcast
 from vramcast.cli import options
 from vramcast.cli.command import ExitCode, assignments, command, show
 from vramcast.errors import UsageError
-
-if TYPE_CHECKING:
-    from vramcast.records.fit import MemoryFit
 
 
 @command(
@@ -60,7 +57,7 @@ def fit(
     return ExitCode.DONE
 
 
-def _answer(laws: list[MemoryFit], at: list[str]) -> int:
+def _answer(laws: list[vramcast.MemoryFit], at: list[str]) -> int:
     if len(laws) != 1:
         raise UsageError(
             f"--at asks one law, and there are {len(laws)}.", "Give the runs of one group."

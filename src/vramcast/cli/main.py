@@ -9,13 +9,14 @@ from typing import Annotated
 
 import typer
 
+from vramcast import __version__
 from vramcast.cli.command import ExitCode, app
 from vramcast.errors import UsageError, VramcastError
 from vramcast.text import printable
 
 __all__ = ["app", "main"]
 
-# In the order of --help. A command's file says what it is, and imports the rest when it runs.
+# In the order of --help. A command's file imports what it needs when it runs.
 COMMANDS = (
     "predict",
     "max_batch",
@@ -46,8 +47,6 @@ app.registered_commands.sort(key=lambda one: COMMANDS.index(str(one.name).replac
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from vramcast import __version__
-
         print(__version__)
         raise typer.Exit
 
@@ -99,9 +98,9 @@ def main() -> None:
 
 
 def _prepare_output() -> None:
-    """Streams that can be written to, whatever characters their encoding has."""
-    # Python has None where the descriptor is closed. Then writing to stdout fails, as on a full
-    # disk, and what goes to stderr is lost.
+    """Streams that can be written to, whatever their encoding."""
+    # Python has None where the descriptor is closed: writing to stdout then fails, as on a full
+    # disk, and stderr is lost.
     if sys.stdout is None:
         sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w")  # noqa: SIM115
     if sys.stderr is None:

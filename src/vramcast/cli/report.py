@@ -11,7 +11,6 @@ from vramcast.cli.command import ExitCode, command
 from vramcast.errors import UsageError
 
 PAGE = "report.html"
-LARGE = 3_000_000  # characters of a page that opens slowly
 
 
 @command(
@@ -64,11 +63,16 @@ def report(
         print(f"Wrote {len(page.figures)} figures into {figures}.", file=sys.stderr)
     if target is not None:
         print(f"Wrote {target}.", file=sys.stderr)
-        size = len(page.text)
-        if size > LARGE:
-            print(f"It has {size / 1e6:.1f} MB: fewer runs make a lighter one.", file=sys.stderr)
+        megabytes = len(page.text) / 1e6
+        if megabytes > 3:  # it opens slowly
+            print(f"It has {megabytes:.1f} MB: fewer runs make a lighter one.", file=sys.stderr)
         if show:
-            _open(target)
+            import webbrowser
+
+            if not webbrowser.open(target.absolute().as_uri()):
+                print(
+                    f"There is no browser here to open it. Open {target} yourself.", file=sys.stderr
+                )
     elif page.format == "terminal":
         from rich.console import Console
 
@@ -84,15 +88,8 @@ def _target(runs: list[str], form: str | None, out: str | None) -> Path | None:
     """None is stdout. A page goes into the run's folder, or here, unless --out says where."""
     if out == "":
         raise UsageError("-o is '', which names no file.", f"For example -o {PAGE}; - is stdout.")
-    if out is not None:
-        return None if out == "-" else Path(out)
-    if form not in (None, "html"):
+    if out == "-" or out is None and form not in (None, "html"):
         return None
+    if out is not None:
+        return Path(out)
     return Path(runs[0]) / PAGE if len(runs) == 1 and Path(runs[0]).is_dir() else Path(PAGE)
-
-
-def _open(target: Path) -> None:
-    import webbrowser
-
-    if not webbrowser.open(target.absolute().as_uri()):
-        print(f"There is no browser here to open it. Open {target} yourself.", file=sys.stderr)

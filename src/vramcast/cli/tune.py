@@ -80,6 +80,4 @@ def tune(
 
         again = probe_command(found, f"{folder}/final.json")
         print(f"Written to {folder}: log.md, final.json ({again})", file=sys.stderr)
-    from vramcast.records.tune import TuneVerdict
-
-    return ExitCode.DONE if found.rows_with(TuneVerdict.APPLIED) else ExitCode.NO
+    return ExitCode.DONE if found.applied_order else ExitCode.NO

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,8 +12,6 @@ from vramcast.errors import UsageError
 from vramcast.units import parse_count, parse_model_size
 from vramcast_zoo.catalogue import BY_NAME, DOCUMENTS, ENTRIES, Entry, find_named
 from vramcast_zoo.sizing import FAMILIES, Size, solve
-
-FAR_OFF = 0.1  # of the budget
 
 
 @command(
@@ -48,11 +46,10 @@ def zoo(
 
     Exit codes: 0 done, 2 wrong usage.
     """
-    given: dict[str, Size] = {
-        name: parse_model_size(name, text) for name, text in assignments(sizes).items()
-    }
+    texts = assignments(sizes)
     named = {"dim": dim, "depth": depth, "rank": rank}
-    given |= {name: value for name, value in named.items() if value is not None}
+    texts |= {name: str(value) for name, value in named.items() if value is not None}
+    given = {name: parse_model_size(name, text) for name, text in texts.items()}
     if params is not None and family is None:
         raise UsageError(
             "--params needs a family.",
@@ -78,7 +75,18 @@ def zoo(
 
 def _list(entries: list[Entry], as_json: bool) -> None:
     if as_json:
-        print(json.dumps([_as_object(entry) for entry in entries]))
+        found = [
+            {
+                "name": entry.name,
+                "family": entry.family,
+                "num_parameters": entry.parameters,
+                "sizes": entry.all_sizes,
+                "document": entry.document,
+                "document_title": DOCUMENTS[entry.document] if entry.document else None,
+            }
+            for entry in entries
+        ]
+        print(json.dumps(found))
         return
     from vramcast.reporting.sections import Cell, Section, knobs_of, table_of
     from vramcast.reporting.showing import show
@@ -94,17 +102,6 @@ def _list(entries: list[Entry], as_json: bool) -> None:
     show([Section(title="Models", parts=[table])])
     print("Predict one:  vramcast predict NAME batch_size=8 --gpu h200")
     print("Find a size:  vramcast zoo e5 --params 50M --dim 1536")
-
-
-def _as_object(entry: Entry) -> dict[str, Any]:
-    return {
-        "name": entry.name,
-        "family": entry.family,
-        "num_parameters": entry.parameters,
-        "sizes": entry.all_sizes,
-        "document": entry.document,
-        "document_title": DOCUMENTS[entry.document] if entry.document else None,
-    }
 
 
 def _solve(family: str, wanted: int, given: Mapping[str, Size], as_json: bool) -> None:
@@ -130,7 +127,7 @@ def _solve(family: str, wanted: int, given: Mapping[str, Size], as_json: bool) -
         return
     off = parameters / wanted - 1
     print(f"{free} {sizes[free]}: {parameters:,} parameters ({off:+.2%} of {wanted:,})")
-    if abs(off) > FAR_OFF:
+    if abs(off) > 0.1:
         print(
             f"The budget is missed: with the other sizes as they are, no {free} comes nearer. "
             "Give another size."
@@ -141,6 +138,7 @@ def _solve(family: str, wanted: int, given: Mapping[str, Size], as_json: bool) -
             f"This is {named.name} ({where}). Nearest to the budget is "
             f"{free} {nearest.sizes[free]}: {nearest.parameters:,}"
         )
-    knobs = " ".join(f"{name}={value}" for name, value in sizes.items())
-    workload = named.name if named else f"vramcast_zoo.{family}:build {knobs}"
+    from vramcast.reporting.sections import knobs_of
+
+    workload = named.name if named else f"vramcast_zoo.{family}:build {knobs_of(sizes)}"
     print(f"vramcast predict {workload}")

@@ -1,4 +1,4 @@
-"""Predicted against measured as sections: the goals, the errors of every method, every row."""
+"""Predicted against measured as sections: goals, errors of every method, every row."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -26,6 +26,15 @@ def of_accuracy(result: AccuracyResult) -> list[page.Section]:
     compared = [row for row in result.rows if row.reserved_error is not None]
     exact = f"{result.num_exact} of {result.reserved['vramcast'].num_rows}"
     judged = goals(result)
+    left_out = [row for row in result.rows if row.reserved_error is None]
+    missing = page.table_of(
+        left_out,
+        {"row": "name", "why": lambda row: row.problem or "not measured yet"},
+        left=("row", "why"),
+        title="Rows without a comparison",
+        origin="nothing to compare",
+        samples=page.count(len(left_out), "row"),
+    )
     return [
         page.Section(
             title=f"Predicted against measured on {result.gpu or 'no GPU'}",
@@ -59,7 +68,7 @@ def of_accuracy(result: AccuracyResult) -> list[page.Section]:
             made=f"Predicted with no GPU under torch {result.torch_version}, measured on "
             f"{result.gpu} under torch {result.measured_torch_version or 'none'}.",
         ),
-        page.Section(title="Every row", parts=[_rows(compared), _without(result)]),
+        page.Section(title="Every row", parts=[_rows(compared), missing]),
     ]
 
 
@@ -145,7 +154,7 @@ def _histogram(result: AccuracyResult, rows: Sequence[AccuracyRow]) -> page.Char
 
 
 def _bin(error: float) -> int:
-    """Rounded, so that an error of 0.1 % computed from bytes is not above 0.1 %."""
+    """Rounded: 0.1 % computed from bytes must not be above 0.1 %."""
     return 1 + bisect_left(BINS, round(abs(error), 9)) if error else 0
 
 
@@ -194,16 +203,4 @@ def _rows(rows: Sequence[AccuracyRow]) -> page.Table:
         ],
         origin=f"errors: {COMPARED}",
         samples=f"{page.count(len(rows), 'workload')}, each measured in a fresh process",
-    )
-
-
-def _without(result: AccuracyResult) -> page.Table:
-    missing = [row for row in result.rows if row.reserved_error is None]
-    return page.table_of(
-        missing,
-        {"row": "name", "why": lambda row: row.problem or "not measured yet"},
-        left=("row", "why"),
-        title="Rows without a comparison",
-        origin="nothing to compare",
-        samples=page.count(len(missing), "row"),
     )

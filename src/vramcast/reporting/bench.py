@@ -23,7 +23,7 @@ FEWEST_POINTS = 50
 
 
 def of_runs(runs: Sequence[TrainedRun]) -> list[page.Section]:
-    """A section for each protocol and data: losses of different ones must not share a chart."""
+    """Losses under different protocols or data must not share a chart."""
     groups: dict[tuple[str, str], list[TrainedRun]] = {}
     for run in runs:
         groups.setdefault((run.trial.protocol_hash, run.trial.data.hash), []).append(run)
@@ -56,7 +56,7 @@ def _losses(all_runs: Sequence[TrainedRun]) -> page.Chart:
     most = max(FEWEST_POINTS, min(MOST_POINTS, MOST_IN_ALL // max(1, len(runs))))
     models = dict.fromkeys(run.trial.label for run in runs)
     colours = dict(zip(models, itertools.cycle(page.SERIES_COLOURS), strict=False))
-    # The first steps are far above the rest, which a plain axis would flatten.
+    # The first losses are far above the rest, which a plain axis would flatten.
     positive = all(loss > 0 for run in runs for loss in run.losses if loss is not None)
 
     def view(
@@ -91,14 +91,14 @@ def _losses(all_runs: Sequence[TrainedRun]) -> page.Chart:
 
 
 def _means(points: Sequence[tuple[float, float]], most: int) -> list[list[float]]:
-    """Means of stretches, which show where noisy losses go."""
+    """They show where noisy losses go."""
     length = max(1, -(-len(points) // most))
     parts = [points[i : i + length] for i in range(0, len(points), length)]
     return [[part[-1][0], math.fsum(y for _, y in part) / len(part)] for part in parts]
 
 
 def _results(runs: Sequence[TrainedRun]) -> page.Table:
-    """Columns with the same value for all runs are said below: a terminal has 80 characters."""
+    """What is the same for all runs is said below: a terminal has 80 characters."""
     protocol = runs[0].trial.protocol
     cells: dict[str, page.Cell] = {
         "model": "trial.label",

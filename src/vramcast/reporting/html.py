@@ -1,7 +1,7 @@
 """A report as one HTML file that needs no network and no script but its own.
 
-Text from records is escaped, and the data of figures is JSON in which no tag can begin. Beyond
-that, the page's policy allows only scripts whose hashes it names.
+Text from records is escaped, and no tag can begin in the data of figures. The page's policy allows
+only scripts whose hashes it names.
 """
 
 import base64
@@ -42,7 +42,6 @@ def as_html(report: Report) -> str:
         sections="\n".join(lines),
         version=__version__,
         sources=_text(", ".join(report.sources)),
-        # No < of a record can begin a tag in there.
         figures=msgspec.json.encode(figures).decode().replace("<", "\\u003c"),
         scripts="\n".join(f"<script>{script}</script>" for script in scripts),
     )
@@ -134,5 +133,5 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def _left(left: bool, is_long: bool = False) -> str:
-    """A sentence gets room: on a phone it would be a tall column of single words."""
+    """On a phone a sentence without room would be a tall column of single words."""
     return f' class="left{" long" if is_long else ""}"' if left else ""

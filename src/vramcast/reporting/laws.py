@@ -125,7 +125,7 @@ def _worst(found: MemoryFit) -> str:
 
 
 def _errors(found: MemoryFit) -> page.Chart | None:
-    """Where the law was made from as many runs as it has terms, every error is zero."""
+    """With as many terms as runs every error is zero."""
     if len(found.rows) <= len(found.terms):
         return None
 

@@ -29,7 +29,21 @@ def of_measurement(m: Measurement, trace: Trace | None = None) -> list[page.Sect
             _meter(m),
             _memory(m),
             _times(m),
-            _facts(m),
+            page.facts(
+                "The run",
+                {
+                    "outcome": m.outcome,
+                    "workload id": m.workload_id,
+                    "device": m.gpu or m.device,
+                    "driver": m.driver_version or "none",
+                    "allocator settings": m.allocator_settings or "defaults",
+                    "steps": f"{m.steps_done} of {m.measure_steps} measured, "
+                    f"{m.warmup_steps} to warm up",
+                },
+                origin=page.MEASURED,
+                samples="one process",
+                detail=True,
+            ),
         ],
         notes=m.notes,
         made=f"Measured on {m.gpu or 'the CPU'} ({torch}) in {page.duration(m.seconds)}.",
@@ -110,23 +124,6 @@ def _times(m: Measurement) -> page.Table:
         title="Time of a step",
         origin=page.MEASURED,
         samples=_samples(m),
-    )
-
-
-def _facts(m: Measurement) -> page.Table:
-    return page.facts(
-        "The run",
-        {
-            "outcome": m.outcome,
-            "workload id": m.workload_id,
-            "device": m.gpu or m.device,
-            "driver": m.driver_version or "none",
-            "allocator settings": m.allocator_settings or "defaults",
-            "steps": f"{m.steps_done} of {m.measure_steps} measured, {m.warmup_steps} to warm up",
-        },
-        origin=page.MEASURED,
-        samples="one process",
-        detail=True,
     )
 
 

@@ -38,7 +38,7 @@ def _name(gpu: GpuPlan) -> str:
 
 
 def _ranking(plan: Plan) -> page.Remark:
-    """Which of several GPUs is the fastest; with one GPU its own section says everything."""
+    """With one GPU its own section says everything."""
     if len(plan.gpus) < 2:
         return page.Remark("")
     complete = [gpu for gpu in plan.gpus if gpu.complete]
@@ -85,16 +85,18 @@ def _overview(plan: Plan) -> page.Chart | None:
 
 
 def _calculator(plan: Plan) -> page.Calculator | None:
-    """The law of the first GPU that has one: between GPUs the memory of a step differs little."""
+    """Of the first GPU with a law: between GPUs the memory of a step differs little."""
     own = {_name(gpu): gpu.capacity_bytes for gpu in plan.gpus}
     for gpu in plan.gpus:
         if gpu.law is not None:
             what = f"in one pass (kernels of {_name(gpu)}, predicted)"
-            start = {}
-            for stage in gpu.stages:
-                if stage.batch_size is not None and not start:
-                    start = {"batch_size": stage.batch_size, "seq_len": stage.seq_len}
-            return calculator_of(gpu.law, f"Memory for a batch and a length, {what}", own, start)
+            starts = [
+                {"batch_size": stage.batch_size, "seq_len": stage.seq_len}
+                for stage in gpu.stages
+                if stage.batch_size is not None
+            ]
+            title = f"Memory for a batch and a length, {what}"
+            return calculator_of(gpu.law, title, own, next(iter(starts), {}))
     return None
 
 

@@ -31,7 +31,13 @@ BOUND_BY = {
 def of_prediction(
     p: Prediction, measured: Sequence[Measurement] = (), overlay: Sequence[page.Layer] = ()
 ) -> list[page.Section]:
-    """`measured`: of the same workload and knobs; `overlay`: their memory through the step."""
+    """`overlay` is the memory of those measured through the step."""
+    meter = page.Meter(
+        title="Reserved at the peak (predicted)",
+        parts=[(words(name), size, colour_of(name)) for name, size in _categories(p)],
+        capacity_bytes=p.capacity_bytes,
+        capacity_name=p.gpu or "the given memory",
+    )
     over_time = [_through_step(p, measured, overlay), run_chart(p) if p.timeline else None]
     largest = largest_table(p.largest_tensors, "Largest tensors at the peak")
     sections = [
@@ -41,7 +47,7 @@ def of_prediction(
             knobs=p.knobs,
             verdict=_verdict(p),
             text=[_step_time(p)],
-            parts=[_meter(p), _totals(p, measured)],
+            parts=[meter, _totals(p, measured)],
             limits=p.limits,
             made=page.predicted_with(p, "Predicted" if measured else "All numbers are predicted"),
         ),
@@ -52,7 +58,6 @@ def of_prediction(
 
 
 def where_of(gpu: str | None, capacity_bytes: int, spared: str = "") -> str:
-    """The GPU and what PyTorch's allocator may take there."""
     return f"{gpu or 'the given memory'} ({format_bytes(capacity_bytes)} for the allocator{spared})"
 
 
@@ -81,15 +86,6 @@ def _step_time(p: Prediction) -> str:
         f"one step: {page.duration(p.step.seconds)}{tokens}, "
         f"{page.share(p.step.achieved_fraction, 0)} "
         f"of the GPU's peak rate; {BOUND_BY.get(p.step.bound_by, '')}"
-    )
-
-
-def _meter(p: Prediction) -> page.Meter:
-    return page.Meter(
-        title="Reserved at the peak (predicted)",
-        parts=[(words(name), size, colour_of(name)) for name, size in _categories(p)],
-        capacity_bytes=p.capacity_bytes,
-        capacity_name=p.gpu or "the given memory",
     )
 
 
@@ -199,7 +195,7 @@ def _alive(p: Prediction) -> page.Chart:
 
 
 def _bars(name: str, bars: Iterable[tuple[str, str, int, list[str]]]) -> page.View:
-    """Bars are category, label, bytes and details; a layer for each category makes a legend."""
+    """Of category, label, bytes and details; a layer for each category makes a legend."""
     colours, drawn = {}, []
     for category, label, num_bytes, details in bars:
         colours[words(category)] = colour_of(category)

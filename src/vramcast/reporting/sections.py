@@ -1,7 +1,6 @@
 """What a report says before it has a format: sections with text, tables and figures as data.
 
-Every kind of record has a file that makes sections of it; every format shows the same ones. What
-is marked `detail` is only in reports, not in what a command shows.
+Every format shows the same sections. What is marked `detail` is not in what a command shows.
 """
 
 import re
@@ -19,8 +18,8 @@ PREDICTED, MEASURED, FITTED = "predicted", "measured", "fitted"
 SERIES_COLOURS = tuple(f"s{number}" for number in range(8))
 
 
-# A function of the row's item, or the path to a value: written as a format after a colon says, or
-# in the unit that the path ends with.
+# A function of a row's item, or the path to a value, written in the unit that the path ends with or
+# in the format after a colon.
 Cell = str | Callable[[Any], str]
 
 
@@ -231,7 +230,7 @@ def chart(title: str, caption: str, *views: View, detail: bool = True) -> Chart:
 def layer_of(
     kind: str, name: str, colour: str, items: Iterable[Any], fields: tuple[str, str], *details: Cell
 ) -> Layer:
-    """A point for each item that has both fields; `details` are those of the points."""
+    """A point for each item that has both fields."""
     known = [item for item in items if None not in attrgetter(*fields)(item)]
     points = [list(attrgetter(*fields)(item)) for item in known]
     lines = [[written(detail, item) for detail in details] for item in known] if details else ()

@@ -67,7 +67,7 @@ class Page:
 
 
 def show(record: Any, console: Console | None = None) -> None:
-    """The short form, as commands show their results."""
+    """The short form."""
     show_sections(sections_of(record), console or Console())
 
 

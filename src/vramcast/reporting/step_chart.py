@@ -56,7 +56,7 @@ def step_chart(
     peak_reserved_bytes: int | None = None,
     measured: Sequence[page.Layer] = (),
 ) -> page.Chart:
-    """`measured`: further layers, laid over the predicted ones."""
+    """`measured` is laid over the rest."""
     peak = memory.points[memory.peak_point]
     top = max(peak_reserved_bytes or 0, *(point[1] for point in memory.points))
     capacity, far = capacity_of(capacity_bytes, top)

@@ -14,7 +14,7 @@ from vramcast.reporting.sections import Axis, Chart, Layer, Report, View
 from vramcast.text import printable
 from vramcast.units import GiB
 
-DECADES = 300  # the range from which on ticks are powers of ten
+DECADES = 300  # a wider range has powers of ten as ticks
 MOST_LABELS = 40  # characters of a bar's label
 
 
@@ -25,7 +25,7 @@ def _colours() -> dict[str, str]:
 
 
 def write_figures(report: Report, folder: Path) -> list[Path]:
-    """One SVG file for every chart and each of its views."""
+    """One SVG file for each view of every chart."""
     figures = [figure for section in report.sections for figure in section.figures]
     charts = [figure for figure in figures if isinstance(figure, Chart)]
     written = []

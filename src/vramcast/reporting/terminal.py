@@ -1,7 +1,4 @@
-"""Sections in the terminal: the verdict in a frame, tables, and lines and bars made of blocks.
-
-A table is as wide as the terminal: columns without room go below, a line or more for each row.
-"""
+"""Sections in the terminal: the verdict in a frame, tables, and lines and bars made of blocks."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,12 +16,12 @@ from vramcast.reporting import sections as page
 from vramcast.text import printable, whole_words
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-FRAME = 6  # beside a frame's title: a corner, a dash and a space on both sides
+FRAME = 6  # a corner, a dash and a space on both sides of the title
 GREY = "bright_black"
-MOST_LINES = 8  # layers of a chart that get a line of blocks each
+MOST_LINES = 8  # of blocks, in a chart
 NARROWEST = 12
 GAPS = (2, 1)  # between columns: narrow ones before anything goes below
-LEAST_TEXT = 30  # a column of sentences that is narrower cannot be read
+LEAST_TEXT = 30  # sentences in a narrower column cannot be read
 LEAST_BAR, MOST_BAR = 8, 40
 STYLES = {
     page.Tone.GOOD: "bold green",
@@ -96,7 +93,7 @@ def _show_section(section: page.Section, console: Console, detail: bool) -> None
 
 
 def _frame(section: page.Section, width: int, detail: bool) -> Panel:
-    """The short form has as many knobs as the title has room for, a report all of them."""
+    """The short form has as many knobs as the title has room for."""
     lines = [_plain(section.verdict.text, STYLES[section.verdict.tone])]
     if detail and section.subtitle:
         lines.append(_plain(section.subtitle, GREY))
@@ -109,7 +106,7 @@ def _colour(name: str) -> str:
 
 
 def _plain(text: str, style: str = "") -> Text:
-    """Text of a record may come from others: neither markup nor escape codes."""
+    """Records may come from others: neither markup nor escape codes."""
     return Text(printable(text), style=style)
 
 
@@ -132,7 +129,7 @@ def _part(part: page.Table | page.Figure, width: int, detail: bool) -> Iterator[
 
 
 def fitted(table: page.Table, width: int, most_rows: int | None = None) -> RenderableType:
-    """Cells are shown without markup and without escape codes."""
+    """As wide as the terminal: columns without room go below each row."""
     rows = [[printable(cell) for cell in row] for row in table.rows[:most_rows]]
     title = [_plain(table.title, "italic")] if table.title else []
     for gap in GAPS:
@@ -231,7 +228,7 @@ def _chart(chart: page.Chart, width: int) -> Iterator[RenderableType]:
 
 
 def _lines(view: page.View) -> list[page.Layer]:
-    """Three points at least: two are a law, which a line of blocks cannot show."""
+    """Two points are a law, which blocks cannot show."""
     lines = [layer for layer in view.layers if layer.kind in ("line", "step")]
     return [layer for layer in lines if len(layer.points) > 2][:MOST_LINES]
 
@@ -254,7 +251,7 @@ def blocks_of(view: page.View, room: int) -> list[str]:
     if not layers:
         return []
     end = max(layer.points[-1][0] for layer in layers)
-    # Steps and events are counted from some number on; time begins at zero.
+    # Steps and events begin at any number; time at zero.
     begin = min(layer.points[0][0] for layer in layers) - 1 if view.x.unit == "number" else 0.0
     num_columns = min(room, max(len(layer.points) for layer in layers))
     lines = [_in_columns(layer, view.y.log, begin, end, num_columns) for layer in layers]
@@ -273,10 +270,10 @@ def _in_columns(
         index = math.ceil(num_columns * (place - begin) / (end - begin)) - 1 if end > begin else 0
         if not log or value > 0:
             found[min(max(0, index), num_columns - 1)].append(math.log(value) if log else value)
-    # The highest, so that no peak is lost; of losses, which have a logarithmic scale, the mean.
+    # The highest, so that no peak is lost; of losses, on a logarithmic scale, the mean.
     height = fmean if log else max
     heights = [height(values) if values else None for values in found]
-    # A column without a point belongs to the next one; after the last point there is nothing.
+    # A column without a point belongs to the next one.
     for index in reversed(range(num_columns - 1)):
         if heights[index] is None:
             heights[index] = heights[index + 1]

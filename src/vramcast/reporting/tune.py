@@ -1,4 +1,4 @@
-"""A tune as sections: the result, every candidate with its verdict, and how it was measured."""
+"""A tune as sections: the result, every candidate, and how it was measured."""
 
 import shlex
 from collections.abc import Mapping
@@ -29,6 +29,20 @@ def of_tune(result: TuneResult) -> list[page.Section]:
             page.given("Multiplying what each did alone would have claimed {:.2f}.", product),
             page.given("Losses of the measured steps differ by at most {}.", off),
         ]
+    prospects = page.table_of(
+        result.prospects,
+        {
+            "change": "what",
+            "step": "step_seconds",
+            "times as fast": "speedup:.2f",
+            "memory": "memory_bytes",
+            "": "reason",
+        },
+        left=("change", ""),
+        title="What would help next",
+        origin=page.PREDICTED,
+        samples=page.count(len(result.prospects), "prediction"),
+    )
     after = page.given(", after {} runs of earlier calls", result.num_earlier_runs or None)
     return [
         page.Section(
@@ -44,9 +58,7 @@ def of_tune(result: TuneResult) -> list[page.Section]:
         ),
         page.Section(title="What was tried", parts=[_speedups(result), *_verdict_tables(result)]),
         page.Section(
-            title="What came out",
-            text=["\n".join(result.python_lines)],
-            parts=[_prospects(result)],
+            title="What came out", text=["\n".join(result.python_lines)], parts=[prospects]
         ),
         _method(result),
     ]
@@ -212,23 +224,6 @@ def _losses(row: CandidateResult) -> str:
     return f"{format_percent(max(known))} off ({allowed})" if known else allowed
 
 
-def _prospects(result: TuneResult) -> page.Table:
-    return page.table_of(
-        result.prospects,
-        {
-            "change": "what",
-            "step": "step_seconds",
-            "times as fast": "speedup:.2f",
-            "memory": "memory_bytes",
-            "": "reason",
-        },
-        left=("change", ""),
-        title="What would help next",
-        origin=page.PREDICTED,
-        samples=page.count(len(result.prospects), "prediction"),
-    )
-
-
 def _method(result: TuneResult) -> page.Section:
     budget = page.given(" of a budget of {}", page.duration(result.budget_seconds))
     return page.Section(
@@ -251,13 +246,12 @@ def _method(result: TuneResult) -> page.Section:
 
 
 def probe_command(result: TuneResult, file: str = "final.json") -> str:
-    """As it can be pasted into a shell."""
     device = "" if result.gpu else " --device cpu"
     return f"vramcast probe {shlex.quote(result.workload)} --config {shlex.quote(file)}{device}"
 
 
 def _loss_movement(result: TuneResult) -> str:
-    """A few steps hardly move the loss, which limits what the gate can see."""
+    """A few steps hardly move the loss: the gate sees little."""
     first, last = result.before.first_loss, result.before.last_loss
     share = format_percent(abs(last - first) / abs(first)) if first and last is not None else ""
     moved = page.given(" (those of the start moved by {} in the steps measured)", share)
