@@ -86,13 +86,13 @@ def test_what_a_dead_process_left_of_a_message_is_not_joined_with_the_next_one()
     theirs.send(b"x" * 16 + bytes([FIRST | LAST]) + b'{"answer": "forged"}')
     theirs.send(secret)
     sender.send(progress="y" * (2 * PART_BYTES))
-    heard = [receiver.receive(1.0) for _ in range(7)]
+    heard = [receiver.receive() for _ in range(7)]
     assert [message for message in heard if message] == [
         {"ended": -9},
         {"progress": "y" * (2 * PART_BYTES)},
     ]
     theirs.close()
-    assert receiver.receive(1.0) is None
+    assert receiver.receive() is None
     ours.close()
 
 

@@ -1,8 +1,8 @@
 """What a real run allocated and freed, as the rows of a memory trace.
 
 Sizes and order come from the allocator's history, operators from the profiler. Neither changes what
-the program allocates, as a dispatch mode would. The two are joined by address: the n-th allocation
-at an address is the same in both. Where they disagree about an address, the operator is "".
+the program allocates, as a dispatch mode would. The n-th allocation at an address is the same in
+both; where they disagree about an address, the operator is "".
 """
 
 import math
@@ -182,8 +182,7 @@ def _inside(event: Any, maker: Maker) -> Maker:
 def is_composite(name: str, overload: str) -> bool:
     """Whether an operator on CUDA only calls others, which are what a simulation sees.
 
-    A range named by the user counts as such. Where the profiler does not tell the overload, all of
-    them have to be composite.
+    So does a range named by the user. Where the profiler does not tell the overload, all must.
     """
     overloads = {schema.overload_name for schema in torch._C._jit_get_schemas_for_operator(name)}
     asked = {overload} if overload in overloads else overloads

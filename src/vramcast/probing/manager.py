@@ -24,7 +24,7 @@ from vramcast.workload import parse_reference
 WORKERS_IMPORT = ("vramcast.probing.on_gpu", "vramcast.probing.on_cpu", "torch._dynamo")
 # where most of a package's import time goes
 SLOW = {"transformers": ("transformers.modeling_utils", "transformers.generation")}
-Progress = Callable[[Facts], None]
+OnFacts = Callable[[Facts], None]
 
 
 class Prober(ForkServer):
@@ -34,7 +34,7 @@ class Prober(ForkServer):
         super().__init__(["torch", *preload, *WORKERS_IMPORT])
 
     def run(
-        self, trial: Trial, log: Path | None = None, progress: Progress = lambda _: None
+        self, trial: Trial, log: Path | None = None, progress: OnFacts = lambda _: None
     ) -> Measurement:
         """Wrong requests (no such file, knob, ...) are raised; everything else is a value."""
         started = time.monotonic()
@@ -57,7 +57,7 @@ class Prober(ForkServer):
 
 
 class _Watch(Reporter):
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: OnFacts) -> None:
         super().__init__(self._heard)
         self._progress = progress
         self._last_heard = time.monotonic()

@@ -8,8 +8,7 @@ from vramcast.allocator.settings import AllocatorSettings
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.hardware import nvml
 from vramcast.probing.facts import Facts
-from vramcast.probing.manager import Prober
-from vramcast.probing.manager import Progress as OnFacts
+from vramcast.probing.manager import OnFacts, Prober
 from vramcast.probing.measurement import unfinished
 from vramcast.probing.run_folder import RunFolder
 from vramcast.probing.trial import Trial, device_named

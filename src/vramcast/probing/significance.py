@@ -68,9 +68,9 @@ def t_test(difference: float, noise: Noise) -> Test:
 def mean_noise(values: Sequence[float]) -> Noise:
     """Of numbers that depend on their neighbours, as the losses of a run do.
 
-    A straight line is removed first: losses that still fall are no noise. The rest is cut into a
-    few long stretches, whose means hardly depend on each other. With 100 numbers, a test at 5 %
-    then raises 4 to 8 % of false alarms, up to a correlation of 0.85 between neighbours; sums of
+    A straight line is removed: losses that still fall are no noise. The rest is cut into a few long
+    stretches, whose means hardly depend on each other. With 100 numbers, a test at 5 % then raises
+    4 to 8 % of false alarms, up to a correlation of 0.85 between neighbours; sums of
     autocovariances gave 17 %.
     """
     import numpy as np

@@ -1,9 +1,7 @@
 """What is to be run: a plain value that travels to the worker process."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -46,9 +44,9 @@ class Trial:
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), **separated(self.knobs)}
 
-    @staticmethod
-    def from_dict(data: dict[str, Any]) -> Trial:
-        return replace(msgspec.convert({**data, "knobs": {}}, Trial), knobs=together(data))
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        return replace(msgspec.convert({**data, "knobs": {}}, cls), knobs=together(data))
 
 
 def device_named(name: str) -> Device:

@@ -31,7 +31,6 @@ from vramcast.text import printable
 START_SECONDS = 120.0
 # a killed process gives its GPU memory back within seconds, or the driver hangs
 END_SECONDS = 60.0
-POLL_SECONDS = 0.25
 # lines in Python's report of a fatal signal that are not the user's
 OUR_LINES = ("Extension modules:", 'File "<frozen runpy>"', f'File "{Path(__file__).parents[1]}/')
 
@@ -230,7 +229,7 @@ class _Running:
         self._deadline = time.monotonic() + END_SECONDS
 
     def _hear(self) -> dict[str, Any]:
-        message = self._channel.receive(POLL_SECONDS)
+        message = self._channel.receive()
         if message is None:
             self._has_ended = True
             return {}

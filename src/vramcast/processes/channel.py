@@ -14,6 +14,7 @@ from typing import Any
 from vramcast import errors
 from vramcast.text import printable
 
+POLL_SECONDS = 0.25
 SECRET_BYTES = 16
 PART_BYTES = 1 << 16
 MAX_MESSAGE_CHARACTERS = 8000
@@ -44,9 +45,9 @@ class Channel:
                     what = f"the workload has closed the connection to vramcast ({problem})"
                     raise OSError(what) from None
 
-    def receive(self, wait_seconds: float) -> dict[str, Any] | None:
+    def receive(self) -> dict[str, Any] | None:
         """The next message; {} when none came in time, None when the other side is gone."""
-        self._connection.settimeout(max(0.001, wait_seconds))
+        self._connection.settimeout(POLL_SECONDS)
         try:
             packet, told, _, _ = self._connection.recvmsg(
                 SECRET_BYTES + 1 + PART_BYTES, socket.CMSG_SPACE(SENDER.size)

@@ -1,13 +1,11 @@
 """The records of an accuracy run, row by row, the table of errors made from them, and the goals."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from vramcast.errors import UsageError
 from vramcast.records.base import Bytes, Count, Knobs, Number, Part, Record, Seconds, require
@@ -45,7 +43,7 @@ class RowPrediction(Record, kind="prediction of a row", version_where_missing=1)
     source: str = "predicted"
 
     @classmethod
-    def from_prediction(cls, prediction: Prediction) -> RowPrediction:
+    def from_prediction(cls, prediction: Prediction) -> Self:
         names = {field.name for field in fields(cls)} - {"error"}
         return cls(**{name: getattr(prediction, name) for name in names})
 
@@ -63,7 +61,7 @@ class PeerEstimates(Record, kind="estimates of other methods", version_where_mis
     four_times_parameters: Estimate
 
     @classmethod
-    def all_failed(cls, error: str) -> PeerEstimates:
+    def all_failed(cls, error: str) -> Self:
         return cls(**{field.name: Estimate(error=error) for field in fields(cls)})
 
     def by_method(self) -> dict[str, int | None]:

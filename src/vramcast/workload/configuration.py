@@ -9,13 +9,11 @@
 Reading it runs no code from it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from vramcast.errors import UsageError
 from vramcast.records.base import Record, convert
@@ -40,8 +38,9 @@ class Configuration(Record, kind="vramcast configuration"):
     switches: Switches = field(default_factory=Switches)
     allocator: str | None = None  # as in PYTORCH_ALLOC_CONF; None leaves the environment's
 
-    def with_change(self, change: Configuration) -> Configuration:
-        return Configuration(
+    def with_change(self, change: Self) -> Self:
+        return replace(
+            self,
             knobs={**self.knobs, **change.knobs},
             switches=replace(self.switches, **change.switches.given()),
             allocator=change.allocator or self.allocator,

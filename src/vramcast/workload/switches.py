@@ -1,6 +1,6 @@
 """torch's process-wide switches: what they are, how they are set, and what is in force.
 
-torch is imported only in the process that runs the workload, where they are set and read.
+torch is imported only in the process that runs the workload.
 """
 
 from dataclasses import asdict, dataclass
