@@ -270,7 +270,7 @@ def test_without_the_package_schedulefree_the_protocol_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "schedulefree", None)
-    with pytest.raises(WorkloadError, match="pip install schedulefree"):
+    with pytest.raises(EnvironmentProblem, match="pip install schedulefree"):
         training_step.make_optimizer(STANDARD_1, [])
 
 

@@ -116,7 +116,9 @@ class Machine:
         self.asked.append(("predict", row.name))
         return prediction(row, row.knobs["batch_size"] * GIB * (2 if row.name == "wrong" else 1))
 
-    def measure(self, row: SuiteRow, cap: int | None) -> Measurement:
+    def measure(self, trial: Trial) -> Measurement:
+        (row,) = [row for row in ROWS if row.knobs == trial.knobs]
+        cap = trial.memory_cap_bytes
         self.asked.append(("measure" if cap is None else "capped", row.name))
         if row.name == "dies":
             return measurement(row, GIB, "crashed")
@@ -177,7 +179,7 @@ def test_a_workload_that_cannot_be_predicted_is_a_row_with_its_reason(tmp_path: 
 
 
 def test_a_row_that_cannot_be_run_is_a_row_with_its_reason(tmp_path: Path) -> None:
-    def measure(row: SuiteRow, cap: int | None) -> Measurement:
+    def measure(trial: Trial) -> Measurement:
         raise WorkloadError("There is no package transformers.", "advice")
 
     run(ROWS, tmp_path, {}, **{**Machine().dependencies(), "measure": measure})

@@ -12,11 +12,11 @@ from vramcast.benching.data import Corpus, default_corpus
 from vramcast.benching.models import Model, models_to_train
 from vramcast.benching.on_ray import ray_cluster
 from vramcast.benching.protocol import find_protocol, with_steps, within_documents
-from vramcast.benching.tensorboard import check_installed
 from vramcast.benching.trial_folder import find_runs
 from vramcast.benching.workers import run_trials, this_machine
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.hardware import nvml
+from vramcast.hardware.environment import require_package
 from vramcast.predicting.max_batch import max_batch
 from vramcast.probing.trial import device_named
 from vramcast.processes.progress import Report, ignore
@@ -70,7 +70,7 @@ def bench(
             "For example --checkpoint-seconds 60.",
         )
     if tensorboard and ray is None:
-        check_installed()
+        require_package("tensorboard", "--tensorboard")
     path = default_corpus() if data is None else Path(data)
     corpus = Corpus(path)
     corpus.check_window(rules.seq_len + 1)

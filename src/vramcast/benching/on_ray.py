@@ -16,6 +16,7 @@ from typing import Any
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.benching.workers import LocalWorker, Machine, Worker
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
+from vramcast.hardware.environment import require_package
 from vramcast.hardware.gpus import find_gpu
 from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.processes.channel import error_from_dict, error_to_dict
@@ -170,12 +171,8 @@ def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, An
 
 
 def _import_ray() -> Any:
-    try:
-        import ray
-        import ray.exceptions
-    except ModuleNotFoundError:
-        raise EnvironmentProblem(
-            "--ray needs the package ray, which is not installed.",
-            "Install it with: pip install ray.",
-        ) from None
+    require_package("ray", "--ray")
+    import ray
+    import ray.exceptions
+
     return ray

@@ -3,28 +3,19 @@
 import shutil
 import time
 from contextlib import AbstractContextManager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from vramcast.benching.trial_folder import Steps
-from vramcast.errors import EnvironmentProblem
+from vramcast.hardware.environment import require_package
 from vramcast.units import GiB
-
-
-def check_installed() -> None:
-    if find_spec("tensorboard") is None:
-        raise EnvironmentProblem(
-            "--tensorboard needs the package tensorboard, which is not installed.",
-            "Install it with: pip install tensorboard.",
-        )
 
 
 class Board(AbstractContextManager["Board"]):
     """Written anew with the steps `done`: an interrupted run may have written more."""
 
     def __init__(self, folder: Path, tokens_per_step: int, done: Steps) -> None:
-        check_installed()
+        require_package("tensorboard", "--tensorboard")  # on the node of a cluster
         from torch.utils.tensorboard import SummaryWriter
 
         shutil.rmtree(folder, ignore_errors=True)

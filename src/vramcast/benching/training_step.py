@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from vramcast.benching.protocol import VOCABULARY
 from vramcast.errors import WorkloadError
+from vramcast.hardware.environment import require_package
 from vramcast.records.bench import BenchTrial, OptimizerName, Precision, Protocol
 from vramcast.records.measurement import Device
 from vramcast.workload import Text, bind_knobs, load_function, parse_reference
@@ -114,15 +115,13 @@ def make_optimizer(protocol: Protocol, parameters: list[nn.Parameter]) -> torch.
     options: dict[str, Any] = {"lr": protocol.lr, "weight_decay": protocol.weight_decay}
     if protocol.optimizer == OptimizerName.ADAMW:
         return torch.optim.AdamW(parameters, **options)
-    try:
-        from schedulefree import AdamWScheduleFree  # type: ignore[import-untyped]
-    except ModuleNotFoundError:
-        raise WorkloadError(
-            "The protocol's optimizer AdamWScheduleFree needs the package schedulefree, "
-            "which is not installed.",
-            "Install it with: pip install schedulefree. "
-            'Or train under a protocol of your own with optimizer = "adamw".',
-        ) from None
+    require_package(
+        "schedulefree",
+        "The protocol's optimizer AdamWScheduleFree",
+        ' Or train under a protocol of your own with optimizer = "adamw".',
+    )
+    from schedulefree import AdamWScheduleFree  # type: ignore[import-untyped]
+
     optimizer: torch.optim.Optimizer = AdamWScheduleFree(parameters, **options)
     optimizer.train()  # type: ignore[attr-defined]
     return optimizer

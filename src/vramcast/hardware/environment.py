@@ -9,9 +9,11 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from vramcast.errors import EnvironmentProblem
 from vramcast.hardware import nvml
 
 ALLOCATOR_VARIABLES = (
@@ -58,6 +60,14 @@ def package_version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def require_package(name: str, user: str, otherwise: str = "") -> None:
+    if find_spec(name) is None:
+        raise EnvironmentProblem(
+            f"{user} needs the package {name}, which is not installed.",
+            f"Install it with: pip install {name}.{otherwise}",
+        )
 
 
 def git_state(folder: Path) -> dict[str, Any]:

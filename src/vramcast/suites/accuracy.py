@@ -51,8 +51,6 @@ CAPPED_STEPS = 3
 # In a process that had imported it, zoo-e10 was measured 1 % larger than in a fresh one.
 HUGGING_FACE = ("transformers.modeling_utils", "transformers.generation")
 PEER_SECONDS = 120.0
-# the number is the bytes at which the allocator is capped
-Measure = Callable[[SuiteRow, int | None], Measurement]
 
 
 def accuracy(
@@ -86,15 +84,8 @@ def accuracy(
     preload = HUGGING_FACE if find_spec("transformers") else ()
     with shared_server(), Prober() as plain, Prober(preload) as with_transformers:
 
-        def measure(row: SuiteRow, cap: int | None) -> Measurement:
-            prober = with_transformers if "huggingface" in row.workload else plain
-            trial = Trial(
-                workload=row.workload,
-                knobs=row.knobs,
-                allocator=row.allocator,
-                memory_cap_bytes=cap,
-                measure_steps=MEASURE_STEPS if cap is None else CAPPED_STEPS,
-            )
+        def measure(trial: Trial) -> Measurement:
+            prober = with_transformers if "huggingface" in trial.workload else plain
             return prober.run(trial)
 
         total, finished = len(rows) * (3 + peers if recorded is None else 1), count(1)
@@ -188,7 +179,7 @@ def run(
     known: Records,
     *,
     predict: Callable[[SuiteRow], Prediction],
-    measure: Measure | None = None,
+    measure: Callable[[Trial], Measurement] | None = None,
     ask_peers: Callable[[SuiteRow], PeerEstimates] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Records:
@@ -219,24 +210,31 @@ def run(
     on_all_cores("prediction", predicted)
     if ask_peers is not None:
         on_all_cores("peers", ask_peers)
-    if measure is not None:
-        for row in rows:
-            have = records[row.name]
-            if have.measurement is None:
-                keep(row, "measurement", _measured(measure, row))
-            # What ran is run again with no more memory than was predicted.
-            is_run = have.measurement is not None and have.measurement.outcome == Outcome.OK
-            cap = have.prediction.peak_reserved_bytes if have.prediction else None
-            if have.capped is None and is_run and cap is not None:
-                keep(row, "capped", _measured(measure, row, cap))
+    if measure is None:
+        return records
+    for row in rows:
+        have = records[row.name]
+        trial = Trial(
+            workload=row.workload,
+            knobs=row.knobs,
+            allocator=row.allocator,
+            measure_steps=MEASURE_STEPS,
+        )
+        if have.measurement is None:
+            keep(row, "measurement", _measured(measure, trial))
+        # What ran is run again with no more memory than was predicted.
+        is_run = have.measurement is not None and have.measurement.outcome == Outcome.OK
+        cap = have.prediction.peak_reserved_bytes if have.prediction else None
+        if have.capped is None and is_run and cap is not None:
+            capped = replace(trial, memory_cap_bytes=cap, measure_steps=CAPPED_STEPS)
+            keep(row, "capped", _measured(measure, capped))
     return records
 
 
-def _measured(measure: Measure, row: SuiteRow, cap: int | None = None) -> Measurement:
+def _measured(measure: Callable[[Trial], Measurement], trial: Trial) -> Measurement:
     try:
-        return measure(row, cap)
+        return measure(trial)
     except VramcastError as error:  # a row that cannot run must not end the others
-        trial = Trial(workload=row.workload, knobs=row.knobs, memory_cap_bytes=cap)
         return measurement_from(trial, Facts(outcome=Outcome.UNSUPPORTED, error=error.message))
 
 
