@@ -9,7 +9,6 @@ import mmap
 import os
 import platform
 import sysconfig
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -89,21 +88,17 @@ class Corpus:
             return drawn
 
         windows = draw(trial.batch_size)
-        if trial.protocol.respect_documents:
-            self._stay_within_documents(windows, draw)
-        self.check_unchanged()
-        return windows
-
-    def _stay_within_documents(self, windows: Bytes, draw: Callable[[int], Bytes]) -> None:
-        """Draws again what crosses into another document: the others stay equally likely."""
         for _ in range(MAX_DRAWS):
-            crossing = np.flatnonzero((windows == DELIMITER).any(axis=1))
+            is_asked = trial.protocol.respect_documents
+            crossing = np.flatnonzero(is_asked and (windows == DELIMITER).any(axis=1))
             if not len(crossing):
-                return
+                self.check_unchanged()
+                return windows
+            # All that are within a document stay equally likely.
             windows[crossing] = draw(len(crossing))
         raise UsageError(
-            f"Hardly any document in {self.path} is as long as a window of {windows.shape[1]} "
-            f"bytes ({MAX_DRAWS} places tried).",
+            f"Hardly any document in {self.path} is as long as a window of {window_bytes} bytes "
+            f"({MAX_DRAWS} places tried).",
             "Leave --respect-documents out, or choose a protocol with a smaller seq_len.",
         )
 

@@ -37,7 +37,6 @@ ADVICE = "Give the address that `ray start --head` printed, or auto on a machine
 @contextlib.contextmanager
 def ray_cluster(address: str, device: Device, data_path: Path) -> Iterator[Machine]:
     ray = _import_ray()
-    _check_address(address)
     _connect(ray, address)
     try:
         resources = ray.cluster_resources()
@@ -73,6 +72,8 @@ def _gpu(resources: dict[str, float]) -> str | None:
 def _connect(ray: Any, address: str) -> None:
     import vramcast_zoo
 
+    if address != "auto":
+        _check_address(address)
     modules = [str(Path(__file__).parents[1]), str(vramcast_zoo.__path__[0])]
     try:
         ray.init(
@@ -91,8 +92,6 @@ def _connect(ray: Any, address: str) -> None:
 
 def _check_address(address: str) -> None:
     """Ray itself tries for minutes before it gives up."""
-    if address == "auto":
-        return
     host, _, port = address.rpartition(":")
     if not host or "/" in address or not port.isdecimal():
         raise UsageError(

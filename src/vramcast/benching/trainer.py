@@ -116,7 +116,7 @@ class Trainer:
             trial=self.trial,
             outcome=TrainingOutcome.DIVERGED if None in self.done.losses else TrainingOutcome.OK,
             environment=self.environment,
-            parameters=self.training.num_parameters,
+            parameters=sum(p.numel() for p in self.training.model.parameters()),
             memory_kind=MEMORY_KINDS[self.trial.device],
             resumed_at_steps=self._resumed,
             **vars(self.done),

@@ -39,10 +39,6 @@ class Training:
         self._trained = [p for p in self.model.parameters() if p.requires_grad]
         self._optimizer = make_optimizer(protocol, self._trained)
 
-    @property
-    def num_parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.model.parameters())
-
     def step(self, tokens: Tensor) -> Tensor:
         self._optimizer.zero_grad(set_to_none=True)
         is_mixed = self._protocol.precision == Precision.AMP_BF16

@@ -88,7 +88,15 @@ def tune(
         device=device_named(device),
         memory_cap_bytes=memory_in_bytes(memory),
     )
-    gpu = _gpu(trial.device, gpu)
+    if gpu is not None:
+        gpu = find_gpu(gpu).name
+    if trial.device == Device.CUDA:
+        nvml.require_gpu(
+            "tune on",
+            "Add --device cpu to try the settings on the CPU, or use vramcast predict and "
+            "max-batch, which need no GPU.",
+        )
+        gpu = gpu or nvml.gpu_here()
     request = _request(trial, gpu, only)
     with (
         contextlib.closing(TuneFolder(Path(out), request, force=force)) as folder,
@@ -118,21 +126,12 @@ def tune(
             time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
             command=command_line(),
         )
-        save(result, Path(out))
+        final = Configuration.from_dict(result.configuration)
+        final.save(folder.path / "final.json", workload=trial.workload, made_by="vramcast tune")
+        log = markdown_of(result, f"Optimisation log of {trial.workload}")
+        write_atomically(folder.path / "log.md", log)
+        write_json(folder.path / "result.json", result.to_dict())
     return result
-
-
-def _gpu(device: Device, name: str | None) -> str | None:
-    if name is not None:
-        name = find_gpu(name).name
-    if device != Device.CUDA:
-        return name
-    nvml.require_gpu(
-        "tune on",
-        "Add --device cpu to try the settings on the CPU, or use vramcast predict and "
-        "max-batch, which need no GPU.",
-    )
-    return name or nvml.gpu_here()
 
 
 def _request(trial: Trial, gpu: str | None, only: str | None) -> dict[str, Any]:
@@ -182,14 +181,6 @@ def baseline_of(knobs: Mapping[str, Any], in_force: Mapping[str, Any]) -> Config
         if isinstance(given, Text) and isinstance(plain[name], str) and plain[name] != given:
             plain[name] = given
     return Configuration(knobs=plain)
-
-
-def save(result: TuneResult, folder: Path) -> None:
-    configuration = Configuration.from_dict(result.configuration)
-    configuration.save(folder / "final.json", workload=result.workload, made_by="vramcast tune")
-    log = markdown_of(result, f"Optimisation log of {result.workload}")
-    write_atomically(folder / "log.md", log)
-    write_json(folder / "result.json", result.to_dict())
 
 
 def result_of(search: Search, total: Speedup, target_steps: int, machine: Machine) -> TuneResult:
