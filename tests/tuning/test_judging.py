@@ -10,7 +10,7 @@ import pytest
 from invented import run
 
 from vramcast.tuning.judging import (
-    causes,
+    CAUSES,
     compare,
     judge,
     likely_cause,
@@ -241,7 +241,7 @@ def test_what_is_not_recognised_gets_no_cause() -> None:
         "    x.reshape(2, 2) / 0\nZeroDivisionError: by zero"
     )
     assert likely_cause(traceback) == ""
-    assert len({one["cause"] for one in causes()}) == len(causes())
+    assert len({one["cause"] for one in CAUSES}) == len(CAUSES)
 
 
 IN_USE = (

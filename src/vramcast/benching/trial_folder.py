@@ -17,17 +17,9 @@ from pathlib import Path
 from typing import Self
 
 from vramcast.errors import UsageError
+from vramcast.records import store
 from vramcast.records.base import Bytes, Number, Seconds, convert
 from vramcast.records.bench import BenchTrial, TrainedRun
-from vramcast.records.store import (
-    append_line,
-    check_same,
-    locked_folder,
-    read_lines,
-    usable,
-    write_atomically,
-    write_json,
-)
 
 
 @dataclass
@@ -63,17 +55,17 @@ class TrialFolder:
 
     def lock(self) -> AbstractContextManager[None]:
         """Of the folder itself, because --force removes files."""
-        return locked_folder(self.path)
+        return store.locked_folder(self.path)
 
     def check(self, trial: BenchTrial, *, force: bool) -> None:
         """Refuses a folder of another trial; with `force` it is emptied."""
         if force:
-            with usable(self.path), self.lock():
+            with store.usable(self.path), self.lock():
                 self._remove_files()
         if not self._trial.exists():
             return
         there = self.trial()
-        check_same(self.path, f"trial of {there.model}", there.to_dict(), trial.to_dict())
+        store.check_same(self.path, f"trial of {there.model}", there.to_dict(), trial.to_dict())
 
     def _remove_files(self) -> None:
         # The result first and the trial last: a folder that is half removed must not look whole.
@@ -84,11 +76,11 @@ class TrialFolder:
 
     def begin(self, trial: BenchTrial) -> None:
         """What an interrupted run has left stays, but for a result."""
-        with usable(self.path), self.lock():
+        with store.usable(self.path), self.lock():
             self._result.unlink(missing_ok=True)
             self.new_checkpoint.unlink(missing_ok=True)
             if not self._trial.exists():
-                write_json(self._trial, trial.to_dict())
+                store.write_json(self._trial, trial.to_dict())
 
     def forget(self) -> None:
         """A trial that was asked for wrongly, unless it has steps."""
@@ -104,23 +96,23 @@ class TrialFolder:
         return TrainedRun.from_file(self._result) if self._result.exists() else None
 
     def write_result(self, run: TrainedRun) -> None:
-        write_json(self._result, run.to_dict())
+        store.write_json(self._result, run.to_dict())
         if run.finished:
             with contextlib.suppress(OSError):
                 self.checkpoint.unlink(missing_ok=True)
 
     def add_steps(self, first_step: int, steps: Steps) -> None:
-        append_line(self._steps, {"first_step": first_step, **vars(steps)})
+        store.append_line(self._steps, {"first_step": first_step, **vars(steps)})
 
     def keep_steps(self, steps: Steps) -> None:
         """Only these: steps after a checkpoint are done again."""
         line = json.dumps({"first_step": 0, **vars(steps)}) + "\n"
-        write_atomically(self._steps, line if len(steps) else "")
+        store.write_atomically(self._steps, line if len(steps) else "")
 
     def steps(self, most: int | None = None) -> Steps:
         """What a continued run did again is taken once."""
         found = Steps()
-        for line in read_lines(self._steps):
+        for line in store.read_lines(self._steps):
             first = line.get("first_step")
             if first != len(found) or (most is not None and first >= most):
                 break

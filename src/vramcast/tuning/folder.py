@@ -15,20 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError
+from vramcast.records import store
 from vramcast.records.base import convert, parse_json
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.records.prediction import Prediction
-from vramcast.records.store import (
-    OTHER_FOLDER,
-    append_line,
-    check_same,
-    locked_folder,
-    new_folder,
-    read_file,
-    read_lines,
-    usable,
-    write_json,
-)
 
 FILES = ("request.json", "records.jsonl", "worker.log", "result.json", "log.md", "final.json")
 
@@ -37,17 +27,17 @@ class TuneFolder:
     def __init__(self, path: Path, request: dict[str, Any], *, force: bool) -> None:
         self.path, self.log = path, path / "worker.log"
         self._request, self._records = path / "request.json", path / "records.jsonl"
-        new_folder(path, force=force or self._request.exists())
+        store.new_folder(path, force=force or self._request.exists())
         with contextlib.ExitStack() as stack:
             # Two tunes at once would also slow each other down.
-            stack.enter_context(locked_folder(path))
+            stack.enter_context(store.locked_folder(path))
             if force:
                 self._remove_files()
             self._begin(request)
             self._lock = stack.pop_all()
         self._runs: dict[str, deque[Measurement]] = defaultdict(deque)
         self.predictions: dict[str, Prediction | str] = {}  # or why there is none
-        for line in read_lines(self._records):
+        for line in store.read_lines(self._records):
             # What an older version wrote, or somebody edited, is made again.
             with contextlib.suppress(UsageError, LookupError, TypeError):
                 self._take_over(line)
@@ -69,7 +59,7 @@ class TuneFolder:
         return bool(self._runs[key])
 
     def add_run(self, key: str, run: Measurement) -> None:
-        append_line(self._records, {"kind": "run", "key": key, "measurement": run.to_dict()})
+        store.append_line(self._records, {"kind": "run", "key": key, "measurement": run.to_dict()})
 
     def add_prediction(self, key: str, answer: Prediction | str) -> None:
         """A tune needs sizes and times; memory over time is nine tenths of a prediction."""
@@ -78,7 +68,7 @@ class TuneFolder:
             answer = replace(answer, timeline=[], step_memory=None, alive_at_peak=[])
             written = {"prediction": answer.to_dict()}
         self.predictions[key] = answer
-        append_line(self._records, {"kind": "prediction", "key": key, "answer": written})
+        store.append_line(self._records, {"kind": "prediction", "key": key, "answer": written})
 
     def _take_over(self, line: dict[str, Any]) -> None:
         key = str(line["key"])
@@ -95,13 +85,15 @@ class TuneFolder:
         if self._records.exists():
             where = str(self._request)
             try:
-                there = convert(parse_json(read_file(self._request), where), dict[str, Any], where)
+                there = convert(
+                    parse_json(store.read_file(self._request), where), dict[str, Any], where
+                )
             except UsageError as problem:
-                raise UsageError(problem.message, OTHER_FOLDER) from None
-            check_same(self.path, "tune", there, request)
-        write_json(self._request, request)
+                raise UsageError(problem.message, store.OTHER_FOLDER) from None
+            store.check_same(self.path, "tune", there, request)
+        store.write_json(self._request, request)
 
     def _remove_files(self) -> None:
-        with usable(self.path):
+        with store.usable(self.path):
             for name in FILES:
                 (self.path / name).unlink(missing_ok=True)

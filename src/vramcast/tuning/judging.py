@@ -11,7 +11,6 @@ import statistics
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ MUCH_NOISE = 1.5
 # After two wild runs the end of an interval may be too large for a float.
 MAX_LOGARITHM = 50.0
 
-FILE = Path(__file__).with_name("error_causes.toml")
+CAUSES = tomllib.loads(Path(__file__).with_name("error_causes.toml").read_text())["cause"]
 _SIZE = r"([0-9.]+) (bytes|[kmgt]ib)"
 _UNITS = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
@@ -197,15 +196,10 @@ def peak_memory_bytes(runs: Runs) -> int | None:
     return max(known, default=0) or None
 
 
-@cache
-def causes() -> list[Any]:
-    return list(tomllib.loads(FILE.read_text())["cause"])
-
-
 def likely_cause(error: str | None) -> str:
     """Empty if nothing is recognised. A traceback's indented lines of code are not searched."""
     text = re.sub(r"^  .*\n?", "", error or "", flags=re.MULTILINE).lower()
-    for one in causes():
+    for one in CAUSES:
         if any(re.search(pattern, text, re.DOTALL) for pattern in one["patterns"]):
             return str(one["cause"])
     return ""

@@ -34,19 +34,10 @@ from vramcast.records.tune import (
 )
 from vramcast.reporting.showing import markdown_of
 from vramcast.simulate.runner import shared_server
+from vramcast.tuning import judging
 from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.folder import TuneFolder
 from vramcast.tuning.inspection import inspect_workload
-from vramcast.tuning.judging import (
-    LEAST_GAIN,
-    SIGNIFICANCE_LEVEL,
-    ended,
-    loss_difference,
-    median_seconds,
-    no_time,
-    peak_memory_bytes,
-    work_of_step,
-)
 from vramcast.tuning.optimisations import chosen, missing_on
 from vramcast.tuning.predictions import predicted_gains
 from vramcast.tuning.runner import Runner
@@ -212,7 +203,7 @@ def result_of(search: Search, total: Speedup, target_steps: int, machine: Machin
         after=after,
         total=total,
         product_of_alone=math.prod(alone) if len(alone) == len(trials.applied) > 0 else None,
-        loss_difference=loss_difference(start_runs, end_runs) if is_same_size else None,
+        loss_difference=judging.loss_difference(start_runs, end_runs) if is_same_size else None,
         target_steps=target_steps,
         seconds_before=target_steps * before.step_seconds,
         seconds_after=target_steps * before.work_per_step / after.per_second,
@@ -222,14 +213,14 @@ def result_of(search: Search, total: Speedup, target_steps: int, machine: Machin
         applied_order=[one.name for one in trials.applied],
         step_order=[one.name for one in trials.steps.values()],
         notes=search.notes,
-        least_gain=LEAST_GAIN,
-        significance_level=SIGNIFICANCE_LEVEL,
+        least_gain=judging.LEAST_GAIN,
+        significance_level=judging.SIGNIFICANCE_LEVEL,
     )
 
 
 def _measured(configuration: Configuration, runs: Sequence[Measurement]) -> MeasuredConfiguration:
-    work, unit = work_of_step(runs[0])
-    seconds = statistics.median_high(map(median_seconds, runs))
+    work, unit = judging.work_of_step(runs[0])
+    seconds = statistics.median_high(map(judging.median_seconds, runs))
     losses = [loss for loss in runs[0].losses if loss is not None and math.isfinite(loss)]
     return MeasuredConfiguration(
         configuration=configuration.to_dict(),
@@ -237,7 +228,7 @@ def _measured(configuration: Configuration, runs: Sequence[Measurement]) -> Meas
         work_per_step=work,
         unit=unit,
         per_second=work / seconds,
-        memory_bytes=peak_memory_bytes(runs),
+        memory_bytes=judging.peak_memory_bytes(runs),
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
         num_runs=len(runs),
@@ -265,25 +256,25 @@ def conclusion(candidate: Candidate, applied: Sequence[Candidate]) -> TrialResul
     """Over all trials of a candidate."""
     alone, last = candidate.alone, candidate.last or candidate.not_tried
     if candidate.refusal:
-        return ended(TuneVerdict.NOT_APPLICABLE, *candidate.refusal)
+        return judging.ended(TuneVerdict.NOT_APPLICABLE, *candidate.refusal)
     if candidate in applied:
-        return ended(TuneVerdict.APPLIED, Reason.FASTER, last.reason if last else "")
+        return judging.ended(TuneVerdict.APPLIED, Reason.FASTER, last.reason if last else "")
     for other in applied:
         if other.optimisation is candidate.optimisation:  # another size
             if last and not last.is_gain:
                 return replace(last, reason=f"{last.reason}; {other.name} was chosen")
             sentence = f"{other.name} was chosen on top of the others"
-            return ended(TuneVerdict.REJECTED, Reason.REPLACED, sentence)
+            return judging.ended(TuneVerdict.REJECTED, Reason.REPLACED, sentence)
     if candidate.replaced_by:
         sentence = f"{candidate.replaced_by} took its place and is faster"
-        return ended(TuneVerdict.REJECTED, Reason.REPLACED, sentence)
+        return judging.ended(TuneVerdict.REJECTED, Reason.REPLACED, sentence)
     if last is None:
-        return no_time()
+        return judging.no_time()
     if alone is None or not alone.is_gain:
         return last
     but = f"alone {alone.speedup}, but"
     if last is alone:
         sentence = f"{but} it was not tried on top of the others"
-        return ended(TuneVerdict.NOT_TRIED, Reason.BUDGET_SPENT, sentence)
+        return judging.ended(TuneVerdict.NOT_TRIED, Reason.BUDGET_SPENT, sentence)
     sentence = f"{but} on top of the others {last.reason}"
     return replace(last, verdict=TuneVerdict.REJECTED, reason=sentence)
