@@ -89,12 +89,14 @@ def max_batch(
                 warmup_steps=2,
                 measure_steps=3,
             )
+
+            def measure(size: int) -> Measurement:
+                progress(Progress(f"Running batch_size={size} on the GPU"))
+                return prober.run(replace(trial, knobs={**values, "batch_size": size}))
+
+            limit = maximum and maximum // multiple_of * multiple_of
             largest, failing, measured = confirm_by_runs(
-                largest,
-                failing,
-                lambda size: _measure(prober, trial, size, progress),
-                step=multiple_of,
-                limit=maximum and maximum // multiple_of * multiple_of,
+                largest, failing, measure, step=multiple_of, limit=limit
             )
     edge = largest, failing
     return _result(request, found, edge, measured, maximum, multiple_of, global_batch)
@@ -159,11 +161,6 @@ def can_confirm(gpu: str | None) -> bool:
     if gpu is None:
         return bool(nvml.gpu_states())
     return nvml.gpu_here() == find_gpu(gpu).name
-
-
-def _measure(prober: Prober, trial: Trial, batch_size: int, progress: Report) -> Measurement:
-    progress(Progress(f"Running batch_size={batch_size} on the GPU"))
-    return prober.run(replace(trial, knobs={**trial.knobs, "batch_size": batch_size}))
 
 
 def confirm_by_runs(

@@ -61,7 +61,13 @@ def plan(
         for name in named
         for share in shares
     ]
-    answers = _simulate(jobs, timeout, progress)
+    total, done = len(lengths) * len(named), itertools.count()
+
+    def tell(_length: object = None) -> None:
+        progress(Progress("Planning", next(done), total))
+
+    tell()
+    answers = simulate_all(jobs, timeout, tell)
     # The answers for one GPU follow each other.
     plans = [
         _gpu_plan(name, answers[i * len(shares) :][: len(shares)], tokens_per_step, num_tokens)
@@ -133,13 +139,6 @@ def _shares(lengths: list[int], num_gpus: int) -> list[list[int]]:
     count = 1 if num_gpus and num_gpus % cores == 0 else min(cores, len(lengths))
     # By turns: every share has short and long lengths.
     return [lengths[first::count] for first in range(count)]
-
-
-def _simulate(jobs: list[dict[str, Any]], timeout: float, progress: Report) -> list[dict[str, Any]]:
-    total = sum(len(job["plan"]["seq_lens"]) for job in jobs)
-    done = itertools.count(1)
-    progress(Progress("Planning", 0, total))
-    return simulate_all(jobs, timeout, lambda _: progress(Progress("Planning", next(done), total)))
 
 
 def _gpu_plan(

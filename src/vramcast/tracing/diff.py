@@ -68,7 +68,8 @@ class _Events:
         self.allocated_bytes: list[int] = []  # after each item
         self.freed_after: list[int] = []  # how many items came before each free
         self.steps_after: list[int] = []  # how many items came before each step
-        live_bytes, index_of = 0, {}
+        index_of: dict[int, int] = {}
+        live_bytes = 0
         for event in trace.events:
             if event == 0:
                 if len(self.steps_after) == num_steps:
