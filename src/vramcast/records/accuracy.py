@@ -128,6 +128,8 @@ class Errors(Part):
 
 
 class AccuracyResult(Record, kind="accuracy result"):
+    """What `vramcast accuracy` found."""
+
     gpu: str | None
     torch_version: str
     measured_torch_version: str

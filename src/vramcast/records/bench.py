@@ -100,7 +100,7 @@ class BenchTrial(Record, kind="bench trial"):
 
 
 class TrainedRun(Record, kind="trained model"):
-    """JSON has no word for a loss that is not finite: it is None."""
+    """A trial and its steps. JSON has no word for a loss that is not finite: it is None."""
 
     trial: BenchTrial
     outcome: TrainingOutcome
@@ -126,7 +126,7 @@ class TrainedRun(Record, kind="trained model"):
 
     @property
     def last_loss(self) -> float:
-        """The protocol's metric."""
+        """The protocol's metric, Last100 for standard-1."""
         return mean_loss(self.last_losses)
 
     @property
@@ -228,12 +228,14 @@ class Difference(Part):
 
 
 class Comparison(Record, kind="comparison"):
+    """Models from best to worst, and each against the best."""
+
     metric: str
     protocol: str
     protocol_hash: str
     data: str
     environment: dict[str, Any]
-    models: list[ModelResult]  # from best to worst
+    models: list[ModelResult]
     differences: list[Difference]
     notes: list[str] = field(default_factory=list)
     source: str = "compared"

@@ -38,6 +38,8 @@ class Knob(Part):
 
 
 class MemoryFit(Record, kind="memory law"):
+    """What `vramcast fit` found for one group of runs."""
+
     group: str
     terms: dict[str, str]
     coefficients: dict[str, Number]

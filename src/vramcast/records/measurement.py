@@ -94,6 +94,8 @@ class RunFacts(Part):
 
 
 class Measurement(Record, RunFacts, kind="measurement"):
+    """What one real run showed."""
+
     workload: str
     knobs: Knobs
     workload_id: str

@@ -62,6 +62,8 @@ class GpuPlan(Part):
 
 
 class Plan(Record, kind="plan"):
+    """Everything `vramcast plan` knows. Nothing in it was measured."""
+
     workload: str
     knobs: Knobs
     seq_lens: list[int]

@@ -98,6 +98,8 @@ class StepForecast(Part):
 
 
 class Prediction(Record, kind="prediction"):
+    """Everything `vramcast predict` knows about one step."""
+
     workload: str
     knobs: Knobs
     gpu: str | None
@@ -202,7 +204,7 @@ class Speed(Part):
 
 
 class MaxBatch(Record, kind="largest batch"):
-    """Only sizes with a measured attempt were really run."""
+    """What `vramcast max-batch` found. Only sizes with a measured attempt were really run."""
 
     workload: str
     knobs: Knobs

@@ -1,7 +1,6 @@
 """Reads regular files, writes them whole or not at all, and keeps a folder to one writer."""
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -135,9 +134,10 @@ def locked_folder(path: Path) -> Iterator[None]:
 def _take_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as problem:
-        # some network file systems cannot lock a folder: better unlocked than not at all
-        return problem.errno != errno.EWOULDBLOCK
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # some network file systems cannot lock a folder: better unlocked than not at all
     return True
 
 
@@ -145,9 +145,9 @@ def _lock_holder(descriptor: int) -> str:
     """The process that has the lock, where Linux tells: not across containers."""
     inode = os.fstat(descriptor).st_ino
     with contextlib.suppress(OSError):
-        for line in Path("/proc/locks").read_text().splitlines():
-            if found := re.search(rf"FLOCK .* WRITE (\d+) \w+:\w+:{inode} ", line):
-                return f"process {found[1]}"
+        locks = Path("/proc/locks").read_text()
+        if found := re.search(rf"FLOCK .* WRITE (\d+) \w+:\w+:{inode} ", locks):
+            return f"process {found[1]}"
     return "another process"
 
 

@@ -56,6 +56,8 @@ class OpDifference(Part):
 
 
 class TraceDiff(Record, kind="trace_diff"):
+    """What `vramcast diff` found."""
+
     same: bool
     a: TraceSummary
     b: TraceSummary

@@ -33,12 +33,15 @@ LINES = {
 
 
 class Configuration(Record, kind="vramcast configuration"):
+    """Knobs, torch's process-wide switches and allocator settings."""
+
     # A value that JSON does not have, such as a dtype, is a `Text`, as on the command line.
     knobs: dict[str, Any] = field(default_factory=dict)
     switches: Switches = field(default_factory=Switches)
     allocator: str | None = None  # as in PYTORCH_ALLOC_CONF; None leaves the environment's
 
     def with_change(self, change: Self) -> Self:
+        """With everything that `change` sets."""
         return replace(
             self,
             knobs={**self.knobs, **change.knobs},
@@ -62,6 +65,7 @@ class Configuration(Record, kind="vramcast configuration"):
         return json.dumps({**asdict(self), **separated(self.knobs)}, sort_keys=True)
 
     def knobs_of(self, function: Callable[..., Any]) -> dict[str, Any]:
+        """The keyword arguments for this workload's function."""
         return bind_knobs(function, self.knobs)
 
     def to_dict(self) -> dict[str, Any]:
