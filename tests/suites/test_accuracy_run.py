@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
+from inspect import signature
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -281,6 +283,15 @@ def test_there_are_at_least_sixty_workloads_each_with_its_own_name() -> None:
     assert len({row.knobs["size"] for row in SUITES["hf"]}) >= 12
     with pytest.raises(UsageError, match="no suite 'opne'"):
         rows_of(["opne"])
+
+
+def test_the_knobs_of_every_row_are_those_of_its_workload() -> None:
+    for row in rows_of(SUITES):
+        if ":" not in row.workload:
+            continue
+        module, _, name = row.workload.partition(":")
+        knobs = signature(getattr(import_module(module), name)).parameters
+        assert set(row.knobs) <= set(knobs), row.name
 
 
 def test_any_two_values_of_two_settings_meet_in_a_row() -> None:

@@ -20,7 +20,10 @@ from vramcast.cli.progress import progress_display
 def accuracy(
     suite: Annotated[
         list[str] | None,
-        typer.Option(help="open, varied, settings, hf or zoo; may be given again (default: all)."),
+        typer.Option(
+            help="open, varied, settings, hf, zoo, or wide, which needs vramcast[wide]; may be given "
+            "again (default: all but wide)."
+        ),
     ] = None,
     out: Annotated[
         str | None, typer.Option(help="The run's folder; what it already holds is not done again.")
