@@ -309,6 +309,11 @@ def test_a_hostile_name_stays_text(tmp_path: Path, name: str) -> None:
     assert "\x1b" not in page + text + shown
 
 
+def test_braces_in_a_record_are_text(tmp_path: Path) -> None:
+    data = {**record("tune.json"), "cuda_version": "12", "driver_version": "{0.x}"}
+    assert "driver {0.x}" in markdown_of(make_report([put(tmp_path / "tune.json", data)]))
+
+
 @pytest.mark.parametrize(("width", "colour"), [(40, True), (80, False), (200, True)])
 def test_the_terminals_width_and_wish_for_no_colour_are_respected(
     width: int, colour: bool, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,6 @@ import vramcast
 from vramcast.cli import options
 from vramcast.cli.command import ExitCode, assignments, command
 from vramcast.cli.progress import progress_display
-from vramcast.units import format_bytes
 
 if TYPE_CHECKING:
     from vramcast.records.calibration import Calibration
@@ -59,7 +58,7 @@ def calibrate(
 
 
 def _show(table: Calibration) -> None:
-    from vramcast.reporting.sections import Section, facts
+    from vramcast.reporting.sections import Section, facts, size
     from vramcast.reporting.showing import show
 
     sizes = {
@@ -70,7 +69,7 @@ def _show(table: Calibration) -> None:
         "cuBLAS workspace, each thread": table.gemm_workspace_bytes,
         "cuBLASLt workspace": table.gemm_lt_workspace_bytes,
     }
-    rows = {name: format_bytes(size) for name, size in sizes.items()}
+    rows = {name: size(num_bytes) for name, num_bytes in sizes.items()}
     rows["convolutions known"] = str(len(table.convolutions))
     title = f"Measured on {table.gpu} under torch {table.torch_version}"
     show([Section(title="GPU libraries", parts=[facts(title, rows)])])

@@ -6,7 +6,6 @@ from dataclasses import asdict
 import vramcast
 from vramcast.cli import options
 from vramcast.cli.command import ExitCode, command
-from vramcast.units import format_bytes
 
 
 @command(
@@ -25,7 +24,7 @@ def gpus(as_json: options.Json = False) -> int:
         print(json.dumps([asdict(gpu) for gpu in vramcast.GPUS]))
         return ExitCode.DONE
     from vramcast.forecast.budget import budget_for
-    from vramcast.reporting.sections import Section, table_of
+    from vramcast.reporting.sections import Section, size, table_of
     from vramcast.reporting.showing import show
 
     table = table_of(
@@ -34,7 +33,7 @@ def gpus(as_json: options.Json = False) -> int:
             "name": "name",
             "architecture": lambda gpu: "{} {}.{}".format(gpu.architecture, *gpu.capability),
             "memory": "total_bytes",
-            "usable": lambda gpu: format_bytes(budget_for(gpu.name).capacity_bytes or 0),
+            "usable": lambda gpu: size(budget_for(gpu.name).capacity_bytes),
             "bandwidth": lambda gpu: f"{gpu.bandwidth_bytes_per_second / 1e12:.2f} TB/s",
             "bf16 TFLOP/s": lambda gpu: (
                 f"{gpu.flops_per_second['bf16'] / 1e12:.0f}"

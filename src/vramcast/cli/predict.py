@@ -53,10 +53,10 @@ def predict(
             "A trace is of one run; a list of batch sizes is many.",
             "Give batch_size=N with --trace, or leave --trace out.",
         )
-    values = assignments(knobs)
+    found: vramcast.Prediction | vramcast.BatchSizeCurve
     with progress_display() as progress:
         if batch_sizes is not None:
-            curve = vramcast.predict_batch_sizes(
+            found = vramcast.predict_batch_sizes(
                 workload,
                 batch_sizes,
                 gpu=gpu,
@@ -64,10 +64,10 @@ def predict(
                 allocator=allocator,
                 timeout=timeout,
                 progress=progress,
-                knobs=values,
+                knobs=assignments(knobs),
             )
         else:
-            prediction = vramcast.predict(
+            found = vramcast.predict(
                 workload,
                 gpu=gpu,
                 memory=memory,
@@ -76,16 +76,13 @@ def predict(
                 trace=trace,
                 force=force,
                 progress=progress,
-                knobs=values,
+                knobs=assignments(knobs),
             )
-    if batch_sizes is not None:
-        show(curve, as_json)
-        return ExitCode.DONE if any(point.fits for point in curve.points) else ExitCode.NO
     if trace is not None:
         print(
             f"Wrote {trace}/trace.json and snapshot.pickle; "
             "https://pytorch.org/memory_viz opens the latter.",
             file=sys.stderr,
         )
-    show(prediction, as_json)
-    return ExitCode.DONE if prediction.fits else ExitCode.NO
+    show(found, as_json)
+    return ExitCode.DONE if found.fits else ExitCode.NO

@@ -171,6 +171,10 @@ class BatchSizeCurve(Record, kind="curve over batch sizes", version_where_missin
     seconds: Seconds = 0.0
     source: str = "predicted"
 
+    @property
+    def fits(self) -> bool:
+        return any(point.fits for point in self.points)
+
 
 class MemoryLaw(Part):
     intercept_bytes: SignedBytes

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 
 from vramcast.hardware.gpus import find_gpu
-from vramcast.records.fit import FittedRow, Knob, MemoryFit, parse_term
+from vramcast.records.fit import Knob, MemoryFit, parse_term
 from vramcast.records.prediction import MaxBatch
 from vramcast.reporting import sections as page
-from vramcast.units import format_bytes
 
 # The GPUs people ask about, smallest first.
 GPUS = (
@@ -78,7 +77,7 @@ def of_fit(found: MemoryFit) -> list[page.Section]:
     terms = found.terms.items()
     law = " + ".join(f"{found.coefficients[name]:.6g} x ({text})" for name, text in terms)
     if found.floor_bytes is not None:
-        law = f"the larger of {format_bytes(found.floor_bytes)} and {law}"
+        law = f"the larger of {page.size(found.floor_bytes)} and {law}"
     runs, num_terms = page.count(len(found.rows), "run"), page.count(len(terms), "term")
     knobs = page.table_of(
         found.knobs,
@@ -99,7 +98,7 @@ def of_fit(found: MemoryFit) -> list[page.Section]:
             title=found.group or "all runs",
             verdict=page.Remark(f"allocated = {law}"),
             text=[
-                f"reserved = allocated + {format_bytes(found.overhead_bytes)} (median overhead)",
+                f"reserved = allocated + {page.size(found.overhead_bytes)} (median overhead)",
                 f"without the overhead, allocated is off by at most {_worst(found)}",
             ],
             parts=[
@@ -147,9 +146,7 @@ def _errors(found: MemoryFit) -> page.Chart | None:
 
 
 def _rows(found: MemoryFit, samples: str) -> page.Table:
-    def piece(row: FittedRow) -> str:
-        return "" if found.floor_bytes is None else "floor" if row.on_floor else "law"
-
+    has_floor = found.floor_bytes is not None
     return page.table_of(
         found.rows,
         {
@@ -159,7 +156,7 @@ def _rows(found: MemoryFit, samples: str) -> page.Table:
             "error": "error_percent",
             "left out": "left_out_error_percent",
             "allocated": "allocated_error_percent",
-            "by": piece,
+            "by": lambda row: ("floor" if row.on_floor else "law") if has_floor else "",
         },
         left=("run", "by"),
         title="Runs, and the errors of the law",

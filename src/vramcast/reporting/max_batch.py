@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from vramcast.records.measurement import Measurement
-from vramcast.records.prediction import Attempt, Choice, MaxBatch, MemoryLaw, Speed
+from vramcast.records.prediction import Attempt, MaxBatch, MemoryLaw, Speed
 from vramcast.reporting import sections as page
 from vramcast.reporting.laws import batch_calculator
 from vramcast.reporting.prediction import largest_table, where_of
-from vramcast.units import format_bytes
 
 FITS = {"ok": "yes", "out_of_memory": "OOM"}
 LATE = "slower than shown"
@@ -17,10 +16,9 @@ CHOICES = ("maximum", "recommended", "conservative", "fastest", "knee")
 
 def of_max_batch(result: MaxBatch, measured: Sequence[Measurement] = ()) -> list[page.Section]:
     """`measured`: runs of the same workload, whatever their batch size."""
-    how, confirmed = "All numbers are predicted", "No size was run on a GPU."
+    how = "All numbers are predicted"
     if result.confirmed:
         how = "Sizes marked measured were run on the GPU, the others are predicted"
-        confirmed = "Measured sizes were run on the GPU."
     memory = page.Section(
         kind="Largest batch",
         title=result.workload,
@@ -32,7 +30,7 @@ def of_max_batch(result: MaxBatch, measured: Sequence[Measurement] = ()) -> list
             *(f"what would help: {advice}" for advice in result.advice),
         ],
         parts=[
-            _memory_chart(result, measured, confirmed),
+            _memory_chart(result, measured),
             batch_calculator(result),
             _choices(result),
             _attempts(result),
@@ -52,18 +50,18 @@ def _verdict(result: MaxBatch) -> page.Remark:
         missing = page.given(": {} are missing", page.size(result.missing_bytes))
         return page.bad(f"not even {failing} fits on {where}{missing}")
     source = "measured" if result.confirmed else "predicted"
-    beyond = "no larger one was tried" if failing is None else f"{failing} does not fit"
+    beyond = page.given("{} does not fit", failing) or "no larger one was tried"
     return page.good(f"largest batch on {where}: {result.largest_batch} ({source}); {beyond}")
 
 
 def _law(name: str, law: MemoryLaw | None) -> str:
     if law is None:
         return ""
-    constant, each = format_bytes(law.intercept_bytes), format_bytes(law.bytes_per_sample)
+    constant, each = page.size(law.intercept_bytes), page.size(law.bytes_per_sample)
     return f"{name} = {constant} + {each} per sample ({law.reach})"
 
 
-def _memory_chart(result: MaxBatch, measured: Sequence[Measurement], confirmed: str) -> page.Chart:
+def _memory_chart(result: MaxBatch, measured: Sequence[Measurement]) -> page.Chart:
     far = 2 * (result.largest_batch or 1)
     near = sorted((a for a in result.attempts if a.batch_size <= far), key=lambda a: a.batch_size)
 
@@ -95,6 +93,7 @@ def _memory_chart(result: MaxBatch, measured: Sequence[Measurement], confirmed: 
         page.Layer("across", "capacity", [[result.capacity_bytes]], "capacity"),
         _mark("largest batch", result.largest_batch, "peak"),
     ]
+    run = "Measured sizes were run on the" if result.confirmed else "No size was run on a"
     left_out = len(result.attempts) - len(near)
     verb = "is" if left_out == 1 else "are"
     beyond = (
@@ -102,7 +101,7 @@ def _memory_chart(result: MaxBatch, measured: Sequence[Measurement], confirmed: 
     )
     return page.chart(
         "Memory against batch size",
-        f"Predicted. {confirmed}{beyond if left_out else ''}",
+        f"Predicted. {run} GPU.{beyond if left_out else ''}",
         page.View(page.BATCH_AXIS, page.MEMORY_AXIS, layers),
     )
 
@@ -116,9 +115,10 @@ def _source(a: Attempt) -> str:
 
 
 def _choices(result: MaxBatch) -> page.Table:
-    chosen: dict[str, Choice | None] = {name: getattr(result, name) for name in CHOICES}
     rows = [
-        [name, str(choice.batch_size), choice.reason] for name, choice in chosen.items() if choice
+        [name, str(choice.batch_size), choice.reason]
+        for name in CHOICES
+        if (choice := getattr(result, name))
     ]
     if result.micro_batch is not None:
         why = f"{result.accumulation_steps} steps of it make a batch of {result.global_batch}"

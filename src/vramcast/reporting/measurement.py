@@ -65,16 +65,16 @@ def _verdict(m: Measurement) -> page.Remark:
 
 
 def _meter(m: Measurement) -> page.Meter | None:
-    if m.peak_reserved_bytes is None or m.peak_allocated_bytes is None or m.capacity_bytes is None:
+    allocated, reserved, capacity = m.peak_allocated_bytes, m.peak_reserved_bytes, m.capacity_bytes
+    if allocated is None or reserved is None or capacity is None:
         return None
-    unused = max(0, m.peak_reserved_bytes - m.peak_allocated_bytes)
     return page.Meter(
         title="Reserved at the peak (measured)",
         parts=[
-            ("allocated", m.peak_allocated_bytes, "allocated"),
-            ("cached unused", unused, "cached_unused"),
+            ("allocated", allocated, "allocated"),
+            ("cached unused", max(0, reserved - allocated), "cached_unused"),
         ],
-        capacity_bytes=min(m.capacity_bytes, m.memory_cap_bytes or m.capacity_bytes),
+        capacity_bytes=min(capacity, m.memory_cap_bytes or capacity),
         capacity_name=m.gpu or m.device,
     )
 
@@ -162,6 +162,5 @@ def _line(name: str, colour: str, points: Sequence[tuple[int, float]]) -> page.L
 
 
 def _thinned_note(num_points: int) -> str:
-    if num_points <= MOST_POINTS:
-        return ""
-    return f" Of {num_points:,} steps the lowest and the highest of every stretch are drawn."
+    note = f" Of {num_points:,} steps the lowest and the highest of every stretch are drawn."
+    return note if num_points > MOST_POINTS else ""

@@ -16,7 +16,6 @@ from vramcast.reporting.step_chart import (
     what_of,
     words,
 )
-from vramcast.units import format_bytes
 
 MOST_BARS = 24
 ONE_RUN = "one simulated run"
@@ -58,11 +57,11 @@ def of_prediction(
 
 
 def where_of(gpu: str | None, capacity_bytes: int, spared: str = "") -> str:
-    return f"{gpu or 'the given memory'} ({format_bytes(capacity_bytes)} for the allocator{spared})"
+    return f"{gpu or 'the given memory'} ({page.size(capacity_bytes)} for the allocator{spared})"
 
 
 def _verdict(p: Prediction) -> page.Remark:
-    needed = format_bytes(p.peak_reserved_bytes)
+    needed = page.size(p.peak_reserved_bytes)
     if p.capacity_bytes is None:
         return page.Remark(
             f"takes {needed} (predicted); give --gpu NAME or --memory SIZE to see whether it fits"
@@ -71,7 +70,7 @@ def _verdict(p: Prediction) -> page.Remark:
     if not p.fits:
         failed = page.given("; an allocation of {} fails", page.size(p.failed_allocation_bytes))
         return page.bad(f"does not fit on {where}: needs {needed}{failed}")
-    text = f"fits on {where}: {format_bytes(p.headroom_bytes or 0)} to spare"
+    text = f"fits on {where}: {page.size(p.headroom_bytes or 0)} to spare"
     if p.num_alloc_retries:
         retries = f"{p.num_alloc_retries} times (slower)"
         return page.unsure(f"✓ {text}, but the allocator has to empty its cache {retries}")

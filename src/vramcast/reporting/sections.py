@@ -288,7 +288,7 @@ def predicted_with(record: Any, what: str = "All numbers are predicted") -> str:
 
 
 def count(how_many: int, noun: str) -> str:
-    return f"{how_many:,} {noun}" if how_many == 1 else f"{how_many:,} {noun}s"
+    return f"{how_many:,} {noun}{'s' * (how_many != 1)}"
 
 
 def knobs_of(knobs: Mapping[str, Any]) -> str:

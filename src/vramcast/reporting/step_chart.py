@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from vramcast.records.prediction import CATEGORIES, LargeTensor, Prediction, StepMemory
 from vramcast.reporting import sections as page
-from vramcast.units import format_bytes
 
 FAR = 2.5  # times the highest thing drawn
 TOTALS = {"event", "allocated", "reserved"}  # the other columns are categories
@@ -30,7 +29,7 @@ def described(tensor: LargeTensor) -> list[str]:
     # A kernel's scratch memory has the type "bytes" and no shape.
     has_shape = tensor.shape or tensor.dtype not in ("", "bytes")
     lines = [
-        f"{format_bytes(tensor.num_bytes)} {what_of(tensor)}".rstrip(),
+        f"{page.size(tensor.num_bytes)} {what_of(tensor)}".rstrip(),
         shape_of(tensor) if has_shape else "",
         tensor.operator.removeprefix("aten::"),
         tensor.module,
@@ -43,7 +42,7 @@ def capacity_of(capacity_bytes: int | None, top_bytes: int) -> tuple[page.Layer,
     """A line, and what the caption says where it is not drawn: nothing else could be seen."""
     points, note = [], ""
     if capacity_bytes is not None and capacity_bytes > FAR * top_bytes:
-        note = f" The capacity, {format_bytes(capacity_bytes)}, lies far above and is not drawn."
+        note = f" The capacity, {page.size(capacity_bytes)}, lies far above and is not drawn."
     elif capacity_bytes is not None:
         points = [[capacity_bytes]]
     return page.Layer("across", "capacity", points, "capacity"), note
@@ -83,7 +82,7 @@ def step_chart(
     reserved = page.given(", {} reserved", page.size(peak_reserved_bytes))
     events = page.count(memory.num_events, "event")
     caption = (
-        f"{origin.capitalize()}: the peak is {format_bytes(peak[1])} allocated{reserved}, "
+        f"{origin.capitalize()}: the peak is {page.size(peak[1])} allocated{reserved}, "
         f"at event {peak[0]:,} of {memory.num_events:,} in {memory.phase}. "
         f"{page.count(len(memory.points), 'point')} of {events} are drawn.{far}"
     )

@@ -11,7 +11,7 @@ from vramcast.records.tune import (
     TuneVerdict,
 )
 from vramcast.reporting import sections as page
-from vramcast.units import format_bytes, format_days, format_percent
+from vramcast.units import format_days, format_percent
 
 
 def of_tune(result: TuneResult) -> list[page.Section]:
@@ -122,7 +122,8 @@ def _sides(result: TuneResult) -> page.Table:
 
 
 def _facts(result: TuneResult) -> page.Table:
-    cuda = page.given(f", CUDA {{}}, driver {result.driver_version}", result.cuda_version)
+    driver = f", driver {result.driver_version}" if result.cuda_version else ""
+    cuda = page.given(", CUDA {}", result.cuda_version) + driver
     triton, system = result.machine.triton or "missing", result.machine.system
     short = page.amount(result.num_parameters)
     return page.facts(
@@ -213,7 +214,7 @@ def _memory(row: CandidateResult) -> str:
     on_top = row.on_top and row.on_top.memory_after_bytes is not None
     trial = row.on_top if on_top else row.alone
     ends = (trial.memory_before_bytes, trial.memory_after_bytes) if trial else ()
-    return " → ".join(format_bytes(end) for end in ends if end is not None)
+    return " → ".join(filter(None, map(page.size, ends)))
 
 
 def _losses(row: CandidateResult) -> str:
