@@ -4,15 +4,13 @@ For `probe --device cpu`: a workload says "cuda" and has no knob for the device.
 of torch.cuda is answered as in a simulation.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -59,7 +57,7 @@ class Event(DoesNothing):
     def record(self, *_: Any) -> None:
         self._time = time.perf_counter()
 
-    def elapsed_time(self, end: Event) -> float:
+    def elapsed_time(self, end: Self) -> float:
         return 1e3 * (end._time - self._time)
 
 

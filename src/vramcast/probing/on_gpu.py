@@ -1,7 +1,5 @@
 """A trial on the real GPU. The host waits for no single step: the GPU is as busy as in training."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import time
@@ -24,6 +22,51 @@ from vramcast.workload.switches import apply_allocator, apply_switches, switches
 
 Step = Callable[[], Any]
 TRACED = "every allocation was recorded with --trace: the steps are slower for it"
+
+
+class Clock:
+    """Times steps on the device and fetches their losses without making the host wait."""
+
+    def __init__(self, report: Reporter, num_steps: int) -> None:
+        self._report, self._num_steps = report, num_steps
+        self._pending: deque[tuple[Any, Any, bool, Callable[[], float | None]]] = deque()
+        self._losses: torch.Tensor | None = None
+        self._count = 0
+
+    def time(self, step: Step, is_measured: bool) -> None:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        loss = self._copy(step())
+        end.record()
+        self._pending.append((start, end, is_measured, loss))
+        while self._pending and self._pending[0][1].query():
+            self._tell_oldest()
+
+    def drain(self) -> None:
+        """Step by step: the host may be many steps ahead, and each that ends is progress."""
+        while self._pending:
+            self._pending[0][1].synchronize()
+            self._tell_oldest()
+        torch.cuda.synchronize()
+
+    def _tell_oldest(self) -> None:
+        start, end, is_measured, loss = self._pending.popleft()
+        self._report.step(is_measured, start.elapsed_time(end) / 1e3, loss())
+
+    def _copy(self, loss: Any) -> Callable[[], float | None]:
+        """Reads the loss once the device has got there. The next step finds its memory free."""
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or loss.is_complex():
+            # numpy's numbers are real numbers too
+            value = float(loss) if isinstance(loss, Real) else None
+            return lambda: value
+        if self._losses is None or self._losses.dtype != loss.dtype:
+            size = min(self._num_steps, 1 << 20)
+            self._losses = torch.empty(size, dtype=loss.dtype, pin_memory=True)
+            self._count = 0
+        place = self._losses[self._count % len(self._losses)]
+        self._count += 1
+        place.copy_(loss.detach().reshape(()), non_blocking=True)
+        return lambda: float(place)
 
 
 class GpuRun:
@@ -157,51 +200,6 @@ class GpuRun:
         )
         # the run's folder was checked before the run
         write_files(Path(self.trial.trace_folder or ""), trace, snapshot, force=True)
-
-
-class Clock:
-    """Times steps on the device and fetches their losses without making the host wait."""
-
-    def __init__(self, report: Reporter, num_steps: int) -> None:
-        self._report, self._num_steps = report, num_steps
-        self._pending: deque[tuple[Any, Any, bool, Callable[[], float | None]]] = deque()
-        self._losses: torch.Tensor | None = None
-        self._count = 0
-
-    def time(self, step: Step, is_measured: bool) -> None:
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        loss = self._copy(step())
-        end.record()
-        self._pending.append((start, end, is_measured, loss))
-        while self._pending and self._pending[0][1].query():
-            self._tell_oldest()
-
-    def drain(self) -> None:
-        """Step by step: the host may be many steps ahead, and each that ends is progress."""
-        while self._pending:
-            self._pending[0][1].synchronize()
-            self._tell_oldest()
-        torch.cuda.synchronize()
-
-    def _tell_oldest(self) -> None:
-        start, end, is_measured, loss = self._pending.popleft()
-        self._report.step(is_measured, start.elapsed_time(end) / 1e3, loss())
-
-    def _copy(self, loss: Any) -> Callable[[], float | None]:
-        """Reads the loss once the device has got there. The next step finds its memory free."""
-        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or loss.is_complex():
-            # numpy's numbers are real numbers too
-            value = float(loss) if isinstance(loss, Real) else None
-            return lambda: value
-        if self._losses is None or self._losses.dtype != loss.dtype:
-            size = min(self._num_steps, 1 << 20)
-            self._losses = torch.empty(size, dtype=loss.dtype, pin_memory=True)
-            self._count = 0
-        place = self._losses[self._count % len(self._losses)]
-        self._count += 1
-        place.copy_(loss.detach().reshape(()), non_blocking=True)
-        return lambda: float(place)
 
 
 def fraction_for(cap_bytes: int, total_bytes: int) -> float:
