@@ -20,10 +20,12 @@ RECORDING = HERE.parent / "recordings" / "h200-torch-2.11-kernels.jsonl.gz"
 # cuDNN chooses workspaces by rules it does not publish: an estimate, and every prediction with one
 # says so.
 ESTIMATED = (
-    "conv1d",
-    "conv2d",
+    "conv1d-f32",
+    "conv1d-bf16",
+    "conv1d-amp",
+    "conv2d-7x7-f32",
     "conv3d",
-    "convtranspose2d",
+    "convtranspose2d-f32",
     "batch_norm1d",
     "batch_norm2d-channels_last",
 )

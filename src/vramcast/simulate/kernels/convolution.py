@@ -1,12 +1,14 @@
-"""cuDNN convolutions: workspaces as calibrated; others are estimated, and noted."""
+"""Convolutions: which library torch chooses, and the copies and the workspace it takes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C import _ConvBackend as Backend
 
 from vramcast.hardware.calibration.table import convolution_key
 from vramcast.simulate.kernels.convolution_workspace import (
@@ -16,13 +18,15 @@ from vramcast.simulate.kernels.convolution_workspace import (
     Convolution,
     workspace_bytes,
 )
-from vramcast.simulate.kernels.registry import Target, kernel, like, meta_result, note, scratch
+from vramcast.simulate.kernels.registry import Target, kernel, meta_result, new, note, scratch
 
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 ESTIMATED = (
     "cuDNN chooses its convolution workspaces by heuristics that are not published; "
     "where none was calibrated it is an estimate"
 )
+DEPTHWISE = (Backend.CudaDepthwise2d, Backend.CudaDepthwise3d)
+CUDNN = (Backend.Cudnn, Backend.CudnnTranspose)
 
 
 class Geometry(NamedTuple):
@@ -36,76 +40,100 @@ def _geometry(arguments: dict[str, Any]) -> Geometry:
     return Geometry(*(arguments[name] for name in Geometry._fields))
 
 
-def _is_channels_last(*tensors: Tensor) -> bool:
-    return any(
-        x.dim() == 4
-        and x.is_contiguous(memory_format=torch.channels_last)
-        and not x.is_contiguous()
-        for x in tensors
-    )
+def _layout(x: Tensor, other: Tensor) -> torch.memory_format:
+    """In which layout cuDNN is called: channels last if either tensor has them last."""
+    return torch._C._conv_determine_backend_memory_format(x, other, Backend.Cudnn)
 
 
-def _workspace_bytes(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry) -> int:
-    """As measured; else between two measured batch sizes; else by a rule."""
-    dtype, channels_last = DTYPES.get(x.dtype, "fp32"), _is_channels_last(x, weight)
-    key = convolution_key(
-        dtype=dtype,
-        channels_last=channels_last,
-        x=x.shape,
-        weight=weight.shape,
-        **geometry._asdict(),
-    )
-    gpu = Target.gpu
-    known = gpu.convolutions.measured(key)
+def _run(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry, tf32: bool) -> None:
+    """cuDNN's kernel. Its workspace is as measured; else between two batch sizes; else a model's.
+
+    A transposed convolution is the data gradient of a plain one: `x` is its result, `y` its input.
+    """
+    dtype = DTYPES.get(x.dtype, "fp32")
+    is_fp32 = dtype == "fp32"
+    channels_last = _layout(x, weight) != torch.contiguous_format
+    sizes = dict(x=x.shape, weight=weight.shape, **geometry._asdict())
+    key = convolution_key(dtype=dtype, channels_last=channels_last, **sizes)
+    known, gpu = None, Target.gpu
+    if tf32 or not is_fp32:  # the tables were measured with TF32
+        known = gpu.convolutions.measured(key)
     if known is None:
         gpu.uncalibrated_kernels.add(key)
         note(ESTIMATED)
-        known = gpu.convolutions.between(key)
+        known = gpu.convolutions.between(key) if tf32 or not is_fp32 else None
     if known is not None:
-        return known[which]
-    return workspace_bytes(which, Convolution(dtype, channels_last, x.shape, weight.shape, y.shape))
+        scratch(known[which])
+        return
+    convolution = Convolution(dtype, is_fp32 and tf32, channels_last, y=y.shape, **sizes)
+    scratch(workspace_bytes(which, convolution))
 
 
-def _is_depthwise(x: Tensor, weight: Tensor, groups: int) -> bool:
-    return groups == x.shape[1] and groups > 1 and weight.shape[0] % groups == 0
-
-
-def _result(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    geometry: Geometry,
-    output_padding: Sequence[int] | None = None,
-) -> Tensor:
-    """The result of a plain convolution, or of a transposed one if it has an output padding."""
+def _result_shape(
+    x: Tensor, weight: Tensor, geometry: Geometry, output_padding: Sequence[int] | None = None
+) -> torch.Size:
+    """Of a plain convolution, or of a transposed one if it has an output padding."""
     *sizes, groups = geometry
     is_transposed, no_padding = output_padding is not None, [0] * len(geometry.stride)
-    return meta_result(
+    result = meta_result(
         torch.ops.aten.convolution.default,
-        *(x, weight, bias, *sizes, is_transposed, output_padding or no_padding, groups),
+        *(x, weight, None, *sizes, is_transposed, output_padding or no_padding, groups),
     )
+    shape: torch.Size = result.shape
+    return shape
 
 
-@kernel("cudnn_convolution", "cudnn_convolution_transpose")
-def forward(
-    x: Tensor, weight: Tensor, output_padding: Sequence[int] | None = None, **others: Any
-) -> Tensor:
-    geometry = _geometry(others)
-    meta = _result(x, weight, None, geometry, output_padding)
-    if _is_channels_last(x, weight) and meta.dim() == 4:
-        meta = meta.contiguous(memory_format=torch.channels_last)
-    out = like(meta)
-    if not _is_depthwise(x, weight, geometry.groups):
-        if output_padding is None:
-            scratch(_workspace_bytes(FORWARD, x, weight, out, geometry))
-        else:  # a transposed convolution is the data gradient of a plain one
-            scratch(_workspace_bytes(DATA_GRADIENT, out, weight, x, geometry))
+def _forward(
+    x: Tensor, weight: Tensor, shape: Sequence[int], geometry: Geometry, tf32: bool
+) -> Any:
+    layout = _layout(x, weight)
+    out = new(*shape, dtype=x.dtype, memory_format=layout)
+    weight, x = weight.contiguous(memory_format=layout), x.contiguous(memory_format=layout)
+    _run(FORWARD, x, weight, out, geometry, tf32)
     return out
 
 
+def _data_gradient(
+    grad: Tensor, weight: Tensor, shape: Sequence[int], geometry: Geometry, tf32: bool
+) -> Tensor:
+    layout = _layout(grad, weight)
+    out = new(*shape, dtype=grad.dtype, memory_format=layout)
+    weight, grad = weight.contiguous(memory_format=layout), grad.contiguous(memory_format=layout)
+    _run(DATA_GRADIENT, out, weight, grad, geometry, tf32)
+    return out
+
+
+def _weight_gradient(
+    grad: Tensor, x: Tensor, shape: Sequence[int], geometry: Geometry, tf32: bool
+) -> Tensor:
+    layout = _layout(x, grad)
+    grad, x = grad.contiguous(memory_format=layout), x.contiguous(memory_format=layout)
+    out = new(*shape, dtype=grad.dtype, memory_format=layout)
+    _run(WEIGHT_GRADIENT, x, out, grad, geometry, tf32)
+    return out
+
+
+@kernel("cudnn_convolution")
+def forward(x: Tensor, weight: Tensor, allow_tf32: bool, **others: Any) -> Tensor:
+    geometry = _geometry(others)
+    shape = _result_shape(x, weight, geometry)
+    result: Tensor = _forward(x, weight, shape, geometry, allow_tf32)
+    return result
+
+
+@kernel("cudnn_convolution_transpose")
+def transposed_forward(
+    x: Tensor, weight: Tensor, output_padding: Sequence[int], allow_tf32: bool, **others: Any
+) -> Tensor:
+    geometry = _geometry(others)
+    shape = _result_shape(x, weight, geometry, output_padding)
+    return _data_gradient(x, weight, shape, geometry, allow_tf32)
+
+
 @kernel("_conv_depthwise2d", "conv_depthwise3d")
-def depthwise(x: Tensor, weight: Tensor, bias: Tensor | None, **others: Any) -> Tensor:
-    return like(_result(x, weight, bias, _geometry({**others, "groups": x.shape[1]})))
+def depthwise(x: Tensor, weight: Tensor, **others: Any) -> Tensor:
+    shape = _result_shape(x, weight, _geometry({**others, "groups": x.shape[1]}))
+    return new(*shape, dtype=x.dtype)
 
 
 @kernel("convolution_backward")
@@ -114,28 +142,88 @@ def backward(
     x: Tensor,
     weight: Tensor,
     transposed: bool,
+    output_padding: Sequence[int],
     wanted: Sequence[bool],
     **others: Any,
 ) -> Any:
     geometry = _geometry(others)
-    depthwise = _is_depthwise(x, weight, geometry.groups) and not transposed
-    layout = torch.channels_last if _is_channels_last(x, weight) else torch.contiguous_format
-    grad = grad.contiguous(memory_format=layout)
-    images = (grad, weight, x) if transposed else (x, weight, grad)
-
-    def gradient(of: Tensor, which: int) -> Tensor:
-        out = torch.empty_like(of, memory_format=layout)
-        if not depthwise:
-            scratch(_workspace_bytes(which, *images, geometry))
-        return out
-
-    grad_x = grad_weight = grad_bias = None
-    if depthwise and wanted[1]:  # the weight's comes first
-        grad_weight = gradient(weight, WEIGHT_GRADIENT)
-    if wanted[0]:
-        grad_x = gradient(x, FORWARD if transposed else DATA_GRADIENT)
-    if wanted[1] and not depthwise:
-        grad_weight = gradient(weight, WEIGHT_GRADIENT)
-    if wanted[2]:
-        grad_bias = grad.sum([d for d in range(grad.dim()) if d != 1])
+    is_1d = x.dim() == 3
+    if is_1d:  # torch computes it in two dimensions
+        grad, x, weight = (tensor.unsqueeze(2) for tensor in (grad, x, weight))
+        stride, padding, dilation, groups = geometry
+        geometry = Geometry([1, *stride], [0, *padding], [1, *dilation], groups)
+        output_padding = [0, *output_padding]
+    *sizes, groups = geometry
+    backend = torch._C._select_conv_backend(
+        x, weight, None, *sizes, transposed, output_padding, groups
+    )
+    if backend in CUDNN:
+        gradients = _cudnn_backward(grad, x, weight, geometry, transposed, wanted)
+    else:
+        gradients = _native_backward(grad, x, weight, backend, wanted)
+    grad_bias = grad.sum([d for d in range(grad.dim()) if d != 1]) if wanted[2] else None
+    grad_x, grad_weight = gradients
+    if is_1d:
+        grad_x, grad_weight = (g if g is None else g.squeeze(2) for g in gradients)
     return grad_x, grad_weight, grad_bias
+
+
+def _cudnn_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    geometry: Geometry,
+    transposed: bool,
+    wanted: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None]:
+    tf32 = torch._C._get_cudnn_allow_tf32()
+    if wanted[1]:
+        x = x.contiguous(memory_format=_layout(x, weight))
+    grad_x = grad_weight = None
+    if transposed:
+        grad = grad.contiguous(memory_format=_layout(x, x))
+        if wanted[0]:
+            grad_x = _forward(grad, weight, x.shape, geometry, tf32)
+        if wanted[1]:
+            grad_weight = _weight_gradient(x, grad, weight.shape, geometry, tf32)
+    else:
+        grad = grad.to(memory_format=_layout(x, x))
+        if wanted[0]:
+            grad_x = _data_gradient(grad, weight, x.shape, geometry, tf32)
+        if wanted[1]:
+            grad_weight = _weight_gradient(grad, x, weight.shape, geometry, tf32)
+    return grad_x, grad_weight
+
+
+def _native_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, backend: Any, wanted: Sequence[bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """torch's own kernels: depthwise without scratch memory, all others with patches in columns."""
+    grad, x = grad.contiguous(), x.contiguous()
+    columns = 0 if backend in DEPTHWISE else _columns_bytes(grad, weight)
+    grad_x = grad_weight = None
+    if backend == Backend.CudaDepthwise2d and wanted[1]:  # the weight's comes first
+        grad_weight = torch.empty_like(weight, memory_format=torch.contiguous_format)
+    if wanted[0]:
+        grad_x = torch.empty_like(x)
+        scratch(columns)
+    if wanted[1] and grad_weight is None:
+        grad_weight = torch.empty_like(weight, memory_format=torch.contiguous_format)
+        scratch(columns)
+    return grad_x, grad_weight
+
+
+def _columns_bytes(y: Tensor, weight: Tensor) -> int:
+    """One image's patches as the columns of a matrix; a 1 x 1 filter needs none."""
+    if math.prod(weight.shape[2:]) == 1:
+        return 0
+    return math.prod(weight.shape[1:]) * math.prod(y.shape[2:]) * y.element_size()
+
+
+@kernel("_slow_conv2d_forward", "slow_conv3d_forward", "slow_conv_dilated2d", "slow_conv_dilated3d")
+def slow_forward(x: Tensor, weight: Tensor, stride: Any, padding: Any, **others: Any) -> Tensor:
+    dilation = others.get("dilation", [1] * len(stride))
+    shape = _result_shape(x, weight, Geometry(stride, padding, dilation, 1))
+    out = new(*shape, dtype=x.dtype)
+    scratch(_columns_bytes(out, weight))
+    return out

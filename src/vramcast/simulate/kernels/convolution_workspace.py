@@ -1,104 +1,193 @@
-"""cuDNN's workspace of a 2-d convolution that is in no calibration table, by a rule. No torch.
+"""cuDNN's workspace of a convolution that is in no calibration table. No torch.
 
-cuDNN's own rules are not published. This one was deduced from 500 convolutions measured on an H200
-(cuDNN 9.19): it is right to 5 % in 83 of 100 forward passes, 88 data and 73 weight gradients. Fast
-kernels want channels last, and a multiple of 4 or 8 of them; what is not so is converted in the
-workspace. A weight gradient is a product with one long dimension: it is split and summed.
+cuDNN's heuristics are not published, but what its kernels take is regular: copies of the input, the
+weight and the result in the layout that the kernel wants, one result for each image of the batch,
+partial sums of a product that was split, and some bytes. Which of them, a vote of decision trees
+says, and the size of partial sums the most similar recorded convolution: both were made from
+recordings by benchmarks/convolutions/fit.py, which says how often they are right.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, NamedTuple
 
 from vramcast.allocator.blocks import round_up
+from vramcast.hardware.calibration.table import SHIPPED
 
 FORWARD, DATA_GRADIENT, WEIGHT_GRADIENT = 0, 1, 2
-MULTIPROCESSORS = 132
-# In half precision a shorter sum is not split, and no part is shorter.
-MIN_HALF_SUM, MIN_HALF_PART = 16384, 1900
+MODEL = SHIPPED / "convolution-workspaces.json.gz"
+# A larger tensor is worked off in parts of the batch.
+MAX_ELEMENTS = 1 << 31
+# How much rows, columns and depth of a product weigh where the most similar one is looked for.
+NEARNESS = {"splits": (1, 1, 2), "sums": (4, 4, 1)}
 
 
+@dataclass(frozen=True)
 class Convolution:
-    def __init__(
-        self,
-        dtype: str,  # fp32, bf16 or fp16
-        channels_last: bool,
-        x: Sequence[int],
-        weight: Sequence[int],
-        y: Sequence[int],
-    ) -> None:
-        self.channels_last, self.x, self.weight, self.y = channels_last, x, weight, y
-        self.is_half = dtype != "fp32"
-        self.item_bytes = 2 if self.is_half else 4
-        # The fast kernels take a multiple of 16 bytes.
-        self.rounded_channels = round_up(x[1], 16 // self.item_bytes)
-        self.is_narrow = x[1] < 16 // self.item_bytes
-        self.filter_area = math.prod(weight[2:])
-        # a matrix product on the data as they are
-        self.is_pointwise = self.filter_area == 1 and tuple(x[2:]) == tuple(y[2:])
-        # of the result: a weight gradient's long dimension
-        self.num_positions = y[0] * math.prod(y[2:])
-        # input and weight with their channels last and rounded up
-        num_pixels = x[0] * math.prod(x[2:]) + weight[0] * self.filter_area
-        self.converted_bytes = num_pixels * self.rounded_channels * self.item_bytes + 16
+    """As cuDNN sees it: `x` is a transposed convolution's result, and `y` its input."""
+
+    dtype: str  # fp32, bf16 or fp16
+    tf32: bool
+    channels_last: bool
+    x: Sequence[int]
+    weight: Sequence[int]
+    y: Sequence[int]
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    groups: int
+
+    @property
+    def item_bytes(self) -> int:
+        return 4 if self.dtype == "fp32" else 2
+
+    @property
+    def filter_area(self) -> int:
+        return math.prod(self.weight[2:])
+
+    @property
+    def product(self) -> tuple[int, int, int]:
+        """Rows, columns and depth of the weight gradient as a matrix product."""
+        columns = self.weight[1] * self.filter_area
+        return self.weight[0], columns, self.y[0] * math.prod(self.y[2:])
+
+    def copies_bytes(self, copies: str) -> int:
+        """`copies` are letters: X, Y, W, and P if channels are padded to 16 bytes for them."""
+        multiple = 16 // self.item_bytes if "P" in copies else 1
+        images = max(math.prod(self.x[1:]), math.prod(self.y[1:]))
+        batch = min(self.x[0], max(1, MAX_ELEMENTS // images))
+        channels, features = round_up(self.x[1], multiple), round_up(self.y[1], multiple)
+        elements = {
+            "X": batch * channels * math.prod(self.x[2:]),
+            "Y": batch * features * math.prod(self.y[2:]),
+            "W": round_up(self.weight[0], multiple)
+            * round_up(self.weight[1], multiple)
+            * self.filter_area,
+            "P": 0,
+        }
+        return self.item_bytes * sum(elements[letter] for letter in copies)
+
+    @cached_property
+    def features(self) -> list[float]:
+        """What the decision trees ask about."""
+        rows, columns, depth = self.product
+        (batch, channels), area = self.x[:2], math.prod(self.x[2:])
+        multiple = 16 // self.item_bytes
+        result_area = math.prod(self.y[2:])
+        sizes = (
+            *(batch, channels, rows, area, result_area, self.filter_area, columns, depth),
+            *(batch * area, channels * area, rows * result_area, batch * channels * area),
+            *(rows * depth, rows * columns, rows * columns * depth, channels * depth),
+            *(min(self.x[2:]), max(self.x[2:]), min(self.weight[2:]), max(self.weight[2:])),
+            -(-depth // 128) * -(-rows // 128),
+            -(-batch * area // 128) * -(-channels // 128),
+            -(-rows // 128) * -(-columns // 128),
+            self.groups,
+        )
+        flags = (
+            self.item_bytes == 2,
+            self.dtype == "bf16",
+            self.tf32,
+            self.channels_last,
+            self.filter_area == 1 and area == result_area,
+            area == result_area,
+            *(size % multiple == 0 for size in (channels, rows, area, result_area)),
+            *(size % 4 == 0 for size in (channels, rows, area, result_area)),
+            *(size % 32 == 0 for size in (channels, rows)),
+            *(size % 64 == 0 for size in (channels, rows)),
+            *(size % 2 == 0 for size in (channels, rows, area)),
+        )
+        small = (
+            *(len(self.x) - 2, max(self.stride), min(self.stride), max(self.dilation)),
+            *(max(self.padding), min(self.padding)),
+        )
+        ratios = (
+            math.log2(rows / channels),
+            math.log2(batch * area / self.filter_area / rows),
+            math.log2(depth / columns),
+        )
+        logarithms = (math.log2(size) for size in sizes)
+        return [*map(float, flags), *map(float, small), *logarithms, *ratios]
+
+
+class Formula(NamedTuple):
+    """Copies, `extra_bytes`, and what `extra` names.
+
+    images: a weight gradient in fp32 for each image of the batch, added up at the end
+    splits: some weight gradients in fp32, with channels padded to a multiple of `multiple`
+    sums: the partial sums of a split product; only numbers of one `multiple` are alike
+    """
+
+    copies: str
+    extra: str
+    multiple: int = 1
+    extra_bytes: int = 0
 
 
 def workspace_bytes(which: int, c: Convolution) -> int:
-    if c.is_pointwise:
-        return 400 if which != WEIGHT_GRADIENT else _pointwise_weight_gradient_bytes(c)
-    split = 0
-    if which == WEIGHT_GRADIENT:
-        split = _narrow_split_bytes(c) if c.is_narrow else _split_bytes(c)
-    if c.channels_last:
-        return split + (131 if c.x[1] == c.rounded_channels else c.converted_bytes)
-    if which == DATA_GRADIENT and c.is_narrow and not c.is_half:
-        return 0  # images have no gradient worth a fast kernel
-    on_data_as_they_are = which == FORWARD or (which == DATA_GRADIENT and not c.is_half)
-    if c.filter_area == 1 and c.x[1] <= 64 and on_data_as_they_are:
-        return 256  # strided, few channels
-    writes_result_directly = not c.is_half and not c.is_narrow and c.x[1] < 128
-    if which == FORWARD and writes_result_directly and max(c.x[2:]) >= 56:
-        return c.converted_bytes
-    return c.converted_bytes + math.prod(c.y) * c.item_bytes + split
+    return Model.shipped().workspace_bytes(which, c)
 
 
-def _pointwise_weight_gradient_bytes(c: Convolution) -> int:
-    rows, columns = c.weight[0], c.weight[1]
-    if not c.channels_last:
-        return c.x[0] * rows * columns * 4  # one for each image, then a sum
-    if c.is_half:
-        tiles = MULTIPROCESSORS * min(rows, 128) * min(columns, 128)
-        return min(tiles, c.num_positions // 1320 * rows * columns) * 4
-    return MULTIPROCESSORS * 128 * (256 if columns >= 512 else 128) * 4
+class Model:
+    """The fitted trees and partial sums, each for the three passes."""
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.formulas = [Formula(*each) for each in content["formulas"]]
+        self.forests = content["forests"]
+        # by pass and number of the formula: rows, columns, depth of the product, and the count
+        self.counts = content["counts"]
+
+    @staticmethod
+    @cache
+    def shipped() -> Model:
+        with gzip.open(MODEL, "rt") as file:
+            return Model(json.load(file))
+
+    def workspace_bytes(self, which: int, c: Convolution) -> int:
+        number, formula = self._formula(which, c)
+        result_bytes = c.copies_bytes(formula.copies) + formula.extra_bytes
+        if formula.extra:
+            count = c.x[0] if formula.extra == "images" else self._nearest(which, number, c)
+            result_bytes += count * unit_bytes(formula, c)
+        return result_bytes
+
+    def _formula(self, which: int, c: Convolution) -> tuple[int, Formula]:
+        votes = Counter(_leaf(tree, c.features) for tree in self.forests[which])
+        number = votes.most_common(1)[0][0]
+        return number, self.formulas[number]
+
+    def _nearest(self, which: int, formula: int, c: Convolution) -> int:
+        """The count of the recorded convolution with the most similar matrix product."""
+        sizes = [math.log2(size) for size in c.product]
+        weights = NEARNESS[self.formulas[formula].extra]
+
+        def distance(row: Sequence[int]) -> float:
+            pairs = zip(weights, sizes, row[:3], strict=True)
+            return sum(weight * abs(math.log2(b) - a) for weight, a, b in pairs)
+
+        return int(min(self.counts[which][str(formula)], key=distance)[3])
 
 
-def _narrow_split_bytes(c: Convolution) -> int:
-    """Three or four input channels: 128 x 128 tiles, two blocks on each multiprocessor."""
-    rows, columns = c.weight[0], c.filter_area * c.rounded_channels
-    tiles = -(-rows // 128) * -(-columns // 128)
-    if tiles >= 32 and not c.is_half:
-        return 0
-    splits = min(int(245 / tiles + 0.5), c.num_positions // (1600 if tiles > 1 else 450))
-    if rows * columns < 8192:
-        splits = min(splits, 23)
-    return splits * rows * columns * 4
+def unit_bytes(formula: Formula, c: Convolution) -> int:
+    """Of one weight gradient, or 1 where the count is in bytes."""
+    if formula.extra == "sums":
+        return 1
+    return c.weight[0] * round_up(c.weight[1], formula.multiple) * c.filter_area * 4
 
 
-def _split_bytes(c: Convolution) -> int:
-    """Partial sums in fp32 of the product [channels out, filter area x channels in]."""
-    rows, columns, depth = c.weight[0], c.filter_area * c.weight[1], c.num_positions
-    blocks = 120 if c.is_half else MULTIPROCESSORS
-    height = 128 if rows >= 128 else 64
-    width = 128 if columns % 128 == 0 and columns >= 128 else 64
-    tiles = -(-rows // height) * -(-columns // width)
-    if blocks // tiles == 1:  # cannot be split: halve the tiles
-        width, tiles = 64, -(-rows // height) * -(-columns // 64)
-    if tiles > blocks:
-        tiles %= blocks  # only those of the last, partly filled wave are split
-        splits = blocks // tiles if tiles and depth >= (6000 if c.is_half else 1024) else 0
-    elif c.is_half:
-        splits = min(blocks // tiles, depth // MIN_HALF_PART) if depth >= MIN_HALF_SUM else 0
-    else:
-        splits = min(blocks // tiles, depth // (2000 if tiles >= 18 else 896 if tiles > 1 else 540))
-    return tiles * splits * height * width * 4 if splits > 1 else 0
+def _leaf(tree: Sequence[Sequence[float]], features: Sequence[float]) -> int:
+    """A tree is three lists: the feature of a node (-1: a leaf), its threshold, the right child
+    (or the leaf's formula). The left child is the next node."""
+    asked, thresholds, rights = tree
+    node = 0
+    while asked[node] >= 0:
+        is_left = features[int(asked[node])] <= thresholds[node]
+        node = node + 1 if is_left else int(rights[node])
+    return int(rights[node])

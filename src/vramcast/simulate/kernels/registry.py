@@ -55,8 +55,10 @@ def note(text: str) -> None:
     Target.gpu.note(text)
 
 
-def new(*shape: int, dtype: torch.dtype) -> Tensor:
-    return torch.empty(shape, dtype=dtype, device="cuda")
+def new(
+    *shape: int, dtype: torch.dtype, memory_format: torch.memory_format = torch.contiguous_format
+) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="cuda", memory_format=memory_format)
 
 
 def scratch(*num_bytes: int) -> list[Tensor]:
