@@ -53,7 +53,7 @@ def measurement_from(
         samples = batch_size * len(times.seconds) / times.wall_seconds
     outside, context = facts.outside_bytes, facts.context_bytes
     settings, switches = facts.allocator_settings, facts.switches
-    told = {**vars(trial), **vars(facts)}
+    told = vars(trial) | vars(facts)
     return Measurement(
         **{field.name: told[field.name] for field in fields(Measurement) if field.name in told}
         | {

@@ -76,7 +76,7 @@ class GpuRun:
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        """Starts CUDA under the trial's settings; at the end, however it ends, notes the memory."""
+        """Starts CUDA under the trial's settings; however it ends, the memory is told."""
         if not torch.cuda.is_available():
             raise NotImplementedError("torch finds no CUDA GPU in this process")
         if self.trial.allocator:

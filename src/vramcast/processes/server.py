@@ -1,8 +1,8 @@
 """The fork server: it imports torch once and forks a fresh process for every task.
 
 `ask.ForkServer` starts it as `python -m vramcast.processes.server LINK PARENT MODULES`. A task
-comes on the socket LINK as three descriptors: the order (JSON), the connection for the answer, the
-log. No CUDA may start here: it cannot be used after a fork.
+comes on LINK as three descriptors: the order (JSON), the connection for the answer, the log. No
+CUDA may start here: it cannot be used after a fork.
 
 For every task a guard is forked, and that forks the child. When the child ends, the asking side
 hangs up, or PARENT dies, the guard kills the child and everything that it has started, in whatever

@@ -23,7 +23,7 @@ METHODS = {
 
 
 class RowPrediction(Record, kind="prediction of a row", version_where_missing=1):
-    """The part of a prediction that is compared; `error` says why there is none."""
+    """What is compared of a prediction; `error` says why there is none."""
 
     workload: str = ""
     knobs: Knobs = field(default_factory=dict)

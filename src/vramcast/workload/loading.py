@@ -1,7 +1,4 @@
-"""Loads the user's function and checks the step it returns, in a worker process.
-
-Importing a user's file may do anything.
-"""
+"""Loads the user's function and checks the step it returns, in a worker process."""
 
 import hashlib
 import importlib
