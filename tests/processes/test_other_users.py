@@ -14,7 +14,7 @@ from vramcast.processes.ask import ask
 from vramcast.processes.progress import Progress, ignore
 from vramcast.simulate import runner
 from vramcast.simulate.runner import shared_server
-from vramcast.suites import run
+from vramcast.suites.accuracy import estimates_of_peers
 
 HOSTILE = Path(__file__).with_name("hostile.py")
 
@@ -51,7 +51,7 @@ def test_other_methods_are_asked_without_modules_of_the_users_folder_and_leave_n
     monkeypatch.chdir(tmp_path)
     (tmp_path / "random.py").write_text("raise RuntimeError('not the one you want')\n")
     row: Any = SimpleNamespace(workload=f"{HOSTILE}:leaves_children", knobs={})
-    estimates = run.estimates_of_peers(row)
+    estimates = estimates_of_peers(row)
     assert estimates.four_times_parameters.bytes == 0
     assert mark.none_left()
 
