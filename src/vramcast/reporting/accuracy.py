@@ -123,16 +123,18 @@ def _time_layers(rows: Sequence[AccuracyRow]) -> list[page.Layer]:
     layers = [_exact([row.median_step_seconds for row in timed])]
     for name, waits, colour in ((BUSY, False, "good"), (WAITS, True, "s3")):
         group = [row for row in timed if (row.bound_by == BoundBy.LAUNCH) is waits]
-        points = [[row.median_step_seconds, row.predicted_step_seconds] for row in group]
-        details = [
-            [
-                row.name,
-                page.percent(row.step_error, 1),
-                *["calibrated on this row"] * row.calibrated_on,
-            ]
-            for row in group
-        ]
-        layers.append(page.Layer("dot", name, points, colour, details))
+        layers.append(
+            page.layer_of(
+                "dot",
+                name,
+                colour,
+                group,
+                ("median_step_seconds", "predicted_step_seconds"),
+                "name",
+                lambda row: page.percent(row.step_error, 1),
+                lambda row: "calibrated on this row" if row.calibrated_on else "",
+            )
+        )
     return layers
 
 

@@ -77,8 +77,7 @@ def _losses(all_runs: Sequence[TrainedRun]) -> page.Chart:
     def seconds(run: TrainedRun) -> Iterable[float]:
         return itertools.accumulate(run.step_seconds)
 
-    longest = max((len(run.losses) for run in runs), default=0)
-    each = -(-longest // most)
+    each = max((-(-len(run.losses) // most) for run in runs), default=0)
     mean = f" Every point is the mean of up to {each} steps." if each > 1 else ""
     return page.chart(
         "Training loss",
@@ -166,8 +165,8 @@ def of_comparison(found: Comparison) -> list[page.Section]:
 
 
 def _compared(best: str, d: Difference) -> page.Remark:
-    low, high = d.interval
-    numbers = f"by {d.difference:.4f} (95 %: {low:.4f} to {high:.4f}, p = {d.p_value:.2g}; {d.how})"
+    interval = "{:.4f} to {:.4f}".format(*d.interval)
+    numbers = f"by {d.difference:.4f} (95 %: {interval}, p = {d.p_value:.2g}; {d.how})"
     if d.distinguishable:
         return page.good(f"{best} is better than {d.model} {numbers}")
     return page.unsure(f"≈ {best} and {d.model} are not distinguishable: they differ {numbers}")

@@ -61,7 +61,7 @@ def _from_folder(path: Path) -> list[Loaded]:
 
 
 def _recorded_rows(path: Path) -> Loaded:
-    """Rows of an accuracy run without the table made of them."""
+    """Of an accuracy run without the table made of them."""
     return Loaded(result_from(read_records(path), shipped().calibrated_on), path)
 
 

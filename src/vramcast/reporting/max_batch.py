@@ -15,10 +15,9 @@ CHOICES = ("maximum", "recommended", "conservative", "fastest", "knee")
 
 
 def of_max_batch(result: MaxBatch, measured: Sequence[Measurement] = ()) -> list[page.Section]:
-    """`measured`: runs of the same workload, whatever their batch size."""
-    how = "All numbers are predicted"
-    if result.confirmed:
-        how = "Sizes marked measured were run on the GPU, the others are predicted"
+    """`measured` are of any batch size."""
+    confirmed = "Sizes marked measured were run on the GPU, the others are predicted"
+    how = confirmed if result.confirmed else "All numbers are predicted"
     memory = page.Section(
         kind="Largest batch",
         title=result.workload,

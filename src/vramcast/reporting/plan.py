@@ -106,7 +106,7 @@ def _verdict(plan: Plan, gpu: GpuPlan) -> page.Remark:
     missing = [str(stage.seq_len) for stage in gpu.stages if not stage.fits]
     if missing:
         return page.bad(f"{where}: not even one sample fits at length {', '.join(missing)}")
-    time = "time not predicted" if gpu.total_hours is None else f"{gpu.total_hours:,.1f} hours"
+    time = page.given("{:,.1f} hours", gpu.total_hours) or "time not predicted"
     steps, tokens = page.number(gpu.total_steps), page.amount(gpu.total_tokens or 0)
     return page.good(f"{where}: {steps} steps for {tokens} tokens, {time}")
 

@@ -81,11 +81,9 @@ def _step_time(p: Prediction) -> str:
     if p.step is None:
         return f"step time: not predicted ({p.step_seconds_reason})"
     tokens = page.given(", {:,.0f} tokens/s", p.tokens_per_second)
-    return (
-        f"one step: {page.duration(p.step.seconds)}{tokens}, "
-        f"{page.share(p.step.achieved_fraction, 0)} "
-        f"of the GPU's peak rate; {BOUND_BY.get(p.step.bound_by, '')}"
-    )
+    peak = f"{page.share(p.step.achieved_fraction, 0)} of the GPU's peak rate"
+    bound = BOUND_BY.get(p.step.bound_by, "")
+    return f"one step: {page.duration(p.step.seconds)}{tokens}, {peak}; {bound}"
 
 
 def _categories(p: Prediction) -> list[tuple[str, int]]:

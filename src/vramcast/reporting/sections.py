@@ -169,7 +169,7 @@ Figure = Chart | Meter | Calculator
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Only the first section of a record says how it was `made`. Empty parts are not shown: a table
+    """Only a record's first section says how it was `made`. Empty parts are not shown: a table
     without rows, a chart without views, None, ""."""
 
     title: str
@@ -233,8 +233,9 @@ def layer_of(
     """A point for each item that has both fields."""
     known = [item for item in items if None not in attrgetter(*fields)(item)]
     points = [list(attrgetter(*fields)(item)) for item in known]
-    lines = [[written(detail, item) for detail in details] for item in known] if details else ()
-    return Layer(kind, name, points, colour, lines)
+    lines = [[written(detail, item) for detail in details] for item in known]
+    texts = [[*filter(None, each)] for each in lines]
+    return Layer(kind, name, points, colour, texts if details else ())
 
 
 class Bar(NamedTuple):

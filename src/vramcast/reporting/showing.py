@@ -135,11 +135,11 @@ def report(
     out: str | os.PathLike[str] | None = None,
     figures: str | os.PathLike[str] | None = None,
 ) -> Page:
-    """Show what commands recorded. Nothing is run again.
+    """Show what commands recorded: `report("runs/tune", out="page.html")`.
 
-    `report("runs/tune", out="page.html")`. A run is a folder, or a file with what a command printed
-    with --json. `format` is html, md or terminal; without it the ending of `out` decides. `figures`
-    is a folder for every chart as SVG. Only a file that is a report is written over.
+    A run is a folder, or a file with what a command printed with --json. `format` is html, md or
+    terminal; without it the ending of `out` decides. `figures` is a folder for every chart as SVG.
+    Only a file that is a report is written over.
     """
     target = None if out is None else Path(out)
     if format is None:

@@ -82,8 +82,6 @@ def _drawn(chart: Chart, view: View, form: str) -> bytes:
 
 
 def _set_log_scales(axes: Any, view: View) -> None:
-    from matplotlib.ticker import NullFormatter
-
     for axis, scale, drawn in (
         (view.x, axes.set_xscale, axes.xaxis),
         (view.y, axes.set_yscale, axes.yaxis),
@@ -92,7 +90,7 @@ def _set_log_scales(axes: Any, view: View) -> None:
             low, high = drawn.get_view_interval()
             scale("log", base=10 if high > DECADES * max(low, 1e-12) else 2)
             drawn.set_major_formatter("{x:g}")
-            drawn.set_minor_formatter(NullFormatter())
+            drawn.set_minor_formatter("")
 
 
 def _label(axis: Axis) -> str:

@@ -34,7 +34,6 @@ COLOURS = {
     "buffers": "bright_blue",
     "gradients": "magenta",
     "optimizer_state": "yellow",
-    "activations": "green",
     "workspaces": "cyan",
     "temporaries": "red",
     "cached_unused": "bright_black",
@@ -101,10 +100,6 @@ def _frame(section: page.Section, width: int, detail: bool) -> Panel:
     return Panel(Group(*lines), title=_plain(whole_words(title, width - FRAME)), title_align="left")
 
 
-def _colour(name: str) -> str:
-    return COLOURS.get(name, "green")
-
-
 def _plain(text: str, style: str = "") -> Text:
     """Records may come from others: neither markup nor escape codes."""
     return Text(printable(text), style=style)
@@ -155,7 +150,7 @@ def _side_by_side(
         if table.bars and room >= LEAST_BAR:
             share, colour = table.bars[index]
             length = min(longest, max(1, round(longest * share)))
-            cells.append(Text("█" * length, style=_colour(colour)))
+            cells.append(Text("█" * length, style=COLOURS.get(colour, "green")))
         drawn.add_row(*cells, style=_style(table, index))
     return drawn
 
@@ -202,7 +197,7 @@ def _meter(meter: page.Meter, width: int) -> Text:
     whole = max(meter.total_bytes, meter.capacity_bytes or 0, 1)
     bar, room = Text(), max(NARROWEST, width - 2)
     for _, num_bytes, colour in meter.parts:
-        bar.append("█" * round(room * num_bytes / whole), style=_colour(colour))
+        bar.append("█" * round(room * num_bytes / whole), style=COLOURS.get(colour, "green"))
     return bar.append("░" * max(0, room - len(bar)), style=GREY)
 
 
@@ -222,7 +217,7 @@ def _chart(chart: page.Chart, width: int) -> Iterator[RenderableType]:
     for name, *row in zip_longest(names, *blocks, fillvalue=""):
         drawn.add_row(_plain(name), *(Text(line, style="green") for line in row))
     for label, bar, colour in bars_of(views[0], room):
-        drawn.add_row(_plain(label), Text(bar, style=_colour(colour)))
+        drawn.add_row(_plain(label), Text(bar, style=COLOURS.get(colour, "green")))
     if drawn.rows:
         yield drawn
 
