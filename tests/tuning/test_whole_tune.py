@@ -341,7 +341,7 @@ def test_the_command_shows_it_and_its_exit_code_says_whether_something_helped(
 ) -> None:
     def invented(workload: str, *, progress: Report, **_: Any) -> TuneResult:
         progress(Progress("alone: amp", line="alone amp applied: 2x"))
-        return tuned[0] if workload == "w" else replace(tuned[0], rows=[])
+        return tuned[0] if workload == "w" else replace(tuned[0], rows=[], applied_order=[])
 
     monkeypatch.setattr(vramcast, "tune", invented)
     shown = CliRunner().invoke(

@@ -9,7 +9,7 @@ from typing import Any
 
 from vramcast.benching.compare import compare_runs
 from vramcast.benching.data import Corpus, default_corpus
-from vramcast.benching.models import Model, models_to_train
+from vramcast.benching.models import models_to_train
 from vramcast.benching.on_ray import ray_cluster
 from vramcast.benching.protocol import find_protocol, with_steps, within_documents
 from vramcast.benching.trial_folder import find_runs
@@ -20,7 +20,7 @@ from vramcast.hardware.environment import require_package
 from vramcast.predicting.max_batch import max_batch
 from vramcast.probing.trial import device_named
 from vramcast.processes.progress import Report, ignore
-from vramcast.records.bench import BenchTrial, Comparison, DataIdentity, Protocol, TrainedRun
+from vramcast.records.bench import BenchTrial, Comparison, Protocol, TrainedRun
 from vramcast.records.measurement import Device
 from vramcast.workload import parse_reference
 
@@ -79,11 +79,21 @@ def bench(
     with (
         nullcontext(this_machine(train_on)) if ray is None else ray_cluster(ray, train_on, path)
     ) as machine:
-        one_a_model = [
-            with_batch_size(_trial(model, rules, identity, train_on), machine.gpu)
-            for model in chosen
-        ]
-        trials = [replace(trial, seed=seed) for trial in one_a_model for seed in numbers]
+        trials = []
+        for name, knobs in chosen:
+            trial = BenchTrial(
+                model=name,
+                knobs=knobs,
+                model_hash=parse_reference(name).file_hash(),
+                protocol=rules,
+                protocol_hash=rules.hash,
+                seed=rules.seed,
+                data=identity,
+                device=train_on,
+                batch_size=1,
+            )
+            trial = with_batch_size(trial, machine.gpu)
+            trials += [replace(trial, seed=seed) for seed in numbers]
         return run_trials(
             trials,
             Path(out),
@@ -116,21 +126,6 @@ def _seeds(seeds: str | Sequence[int] | None, protocol: Protocol) -> list[int]:
             "For example --seeds 1,2,3.",
         )
     return numbers
-
-
-def _trial(model: Model, protocol: Protocol, data: DataIdentity, device: Device) -> BenchTrial:
-    name, knobs = model
-    return BenchTrial(
-        model=name,
-        knobs=knobs,
-        model_hash=parse_reference(name).file_hash(),
-        protocol=protocol,
-        protocol_hash=protocol.hash,
-        seed=protocol.seed,
-        data=data,
-        device=device,
-        batch_size=protocol.batch_size or 1,  # with_batch_size replaces it
-    )
 
 
 def with_batch_size(trial: BenchTrial, gpu: str | None) -> BenchTrial:

@@ -14,7 +14,6 @@ from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.optimisations import Optimisation, Refusal
 from vramcast.workload import bind_knobs, load_function, parse_reference, separated, together
 
-TASK = "vramcast.tuning.inspection:answer"
 SECONDS = 300.0
 
 
@@ -30,7 +29,7 @@ def inspect_workload(
     }
     seconds = min(SECONDS, timeout_seconds)
     try:
-        found = ask(TASK, request, timeout_seconds=seconds)
+        found = ask("vramcast.tuning.inspection:answer", request, timeout_seconds=seconds)
     except TaskFailed as failure:
         if failure.kind is FailureKind.NOT_STARTED:
             raise

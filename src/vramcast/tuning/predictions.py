@@ -91,7 +91,19 @@ def predicted_gains(
         what = f"sequences of {length // 2} instead of {length} (tokens a second)"
         caution = "a model trained on shorter sequences is another model"
         found.append(_gain(what, here, with_shorter, length // 2 / length, caution))
-    return found, _notes(here, final)
+    notes = []
+    if here.capacity_bytes is not None:
+        left = here.capacity_bytes - here.peak_reserved_bytes
+        notes.append(f"memory left by prediction: {format_bytes(left)}")
+    eager = [name for name in NOT_SIMULATED if final.knobs.get(name)]
+    if eager:
+        notes.append(
+            f"predicted as eager code: {', '.join(eager)} cannot be simulated, "
+            "and gains of it may be other ones elsewhere"
+        )
+    if final.switches.given():
+        notes.append("torch's process-wide switches are not part of a prediction")
+    return found, notes
 
 
 def _gain(
@@ -111,19 +123,3 @@ def _gain(
         fits=there.fits,
         reason=reason,
     )
-
-
-def _notes(here: Prediction, final: Configuration) -> list[str]:
-    notes = []
-    if here.capacity_bytes is not None:
-        left = here.capacity_bytes - here.peak_reserved_bytes
-        notes.append(f"memory left by prediction: {format_bytes(left)}")
-    eager = [name for name in NOT_SIMULATED if final.knobs.get(name)]
-    if eager:
-        notes.append(
-            f"predicted as eager code: {', '.join(eager)} cannot be simulated, "
-            "and gains of it may be other ones elsewhere"
-        )
-    if final.switches.given():
-        notes.append("torch's process-wide switches are not part of a prediction")
-    return notes

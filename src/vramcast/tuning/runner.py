@@ -69,6 +69,9 @@ class Runner:
         key = configuration.key
         found = self._folder.recorded_run(key)
         if found is None:
+            seconds = self.seconds_left() - reserve_seconds
+            if seconds < LEAST_SECONDS:
+                raise BudgetSpent
             steps, warmup = (MIN_STEPS, 1) if self._has_slow_steps else (FIRST_STEPS, WARMUP_STEPS)
             start_seconds = max((one.start_seconds for one in optimisations), default=0.0)
             trial = replace(
@@ -78,24 +81,18 @@ class Runner:
                 switches=configuration.switches,
                 warmup_steps=warmup + max((one.warmup_steps for one in optimisations), default=0),
                 measure_steps=self._num_steps.get(key, steps),
-                timeout_seconds=RUN_SECONDS + 3 * start_seconds,
+                timeout_seconds=min(RUN_SECONDS + 3 * start_seconds, seconds),
             )
-            found = self._run(trial, self.seconds_left() - reserve_seconds)
+            found = self._prober.run(trial, self._folder.log)
+            # More time would not have helped a run that stalled.
+            is_stalled = FailReason.STALL in found.verdict.fail_reasons
+            is_cut_short = found.outcome == Outcome.TIMEOUT and trial.timeout_seconds == seconds
+            if is_cut_short and not is_stalled:
+                raise BudgetSpent
             self._folder.add_run(key, found)
         self._num_steps.setdefault(key, steps_for(found))
         if found.times is not None and found.times.median_seconds >= SLOW_STEP_SECONDS:
             self._has_slow_steps = True
-        return found
-
-    def _run(self, trial: Trial, seconds: float) -> Measurement:
-        if seconds < LEAST_SECONDS:
-            raise BudgetSpent
-        limit = min(trial.timeout_seconds, seconds)
-        found = self._prober.run(replace(trial, timeout_seconds=limit), self._folder.log)
-        # More time would not have helped a run that stalled.
-        is_stalled = FailReason.STALL in found.verdict.fail_reasons
-        if found.outcome == Outcome.TIMEOUT and limit == seconds and not is_stalled:
-            raise BudgetSpent
         return found
 
     def predict(
