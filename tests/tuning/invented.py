@@ -13,10 +13,14 @@ from vramcast.probing.trial import Trial
 from vramcast.records.machine import GpuState, Machine
 from vramcast.records.measurement import Measurement, Memory, Outcome
 from vramcast.records.prediction import Prediction
-from vramcast.tuning.optimisations import Optimisation
+from vramcast.records.tune import Reason, TuneResult
+from vramcast.tuning.candidates import Candidate
+from vramcast.tuning.optimisations import Losses, Optimisation, Refusal, knobs
 from vramcast.tuning.runner import BudgetSpent
+from vramcast.tuning.tune import tune_with
 from vramcast.units import GiB
 from vramcast.workload.configuration import Configuration
+from vramcast.workload.switches import Switches
 
 H200 = GpuState("NVIDIA H200", "GPU-1", 141 * GiB, 0, "580.1", "13.0", "Linux", True)
 MACHINE = Machine(
@@ -162,3 +166,129 @@ class InventedRunner:
         self.predicted += configurations
         self._left -= self.seconds_to_predict
         return [self._predicted(configuration) for configuration in configurations]
+
+
+def switches(**values: bool) -> Configuration:
+    return Configuration(switches=Switches(**values))
+
+
+OPTIMISATIONS = (
+    Optimisation(name="attention", what="a better attention", changes=(knobs(attention="auto"),)),
+    Optimisation(
+        name="amp",
+        what="fewer bits",
+        changes=(knobs(precision="amp"),),
+        losses=Losses.ROUNDED,
+        caution="mind the range",
+    ),
+    Optimisation(
+        name="tf32",
+        what="fewer bits in products",
+        changes=(switches(tf32=True),),
+        losses=Losses.ROUNDED,
+    ),
+    Optimisation(name="half", what="far fewer bits", changes=(knobs(precision="half"),)),
+    Optimisation(name="diverges", what="faster and wrong", changes=(knobs(wrong=True),)),
+    Optimisation(name="too-large", what="keeps everything", changes=(knobs(keep=True),)),
+    Optimisation(
+        name="unfit", what="keeps even more", changes=(knobs(keep="more"),), more_memory=True
+    ),
+    Optimisation(name="hangs", what="waits", changes=(knobs(hang=True),)),
+    Optimisation(name="crashes", what="breaks", changes=(knobs(crash=True),)),
+    Optimisation(name="nothing", what="does nothing", changes=(knobs(idle=True),)),
+    Optimisation(name="slower", what="does more", changes=(knobs(slow=True),)),
+    Optimisation(name="missing", what="has no knob", changes=(knobs(absent=1),)),
+    Optimisation(
+        name="package", what="needs a package", changes=(knobs(idle=2),), needs=("bitsandbytes",)
+    ),
+    Optimisation(
+        name="other-gpu", what="needs another GPU", changes=(knobs(idle=3),), capability=(10, 0)
+    ),
+    Optimisation(
+        name="anomaly-off", what="is so already", changes=(switches(detect_anomaly=False),)
+    ),
+    Optimisation(
+        name="shallow", what="another model", changes=(knobs(shallow=True),), changes_training=True
+    ),
+    Optimisation(name="graph", what="needs fewer bits", changes=(knobs(graph=True),)),
+    Optimisation(
+        name="compile",
+        what="compiles",
+        changes=(knobs(compile=True),),
+        start_seconds=40.0,
+        losses=Losses.ROUNDED,
+    ),
+)
+
+
+def seconds_of(c: Configuration) -> float:
+    """Attention is 50 ms of 100; the rest are products, which are faster in fewer bits."""
+    k = c.knobs
+    attention = 0.01 if k.get("attention") else 0.05
+    products = 0.015 if k.get("precision") == "amp" else 0.02 if c.switches.tf32 else 0.05
+    seconds = attention + products
+    seconds *= 0.9 if k.get("wrong") or k.get("shallow") else 1.2 if k.get("slow") else 1.0
+    return seconds * (0.8 if k.get("compile") else 1.0) * (0.7 if k.get("graph") else 1.0)
+
+
+def step(c: Configuration) -> Measurement:
+    k = c.knobs
+    if k.get("keep"):
+        error = (
+            "OutOfMemoryError: Tried to allocate 3.00 GiB. "
+            "GPU 0 has 141.00 GiB of which 1.00 GiB is free."
+        )
+        return run(outcome="out_of_memory", error=error, took=2.0)
+    if k.get("hang"):
+        return run(
+            outcome="timeout", error="It did not end within 300 s (last phase: measure).", took=60.0
+        )
+    if k.get("crash"):
+        return run(
+            outcome="crashed",
+            error="RuntimeError: CUDA error: operation not permitted when stream is capturing",
+            took=2.0,
+        )
+    if k.get("graph") and k.get("precision") != "amp":
+        return run(
+            outcome="crashed", error="RuntimeError: No available kernel. Aborting execution."
+        )
+    losses = (
+        (5.0, 4.9, 9.0, 12.0)
+        if k.get("wrong")
+        else (5.0, 4.9, 4.8, 4.71)
+        if k.get("precision")
+        else (5.0, 4.9, 4.8, 4.7)
+    )
+    return run(
+        seconds_of(c),
+        losses=losses,
+        knobs={"batch_size": 4, "seq_len": 16, **k},
+        took=3.0 + (20.0 if k.get("compile") else 0.0),
+    )
+
+
+def predicted(c: Configuration) -> Prediction | str:
+    return prediction(
+        200 * GiB if c.knobs.get("keep") else 10 * GiB, seconds=seconds_of(c), knobs=dict(c.knobs)
+    )
+
+
+def candidates(optimisations: tuple[Optimisation, ...]) -> list[Candidate]:
+    no_knob = Refusal(Reason.NO_KNOB, "the workload has no knob absent")
+    return [
+        Candidate(one, refusal=no_knob)
+        if one.name == "missing"
+        else Candidate(one, *one.changes[:1])
+        for one in optimisations
+    ]
+
+
+def whole(
+    runner: InventedRunner,
+    optimisations: tuple[Optimisation, ...] = OPTIMISATIONS,
+    gpu: str | None = "h200",
+) -> TuneResult:
+    runner.gpu = gpu
+    tried = candidates(optimisations)
+    return tune_with(runner, tried, Configuration(), MACHINE, target_steps=86_400)  # type: ignore[arg-type]
