@@ -179,7 +179,7 @@ def goals(result: AccuracyResult) -> list[tuple[str, bool | None]]:
         _judged("process memory within", 2.0, result.worst_process_error),
         (
             f"at most 2 % fail capped at the prediction: {num_failed} of {num_capped}",
-            num_failed <= 0.02 * num_capped if num_capped else None,
+            100 * num_failed <= 2 * num_capped if num_capped else None,
         ),
         _judged("median |step time error| at most", 10, times.median if timed else None),
         _judged("worst step time within", 25, times.worst if timed else None),

@@ -134,10 +134,8 @@ def _files_in(folder: str) -> str:
 
 
 def _python_files(folder: str) -> list[str]:
-    with contextlib.suppress(OSError):  # of a folder that may not be read nothing is suggested
-        names = set(os.listdir(folder)) - {"__init__.py"}
-        return sorted(name for name in names if name.endswith(".py"))
-    return []
+    # of a folder that may not be read nothing is suggested
+    return sorted({path.name for path in Path(folder).glob("*.py")} - {"__init__.py"})
 
 
 def name_of(workload: Workload) -> str:
