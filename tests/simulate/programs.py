@@ -14,6 +14,7 @@ import os
 import tempfile
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from vramcast.hardware.gpus import find_gpu
@@ -22,6 +23,8 @@ from vramcast.simulate.session import Session
 from vramcast.tracing.trace import split_holds
 
 SESSION = Session(device.Device(), find_gpu("h200"))
+BEFORE = ThreadPoolExecutor(1)  # a thread from before any recording
+BEFORE.submit(int).result()
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
@@ -242,6 +245,32 @@ def integers_of_a_large_graph_are_computed() -> None:
     loops = links.clone()
     loops[1, :5] = loops[0, :5]
     assert loops[:, loops[0] != loops[1]].shape == (2, (1 << 19) - 5)
+
+
+# threads
+
+
+def threads_from_before_and_after_the_recording_began_use_the_gpu() -> None:
+    def step() -> str:
+        layer = nn.Linear(16, 16).cuda()
+        layer(torch.ones(4, 16, device="cuda")).topk(2)[0].sum().backward()
+        return layer.weight.grad.device.type
+
+    with ThreadPoolExecutor(1) as after:
+        assert [pool.submit(step).result() for pool in (BEFORE, after)] == ["cuda"] * 2
+    assert nn.DataParallel(nn.Linear(4, 4).cuda())(torch.ones(2, 4)).is_cuda
+
+
+def a_new_thread_begins_on_the_default_stream_and_has_the_workspace_of_one_that_ended() -> None:
+    def multiply() -> None:
+        assert torch.cuda.current_stream() == torch.cuda.default_stream()
+        torch.ones(16, 16, device="cuda") @ torch.ones(16, 16, device="cuda")
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for expected in (1, 0):
+            with ThreadPoolExecutor(1) as pool:
+                taken = _taken_by(lambda pool=pool: pool.submit(multiply).result())
+            assert taken.count(32 << 20) == expected
 
 
 def main() -> None:

@@ -59,6 +59,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "set_healthy": (None, c_double, c_double),
     "set_location_callback": (None, LOCATION_CALLBACK, c_int64),
     "enable": (None, c_bool),
+    "set_recording": (None, c_bool),
     "set_excluded": (c_bool, c_bool),
     "reset": (None,),
     "mark": (None, c_int64),
@@ -118,11 +119,14 @@ class Device:
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Simulate every torch operator of this thread and of the backward passes it starts."""
+        """Simulate every torch operator of this thread, of the backward passes it starts, and of
+        any other thread that uses the GPU."""
         self.library.vramcast_enable(True)
+        self.library.vramcast_set_recording(True)
         try:
             yield
         finally:
+            self.library.vramcast_set_recording(False)
             self.library.vramcast_enable(False)
 
     @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,13 @@ class Location(NamedTuple):
         return f"{_short(self.file)}:{self.line} in {self.function}"
 
 
+class _Running(threading.local):
+    """The modules that are running in this thread, outermost first."""
+
+    def __init__(self) -> None:
+        self.modules: list[torch.nn.Module] = []
+
+
 class Locations:
     """Gives distinct locations numbers, by walking the Python stack.
 
@@ -45,19 +53,19 @@ class Locations:
 
     def __init__(self) -> None:
         self.found: list[Location] = []
-        self._running: list[torch.nn.Module] = []
+        self._running = _Running()
         self._numbers: dict[tuple[CodeType, int, int], int] = {}
 
     @contextmanager
     def watching_modules(self) -> Iterator[None]:
-        running, call = self._running, torch.nn.Module.__call__
+        now, call = self._running, torch.nn.Module.__call__
 
         def __call__(self: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
-            running.append(self)
+            now.modules.append(self)
             try:
                 return call(self, *arguments, **options)
             finally:
-                running.pop()
+                now.modules.pop()
 
         torch.nn.Module.__call__ = __call__  # type: ignore[method-assign]
         try:
@@ -73,7 +81,8 @@ class Locations:
             if frame is None:
                 break
             if _is_user_code(frame.f_code):
-                return self._number(frame, self._running[-1] if self._running else None)
+                modules = self._running.modules
+                return self._number(frame, modules[-1] if modules else None)
             frame = frame.f_back
         return -1
 

@@ -28,6 +28,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -175,6 +176,22 @@ static void simulate_at_device(const c10::OperatorHandle& op, DispatchKeySet key
   c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, excluded);
 }
 
+// On while something is recorded.
+static std::atomic<bool> is_recording = false;
+
+// The key Fake is switched on for each thread. One that was running before a recording began meets
+// the device here for the first time.
+static void wake_up(const c10::OperatorHandle& op, Stack* stack) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      is_recording && !c10::impl::tls_is_dispatch_key_included(DispatchKey::Fake),
+      "vramcast: there is no GPU for ", op.schema().operator_name());
+  c10::impl::tls_set_dispatch_key_included(DispatchKey::Fake, true);
+  op.callBoxed(stack);
+}
+
+static auto device_fallback = c10::Dispatcher::singleton().registerFallback(
+    DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&wake_up>(), "vramcast");
+
 struct IgnoreWarnings final : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
@@ -197,6 +214,13 @@ static void register_device_kernels() {
     const bool decomposes =
         missing && op->hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
         has_cuda_kernel(name.name, op->hasKernelForDispatchKey(DispatchKey::CPU));
+    if (!missing && !always.count(name.name)) {
+      // a build of torch with CUDA: its kernels would look for a GPU
+      registrations.push_back(dispatcher.registerImpl(
+          name, DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&wake_up>(),
+          std::nullopt, nullptr, "vramcast"));
+      continue;
+    }
     if (!decomposes && !always.count(name.name)) continue;
     registrations.push_back(dispatcher.registerImpl(
         name, DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&simulate_at_device>(),

@@ -93,6 +93,8 @@ bool vramcast_set_excluded(bool excluded) {
   c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, excluded);
   return before;
 }
+void vramcast_set_recording(bool recording) { is_recording = recording; }
+// For this thread.
 void vramcast_enable(bool enabled) {
   c10::impl::tls_set_dispatch_key_included(DispatchKey::Fake, enabled);
 }

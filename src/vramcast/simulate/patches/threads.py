@@ -1,0 +1,26 @@
+"""New threads of the program run on the simulated GPU from their beginning.
+
+Why: it is switched on for each thread. One that was there before is noticed when it first uses the
+GPU; until then its work on the host is not simulated.
+Versions: Python 3.11 to 3.14.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from vramcast.simulate.patching import Patcher
+
+LIBRARY = "threading"
+
+
+def apply(patcher: Patcher) -> None:
+    kind: Any = threading.Thread
+    begin, enable = kind._bootstrap_inner, patcher.gpu.device.library.vramcast_enable
+
+    def begin_on_the_gpu(thread: threading.Thread) -> None:
+        enable(True)
+        begin(thread)
+
+    patcher.put(kind, "_bootstrap_inner", begin_on_the_gpu)
