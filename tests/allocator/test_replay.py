@@ -95,7 +95,7 @@ def test_a_hundred_thousand_events_take_about_half_a_second_at_most() -> None:
         for index in range(1, 50_001)
         for event in ((index, 200 - index) if index > 200 else (index,))
     ]
-    began = time.perf_counter()
+    began = time.process_time()
     replay(events, sizes)
     # Generous, for busy machines: a linear scan would take minutes.
-    assert time.perf_counter() - began < 3.0
+    assert time.process_time() - began < 3.0

@@ -241,16 +241,16 @@ def long_trace(
 
 def test_two_hundred_thousand_events_are_compared_in_seconds() -> None:
     a = b = long_trace(100_000)
-    began = time.perf_counter()
+    began = time.process_time()
     assert diff_traces(a, b).same
-    assert time.perf_counter() - began < 10  # generous, for busy machines: about one on an idle one
+    assert time.process_time() - began < 10  # processor seconds; about one
 
 
 def test_many_small_differences_are_found_one_by_one() -> None:
     a, b = long_trace(10_000), long_trace(10_000, leave_out=frozenset(range(50, 10_000, 1000)))
-    began = time.perf_counter()
+    began = time.process_time()
     result = diff_traces(a, b)
-    assert time.perf_counter() - began < 5  # generous
+    assert time.process_time() - began < 5
     assert counts(result) == {"only_a": 10}
 
 
@@ -259,9 +259,9 @@ def test_many_small_differences_are_found_one_by_one() -> None:
 )
 def test_traces_that_differ_everywhere_take_not_much_longer(other: dict[str, Any]) -> None:
     a, b = long_trace(10_000), long_trace(10_000, **other)
-    began = time.perf_counter()
+    began = time.process_time()
     result = diff_traces(a, b)
-    assert time.perf_counter() - began < 5  # generous: less than one on an idle machine
+    assert time.process_time() - began < 5  # less than one
     assert sum(result.num_differences.values()) >= 10_000
 
 

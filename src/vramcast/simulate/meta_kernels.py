@@ -54,7 +54,7 @@ def import_torch_without_them() -> None:
     _allow_generators()
     if not any(name in sys.modules for name in CIRCLE):
         sys.meta_path.insert(0, _LoadFirst())
-        torch.__getattr__ = _load_attribute(torch.__getattr__)
+        torch.__getattr__ = _load_attribute(torch.__getattr__)  # type: ignore[method-assign]
 
 
 def _load_attribute(get: Callable[[str], Any]) -> Callable[[str], Any]:
