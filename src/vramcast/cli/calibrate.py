@@ -1,9 +1,7 @@
 """`vramcast calibrate`."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +9,6 @@ import vramcast
 from vramcast.cli import options
 from vramcast.cli.command import ExitCode, assignments, command
 from vramcast.cli.progress import progress_display
-
-if TYPE_CHECKING:
-    from vramcast.records.calibration import Calibration
 
 
 @command(
@@ -52,24 +47,20 @@ def calibrate(
     if as_json:
         print(table.to_json())
     else:
-        _show(table)
+        from vramcast.reporting.sections import Section, facts, size
+        from vramcast.reporting.showing import show
+
+        sizes = {
+            "process without its tensors (context, kernels)": table.process_bytes,
+            "what the GPU has less for it": table.device_bytes,
+            "more with flash attention or cuDNN": table.libraries_bytes,
+            "more with matrix factorisations": table.solver_bytes,
+            "cuBLAS workspace, each thread": table.gemm_workspace_bytes,
+            "cuBLASLt workspace": table.gemm_lt_workspace_bytes,
+        }
+        rows = {name: size(num_bytes) for name, num_bytes in sizes.items()}
+        rows["convolutions known"] = str(len(table.convolutions))
+        title = f"Measured on {table.gpu} under torch {table.torch_version}"
+        show([Section(title="GPU libraries", parts=[facts(title, rows)])])
     print(f"Written to {path}", file=sys.stderr)
     return ExitCode.DONE
-
-
-def _show(table: Calibration) -> None:
-    from vramcast.reporting.sections import Section, facts, size
-    from vramcast.reporting.showing import show
-
-    sizes = {
-        "process without its tensors (context, kernels)": table.process_bytes,
-        "what the GPU has less for it": table.device_bytes,
-        "more with flash attention or cuDNN": table.libraries_bytes,
-        "more with matrix factorisations": table.solver_bytes,
-        "cuBLAS workspace, each thread": table.gemm_workspace_bytes,
-        "cuBLASLt workspace": table.gemm_lt_workspace_bytes,
-    }
-    rows = {name: size(num_bytes) for name, num_bytes in sizes.items()}
-    rows["convolutions known"] = str(len(table.convolutions))
-    title = f"Measured on {table.gpu} under torch {table.torch_version}"
-    show([Section(title="GPU libraries", parts=[facts(title, rows)])])

@@ -1,7 +1,5 @@
 """`vramcast env`."""
 
-from __future__ import annotations
-
 import vramcast
 from vramcast.cli import options
 from vramcast.cli.command import ExitCode, command
@@ -35,18 +33,14 @@ def env(as_json: options.Json = False) -> int:
     if as_json:
         print(found.to_json())
     else:
-        _show(found)
+        from vramcast.reporting.sections import Remark, Section, Tone
+        from vramcast.reporting.showing import show
+
+        remarks = []
+        for check in found.checks:
+            mark, tone = MARKS[check.status]
+            advice = [f"→ {check.advice}"] if check.advice else []
+            text = f"{mark} {check.name}: {check.value}"
+            remarks.append(Remark(text, Tone(tone), [check.meaning, *advice]))
+        show([Section(title="This machine", parts=remarks)])
     return ExitCode.DONE if found.ready else ExitCode.NO
-
-
-def _show(found: vramcast.MachineReport) -> None:
-    from vramcast.reporting.sections import Remark, Section, Tone
-    from vramcast.reporting.showing import show
-
-    remarks = []
-    for check in found.checks:
-        mark, tone = MARKS[check.status]
-        advice = [f"→ {check.advice}"] if check.advice else []
-        text = f"{mark} {check.name}: {check.value}"
-        remarks.append(Remark(text, Tone(tone), [check.meaning, *advice]))
-    show([Section(title="This machine", parts=remarks)])

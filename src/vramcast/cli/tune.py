@@ -80,4 +80,5 @@ def tune(
 
         again = probe_command(found, f"{folder}/final.json")
         print(f"Written to {folder}: log.md, final.json ({again})", file=sys.stderr)
-    return ExitCode.DONE if found.applied_order else ExitCode.NO
+    helped = any(row.verdict == "applied" for row in found.rows)
+    return ExitCode.DONE if helped else ExitCode.NO
