@@ -11,7 +11,9 @@ until the time is spent. One line a convolution:
                 size is taken, a negative one given back
     seconds     the least of five later calls
     benchmark   the events of the first and the second call with cudnn.benchmark, and the reserved
-                memory at the peak of the first, in which cuDNN tries its algorithms
+                memory at the peak of the first, in which cuDNN tries its algorithms; a 0 is a
+                segment that was given back, as emptying the cache does
+    deterministic   the events of a call with cudnn.deterministic
 
 A line with `error` is a convolution that did not run. Networks of packages that are not installed
 are left out, and the first line of the file says which.
@@ -22,6 +24,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import random
 import sys
 import time
@@ -29,8 +32,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
+# torch keeps a plan for each convolution, with cudnn.benchmark or without. It must have forgotten
+# those of the plain calls when the algorithms are to be tried: of the three passes it keeps two.
+os.environ["TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT"] = "2"
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 BATCH_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512)
@@ -255,6 +262,8 @@ def events_of(call: Callable[[], Any]) -> list[int]:
             events.append(entry["size"])
         elif entry["action"] == "free_completed" and entry["addr"] in sizes:
             events.append(-sizes.pop(entry["addr"]))
+        elif entry["action"] == "segment_free":
+            events.append(0)
     return events
 
 
@@ -302,6 +311,10 @@ def measure(case: dict[str, Any], device: str) -> dict[str, Any]:
     found["seconds"] = {name: least_seconds(call) for name, call in calls.items()}
     if case["try_benchmark"]:
         found["benchmark"] = {name: _benchmarked(calls[name]) for name in ("forward", "backward")}
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.deterministic = True
+        found["deterministic"] = {name: events_of(calls[name]) for name in ("forward", "backward")}
+        torch.backends.cudnn.deterministic = False
     return found
 
 

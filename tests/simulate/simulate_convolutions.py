@@ -2,7 +2,8 @@
 
     python tests/simulate/simulate_convolutions.py EVERY
 
-It takes every EVERY-th line of benchmarks/convolutions/h200-torch-2.11.jsonl.gz.
+It takes every EVERY-th line of benchmarks/convolutions/h200-torch-2.11.jsonl.gz. The last line is
+one convolution under several settings of torch.backends.cudnn.
 """
 
 from __future__ import annotations
@@ -66,6 +67,29 @@ def simulate(case: dict[str, Any]) -> dict[str, list[int]]:
     return {"forward": events_of(forward), "backward": events_of(backward)}
 
 
+def under_settings() -> dict[str, list[int]]:
+    x = torch.empty(8, 64, 32, 32, device="cuda")
+    weight = torch.empty(64, 64, 3, 3, device="cuda")
+
+    def forward() -> Any:
+        return torch.nn.functional.conv2d(x, weight, padding=1)
+
+    cudnn = torch.backends.cudnn
+    found = {}
+    with cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
+        found["tried"] = events_of(forward)
+        found["tried before"] = events_of(forward)
+    with cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
+        found["exact, tried"] = events_of(forward)
+    with cudnn.flags(enabled=True, benchmark=False, allow_tf32=True):
+        found["plain"] = events_of(forward)
+    with cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
+        found["chosen before"] = events_of(forward)
+    with cudnn.flags(enabled=False):
+        found["without cuDNN"] = events_of(forward)
+    return found
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     gpu = find_gpu("h200")
@@ -76,6 +100,7 @@ def main() -> None:
         for case in cases:
             if "error" not in case:
                 print(json.dumps({"case": case, "simulated": simulate(case)}))
+        print(json.dumps(under_settings()))
 
 
 if __name__ == "__main__":

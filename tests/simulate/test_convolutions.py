@@ -23,7 +23,7 @@ EVERY = 130
 
 
 @pytest.fixture(scope="module")
-def pairs() -> list[dict[str, Any]]:
+def lines() -> list[dict[str, Any]]:
     program = [sys.executable, str(HERE / "simulate_convolutions.py"), str(EVERY)]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -31,12 +31,40 @@ def pairs() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("which", ["forward", "backward"])
 def test_recorded_convolutions_are_simulated_to_the_byte(
-    pairs: list[dict[str, Any]], which: str
+    lines: list[dict[str, Any]], which: str
 ) -> None:
     """All but one: partial sums of two recorded layers can be equally near."""
-    exact = [pair["simulated"][which] == pair["case"][which][1] for pair in pairs]
+    exact = [pair["simulated"][which] == pair["case"][which][1] for pair in lines[:-1]]
     assert len(exact) == 31
     assert sum(exact) >= len(exact) - 1
+
+
+RESULT_BYTES = 8 * 64 * 32 * 32 * 4
+
+
+def test_benchmark_tries_algorithms_in_the_first_call_and_then_empties_the_cache(
+    lines: list[dict[str, Any]],
+) -> None:
+    found = lines[-1]
+    result, tried, given_back, emptied, *kernel = found["tried"]
+    assert (result, emptied) == (RESULT_BYTES, 0)
+    assert given_back == -tried < -2 * RESULT_BYTES
+    assert found["tried before"] == [result, *kernel] == found["plain"]
+
+
+def test_what_was_chosen_without_benchmark_is_not_tried_again(lines: list[dict[str, Any]]) -> None:
+    assert lines[-1]["chosen before"] == lines[-1]["plain"]
+
+
+def test_without_tf32_it_is_another_convolution_to_cudnn(lines: list[dict[str, Any]]) -> None:
+    assert 0 in lines[-1]["exact, tried"]
+
+
+def test_without_cudnn_torchs_own_kernel_puts_the_patches_of_an_image_into_columns(
+    lines: list[dict[str, Any]],
+) -> None:
+    columns = 64 * 9 * 32 * 32 * 4
+    assert lines[-1]["without cuDNN"] == [RESULT_BYTES, columns, -columns]
 
 
 def convolution(**options: Any) -> Convolution:

@@ -20,6 +20,8 @@ class SimulatedGpu:
     reads: HostReads = field(init=False)
     notes: set[str] = field(default_factory=set)
     uncalibrated_kernels: set[str] = field(default_factory=set)
+    # the convolutions for which cuDNN has chosen a kernel, by thread
+    convolution_plans: set[tuple[Any, ...]] = field(default_factory=set)
     # tensors that a library keeps for as long as the process lives, by purpose
     library_memory: dict[str, Any] = field(default_factory=dict)
 
@@ -35,4 +37,5 @@ class SimulatedGpu:
         self.reads.clear()
         self.notes.clear()
         self.uncalibrated_kernels.clear()
+        self.convolution_plans.clear()
         self.library_memory.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from vramcast.simulate.kernels.convolution_workspace import (
     FORWARD,
     WEIGHT_GRADIENT,
     Convolution,
+    tried_bytes,
     workspace_bytes,
 )
 from vramcast.simulate.kernels.registry import Target, kernel, meta_result, new, note, scratch
@@ -24,6 +26,14 @@ DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 ESTIMATED = (
     "cuDNN chooses its convolution workspaces by heuristics that are not published; "
     "where none was calibrated it is an estimate"
+)
+TRIED = (
+    "cudnn.benchmark: which algorithms cuDNN tries in the first step is not known, so the memory "
+    "for it is an estimate that may be far too low; later steps do not have it"
+)
+DETERMINISTIC = (
+    "deterministic convolutions: cuDNN leaves out kernels whose results vary; their workspaces are "
+    "taken to be those of its free choice"
 )
 DEPTHWISE = (Backend.CudaDepthwise2d, Backend.CudaDepthwise3d)
 CUDNN = (Backend.Cudnn, Backend.CudnnTranspose)
@@ -50,23 +60,38 @@ def _run(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry, t
 
     A transposed convolution is the data gradient of a plain one: `x` is its result, `y` its input.
     """
+    gpu = Target.gpu
     dtype = DTYPES.get(x.dtype, "fp32")
-    is_fp32 = dtype == "fp32"
+    tf32 = tf32 and dtype == "fp32"
     channels_last = _layout(x, weight) != torch.contiguous_format
     sizes = dict(x=x.shape, weight=weight.shape, **geometry._asdict())
+    convolution = Convolution(dtype, tf32, channels_last, y=y.shape, **sizes)
     key = convolution_key(dtype=dtype, channels_last=channels_last, **sizes)
-    known, gpu = None, Target.gpu
-    if tf32 or not is_fp32:  # the tables were measured with TF32
+    workspace = _workspace_bytes(which, convolution, key)
+    if torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled():
+        note(DETERMINISTIC)
+    # torch keeps a plan for each thread, whether it was tried out or not
+    plan = (threading.get_ident(), which, key, tf32)
+    if torch.backends.cudnn.benchmark and plan not in gpu.convolution_plans:
+        free_bytes = gpu.model.usable_bytes - gpu.device.allocated_bytes()
+        tried = [size for size in tried_bytes(which, convolution) if size <= free_bytes]
+        scratch(max(workspace, *tried))
+        gpu.device.empty_cache()
+        note(TRIED)
+    gpu.convolution_plans.add(plan)
+    scratch(workspace)
+
+
+def _workspace_bytes(which: int, convolution: Convolution, key: str) -> int:
+    gpu, known = Target.gpu, None
+    is_in_tables = convolution.dtype != "fp32" or convolution.tf32
+    if is_in_tables:
         known = gpu.convolutions.measured(key)
     if known is None:
         gpu.uncalibrated_kernels.add(key)
         note(ESTIMATED)
-        known = gpu.convolutions.between(key) if tf32 or not is_fp32 else None
-    if known is not None:
-        scratch(known[which])
-        return
-    convolution = Convolution(dtype, is_fp32 and tf32, channels_last, y=y.shape, **sizes)
-    scratch(workspace_bytes(which, convolution))
+        known = gpu.convolutions.between(key) if is_in_tables else None
+    return workspace_bytes(which, convolution) if known is None else known[which]
 
 
 def _result_shape(
@@ -221,9 +246,11 @@ def _columns_bytes(y: Tensor, weight: Tensor) -> int:
 
 
 @kernel("_slow_conv2d_forward", "slow_conv3d_forward", "slow_conv_dilated2d", "slow_conv_dilated3d")
-def slow_forward(x: Tensor, weight: Tensor, stride: Any, padding: Any, **others: Any) -> Tensor:
-    dilation = others.get("dilation", [1] * len(stride))
-    shape = _result_shape(x, weight, Geometry(stride, padding, dilation, 1))
+def slow_forward(x: Tensor, weight: Tensor, **others: Any) -> Tensor:
+    """Arguments that are as torch's default are not given."""
+    ones = [1] * (weight.dim() - 2)
+    defaults = {"stride": ones, "padding": [0 for _ in ones], "dilation": ones, "groups": 1}
+    shape = _result_shape(x, weight, _geometry({**defaults, **others}))
     out = new(*shape, dtype=x.dtype)
     scratch(_columns_bytes(out, weight))
     return out

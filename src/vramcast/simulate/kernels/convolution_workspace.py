@@ -25,6 +25,9 @@ FORWARD, DATA_GRADIENT, WEIGHT_GRADIENT = 0, 1, 2
 MODEL = SHIPPED / "convolution-workspaces.json.gz"
 # A larger tensor is worked off in parts of the batch.
 MAX_ELEMENTS = 1 << 31
+# Kernels by Winograd's algorithm make a square of 4 results from 6 x 6 inputs, and those by Fourier
+# transforms work on squares of 32.
+WINOGRAD_TILE, FFT_TILE = 4, 32
 # How much rows, columns and depth of a product weigh where the most similar one is looked for.
 NEARNESS = {"splits": (1, 1, 2), "sums": (4, 4, 1)}
 
@@ -133,6 +136,25 @@ class Formula(NamedTuple):
 
 def workspace_bytes(which: int, c: Convolution) -> int:
     return Model.shipped().workspace_bytes(which, c)
+
+
+def tried_bytes(which: int, c: Convolution) -> list[int]:
+    """Workspaces of kernels that cuDNN may try before it chooses one. Not fitted to recordings."""
+    found = [c.copies_bytes("XYWP")]
+    if which == WEIGHT_GRADIENT:
+        found.append(c.x[0] * math.prod(c.weight) * 4)
+    is_plain = len(c.x) == 4 and {*c.stride, *c.dilation, c.groups} == {1}
+    if c.dtype == "fp32" and is_plain:
+        channels = c.x[1] + c.weight[0]
+        if tuple(c.weight[2:]) == (3, 3):
+            tiles = c.x[0] * math.prod(-(-size // WINOGRAD_TILE) for size in c.y[2:])
+            found.append(36 * 4 * (tiles * channels + math.prod(c.weight[:2])))
+        if 1 < max(c.weight[2:]) < FFT_TILE:
+            sizes = zip(c.y[2:], c.weight[2:], strict=True)
+            tiles = c.x[0] * math.prod(-(-size // (FFT_TILE - k + 1)) for size, k in sizes)
+            plane_bytes = FFT_TILE * (FFT_TILE // 2 + 1) * 8
+            found.append(plane_bytes * (tiles * channels + math.prod(c.weight[:2])))
+    return found
 
 
 class Model:
