@@ -85,7 +85,7 @@ def _test(best: Group, other: Group) -> tuple[Test, str]:
     pairs = [
         (a, b) for a, b in same_seed if a.tokens == b.tokens and len(a.losses) == len(b.losses)
     ]
-    # Where most seeds are not shared, a test over all of them says more than one over few pairs.
+    # Where few seeds are shared, a test over all of them says more than one over pairs.
     if len(pairs) > 1 and 2 * len(pairs) > max(len(best), len(other)):
         test = significance.paired(*map(_last_losses, zip(*pairs, strict=True)))
         return test, f"paired t test over {len(pairs)} seeds; {SAME_BATCHES}"

@@ -36,7 +36,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Corpus:
-    """A memory-mapped file, which must not change while it is in use."""
+    """A memory-mapped file, which must not change."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

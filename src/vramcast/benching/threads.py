@@ -59,7 +59,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         self._thread.shutdown()
 
     def save(self, training: Training, step: int, resumed_at_steps: list[int]) -> None:
-        """Raises what went wrong with the one before: without any, training would be in vain."""
+        """Raises what went wrong with the one before."""
         if self._written is not None:
             self._written.result()
         state = {"step": step, "resumed_at_steps": resumed_at_steps, **training.state()}

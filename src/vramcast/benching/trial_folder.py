@@ -2,10 +2,10 @@
 
 trial.json      the BenchTrial
 steps.jsonl     loss, time and memory of every step, some steps a line
-checkpoint.pt   the state after a step that steps.jsonl has; removed once the run has ended
+checkpoint.pt   the state after a step; removed once the run has ended
 result.json     the TrainedRun, written last
 worker.log      what the model's code printed
-tensorboard/    the steps for TensorBoard, where asked for
+tensorboard/    where asked for
 """
 
 import contextlib
@@ -128,7 +128,7 @@ class TrialFolder:
 
 
 def find_runs(path: Path) -> list[TrainedRun]:
-    """Every run of a bench's folder, or the one of a trial's folder."""
+    """Of a bench's folder, or of a trial's."""
     runs = []
     for trial in (*path.glob("trial.json"), *sorted(path.glob("*/trial.json"))):
         run = TrialFolder(trial.parent).result()

@@ -80,10 +80,7 @@ def this_machine(device: Device) -> Machine:
 
 
 def gpus_here() -> list[str | None]:
-    """Those that CUDA_VISIBLE_DEVICES shows, or all like the first one: they are comparable.
-
-    [None] where there is only one: then nothing has to be set.
-    """
+    """Those of CUDA_VISIBLE_DEVICES, or all like the first; [None] where there is only one."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     visible = [name.strip() for name in shown if name.strip()]
     if not visible:
@@ -156,7 +153,7 @@ def finished_run(
 
 
 def run_everywhere(jobs: Sequence[Callable[[Worker], None]], workers: Sequence[Worker]) -> None:
-    """Every job on one of the workers. What one raises stops all of them and is raised here."""
+    """Every job on one of the workers; what one raises stops all of them."""
     free: SimpleQueue[Worker] = SimpleQueue()
 
     def serve(job: Callable[[Worker], None]) -> None:

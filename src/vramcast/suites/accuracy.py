@@ -66,8 +66,8 @@ def accuracy(
 ) -> AccuracyResult:
     """Predict and measure every row of the suites, and compare.
 
-    What `out` already holds is not done again, except with `force`. `against` is a run's folder to
-    take measurements from: that needs no GPU. `figure` is a file for a chart.
+    What `out` holds is not done again, except with `force`. `against` is a folder to take
+    measurements from: that needs no GPU. `figure` is a file for a chart.
     """
     if figure is not None and Path(figure).suffix not in (".svg", ".png", ".pdf"):
         raise UsageError(

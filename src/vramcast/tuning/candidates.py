@@ -61,8 +61,7 @@ def promising(
 ) -> list[Candidate]:
     """What won alone, best first; then alternatives to those; then what may help on top of others.
 
-    A step may be larger than when they were tried: what was slower while the GPU waited for the
-    host, such as fewer bits, may be faster now.
+    What was slower while the GPU waited for the host, such as fewer bits, may help a larger step.
     """
     waiting = [
         one

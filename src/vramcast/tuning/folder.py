@@ -29,7 +29,6 @@ class TuneFolder:
         self._request, self._records = path / "request.json", path / "records.jsonl"
         store.new_folder(path, force=force or self._request.exists())
         with contextlib.ExitStack() as stack:
-            # Two tunes at once would also slow each other down.
             stack.enter_context(store.locked_folder(path))
             if force:
                 self._remove_files()
@@ -52,7 +51,7 @@ class TuneFolder:
         self._lock.close()
 
     def recorded_run(self, key: str) -> Measurement | None:
-        """The next run of this configuration that an earlier call has made."""
+        """The next one that an earlier call has made."""
         return self._runs[key].popleft() if self._runs[key] else None
 
     def has_run(self, key: str) -> bool:

@@ -1,8 +1,8 @@
 """Was a candidate worth it? From the runs without and with it to a verdict with its reason.
 
 One run counts as one number, the median of its steps: the steps of one process resemble each other.
-Times are compared as ratios (their logarithms), with one spread for both sides as runs are few. The
-likely cause of an error is looked up in error_causes.toml.
+Times are compared as ratios, with one spread for both sides because runs are few. error_causes.toml
+has the likely causes of errors.
 """
 
 import math
@@ -197,7 +197,7 @@ def peak_memory_bytes(runs: Runs) -> int | None:
 
 
 def likely_cause(error: str | None) -> str:
-    """Empty if nothing is recognised. A traceback's indented lines of code are not searched."""
+    """A traceback's indented lines of code are not searched."""
     text = re.sub(r"^  .*\n?", "", error or "", flags=re.MULTILINE).lower()
     for one in CAUSES:
         if any(re.search(pattern, text, re.DOTALL) for pattern in one["patterns"]):

@@ -11,7 +11,7 @@ from vramcast.tuning.runner import Runner
 from vramcast.units import format_bytes
 from vramcast.workload.configuration import Configuration
 
-# The second prediction is for so many times the batch, and says nothing beyond MAX_FACTOR times.
+# The second prediction is for FACTOR times the batch, and says nothing beyond MAX_FACTOR times.
 FACTOR, MAX_FACTOR = 8, 64
 UNPREDICTED_FACTORS = (2, 4, 8)
 # A run that takes more than 0.92 of the memory does not count as sound.
@@ -44,7 +44,7 @@ def batch_sizes(
     largest = min(limits)
     if largest <= batch:
         return []
-    # Here the fixed part is a twentieth of the step; without a line, nothing is known of a knee.
+    # Here the fixed part is a twentieth of the step.
     knee = KNEE_SHARE / (1 - KNEE_SHARE) * fixed_seconds / slope if slope else batch
     knee = min(largest, max(batch, knee))
     found = [batch]

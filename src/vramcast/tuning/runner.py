@@ -29,14 +29,11 @@ LEAST_SECONDS = 5.0
 
 
 class BudgetSpent(Exception):
-    """The time for the tune is over, before or during a run."""
+    """Before or during a run."""
 
 
 class Runner:
-    """Runs every configuration in a process of its own, and takes over what the folder has.
-
-    `trial` is what all runs have in common; `gpu` is what is predicted for.
-    """
+    """`trial` is what all runs have in common; `gpu` is what is predicted for."""
 
     def __init__(
         self,

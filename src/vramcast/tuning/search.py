@@ -23,7 +23,7 @@ from vramcast.workload.configuration import Configuration
 # The share of the budget for putting candidates together.
 TOGETHER_SHARE = 0.6
 MAX_ROUNDS = 3
-# A batch FACTOR times as large that has so many times the throughput is tried first.
+# A batch FACTOR times as large with so many times the throughput is tried first.
 LARGE_GAIN = 3.0
 # A step of a larger batch may take this share of the time left: a trial has some fourteen steps.
 STEP_SHARE = 0.02
@@ -127,7 +127,7 @@ class Search:
         """What won alone; what often helps; a larger batch, which makes runs longer; then the rest.
 
         What is slow to start comes last and once, unless there would be no time for it. What did
-        not help is tried again, in rounds: it may help on top of another.
+        not help is tried again in rounds: it may help on top of another.
         """
         quick = [one for one in self._usable if not one.is_slow_to_start]
         slow = [one for one in self._usable if one.is_slow_to_start]
@@ -180,7 +180,7 @@ class Search:
                 yield variant
 
     def _try_on_top(self, candidate: Candidate, before: Configuration) -> bool:
-        """Whether it was applied. `before` is what had none of its sizes yet."""
+        """Whether it was applied. `before` had none of its sizes yet."""
         now = self.trials.configuration
         if not self.trials.applied and candidate.alone:
             result: TrialResult | None = candidate.alone  # on top of nothing: that was measured

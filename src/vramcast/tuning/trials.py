@@ -33,7 +33,7 @@ class Trials:
         self.steps: dict[str, Candidate] = {}
 
     def apply(self, candidate: Candidate, before: Configuration) -> None:
-        """A larger size replaces a smaller one: `before` had none of its sizes yet."""
+        """`before` had none of its sizes yet: a larger one replaces a smaller."""
         self.steps.pop(before.key, None)
         self.steps[before.key] = candidate
         candidate.replaced_by = ""
@@ -127,12 +127,12 @@ class Trials:
         return 0.0
 
     def is_slow_to_predict(self) -> bool:
-        """An attempt that fails would take less of the time left."""
+        """Slower than an attempt that fails."""
         limit = SLOW_PREDICTION_SHARE * self._runner.seconds_left()
         return self._runner.prediction_seconds > limit
 
     def is_tight(self, num_others: int, candidate: Candidate) -> bool:
-        """Whether so many others would leave no time for a candidate."""
+        """Whether others would leave no time for it."""
         seconds = (2 * num_others + 3) * self._seconds_of(self.configuration)
         return not self._is_time_for(seconds, candidate)
 
