@@ -2,12 +2,13 @@
 
     python benchmarks/step_time/fit.py
 
-It writes src/vramcast/forecast/timing/tables from two files beside it. kernels.jsonl.gz has
+It writes src/vramcast/forecast/timing/tables from benchmarks/convolutions and two files beside it.
+kernels.jsonl.gz has
 [operator, dtype, flops, bytes, sizes, access, median seconds, how often] of the kernels of one
 profiled step of each calibration row, paired with the simulated operators one by one.
 steps.jsonl.gz has for every calibration row its step times, measured in three sessions on H200
-machines, and the simulated operators of a step in order. The other rows of the suites are the test:
-`make accuracy` compares them.
+machines, the simulated operators of a step in order, and how many Python functions it calls. The
+other rows of the suites are the test: check.py and `make accuracy` compare them.
 """
 
 from __future__ import annotations
@@ -20,22 +21,34 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from convolutions import fit_convolutions
 from scipy.optimize import least_squares
+from steps import Step, read_steps
 
 from vramcast.forecast.timing.kernels import (
     PRODUCTS,
     RECURRENT,
+    KernelTime,
+    kernel_class,
     kernel_time,
     product_kind,
     product_time,
 )
-from vramcast.forecast.timing.pipeline import period_seconds
-from vramcast.forecast.timing.rates import TABLE
+from vramcast.forecast.timing.pipeline import WITHIN_90_PERCENT, host_costs, period_seconds
+from vramcast.forecast.timing.rates import TABLE, peak_flops
 from vramcast.hardware.gpus import find_gpu
 from vramcast.records.calibration import Rates
 from vramcast.tracing.work import ACCESS_NAMES, OperatorWork
 
 HERE = Path(__file__).parent
+HOST_NAME = "the H200 machines that were measured"
+WAITED = 1.1  # a step this much longer than the GPU's work waited for the host
+BUSY = 0.7  # a host this much faster than the GPU keeps it busy
+WIDEST_OF_HOST = 2.45
+# Of kernels that are not torch's own only the bytes are known: a factor of two either way.
+CUSTOM_SPREAD = math.log(2.0)
+# Assumed: how far the fractions of the data sheet differ on a GPU that was not measured.
+OTHER_GPU_SPREAD = 0.15
 H200 = find_gpu("h200")
 SOFT = {"loss": "soft_l1", "f_scale": 0.1}
 START_OF_PRODUCT = (3e-6, 0.8, 0.7, 3e-6, 100.0)
@@ -44,11 +57,12 @@ LONGEST_STEP = 30_000
 LATENCY_SECONDS = 4e-6  # from a launch to the kernel's begin
 # microseconds: where the search begins, least, most
 HOST = {
-    "forward": (18, 1, 60),
-    "backward": (10, 1, 40),
-    "update": (9, 6, 30),
-    "view": (4, 0.1, 12),
-    "tensor_of_list": (2, 0.01, 10),
+    "forward": (18, 6, 30),
+    "backward": (10, 4, 40),
+    "update": (9, 4, 30),
+    "view": (4, 1, 8),
+    "tensor_of_list": (2, 0.3, 3),
+    "python_call": (1, 0.3, 2),
     "wait": (10, 0.1, 60),
     "recurrent_step": (8, 0.1, 40),
     "gap": (1.3, 0.8, 1.6),
@@ -97,8 +111,6 @@ def fit_products(kernels: list[tuple[OperatorWork, float, int]], kind: str) -> l
 
 def fit_compute(chosen: list[tuple[OperatorWork, float, int]], of_peak: float = 0.3) -> list[float]:
     """seconds = fixed + flops / (peak x a) + bytes / (bandwidth x b)."""
-    from vramcast.forecast.timing.kernels import peak_flops
-
     flops = np.array([w.flops / peak_flops(H200, w.precision) for w, _, _ in chosen])
     moved = np.array([w.num_bytes / H200.bandwidth_bytes_per_second for w, _, _ in chosen])
     seconds = np.array([s for _, s, _ in chosen])
@@ -199,73 +211,100 @@ def fit_device(kernels: list[tuple[OperatorWork, float, int]]) -> dict[str, obje
     }
 
 
-def recorded_steps() -> dict[str, tuple[float, list[OperatorWork]]]:
-    """By row, the mean over its sessions: the host was faster in some than in others."""
-    steps = {}
-    with gzip.open(HERE / "steps.jsonl.gz", "rt") as file:
-        for record in map(json.loads, file):
-            works = [
-                OperatorWork(*fields[:4], tuple(fields[4]), *fields[5:])
-                for fields in record["works"]
-            ]
-            medians = [
-                math.log(np.median(seconds)) for seconds in record["seconds_by_session"].values()
-            ]
-            steps[record["row"]] = (
-                math.exp(np.mean(medians)),
-                [works[index] for index in record["order"]],
-            )
-    return steps
-
-
-def fit_host(rates: Rates, steps: dict[str, tuple[float, list[OperatorWork]]]) -> dict[str, float]:
+def fit_host(rates: Rates, steps: list[Step]) -> dict[str, float]:
     """Fits the host's part to whole steps, without very long ones, which would take hours."""
-    short = [(seconds, works) for seconds, works in steps.values() if len(works) < LONGEST_STEP]
-    chosen = [
-        (seconds, works, [kernel_time(work, H200, rates) for work in works])
-        for seconds, works in short
-    ]
+    short = [step for step in steps if len(step.works) < LONGEST_STEP]
+    chosen = [(step, [kernel_time(work, H200, rates) for work in step.works]) for step in short]
 
     def with_host(values: np.ndarray) -> dict[str, float]:
+        micro = zip(HOST, values, strict=True)
         return {
-            **{
-                name: float(f"{1e-6 * value:.4g}") for name, value in zip(HOST, values, strict=True)
-            },
+            **{name: float(f"{1e-6 * value:.4g}") for name, value in micro},
             "latency": LATENCY_SECONDS,
         }
 
     def errors(values: np.ndarray) -> np.ndarray:
         candidate = replace(rates, host=with_host(values))
-        return np.array(
-            [
-                math.log(period_seconds(works, kernels, candidate) / seconds)
-                for seconds, works, kernels in chosen
-            ]
-        )
+        periods = [period_of(step, kernels, candidate) for step, kernels in chosen]
+        return np.log(periods) - np.log([step.mean_seconds for step in short])
 
     start, low, high = (np.array(column) for column in zip(*HOST.values(), strict=True))
     found = least_squares(
         errors, start, bounds=(low, high), x_scale=start, max_nfev=25, diff_step=0.03, **SOFT
     )
-    error = np.abs(np.expm1(found.fun))
-    tell(f"host, {len(chosen)} steps", error)
+    tell(f"host, {len(chosen)} steps", np.abs(np.expm1(found.fun)))
     return with_host(found.x)
 
 
+def period_of(step: Step, kernels: list[KernelTime], rates: Rates) -> float:
+    costs = host_costs(step.works, step.num_python_calls, rates)
+    return period_seconds(step.works, kernels, costs, rates)
+
+
+def spreads_of_steps(rates: Rates, steps: list[Step]) -> dict[str, float]:
+    """Of whole steps: "host" where the GPU waited for it, "all" where it was busy.
+
+    "host" holds 95 % of all sessions' medians: steps that it was not fitted to lie further off.
+    """
+    waited, busy = [], []
+    for step in steps:
+        kernels = [kernel_time(work, H200, rates) for work in step.works]
+        device_seconds = sum(kernel.seconds for kernel in kernels)
+        host_seconds = sum(host_costs(step.works, step.num_python_calls, rates))
+        predicted = period_of(step, kernels, rates)
+        for seconds in step.medians.values():
+            error = abs(math.log(predicted / seconds))
+            if seconds > WAITED * device_seconds:
+                waited.append(error)
+            elif host_seconds < BUSY * device_seconds:
+                busy.append(error)
+    widest = math.log(WIDEST_OF_HOST) / 2
+    of_host = float(min(np.quantile(waited, 0.95), widest) / WITHIN_90_PERCENT)
+    return {"host": of_host, "all": float(1.4826 * np.median(busy))}
+
+
+def spreads(kernels: list[tuple[OperatorWork, float, int]], rates: Rates) -> dict[str, float]:
+    """Standard deviations of logarithmic errors, by how well a kind of kernel is known.
+
+    They are those of the median error, in which a kernel counts by its time; outliers do not.
+    """
+    errors = defaultdict(list)
+    without_own = replace(rates, kernels={name: rates.kernels[name] for name in ACCESS_NAMES[1:]})
+    for work, seconds, count in kernels:
+        kind = kernel_class(work, rates)
+        guess = kernel_time(work, H200, rates).seconds
+        errors[kind].append((abs(math.log(guess / seconds)), seconds * count))
+        if kind == "known":  # how it would be if this operator had never been recorded
+            guess = kernel_time(work, H200, without_own).seconds
+            errors["default"].append((abs(math.log(guess / seconds)), seconds * count))
+    found = {kind: 1.4826 * weighted_median(values) for kind, values in errors.items()}
+    return {**found, "custom": CUSTOM_SPREAD, "other_gpu": OTHER_GPU_SPREAD}
+
+
+def weighted_median(values: list[tuple[float, float]]) -> float:
+    ordered, weights = (np.array(column) for column in zip(*sorted(values), strict=True))
+    return float(ordered[np.searchsorted(weights.cumsum(), weights.sum() / 2)])
+
+
 def main() -> None:
-    kernels, steps = recorded(), recorded_steps()
-    device = fit_device(kernels)
-    table = HERE.parents[1] / "src/vramcast/forecast/timing/tables" / TABLE
-    count = sum(often for _, _, often in kernels)
+    kernels, steps = recorded(), read_steps("steps.jsonl.gz")
+    polynomials, of_convolutions = fit_convolutions()
     rates = Rates(
         gpu=H200.full_name,
         torch_version="2.11.0+cu130",
-        calibrated_on=sorted(steps),
-        num_kernels=count,
+        calibrated_on=sorted(step.row for step in steps),
+        num_kernels=sum(often for _, _, often in kernels),
+        convolutions=polynomials,
         host={},
-        **device,
+        host_name=HOST_NAME,
+        **fit_device(kernels),
     )
     rates = replace(rates, host=fit_host(rates, steps))
+    spread = {**spreads(kernels, rates), **spreads_of_steps(rates, steps)}
+    spread["convolutions"] = of_convolutions
+    rates = replace(rates, spread={kind: round(v, 4) for kind, v in sorted(spread.items())})
+    print("spread", rates.spread)
+    table = HERE.parents[1] / "src/vramcast/forecast/timing/tables" / TABLE
     table.parent.mkdir(exist_ok=True)
     table.write_text(json.dumps(json.loads(rates.to_json()), indent=1) + "\n")
     errors = [math.log(kernel_time(w, H200, rates).seconds / s) for w, s, _ in kernels]

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vramcast
-from vramcast.forecast.timing.kernels import kernel_time, peak_flops
-from vramcast.forecast.timing.pipeline import forecast_step, period_seconds
-from vramcast.forecast.timing.rates import shipped
+from vramcast.forecast.timing.kernels import kernel_time
+from vramcast.forecast.timing.pipeline import forecast_step, host_costs, period_seconds
+from vramcast.forecast.timing.rates import peak_flops, shipped
 from vramcast.hardware.gpus import GPUS, find_gpu
 from vramcast.tracing.work import (
     ACCESS_NAMES,
@@ -117,6 +117,7 @@ def test_the_table_is_complete() -> None:
         "update",
         "view",
         "tensor_of_list",
+        "python_call",
         "wait",
         "recurrent_step",
         "gap",
@@ -151,7 +152,8 @@ def test_reading_a_value_back_makes_the_host_wait_for_the_gpu() -> None:
     rates = shipped()
 
     def period(step: list[OperatorWork]) -> float:
-        return period_seconds(step, [kernel_time(w, H200, rates) for w in step], rates)
+        kernels = [kernel_time(w, H200, rates) for w in step]
+        return period_seconds(step, kernels, host_costs(step, 0, rates), rates)
 
     assert period([*works, item, *host_heavy]) > 1.2 * period([*works, *host_heavy])
 
@@ -159,10 +161,41 @@ def test_reading_a_value_back_makes_the_host_wait_for_the_gpu() -> None:
 def test_a_slower_host_only_matters_where_the_gpu_waits_for_it() -> None:
     slow = replace(shipped(), host={name: 3 * value for name, value in shipped().host.items()})
     large, small = [product(8192, 8192, 8192)] * 50, [addition(1000.0)] * 50
-    assert forecast_step(large, H200, slow).seconds == pytest.approx(
+    assert forecast_step(large, H200, rates=slow).seconds == pytest.approx(
         forecast_step(large, H200).seconds, rel=0.05
     )
-    assert forecast_step(small, H200, slow).seconds > 2 * forecast_step(small, H200).seconds
+    assert forecast_step(small, H200, rates=slow).seconds > 2 * forecast_step(small, H200).seconds
+
+
+def width(works: list[OperatorWork]) -> float:
+    step = forecast_step(works, H200)
+    assert step.seconds_low is not None and step.seconds_high is not None
+    assert step.seconds_low <= step.seconds <= step.seconds_high
+    return step.seconds_high / step.seconds_low
+
+
+def test_a_range_is_narrow_where_well_known_kernels_keep_the_gpu_busy() -> None:
+    products, small = [product(8192, 8192, 8192)] * 50, [addition(1000.0)] * 50
+    unknown = [addition(1e9)._replace(operator="other::kernel")] * 50
+    assert 1.0 < width(products) <= 1.35
+    assert width(products) < width(small) <= 2.5
+    assert width(unknown) > 2 * width(products)
+    assert width([*products, *small]) <= 1.35, "small kernels between large ones change little"
+
+
+def test_the_gpu_is_busy_only_if_a_slow_host_would_not_change_that() -> None:
+    kernel = addition(1.3e8)  # about as long as the host takes to launch it
+    forecast = forecast_step([kernel] * 100, H200)
+    assert forecast.bound_by == "launch"
+    assert forecast.seconds_high is not None
+    assert forecast.seconds_high > 1.1 * forecast.device_seconds
+
+
+def test_functions_that_the_program_calls_take_time_on_the_host() -> None:
+    works = [addition(1000.0)] * 50
+    plain, busy_python = forecast_step(works, H200), forecast_step(works, H200, 1000)
+    assert busy_python.host_seconds > plain.host_seconds + 3e-4
+    assert busy_python.seconds > plain.seconds
 
 
 def test_achieved_fraction_is_flops_over_time_and_peak() -> None:
@@ -180,6 +213,8 @@ def test_a_prediction_tells_the_work_of_a_step_exactly() -> None:
     multiplied."""
     p = vramcast.predict("gpt2-124m", gpu="h200", batch_size=2, seq_len=256, depth=2)
     assert p.step is not None and p.step_seconds == p.step.seconds
+    assert p.step_seconds_low is not None and p.step_seconds_high is not None
+    assert p.step_seconds_low < p.step_seconds < p.step_seconds_high
     tokens, width, vocabulary, depth = 2 * 256, 768, 50304, 2
     weights = depth * 12 * width * width
     least = 6.0 * tokens * (weights + 50257 * width)

@@ -69,7 +69,7 @@ def forecast(
         step_memory=memory,
         alive_at_peak=alive_groups(alive, shown.block_bytes, trace.categories, describe),
         step=step,
-        step_seconds=step.seconds if step else None,
+        **_times(step),
         step_seconds_reason="" if step else "no GPU was named",
         tokens_per_second=tokens / step.seconds if step and tokens else None,
         peak_reserved_bytes_low=lowest_reserved_bytes,
@@ -87,7 +87,19 @@ def forecast(
 
 
 def _step(trace: SimulatedRun, budget: Budget) -> StepForecast | None:
-    return forecast_step(trace.works, budget.gpu) if budget.gpu and trace.works else None
+    return (
+        forecast_step(trace.works, budget.gpu, trace.num_python_calls)
+        if budget.gpu and trace.works
+        else None
+    )
+
+
+def _times(step: StepForecast | None) -> dict[str, float | None]:
+    return {
+        "step_seconds": step.seconds if step else None,
+        "step_seconds_low": step.seconds_low if step else None,
+        "step_seconds_high": step.seconds_high if step else None,
+    }
 
 
 def replay_within(
@@ -157,6 +169,6 @@ def batch_size_point(
         outcome=Outcome.OK if result.fits else Outcome.OUT_OF_MEMORY,
         num_alloc_retries=result.num_alloc_retries,
         simulated=simulated,
-        step_seconds=step.seconds if step else None,
+        **_times(step),
         bound_by=step.bound_by if step else BoundBy.NOT_PREDICTED,
     )

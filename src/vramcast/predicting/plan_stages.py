@@ -42,6 +42,7 @@ def make_stage(
         [found["plain"], found["used"], *found["points"]], list[BatchSizePoint], WHERE
     )
     seconds = step_seconds(plain, used, passes)
+    low, high = _bounds(plain, seconds)
     per_step = batch * passes * seq_len
     rate = per_step / seconds if seconds else None
     limited = tokens_per_step is None and found["first_failing_batch"] is not None or passes > 1
@@ -63,6 +64,8 @@ def make_stage(
         share_of_memory=used.peak_reserved_bytes / capacity_bytes,
         binds=what_binds(plain, limited, gain),
         step_seconds=seconds,
+        step_seconds_low=low,
+        step_seconds_high=high,
         tokens_per_second=rate,
         samples_per_second=rate / seq_len if rate else None,
         hours_to_budget=tokens / rate / 3600 if rate else None,
@@ -87,11 +90,29 @@ def in_sequence(stages: Sequence[Stage], tokens: int) -> list[Stage]:
 
 def totals(stages: Sequence[Stage]) -> dict[str, Any]:
     """None where a stage does not fit, hours also where one has no predicted time."""
-    found = {}
+    found: dict[str, Any] = {}
     for name in ("steps", "tokens", "hours"):
         values = [getattr(stage, name) for stage in stages]
         found[f"total_{name}"] = None if None in values else sum(values)
+    for bound in ("low", "high"):
+        values = [getattr(stage, f"step_seconds_{bound}") for stage in stages]
+        hours = None if None in values else sum(_hours(stages, values))
+        found[f"total_hours_{bound}"] = hours
     return found
+
+
+def _hours(stages: Sequence[Stage], step_seconds: Sequence[float]) -> list[float]:
+    return [s.steps * t / 3600 for s, t in zip(stages, step_seconds, strict=True) if s.steps]
+
+
+def _bounds(
+    plain: BatchSizePoint, seconds: float | None
+) -> tuple[float, float] | tuple[None, None]:
+    """The range of a step, as wide as that of one pass."""
+    low, middle, high = plain.step_seconds_low, plain.step_seconds, plain.step_seconds_high
+    if not seconds or not middle or low is None or high is None:
+        return None, None
+    return seconds * low / middle, seconds * high / middle
 
 
 def step_seconds(plain: BatchSizePoint, accumulating: BatchSizePoint, passes: int) -> float | None:

@@ -44,9 +44,12 @@ def _correction(measured: Mapping[int, Attempt], predicted: Mapping[int, Attempt
 def _speed(attempt: Attempt, source: str, predicted: Attempt, factor: float = 1.0) -> Speed:
     assert attempt.step_seconds is not None
     seconds = attempt.step_seconds * factor
+    is_predicted = source == "predicted"
     return Speed(
         batch_size=attempt.batch_size,
         step_seconds=seconds,
+        step_seconds_low=attempt.step_seconds_low if is_predicted else None,
+        step_seconds_high=attempt.step_seconds_high if is_predicted else None,
         samples_per_second=attempt.batch_size / seconds,
         source=source,
         bound_by=predicted.bound_by,
@@ -94,6 +97,8 @@ def _between(low: Speed, high: Speed, enough: float, step: int) -> Speed:
         high,
         batch_size=size,
         step_seconds=seconds,
+        step_seconds_low=None,
+        step_seconds_high=None,
         samples_per_second=size / seconds,
         source="interpolated",
     )

@@ -45,7 +45,13 @@ class Rates(Record, kind="table of rates"):
     # attention, convolutions and recurrent layers, by operator and precision
     compute: dict[str, list[Number]]
     recurrent_step_seconds: dict[str, Number]
+    # "forward dense": least and greatest value of a polynomial, then its coefficients
+    convolutions: dict[str, list[Number]] = field(default_factory=dict)
     host: dict[str, Number]  # seconds on the host by kind of operator
+    # Standard deviation of the logarithm of a kernel's time, by how well its kind is known; "host":
+    # of the host's seconds.
+    spread: dict[str, Number] = field(default_factory=dict)
+    host_name: str = ""  # the machine that these seconds hold for
     # Rows of the suites whose kernels and times it was made from.
     calibrated_on: list[str] = field(default_factory=list)
     num_kernels: Count = 0

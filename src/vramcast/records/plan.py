@@ -32,6 +32,8 @@ class Stage(Part):
     share_of_memory: Number | None = None  # reserved, of what the allocator may take
     binds: str | None = None  # memory, compute, bandwidth or launch
     step_seconds: Seconds | None = None  # of all passes of an optimizer step
+    step_seconds_low: Seconds | None = None
+    step_seconds_high: Seconds | None = None
     tokens_per_second: Number | None = None
     samples_per_second: Number | None = None
     hours_to_budget: Number | None = None  # for all tokens at this length
@@ -52,6 +54,8 @@ class GpuPlan(Part):
     total_steps: Count | None  # None where a stage does not fit
     total_tokens: Count | None
     total_hours: Number | None
+    total_hours_low: Number | None = None
+    total_hours_high: Number | None = None
     limits: list[str] = field(default_factory=list)
     # Of reserved memory; None where too few sizes were simulated.
     law: MemoryFit | None = None

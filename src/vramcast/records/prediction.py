@@ -89,12 +89,16 @@ class StepForecast(Part):
     """Of a training step, once warm."""
 
     seconds: Seconds
+    # Where 90 % of measured medians lie; None in records of earlier versions.
+    seconds_low: Seconds | None = None
+    seconds_high: Seconds | None = None
     device_seconds: Seconds  # the GPU's work
     host_seconds: Seconds  # Python's and the launches'
     flops: Number
     moved_bytes: Number
     achieved_fraction: Number  # of the GPU's peak rate for the main precision
     bound_by: BoundBy
+    host: str = ""  # the machine for which the host's seconds hold
 
 
 class Prediction(Record, kind="prediction"):
@@ -119,6 +123,8 @@ class Prediction(Record, kind="prediction"):
     timeline: list[tuple[int, int, int]]  # event, allocated bytes, reserved bytes
     peak_phase: str
     step_seconds: Seconds | None
+    step_seconds_low: Seconds | None = None
+    step_seconds_high: Seconds | None = None
     step_seconds_reason: str
     tokens_per_second: Number | None
     limits: list[str]
@@ -148,6 +154,8 @@ class Attempt(Part):
     peak_reserved_bytes: Bytes | None
     num_alloc_retries: Count | None
     step_seconds: Seconds | None = None  # predicted only where simulated
+    step_seconds_low: Seconds | None = None  # only where predicted
+    step_seconds_high: Seconds | None = None
     bound_by: BoundBy = BoundBy.NOT_PREDICTED
     simulated: bool = True  # else interpolated
 
@@ -200,6 +208,8 @@ class Choice(Part):
 class Speed(Part):
     batch_size: Count
     step_seconds: Seconds
+    step_seconds_low: Seconds | None = None  # only where predicted
+    step_seconds_high: Seconds | None = None
     samples_per_second: Number
     # Measured, predicted, or scaled: predicted, times how much longer measured sizes took.
     source: str

@@ -100,13 +100,19 @@ def _calculator(plan: Plan) -> page.Calculator | None:
     return None
 
 
+def _hours(gpu: GpuPlan) -> str:
+    low, high = gpu.total_hours_low, gpu.total_hours_high
+    within = "" if low is None or high is None else f" ({low:,.1f} to {high:,.1f})"
+    return f"{gpu.total_hours:,.1f} hours{within}"
+
+
 def _verdict(plan: Plan, gpu: GpuPlan) -> page.Remark:
     spared = page.given(", {:g} % of it left free", 100 * plan.safety or None)
     where = where_of(gpu.gpu, gpu.capacity_bytes, spared)
     missing = [str(stage.seq_len) for stage in gpu.stages if not stage.fits]
     if missing:
         return page.bad(f"{where}: not even one sample fits at length {', '.join(missing)}")
-    time = page.given("{:,.1f} hours", gpu.total_hours) or "time not predicted"
+    time = "time not predicted" if gpu.total_hours is None else _hours(gpu)
     steps, tokens = page.number(gpu.total_steps), page.amount(gpu.total_tokens or 0)
     return page.good(f"{where}: {steps} steps for {tokens} tokens, {time}")
 

@@ -4,7 +4,13 @@ from collections.abc import Iterable, Sequence
 
 from vramcast.records.accuracy import percent
 from vramcast.records.measurement import Measurement
-from vramcast.records.prediction import BatchSizeCurve, BatchSizePoint, LargeTensor, Prediction
+from vramcast.records.prediction import (
+    BatchSizeCurve,
+    BatchSizePoint,
+    BoundBy,
+    LargeTensor,
+    Prediction,
+)
 from vramcast.reporting import sections as page
 from vramcast.reporting.step_chart import (
     capacity_of,
@@ -22,7 +28,7 @@ ONE_RUN = "one simulated run"
 BOUND_BY = {
     "compute": "arithmetic takes most of it",
     "bandwidth": "memory bandwidth takes most of it",
-    "launch": "the GPU waits for the host to launch kernels: "
+    "launch": "the GPU waits for the host to launch kernels, or would if the host were slower: "
     "a larger batch or torch.compile would use it better",
 }
 
@@ -81,9 +87,12 @@ def _step_time(p: Prediction) -> str:
     if p.step is None:
         return f"step time: not predicted ({p.step_seconds_reason})"
     tokens = page.given(", {:,.0f} tokens/s", p.tokens_per_second)
+    within = page.given(" ({})", page.between(p.step_seconds_low, p.step_seconds_high))
     peak = f"{page.share(p.step.achieved_fraction, 0)} of the GPU's peak rate"
     bound = BOUND_BY.get(p.step.bound_by, "")
-    return f"one step: {page.duration(p.step.seconds)}{tokens}, {peak}; {bound}"
+    is_of_host = p.step.bound_by is BoundBy.LAUNCH
+    host = page.given("; the host's time is that of {}", p.step.host) if is_of_host else ""
+    return f"one step: {page.duration(p.step.seconds)}{within}{tokens}, {peak}; {bound}{host}"
 
 
 def _categories(p: Prediction) -> list[tuple[str, int]]:
@@ -297,6 +306,7 @@ def _curve_table(curve: BatchSizeCurve) -> page.Table:
             "fits": lambda p: ("yes" if p.fits else "no") if limited else "",
             "retries": "num_alloc_retries",
             "step": "step_seconds",
+            "90 % within": lambda p: page.between(p.step_seconds_low, p.step_seconds_high),
             "source": _source,
         },
         left=("source",),

@@ -267,6 +267,13 @@ duration = _or_empty(format_seconds)
 amount = _or_empty(format_count)
 
 
+def between(low: float | None, high: float | None) -> str:
+    """The range of a predicted time."""
+    if low is None or high is None:
+        return ""
+    return f"{format_seconds(low)} to {format_seconds(high)}"
+
+
 def number(value: float | None, form: str = ",") -> str:
     return given(f"{{:{form}}}", value)
 

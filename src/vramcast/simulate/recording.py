@@ -11,6 +11,7 @@ from vramcast.simulate.device import Allocation, Device
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.locations import Locations
 from vramcast.simulate.ownership import Ownership
+from vramcast.simulate.python_calls import PythonCalls
 from vramcast.tracing import trace
 from vramcast.tracing.work import FORWARD, OperatorWork
 
@@ -55,6 +56,7 @@ class Recording:
     locations: Locations
     ownership: Ownership
     patch_new_imports: Callable[[], None]
+    python_calls: PythonCalls
 
     @property
     def device(self) -> Device:
@@ -66,9 +68,11 @@ class Recording:
         self.ownership.look()
         self.gpu.reads.begin_round()
         self.device.mark_step()
+        self.python_calls.begin_step()
 
     def describe(self) -> trace.SimulatedRun:
         """What was recorded until now."""
+        self.python_calls.stop()
         self.ownership.look()
         allocations = self.device.allocations()
         categories = [self._category(number, a) for number, a in enumerate(allocations, 1)]
@@ -86,6 +90,7 @@ class Recording:
             uses_libraries=any(map(_is_of_library, operators)),
             uses_solver=any(map(_is_of_solver, operators)),
             works=self._work_of_last_step(),
+            num_python_calls=self.python_calls.of_step,
             uncalibrated_kernels=tuple(sorted(self.gpu.uncalibrated_kernels)),
             streams=streams if any(streams) else (),
             held_until=held_until,

@@ -61,11 +61,13 @@ class Session:
         from vramcast.simulate import patches
         from vramcast.simulate.locations import Locations
         from vramcast.simulate.ownership import Ownership
+        from vramcast.simulate.python_calls import PythonCalls
         from vramcast.simulate.recording import Recording
 
         self.gpu.clear()
         torch.manual_seed(0)
         locations, ownership = Locations(), Ownership(self.device.block_id)
+        python_calls = PythonCalls()
         with ExitStack() as stack:
             patch_new_imports = stack.enter_context(patches.installed(self.gpu))
             stack.enter_context(self.device.on())
@@ -77,8 +79,9 @@ class Session:
                 least = 0 if locate_all else LOCATED_BYTES
                 stack.enter_context(self.device.locating(locations.here, least))
             try:
-                yield Recording(self.gpu, locations, ownership, patch_new_imports)
+                yield Recording(self.gpu, locations, ownership, patch_new_imports, python_calls)
             finally:
+                python_calls.stop()
                 self.gpu.library_memory.clear()
                 gc.collect()
                 self.device.reset()

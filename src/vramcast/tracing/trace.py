@@ -83,6 +83,7 @@ class SimulatedRun:
     uses_libraries: bool = False  # flash attention or cuDNN: they load kernels of their own
     uses_solver: bool = False  # cuSOLVER, likewise
     works: Sequence[OperatorWork] = ()  # of the last step, in order
+    num_python_calls: int = 0  # functions that the program calls in the last step
     uncalibrated_kernels: tuple[str, ...] = ()  # whose memory is an estimate
     streams: Sequence[int] = ()  # of each allocation; empty where all are on the default stream
     # Allocations that another stream may use when they are freed: from which event on their memory

@@ -10,12 +10,38 @@ PRECISION_OF_DTYPE = {5: "fp16", 6: "fp32", 15: "bf16", 23: "fp8", 24: "fp8"}
 TF32 = 1006  # native/work.h: fp32 that tensor cores may round
 
 
+class Convolution(NamedTuple):
+    """The sizes of a convolution as four numbers, and back."""
+
+    positions: int  # results of one filter, over the whole batch
+    filters: int  # in a group
+    channels: int  # in a group
+    kernel: int  # places of a filter
+    dims: int
+    is_transposed: bool = False
+    is_channels_last: bool = False
+    of_data: bool = False  # gradients that a backward pass computes
+    of_weight: bool = False
+
+    @property
+    def packed(self) -> tuple[int, int, int, int]:
+        flags = sum(flag << bit for bit, flag in enumerate(self[5:]))
+        return *self[:3], (self.kernel << 8) + (self.dims << 4) + flags
+
+    @classmethod
+    def unpacked(cls, sizes: tuple[int, int, int, int]) -> Convolution:
+        last = sizes[3]
+        flags = [bool(last >> bit & 1) for bit in range(4)]
+        return cls(*sizes[:3], last >> 8, last >> 4 & 15, *flags)
+
+
 class OperatorWork(NamedTuple):
     operator: str  # "aten::mm", without its overload
     dtype: int
     flops: float
     num_bytes: float  # read and written
-    # products and attention: batch, rows, columns, inner size; lists of tensors: how many
+    # products and attention: batch, rows, columns, inner size; lists of tensors: how many;
+    # convolutions: as of Convolution
     sizes: tuple[int, int, int, int]
     phase: int
     access: int

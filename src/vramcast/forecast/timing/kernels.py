@@ -6,6 +6,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from vramcast.forecast.timing.convolutions import (
+    base_seconds,
+    convolution_seconds,
+    is_convolution,
+)
+from vramcast.forecast.timing.rates import peak_flops
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
 from vramcast.tracing.work import ACCESS_NAMES, PLAIN, OperatorWork
@@ -20,8 +26,6 @@ _PRODUCTS = (
 )
 PRODUCTS = frozenset(f"aten::{name}" for name in _PRODUCTS)
 RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
-# where a GPU has no rate for a precision, the next best it would be computed in
-INSTEAD = {"fp8": "bf16", "bf16": "fp16", "fp16": "fp32", "tf32": "fp32"}
 
 
 class KernelTime(NamedTuple):
@@ -35,6 +39,11 @@ def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         return KernelTime(0.0, 0.0)
     if work.operator in PRODUCTS and work.flops > 0 and work.sizes[1] > 0:
         return product_time(work, gpu, rates.products[product_kind(work)])
+    if rates.convolutions and is_convolution(work):
+        seconds = convolution_seconds(work, gpu, rates.convolutions)
+        arithmetic = work.flops / peak_flops(gpu, work.precision)
+        is_arithmetic = 2 * arithmetic > base_seconds(work, gpu)
+        return KernelTime(seconds, seconds if is_arithmetic else 0.0)
     if work.flops > 0:
         return _compute_time(work, gpu, rates)
     return _memory_time(work, gpu, rates)
@@ -44,11 +53,6 @@ def product_kind(work: OperatorWork) -> str:
     if work.precision == "fp32":
         return "fp32"
     return "tensor" if work.access == PLAIN else "tensor unaligned"
-
-
-def peak_flops(gpu: Gpu, precision: str) -> float:
-    rate = gpu.flops_per_second.get(precision)
-    return peak_flops(gpu, INSTEAD[precision]) if rate is None else rate
 
 
 def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime:
@@ -82,10 +86,24 @@ def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     return KernelTime(fixed + steps + compute + memory, compute if compute > memory else 0.0)
 
 
+def kernel_class(work: OperatorWork, rates: Rates) -> str:
+    """How well its time is known: a key of Rates.spread."""
+    if not work.operator.startswith("aten::"):
+        return "custom"
+    if work.flops > 0:
+        if work.operator in PRODUCTS:
+            return "products"
+        if "attention" in work.operator:
+            return "attention"
+        return "recurrent" if work.operator in RECURRENT else "convolutions"
+    return "known" if _own_rate(work, rates) else "default"
+
+
+def _own_rate(work: OperatorWork, rates: Rates) -> list[float] | None:
+    name = f"{work.operator} {ACCESS_NAMES[work.access]}"
+    return rates.kernels.get(f"{name} {work.precision}") or rates.kernels.get(name)
+
+
 def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
-    access = ACCESS_NAMES[work.access]
-    known = rates.kernels.get(f"{work.operator} {access} {work.precision}") or rates.kernels.get(
-        f"{work.operator} {access}"
-    )
-    fixed, of_bandwidth = known or rates.kernels[access]
+    fixed, of_bandwidth = _own_rate(work, rates) or rates.kernels[ACCESS_NAMES[work.access]]
     return KernelTime(fixed + work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth), 0.0)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from vramcast.simulate.kernels.registry import tensors_in
-from vramcast.tracing.work import PLAIN, STRIDED, TF32
+from vramcast.tracing.work import PLAIN, STRIDED, TF32, Convolution
 
 Sizes = tuple[int, int, int, int]
 # questions and notes: nothing runs on the GPU
@@ -35,6 +35,8 @@ def work_of(
     if dtype == DTYPE_NUMBERS[torch.float32] and _uses_tf32(name):
         dtype = TF32
     flops, sizes = _flops(name, named, result)
+    if "conv" in name and flops:
+        num_bytes = _moved_by_convolution(name, named, result)
     if arguments and isinstance(arguments[0], list | tuple) and not flops:
         sizes = len(arguments[0]), 0, 0, 0
     access = STRIDED if _crosses_rows(name, named) else PLAIN
@@ -62,7 +64,7 @@ def _flops(name: str, named: Mapping[str, Any], result: Any) -> tuple[float, Siz
     if name.startswith("_scaled_dot_product"):
         return _attention(name, named)
     if "conv" in name:
-        return _convolution(name, named, result), (0, 0, 0, 0)
+        return _convolution(name, named, result)
     if name == "_grouped_mm":
         rows, inner = named["x"].shape[-2:]
         return 2.0 * result.numel() * inner, (1, rows, result.shape[-1], inner)
@@ -81,12 +83,49 @@ def _attention(name: str, named: Mapping[str, Any]) -> tuple[float, Sizes]:
     return flops, (batch * heads, length, keys, width)
 
 
-def _convolution(name: str, named: Mapping[str, Any], result: Any) -> float:
-    """Every result is a sum over one filter; backward takes as much for each large gradient."""
-    weight, num_products = named["weight"], 1
-    if name == "convolution_backward":
-        result, num_products = named["grad"], sum(map(bool, named["wanted"][:2]))
-    return 2.0 * num_products * result.numel() * weight.numel() / max(1, weight.shape[0])
+def _convolution(name: str, named: Mapping[str, Any], result: Any) -> tuple[float, Sizes]:
+    """Every result is a sum over one filter; backward takes as much for each large gradient.
+
+    A transposed convolution is the data gradient of another one, whose results are its input.
+    """
+    x, weight, is_backward = named["x"], named["weight"], name.endswith("backward")
+    result = named["grad"] if is_backward else result
+    is_transposed = bool(named.get("transposed")) or "transpose" in name
+    of_data, of_weight = map(bool, named["wanted"][:2]) if is_backward else (False, False)
+    small = x if is_transposed else result
+    groups = max(1, int(named.get("groups") or 1))
+    if "depthwise" in name:
+        groups = weight.shape[0]
+    sizes = Convolution(
+        positions=small.numel() // max(1, small.shape[1]),
+        filters=small.shape[1] // groups,
+        channels=max(1, weight.shape[1]),
+        kernel=math.prod(weight.shape[2:]),
+        dims=weight.dim() - 2,
+        is_transposed=is_transposed,
+        is_channels_last=_is_channels_last(x) or _is_channels_last(weight),
+        of_data=of_data,
+        of_weight=of_weight,
+    )
+    num_products = of_data + of_weight if is_backward else 1
+    flops = 2.0 * num_products * small.numel() * weight.numel() / max(1, weight.shape[0])
+    return flops, sizes.packed
+
+
+def _is_channels_last(tensor: torch.Tensor) -> bool:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    layout = formats.get(tensor.dim())
+    if layout is None or tensor.is_contiguous():
+        return False
+    return tensor.is_contiguous(memory_format=layout)
+
+
+def _moved_by_convolution(name: str, named: Mapping[str, Any], result: Any) -> float:
+    """Forward and each gradient go once through input, result and weight."""
+    is_backward = name.endswith("backward")
+    tensors = named["x"], named["weight"], named["grad"] if is_backward else result
+    passes = sum(map(bool, named["wanted"][:2])) if is_backward else 1
+    return float(passes * sum(t.numel() * t.element_size() for t in tensors))
 
 
 def _recurrent(name: str, named: Mapping[str, Any]) -> tuple[float, Sizes]:

@@ -1,0 +1,143 @@
+"""Compares predicted step times, and their ranges, with steps that the rates were not made from.
+
+    python benchmarks/step_time/check.py
+
+It writes README.md beside it. held_out.jsonl.gz has the steps: rows of the accuracy suites that
+fit.py does not use, runs of `tune` and of `max-batch`, each with the operators of its simulation.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from steps import HERE, Step, read_steps
+
+from vramcast.forecast.timing.pipeline import forecast_step
+from vramcast.forecast.timing.rates import shipped
+from vramcast.hardware.gpus import find_gpu
+from vramcast.records.prediction import BoundBy
+from vramcast.units import format_seconds
+
+H200 = find_gpu("h200")
+SESSIONS = {"rows": "accuracy suites", "tune": "tune", "mb": "max-batch"}
+TEXT = """# Step times: predicted against measured
+
+Made by `python benchmarks/step_time/check.py` from {num} steps on H200s (torch 2.11) that the rates
+in `src/vramcast/forecast/timing/tables` were not made from: the rows of the accuracy suites that
+`fit.py` leaves out, and runs of `tune` and `max-batch`. The rates are made by `fit.py` from
+`steps.jsonl.gz`, `kernels.jsonl.gz` and `benchmarks/convolutions`.
+
+{summary}
+
+A range is meant to hold 90 % of measured medians. It is high / low wide. The GPU is busy where it
+would be busy with a slow host too; else the host may be the slower side, and its speed differs
+between machines: the same step took up to 2.4 times as long in another session on the same kind of
+GPU.
+
+## Every step
+
+{rows}
+"""
+
+
+class Compared(NamedTuple):
+    name: str
+    source: str
+    measured: float
+    predicted: float
+    low: float
+    high: float
+    is_busy: bool
+
+    @property
+    def is_inside(self) -> bool:
+        return self.low <= self.measured <= self.high
+
+    @property
+    def error(self) -> float:
+        return self.predicted / self.measured - 1
+
+
+def compare(step: Step) -> Compared:
+    forecast = forecast_step(step.works, H200, step.num_python_calls)
+    session, measured = next(iter(step.medians.items()))
+    assert forecast.seconds_low is not None and forecast.seconds_high is not None
+    return Compared(
+        step.row,
+        SESSIONS[session],
+        measured,
+        forecast.seconds,
+        forecast.seconds_low,
+        forecast.seconds_high,
+        forecast.bound_by is not BoundBy.LAUNCH,
+    )
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    dashes = ["---", *["---:"] * (len(columns) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (columns, dashes, *rows))
+
+
+def summary(compared: Sequence[Compared]) -> str:
+    kinds = {"the GPU is busy": True, "the host may be slower": False}
+    groups = {
+        f"{kind}, {source}": [c for c in compared if c.is_busy is busy and c.source == source]
+        for kind, busy in kinds.items()
+        for source in SESSIONS.values()
+    }
+    for kind, busy in kinds.items():
+        groups[kind] = [c for c in compared if c.is_busy is busy]
+    groups["all"] = list(compared)
+    return table(
+        ("steps", "number", "inside", "width, median", "widest", "|error|, median", "95 % within"),
+        [line(name, group) for name, group in groups.items() if group],
+    )
+
+
+def line(name: str, group: Sequence[Compared]) -> list[str]:
+    widths = [c.high / c.low for c in group]
+    errors = [abs(c.error) for c in group]
+    return [
+        name,
+        str(len(group)),
+        f"{100 * statistics.fmean(c.is_inside for c in group):.0f} %",
+        f"{statistics.median(widths):.2f}",
+        f"{max(widths):.2f}",
+        f"{100 * statistics.median(errors):.1f} %",
+        f"{100 * np.quantile(errors, 0.95):.0f} %",
+    ]
+
+
+def every(compared: Sequence[Compared]) -> str:
+    return table(
+        ("step", "from", "measured", "predicted", "range", "inside", "error", "GPU"),
+        [
+            [
+                c.name,
+                c.source,
+                format_seconds(c.measured),
+                format_seconds(c.predicted),
+                f"{format_seconds(c.low)} to {format_seconds(c.high)}",
+                "yes" if c.is_inside else "**no**",
+                f"{100 * c.error:+.1f} %",
+                "busy" if c.is_busy else "may wait",
+            ]
+            for c in sorted(compared, key=lambda c: -abs(c.error))
+        ],
+    )
+
+
+def main() -> None:
+    used = set(shipped().calibrated_on)
+    steps = [step for step in read_steps("held_out.jsonl.gz") if step.row not in used]
+    compared = [compare(step) for step in steps]
+    text = TEXT.format(num=len(compared), summary=summary(compared), rows=every(compared))
+    (HERE / "README.md").write_text(text)
+    print(summary(compared))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Steps that were measured, and the operators that their simulation calls."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import NamedTuple
+
+from vramcast.tracing.work import OperatorWork
+
+HERE = Path(__file__).parent
+
+
+class Step(NamedTuple):
+    row: str
+    medians: dict[str, float]  # seconds, by session: some hosts were faster than others
+    works: list[OperatorWork]
+    num_python_calls: int
+
+    @property
+    def mean_seconds(self) -> float:
+        return math.exp(statistics.fmean(map(math.log, self.medians.values())))
+
+
+def read_steps(name: str) -> list[Step]:
+    """A line of the file has its operators once, and the order in which they are called."""
+    steps = []
+    with gzip.open(HERE / name, "rt") as file:
+        for record in map(json.loads, file):
+            works = [
+                OperatorWork(*fields[:4], tuple(fields[4]), *fields[5:])
+                for fields in record["works"]
+            ]
+            medians = {
+                session: statistics.median(seconds)
+                for session, seconds in record["seconds_by_session"].items()
+            }
+            order = [works[index] for index in record["order"]]
+            steps.append(Step(record["row"], medians, order, record["num_python_calls"]))
+    return steps

@@ -1,0 +1,86 @@
+"""Seconds of a convolution: what arithmetic and bytes take at least, times a factor.
+
+cuDNN's choice among its kernels is not published. The factor's logarithm is a polynomial in the
+logarithms of the sizes, one for each direction, fitted to recorded convolutions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations_with_replacement, product
+
+from vramcast.forecast.timing.rates import peak_flops
+from vramcast.hardware.gpus import Gpu
+from vramcast.tracing.work import Convolution, OperatorWork
+
+FIXED_SECONDS = 3e-6
+ALIGNED = 8  # channels that the tensor cores take at once
+
+
+def is_convolution(work: OperatorWork) -> bool:
+    return work.flops > 0 and "conv" in work.operator and any(work.sizes)
+
+
+def convolution_seconds(
+    work: OperatorWork, gpu: Gpu, polynomials: Mapping[str, Sequence[float]]
+) -> float:
+    sizes = Convolution.unpacked(work.sizes)
+    directions = directions_of(sizes)
+    base = base_seconds(work, gpu) / len(directions)
+    values = features(sizes, work, gpu)
+    seconds = 0.0
+    for direction in directions:
+        low, high, *coefficients = polynomials[f"{direction} {kind_of(sizes)}"]
+        logarithm = sum(c * v for c, v in zip(coefficients, values, strict=True))
+        seconds += FIXED_SECONDS + base * math.exp(min(high, max(low, logarithm)))
+    return seconds
+
+
+def directions_of(sizes: Convolution) -> list[str]:
+    wanted = {"data_gradient": sizes.of_data, "weight_gradient": sizes.of_weight}
+    return [name for name, is_wanted in wanted.items() if is_wanted] or ["forward"]
+
+
+def kind_of(sizes: Convolution) -> str:
+    return "depthwise" if sizes.channels == 1 and sizes.filters == 1 else "dense"
+
+
+def base_seconds(work: OperatorWork, gpu: Gpu) -> float:
+    arithmetic = work.flops / peak_flops(gpu, work.precision)
+    return arithmetic + work.num_bytes / gpu.bandwidth_bytes_per_second
+
+
+def features(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> list[float]:
+    """One, flags, logarithms, and their products."""
+    arithmetic = work.flops / peak_flops(gpu, work.precision)
+    memory = work.num_bytes / gpu.bandwidth_bytes_per_second
+    products = max(1, len(directions_of(sizes)))
+    inner = sizes.channels * sizes.kernel
+    groups = work.flops / (2 * products * sizes.positions * sizes.filters * inner)
+    logarithms = [
+        math.log(max(1, sizes.positions) / 1e5),
+        math.log(max(1, sizes.filters) / 64),
+        math.log(max(1, sizes.channels) / 64),
+        math.log(sizes.kernel / 9),
+        math.log(max(1.0, groups)),
+        math.log(arithmetic / memory),
+    ]
+    flags = [
+        sizes.is_channels_last,
+        sizes.is_transposed,
+        sizes.filters % ALIGNED == 0 and sizes.channels % ALIGNED == 0,
+        sizes.channels < ALIGNED,
+        sizes.kernel == 1,
+        sizes.dims == 1,
+        sizes.dims == 3,
+    ]
+    precisions = [work.precision == name for name in ("fp32", "tf32", "fp16")]
+    return [
+        1.0,
+        *map(float, (*flags, *precisions)),
+        *logarithms,
+        *(a * b for a, b in combinations_with_replacement(logarithms, 2)),
+        *(flag * value for flag, value in product((*flags, *precisions), logarithms)),
+        *(float(flag and is_this) for flag, is_this in product(flags, precisions)),
+    ]
