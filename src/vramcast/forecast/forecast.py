@@ -94,7 +94,7 @@ def _step(trace: SimulatedRun, budget: Budget) -> StepForecast | None:
     )
 
 
-def _times(step: StepForecast | None) -> dict[str, float | None]:
+def _times(step: StepForecast | None) -> dict[str, Any]:
     return {
         "step_seconds": step.seconds if step else None,
         "step_seconds_low": step.seconds_low if step else None,

@@ -1,6 +1,6 @@
 """What one operator of a simulated step computes and moves. Plain data, no torch."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 NO_KERNEL, PLAIN, CONVERTING, STRIDED = range(4)  # native/work.h: enum Access
 ACCESS_NAMES = ("none", "plain", "converting", "strided")
@@ -29,7 +29,7 @@ class Convolution(NamedTuple):
         return *self[:3], (self.kernel << 8) + (self.dims << 4) + flags
 
     @classmethod
-    def unpacked(cls, sizes: tuple[int, int, int, int]) -> Convolution:
+    def unpacked(cls, sizes: tuple[int, int, int, int]) -> Self:
         last = sizes[3]
         flags = [bool(last >> bit & 1) for bit in range(4)]
         return cls(*sizes[:3], last >> 8, last >> 4 & 15, *flags)

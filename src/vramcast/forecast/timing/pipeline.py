@@ -72,7 +72,7 @@ def _device_factor(
     Errors of kernels of one operator are alike, those of different operators are not.
     """
     seconds: dict[tuple[str, str], float] = defaultdict(float)
-    kinds = {}
+    kinds: dict[tuple[str, str], OperatorWork] = {}
     for work, kernel in zip(works, kernels, strict=True):
         group = work.operator, work.precision
         seconds[group] += kernel.seconds
