@@ -13,9 +13,11 @@ import json
 import os
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from vramcast.hardware.gpus import find_gpu
 from vramcast.simulate import device
@@ -28,6 +30,9 @@ BEFORE.submit(int).result()
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.utils._pytree import tree_map  # noqa: E402
+
+from vramcast.simulate.ownership import Ownership  # noqa: E402
 
 KIB = 1 << 10
 
@@ -273,8 +278,87 @@ def a_new_thread_begins_on_the_default_stream_and_has_the_workspace_of_one_that_
             assert taken.count(32 << 20) == expected
 
 
+# tensors and operators of other libraries
+
+
+class _Wrapper(torch.Tensor):
+    """A tensor around another: it has no memory of its own."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, dtype=inner.dtype, device=inner.device
+        )
+
+    def __init__(self, inner: torch.Tensor) -> None:
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+        def unwrap(x: Any) -> Any:
+            return x.inner if isinstance(x, _Wrapper) else x
+
+        result = function(*tree_map(unwrap, args), **tree_map(unwrap, kwargs or {}))
+        return tree_map(lambda x: cls(x) if isinstance(x, torch.Tensor) else x, result)
+
+
+def a_wrapper_tensor_can_be_trained_and_what_is_inside_is_a_parameter() -> None:
+    layer = nn.Linear(16, 16, bias=False)
+    layer.weight = nn.Parameter(_Wrapper(torch.ones(16, 16, device="cuda")))
+    layer(torch.ones(4, 16, device="cuda")).sum().backward()
+    assert isinstance(layer.weight.grad, _Wrapper)
+    ownership = Ownership(SESSION.device.block_id)
+    ownership._saw_module(layer)
+    ownership.look()
+    assert sorted(ownership.category_of.values()) == ["gradients", "parameters"]
+
+
+def sharded_training_of_one_rank_takes_memory_on_streams_of_its_own() -> None:
+    from torch.distributed.fsdp import fully_shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    model = fully_shard(nn.Sequential(fully_shard(nn.Linear(64, 64)), nn.Dropout()).cuda())
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(4, 64, device="cuda")).sum().backward()
+    optimizer.step()
+    assert len({a.stream for a in SESSION.device.allocations()}) > 1
+    torch.distributed.destroy_process_group()
+
+
+def the_cuda_kernel_of_a_custom_operator_runs_if_it_is_python_and_runs_through() -> None:
+    operators = torch.library.Library("vramcast_programs", "FRAGMENT")
+    operators.define("scratch(Tensor x) -> Tensor")
+    operators.define("compiled(Tensor x) -> Tensor")
+
+    def scratch(x: torch.Tensor) -> torch.Tensor:
+        torch.empty(KIB, device="cuda")
+        return torch.empty_like(x)
+
+    def compiled(x: torch.Tensor) -> torch.Tensor:
+        raise OSError("a library that needs a GPU")
+
+    operators.impl("scratch", scratch, "CUDA")
+    operators.impl("compiled", compiled, "CUDA")
+    operators.impl("compiled", lambda x: torch.empty(8, device=x.device), "Meta")
+    x = torch.ones(4, device="cuda")
+    assert _taken_by(lambda: torch.ops.vramcast_programs.scratch(x)) == [4 * KIB, -4 * KIB, 16]
+    assert torch.ops.vramcast_programs.compiled(x).shape == (8,)
+
+
+def flex_attention_runs_as_eager_code() -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    q = torch.ones(1, 2, 128, 16, device="cuda", requires_grad=True)
+    flex_attention(q, q, q, score_mod=lambda score, b, h, i, j: score + i - j).sum().backward()
+    assert q.grad is not None
+
+
 def main() -> None:
     programs = [f for f in globals().values() if getattr(f, "__module__", "") == "__main__"]
+    warnings.simplefilter("ignore")
     for program in programs:
         if program is main or program.__name__.startswith("_"):
             continue

@@ -122,20 +122,33 @@ class Ownership:
                         if isinstance(tensor, Tensor):
                             self._put(tensor, "optimizer_state", f"{owner} {key}".strip())
 
-    def _number(self, tensor: Tensor) -> int:
-        return self._block_id(tensor.untyped_storage().data_ptr()) if tensor.is_cuda else 0
+    def _numbers(self, tensor: Tensor) -> list[int]:
+        parts = [part for part in _parts(tensor) if part.is_cuda]
+        return [self._block_id(part.untyped_storage().data_ptr()) for part in parts]
 
     def _name(self, parameter: Tensor) -> str:
-        return self.name_of.get(self._number(parameter), "")
+        names = (self.name_of.get(number, "") for number in self._numbers(parameter))
+        return next(names, "")
 
     def _put(self, tensor: Tensor, category: str, name: str) -> None:
-        if tensor.layout is not torch.strided:
-            return
-        number = self._number(tensor)
-        if number and self.category_of.get(number) != "parameters":
-            self.category_of[number] = category
-            if name:
-                self.name_of[number] = name
+        for number in self._numbers(tensor):
+            if number and self.category_of.get(number) != "parameters":
+                self.category_of[number] = category
+                if name:
+                    self.name_of[number] = name
+
+
+def _parts(tensor: Tensor) -> Iterator[Tensor]:
+    """The tensors that have the memory: a wrapper, such as a DTensor, has them inside."""
+    if tensor.layout is torch.sparse_coo:
+        yield from (tensor._indices(), tensor._values())
+    elif torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python):
+        flatten: Any = getattr(tensor, "__tensor_flatten__", lambda: (vars(tensor),))
+        for part in (getattr(tensor, name) for name in flatten()[0]):
+            if isinstance(part, Tensor):
+                yield from _parts(part)
+    elif tensor.layout is torch.strided:
+        yield tensor
 
 
 def _parameters_of(optimizer: Any) -> Iterator[Tensor]:

@@ -58,7 +58,8 @@ def install(gpu: SimulatedGpu) -> None:
         operator = getattr(torch.ops.aten, name.partition(".")[0], None)
         overload = getattr(operator, name.partition(".")[2] or "default", None)
         if overload is not None:  # else this version of torch does not have it
-            _library.impl(name, _wrap(name, overload, function, gpu.device.library), "Fake")
+            run = _wrap(name, overload, function, gpu.device.library)
+            _library.impl(name, run, "Fake", with_keyset=True)
 
 
 def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Kernel:
@@ -68,9 +69,14 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
     taken = inspect.signature(function).parameters
     written = [] if base_name in KEEPS_VALUES else _written_names(overload, names)
     takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in taken.values())
+    after_this = torch._C._dispatch_keyset_full_after(torch._C._dispatch_key_parse("Fake"))
+    python = torch._C.DispatchKey.Python
 
     @functools.wraps(function)
-    def run(*arguments: Any, **options: Any) -> Any:
+    def run(keys: Any, *arguments: Any, **options: Any) -> Any:
+        below = keys & after_this
+        if below.has(python):  # up to torch 2.12 modes and wrapper tensors come after this key
+            return overload.redispatch(below, *arguments, **options)
         on_gpu = any(tensor.is_cuda for tensor in tensors_in(arguments))
         if not on_gpu and getattr(options.get("device"), "type", None) != "cuda":
             excluded = device.vramcast_set_excluded(True)

@@ -126,10 +126,33 @@ static void run_without_simulation(const c10::OperatorHandle& op, DispatchKeySet
   op.redispatchBoxed(keys, stack);
 }
 
+// Runs a CUDA kernel that is code of the host. False where that fails, as where it calls a compiled
+// library that needs a GPU: then the Meta kernel tells what the operator returns.
+static bool run_host_kernel(const c10::OperatorHandle& op, const Operator& info,
+                            DispatchKeySet keys, Stack* stack) {
+  const auto num_arguments = op.schema().arguments().size();
+  const Stack arguments(stack->end() - num_arguments, stack->end());
+  const auto num_below = stack->size() - num_arguments;
+  try {
+    const CurrentOperator current(recorder, info.name);
+    op.redispatchBoxed(keys, stack);
+    return true;
+  } catch (const std::exception& error) {
+    const bool is_full = std::string(error.what()).find("out of memory") != std::string::npos;
+    if (is_full || !op.hasKernelForDispatchKey(DispatchKey::Meta)) throw;
+  }
+  stack->resize(num_below);
+  stack->insert(stack->end(), arguments.begin(), arguments.end());
+  simulate_from_now_on(op);
+  return false;
+}
+
 static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   recorder.locate_new_node();
   const auto& info = operator_info(op);
   const auto below = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, DispatchKey::Fake);
+  // up to torch 2.12 this key comes before those of modes and wrapper tensors
+  if (below.has(DispatchKey::Python)) return op.redispatchBoxed(below, stack);
   if (info.is_copy && simulate_copy_operator(info, stack)) return;
   if (info.kind == Kind::redispatch) {
     const CurrentOperator current(recorder, info.name);
@@ -141,6 +164,7 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
   const auto [on_gpu, on_meta, any_tensor] = placement_of(info, arguments);
   if (!on_gpu && (on_meta || (any_tensor && runs_on_host(info, arguments))))
     return run_without_simulation(op, below, stack);
+  if (on_gpu && info.kind == Kind::run_on_host && run_host_kernel(op, info, below, stack)) return;
 
   const CurrentOperator current(recorder, info.name);
   Stack metas;
@@ -214,7 +238,7 @@ static void register_device_kernels() {
     const bool decomposes =
         missing && op->hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
         has_cuda_kernel(name.name, op->hasKernelForDispatchKey(DispatchKey::CPU));
-    if (!missing && !always.count(name.name)) {
+    if (!missing && !always.count(name.name) && name.name.rfind("aten::", 0) == 0) {
       // a build of torch with CUDA: its kernels would look for a GPU
       registrations.push_back(dispatcher.registerImpl(
           name, DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&wake_up>(),

@@ -16,7 +16,8 @@
 
 namespace vramcast {
 
-enum class Kind : uint8_t { simulate, redispatch };
+// run_on_host: its CUDA kernel is ordinary code that calls other operators
+enum class Kind : uint8_t { simulate, redispatch, run_on_host };
 
 struct Operator {
   int32_t name = 0;
@@ -89,6 +90,20 @@ static const std::unordered_set<std::string> asking_names = {
     "aten::eq", "aten::ne",    "aten::lt",  "aten::le", "aten::gt",
     "aten::ge", "aten::isnan", "aten::any", "aten::all"};
 
+// Whether the operator's CUDA kernel runs on the host: it is written in Python, or it is torch's
+// own for collectives. What it allocates is then seen by running it. Compiled kernels can also be
+// called unboxed, those in Python cannot.
+static bool has_host_kernel(const c10::OperatorHandle& op) {
+  if (!op.hasKernelForDispatchKey(DispatchKey::CUDA)) return false;
+  if (op.schema().operator_name().name.rfind("c10d::", 0) == 0) return true;
+  const auto state = op.dumpState();
+  const auto begin = state.find("\nCUDA: ");
+  if (begin == std::string::npos) return false;
+  const auto kernel = state.substr(begin, state.find('\n', begin + 1) - begin);
+  return kernel.find("unboxed") == std::string::npos &&
+         kernel.find("vramcast") == std::string::npos;
+}
+
 static Operator describe(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
   Operator result;
@@ -119,6 +134,7 @@ static Operator describe(const c10::OperatorHandle& op) {
       op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional) ||
       op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
   if (has_composite && !has_kernel) result.kind = Kind::redispatch;
+  if (has_host_kernel(op)) result.kind = Kind::run_on_host;
   const auto& arguments = schema.arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = arguments[i].alias_info();
@@ -154,6 +170,11 @@ static const Operator& operator_info(const c10::OperatorHandle& op) {
   auto found = operators.find(key);
   if (found == operators.end()) found = operators.emplace(key, describe(op)).first;
   return found->second;
+}
+
+static void simulate_from_now_on(const c10::OperatorHandle& op) {
+  const std::lock_guard<std::mutex> lock(operators_mutex);
+  operators[&op.schema()].kind = Kind::simulate;
 }
 
 template <typename Visitor>
