@@ -201,7 +201,8 @@ def _cudnn_backward(
     transposed: bool,
     wanted: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None]:
-    tf32 = torch._C._get_cudnn_allow_tf32()
+    # _get_cudnn_allow_tf32 raises where newer switches were used
+    tf32 = torch._C._get_fp32_precision_getter("cuda", "conv") == "tf32"
     if wanted[1]:
         x = x.contiguous(memory_format=_layout(x, weight))
     grad_x = grad_weight = None
