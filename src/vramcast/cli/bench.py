@@ -1,7 +1,5 @@
 """`vramcast bench`."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`vramcast fit`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -58,7 +58,8 @@ def of_accuracy(result: AccuracyResult) -> list[page.Section]:
                         WAITS: result.launch_step_time,
                     },
                     "{:.1f} %",
-                    title="|error| of the time of a step, in rows that the times were not calibrated on",
+                    title="|error| of the time of a step, "
+                    "in rows that the times were not calibrated on",
                     notes=[
                         "where the GPU waits for the host, the time is the host's: "
                         "predicted for a machine like those on which the rates were measured"

@@ -1,4 +1,4 @@
-"""A prediction, with measurements of the same workload, and a curve over batch sizes as sections."""
+"""A prediction, with measurements of the workload, and a curve over batch sizes, as sections."""
 
 from collections.abc import Iterable, Sequence
 
