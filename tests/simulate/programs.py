@@ -8,6 +8,7 @@ Prints the name of every function below and, where it failed, why. Each is recor
 from __future__ import annotations
 
 import copy
+import importlib.util
 import io
 import json
 import os
@@ -302,6 +303,26 @@ class _Wrapper(torch.Tensor):
 
         result = function(*tree_map(unwrap, args), **tree_map(unwrap, kwargs or {}))
         return tree_map(lambda x: cls(x) if isinstance(x, torch.Tensor) else x, result)
+
+
+def triton_can_be_imported_at_any_moment_and_its_autotuner_takes_memory() -> None:
+    if importlib.util.find_spec("triton") is None:
+        return
+    import triton
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.jit import JITFunction
+
+    assert triton.runtime.driver.active.get_current_target().arch == 90
+    add = JITFunction(_add)
+    configs = [triton.Config({"BLOCK": size}) for size in (64, 128)]
+    tuned = Autotuner(add, add.arg_names, configs, ["n"], None, None)
+    x = torch.ones(4, device="cuda")
+    assert _taken_by(lambda: add[(1,)](x, 4, BLOCK=64)) == []
+    assert max(_taken_by(lambda: tuned[(1,)](x, 4))) == 256 << 20
+    assert _taken_by(lambda: tuned[(1,)](x, 4)) == []
+
+
+def _add(x: Any, n: Any, BLOCK: Any) -> None: ...
 
 
 def a_wrapper_tensor_can_be_trained_and_what_is_inside_is_a_parameter() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -32,16 +34,20 @@ def test_what_was_replaced_is_put_back() -> None:
     assert vars(library) == {"version": 1}
 
 
-def test_a_library_that_is_imported_later_is_patched_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = ModuleType("a_library")
-    library.version = 1  # type: ignore[attr-defined]
-    patch = SimpleNamespace(
-        LIBRARY="a_library", apply=lambda patcher: patcher.put(library, "version", 2)
-    )
+def test_a_library_that_is_imported_later_is_patched_then(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "a_library.py").write_text("version = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def apply(patcher: Patcher) -> None:
+        patcher.put(sys.modules["a_library"], "version", 2)
+
+    patch = SimpleNamespace(LIBRARY="a_library", apply=apply)
     monkeypatch.setattr(patches, "PATCHES", [patch])
-    with patches.installed(GPU) as patch_new_imports:
-        assert library.version == 1
-        monkeypatch.setitem(sys.modules, "a_library", library)
-        patch_new_imports()
+    with patches.installed(GPU):
+        library = importlib.import_module("a_library")
         assert library.version == 2
     assert library.version == 1
+    assert not any(type(finder).__name__ == "_AfterImport" for finder in sys.meta_path)
+    monkeypatch.delitem(sys.modules, "a_library")

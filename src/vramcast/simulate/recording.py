@@ -55,7 +55,6 @@ class Recording:
     gpu: SimulatedGpu
     locations: Locations
     ownership: Ownership
-    patch_new_imports: Callable[[], None]
     python_calls: PythonCalls
 
     @property
@@ -64,7 +63,6 @@ class Recording:
 
     def mark_step(self) -> None:
         """A step begins here."""
-        self.patch_new_imports()
         self.ownership.look()
         self.gpu.reads.begin_round()
         self.device.mark_step()

@@ -69,7 +69,7 @@ class Session:
         locations, ownership = Locations(), Ownership(self.device.block_id)
         python_calls = PythonCalls()
         with ExitStack() as stack:
-            patch_new_imports = stack.enter_context(patches.installed(self.gpu))
+            stack.enter_context(patches.installed(self.gpu))
             stack.enter_context(self.device.on())
             # The first allocation of a process makes the CUDA context and a small segment.
             torch.empty(1, device="cuda")
@@ -79,7 +79,7 @@ class Session:
                 least = 0 if locate_all else LOCATED_BYTES
                 stack.enter_context(self.device.locating(locations.here, least))
             try:
-                yield Recording(self.gpu, locations, ownership, patch_new_imports, python_calls)
+                yield Recording(self.gpu, locations, ownership, python_calls)
             finally:
                 python_calls.stop()
                 self.gpu.library_memory.clear()

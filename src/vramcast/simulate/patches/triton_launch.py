@@ -24,7 +24,3 @@ def apply(patcher: Patcher) -> None:
         patcher.gpu.note(NOTE.format(name=getattr(getattr(self, "fn", None), "__name__", "?")))
 
     patcher.put(sys.modules[LIBRARY].JITFunction, "run", launch)
-    autotuner = sys.modules.get("triton.runtime.autotuner")
-    if autotuner is not None:
-        patcher.put(autotuner.Autotuner, "run", launch)
-        patcher.put(autotuner.Heuristics, "run", launch)
