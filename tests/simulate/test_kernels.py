@@ -29,7 +29,7 @@ ESTIMATED = (
     "batch_norm1d",
     "batch_norm2d-channels_last",
 )
-# Scratch of CUB's select, sort and unique, of cuFFT, of grouped products: a few KiB to a few MiB
+# Scratch of CUB's select, sort and unique, of grouped products: a few KiB to a few MiB
 # beside their result.
 APPROXIMATE = (
     "mask-select",
@@ -46,8 +46,6 @@ APPROXIMATE = (
     "multinomial",
     "repeat_interleave",
     "grouped_mm",
-    "fft",
-    "ctc",
     "transformer-layer",
     "sdpa-boolmask-f32-B2H4T256D64",
 )

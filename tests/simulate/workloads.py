@@ -137,6 +137,54 @@ def convolution() -> Callable[[], Any]:
     return steps(model, lambda x: model(x).mean(), (4, 3, 32, 32))
 
 
+def transforms_to_frequencies() -> Callable[[], Any]:
+    """Each transform has the shape that it has on the host, and gradients pass through it."""
+    scale = nn.Parameter(torch.ones(8, 4, 32, 48, device="cuda"))
+    model = nn.ParameterList([scale])
+    transforms: list[Callable[[torch.Tensor], torch.Tensor]] = [
+        torch.fft.rfft2,
+        lambda x: torch.fft.irfft2(torch.fft.rfft2(x), s=(32, 48)),
+        torch.fft.fft,
+        torch.fft.ifftn,
+        lambda x: torch.fft.rfftn(x.transpose(1, 3)),
+        lambda x: torch.stft(x[0, 0].flatten(), 64, return_complex=True),
+    ]
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros((), device="cuda")
+        for transform in transforms:
+            result = transform(x * scale)
+            assert result.shape == transform(torch.zeros(x.shape)).shape
+            total = total + result.abs().mean()
+        return total
+
+    return steps(model, loss, (8, 4, 32, 48))
+
+
+def factorises_matrices() -> Callable[[], Any]:
+    model = nn.Linear(WIDTH, WIDTH, bias=False).cuda()
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        a = model.weight @ model.weight.mT + torch.eye(WIDTH, device="cuda")
+        factor, info = torch.linalg.cholesky_ex(a)
+        assert not info.any()
+        solved = torch.linalg.solve(a, x.mT) + torch.linalg.inv(a) @ x.mT
+        parts = (factor, solved, torch.linalg.eigh(a)[1], torch.linalg.lu_factor(a)[0])
+        return torch.stack([part.mean() for part in parts]).sum() + torch.logdet(a)
+
+    return steps(model, loss)
+
+
+def aligns_by_ctc() -> Callable[[], Any]:
+    """With targets of 32 bits on the host cuDNN computes the gradient together with the loss."""
+    model = nn.Linear(WIDTH, 20).cuda()
+    lengths = torch.full((16,), 50), torch.full((16,), 10)
+    targets = torch.randint(1, 20, (160,), dtype=torch.int32)
+    return steps(
+        model, lambda x: F.ctc_loss(model(x).log_softmax(-1), targets, *lengths), (50, 16, WIDTH)
+    )
+
+
 def accumulates_with_a_scaler() -> Callable[[], Any]:
     model = nn.Linear(WIDTH, WIDTH).cuda()
     optimizer, scaler = (

@@ -19,11 +19,13 @@ from vramcast.simulate.kernels import (  # noqa: F401
     convolution,
     data_dependent,
     indexing,
+    linear_algebra,
     losses,
     normalisation,
     recurrent,
     reductions,
     sorting,
+    spectral,
     without_memory,
 )
 from vramcast.simulate.kernels.registry import ARGUMENT_NAMES, KERNELS, Kernel, Target, tensors_in

@@ -21,6 +21,7 @@ from vramcast.simulate.kernels.convolution_workspace import (
     workspace_bytes,
 )
 from vramcast.simulate.kernels.registry import Target, kernel, meta_result, new, note, scratch
+from vramcast.simulate.kernels.work import uses_tf32
 
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 ESTIMATED = (
@@ -201,8 +202,7 @@ def _cudnn_backward(
     transposed: bool,
     wanted: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None]:
-    # _get_cudnn_allow_tf32 raises where newer switches were used
-    tf32 = torch._C._get_fp32_precision_getter("cuda", "conv") == "tf32"
+    tf32 = uses_tf32("conv")
     if wanted[1]:
         x = x.contiguous(memory_format=_layout(x, weight))
     grad_x = grad_weight = None

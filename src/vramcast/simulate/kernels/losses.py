@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vramcast.simulate.kernels.registry import kernel, new
+from vramcast.simulate.kernels.registry import kernel, new, note, scratch
 
 NONE, MEAN, SUM = 0, 1, 2  # torch's enum Reduction
 
@@ -29,14 +29,45 @@ def huber_loss(x: Tensor, reduction: int = MEAN) -> Tensor:
     return losses.mean() if reduction == MEAN else losses.sum() if reduction == SUM else losses
 
 
-@kernel(
-    "_use_miopen_ctc_loss",
-    "_use_miopen_ctc_loss.Tensor",
-    "_use_cudnn_ctc_loss",
-    "_use_cudnn_ctc_loss.Tensor",
-)
-def use_library_for_ctc() -> bool:
+@kernel("_use_miopen_ctc_loss", "_use_miopen_ctc_loss.Tensor")
+def use_miopen_for_ctc() -> bool:
     return False
+
+
+@kernel("_use_cudnn_ctc_loss", "_use_cudnn_ctc_loss.Tensor")
+def use_cudnn_for_ctc(
+    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int
+) -> bool:
+    """As torch asks, but lengths on the GPU are taken to be good."""
+    is_list = not isinstance(input_lengths, Tensor)
+    fits = (
+        torch.backends.cudnn.enabled
+        and blank == 0
+        and targets.dim() == 1
+        and targets.dtype == torch.int32
+        and targets.is_contiguous()
+        and log_probs.dim() == 3
+        and log_probs.dtype == torch.float32
+    )
+    if not is_list:
+        lengths = (input_lengths, target_lengths)
+        return fits and all(length.dtype == torch.int32 for length in lengths)
+    is_on_host, whole = not targets.is_cuda, len(log_probs)
+    pairs = zip(input_lengths, target_lengths, strict=False)
+    return fits and is_on_host and all(a == whole and b < 256 and b <= a for a, b in pairs)
+
+
+@kernel("_cudnn_ctc_loss", "_cudnn_ctc_loss.Tensor")
+def cudnn_ctc_loss(log_probs: Tensor, target_lengths: Any) -> Any:
+    """The gradient is computed with the loss. The workspace is an estimate: two tables."""
+    note("the workspace of cuDNN's CTC loss is an estimate")
+    grad = torch.empty_like(log_probs, memory_format=torch.contiguous_format)
+    longest = 255 if isinstance(target_lengths, Tensor) else max(target_lengths)
+    steps, batch = log_probs.shape[:2]
+    workspace = scratch(2 * batch * steps * (2 * longest + 1) * 4)
+    costs = new(batch, dtype=log_probs.dtype)
+    del workspace
+    return costs, grad
 
 
 def _ctc_table(log_probs: Tensor, targets: Tensor) -> Tensor:
@@ -45,15 +76,25 @@ def _ctc_table(log_probs: Tensor, targets: Tensor) -> Tensor:
     return new(batch, length, 2 * targets.shape[-1] + 1, dtype=log_probs.dtype)
 
 
+def _ctc_lengths(log_probs: Tensor) -> list[Tensor]:
+    """The lengths of inputs and targets, and where each target begins."""
+    batch = log_probs.shape[1] if log_probs.dim() == 3 else 1
+    return [new(batch, dtype=torch.int64) for _ in range(3)]
+
+
 @kernel("_ctc_loss", "_ctc_loss.Tensor")
 def ctc_loss(log_probs: Tensor, targets: Tensor) -> Any:
-    batch = log_probs.shape[1] if log_probs.dim() == 3 else 1
-    return new(batch, dtype=log_probs.dtype), _ctc_table(log_probs, targets)
+    lengths = _ctc_lengths(log_probs)
+    alpha = _ctc_table(log_probs, targets)
+    losses = new(len(lengths[0]), dtype=log_probs.dtype)
+    del lengths
+    return losses, alpha
 
 
 @kernel("_ctc_loss_backward", "_ctc_loss_backward.Tensor")
 def ctc_loss_backward(log_probs: Tensor, targets: Tensor) -> Tensor:
+    lengths = _ctc_lengths(log_probs)
     beta = _ctc_table(log_probs, targets)
     out = torch.empty_like(log_probs)
-    del beta
+    del beta, lengths
     return out

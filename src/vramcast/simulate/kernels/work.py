@@ -32,7 +32,7 @@ def work_of(
     tensors = list(tensors_in((arguments, result)))
     num_bytes = float(sum(t.numel() * t.element_size() for t in tensors if t.is_cuda))
     dtype = next((DTYPE_NUMBERS.get(t.dtype, -1) for t in tensors if t.is_floating_point()), -1)
-    if dtype == DTYPE_NUMBERS[torch.float32] and _uses_tf32(name):
+    if dtype == DTYPE_NUMBERS[torch.float32] and uses_tf32(name):
         dtype = TF32
     flops, sizes = _flops(name, named, result)
     if "conv" in name and flops:
@@ -43,7 +43,7 @@ def work_of(
     return dtype, flops, num_bytes, (ctypes.c_int64 * 4)(*sizes), access
 
 
-def _uses_tf32(name: str) -> bool:
+def uses_tf32(name: str) -> bool:
     """cuDNN rounds to tf32 unless told not to.
 
     `torch.backends.cudnn.allow_tf32` cannot be asked: it raises where newer switches were used.

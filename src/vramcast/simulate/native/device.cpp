@@ -179,6 +179,7 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
     if (info.is_gemm) simulate_gemm(info, arguments);
     if (info.reduction && results[0].isTensor())
       simulate_reduction(op, *info.reduction, arguments, results[0]);
+    if (info.leaves_complex) simulate_complex_result(arguments[0].toTensor());
     carry_values(op, info, arguments, results);
     note_work(info, arguments, results);
   }

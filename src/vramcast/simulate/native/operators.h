@@ -27,6 +27,7 @@ struct Operator {
   // gives the result's shape where there is no Meta kernel in C++
   const ShapeRule* shape_rule = nullptr;
   bool adds_bias = false;
+  bool leaves_complex = false;  // abs and angle: the result of a complex tensor is real
   bool fills = false;          // with one number
   bool overwrites = false;     // writes every element of the tensor it writes to
   bool uninitialised = false;  // its result has no contents yet
@@ -124,6 +125,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.folds = result.reduction || full_name == "aten::dot" || full_name == "aten::vdot";
   result.fills = result.overwrites = full_name == "aten::fill_" || full_name == "aten::zero_";
   result.uninitialised = full_name.rfind("aten::empty", 0) == 0;
+  result.leaves_complex = full_name == "aten::abs" || full_name == "aten::angle";
   result.adds_bias = full_name == "aten::addmm" && overload.empty();
   result.is_gemm = gemm_names.count(full_name) > 0;
   const bool has_kernel =

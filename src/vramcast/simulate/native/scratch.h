@@ -41,6 +41,11 @@ static void simulate_copy(const at::Tensor& destination, const at::Tensor& sourc
   set_typical(destination, typical);
 }
 
+// The magnitude and the angle of complex numbers are computed as complex numbers.
+static void simulate_complex_result(const at::Tensor& input) {
+  if (input.is_complex()) device_allocator.allocate(input.nbytes());
+}
+
 // Scratch memory of a reduction: taken after the result, given back when the kernel has been
 // launched.
 static void simulate_reduction(const c10::OperatorHandle& op, const Reduction& reduction,
