@@ -8,17 +8,22 @@ Prints the name of every function below and, where it failed, why. Each is recor
 from __future__ import annotations
 
 import copy
+import gc
 import importlib.util
 import io
 import json
 import os
 import tempfile
+import threading
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from vramcast.hardware.gpus import find_gpu
 from vramcast.simulate import device
@@ -277,6 +282,104 @@ def a_new_thread_begins_on_the_default_stream_and_has_the_workspace_of_one_that_
             with ThreadPoolExecutor(1) as pool:
                 taken = _taken_by(lambda pool=pool: pool.submit(multiply).result())
             assert taken.count(32 << 20) == expected
+
+
+# what is dropped is freed
+
+
+class _Trained:
+    """A model and its optimizer. Models of kind 2 have buffers and contain themselves."""
+
+    def __init__(self, kind: int, place: str) -> None:
+        embedding, head = nn.Embedding(128, 128), nn.Linear(128, 128, bias=kind == 0)
+        if kind == 1:
+            head.weight = embedding.weight
+        norm = nn.BatchNorm1d(128) if kind == 2 else nn.Identity()
+        self.model = nn.Sequential(embedding, head, norm).to(place)
+        self.model.itself = [self.model] if kind == 2 else []
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        self.tokens = torch.zeros(256, dtype=torch.int64, device=place)
+
+    def forward(self) -> torch.Tensor:
+        return self.model(self.tokens).square().mean()
+
+    def step(self) -> None:
+        self.forward().backward()
+        self.optimizer.step()
+
+    def step_in_a_thread(self) -> None:
+        thread = threading.Thread(target=self.step)
+        thread.start()
+        thread.join()
+
+    def evaluate(self) -> None:
+        with torch.inference_mode():
+            self.forward()
+
+    def clear(self) -> None:
+        self.optimizer.zero_grad()
+
+    def save_and_load(self) -> None:
+        file = io.BytesIO()
+        torch.save(self.optimizer.state_dict(), file)
+        file.seek(0)
+        self.optimizer.load_state_dict(torch.load(file))
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        yield self.tokens
+        yield from self.model.buffers()
+        for parameter in self.model.parameters():
+            yield from (parameter, *filter(lambda x: x is not None, [parameter.grad]))
+        for state in self.optimizer.state.values():
+            yield from (value for name, value in state.items() if name != "step")
+
+
+ACTIONS = ("forward", "step", "step_in_a_thread", "evaluate", "clear", "save_and_load")
+PROGRAM = st.lists(
+    st.tuples(st.sampled_from(("build", "copy", "drop", *ACTIONS)), *[st.integers(0, 2)] * 2),
+    max_size=10,
+)
+
+
+def _do(alive: dict[int, _Trained], place: str, action: str, which: int, other: int) -> None:
+    if action == "build":
+        alive[which] = _Trained(other, place)
+    elif action == "drop":
+        alive.pop(which, None)
+    elif which in alive:
+        if action == "copy":
+            alive[other] = copy.deepcopy(alive[which])
+        else:
+            getattr(alive[which], action)()
+
+
+def _reachable_bytes(alive: dict[int, _Trained]) -> int:
+    storages = [t.untyped_storage() for one in alive.values() for t in one.tensors()]
+    sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}
+    return sum(-(-size // 512) * 512 for size in sizes.values())
+
+
+def what_a_program_builds_drops_and_builds_again_is_alive_as_on_the_host() -> None:
+    for action in ("step", "step_in_a_thread"):  # they take workspaces, which stay
+        getattr(_Trained(0, "cuda"), action)()
+    gc.freeze()  # what was imported need not be looked at again
+
+    @settings(max_examples=20, deadline=None, derandomize=True, database=None)
+    @given(PROGRAM)
+    def check(program: list[tuple[str, int, int]]) -> None:
+        gc.collect()
+        has_cycles = any(action == "build" and kind == 2 for action, _, kind in program)
+        workspaces = _live_bytes()
+        on_the_gpu: dict[int, _Trained] = {}
+        on_the_host: dict[int, _Trained] = {}
+        for what in program:
+            _do(on_the_gpu, "cuda", *what)
+            _do(on_the_host, "cpu", *what)
+            if has_cycles:
+                gc.collect()
+            assert _live_bytes() - workspaces == _reachable_bytes(on_the_host), what
+
+    check()
 
 
 # tensors and operators of other libraries

@@ -60,6 +60,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "set_location_callback": (None, LOCATION_CALLBACK, c_int64),
     "enable": (None, c_bool),
     "set_recording": (None, c_bool),
+    "end_thread": (None,),
     "set_excluded": (c_bool, c_bool),
     "reset": (None,),
     "mark": (None, c_int64),

@@ -93,6 +93,8 @@ bool vramcast_set_excluded(bool excluded) {
   c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, excluded);
   return before;
 }
+// A thread ends: a later one may have its handle of cuBLAS. The system would say so too late.
+void vramcast_end_thread() { Recorder::blas_handle().reset(); }
 void vramcast_set_recording(bool recording) { is_recording = recording; }
 // For this thread.
 void vramcast_enable(bool enabled) {

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -179,9 +180,15 @@ struct Recorder {
 
   // cuBLAS and cuBLASLt take a workspace at the first product of a handle on a stream, and keep it.
   void take_gemm_workspace(bool lt) {
-    static thread_local const BlasHandle handle;
-    take_workspace_once(handle, false, gemm_workspace_bytes);
-    if (lt) take_workspace_once(handle, true, gemm_lt_workspace_bytes);
+    auto& handle = blas_handle();
+    if (!handle) handle = std::make_unique<BlasHandle>();
+    take_workspace_once(*handle, false, gemm_workspace_bytes);
+    if (lt) take_workspace_once(*handle, true, gemm_lt_workspace_bytes);
+  }
+  // of this thread
+  static std::unique_ptr<BlasHandle>& blas_handle() {
+    static thread_local std::unique_ptr<BlasHandle> handle;
+    return handle;
   }
 
   void take_workspace_once(const BlasHandle& handle, bool lt, int64_t num_bytes) {

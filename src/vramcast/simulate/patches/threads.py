@@ -17,10 +17,13 @@ LIBRARY = "threading"
 
 def apply(patcher: Patcher) -> None:
     kind: Any = threading.Thread
-    begin, enable = kind._bootstrap_inner, patcher.gpu.device.library.vramcast_enable
+    run, library = kind._bootstrap_inner, patcher.gpu.device.library
 
-    def begin_on_the_gpu(thread: threading.Thread) -> None:
-        enable(True)
-        begin(thread)
+    def run_on_the_gpu(thread: threading.Thread) -> None:
+        library.vramcast_enable(True)
+        try:
+            run(thread)
+        finally:
+            library.vramcast_end_thread()
 
-    patcher.put(kind, "_bootstrap_inner", begin_on_the_gpu)
+    patcher.put(kind, "_bootstrap_inner", run_on_the_gpu)
