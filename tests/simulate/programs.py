@@ -126,6 +126,26 @@ def safetensors_are_loaded_onto_the_gpu() -> None:
         assert _taken_by(lambda: load_file(file, device="cuda")) == [64, 4 * 256]
 
 
+def tensor_types_of_the_gpu_make_tensors_there() -> None:
+    x = torch.cuda.FloatTensor(2, 3)
+    assert (
+        x.is_cuda and isinstance(x, torch.cuda.FloatTensor) and x.type() == "torch.cuda.FloatTensor"
+    )
+    assert torch.ones(3).type(torch.cuda.HalfTensor).dtype == torch.float16
+    assert torch.cuda.LongTensor([1, 2]).tolist() == [1, 2]
+
+
+def questions_that_programs_ask_in_passing_are_answered() -> None:
+    free_bytes, total_bytes = torch.cuda.cudart().cudaMemGetInfo(0)
+    assert 0 < free_bytes <= total_bytes
+    with torch.cuda.nvtx.range("step"):
+        assert torch.accelerator.memory_allocated() == torch.cuda.memory_allocated()
+    assert not torch.cuda.can_device_access_peer(0, 0)
+    torch.cuda.memory._record_memory_history()
+    address = torch.cuda.caching_allocator_alloc(KIB)
+    assert _taken_by(lambda: torch.cuda.caching_allocator_delete(address)) == [-KIB]
+
+
 # inference mode
 
 

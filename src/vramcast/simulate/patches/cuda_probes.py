@@ -1,0 +1,71 @@
+"""Questions about the driver, the allocator's history and NVTX ranges have an answer.
+
+Why: programs and libraries ask them in passing, and a build without CUDA raises an error.
+Versions: torch 2.10 to 2.13; names that a version lacks are skipped.
+"""
+
+from typing import Any
+
+import torch
+
+from vramcast.simulate.patching import Patcher
+
+LIBRARY = "torch"
+# of torch.accelerator: as torch.cuda answers
+MEMORY = (
+    "empty_cache",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+)
+
+
+class _Succeeds:
+    """A library of CUDA: every function of it does nothing and returns 0, for success."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: 0
+
+
+class _CudaRuntime(_Succeeds):
+    class cudaError:
+        success = 0
+
+    def cudaMemGetInfo(self, *_: Any) -> tuple[int, int]:
+        return torch.cuda.mem_get_info()
+
+
+def apply(patcher: Patcher) -> None:
+    patcher.put(torch.cuda, "cudart", _CudaRuntime)
+    patcher.put(torch.cuda, "can_device_access_peer", lambda *_: False)
+    patcher.put(torch.cuda.nvtx, "_nvtx", _Succeeds())
+    history: dict[str, Any] = {"segments": [], "device_traces": [[]]}
+    patcher.put(torch.cuda.memory, "_record_memory_history", lambda *_, **__: None)
+    patcher.put(torch.cuda.memory, "_snapshot", lambda *_, **__: history)
+    patcher.put(torch.cuda.memory, "_dump_snapshot", lambda *_, **__: None)
+    for module in (torch.cuda, torch.cuda.memory):
+        patcher.put(module, "memory_snapshot", lambda *_, **__: [])
+        patcher.put(module, "caching_allocator_alloc", _take)
+        patcher.put(module, "caching_allocator_delete", _give_back)
+    for name in MEMORY:
+        # asked for when it is called: another patch may answer it
+        patcher.put(torch.accelerator, name, lambda *_, _name=name: getattr(torch.cuda, _name)())
+    patcher.put(torch.accelerator, "get_memory_info", lambda *_: torch.cuda.mem_get_info())
+
+
+# memory without a tensor, by its address
+_taken: dict[int, torch.UntypedStorage] = {}
+
+
+def _take(size: int, *_: Any) -> int:
+    storage = torch.UntypedStorage(size, device="cuda")
+    _taken[storage.data_ptr()] = storage
+    return storage.data_ptr()
+
+
+def _give_back(address: int) -> None:
+    del _taken[address]
