@@ -65,8 +65,11 @@ def _run(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry, t
     dtype = DTYPES.get(x.dtype, "fp32")
     tf32 = tf32 and dtype == "fp32"
     channels_last = _layout(x, weight) != torch.contiguous_format
-    sizes = dict(x=x.shape, weight=weight.shape, **geometry._asdict())
-    convolution = Convolution(dtype, tf32, channels_last, y=y.shape, **sizes)
+    lists = dict(x=x.shape, weight=weight.shape, **geometry._asdict())
+    sizes: Any = {
+        name: size if isinstance(size, int) else tuple(size) for name, size in lists.items()
+    }
+    convolution = Convolution(dtype, tf32, channels_last, y=tuple(y.shape), **sizes)
     key = convolution_key(dtype=dtype, channels_last=channels_last, **sizes)
     workspace = _workspace_bytes(which, convolution, key)
     if torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled():
@@ -76,7 +79,7 @@ def _run(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry, t
     if torch.backends.cudnn.benchmark and plan not in gpu.convolution_plans:
         free_bytes = gpu.model.usable_bytes - gpu.device.allocated_bytes()
         tried = [size for size in tried_bytes(which, convolution) if size <= free_bytes]
-        scratch(max(workspace, *tried))
+        scratch(max([workspace, *tried]))
         gpu.device.empty_cache()
         note(TRIED)
     gpu.convolution_plans.add(plan)

@@ -134,6 +134,7 @@ class Formula(NamedTuple):
     extra_bytes: int = 0
 
 
+@cache
 def workspace_bytes(which: int, c: Convolution) -> int:
     return Model.shipped().workspace_bytes(which, c)
 
@@ -163,8 +164,14 @@ class Model:
     def __init__(self, content: dict[str, Any]) -> None:
         self.formulas = [Formula(*each) for each in content["formulas"]]
         self.forests = content["forests"]
-        # by pass and number of the formula: rows, columns, depth of the product, and the count
-        self.counts = content["counts"]
+        # by pass and number of the formula: logarithms of the product's sizes, and the count
+        self.counts = [
+            {
+                name: [(*map(math.log2, row[:3]), row[3]) for row in rows]
+                for name, rows in each.items()
+            }
+            for each in content["counts"]
+        ]
 
     @staticmethod
     @cache
@@ -190,9 +197,8 @@ class Model:
         sizes = [math.log2(size) for size in c.product]
         weights = NEARNESS[self.formulas[formula].extra]
 
-        def distance(row: Sequence[int]) -> float:
-            pairs = zip(weights, sizes, row[:3], strict=True)
-            return sum(weight * abs(math.log2(b) - a) for weight, a, b in pairs)
+        def distance(row: Sequence[float]) -> float:
+            return sum(w * abs(a - b) for w, a, b in zip(weights, sizes, row[:3], strict=True))
 
         return int(min(self.counts[which][str(formula)], key=distance)[3])
 
