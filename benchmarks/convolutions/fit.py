@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/convolutions/fit.py
 
-It reads the recording beside this file and the calibration table that comes with vramcast, and
+It reads the recordings beside this file and the calibration table that comes with vramcast, and
 writes src/vramcast/hardware/calibration/tables/convolution-workspaces.json.gz and held_out.md. The
 errors in held_out.md are those of a model that has not seen a fifth of the layers: all convolutions
 with one of these weights, whatever their batch, image, precision and layout.
@@ -41,9 +41,11 @@ from vramcast.simulate.kernels.convolution_workspace import (
 )
 
 HERE = Path(__file__).parent
-RECORDING = HERE / "h200-torch-2.11.jsonl.gz"
+RECORDINGS = sorted(HERE.glob("h200-*.jsonl.gz"))
 TABLE = SHIPPED / "sm_90-torch-2.11.json"
 PASSES = ("forward", "data gradient", "weight gradient")
+# the largest workspace of an algorithm that cudnn.benchmark tries has the number of its pass and 3
+PASSES += tuple(f"{name}, tried" for name in PASSES)
 COPIES = (
     "",
     *(f"{kind}{pad}" for kind in ("XYW", "XY", "XW", "YW", "X", "Y", "W") for pad in "P "),
@@ -71,11 +73,12 @@ class Recorded(NamedTuple):
 
 
 def recorded() -> Iterator[Recorded]:
-    with gzip.open(RECORDING, "rt") as file:
-        lines = [json.loads(line) for line in file][1:]
-    for line in lines:
-        if "error" not in line:
-            yield from _of_line(line)
+    for path in RECORDINGS:
+        with gzip.open(path, "rt") as file:
+            lines = [json.loads(line) for line in file][1:]
+        for line in lines:
+            if "error" not in line:
+                yield from _of_line(line)
     for key, workspaces in json.loads(TABLE.read_text())["convolutions"].items():
         sizes = parse_convolution_key(key)
         y = [sizes["x"][0], sizes["weight"][0], *_result_sizes(**sizes)]
@@ -107,14 +110,39 @@ def _of_line(line: dict[str, Any]) -> Iterator[Recorded]:
         return  # torch's own kernel, which takes nothing
     order = (DATA_GRADIENT, FORWARD) if transposed else (FORWARD, DATA_GRADIENT)
     passes = ("forward", "data_gradient", "weight_gradient")
-    for which, name in zip((*order, WEIGHT_GRADIENT), passes, strict=True):
-        events = line[name][1]
+    layer, name = _layer(line, transposed), _class_name(line, is_depthwise)
+    for which, call in zip((*order, WEIGHT_GRADIENT), passes, strict=True):
+        events = line[call][1]
         result = (y, x, line["weight"])[which]
         is_plain = len(events) in (1, 3) and events[0] == math.prod(result) * convolution.item_bytes
         if is_plain:
-            layer, name = _layer(line, transposed), _class_name(line, is_depthwise)
             num_bytes = events[1] if len(events) == 3 else 0
             yield Recorded(which, convolution, num_bytes, layer, name)
+    # in older recordings nothing was tried: torch had kept the plans of the calls before
+    if "deterministic" in line:
+        tried = [*_tried(line["benchmark"]["forward"]), *_tried(line["benchmark"]["backward"])]
+        if len(tried) == len(PASSES) // 2:
+            for which, num_bytes in zip((*order, WEIGHT_GRADIENT), tried, strict=True):
+                yield Recorded(which + 3, convolution, num_bytes, layer, name)
+
+
+def _tried(benchmark: dict[str, Any]) -> list[int]:
+    """For each result: what the first call took and gave back before the kernel's workspace."""
+    first, second = (_workspaces(benchmark[call]) for call in ("first", "second"))
+    pairs = zip(first, second, strict=False)
+    return [tried[0] if len(tried) > len(kernel) else 0 for tried, kernel in pairs]
+
+
+def _workspaces(events: Sequence[int]) -> list[list[int]]:
+    """For each result, the sizes that were taken and at once given back after it."""
+    events = [event for event in events if event]
+    found: list[list[int]] = []
+    for event, following in zip(events, [*events[1:], 0], strict=True):
+        if event > 0 and following == -event and found:
+            found[-1].append(event)
+        elif event > 0:
+            found.append([])
+    return found
 
 
 def _class_name(line: dict[str, Any], is_depthwise: bool) -> str:
@@ -153,7 +181,7 @@ def explanations(item: Recorded) -> set[Formula]:
         rest = item.workspace_bytes - c.copies_bytes(copies)
         if rest in EXTRA_BYTES:
             found.add(Formula(copies, "", 1, rest))
-        if item.which == WEIGHT_GRADIENT and rest > 0:
+        if item.which % 3 == WEIGHT_GRADIENT and rest > 0:
             found.update(_with_gradients(copies, rest, c))
     for extra in ("", "images"):  # any number is some count of splits
         if simple := {formula for formula in found if formula.extra == extra}:
@@ -199,7 +227,7 @@ def label(items: Sequence[Recorded]) -> list[Formula]:
     """Of each, the formula that explains most of the others of its pass."""
     options = [explanations(item) or {with_sums(item)} for item in items]
     labels: list[Formula | None] = [None] * len(items)
-    for which in (FORWARD, DATA_GRADIENT, WEIGHT_GRADIENT):
+    for which in range(len(PASSES)):
         left = {i for i, item in enumerate(items) if item.which == which}
         while left:
             counts = Counter(formula for i in left for formula in options[i])
@@ -255,7 +283,7 @@ def fit(items: Sequence[Recorded], labels: Sequence[Formula]) -> dict[str, Any]:
     formulas = sorted(set(labels))
     numbers = {formula: number for number, formula in enumerate(formulas)}
     forests, counts = [], []
-    for which in (FORWARD, DATA_GRADIENT, WEIGHT_GRADIENT):
+    for which in sorted({item.which for item in items}):
         chosen = [i for i, item in enumerate(items) if item.which == which]
         features = np.array([items[i].convolution.features for i in chosen])
         wanted = np.zeros((len(chosen), len(formulas)), np.float32)
@@ -319,7 +347,7 @@ def held_out(items: Sequence[Recorded], labels: Sequence[Formula]) -> str:
     rows = [
         scores[name, which].row(name, PASSES[which])
         for name in names
-        for which in (FORWARD, DATA_GRADIENT, WEIGHT_GRADIENT)
+        for which in range(len(PASSES))
         if (name, which) in scores
     ]
     return "\n".join([HEADING.format(unseen=len(unseen), layers=len(layers)), *rows, ""])

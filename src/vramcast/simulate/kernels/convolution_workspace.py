@@ -22,6 +22,7 @@ from vramcast.allocator.blocks import round_up
 from vramcast.hardware.calibration.table import SHIPPED
 
 FORWARD, DATA_GRADIENT, WEIGHT_GRADIENT = 0, 1, 2
+NUM_PASSES = 3
 MODEL = SHIPPED / "convolution-workspaces.json.gz"
 # A larger tensor is worked off in parts of the batch.
 MAX_ELEMENTS = 1 << 31
@@ -140,7 +141,12 @@ def workspace_bytes(which: int, c: Convolution) -> int:
 
 
 def tried_bytes(which: int, c: Convolution) -> list[int]:
-    """Workspaces of kernels that cuDNN may try before it chooses one. Not fitted to recordings."""
+    """Workspaces of kernels that cuDNN may try before it chooses one.
+
+    By the model, if it was made from recordings of that; else those of well-known algorithms.
+    """
+    if len(Model.shipped().forests) > NUM_PASSES:
+        return [workspace_bytes(which + NUM_PASSES, c)]
     found = [c.copies_bytes("XYWP")]
     if which == WEIGHT_GRADIENT:
         found.append(c.x[0] * math.prod(c.weight) * 4)
@@ -159,7 +165,10 @@ def tried_bytes(which: int, c: Convolution) -> list[int]:
 
 
 class Model:
-    """The fitted trees and partial sums, each for the three passes."""
+    """The fitted trees and partial sums, each for the three passes.
+
+    After them, if they were recorded, for the largest workspaces that are tried in each.
+    """
 
     def __init__(self, content: dict[str, Any]) -> None:
         self.formulas = [Formula(*each) for each in content["formulas"]]
