@@ -121,6 +121,8 @@ class HostReads:
 
 
 def _line(frame: FrameType) -> str:
+    if frame.f_code.co_filename.startswith(OWN_FOLDER):
+        return "the backward pass"
     # imports torch, which the simulated device must precede
     from vramcast.simulate.locations import line_of
 

@@ -107,3 +107,12 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
 def _written_names(overload: Any, names: list[str]) -> list[str]:
     arguments = zip(names, overload._schema.arguments, strict=True)
     return [name for name, argument in arguments if getattr(argument.alias_info, "is_write", False)]
+
+
+def _keys_of(tensor: torch.Tensor) -> Any:
+    """The dispatch key of the host code for tensors that are made of dense ones."""
+    keys = torch._C.DispatchKey
+    key = keys.NestedTensorCUDA if tensor.is_nested else keys.SparseCsrCUDA
+    if tensor.layout == torch.sparse_coo:
+        key = keys.SparseCUDA
+    return torch._C.DispatchKeySet(key)

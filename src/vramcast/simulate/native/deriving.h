@@ -203,8 +203,15 @@ static void assume_values(const c10::OperatorHandle& op, const Operator& info,
   if (typical) set_typical(results[0].toTensor(), *typical);
 }
 
+// Matrices have an inverse, a root or a decomposition.
+static void report_no_error(const Operator& info, const std::vector<IValue>& results) {
+  const auto& tensor = results[info.info_result].toTensor();
+  set_typical(tensor, {0, true, true});
+}
+
 static void carry_values(const c10::OperatorHandle& op, const Operator& info,
                          c10::ArrayRef<IValue> arguments, const std::vector<IValue>& results) {
+  if (info.info_result >= 0) report_no_error(info, results);
   if (!worth_computing(info, arguments, results))
     return assume_values(op, info, arguments, results);
   // fill_(), random_() and out= overwrite a tensor whose contents are not known yet

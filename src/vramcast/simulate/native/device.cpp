@@ -42,6 +42,7 @@
 #include "recurrent.h"
 #include "scratch.h"
 #include "set_storage.h"
+#include "sparse.h"
 #include "values.h"
 #include "work.h"
 
@@ -153,14 +154,19 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
   const auto below = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, DispatchKey::Fake);
   // up to torch 2.12 this key comes before those of modes and wrapper tensors
   if (below.has(DispatchKey::Python)) return op.redispatchBoxed(below, stack);
-  if (info.is_copy && simulate_copy_operator(info, stack)) return;
-  if (info.kind == Kind::redispatch) {
+  const auto num_arguments = op.schema().arguments().size();
+  const auto arguments = torch::jit::last(*stack, num_arguments);
+  const bool made_of_dense = is_made_of_dense(info, below, arguments);
+  if (info.is_copy && !made_of_dense && simulate_copy_operator(info, stack)) return;
+  if (made_of_dense || info.kind == Kind::redispatch) {
     const CurrentOperator current(recorder, info.name);
     return op.redispatchBoxed(below, stack);
   }
 
-  const auto num_arguments = op.schema().arguments().size();
-  const auto arguments = torch::jit::last(*stack, num_arguments);
+  if (info.is_host_code && !below.has(DispatchKey::Meta)) {
+    const CurrentOperator current(recorder, info.name);
+    return op.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack);
+  }
   const auto [on_gpu, on_meta, any_tensor] = placement_of(info, arguments);
   if (!on_gpu && (on_meta || (any_tensor && runs_on_host(info, arguments))))
     return run_without_simulation(op, below, stack);
@@ -235,6 +241,7 @@ static void register_device_kernels() {
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
     if (!op) continue;
+    share_host_code(*op, name, registrations);
     const bool missing = !op->hasKernelForDispatchKey(DispatchKey::CUDA);
     const bool decomposes =
         missing && op->hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&

@@ -9,6 +9,7 @@ void vramcast_install() {
   c10::SetAllocator(c10::kCUDA, &device_allocator, 255);
   register_device_kernels();
   install_rnn_stubs();
+  install_sparse_stubs();
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&sdp_choice);
 }
 void vramcast_reset() {

@@ -23,6 +23,7 @@ struct Operator {
   int32_t name = 0;
   Kind kind = Kind::simulate;
   bool is_copy = false;
+  bool is_host_code = false;
   const Reduction* reduction = nullptr;
   // gives the result's shape where there is no Meta kernel in C++
   const ShapeRule* shape_rule = nullptr;
@@ -38,13 +39,15 @@ struct Operator {
   size_t picked_result = 1;  // which result says what was picked
   bool pointwise = false;
   bool compares_equal = false, compares_unequal = false;  // eq, ne
-  bool asks = false;                // a comparison, or whether all or any are true
-  bool counts = false;              // a sum
-  bool folds = false;               // a reduction or a scalar product
-  int device_argument = -1;         // factories: which argument is the device
+  bool asks = false;    // a comparison, or whether all or any are true
+  bool counts = false;  // a sum
+  bool folds = false;   // a reduction or a scalar product
+  // factories: which argument is the device, and which the layout
+  int device_argument = -1, layout_argument = -1;
   std::vector<int> result_aliases;  // per result: the argument it aliases, or -1
   std::vector<bool> result_writes;  // per result: whether that alias is written to (in place, out=)
   std::vector<int> written_arguments;  // arguments written to
+  int info_result = -1;                // linalg: which result tells of errors
 };
 
 static std::mutex operators_mutex;
@@ -84,6 +87,22 @@ static const std::unordered_set<std::string> ranking_names = {
     "aten::topk", "aten::sort",        "aten::argmax",   "aten::argmin", "aten::max",
     "aten::min",  "aten::multinomial", "aten::kthvalue", "aten::median", "aten::mode"};
 
+// Their kernel for CPU and CUDA is the same host code, which calls other operators.
+static const std::unordered_set<std::string> host_code_names = {
+    "aten::_to_sparse",
+    "aten::_to_sparse_csr",
+    "aten::_to_sparse_csc",
+    "aten::_to_sparse_bsr",
+    "aten::_to_sparse_bsc",
+    "aten::sparse_mask",
+    "aten::_embedding_bag_backward",
+    "aten::_nested_from_padded",
+    "aten::_nested_tensor_from_mask",
+    "aten::_nested_tensor_from_mask_left_aligned",
+    "aten::_nested_view_from_buffer",
+    "aten::_nested_compute_contiguous_strides_offsets",
+    "aten::_transformer_encoder_layer_fwd"};
+
 static const std::unordered_set<std::string> picking_names = {"aten::argmax", "aten::argmin",
                                                               "aten::multinomial"};
 
@@ -114,6 +133,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   if (!op.hasKernelForDispatchKey(DispatchKey::Meta))
     result.shape_rule = find_shape_rule(overload.empty() ? full_name : full_name + "." + overload);
   result.reduction = find_reduction(full_name, overload);
+  result.is_host_code = host_code_names.count(full_name) > 0;
   result.is_copy = full_name == "aten::copy_";
   result.ranks = ranking_names.count(full_name) > 0;
   if (picking_names.count(full_name)) result.picked_result = 0;
@@ -145,6 +165,7 @@ static Operator describe(const c10::OperatorHandle& op) {
       if (arguments[i].name() == "out") result.overwrites = true;
     }
     if (arguments[i].name() == "device") result.device_argument = i;
+    if (arguments[i].name() == "layout") result.layout_argument = i;
     if (arguments[i].name() == "generator") result.samples = true;
   }
   for (const auto& ret : schema.returns()) {
@@ -160,6 +181,7 @@ static Operator describe(const c10::OperatorHandle& op) {
       }
       writes = alias->isWrite();
     }
+    if (ret.name() == "info") result.info_result = result.result_aliases.size();
     result.result_aliases.push_back(aliased);
     result.result_writes.push_back(writes);
   }
