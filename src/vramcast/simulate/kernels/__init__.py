@@ -18,6 +18,7 @@ from vramcast.simulate.kernels import (  # noqa: F401
     attention,
     convolution,
     data_dependent,
+    detection,
     indexing,
     linear_algebra,
     losses,
@@ -46,38 +47,50 @@ HOST_WAITS = frozenset(
         "_unique2",
     )
 )
-_library: torch.library.Library | None = None
+_libraries: dict[str, torch.library.Library] = {}
 
 
 def install(gpu: SimulatedGpu) -> None:
     """The kernels model this GPU from now on; the first call puts them under torch's dispatcher."""
-    global _library
     Target.gpu = gpu
-    if _library is not None:
+    install_for("aten")
+
+
+def install_for(namespace: str) -> None:
+    """Once, when the library that has these operators is imported."""
+    if namespace in _libraries:
         return
-    _library = torch.library.Library("aten", "IMPL")
-    for name, function in KERNELS.items():
-        operator = getattr(torch.ops.aten, name.partition(".")[0], None)
+    library = _libraries[namespace] = torch.library.Library(namespace, "IMPL")
+    device = Target.gpu.device.library
+    for full_name, function in KERNELS.items():
+        owner, _, name = full_name.rpartition("::")
+        if (owner or "aten") != namespace:
+            continue
+        operator = getattr(getattr(torch.ops, namespace), name.partition(".")[0], None)
         overload = getattr(operator, name.partition(".")[2] or "default", None)
-        if overload is not None:  # else this version of torch does not have it
-            run = _wrap(name, overload, function, gpu.device.library)
-            _library.impl(name, run, "Fake", with_keyset=True)
+        if overload is not None:  # else this version of the library does not have it
+            run = _wrap(name, overload, function, device)
+            library.impl(name, run, "Fake", with_keyset=True)
 
 
 def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Kernel:
     """As the dispatcher calls it. Host tensors go to torch's own kernel."""
     base_name = name.partition(".")[0]
+    full_name = overload._schema.name + name.removeprefix(base_name)
     names = [ARGUMENT_NAMES.get(a.name, a.name) for a in overload._schema.arguments]
     taken = inspect.signature(function).parameters
     written = [] if base_name in KEEPS_VALUES else _written_names(overload, names)
     takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in taken.values())
     after_this = torch._C._dispatch_keyset_full_after(torch._C._dispatch_key_parse("Fake"))
-    python = torch._C.DispatchKey.Python
+    keys = torch._C.DispatchKey
+    # up to torch 2.12 modes and wrapper tensors come after this key; sparse and nested tensors are
+    # made of dense ones by host code
+    others = (keys.Python, keys.SparseCUDA, keys.SparseCsrCUDA, keys.NestedTensorCUDA)
 
     @functools.wraps(function)
     def run(keys: Any, *arguments: Any, **options: Any) -> Any:
         below = keys & after_this
-        if below.has(python):  # up to torch 2.12 modes and wrapper tensors come after this key
+        if any(map(below.has, others)):
             return overload.redispatch(below, *arguments, **options)
         on_gpu = any(tensor.is_cuda for tensor in tensors_in(arguments))
         if not on_gpu and getattr(options.get("device"), "type", None) != "cuda":
@@ -87,7 +100,7 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
             finally:
                 device.vramcast_set_excluded(excluded)
         named = {**dict(zip(names, arguments)), **options}
-        before = device.vramcast_begin_kernel(f"aten::{name}".encode())
+        before = device.vramcast_begin_kernel(full_name.encode())
         try:
             result = function(**{name: named[name] for name in named if takes_all or name in taken})
         finally:
@@ -96,7 +109,7 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
             torch.ops.vramcast.forget_values(tensor)
         if base_name not in WITHOUT_KERNEL:
             work = work_of(base_name, arguments, named, result)
-            device.vramcast_add_work(f"aten::{base_name}".encode(), *work)
+            device.vramcast_add_work(overload._schema.name.encode(), *work)
         if base_name in HOST_WAITS:
             device.vramcast_finish_stream()
         return result
@@ -107,12 +120,3 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
 def _written_names(overload: Any, names: list[str]) -> list[str]:
     arguments = zip(names, overload._schema.arguments, strict=True)
     return [name for name, argument in arguments if getattr(argument.alias_info, "is_write", False)]
-
-
-def _keys_of(tensor: torch.Tensor) -> Any:
-    """The dispatch key of the host code for tensors that are made of dense ones."""
-    keys = torch._C.DispatchKey
-    key = keys.NestedTensorCUDA if tensor.is_nested else keys.SparseCsrCUDA
-    if tensor.layout == torch.sparse_coo:
-        key = keys.SparseCUDA
-    return torch._C.DispatchKeySet(key)
