@@ -320,3 +320,38 @@ def penalises_its_gradient():
         x.grad = None
 
     return step
+
+
+def halves_its_batch_when_out_of_memory(*, batch_size: int = 8192) -> Callable[[], Any]:
+    """With 2 GiB it ends with half of the batch."""
+    model = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(64)]).cuda()
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.memory_allocated() == torch.cuda.max_memory_allocated()
+    assert torch.cuda.memory_reserved() >= torch.cuda.memory_allocated() > 64 << 22
+    rows = batch_size
+
+    def step() -> torch.Tensor:
+        nonlocal rows
+        while True:
+            try:
+                loss = model(torch.randn(rows, 1024, device="cuda")).mean()
+                loss.backward()
+                model.zero_grad()
+                return loss.detach()
+            except torch.cuda.OutOfMemoryError as error:
+                message = str(error)
+                free, total = torch.cuda.mem_get_info()
+                assert message.startswith("CUDA out of memory. Tried to allocate ")
+                assert f"total capacity of {total / 2**30:.2f} GiB of which" in message
+                assert "PYTORCH_ALLOC_CONF=expandable_segments:True" in message
+                assert torch.cuda.memory_stats()["num_ooms"] > 0
+            loss = None
+            rows //= 2
+
+    return step
+
+
+def allows_itself_a_fraction() -> Callable[[], Any]:
+    """2 GiB of the 139.8 of an H200."""
+    torch.cuda.set_per_process_memory_fraction(2 / 139.8)
+    return halves_its_batch_when_out_of_memory()

@@ -124,6 +124,10 @@ class CachingAllocator:
         if span is not None:
             span.pool.add_free(span)
 
+    def has(self, block_id: int) -> bool:
+        """Whether it is in use."""
+        return block_id in self._blocks_in_use
+
     def address_of(self, block_id: int) -> int:
         return self._blocks_in_use[block_id].address
 

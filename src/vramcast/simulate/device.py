@@ -50,6 +50,7 @@ class Work(ctypes.Structure):
 
 
 LOCATION_CALLBACK = ctypes.CFUNCTYPE(c_int64)
+LIMIT_CALLBACK = ctypes.CFUNCTYPE(c_int32, c_int64, c_int64)
 META_LOADER = ctypes.CFUNCTYPE(c_int32)
 # The functions of native/exports.h: what each returns, then what it takes.
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
@@ -57,6 +58,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "set_gpu": (None, c_int32, c_int32, c_int64, c_int64),
     "set_meta_loader": (None, META_LOADER),
     "set_healthy": (None, c_double, c_double),
+    "set_limit_callback": (None, LIMIT_CALLBACK),
+    "set_out_of_memory_message": (None, c_char_p),
     "set_location_callback": (None, LOCATION_CALLBACK, c_int64),
     "enable": (None, c_bool),
     "set_recording": (None, c_bool),
@@ -155,11 +158,11 @@ class Device:
     def peak_allocated_bytes(self) -> int:
         return int(self.library.vramcast_peak_allocated())
 
-    def events(self) -> list[int]:
-        return self._copy("events", c_int64)[:]
+    def events(self, start: int = 0) -> list[int]:
+        return self._copy("events", c_int64, start)[:]
 
-    def allocations(self) -> Sequence[Allocation]:
-        return self._copy("allocations", Allocation)
+    def allocations(self, start: int = 0) -> Sequence[Allocation]:
+        return self._copy("allocations", Allocation, start)
 
     def work(self) -> Sequence[Work]:
         """What each operator computed and moved, in order."""
@@ -176,8 +179,11 @@ class Device:
         """The number of the live allocation at an address (a storage's data_ptr), or 0."""
         return int(self.library.vramcast_block_id(address))
 
-    def _copy(self, name: str, kind: Any) -> Any:
+    def _copy(self, name: str, kind: Any, start: int = 0) -> Any:
         """A list as it is now; the device's own may move when it grows."""
-        count = getattr(self.library, f"vramcast_num_{name}")()
+        count = getattr(self.library, f"vramcast_num_{name}")() - start
         first = getattr(self.library, f"vramcast_{name}")()
-        return (kind * count).from_buffer_copy(ctypes.string_at(first, count * ctypes.sizeof(kind)))
+        address = ctypes.cast(first, ctypes.c_void_p).value or 0
+        item_bytes = ctypes.sizeof(kind)
+        copied = ctypes.string_at(address + start * item_bytes, count * item_bytes)
+        return (kind * count).from_buffer_copy(copied)

@@ -9,13 +9,16 @@ from vramcast.hardware.calibration.table import KnownConvolutions
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.device import Device
 from vramcast.simulate.host_reads import HostReads
+from vramcast.simulate.live_memory import LiveMemory
 
 
-@dataclass(frozen=True)
+@dataclass
 class SimulatedGpu:
     model: Gpu
     device: Device
     convolutions: KnownConvolutions = field(default_factory=lambda: KnownConvolutions({}))
+    # what torch.cuda says about memory, and where it ends
+    memory: LiveMemory = field(init=False)
     # of the current recording
     reads: HostReads = field(init=False)
     notes: set[str] = field(default_factory=set)
@@ -26,7 +29,8 @@ class SimulatedGpu:
     library_memory: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reads", HostReads(self.device))
+        self.reads = HostReads(self.device)
+        self.memory = LiveMemory(self.device, self.model.total_bytes)
 
     def note(self, text: str) -> None:
         """Say in the prediction's limits what was not modelled."""
@@ -35,6 +39,7 @@ class SimulatedGpu:
     def clear(self) -> None:
         """Forget the last recording."""
         self.reads.clear()
+        self.memory.clear()
         self.notes.clear()
         self.uncalibrated_kernels.clear()
         self.convolution_plans.clear()

@@ -55,11 +55,9 @@ class HostReads:
         """The answer to a condition that the program reads now."""
         frame = _reading_frame()
         num_reads = self._count(frame)
-        if is_sure and num_reads < TURNED_READS:
-            return assumed
         good = branches.answer_that_does_not_raise(frame)
-        if good is not None and num_reads < TURNED_READS:
-            return good
+        if num_reads < TURNED_READS and (is_sure or good is not None):
+            return assumed if good is None else good
         answer = assumed != (num_reads >= TURNED_READS)
         self._note(f"{answer} was assumed of conditions", frame)
         return answer

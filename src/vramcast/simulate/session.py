@@ -25,6 +25,10 @@ if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
 STEPS = 4
 LOCATED_BYTES = 64 << 10  # smaller tensors are not worth finding their source line
 FIRST_ALLOCATION_BYTES = 512
+OUT_OF_MEMORY_NOTE = (
+    "the program ran out of memory, caught torch.OutOfMemoryError and went on: "
+    "this is the memory of what it did then"
+)
 
 
 class Session:
@@ -94,10 +98,17 @@ class Session:
         *,
         locate: bool = True,
         locate_all: bool = False,
+        limited: bool = False,
     ) -> SimulatedRun:
-        """Build a workload with these knobs, do some steps, and describe them."""
+        """Build a workload with these knobs, do some steps, and describe them.
+
+        Only with `limited` does it run out of memory where the GPU would.
+        """
         values = bind_knobs(function, knobs)
-        with self.recording(locate=locate, locate_all=locate_all) as recording:
+        with ExitStack() as stack:
+            recording = stack.enter_context(self.recording(locate=locate, locate_all=locate_all))
+            if limited:
+                stack.enter_context(self.gpu.memory.limited())
             step = check_step(_user_code(lambda: function(**values), "build"))
             for _ in range(steps):
                 recording.mark_step()
@@ -108,6 +119,8 @@ class Session:
                     'Build the model and its inputs on the device "cuda": model.cuda(), '
                     'torch.randn(..., device="cuda").',
                 )
+            if self.gpu.memory.num_out_of_memory:
+                self.gpu.note(OUT_OF_MEMORY_NOTE)
             return recording.describe()
 
 

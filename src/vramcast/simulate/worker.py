@@ -8,8 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from vramcast.errors import WorkloadError
 from vramcast.forecast.budget import DEFAULT_GPU, budget_for
-from vramcast.forecast.forecast import batch_size_point, forecast
+from vramcast.forecast.forecast import batch_size_point, forecast, replay_within
 from vramcast.forecast.interpolate import over_sizes
 from vramcast.forecast.largest import BatchSearch
 from vramcast.hardware.gpus import find_gpu
@@ -17,10 +18,12 @@ from vramcast.processes.parallel import in_parallel
 from vramcast.records.prediction import BatchSizeCurve
 from vramcast.simulate.device import Device
 from vramcast.simulate.job import Job
+from vramcast.simulate.live_memory import LiveMemory
 from vramcast.simulate.planned import plan_lengths
 from vramcast.simulate.session import STEPS, Session
 from vramcast.tracing.files import write_files
 from vramcast.tracing.snapshot import make_snapshot
+from vramcast.tracing.trace import SimulatedRun
 
 
 @cache
@@ -36,7 +39,11 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
     """
     budget = budget_for(request["gpu"], request["memory_bytes"], request["allocator"])
     gpu = budget.gpu or find_gpu(DEFAULT_GPU)
-    job = Job(request, Session(load_device(), gpu, budget.calibration), budget)
+    session = Session(load_device(), gpu, budget.calibration)
+    session.gpu.memory = LiveMemory(
+        session.device, gpu.total_bytes, budget.settings, budget.capacity_bytes
+    )
+    job = Job(request, session, budget)
     if "batch_sizes" in request:
         return _curve(job)
     if "search" in request:
@@ -50,6 +57,11 @@ def _prediction(job: Job) -> dict[str, Any]:
     folder, knobs = job.request.get("trace"), job.shown_knobs()
     run = job.session.run(job.function, job.knobs, locate_all=folder is not None)
     prediction = forecast(run, job.budget, workload=job.workload, knobs=knobs)
+    is_over_limit = prediction.peak_reserved_bytes > job.session.gpu.memory.limit_bytes
+    # A program may catch torch.OutOfMemoryError and go on with less.
+    if (is_over_limit or not prediction.fits) and (limited := _run_within_the_limit(job)):
+        run = limited
+        prediction = forecast(run, job.budget, workload=job.workload, knobs=knobs)
     if folder is not None:
         trace = run.trace(
             workload=job.workload,
@@ -60,6 +72,16 @@ def _prediction(job: Job) -> dict[str, Any]:
         snapshot = make_snapshot(trace, job.budget.capacity_bytes)
         write_files(Path(folder), trace, snapshot, force=job.request["force"])
     return prediction.to_dict()
+
+
+def _run_within_the_limit(job: Job) -> SimulatedRun | None:
+    """With torch.OutOfMemoryError at the capacity; None if that ends the program."""
+    session, locate_all = job.session, job.request.get("trace") is not None
+    try:
+        run = session.run(job.function, job.knobs, locate_all=locate_all, limited=True)
+    except (WorkloadError, SystemExit):
+        return None
+    return run if replay_within(job.budget, run, run.sizes)[0].fits else None
 
 
 def _curve(job: Job) -> dict[str, Any]:

@@ -14,6 +14,8 @@ namespace vramcast {
 
 // Larger results of forward and backward passes are not derived: nobody reads them.
 constexpr int64_t max_derived_elements = 4096;
+// A number that is worked out again and again, as in a line search, stays of moderate size.
+constexpr double max_typical_number = 1e3;
 
 static double first_element(const at::Tensor& host) {
   BelowSimulation below;
@@ -67,7 +69,7 @@ static bool same_elements(const at::Tensor& one, const at::Tensor& other) {
           one.strides() == other.strides());
 }
 
-// The operator's result for one element a tensor; unsure elements are multiplied by a factor.
+// The operator's result for one element a tensor; a factor other than 1 changes unsure elements.
 static std::optional<double> run_on_one_element(const c10::OperatorHandle& op,
                                                 c10::ArrayRef<IValue> arguments,
                                                 const std::vector<Operand>& operands,
@@ -80,7 +82,8 @@ static std::optional<double> run_on_one_element(const c10::OperatorHandle& op,
     for (const auto& argument : arguments) {
       if (argument.isTensor() && argument.toTensor().defined()) {
         const auto& [tensor, typical] = operands[next++];
-        const auto number = typical.sure ? typical.number : typical.number * factor;
+        // also a typical zero must change
+        const auto number = typical.sure ? typical.number : typical.number * factor + factor - 1;
         auto one = at::full(std::vector<int64_t>(tensor.dim(), 1), number,
                             at::TensorOptions().dtype(tensor.scalar_type()).device(at::kCPU));
         if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
@@ -107,12 +110,15 @@ static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, c
   std::vector<Operand> operands;
   bool all_sure = true, one_unsure = true;
   const at::Tensor* unsure = nullptr;
-  for (const auto& argument : arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto& argument = arguments[i];
     if (argument.isTensorList()) return std::nullopt;
     if (!argument.isTensor() || !argument.toTensor().defined()) continue;
     const auto& tensor = argument.toTensor();
     if (!tensor.is_cuda() && !tensor.is_cpu()) return std::nullopt;
-    operands.push_back({tensor, typical_of(tensor)});
+    const bool is_out = info.overwrites &&
+                        std::count(info.written_arguments.begin(), info.written_arguments.end(), i);
+    operands.push_back({tensor, is_out ? Typical{0, true, true} : typical_of(tensor)});
     if (operands.back().typical.sure) continue;
     all_sure = false;
     if (unsure) one_unsure = one_unsure && same_elements(*unsure, tensor);
@@ -144,13 +150,16 @@ static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, c
       found.number *= count;
   }
   const bool is_float = c10::isFloatingType(type) || c10::isComplexType(type);
-  if (is_float && !all_sure && (!std::isfinite(found.number) || found.number == 0))
-    return std::nullopt;
+  if (is_float && !all_sure) {
+    if (!std::isfinite(found.number) || found.number == 0) return std::nullopt;
+    found.number = std::clamp(found.number, -max_typical_number, max_typical_number);
+  }
   return found;
 }
 
 // Operators that move elements or mix them: the result is like the first argument of its kind.
-static std::optional<Typical> derive_from_first(c10::ArrayRef<IValue> arguments,
+static std::optional<Typical> derive_from_first(const Operator& info,
+                                                c10::ArrayRef<IValue> arguments,
                                                 const at::Tensor& result) {
   std::optional<Typical> found;
   for (const auto& argument : arguments) {
@@ -165,15 +174,18 @@ static std::optional<Typical> derive_from_first(c10::ArrayRef<IValue> arguments,
         found->sure = found->sure && typical.sure && typical.number == found->number;
     });
   }
-  if (found) found->derived = true;
+  if (!found) return found;
+  found->derived = true;
+  found->sure = found->sure && info.moves;
+  if (!found->sure && found->number == 0 && c10::isFloatingType(result.scalar_type()))
+    return std::nullopt;
   return found;
 }
 
 static std::optional<Typical> derive(const c10::OperatorHandle& op, const Operator& info,
                                      c10::ArrayRef<IValue> arguments, const at::Tensor& result) {
   if (info.uninitialised || info.samples) return std::nullopt;
-  if (info.overwrites) {
-    if (!info.fills) return std::nullopt;
+  if (info.fills) {
     if (arguments.size() < 2) return Typical{0, true, true};
     if (arguments[1].isTensor()) return typical_of(arguments[1].toTensor());
     const auto number = arguments[1].toScalar();
@@ -185,7 +197,7 @@ static std::optional<Typical> derive(const c10::OperatorHandle& op, const Operat
       !is_update())
     return std::nullopt;
   if (info.pointwise || info.folds) return derive_by_running(op, info, arguments, result);
-  if (is_bool || is_update()) return derive_from_first(arguments, result);
+  if (is_bool || is_update()) return derive_from_first(info, arguments, result);
   return std::nullopt;
 }
 

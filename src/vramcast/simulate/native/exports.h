@@ -35,6 +35,12 @@ void vramcast_set_location_callback(int64_t (*callback)(), int64_t minimum_bytes
   recorder.location_minimum_bytes = minimum_bytes;
 }
 void vramcast_set_healthy(double value, double gradient) { healthy = {value, gradient}; }
+void vramcast_set_limit_callback(int32_t (*callback)(int64_t, int64_t)) {
+  recorder.limit_callback = callback;
+}
+void vramcast_set_out_of_memory_message(const char* message) {
+  recorder.out_of_memory_message = message;
+}
 void vramcast_set_meta_loader(int32_t (*loader)()) { load_more_meta_kernels = loader; }
 int32_t vramcast_begin_kernel(const char* name) {
   WorkLog::depth() += 1;

@@ -38,6 +38,7 @@ struct Operator {
   bool ranks = false;
   size_t picked_result = 1;  // which result says what was picked
   bool pointwise = false;
+  bool moves = false;  // its result has only elements of its arguments
   bool compares_equal = false, compares_unequal = false;  // eq, ne
   bool asks = false;    // a comparison, or whether all or any are true
   bool counts = false;  // a sum
@@ -106,6 +107,9 @@ static const std::unordered_set<std::string> host_code_names = {
 static const std::unordered_set<std::string> picking_names = {"aten::argmax", "aten::argmin",
                                                               "aten::multinomial"};
 
+static const std::unordered_set<std::string> moving_names = {
+    "aten::cat", "aten::gather", "aten::index_select", "aten::flip", "aten::roll", "aten::repeat"};
+
 static const std::unordered_set<std::string> asking_names = {
     "aten::eq", "aten::ne",    "aten::lt",  "aten::le", "aten::gt",
     "aten::ge", "aten::isnan", "aten::any", "aten::all"};
@@ -137,6 +141,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.is_copy = full_name == "aten::copy_";
   result.ranks = ranking_names.count(full_name) > 0;
   if (picking_names.count(full_name)) result.picked_result = 0;
+  result.moves = moving_names.count(full_name) > 0;
   result.pointwise = op.hasTag(at::Tag::pointwise);
   result.compares_equal = full_name == "aten::eq" || full_name == "aten::eq_";
   result.compares_unequal = full_name == "aten::ne" || full_name == "aten::ne_";

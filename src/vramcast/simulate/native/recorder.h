@@ -76,6 +76,9 @@ struct Recorder {
   // Asks Python for the number of the current line of the user's program.
   int64_t (*location_callback)() = nullptr;
   int64_t location_minimum_bytes = 0;
+  // Asks Python whether there is no memory for so many bytes on a stream.
+  int32_t (*limit_callback)(int64_t, int64_t) = nullptr;
+  std::string out_of_memory_message;
   // Where in the user's program each autograd node was made, by the thread that made it and its
   // sequence number, which counts nodes per thread.
   std::map<std::pair<uint64_t, uint64_t>, int64_t> node_locations;
@@ -138,6 +141,10 @@ struct Recorder {
   }
 
   int64_t alloc(int64_t num_bytes) {
+    if (limit_callback && limit_callback(num_bytes, current_stream())) {
+      pending_sizes().clear();
+      TORCH_CHECK_WITH(OutOfMemoryError, false, out_of_memory_message);
+    }
     Allocation allocation{num_bytes, current_operator(), -1, forward, pending_dtype(), 0, 0,
                           -1,        current_stream()};
     const auto node = torch::autograd::get_current_node();
@@ -197,13 +204,23 @@ struct Recorder {
       const std::lock_guard<std::mutex> lock(mutex);
       if (!workspaces.insert({handle.number, current_stream(), lt}).second) return;
     }
-    take_workspace(num_bytes);
+    try {
+      take_workspace(num_bytes);
+    } catch (const c10::OutOfMemoryError&) {
+      workspaces.erase({handle.number, current_stream(), lt});
+      throw;
+    }
   }
 
   void take_workspace(int64_t num_bytes) {
     const auto before = current_operator();
     current_operator() = intern("cublas_workspace");
-    alloc(num_bytes);
+    try {
+      alloc(num_bytes);
+    } catch (...) {
+      current_operator() = before;
+      throw;
+    }
     current_operator() = before;
   }
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from vramcast.hardware.gpus import Gpu
-from vramcast.simulate.gpu import SimulatedGpu
+from vramcast.simulate.live_memory import LiveMemory
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "torch"
@@ -28,12 +28,8 @@ DO_NOTHING = (
     "seed_all",
     "set_rng_state",
     "set_rng_state_all",
-    "reset_peak_memory_stats",
-    "reset_max_memory_allocated",
-    "reset_max_memory_cached",
     "reset_accumulated_memory_stats",
     "ipc_collect",
-    "set_per_process_memory_fraction",
     "_lazy_call",
 )
 
@@ -41,7 +37,7 @@ DO_NOTHING = (
 def apply(patcher: Patcher) -> None:
     answers = {
         **_about_the_device(patcher.gpu.model),
-        **_about_memory(patcher.gpu),
+        **_about_memory(patcher.gpu.memory),
         **_about_random_numbers(),
         # a function of its own each: torch._dynamo keeps a table of them
         **{name: _always(None) for name in DO_NOTHING},
@@ -102,28 +98,19 @@ def _about_the_device(gpu: Gpu) -> dict[str, Callable[..., Any]]:
     return {name: _always(answer) for name, answer in answers.items()}
 
 
-def _about_memory(gpu: SimulatedGpu) -> dict[str, Callable[..., Any]]:
-    """Reserved memory is known only after the replay of all steps: here it is what is allocated."""
-    device, total_bytes = gpu.device, gpu.model.total_bytes
-
-    def memory_stats() -> dict[str, Any]:
-        peak = device.peak_allocated_bytes()
-        in_use = {"current": device.allocated_bytes(), "peak": peak, "allocated": peak, "freed": 0}
-        names = ("allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes")
-        return {
-            **{name: {"all": dict(in_use)} for name in names},
-            "num_alloc_retries": 0,
-            "num_ooms": 0,
-        }
-
+def _about_memory(memory: LiveMemory) -> dict[str, Callable[..., Any]]:
     return {
-        "mem_get_info": _calls(lambda: (total_bytes - device.allocated_bytes(), total_bytes)),
-        "memory_allocated": _calls(device.allocated_bytes),
-        "memory_reserved": _calls(device.allocated_bytes),
-        "max_memory_allocated": _calls(device.peak_allocated_bytes),
-        "max_memory_reserved": _calls(device.peak_allocated_bytes),
-        "memory_stats_as_nested_dict": _calls(memory_stats),
+        "mem_get_info": _calls(lambda: (memory.free_bytes(), memory.total_bytes)),
+        "memory_allocated": _calls(lambda: memory.current().allocated_bytes),
+        "memory_reserved": _calls(lambda: memory.current().reserved_bytes),
+        "max_memory_allocated": _calls(lambda: memory.current().peak_allocated_bytes),
+        "max_memory_reserved": _calls(lambda: memory.current().peak_reserved_bytes),
+        "memory_stats_as_nested_dict": _calls(memory.statistics),
         "memory_summary": _always(""),
+        "reset_peak_memory_stats": memory.reset_peaks,
+        "reset_max_memory_allocated": memory.reset_peaks,
+        "reset_max_memory_cached": memory.reset_peaks,
+        "set_per_process_memory_fraction": memory.set_fraction,
     }
 
 
