@@ -55,7 +55,7 @@ class HostReads:
         """The answer to a condition that the program reads now."""
         frame = _reading_frame()
         num_reads = self._count(frame)
-        good = branches.answer_that_does_not_raise(frame)
+        good = None if _is_own(frame) else branches.answer_that_does_not_raise(frame)
         if num_reads < TURNED_READS and (is_sure or good is not None):
             return assumed if good is None else good
         answer = assumed != (num_reads >= TURNED_READS)
@@ -88,7 +88,7 @@ class HostReads:
 
     def _count(self, frame: FrameType) -> int:
         """Reads at this place in this round, of a while loop; else 0."""
-        if not branches.is_in_while_loop(frame):
+        if _is_own(frame) or not branches.is_in_while_loop(frame):
             return 0
         place = frame.f_code, frame.f_lasti
         self._num_reads[place] += 1
@@ -118,8 +118,12 @@ class HostReads:
         self._device.library.vramcast_set_healthy(value, gradient)
 
 
+def _is_own(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(OWN_FOLDER)
+
+
 def _line(frame: FrameType) -> str:
-    if frame.f_code.co_filename.startswith(OWN_FOLDER):
+    if _is_own(frame):
         return "the backward pass"
     # imports torch, which the simulated device must precede
     from vramcast.simulate.locations import line_of
@@ -128,8 +132,11 @@ def _line(frame: FrameType) -> str:
 
 
 def _reading_frame() -> FrameType:
-    """The innermost that is not of the simulated GPU. torch's own code reads values too."""
+    """The innermost that is not of the simulated GPU. torch's own code reads values too.
+
+    On autograd's own thread there may be no other.
+    """
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN_FOLDER):
+    while frame.f_back is not None and _is_own(frame):
         frame = frame.f_back
     return frame

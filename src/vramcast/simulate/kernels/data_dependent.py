@@ -56,6 +56,13 @@ def equal(x: Tensor, other: Tensor) -> bool:
     return Target.gpu.reads.condition(is_same, is_sure=not is_same)
 
 
+@kernel("allclose")
+def allclose(x: Tensor, other: Tensor, **options: Any) -> bool:
+    close = torch.isclose(x, other, **options).all()
+    values = known(close)
+    return Target.gpu.reads.condition(True, False) if values is None else bool(values)
+
+
 def num_nonzero(x: Tensor) -> int:
     """All or none where that is sure, as of torch.isfinite(x), else half."""
     number, is_sure = typical(x)

@@ -29,11 +29,11 @@ struct Operator {
   const ShapeRule* shape_rule = nullptr;
   bool adds_bias = false;
   bool leaves_complex = false;  // abs and angle: the result of a complex tensor is real
-  bool fills = false;          // with one number
-  bool overwrites = false;     // writes every element of the tensor it writes to
-  bool uninitialised = false;  // its result has no contents yet
-  bool is_gemm = false;        // a matrix product: cuBLAS takes a workspace
-  bool samples = false;        // draws random numbers; integers are really drawn
+  bool fills = false;           // with one number
+  bool overwrites = false;      // writes every element of the tensor it writes to
+  bool uninitialised = false;   // its result has no contents yet
+  bool is_gemm = false;         // a matrix product: cuBLAS takes a workspace
+  bool samples = false;         // draws random numbers; integers are really drawn
   // picks by value (topk, argmax): where the values are unknown, the pick is random
   bool ranks = false;
   size_t picked_result = 1;  // which result says what was picked

@@ -1,7 +1,5 @@
-// Sparse tensors (COO and CSR) and nested ones (of strided layout). Most of their operators are
-// host code that works on the dense tensors they are made of, and is the same for CPU and CUDA: it
-// runs as it is, and what it allocates is simulated. Operators with a CUDA kernel of their own are
-// here.
+// Operators on sparse and nested tensors that have a CUDA kernel of their own; host_code.h has the
+// others.
 #pragma once
 #include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/SparseTensorImpl.h>
@@ -12,7 +10,7 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
-#include "values.h"
+#include "host_code.h"
 
 namespace at::native {
 // declared in headers of torch that are not installed
@@ -26,83 +24,6 @@ DECLARE_DISPATCH(void (*)(Tensor&, const Tensor&, const Tensor&, const std::opti
 }  // namespace at::native
 
 namespace vramcast {
-
-// As in torch's native_functions.yaml: not the same function on CPU and CUDA.
-static const std::unordered_set<std::string> own_sparse_kernels = {
-    "aten::add.out",
-    "aten::bmm",
-    "aten::bmm.out",
-    "aten::_sparse_sparse_matmul",
-    "aten::mul.out",
-    "aten::sspaddmm.out",
-    "aten::_sparse_sum_backward",
-    "aten::_sparse_softmax",
-    "aten::_sparse_softmax_backward_data",
-    "aten::_sparse_log_softmax",
-    "aten::_sparse_log_softmax_backward_data",
-    "aten::addmm",
-    "aten::addmm.out",
-    "aten::addmm_",
-    "aten::_coalesce",
-    "aten::hspmm.out",
-    "aten::hspmm",
-    "aten::index_select"};
-static const std::unordered_set<std::string> own_compressed_kernels = {
-    "aten::add.out",
-    "aten::addmv.out",
-    "aten::baddbmm.out",
-    "aten::bmm.out",
-    "aten::_sparse_csr_sum.dim_dtype",
-    "aten::_sparse_csr_prod.dim_dtype",
-    "aten::sparse_sampled_addmm.out",
-    "aten::sparse_sampled_addmm",
-    "aten::addmm.out",
-    "aten::triangular_solve.X",
-    "aten::_spsolve"};
-static const std::unordered_set<std::string> own_nested_kernels = {
-    "aten::bmm",
-    "aten::_transform_bias_rescale_qkv",
-    "aten::to_padded_tensor",
-    "aten::_nested_tensor_softmax_with_shape",
-    "aten::_native_multi_head_attention",
-    "aten::_fused_sdp_choice",
-    "aten::_scaled_dot_product_flash_attention",
-    "aten::_scaled_dot_product_flash_attention_backward",
-    "aten::_scaled_dot_product_efficient_attention",
-    "aten::_scaled_dot_product_cudnn_attention",
-    "aten::_scaled_dot_product_cudnn_attention_backward"};
-
-// Of a factory only the layout says so.
-static bool is_made_of_dense(const Operator& info, DispatchKeySet keys,
-                             c10::ArrayRef<IValue> arguments) {
-  if (info.layout_argument >= 0 && arguments[info.layout_argument].isInt() &&
-      arguments[info.layout_argument].toLayout() != c10::kStrided)
-    return true;
-  return keys.has(DispatchKey::SparseCUDA) || keys.has(DispatchKey::SparseCsrCUDA) ||
-         keys.has(DispatchKey::NestedTensorCUDA);
-}
-
-template <DispatchKey key>
-static void run_host_code(const c10::OperatorHandle& op, DispatchKeySet, Stack* stack) {
-  op.redispatchBoxed(DispatchKeySet(key), stack);
-}
-
-static void share_host_code(const c10::OperatorHandle& op, const c10::OperatorName& name,
-                            std::vector<c10::RegistrationHandleRAII>& registrations) {
-  const auto full_name =
-      name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-  const auto share = [&](DispatchKey from, DispatchKey to, const auto& own, auto kernel) {
-    if (op.hasKernelForDispatchKey(from) && !own.count(full_name))
-      registrations.push_back(c10::Dispatcher::singleton().registerImpl(
-          name, to, std::move(kernel), std::nullopt, nullptr, "vramcast"));
-  };
-  share(DispatchKey::SparseCPU, DispatchKey::SparseCUDA, own_sparse_kernels,
-        c10::KernelFunction::makeFromBoxedFunction<&run_host_code<DispatchKey::SparseCPU>>());
-  share(DispatchKey::SparseCsrCPU, DispatchKey::SparseCsrCUDA, own_compressed_kernels,
-        c10::KernelFunction::makeFromBoxedFunction<&run_host_code<DispatchKey::SparseCsrCPU>>());
-  share(DispatchKey::NestedTensorCPU, DispatchKey::NestedTensorCUDA, own_nested_kernels,
-        c10::KernelFunction::makeFromBoxedFunction<&run_host_code<DispatchKey::NestedTensorCPU>>());
-}
 
 static at::Tensor flatten_indices(const at::Tensor& indices, at::IntArrayRef sizes) {
   auto positions = at::empty({indices.size(1)}, indices.options().dtype(at::kLong));
