@@ -37,7 +37,7 @@ from vramcast.simulate.kernels.convolution_workspace import (
     Convolution,
     Formula,
     Model,
-    unit_bytes,
+    extra_bytes,
 )
 
 HERE = Path(__file__).parent
@@ -58,6 +58,7 @@ IN_TWO_DIMENSIONS = (
     *(("x", 2, 1), ("weight", 2, 1), ("y", 2, 1)),
     *(("stride", 0, 1), ("padding", 0, 0), ("dilation", 0, 1)),
 )
+MAX_SUMS_BYTES = 32 << 20  # a tile for each multiprocessor, some times over
 MAX_SPLITS = 528  # four for each multiprocessor
 NUM_TREES = 10
 HELD_OUT = 0.2
@@ -191,10 +192,10 @@ def explanations(item: Recorded) -> set[Formula]:
 
 def _with_gradients(copies: str, rest_bytes: int, c: Convolution) -> Iterator[Formula]:
     for multiple in CHANNEL_MULTIPLES:
-        for extra_bytes in EXTRA_BYTES:
+        for some_bytes in EXTRA_BYTES:
             for extra in ("images", "splits"):
-                formula = Formula(copies, extra, multiple, extra_bytes)
-                count, left = divmod(rest_bytes - extra_bytes, unit_bytes(formula, c))
+                formula = Formula(copies, extra, multiple, some_bytes)
+                count, left = divmod(rest_bytes - some_bytes, extra_bytes(formula, 1, c))
                 is_split = extra == "splits" and 1 <= count <= MAX_SPLITS
                 if left == 0 and (is_split or (extra == "images" and count == c.x[0])):
                     yield formula
@@ -220,7 +221,10 @@ def _sums(item: Recorded, copies: str) -> Formula:
     rest = item.workspace_bytes - c.copies_bytes(copies)
     is_exact = c.dtype == "fp32" and not c.tf32
     kinds = (is_exact, c.item_bytes == 2, c.channels_last, rest % 2, c.groups > 1)
-    return Formula(copies, "sums", sum(1 << place for place, kind in enumerate(kinds) if kind))
+    multiple = sum(1 << place for place, kind in enumerate(kinds) if kind)
+    if rest > MAX_SUMS_BYTES:
+        return Formula("", "share", multiple)
+    return Formula(copies, "sums", multiple)
 
 
 def label(items: Sequence[Recorded]) -> list[Formula]:
@@ -295,11 +299,18 @@ def fit(items: Sequence[Recorded], labels: Sequence[Formula]) -> dict[str, Any]:
             c, formula = items[i].convolution, labels[i]
             rest = items[i].workspace_bytes - c.copies_bytes(formula.copies) - formula.extra_bytes
             if formula.extra in NEARNESS:
-                kept[str(numbers[formula])][c.product] = rest // unit_bytes(formula, c)
+                kept[str(numbers[formula])][c.product] = _count(formula, rest, c)
         counts.append(
             {name: [[*size, n] for size, n in sizes.items()] for name, sizes in kept.items()}
         )
     return {"formulas": formulas, "forests": forests, "counts": counts}
+
+
+def _count(formula: Formula, rest_bytes: int, c: Convolution) -> int:
+    """The count whose `extra_bytes` are these."""
+    if formula.extra == "share":
+        return (rest_bytes << 20) // c.copies_bytes("XYWP")
+    return rest_bytes // extra_bytes(formula, 1, c)
 
 
 class Score:

@@ -30,7 +30,7 @@ MAX_ELEMENTS = 1 << 31
 # transforms work on squares of 32.
 WINOGRAD_TILE, FFT_TILE = 4, 32
 # How much rows, columns and depth of a product weigh where the most similar one is looked for.
-NEARNESS = {"splits": (1, 1, 2), "sums": (4, 4, 1)}
+NEARNESS = {"splits": (1, 1, 2), "sums": (4, 4, 1), "share": (1, 1, 1)}
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,7 @@ class Formula(NamedTuple):
     images: a weight gradient in fp32 for each image of the batch, added up at the end
     splits: some weight gradients in fp32, with channels padded to a multiple of `multiple`
     sums: the partial sums of a split product; only numbers of one `multiple` are alike
+    share: what grows with the tensors, as a share of their bytes (in 2^20), likewise
     """
 
     copies: str
@@ -193,7 +194,7 @@ class Model:
         result_bytes = c.copies_bytes(formula.copies) + formula.extra_bytes
         if formula.extra:
             count = c.x[0] if formula.extra == "images" else self._nearest(which, number, c)
-            result_bytes += count * unit_bytes(formula, c)
+            result_bytes += extra_bytes(formula, count, c)
         return result_bytes
 
     def _formula(self, which: int, c: Convolution) -> tuple[int, Formula]:
@@ -212,11 +213,12 @@ class Model:
         return int(min(self.counts[which][str(formula)], key=distance)[3])
 
 
-def unit_bytes(formula: Formula, c: Convolution) -> int:
-    """Of one weight gradient, or 1 where the count is in bytes."""
+def extra_bytes(formula: Formula, count: int, c: Convolution) -> int:
     if formula.extra == "sums":
-        return 1
-    return c.weight[0] * round_up(c.weight[1], formula.multiple) * c.filter_area * 4
+        return count
+    if formula.extra == "share":
+        return count * c.copies_bytes("XYWP") >> 20
+    return count * c.weight[0] * round_up(c.weight[1], formula.multiple) * c.filter_area * 4
 
 
 def _leaf(tree: Sequence[Sequence[float]], features: Sequence[float]) -> int:
