@@ -154,8 +154,9 @@ class BatchSearch:
         failing = [s for s, p in self.points.items() if s < edge.largest and not p.fits]
         if not failing:
             return edge
+        next_lower = min(failing) - self._step or None
         fitting = [s for s, p in self.points.items() if s < min(failing) and p.fits]
-        return Edge(max(fitting, default=None), min(failing))
+        return Edge(max(fitting, default=next_lower), min(failing))
 
     def _point(self, size: int, *, simulated: bool = False) -> BatchSizePoint:
         known = self.points.get(size)

@@ -51,5 +51,5 @@ class Trial:
 
 def device_named(name: str) -> Device:
     if name not in list(Device):
-        raise UsageError(f"--device {name!r} is not known.", f"Choose one of: {', '.join(Device)}.")
+        raise UsageError(f"--device {name!r} is not known.", "Give --device cuda or --device cpu.")
     return Device(name)
