@@ -47,6 +47,7 @@ BUSY = 0.7  # a host this much faster than the GPU keeps it busy
 WIDEST_OF_HOST = 2.45
 # Of kernels that are not torch's own only the bytes are known: a factor of two either way.
 CUSTOM_SPREAD = math.log(2.0)
+PCIE_SPREAD = 0.3  # assumed: copies between host and GPU were not recorded
 # Assumed: how far the fractions of the data sheet differ on a GPU that was not measured.
 OTHER_GPU_SPREAD = 0.15
 H200 = find_gpu("h200")
@@ -278,7 +279,7 @@ def spreads(kernels: list[tuple[OperatorWork, float, int]], rates: Rates) -> dic
             guess = kernel_time(work, H200, without_own).seconds
             errors["default"].append((abs(math.log(guess / seconds)), seconds * count))
     found = {kind: 1.4826 * weighted_median(values) for kind, values in errors.items()}
-    return {**found, "custom": CUSTOM_SPREAD, "other_gpu": OTHER_GPU_SPREAD}
+    return {**found, "custom": CUSTOM_SPREAD, "other_gpu": OTHER_GPU_SPREAD, "pcie": PCIE_SPREAD}
 
 
 def weighted_median(values: list[tuple[float, float]]) -> float:

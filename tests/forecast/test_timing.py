@@ -17,6 +17,7 @@ from vramcast.forecast.timing.kernels import kernel_time
 from vramcast.forecast.timing.pipeline import forecast_step, host_costs, period_seconds
 from vramcast.forecast.timing.rates import peak_flops, shipped
 from vramcast.hardware.gpus import GPUS, find_gpu
+from vramcast.records.prediction import StepForecast
 from vramcast.tracing.work import (
     ACCESS_NAMES,
     BACKWARD,
@@ -266,6 +267,48 @@ SWITCHES = {
     "torch.backends.cuda.matmul.fp32_precision = 'tf32'": True,
     "torch.backends.cudnn.conv.fp32_precision = 'ieee'": False,
 }
+
+
+PRODUCTS_AND_COPIES = """
+import torch
+
+def build(*, code=""):
+    a, b = (torch.randn(256, 512, device="cuda") for _ in range(2))
+    out, large = torch.empty(256, 256, device="cuda"), torch.zeros(1 << 26, device="cuda")
+    pinned, pageable = (torch.empty(1 << 26, pin_memory=is_pinned) for is_pinned in (True, False))
+    images, up = (torch.randn(size, device="cuda") for size in ((2, 8, 9, 9), (8, 4, 3, 3)))
+    names = dict(locals(), torch=torch)
+    return lambda: exec(code, names)
+"""
+
+
+def step_of(code: str, folder: Path) -> StepForecast:
+    (folder / "w.py").write_text(PRODUCTS_AND_COPIES)
+    step = vramcast.predict(f"{folder / 'w.py'}:build", gpu="h200", code=code).step
+    assert step is not None
+    return step
+
+
+def test_a_product_is_counted_the_same_with_a_place_for_its_result(tmp_path: Path) -> None:
+    codes = ("torch.mm(a, b.t())", "torch.mm(a, b.t(), out=out)")
+    plain, with_place = (step_of(code, tmp_path) for code in codes)
+    assert plain.flops == with_place.flops == 2.0 * 256 * 256 * 512
+
+
+def test_a_transposed_convolution_is_counted_by_its_input(tmp_path: Path) -> None:
+    code = "torch.nn.functional.conv_transpose2d(images, up, stride=2)"
+    step = step_of(code, tmp_path)
+    assert step.flops == 2.0 * (2 * 8 * 9 * 9) * (4 * 3 * 3)
+
+
+def test_copies_to_and_from_the_host_take_their_time_and_pinned_memory_less(tmp_path: Path) -> None:
+    seconds = {
+        code: step_of(code, tmp_path).seconds
+        for code in ("large.copy_(pinned)", "large.copy_(pageable)", "pinned.copy_(large)")
+    }
+    num_bytes = 4 << 26
+    assert all(seconds > num_bytes / 64e9 for seconds in seconds.values())
+    assert seconds["large.copy_(pageable)"] > 3 * seconds["large.copy_(pinned)"]
 
 
 def test_products_in_tf32_are_faster_however_they_were_switched_on(tmp_path: Path) -> None:

@@ -28,6 +28,13 @@ PRODUCTS = frozenset(f"aten::{name}" for name in _PRODUCTS)
 RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
 
 
+# Copies between host and GPU: usual for a PCIe 5 slot, not recorded here. Memory that is not pinned
+# goes through a buffer of the driver's.
+COPY_SECONDS = 1e-5
+PINNED_BYTES_PER_SECOND = 50e9
+PAGEABLE_BYTES_PER_SECOND = 8e9
+
+
 class KernelTime(NamedTuple):
     seconds: float
     # What the arithmetic alone would take; beyond half of the time, the kernel is bound by it.
@@ -37,6 +44,9 @@ class KernelTime(NamedTuple):
 def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     if not work.has_kernel:
         return KernelTime(0.0, 0.0)
+    if crosses(work):
+        rate = PINNED_BYTES_PER_SECOND if work.sizes[1] else PAGEABLE_BYTES_PER_SECOND
+        return KernelTime(COPY_SECONDS + work.num_bytes / rate, 0.0)
     if work.operator in PRODUCTS and work.flops > 0 and work.sizes[1] > 0:
         return product_time(work, gpu, rates.products[product_kind(work)])
     if rates.convolutions and is_convolution(work):
@@ -47,6 +57,11 @@ def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     if work.flops > 0:
         return _compute_time(work, gpu, rates)
     return _memory_time(work, gpu, rates)
+
+
+def crosses(work: OperatorWork) -> bool:
+    """A copy between host and GPU. native/work.h: sizes[0] is 1 from the host and 2 to it."""
+    return work.operator == "aten::copy_" and work.sizes[0] > 0 and work.num_bytes > 0
 
 
 def product_kind(work: OperatorWork) -> str:
@@ -90,6 +105,8 @@ def kernel_class(work: OperatorWork, rates: Rates) -> str:
     """How well its time is known: a key of Rates.spread."""
     if not work.operator.startswith("aten::"):
         return "custom"
+    if crosses(work):
+        return "pcie"
     if work.flops > 0:
         if work.operator in PRODUCTS:
             return "products"

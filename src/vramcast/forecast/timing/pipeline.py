@@ -7,7 +7,13 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
-from vramcast.forecast.timing.kernels import RECURRENT, KernelTime, kernel_class, kernel_time
+from vramcast.forecast.timing.kernels import (
+    RECURRENT,
+    KernelTime,
+    crosses,
+    kernel_class,
+    kernel_time,
+)
 from vramcast.forecast.timing.rates import peak_flops, shipped
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
@@ -20,7 +26,6 @@ _WAITS = (
     *("_unique2", "unique_consecutive", "unique_dim", "bincount"),
 )
 WAITS = frozenset(f"aten::{name}" for name in _WAITS)
-TO_THE_HOST = 2  # native/work.h: of a copy
 KIND_OF_PHASE = {FORWARD: "forward", BACKWARD: "backward", UPDATE: "update"}
 REPETITIONS = 3  # by then both sides have found their pace
 QUEUE_LENGTH = 1024  # kernels the host can be ahead of the GPU
@@ -135,9 +140,8 @@ def host_seconds(work: OperatorWork, rates: Rates) -> float:
 
 
 def waits(work: OperatorWork) -> bool:
-    return work.operator in WAITS or (
-        work.operator == "aten::copy_" and work.sizes[0] == TO_THE_HOST
-    )
+    """A copy from or to the host too, but one of pinned memory that was not to block."""
+    return work.operator in WAITS or crosses(work) and not work.sizes[2]
 
 
 def main_precision(works: Sequence[OperatorWork]) -> str:

@@ -97,14 +97,20 @@ static Placement placement_of(const Operator& info, c10::ArrayRef<IValue> argume
   return found;
 }
 
+static bool asks_for_pinned(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arguments) {
+  const auto index = op.schema().argumentIndexWithName("pin_memory");
+  return index && arguments[*index].isBool() && arguments[*index].toBool();
+}
+
 // copy_(destination, source, non_blocking); false where neither is on the device.
 static bool simulate_copy_operator(const Operator& info, Stack* stack) {
   const auto& destination = torch::jit::peek(*stack, 0, 3).toTensor();
   const auto& source = torch::jit::peek(*stack, 1, 3).toTensor();
   if (!destination.is_cuda() && !source.is_cuda()) return false;
   const CurrentOperator current(recorder, info.name);
-  simulate_copy(destination, source, torch::jit::peek(*stack, 2, 3).toBool());
-  note_copy(info, destination, source);
+  const bool non_blocking = torch::jit::peek(*stack, 2, 3).toBool();
+  simulate_copy(destination, source, non_blocking);
+  note_copy(info, destination, source, non_blocking);
   torch::jit::drop(*stack, 2);
   return true;
 }
@@ -177,7 +183,8 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
   metas.reserve(num_arguments);
   for (const auto& argument : arguments) metas.push_back(to_meta(argument));
   call_meta(op, info, arguments, metas);
-  if (!on_gpu && !any_tensor && total_bytes(metas) <= max_host_float_bytes)
+  if (!on_gpu && ((!any_tensor && total_bytes(metas) <= max_host_float_bytes) ||
+                  (info.uninitialised && asks_for_pinned(op, arguments))))
     return run_without_simulation(op, below, stack);
 
   auto results = make_results(info, arguments, metas, on_gpu);

@@ -33,6 +33,7 @@ struct Operator {
   bool overwrites = false;      // writes every element of the tensor it writes to
   bool uninitialised = false;   // its result has no contents yet
   bool is_gemm = false;         // a matrix product: cuBLAS takes a workspace
+  size_t first_matrix = 0;      // of a product: addmm and its like begin with what is added
   bool samples = false;         // draws random numbers; integers are really drawn
   // picks by value (topk, argmax): where the values are unknown, the pick is random
   bool ranks = false;
@@ -153,6 +154,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.leaves_complex = full_name == "aten::abs" || full_name == "aten::angle";
   result.adds_bias = full_name == "aten::addmm" && overload.empty();
   result.is_gemm = gemm_names.count(full_name) > 0;
+  result.first_matrix = full_name.find("add") != std::string::npos ? 1 : 0;
   const bool has_kernel =
       has_cuda_kernel(full_name, op.hasKernelForDispatchKey(DispatchKey::CPU) ||
                                      op.hasKernelForDispatchKey(DispatchKey::CUDA));

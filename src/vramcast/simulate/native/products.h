@@ -27,8 +27,7 @@ static bool uses_lt(const Operator& info, c10::ArrayRef<c10::IValue> arguments) 
 
 static void simulate_gemm(const Operator& info, c10::ArrayRef<c10::IValue> arguments) {
   std::vector<at::Tensor> copies;
-  // addmm and baddbmm begin with what is added
-  const size_t first = arguments.size() > 2 && arguments[2].isTensor() ? 1 : 0;
+  const size_t first = info.first_matrix;
   for (size_t i = first; i < first + 2 && i < arguments.size(); ++i) {
     if (!arguments[i].isTensor() || !needs_dense_copy(arguments[i].toTensor())) continue;
     const auto& matrix = arguments[i].toTensor();

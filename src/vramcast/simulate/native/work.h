@@ -60,9 +60,9 @@ static int64_t leading(const at::Tensor& matrix) {
   return matrix.stride(-1) == 1 ? matrix.stride(-2) : matrix.stride(-1);
 }
 
-// [.., m, k] x [.., k, n] is 2 m k n operations; addmm and baddbmm begin with what is added.
-static void describe_product(c10::ArrayRef<IValue> arguments, Work& work) {
-  const size_t first = arguments.size() > 2 && arguments[2].isTensor() ? 1 : 0;
+// [.., m, k] x [.., k, n] is 2 m k n operations.
+static void describe_product(const Operator& info, c10::ArrayRef<IValue> arguments, Work& work) {
+  const size_t first = info.first_matrix;
   if (arguments.size() < first + 2 || !arguments[first].isTensor() ||
       !arguments[first + 1].isTensor())
     return;
@@ -127,14 +127,14 @@ static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
   work.access = access.access;
   if (!arguments.empty() && arguments[0].isTensorList())
     work.sizes[0] = static_cast<int64_t>(arguments[0].toListRef().size());
-  if (info.is_gemm) describe_product(arguments, work);
+  if (info.is_gemm) describe_product(info, arguments, work);
   if (info.is_gemm && work.dtype == static_cast<int32_t>(at::kFloat) && products_in_tf32())
     work.dtype = tf32;
   work_log.add(work);
 }
 
-static void note_copy(const Operator& info, const at::Tensor& destination,
-                      const at::Tensor& source) {
+static void note_copy(const Operator& info, const at::Tensor& destination, const at::Tensor& source,
+                      bool non_blocking) {
   AccessOf access;
   access.look(source);
   access.look(destination);
@@ -143,9 +143,13 @@ static void note_copy(const Operator& info, const at::Tensor& destination,
                           : destination.is_cuda()                   ? 1
                                                                     : 2;
   const auto num_bytes = moved_bytes(destination) + moved_bytes(source);
+  // sizes[1]: whether the host's memory is pinned; sizes[2]: whether the host goes on meanwhile
+  const auto& on_host = destination.is_cuda() ? source : destination;
+  const int64_t is_pinned = crosses && PinnedAllocator::owns(on_host.storage().data()) ? 1 : 0;
+  const int64_t goes_on = is_pinned && non_blocking ? 1 : 0;
   work_log.add({0,
                 num_bytes,
-                {crosses, 0, 0, 0},
+                {crosses, is_pinned, goes_on, 0},
                 info.name,
                 static_cast<int32_t>(destination.scalar_type()),
                 forward,

@@ -1,7 +1,8 @@
-"""Launching a Triton kernel does nothing.
+"""Launching a Triton kernel does nothing but note the bytes of its tensors.
 
 Why: the kernel cannot run without a GPU. Its caller allocates the results, so memory is right where
-the kernel itself takes none. The answer names the kernel.
+the kernel itself takes none. Its time is that of going once through every tensor it is given. The
+answer names the kernel.
 Versions: triton 3.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from vramcast.simulate.kernels.work import work_of
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "triton.runtime.jit"
@@ -20,7 +22,17 @@ NOTE = (
 
 
 def apply(patcher: Patcher) -> None:
-    def launch(self: Any, *_: Any, **__: Any) -> None:
-        patcher.gpu.note(NOTE.format(name=getattr(getattr(self, "fn", None), "__name__", "?")))
+    def launch(self: Any, *arguments: Any, **options: Any) -> None:
+        name = _name_of(self)
+        patcher.gpu.note(NOTE.format(name=name))
+        work = work_of("triton", (*arguments, *options.values()), {}, None)
+        patcher.gpu.device.library.vramcast_add_work(f"triton::{name}".encode(), *work)
 
     patcher.put(sys.modules[LIBRARY].JITFunction, "run", launch)
+
+
+def _name_of(kernel: Any) -> str:
+    """Of the function that was decorated; autotuners hold it one or two levels down."""
+    while not hasattr(kernel, "__name__") and hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return str(getattr(kernel, "__name__", "?"))
