@@ -34,7 +34,12 @@ from vramcast.forecast.timing.kernels import (
     product_kind,
     product_time,
 )
-from vramcast.forecast.timing.pipeline import WITHIN_90_PERCENT, host_costs, period_seconds
+from vramcast.forecast.timing.pipeline import (
+    WITHIN_90_PERCENT,
+    device_factor_of,
+    host_costs,
+    period_seconds,
+)
 from vramcast.forecast.timing.rates import TABLE, peak_flops
 from vramcast.hardware.gpus import find_gpu
 from vramcast.records.calibration import Rates
@@ -45,8 +50,9 @@ HOST_NAME = "the H200 machines that were measured"
 WAITED = 1.1  # a step this much longer than the GPU's work waited for the host
 BUSY = 0.7  # a host this much faster than the GPU keeps it busy
 WIDEST_OF_HOST = 2.45
-# Of kernels that are not torch's own only the bytes are known: a factor of two either way.
-CUSTOM_SPREAD = math.log(2.0)
+WIDEST_OF_ALL = 1.25
+# Assumed: of kernels that are not torch's own only the bytes are known.
+CUSTOM_SPREAD = math.log(2.5)
 PCIE_SPREAD = 0.3  # assumed: copies between host and GPU were not recorded
 # Assumed: how far the fractions of the data sheet differ on a GPU that was not measured.
 OTHER_GPU_SPREAD = 0.15
@@ -245,23 +251,29 @@ def period_of(step: Step, kernels: list[KernelTime], rates: Rates) -> float:
 def spreads_of_steps(rates: Rates, steps: list[Step]) -> dict[str, float]:
     """Of whole steps: "host" where the GPU waited for it, "all" where it was busy.
 
-    "host" holds 95 % of all sessions' medians: steps that it was not fitted to lie further off.
+    Both hold 95 % of the medians: steps that nothing was fitted to lie further off than these.
+    "all" is what the kinds of kernels leave unexplained.
     """
-    waited, busy = [], []
+    waited, unexplained = [], []
     for step in steps:
         kernels = [kernel_time(work, H200, rates) for work in step.works]
         device_seconds = sum(kernel.seconds for kernel in kernels)
         host_seconds = sum(host_costs(step.works, step.num_python_calls, rates))
         predicted = period_of(step, kernels, rates)
+        explained = math.log(device_factor_of(step.works, kernels, rates)) / WITHIN_90_PERCENT
         for seconds in step.medians.values():
             error = abs(math.log(predicted / seconds))
             if seconds > WAITED * device_seconds:
                 waited.append(error)
-            elif host_seconds < BUSY * device_seconds:
-                busy.append(error)
-    widest = math.log(WIDEST_OF_HOST) / 2
-    of_host = float(min(np.quantile(waited, 0.95), widest) / WITHIN_90_PERCENT)
-    return {"host": of_host, "all": float(1.4826 * np.median(busy))}
+            if host_seconds < BUSY * device_seconds:
+                needed = (error / WITHIN_90_PERCENT) ** 2 - explained**2
+                unexplained.append(math.sqrt(max(0.0, needed)))
+    widest, widest_of_all = (math.log(w) / 2 for w in (WIDEST_OF_HOST, WIDEST_OF_ALL))
+    of_host = min(float(np.quantile(waited, 0.95)), widest) / WITHIN_90_PERCENT
+    return {
+        "host": of_host,
+        "all": min(float(np.quantile(unexplained, 0.95)), widest_of_all / WITHIN_90_PERCENT),
+    }
 
 
 def spreads(kernels: list[tuple[OperatorWork, float, int]], rates: Rates) -> dict[str, float]:
@@ -301,8 +313,8 @@ def main() -> None:
         **fit_device(kernels),
     )
     rates = replace(rates, host=fit_host(rates, steps))
-    spread = {**spreads(kernels, rates), **spreads_of_steps(rates, steps)}
-    spread["convolutions"] = of_convolutions
+    rates = replace(rates, spread={**spreads(kernels, rates), "convolutions": of_convolutions})
+    spread = {**rates.spread, **spreads_of_steps(rates, steps)}
     rates = replace(rates, spread={kind: round(v, 4) for kind, v in sorted(spread.items())})
     print("spread", rates.spread)
     table = HERE.parents[1] / "src/vramcast/forecast/timing/tables" / TABLE

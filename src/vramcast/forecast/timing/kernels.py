@@ -35,6 +35,11 @@ PINNED_BYTES_PER_SECOND = 50e9
 PAGEABLE_BYTES_PER_SECOND = 8e9
 
 
+# Of a kernel that is not torch's own only the bytes are known. It was worth writing by hand, so it
+# does more than go through them once.
+CUSTOM_SLOWER = 1.5
+
+
 class KernelTime(NamedTuple):
     seconds: float
     # What the arithmetic alone would take; beyond half of the time, the kernel is bound by it.
@@ -123,4 +128,6 @@ def _own_rate(work: OperatorWork, rates: Rates) -> list[float] | None:
 
 def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     fixed, of_bandwidth = _own_rate(work, rates) or rates.kernels[ACCESS_NAMES[work.access]]
+    if not work.operator.startswith("aten::"):
+        of_bandwidth /= CUSTOM_SLOWER
     return KernelTime(fixed + work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth), 0.0)

@@ -41,7 +41,7 @@ def forecast_step(
     kernels = [kernel_time(work, gpu, rates) for work in works]
     costs = host_costs(works, num_python_calls, rates)
     device_seconds = sum(kernel.seconds for kernel in kernels)
-    device_factor = _device_factor(works, kernels, rates, is_other_gpu=gpu.full_name != rates.gpu)
+    device_factor = device_factor_of(works, kernels, rates, is_other_gpu=gpu.full_name != rates.gpu)
     host_factor = math.exp(WITHIN_90_PERCENT * rates.spread.get("host", 0.0))
 
     def period(device: float = 1.0, host: float = 1.0) -> float:
@@ -65,12 +65,12 @@ def forecast_step(
     )
 
 
-def _device_factor(
+def device_factor_of(
     works: Sequence[OperatorWork],
     kernels: Sequence[KernelTime],
     rates: Rates,
     *,
-    is_other_gpu: bool,
+    is_other_gpu: bool = False,
 ) -> float:
     """By how much the GPU's time may be longer or shorter.
 
