@@ -12,8 +12,9 @@
 
 namespace vramcast {
 
-// Larger results of forward and backward passes are not derived: nobody reads them.
-constexpr int64_t max_derived_elements = 4096;
+// Larger results of forward and backward passes are not derived: nobody reads them. Larger tensors
+// arrive on the host as zeros.
+constexpr int64_t max_derived_elements = 64, max_read_elements = 4096;
 // A number that is worked out again and again, as in a line search, stays of moderate size.
 constexpr double max_typical_number = 1e3;
 

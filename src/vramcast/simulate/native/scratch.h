@@ -29,7 +29,7 @@ static void simulate_copy(const at::Tensor& destination, const at::Tensor& sourc
     const bool whole_host = static_cast<size_t>(destination.nbytes()) == host.nbytes();
     if (values.defined())
       destination.copy_(values);
-    else if (destination.numel() <= max_derived_elements)
+    else if (destination.numel() <= max_read_elements)
       destination.fill_(as_read(source));
     else if (!whole_host || !LazyHostAllocator::clear(host.data_ptr()))
       destination.zero_();
