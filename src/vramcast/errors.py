@@ -1,15 +1,12 @@
 """What can go wrong, by who can put it right.
 
-    VramcastError            any of these; carries the exit code
-    ├── UsageError           the request is wrong, a name, a size, a setting: exit code 2
-    │   └── WorkloadError    the workload cannot be found, built or stepped
-    └── EnvironmentProblem   the machine lacks something: exit code 1
-
 A message says what is wrong and with which value; `advice` says what to do next.
 """
 
 
 class VramcastError(Exception):
+    """Any error of vramcast; `exit_code` is how a command exits."""
+
     exit_code = 1
 
     def __init__(self, message: str, advice: str = "") -> None:
@@ -22,12 +19,14 @@ class VramcastError(Exception):
 
 
 class UsageError(VramcastError):
+    """The request is wrong: a name, a size, a setting."""
+
     exit_code = 2
 
 
 class WorkloadError(UsageError):
-    pass
+    """The workload cannot be found, built or stepped."""
 
 
 class EnvironmentProblem(VramcastError):
-    pass
+    """The machine lacks something the job needs."""
