@@ -77,13 +77,25 @@ def _run(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry, t
     # torch keeps a plan for each thread, whether it was tried out or not
     plan = (threading.get_ident(), which, key, tf32)
     if torch.backends.cudnn.benchmark and plan not in gpu.convolution_plans:
-        free_bytes = gpu.model.usable_bytes - gpu.device.allocated_bytes()
-        tried = [size for size in tried_bytes(which, convolution) if size <= free_bytes]
-        scratch(max([workspace, *tried]))
-        gpu.device.empty_cache()
-        note(TRIED)
+        _try_algorithms([workspace, *tried_bytes(which, convolution)])
     gpu.convolution_plans.add(plan)
     scratch(workspace)
+
+
+def _try_algorithms(sizes: Sequence[int]) -> None:
+    """One workspace for all, then an empty cache. Those that cannot fit are left out."""
+    gpu = Target.gpu
+    limit_bytes = min(gpu.memory.limit_bytes, gpu.model.usable_bytes)
+    free_bytes = limit_bytes - gpu.device.allocated_bytes()
+    size = max((size for size in sizes if size <= free_bytes), default=0)
+    while size:
+        try:
+            scratch(size)
+            break
+        except torch.OutOfMemoryError:
+            size //= 2
+    gpu.device.empty_cache()
+    note(TRIED)
 
 
 def _workspace_bytes(which: int, convolution: Convolution, key: str) -> int:
