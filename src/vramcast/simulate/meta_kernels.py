@@ -68,14 +68,16 @@ def _load_attribute(get: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _allow_generators() -> None:
-    """torch 2.13 refuses torch.Generator(), which a shuffling DataLoader makes, until one of those
-    modules has set this."""
+    """From 2.13 on torch refuses torch.Generator(), which a shuffling DataLoader makes, until one of
+    those modules has set this."""
     import torch
 
     if hasattr(torch._C, "_set_generator_metaclass"):
-        from torch._opaque_base import OpaqueBaseMeta
-
-        torch._C._set_generator_metaclass(OpaqueBaseMeta)
+        try:
+            base = importlib.import_module("torch._custom_class_base").CustomClassBaseMeta
+        except ImportError:  # its name up to torch 2.14
+            base = importlib.import_module("torch._opaque_base").OpaqueBaseMeta
+        torch._C._set_generator_metaclass(base)
 
 
 def load() -> bool:
