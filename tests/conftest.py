@@ -11,6 +11,7 @@ from marked_processes import Marked
 
 from vramcast.processes.ask import ForkServer
 from vramcast.simulate.runner import shared_server, simulation_server
+from vramcast.simulate.workspaces import as_taken_by
 
 # Property tests look elsewhere in every run, but in CI where they looked before:
 # a change is judged by what it changed.
@@ -29,6 +30,15 @@ def _simulations() -> Iterator[ForkServer]:
 def warm_simulations(_simulations: ForkServer) -> Iterator[None]:
     """Simulations that this file's tests ask for fork from one process that has imported torch."""
     with shared_server(_simulations):
+        yield
+
+
+@pytest.fixture(scope="module")
+def workspaces_of_torch_2_11() -> Iterator[None]:
+    """The torch of the recordings: newer ones take the workspaces of cuBLAS in other ways."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in as_taken_by("2.11.0").items():
+            patch.setenv(name, value)
         yield
 
 

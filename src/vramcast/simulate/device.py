@@ -55,7 +55,7 @@ META_LOADER = ctypes.CFUNCTYPE(c_int32)
 # The functions of native/exports.h: what each returns, then what it takes.
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "install": (None,),
-    "set_gpu": (None, c_int32, c_int32, c_int64, c_int64),
+    "set_gpu": (None, c_int32, c_int32, c_int64, c_int64, c_bool),
     "set_meta_loader": (None, META_LOADER),
     "set_healthy": (None, c_double, c_double),
     "set_limit_callback": (None, LIMIT_CALLBACK),

@@ -68,8 +68,8 @@ def _load_attribute(get: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _allow_generators() -> None:
-    """From 2.13 on torch refuses torch.Generator(), which a shuffling DataLoader makes, until one of
-    those modules has set this."""
+    """From 2.13 on torch refuses torch.Generator(), which a shuffling DataLoader makes, until one
+    of those modules has set this."""
     import torch
 
     if hasattr(torch._C, "_set_generator_metaclass"):

@@ -6,6 +6,7 @@ import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from vramcast.errors import WorkloadError
@@ -47,7 +48,7 @@ class Session:
         device.library.vramcast_set_gpu(
             gpu.num_multiprocessors,
             gpu.max_threads_per_multiprocessor,
-            *gemm_workspaces(gpu.capability, calibration),
+            *gemm_workspaces(gpu.capability, calibration, version("torch")),
         )
         kernels.install(self.gpu)
         _interpret_scripted_functions()

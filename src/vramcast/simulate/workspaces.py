@@ -1,30 +1,56 @@
-"""cuBLAS and cuBLASLt workspaces by GPU architecture, as torch 2.10 to 2.13 take them."""
+"""cuBLAS and cuBLASLt workspaces by GPU architecture and torch version.
+
+Read in torch's sources and in the code of its CUDA builds 2.10.0 to 2.15.0:
+up to 2.11 a thread keeps one of cuBLAS and one of cuBLASLt from its first product on;
+from 2.12 on they share that of cuBLAS; from 2.15 on each product takes its own and gives it back.
+"""
 
 from __future__ import annotations
 
 import os
 
 from vramcast.errors import UsageError
+from vramcast.hardware.calibration.table import minor_version
 from vramcast.records.calibration import Calibration
 
 DEFAULT_BYTES = 8_519_680  # :4096:2:16:8
-HOPPER_BYTES = 32 << 20
+LARGE_BYTES = 32 << 20
 LT_BYTES = 1 << 20
+# torch versions, and the architectures (major numbers) that get the large workspace from then on
+LARGE_SINCE = (((2, 10), (9,)), ((2, 12), (10, 12)), ((2, 14), (11,)))
+SHARED_SINCE, GIVEN_BACK_SINCE = (2, 12), (2, 15)
+SHARE, KEEP = "TORCH_CUBLASLT_UNIFIED_WORKSPACE", "TORCH_CUBLAS_WORKSPACE_CACHE"
 
 
 def gemm_workspaces(
-    capability: tuple[int, int], calibration: Calibration | None
-) -> tuple[int, int]:
-    """Bytes of cuBLAS and of cuBLASLt for each thread that multiplies matrices.
+    capability: tuple[int, int], calibration: Calibration | None, torch_version: str
+) -> tuple[int, int, bool]:
+    """Bytes of cuBLAS and of cuBLASLt, and whether a thread keeps them after its first product.
 
     They are what the environment variables say that torch reads, else calibrated, else the default.
     """
-    default = HOPPER_BYTES if capability[0] in (9, 10, 12) else DEFAULT_BYTES
-    plain = calibration.gemm_workspace_bytes if calibration else default
-    lt = calibration.gemm_lt_workspace_bytes if calibration else LT_BYTES
-    config = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
-    lt_kib = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
-    return _parse(config) if config else plain, int(lt_kib) * 1024 if lt_kib.isdigit() else lt
+    version = minor_version(torch_version)
+    is_large = any(version >= since and capability[0] in gpus for since, gpus in LARGE_SINCE)
+    plain = LARGE_BYTES if is_large else DEFAULT_BYTES
+    lt = LT_BYTES
+    if calibration:
+        plain = calibration.gemm_workspace_bytes
+        lt = calibration.gemm_lt_workspace_bytes or LT_BYTES  # none: measured while it was shared
+    if config := os.environ.get("CUBLAS_WORKSPACE_CONFIG"):
+        plain = _parse(config)
+    if (lt_kib := os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")).isdigit():
+        lt = int(lt_kib) * 1024
+    are_kept = version < GIVEN_BACK_SINCE or os.environ.get(KEEP) == "1"
+    are_shared = are_kept and os.environ.get(SHARE, str(int(version >= SHARED_SINCE))) == "1"
+    return plain, 0 if are_shared else lt, are_kept
+
+
+def as_taken_by(torch_version: str) -> dict[str, str]:
+    """Environment variables with which a newer torch takes workspaces like this one."""
+    version = minor_version(torch_version)
+    if version >= GIVEN_BACK_SINCE:
+        return {}
+    return {KEEP: "1", SHARE: str(int(version >= SHARED_SINCE))}
 
 
 def _parse(config: str) -> int:

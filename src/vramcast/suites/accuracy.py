@@ -1,8 +1,9 @@
 """`vramcast.accuracy`: predict and measure the rows of the suites, and compare."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -41,6 +42,7 @@ from vramcast.reporting.showing import markdown_of
 from vramcast.reporting.svg import write_view
 from vramcast.simulate import build
 from vramcast.simulate.runner import shared_server
+from vramcast.simulate.workspaces import as_taken_by
 from vramcast.suites.catalogue import SuiteRow, rows_of
 
 # Where the host is the slower side, step times spread by 20 %, and a median needs many steps.
@@ -82,7 +84,12 @@ def accuracy(
     _check_same_machine(known, torch_version, gpu)
     build.build()
     preload = HUGGING_FACE if find_spec("transformers") else ()
-    with shared_server(), Prober() as plain, Prober(preload) as with_transformers:
+    with (
+        _workspaces_as_in(recorded),
+        shared_server(),
+        Prober() as plain,
+        Prober(preload) as with_transformers,
+    ):
 
         def measure(trial: Trial) -> Measurement:
             prober = with_transformers if "huggingface" in trial.workload else plain
@@ -113,6 +120,20 @@ def accuracy(
         chart = scatter(result)
         write_view(chart, chart.views[0], Path(figure))
     return result
+
+
+@contextmanager
+def _workspaces_as_in(recorded: Records | None) -> Iterator[None]:
+    """Predict for the torch that measured, as far as that can be told."""
+    before = dict(os.environ)
+    runs = [row.measurement for row in (recorded or {}).values() if row.measurement]
+    if runs and runs[0].torch_version:
+        os.environ.update(as_taken_by(runs[0].torch_version))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _begin(folder: Path, against: str | Path | None, *, force: bool) -> Records:

@@ -37,10 +37,10 @@ def user_folder() -> Path:
 
 def find(gpu: Gpu, torch_version: str) -> tuple[Calibration | None, list[str]]:
     """(the table, what must be said about it in the limits)."""
-    architecture, wanted = architecture_of(gpu.capability), _minor(torch_version)
+    architecture, wanted = architecture_of(gpu.capability), minor_version(torch_version)
     tables = [read(path) for path in _candidates(architecture)]
-    same = [table for table in tables if _minor(table.torch_version) == wanted]
-    alike = [table for table in tables if _are_alike(_minor(table.torch_version), wanted)]
+    same = [table for table in tables if minor_version(table.torch_version) == wanted]
+    alike = [table for table in tables if _are_alike(minor_version(table.torch_version), wanted)]
     if chosen := same or alike:
         # the first, with the convolutions that only the others have
         convolutions = ChainMap(*(table.convolutions for table in chosen))
@@ -76,7 +76,9 @@ def read(path: Path) -> Calibration:
 
 def keep(measured: Calibration, folder: Path) -> tuple[Calibration, Path]:
     """With the convolutions of an earlier table of the same GPU and torch."""
-    name = "{}-torch-{}.{}.json".format(measured.architecture, *_minor(measured.torch_version))
+    name = "{}-torch-{}.{}.json".format(
+        measured.architecture, *minor_version(measured.torch_version)
+    )
     path = folder / name
     if path.exists():
         known = read(path).convolutions
@@ -119,7 +121,7 @@ def parse_convolution_key(key: str) -> dict[str, Any]:
     return {"dtype": dtype, "channels_last": layout == "nhwc", "groups": int(groups[1:]), **sizes}
 
 
-def _minor(version: str) -> tuple[int, int]:
+def minor_version(version: str) -> tuple[int, int]:
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
 

@@ -25,10 +25,12 @@ void vramcast_reset() {
   recorder.allocated_bytes = recorder.peak_allocated_bytes = 0;
 }
 void vramcast_set_gpu(int32_t num_multiprocessors, int32_t max_threads,
-                      int64_t gemm_workspace_bytes, int64_t gemm_lt_workspace_bytes) {
+                      int64_t gemm_workspace_bytes, int64_t gemm_lt_workspace_bytes,
+                      bool keeps_gemm_workspaces) {
   gpu = {num_multiprocessors, max_threads};
   recorder.gemm_workspace_bytes = gemm_workspace_bytes;
   recorder.gemm_lt_workspace_bytes = gemm_lt_workspace_bytes;
+  recorder.keeps_gemm_workspaces = keeps_gemm_workspaces;
 }
 void vramcast_set_location_callback(int64_t (*callback)(), int64_t minimum_bytes) {
   recorder.location_callback = callback;

@@ -85,6 +85,7 @@ struct Recorder {
   std::set<std::tuple<int64_t, int64_t, bool>> workspaces;  // taken: handle, stream, of cuBLASLt
   int64_t gemm_workspace_bytes = 0;
   int64_t gemm_lt_workspace_bytes = 0;
+  bool keeps_gemm_workspaces = true;
   int64_t epoch = 1;  // counts resets
   // what torch.cuda.memory_allocated() answers
   int64_t allocated_bytes = 0, peak_allocated_bytes = 0;
@@ -186,7 +187,13 @@ struct Recorder {
   }
 
   // cuBLAS and cuBLASLt take a workspace at the first product of a handle on a stream, and keep it.
+  // From torch 2.15 on each product takes one of the library it uses, and gives it back.
   void take_gemm_workspace(bool lt) {
+    if (!keeps_gemm_workspaces) {
+      const auto num_bytes = lt ? gemm_lt_workspace_bytes : gemm_workspace_bytes;
+      if (num_bytes) free(take_workspace(num_bytes), epoch, {});
+      return;
+    }
     auto& handle = blas_handle();
     if (!handle) handle = std::make_unique<BlasHandle>();
     take_workspace_once(*handle, false, gemm_workspace_bytes);
@@ -212,16 +219,18 @@ struct Recorder {
     }
   }
 
-  void take_workspace(int64_t num_bytes) {
+  int64_t take_workspace(int64_t num_bytes) {
     const auto before = current_operator();
     current_operator() = intern("cublas_workspace");
+    int64_t id = 0;
     try {
-      alloc(num_bytes);
+      id = alloc(num_bytes);
     } catch (...) {
       current_operator() = before;
       throw;
     }
     current_operator() = before;
+    return id;
   }
 
   int32_t begin_kernel(const char* name) {
