@@ -43,7 +43,7 @@ def test_the_h200s_table_comes_with_the_project_and_needs_no_excuse(cache: Path)
 
 @pytest.mark.parametrize(
     ("version", "said"),
-    [("2.10.0", False), ("2.13.0+cpu", False), ("2.9.1", True), ("2.14.0", True)],
+    [("2.10.0", False), ("2.15.0+cu132", False), ("2.9.1", True), ("2.16.0", True)],
 )
 def test_another_torch_uses_it_and_says_so_where_its_sources_may_differ(
     cache: Path, version: str, said: bool
@@ -51,6 +51,15 @@ def test_another_torch_uses_it_and_says_so_where_its_sources_may_differ(
     found, limits = table.find(H200, version)
     assert found is not None
     assert bool(limits) == said
+
+
+@pytest.mark.parametrize(("version", "said"), [("2.13.0", False), ("2.14.1", True)])
+def test_torch_2_14_comes_with_another_cudnn_than_the_one_measured(
+    cache: Path, version: str, said: bool
+) -> None:
+    found, _ = table.find(H200, version)
+    assert found is not None
+    assert table.has_other_cudnn(found, version) == said
 
 
 def test_without_a_table_the_limits_say_what_is_a_default_and_what_to_do(cache: Path) -> None:

@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from vramcast.hardware.gpus import find_gpu
 from vramcast.simulate import device
 from vramcast.simulate.session import Session
+from vramcast.simulate.workspaces import gemm_workspaces
 from vramcast.tracing.trace import split_holds
 
 SESSION = Session(device.Device(), find_gpu("h200"))
@@ -498,6 +499,22 @@ def flex_attention_runs_as_eager_code() -> None:
     q = torch.ones(1, 2, 128, 16, device="cuda", requires_grad=True)
     flex_attention(q, q, q, score_mod=lambda score, b, h, i, j: score + i - j).sum().backward()
     assert q.grad is not None
+
+
+def products_keep_a_workspace_share_one_or_give_it_back_as_the_torch_version_has_it() -> None:
+    gpu, x = SESSION.gpu.model, torch.zeros(16, 16, device="cuda")
+    facts = gpu.num_multiprocessors, gpu.max_threads_per_multiprocessor
+    set_gpu = SESSION.device.library.vramcast_set_gpu
+    try:
+        set_gpu(*facts, 64 * KIB, 32 * KIB, False)
+        for _ in range(2):
+            assert _taken_by(lambda: x @ x) == [KIB, 64 * KIB, -64 * KIB]
+            assert _taken_by(lambda: torch.addmm(x[0], x, x)) == [KIB, 32 * KIB, -32 * KIB]
+        set_gpu(*facts, 64 * KIB, 0, True)
+        assert _taken_by(lambda: torch.addmm(x[0], x, x)) == [KIB, 64 * KIB]
+        assert _taken_by(lambda: x @ x) == [KIB]
+    finally:
+        set_gpu(*facts, *gemm_workspaces(gpu.capability, None, torch.__version__))
 
 
 def main() -> None:

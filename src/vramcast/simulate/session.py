@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from vramcast.errors import WorkloadError
-from vramcast.hardware.calibration.table import KnownConvolutions
+from vramcast.hardware.calibration.table import KnownConvolutions, has_other_cudnn
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Calibration
 from vramcast.simulate.device import Device
@@ -43,12 +43,18 @@ class Session:
     ) -> None:
         from vramcast.simulate import kernels
 
-        known = KnownConvolutions(calibration.convolutions if calibration else {})
+        torch_version = version("torch")
+        known = KnownConvolutions({})
+        if calibration:
+            known = KnownConvolutions(
+                calibration.convolutions,
+                of_other_cudnn=has_other_cudnn(calibration, torch_version),
+            )
         self.device, self.gpu = device, SimulatedGpu(gpu, device, known)
         device.library.vramcast_set_gpu(
             gpu.num_multiprocessors,
             gpu.max_threads_per_multiprocessor,
-            *gemm_workspaces(gpu.capability, calibration, version("torch")),
+            *gemm_workspaces(gpu.capability, calibration, torch_version),
         )
         kernels.install(self.gpu)
         _interpret_scripted_functions()

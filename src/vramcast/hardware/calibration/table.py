@@ -22,8 +22,12 @@ SHIPPED = Path(__file__).with_name("tables")
 LAYERS = Path(__file__).with_name("layers.toml")
 # Kernels are loaded into GPU memory when first used: what training steps loaded on an H200.
 DEFAULT_KERNELS_BYTES = 136_314_880
-# Between these versions cuBLAS's workspaces and the kernels' temporaries have the same sources.
-SAME_TORCH = ((2, 10), (2, 13))
+# Between these versions kernels have the same temporaries, but for what docs/limits.md names: the
+# calls that allocate were compared in torch's CUDA builds, function by function. The workspaces of
+# cuBLAS differ and are modelled by version (simulate/workspaces.py).
+SAME_TORCH = ((2, 10), (2, 15))
+# torch 2.14 comes with cuDNN 9.24, those before with 9.20 at most: it may choose other kernels.
+NEW_CUDNN = (2, 14)
 CONVOLUTION_SIZES = ("x", "weight", "stride", "padding", "dilation")
 
 
@@ -121,6 +125,11 @@ def parse_convolution_key(key: str) -> dict[str, Any]:
     return {"dtype": dtype, "channels_last": layout == "nhwc", "groups": int(groups[1:]), **sizes}
 
 
+def has_other_cudnn(calibration: Calibration, torch_version: str) -> bool:
+    measured, wanted = minor_version(calibration.torch_version), minor_version(torch_version)
+    return (measured >= NEW_CUDNN) != (wanted >= NEW_CUDNN)
+
+
 def minor_version(version: str) -> tuple[int, int]:
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
@@ -129,8 +138,8 @@ def minor_version(version: str) -> tuple[int, int]:
 class KnownConvolutions:
     """Workspaces of convolutions, also between two measured batch sizes."""
 
-    def __init__(self, table: Mapping[str, Sequence[int]]) -> None:
-        self._table = table
+    def __init__(self, table: Mapping[str, Sequence[int]], *, of_other_cudnn: bool = False) -> None:
+        self._table, self.of_other_cudnn = table, of_other_cudnn
         self._by_batch: dict[str, dict[int, Sequence[int]]] = defaultdict(dict)
         for key, workspaces in table.items():
             layer, batch = _layer_and_batch(key)

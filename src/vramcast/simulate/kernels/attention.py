@@ -11,12 +11,16 @@ import torch
 from torch import Tensor
 
 from vramcast.allocator.blocks import round_up
+from vramcast.hardware.calibration.table import minor_version
 from vramcast.simulate.kernels.registry import Target, kernel, new, scratch
 
 MATH, FLASH, EFFICIENT, CUDNN = 0, 1, 2, 3  # torch's enum SDPBackend
 HALVES = (torch.float16, torch.bfloat16)
 # GPUs with 100 KiB of shared memory instead of 164 or more
 SMALL_SHARED_MEMORY = ((8, 6), (8, 9), (12, 0))
+# From torch 2.14 on the efficient kernel takes fewer heads of k and v than of q, and all fused
+# kernels take a single one without being told.
+SHARES_HEADS = minor_version(torch.__version__) >= (2, 14)
 
 
 # ------------------------------------------------------------------------------------- choice
@@ -28,7 +32,9 @@ def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, gqa: bool) -
     return (
         q.shape[0] == k.shape[0] == v.shape[0]
         and kv_heads == v.shape[1]
-        and (heads == kv_heads or (gqa and heads % kv_heads == 0))
+        and (
+            heads == kv_heads or (gqa and heads % kv_heads == 0) or (SHARES_HEADS and kv_heads == 1)
+        )
         and q.stride(-1) == k.stride(-1) == v.stride(-1) == 1
         and (mask is None or mask.shape[-1] == 1 or mask.stride(-1) == 1)
     )
@@ -65,7 +71,7 @@ def _can_use_efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cau
         torch._C._get_mem_efficient_sdp_enabled()
         and q.dtype in (*HALVES, torch.float32)
         and not (q.dtype == torch.bfloat16 and Target.gpu.model.capability < (8, 0))
-        and q.shape[1] == k.shape[1]
+        and (SHARES_HEADS or q.shape[1] == k.shape[1])
         and not (causal and mask is not None)
         and q.shape[-1] % alignment == v.shape[-1] % alignment == 0
     )
@@ -230,6 +236,10 @@ def efficient_backward(
     grads = [
         new(b, t, h, d, dtype=q.dtype).transpose(1, 2) for b, h, t, d in (q.shape, k.shape, v.shape)
     ]
+    # gradients of k and v for each head of q
+    for_each_head = [
+        new(b, t, heads, d, dtype=q.dtype) for b, h, t, d in (k.shape, v.shape) if h != heads
+    ]
     grad_bias = None
     if attn_bias is not None and wanted[3]:
         keys = k.shape[2]
@@ -244,5 +254,5 @@ def efficient_backward(
         row_sums = sums.transpose(-2, -1).contiguous()
         del sums, product
     scratch(_efficient_workspace_bytes(q, k))
-    del row_sums
+    del row_sums, for_each_head
     return *grads, grad_bias

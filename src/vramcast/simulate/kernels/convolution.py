@@ -28,6 +28,10 @@ ESTIMATED = (
     "cuDNN chooses its convolution workspaces by heuristics that are not published; "
     "where none was calibrated it is an estimate"
 )
+OTHER_CUDNN = (
+    "cuDNN's convolution workspaces were measured in another version than this torch comes with, "
+    "which may choose others"
+)
 TRIED = (
     "cudnn.benchmark: which algorithms cuDNN tries in the first step is not known, so the memory "
     "for it is an estimate that may be far too low; later steps do not have it"
@@ -103,6 +107,8 @@ def _workspace_bytes(which: int, convolution: Convolution, key: str) -> int:
     is_in_tables = convolution.dtype != "fp32" or convolution.tf32
     if is_in_tables:
         known = gpu.convolutions.measured(key)
+    if gpu.convolutions.of_other_cudnn:
+        note(OTHER_CUDNN)
     if known is None:
         gpu.uncalibrated_kernels.add(key)
         note(ESTIMATED)
