@@ -2,7 +2,7 @@
 # make test   set everything up, then run every test
 # make docs   set everything up, then build the documentation into build/site
 #
-# TORCH=2.10.0 uses that version of torch, in a virtual environment of its own.
+# TORCH=2.15.0 uses that version of torch, from 2.10 on, in a virtual environment of its own.
 TORCH ?= 2.13.0
 PYTHON ?= python3
 VENV := $(if $(filter 2.13.0,$(TORCH)),.venv,.venv-$(TORCH))
@@ -40,10 +40,12 @@ docs: $(READY)
 	@echo "Open build/site/index.html; its search needs a server: $(BIN)/python -m http.server --directory build/site"
 
 # torch first and pinned: asked for by another package, pip would take the newest build with gigabytes of CUDA.
+# A CUDA build comes with the Triton it needs; beside a CPU build any may be installed.
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet torch==$(TORCH) numpy
+	$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python -m pip install --quiet 'triton==3.8.*'
 	$(BIN)/python -m pip install --quiet --editable '.[hf,accuracy,dev,docs]'
 	$(BIN)/python -c 'from vramcast.simulate.build import build; print("simulated GPU:", build().name)'
 	touch $@
