@@ -85,5 +85,5 @@ def _compile(result: Path) -> None:
         version = importlib.metadata.version("torch")
         raise EnvironmentProblem(
             "\n".join((f"The simulated GPU does not compile against torch {version}:", *errors)),
-            "Supported are torch 2.10 to 2.13; please report the lines above.",
+            "Supported are torch 2.10 to 2.15; please report the lines above.",
         )

@@ -2,7 +2,7 @@
 
 Why: what a graph captures is simulated as it runs; replaying it takes no further memory. A graph's
 private memory pool is not modelled, and the answer says so.
-Versions: torch 2.10 to 2.13.
+Versions: torch 2.10 to 2.15.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """nn.DataParallel on one GPU moves its inputs there.
 
 Why: it asks torch._C to spread them, which a build without CUDA cannot.
-Versions: torch 2.10 to 2.13.
+Versions: torch 2.10 to 2.15.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Why: they choose among kernels in Python by the keys of their arguments and of the thread, and have
 none for this key. The operators that they call are simulated.
-Versions: torch 2.10 to 2.13.
+Versions: torch 2.10 to 2.15.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """torch.compile returns the model as it is.
 
 Why: compiled code is simulated as eager code. The answer says so.
-Versions: torch 2.10 to 2.13.
+Versions: torch 2.10 to 2.15.
 """
 
 from __future__ import annotations

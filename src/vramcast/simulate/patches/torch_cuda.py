@@ -2,7 +2,7 @@
 
 Why: these functions ask the CUDA driver, which is not there. There is one device, and everything is
 always finished.
-Versions: torch 2.10 to 2.13; names that a version lacks are skipped.
+Versions: torch 2.10 to 2.15; names that a version lacks are skipped.
 """
 
 from __future__ import annotations

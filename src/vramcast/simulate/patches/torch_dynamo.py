@@ -2,7 +2,7 @@
 
 Why: optimizers import it to switch it off, and the import takes longer than most predictions.
 Undo: none is needed, because the placeholder becomes the real module when it is used.
-Versions: torch 2.10 to 2.13.
+Versions: torch 2.10 to 2.15.
 """
 
 from __future__ import annotations
