@@ -69,14 +69,10 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "mark": (None, c_int64),
     "allocated": (c_int64,),
     "peak_allocated": (c_int64,),
-    "num_events": (c_int64,),
-    "events": (POINTER(c_int64),),
-    "num_shapes": (c_int64,),
-    "shapes": (POINTER(c_int64),),
-    "num_allocations": (c_int64,),
-    "allocations": (POINTER(Allocation),),
-    "num_work": (c_int64,),
-    "work": (POINTER(Work),),
+    "events": (c_int64, POINTER(c_int64), c_int64, c_int64),
+    "shapes": (c_int64, POINTER(c_int64), c_int64, c_int64),
+    "allocations": (c_int64, POINTER(Allocation), c_int64, c_int64),
+    "work": (c_int64, POINTER(Work), c_int64, c_int64),
     "name": (c_char_p, c_int64),
     "block_id": (c_int64, c_int64),
     "stream": (c_int64,),
@@ -181,9 +177,8 @@ class Device:
 
     def _copy(self, name: str, kind: Any, start: int = 0) -> Any:
         """A list as it is now; the device's own may move when it grows."""
-        count = getattr(self.library, f"vramcast_num_{name}")() - start
-        first = getattr(self.library, f"vramcast_{name}")()
-        address = ctypes.cast(first, ctypes.c_void_p).value or 0
-        item_bytes = ctypes.sizeof(kind)
-        copied = ctypes.string_at(address + start * item_bytes, count * item_bytes)
-        return (kind * count).from_buffer_copy(copied)
+        copy = getattr(self.library, f"vramcast_{name}")
+        count = max(copy(None, 0, 0) - start, 0)
+        items = (kind * count)()
+        copy(items, start, count)
+        return items

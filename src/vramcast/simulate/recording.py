@@ -72,9 +72,10 @@ class Recording:
         """What was recorded until now."""
         self.python_calls.stop()
         self.ownership.look()
+        # in this order: other threads may allocate meanwhile
+        events, held_until = trace.split_holds(self.device.events())
         allocations = self.device.allocations()
         categories = [self._category(number, a) for number, a in enumerate(allocations, 1)]
-        events, held_until = trace.split_holds(self.device.events())
         streams = [a.stream for a in allocations]
         operators = {self.device.name(index) for index in {a.operator_name for a in allocations}}
         return trace.SimulatedRun(

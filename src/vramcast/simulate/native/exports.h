@@ -2,6 +2,17 @@
 #pragma once
 #include "work.h"
 
+namespace vramcast {
+template <typename Item>
+int64_t copy_list(std::mutex& mutex, const std::vector<Item>& list, Item* to, int64_t start,
+                  int64_t room) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto count = static_cast<int64_t>(list.size());
+  if (start < count) std::copy_n(list.begin() + start, std::min(count - start, room), to);
+  return count;
+}
+}  // namespace vramcast
+
 extern "C" {
 using namespace vramcast;
 
@@ -53,17 +64,28 @@ void vramcast_end_kernel(int32_t before) {
   recorder.end_kernel(before);
 }
 void vramcast_mark(int64_t event) {
-  recorder.events.push_back(event);
+  {
+    const std::lock_guard<std::mutex> lock(recorder.mutex);
+    recorder.events.push_back(event);
+  }
   if (event == 0) work_log.add({0, 0, {0, 0, 0, 0}, -1, -1, forward, 0});
 }
 int64_t vramcast_allocated() { return recorder.allocated_bytes; }
 int64_t vramcast_peak_allocated() { return recorder.peak_allocated_bytes; }
-int64_t vramcast_num_events() { return recorder.events.size(); }
-const int64_t* vramcast_events() { return recorder.events.data(); }
-int64_t vramcast_num_allocations() { return recorder.allocations.size(); }
-const Allocation* vramcast_allocations() { return recorder.allocations.data(); }
-int64_t vramcast_num_work() { return work_log.list.size(); }
-const Work* vramcast_work() { return work_log.list.data(); }
+// Each returns how long its list is, and copies as much of it from `start` on as there is room for.
+// The lists may grow meanwhile, and then move: other threads of the program may be running.
+int64_t vramcast_events(int64_t* to, int64_t start, int64_t room) {
+  return copy_list(recorder.mutex, recorder.events, to, start, room);
+}
+int64_t vramcast_allocations(Allocation* to, int64_t start, int64_t room) {
+  return copy_list(recorder.mutex, recorder.allocations, to, start, room);
+}
+int64_t vramcast_shapes(int64_t* to, int64_t start, int64_t room) {
+  return copy_list(recorder.mutex, recorder.shapes, to, start, room);
+}
+int64_t vramcast_work(Work* to, int64_t start, int64_t room) {
+  return copy_list(work_log.mutex, work_log.list, to, start, room);
+}
 void vramcast_add_work(const char* name, int32_t dtype, double flops, double num_bytes,
                        const int64_t* sizes, int32_t access) {
   work_log.add({flops,
@@ -74,8 +96,6 @@ void vramcast_add_work(const char* name, int32_t dtype, double flops, double num
                 forward,
                 access});
 }
-int64_t vramcast_num_shapes() { return recorder.shapes.size(); }
-const int64_t* vramcast_shapes() { return recorder.shapes.data(); }
 const char* vramcast_name(int64_t index) { return recorder.names.at(index).c_str(); }
 int64_t vramcast_block_id(int64_t address) {
   const auto* block = block_at(address);
