@@ -75,13 +75,14 @@ class LiveMemory:
 
     def current(self) -> CachingAllocator:
         """The allocator as it is now."""
+        events = self._device.events(self._num_events)
+        # after the events: another thread may allocate meanwhile
         sizes = self._device.allocations(self._num_allocations)
         first = self._num_allocations + 1
-        events = self._device.events(self._num_events)
         for event, next_event in zip(events, [*events[1:], 0], strict=False):
             self._do(event, next_event, sizes, first)
         self._num_events += len(events)
-        self._num_allocations += len(sizes)
+        self._num_allocations += sum(event > 0 for event in events)
         return self._allocator
 
     def free_bytes(self) -> int:
