@@ -30,7 +30,6 @@ ESTIMATED = (
     "conv2d-patch16",
     "conv3d",
     "convtranspose2d",
-    "batch_norm1d",
     "batch_norm2d-channels_last",
 )
 # Scratch of CUB's select, sort and unique, of grouped products: a few KiB to a few MiB

@@ -1,4 +1,4 @@
-"""Layer, RMS and group normalisation."""
+"""Layer, RMS, group and batch normalisation."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from vramcast.simulate.kernels.registry import (
     like,
     meta_result,
     new,
+    scratch,
 )
 
 
@@ -101,3 +102,68 @@ def group_norm_backward(
         del c2, c3, c1
     del ds, db
     return grad_x, grad_weight, grad_bias
+
+
+def _has_channels_last(x: Tensor) -> bool:
+    """Also a matrix of samples and channels."""
+    if x.is_contiguous():
+        return x.dim() > 1 and x.stride()[1] == 1
+    layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return x.dim() in layouts and x.is_contiguous(memory_format=layouts[x.dim()])
+
+
+def _channels_last_scratch(x: Tensor, num_sums: int) -> None:
+    """Partial sums of blocks of rows, as Normalization.cuh launches its kernels."""
+    channels = x.shape[1]
+    rows = x.numel() // max(1, channels)
+    width = min(_power_of_two(channels), 32)
+    height = min(_power_of_two(-(-rows // 16)), 512 // width)
+    if width * height != 512:
+        width = min(_power_of_two(channels), 512 // height)
+    blocks = min(-(-rows // (height * 16)), 128)
+    if blocks >= 8:
+        scratch(num_sums * channels * blocks * 4, -(-channels // width) * 4)
+
+
+def _power_of_two(number: int) -> int:
+    """The largest that is not larger."""
+    return 1 << max(1, number).bit_length() - 1
+
+
+@kernel("native_batch_norm")
+def batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    arguments = (x, weight, bias, running_mean, running_var, training, momentum, eps)
+    results = meta_result(torch.ops.aten.native_batch_norm.default, *arguments)
+    results = tuple(like(result) for result in results)
+    if training and _has_channels_last(x):
+        _channels_last_scratch(x, 4)
+    return results
+
+
+@kernel("native_batch_norm_backward")
+def batch_norm_backward(
+    grad: Tensor, x: Tensor, weight: Tensor | None, train: bool, wanted: list[bool]
+) -> Any:
+    dtype, channels = accumulator_dtype(x), x.shape[1]
+
+    def parameter(is_wanted: bool) -> Tensor | None:
+        return new(channels, dtype=dtype if weight is None else weight.dtype) if is_wanted else None
+
+    if not (train and _has_channels_last(x)):
+        grad_x = torch.empty_like(x) if wanted[0] else None
+        return grad_x, parameter(wanted[1]), parameter(wanted[2])
+    sums = [new(channels, dtype=dtype) for _ in range(2)]
+    gradients = parameter(wanted[1]), parameter(wanted[2])
+    _channels_last_scratch(x, 2)
+    grad_x = torch.empty_like(x) if wanted[0] else None
+    del sums
+    return grad_x, *gradients
