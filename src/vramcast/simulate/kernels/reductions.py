@@ -10,7 +10,6 @@ from torch import Tensor
 from vramcast.simulate.kernels.registry import (
     accumulator_dtype,
     kernel,
-    like,
     meta_result,
     new,
     scratch,
@@ -36,7 +35,20 @@ def foreach_norm(x: list[Tensor], dtype: torch.dtype | None = None) -> list[Tens
 
 
 @kernel("_grouped_mm")
-def grouped_mm(x: Tensor, offs: Tensor | None = None, **others: Any) -> Tensor:
-    out = like(meta_result(torch.ops.aten._grouped_mm.default, x, offs=offs, **others))
-    scratch((offs.numel() if offs is not None else x.shape[0]) * GROUP_BYTES)
+def grouped_mm(
+    x: Tensor, mat2: Tensor, offs: Tensor | None = None, out_dtype: torch.dtype | None = None
+) -> Tensor:
+    """Other types than bfloat16, which torch's Meta kernel refuses, are multiplied by group."""
+    operands = (
+        torch.empty_strided(t.shape, t.stride(), dtype=torch.bfloat16, device="meta")
+        for t in (x, mat2)
+    )
+    shape = meta_result(torch.ops.aten._grouped_mm.default, *operands, offs=offs)
+    out = torch.empty_strided(
+        shape.shape, shape.stride(), dtype=out_dtype or x.dtype, device="cuda"
+    )
+    if x.dtype == torch.bfloat16:
+        scratch((offs.numel() if offs is not None else x.shape[0]) * GROUP_BYTES)
+    elif x.dim() == 2 and mat2.dim() == 3:
+        torch.mm(x[:1], mat2[0], out=out[:1])
     return out
