@@ -1,4 +1,4 @@
-"""CUDA graphs do nothing.
+"""CUDA graphs and private memory pools do nothing.
 
 Why: what a graph captures is simulated as it runs; replaying it takes no further memory. A graph's
 private memory pool is not modelled, and the answer says so.
@@ -18,6 +18,7 @@ NOTE = (
     "CUDA graphs are not modelled: the step was simulated as eager code; "
     "a graph keeps memory of its own and takes more"
 )
+POOL_NOTE = "torch.cuda.MemPool is not modelled: its memory was taken from the usual pools"
 
 
 def apply(patcher: Patcher) -> None:
@@ -37,6 +38,16 @@ def apply(patcher: Patcher) -> None:
         return callables
 
     patcher.put(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
+
+    class MemPool(DoesNothing):
+        id = (0, 1)
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            patcher.gpu.note(POOL_NOTE)
+
+    for module in (torch.cuda, torch.cuda.memory):
+        patcher.put(module, "MemPool", MemPool)
+        patcher.put(module, "use_mem_pool", lambda *_, **__: DoesNothing())
     patcher.put(torch.cuda, "CUDAGraph", Graph)
     patcher.put(torch.cuda, "graph", Graph)
     patcher.put(torch.cuda, "graph_pool_handle", lambda: (0, 0))

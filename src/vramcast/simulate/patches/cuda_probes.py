@@ -1,7 +1,7 @@
 """Questions about the driver, the allocator's history and NVTX ranges have an answer.
 
 Why: programs and libraries ask them in passing, and a build without CUDA raises an error.
-Versions: torch 2.10 to 2.13; names that a version lacks are skipped.
+Versions: torch 2.10 to 2.15; names that a version lacks are skipped.
 """
 
 from typing import Any

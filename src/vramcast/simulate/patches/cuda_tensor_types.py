@@ -1,7 +1,7 @@
 """torch.cuda.FloatTensor and the like make tensors of the simulated GPU.
 
 Why: programs from before torch.device use them, and a build without CUDA refuses.
-Versions: torch 2.10 to 2.13.
+Versions: torch 2.10 to 2.15.
 """
 
 from typing import Any

@@ -1,10 +1,9 @@
-"""nn.DataParallel on one GPU moves its inputs there.
+"""nn.DataParallel and torch.cuda.comm work on one GPU.
 
-Why: it asks torch._C to spread them, which a build without CUDA cannot.
+Why: they ask torch._C to spread and collect tensors, which a build without CUDA cannot. On one GPU
+inputs are moved there, and what is there already is not copied.
 Versions: torch 2.10 to 2.15.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -19,4 +18,16 @@ def apply(patcher: Patcher) -> None:
     def scatter(tensor: torch.Tensor, *_: Any) -> list[torch.Tensor]:
         return [tensor.to("cuda", non_blocking=True)]
 
-    patcher.put(torch._C, "_scatter", scatter, add=True)
+    def gather(tensors: list[torch.Tensor], dim: int, *_: Any) -> torch.Tensor:
+        return torch.cat(tensors, dim)
+
+    def broadcast(tensor: Any, *_: Any) -> list[Any]:
+        return [tensor]
+
+    for name, answer in {
+        "_scatter": scatter,
+        "_gather": gather,
+        "_broadcast": broadcast,
+        "_broadcast_coalesced": broadcast,
+    }.items():
+        patcher.put(torch._C, name, answer, add=True)
