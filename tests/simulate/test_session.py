@@ -31,6 +31,33 @@ def test_a_model_that_the_step_drops_is_freed() -> None:
     assert prediction.peak_allocated_bytes < 2 * (33 << 20) + 6 * (4 << 20)
 
 
+AT_THE_TOP = """
+import torch
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+weight = torch.nn.Linear(1024, 1024).to(device)
+
+def build():
+    x = torch.ones(4096, 1024, device=device)
+    update = torch.optim.SGD(weight.parameters())
+
+    def step():
+        weight(x).sum().backward()
+        update.step()
+        update.zero_grad()
+
+    return step
+"""
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_a_file_is_imported_with_the_gpu_and_what_it_puts_there_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(AT_THE_TOP)
+    prediction = vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200")
+    assert prediction.num_parameters == 1024 * 1025
+    assert prediction.breakdown["parameters"] == (1024 + 1) * 1024 * 4
+
+
 PROGRAM = """
 from vramcast.hardware.gpus import find_gpu
 from vramcast.simulate import device

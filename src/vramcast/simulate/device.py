@@ -66,6 +66,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "end_thread": (None,),
     "set_excluded": (c_bool, c_bool),
     "reset": (None,),
+    "keep_all": (None,),
     "mark": (None, c_int64),
     "allocated": (c_int64,),
     "peak_allocated": (c_int64,),

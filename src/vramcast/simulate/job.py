@@ -16,7 +16,8 @@ class Job:
     def __init__(self, request: dict[str, Any], session: Session, budget: Budget) -> None:
         self.request, self.session, self.budget = request, session, budget
         self.workload: str = request["workload"]
-        self.function = load_function(parse_reference(request["target"]))
+        with session.importing():
+            self.function = load_function(parse_reference(request["target"]))
         self._given = together(request)
         self.knobs = bind_knobs(self.function, self._given)
         self._limits = set(budget.limits())

@@ -62,6 +62,17 @@ class Session:
         gc.freeze()
 
     @contextmanager
+    def importing(self) -> Iterator[None]:
+        """What is imported in this block finds the simulated GPU. What it puts there is part of
+        every recording."""
+        from vramcast.simulate import patches
+
+        with patches.installed(self.gpu), self.device.on():
+            yield
+        self.device.library.vramcast_keep_all()
+        self.device.reset()
+
+    @contextmanager
     def recording(self, *, locate: bool = True, locate_all: bool = False) -> Iterator[Recording]:
         """Everything in this block runs on the simulated GPU and is recorded.
 

@@ -24,16 +24,23 @@ void vramcast_install() {
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&sdp_choice);
 }
 void vramcast_reset() {
-  const std::lock_guard<std::mutex> lock(recorder.mutex);
-  recorder.events.clear();
-  recorder.allocations.clear();
-  recorder.shapes.clear();
-  recorder.node_locations.clear();
-  recorder.workspaces.clear();
-  streams.clear();
-  work_log.list.clear();
-  recorder.epoch += 1;
-  recorder.allocated_bytes = recorder.peak_allocated_bytes = 0;
+  {
+    const std::lock_guard<std::mutex> lock(recorder.mutex);
+    recorder.events.clear();
+    recorder.allocations.clear();
+    recorder.shapes.clear();
+    recorder.node_locations.clear();
+    recorder.workspaces.clear();
+    streams.clear();
+    work_log.list.clear();
+    recorder.epoch += 1;
+    recorder.allocated_bytes = recorder.peak_allocated_bytes = 0;
+  }
+  record_what_stays();
+}
+void vramcast_keep_all() {
+  const std::lock_guard<std::mutex> lock(blocks_mutex);
+  for (const auto& [address, block] : blocks) block->stays = true;
 }
 void vramcast_set_gpu(int32_t num_multiprocessors, int32_t max_threads,
                       int64_t gemm_workspace_bytes, int64_t gemm_lt_workspace_bytes,

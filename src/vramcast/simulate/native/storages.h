@@ -9,6 +9,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <mutex>
 #include <unordered_map>
 
@@ -35,6 +36,7 @@ struct Block {
   std::set<int64_t> used_on;  // other streams
   at::Tensor values;  // a CPU byte tensor with the real contents, where they are known and small
   Typical typical = healthy_now();  // of the contents, where they are not known
+  bool stays = false;               // it is part of every recording
 };
 
 static std::mutex blocks_mutex;
@@ -132,6 +134,22 @@ struct PinnedAllocator final : c10::Allocator {
   }
 };
 static PinnedAllocator pinned_allocator;
+
+// At the beginning of a recording.
+static void record_what_stays() {
+  std::vector<Block*> staying;
+  {
+    const std::lock_guard<std::mutex> lock(blocks_mutex);
+    for (const auto& [address, block] : blocks)
+      if (block->stays) staying.push_back(block);
+  }
+  std::sort(staying.begin(), staying.end(),
+            [](const Block* one, const Block* other) { return one->address < other->address; });
+  for (auto* block : staying) {
+    block->id = recorder.alloc(block->num_bytes);
+    block->epoch = recorder.epoch;
+  }
+}
 
 static Block* block_at(uintptr_t address) {
   const std::lock_guard<std::mutex> lock(blocks_mutex);
