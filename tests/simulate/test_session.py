@@ -55,7 +55,7 @@ def test_a_file_is_imported_with_the_gpu_and_what_it_puts_there_is_counted(tmp_p
     (tmp_path / "work.py").write_text(AT_THE_TOP)
     prediction = vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200")
     assert prediction.num_parameters == 1024 * 1025
-    assert prediction.breakdown["parameters"] == (1024 + 1) * 1024 * 4
+    assert prediction.breakdown_bytes["parameters"] == (1024 + 1) * 1024 * 4
 
 
 PROGRAM = """
