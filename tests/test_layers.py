@@ -48,8 +48,9 @@ WITH_TORCH = (
 # The zoo's lists of models and sizes are read by commands that do not import torch.
 ZOO_WITHOUT_TORCH = ("catalogue", "sizing", "document_004")
 MOST_LINES = 400
-# The goal is 95,000. Raise this only for a capability that is worth it.
-MOST_WORDS = 104_000
+# The goal was 95,000; the simulated GPU has since learnt to meet any program, in 11,000 words.
+# Raise this only for a capability that is worth it.
+MOST_WORDS = 110_000
 MOST_FILES_AT_THE_ROOT = 6
 
 
