@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import settings
@@ -33,12 +34,25 @@ def warm_simulations(_simulations: ForkServer) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _workspaces_as_taken_by(torch_version: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in as_taken_by(torch_version).items():
+            patch.setenv(name, value)
+        yield
+
+
 @pytest.fixture(scope="module")
 def workspaces_of_torch_2_11() -> Iterator[None]:
     """The torch of the recordings: newer ones take the workspaces of cuBLAS in other ways."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in as_taken_by("2.11.0").items():
-            patch.setenv(name, value)
+    with _workspaces_as_taken_by("2.11.0"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def workspaces_of_torch_2_13() -> Iterator[None]:
+    """The torch of the outputs that the documentation shows."""
+    with _workspaces_as_taken_by("2.13.0"):
         yield
 
 

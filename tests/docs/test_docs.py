@@ -41,7 +41,9 @@ def chosen(*languages: str, run: bool) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def sandbox(tmp_path_factory: pytest.TempPathFactory, warm_simulations: None) -> Sandbox:
+def sandbox(
+    tmp_path_factory: pytest.TempPathFactory, warm_simulations: None, workspaces_of_torch_2_13: None
+) -> Sandbox:
     return Sandbox(tmp_path_factory.mktemp("docs"))
 
 
