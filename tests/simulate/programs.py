@@ -503,6 +503,7 @@ def flex_attention_runs_as_eager_code() -> None:
 
 def products_keep_a_workspace_share_one_or_give_it_back_as_the_torch_version_has_it() -> None:
     gpu, x = SESSION.gpu.model, torch.zeros(16, 16, device="cuda")
+    h = x.bfloat16()
     facts = gpu.num_multiprocessors, gpu.max_threads_per_multiprocessor
     set_gpu = SESSION.device.library.vramcast_set_gpu
     try:
@@ -510,6 +511,8 @@ def products_keep_a_workspace_share_one_or_give_it_back_as_the_torch_version_has
         for _ in range(2):
             assert _taken_by(lambda: x @ x) == [KIB, 64 * KIB, -64 * KIB]
             assert _taken_by(lambda: torch.addmm(x[0], x, x)) == [KIB, 32 * KIB, -32 * KIB]
+            assert _taken_by(lambda: torch.addmm(x, x, x)) == [KIB, 64 * KIB, -64 * KIB]
+            assert _taken_by(lambda: torch.addmm(h, h, h)) == [KIB // 2, 32 * KIB, -32 * KIB]
         set_gpu(*facts, 64 * KIB, 0, True)
         assert _taken_by(lambda: torch.addmm(x[0], x, x)) == [KIB, 64 * KIB]
         assert _taken_by(lambda: x @ x) == [KIB]

@@ -14,15 +14,21 @@ static bool needs_dense_copy(const at::Tensor& matrix) {
          !matrix.is_contiguous();
 }
 
-// A product with a bias (one row, added by the kernel itself) goes through cuBLASLt.
+// A product with a bias (one row, added by the kernel itself) goes through cuBLASLt. From torch
+// 2.15 on so does a product of a single row, and one with a matrix that is added in half precision.
 static bool uses_lt(const Operator& info, c10::ArrayRef<c10::IValue> arguments) {
   if (!info.adds_bias) return false;
   const auto& bias = arguments[0].toTensor();
   const auto& left = arguments[1].toTensor();
   const auto& right = arguments[2].toTensor();
+  if (!c10::isFloatingType(right.scalar_type()) || right.size(0) < 2 || right.size(1) < 2)
+    return false;
+  const bool is_new = !recorder.keeps_gemm_workspaces, has_rows = left.size(0) > 1;
+  if (bias.dim() == 2)
+    return is_new && has_rows && c10::isReducedFloatingType(right.scalar_type()) &&
+           bias.size(0) == left.size(0) && bias.size(1) == right.size(1) && bias.stride(1) == 1;
   return bias.dim() == 1 && bias.is_contiguous() && bias.size(0) == right.size(1) &&
-         c10::isFloatingType(right.scalar_type()) && left.size(0) > 1 && left.size(1) > 1 &&
-         right.size(1) > 1 && arguments[3].toScalar().toDouble() == 1.0;
+         (is_new || has_rows) && arguments[3].toScalar().toDouble() == 1.0;
 }
 
 static void simulate_gemm(const Operator& info, c10::ArrayRef<c10::IValue> arguments) {
