@@ -35,6 +35,7 @@ WITH_TORCH = (
     "workload.switches",
     "suites.peers",
     "hardware.calibration.measure",
+    "hardware.calibration.host",
     "hardware.torch_facts",
     "probing.on_gpu",
     "probing.on_cpu",

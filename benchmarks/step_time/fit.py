@@ -47,6 +47,9 @@ from vramcast.tracing.work import ACCESS_NAMES, OperatorWork
 
 HERE = Path(__file__).parent
 HOST_NAME = "the H200 machines that were measured"
+# Estimated: what `vramcast calibrate --host` found on another machine with the same kind of
+# processor. record.py measures it beside a GPU.
+HOST_STEP_SECONDS = 1.75e-3
 WAITED = 1.1  # a step this much longer than the GPU's work waited for the host
 BUSY = 0.7  # a host this much faster than the GPU keeps it busy
 WIDEST_OF_HOST = 2.45
@@ -310,6 +313,7 @@ def main() -> None:
         convolutions=polynomials,
         host={},
         host_name=HOST_NAME,
+        host_step_seconds=HOST_STEP_SECONDS,
         **fit_device(kernels),
     )
     rates = replace(rates, host=fit_host(rates, steps))

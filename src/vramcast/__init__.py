@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vramcast.forecast.laws import law_at
     from vramcast.hardware.env import MachineReport, env
     from vramcast.hardware.gpus import GPUS, Gpu, find_gpu
-    from vramcast.predicting.calibrate import calibrate
+    from vramcast.predicting.calibrate import calibrate, calibrate_host
     from vramcast.predicting.fit import fit
     from vramcast.predicting.max_batch import max_batch
     from vramcast.predicting.plan import plan
@@ -52,7 +52,7 @@ _HOME = {
         "forecast.laws": "law_at",
         "hardware.env": "MachineReport env",
         "hardware.gpus": "GPUS Gpu find_gpu",
-        "predicting.calibrate": "calibrate",
+        "predicting.calibrate": "calibrate calibrate_host",
         "predicting.fit": "fit",
         "predicting.max_batch": "max_batch",
         "predicting.plan": "plan",
@@ -105,6 +105,7 @@ __all__ = [
     "accuracy",
     "bench",
     "calibrate",
+    "calibrate_host",
     "compare",
     "diff",
     "env",

@@ -16,8 +16,11 @@ import vramcast
 from vramcast.forecast.timing.kernels import kernel_time
 from vramcast.forecast.timing.pipeline import forecast_step, host_costs, period_seconds
 from vramcast.forecast.timing.rates import peak_flops, shipped
+from vramcast.hardware.calibration.host import host_file
 from vramcast.hardware.gpus import GPUS, find_gpu
+from vramcast.records.calibration import HostSpeed
 from vramcast.records.prediction import StepForecast
+from vramcast.records.store import write_json
 from vramcast.tracing.work import (
     ACCESS_NAMES,
     BACKWARD,
@@ -199,6 +202,25 @@ def test_functions_that_the_program_calls_take_time_on_the_host() -> None:
     plain, busy_python = forecast_step(works, H200), forecast_step(works, H200, 1000)
     assert busy_python.host_seconds > plain.host_seconds + 3e-4
     assert busy_python.seconds > plain.seconds
+
+
+def test_a_calibrated_host_changes_the_times_that_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large, small = [product(8192, 8192, 8192)] * 50, [addition(1000.0)] * 50
+    before = [forecast_step(works, H200) for works in (large, small)]
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    slow = HostSpeed(
+        machine="a slow machine",
+        python_version="3.12.3",
+        torch_version="2.13.0",
+        step_seconds=2 * (shipped().host_step_seconds or 0),
+    )
+    write_json(host_file(), slow.to_dict())
+    after = [forecast_step(works, H200) for works in (large, small)]
+    assert after[0].seconds == pytest.approx(before[0].seconds, rel=0.02)
+    assert after[1].host_seconds == pytest.approx(2 * before[1].host_seconds)
+    assert "H200" in before[1].host and "a slow machine" in after[1].host
 
 
 def test_achieved_fraction_is_flops_over_time_and_peak() -> None:

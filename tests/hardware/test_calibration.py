@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import vramcast
 from vramcast.errors import UsageError
 from vramcast.hardware.calibration import table
 from vramcast.hardware.calibration.table import KnownConvolutions
 from vramcast.hardware.gpus import find_gpu
-from vramcast.records.calibration import Calibration
+from vramcast.records.calibration import Calibration, HostSpeed
 
 H200 = find_gpu("h200")
 
@@ -144,3 +145,9 @@ def test_between_two_batch_sizes_a_workspace_in_proportion_is_found_exactly(
     assert known.between(key(65)) is None and known.between(key(7)) is None
     assert known.between(key(batch).replace("w8", "w9")) is None
     assert known.measured(key(batch)) is None
+
+
+def test_a_host_is_measured_without_a_gpu_and_kept(tmp_path: Path) -> None:
+    speed, path = vramcast.calibrate_host(out=tmp_path)
+    assert path == tmp_path / "host.json" and HostSpeed.from_file(path) == speed
+    assert 0 < speed.step_seconds < 1

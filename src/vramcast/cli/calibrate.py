@@ -9,6 +9,7 @@ import vramcast
 from vramcast.cli import options
 from vramcast.cli.command import ExitCode, assignments, command
 from vramcast.cli.progress import progress_display
+from vramcast.errors import UsageError
 
 
 @command(
@@ -17,6 +18,7 @@ from vramcast.cli.progress import progress_display
     examples="""
     vramcast calibrate
     vramcast calibrate train.py:build batch_size=8
+    vramcast calibrate --host
     """,
     then="predict again: the table is found by itself, here and wherever it is copied to.",
     needs_arguments=False,
@@ -33,13 +35,19 @@ def calibrate(
             help="The table's folder (default: vramcast's cache, where predictions look first)."
         ),
     ] = None,
+    host: Annotated[
+        bool,
+        typer.Option("--host", help="Measure this machine's host instead; needs no GPU."),
+    ] = False,
     as_json: options.Json = False,
 ) -> int:
-    """Measure what GPU libraries allocate behind torch's back on the GPU here, for better
-    predictions.
+    """Measure what GPU libraries allocate behind torch's back on the GPU here, or with --host how
+    fast this machine launches kernels, for better predictions.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage.
     """
+    if host:
+        return _calibrate_host(workload, out, as_json)
     with progress_display() as progress:
         table, path = vramcast.calibrate(
             workload, out=out, progress=progress, knobs=assignments(knobs)
@@ -62,5 +70,25 @@ def calibrate(
         rows["convolutions known"] = str(len(table.convolutions))
         title = f"Measured on {table.gpu} under torch {table.torch_version}"
         show([Section(title="GPU libraries", parts=[facts(title, rows)])])
+    print(f"Written to {path}", file=sys.stderr)
+    return ExitCode.DONE
+
+
+def _calibrate_host(workload: str | None, out: str | None, as_json: bool) -> int:
+    if workload is not None:
+        raise UsageError(
+            f"--host measures the machine, not {workload}.", "Leave the workload or --host out."
+        )
+    with progress_display() as progress:
+        speed, path = vramcast.calibrate_host(out=out, progress=progress)
+    if as_json:
+        print(speed.to_json())
+    else:
+        print(
+            f"A small step takes {1e3 * speed.step_seconds:.2f} ms of {speed.machine} under Python "
+            f"{speed.python_version} and torch {speed.torch_version}.\n"
+            "The host's part of predicted times now holds for this machine. It is an estimate: no "
+            "kernel was launched. Remove the file to go back to the machines that were measured."
+        )
     print(f"Written to {path}", file=sys.stderr)
     return ExitCode.DONE

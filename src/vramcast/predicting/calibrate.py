@@ -7,12 +7,14 @@ from typing import Any
 
 from vramcast.errors import EnvironmentProblem
 from vramcast.hardware import nvml
+from vramcast.hardware.calibration.host import ROUNDS, host_file
 from vramcast.hardware.calibration.table import common_convolutions, keep, user_folder
 from vramcast.hardware.gpus import find_gpu
 from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, make_request, simulated
 from vramcast.processes.ask import TaskFailed, ask
 from vramcast.processes.progress import Progress, Report, ignore
-from vramcast.records.calibration import Calibration
+from vramcast.records.calibration import Calibration, HostSpeed
+from vramcast.records.store import write_json
 from vramcast.workload import Workload, joined
 
 
@@ -43,18 +45,34 @@ def calibrate(
         keys = found["uncalibrated_kernels"]
         line = f"{len(keys)} kernels of this workload are in no table yet."
         progress(Progress("Measuring kernels", line=line))
-    measured = Calibration.from_dict({**_measure(keys, progress), "version": 1})
+    answer = _ask("vramcast.hardware.calibration.measure:table", keys, len(keys), progress)
+    measured = Calibration.from_dict({**answer, "version": 1})
     return keep(measured, user_folder() if out is None else Path(out))
 
 
-def _measure(keys: list[str], progress: Report) -> dict[str, Any]:
+def calibrate_host(
+    *, out: str | os.PathLike[str] | None = None, progress: Report = ignore
+) -> tuple[HostSpeed, Path]:
+    """Measure how fast this machine's host is, without a GPU: the record, and its file.
+
+    Predictions made here then hold for this machine; without it, for the machines that the shipped
+    rates were measured on. Remove the file to go back to those.
+    """
+    path = host_file(None if out is None else Path(out))
+    answer = _ask("vramcast.hardware.calibration.host:measure", None, ROUNDS, progress)
+    speed = HostSpeed.from_dict({**answer, "version": 1})
+    write_json(path, speed.to_dict())
+    return speed, path
+
+
+def _ask(task: str, request: Any, total: int, progress: Report) -> dict[str, Any]:
     """In a process of its own: the context's size is only seen while CUDA starts."""
     try:
         answer = ask(
-            "vramcast.hardware.calibration.measure:table",
-            keys,
+            task,
+            request,
             timeout_seconds=3600.0,  # a few minutes are usual
-            progress=lambda done: progress(Progress("Measuring kernels", done, len(keys))),
+            progress=lambda done: progress(Progress("Measuring", done, total)),
         )
     except TaskFailed as failure:
         raise EnvironmentProblem(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from vramcast.records.base import Bytes, Count, Number, Record
+from vramcast.records.base import AboveZero, Bytes, Count, Number, Record
 
 TorchVersion = Annotated[str, Meta(pattern=r"^\d+\.\d+")]
 ConvolutionKey = Annotated[
@@ -33,6 +33,14 @@ class Calibration(Record, kind="calibration table"):
     source: str = "calibrated"
 
 
+class HostSpeed(Record, kind="speed of a host"):
+    machine: str
+    python_version: str
+    torch_version: TorchVersion
+    step_seconds: AboveZero  # of the small step in hardware/calibration/host.py
+    source: str = "calibrated"
+
+
 class Rates(Record, kind="table of rates"):
     """What the numbers of a list mean is in forecast/timing/rates.py."""
 
@@ -52,6 +60,8 @@ class Rates(Record, kind="table of rates"):
     # of the host's seconds.
     spread: dict[str, Number] = field(default_factory=dict)
     host_name: str = ""  # the machine that these seconds hold for
+    # What HostSpeed.step_seconds is on that machine.
+    host_step_seconds: AboveZero | None = None
     # Rows of the suites whose kernels and times it was made from.
     calibrated_on: list[str] = field(default_factory=list)
     num_kernels: Count = 0

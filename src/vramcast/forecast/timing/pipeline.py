@@ -14,7 +14,7 @@ from vramcast.forecast.timing.kernels import (
     kernel_class,
     kernel_time,
 )
-from vramcast.forecast.timing.rates import peak_flops, shipped
+from vramcast.forecast.timing.rates import peak_flops, rates_here
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
 from vramcast.records.prediction import BoundBy, StepForecast
@@ -37,7 +37,7 @@ WITHIN_90_PERCENT = 1.645  # standard deviations
 def forecast_step(
     works: Sequence[OperatorWork], gpu: Gpu, num_python_calls: int = 0, rates: Rates | None = None
 ) -> StepForecast:
-    rates = rates or shipped()
+    rates = rates or rates_here()
     kernels = [kernel_time(work, gpu, rates) for work in works]
     costs = host_costs(works, num_python_calls, rates)
     device_seconds = sum(kernel.seconds for kernel in kernels)
@@ -158,4 +158,6 @@ def _bound_by(seconds: float, device_seconds: float, kernels: Sequence[KernelTim
     by_compute = sum(
         kernel.seconds for kernel in kernels if kernel.compute_seconds > kernel.seconds / 2
     )
-    return BoundBy.COMPUTE if by_compute > device_seconds / 2 else BoundBy.BANDWIDTH
+    return (
+        BoundBy.COMPUTE if 2 * by_compute > sum(k.seconds for k in kernels) else BoundBy.BANDWIDTH
+    )

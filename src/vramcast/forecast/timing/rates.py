@@ -7,14 +7,17 @@ makes the table from recordings.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 
+from vramcast.hardware.calibration.host import known_speed
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
 
 TABLE = "sm_90-torch-2.11.json"
 # where a GPU has no rate for a precision, the next best it would be computed in
+OF_GPU = ("gap", "latency")  # seconds beside those of the host that the host does not change
 INSTEAD = {"fp8": "bf16", "bf16": "fp16", "fp16": "fp32", "tf32": "fp32"}
 
 
@@ -22,6 +25,17 @@ INSTEAD = {"fp8": "bf16", "bf16": "fp16", "fp16": "fp32", "tf32": "fp32"}
 def shipped() -> Rates:
     text = resources.files("vramcast.forecast.timing").joinpath("tables", TABLE).read_text()
     return Rates.from_json(text)
+
+
+def rates_here() -> Rates:
+    """With the host's seconds of this machine, where `vramcast calibrate --host` has run."""
+    rates, speed = shipped(), known_speed()
+    if speed is None or rates.host_step_seconds is None:
+        return rates
+    factor = speed.step_seconds / rates.host_step_seconds
+    host = {name: s if name in OF_GPU else factor * s for name, s in rates.host.items()}
+    name = f"{speed.machine}, estimated from CPU tensors by vramcast calibrate --host"
+    return replace(rates, host=host, host_name=name)
 
 
 def peak_flops(gpu: Gpu, precision: str) -> float:
