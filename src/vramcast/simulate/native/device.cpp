@@ -244,6 +244,7 @@ static void register_device_kernels() {
   IgnoreWarnings quiet;
   c10::WarningUtils::WarningHandlerGuard guard(&quiet);
   keep_cast_order(registrations);
+  register_sparse_kernels();
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);

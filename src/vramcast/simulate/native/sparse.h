@@ -301,29 +301,32 @@ static at::Tensor to_padded(const at::Tensor& self, double, at::OptionalIntArray
   return at::empty(sizes, self.options().layout(c10::kStrided));
 }
 
-TORCH_LIBRARY_IMPL(aten, NestedTensorCUDA, library) {
-  library.impl("to_padded_tensor", &to_padded);
-}
-TORCH_LIBRARY_IMPL(aten, SparseCUDA, library) {
-  library.impl("_coalesce", &coalesce);
-  library.impl("add.out", &add_out);
-  library.impl("mul.out", &mul_out);
-  library.impl("_sparse_sparse_matmul", &multiply_sparse);
-  library.impl("index_select", &select_rows);
-  library.impl("addmm", &addmm);
-  library.impl("addmm_", &addmm_inplace);
-  library.impl("addmm.out", &addmm_out);
-  library.impl("bmm", &bmm);
-  library.impl("bmm.out", &bmm_out);
-  library.impl("_sparse_sum_backward", &sum_backward);
-  library.impl("_sparse_softmax", &softmax);
-  library.impl("_sparse_log_softmax", &softmax);
-  library.impl("_sparse_softmax_backward_data", &softmax_backward);
-  library.impl("_sparse_log_softmax_backward_data", &softmax_backward);
-}
-TORCH_LIBRARY_IMPL(aten, SparseCsrCUDA, library) {
-  library.impl("addmm.out", &compressed_addmm_out);
-  library.impl("addmv.out", &compressed_addmv_out);
+// Not when the library is loaded: a build of torch with CUDA would warn of what they replace.
+static void register_sparse_kernels() {
+  static torch::Library nested(torch::Library::IMPL, "aten", DispatchKey::NestedTensorCUDA,
+                               __FILE__, __LINE__);
+  nested.impl("to_padded_tensor", &to_padded);
+  static torch::Library sparse(torch::Library::IMPL, "aten", DispatchKey::SparseCUDA, __FILE__,
+                               __LINE__);
+  sparse.impl("_coalesce", &coalesce);
+  sparse.impl("add.out", &add_out);
+  sparse.impl("mul.out", &mul_out);
+  sparse.impl("_sparse_sparse_matmul", &multiply_sparse);
+  sparse.impl("index_select", &select_rows);
+  sparse.impl("addmm", &addmm);
+  sparse.impl("addmm_", &addmm_inplace);
+  sparse.impl("addmm.out", &addmm_out);
+  sparse.impl("bmm", &bmm);
+  sparse.impl("bmm.out", &bmm_out);
+  sparse.impl("_sparse_sum_backward", &sum_backward);
+  sparse.impl("_sparse_softmax", &softmax);
+  sparse.impl("_sparse_log_softmax", &softmax);
+  sparse.impl("_sparse_softmax_backward_data", &softmax_backward);
+  sparse.impl("_sparse_log_softmax_backward_data", &softmax_backward);
+  static torch::Library compressed(torch::Library::IMPL, "aten", DispatchKey::SparseCsrCUDA,
+                                   __FILE__, __LINE__);
+  compressed.impl("addmm.out", &compressed_addmm_out);
+  compressed.impl("addmv.out", &compressed_addmv_out);
 }
 
 }  // namespace vramcast
