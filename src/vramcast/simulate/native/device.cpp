@@ -200,29 +200,31 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
   for (auto& result : results) stack->push_back(std::move(result));
 }
 
+// While it lives, the key Fake is not excluded.
+struct NotExcluded {
+  const bool before = c10::impl::tls_is_dispatch_key_excluded(DispatchKey::Fake);
+  NotExcluded() { c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, false); }
+  ~NotExcluded() { c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, before); }
+};
+
 // Some of torch's own code switches the key Fake off (torch.tensor does), and threads it starts do
 // not inherit it: what then arrives at the device itself is simulated all the same.
 static void simulate_at_device(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-  const bool excluded = c10::impl::tls_is_dispatch_key_excluded(DispatchKey::Fake);
-  c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, false);
-  try {
-    simulate(op, keys, stack);
-  } catch (...) {
-    c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, excluded);
-    throw;
-  }
-  c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, excluded);
+  const NotExcluded guard;
+  simulate(op, keys, stack);
 }
 
 // On while something is recorded.
 static std::atomic<bool> is_recording = false;
 
 // The key Fake is switched on for each thread. One that was running before a recording began meets
-// the device here for the first time.
+// the device here for the first time. Up to torch 2.12 the key is also excluded within
+// __torch_dispatch__.
 static void wake_up(const c10::OperatorHandle& op, Stack* stack) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      is_recording && !c10::impl::tls_is_dispatch_key_included(DispatchKey::Fake),
-      "vramcast: there is no GPU for ", op.schema().operator_name());
+  const NotExcluded guard;
+  const bool can_wake = guard.before || !c10::impl::tls_is_dispatch_key_included(DispatchKey::Fake);
+  TORCH_CHECK_NOT_IMPLEMENTED(is_recording && can_wake, "vramcast: there is no GPU for ",
+                              op.schema().operator_name());
   c10::impl::tls_set_dispatch_key_included(DispatchKey::Fake, true);
   op.callBoxed(stack);
 }
