@@ -520,6 +520,15 @@ def products_keep_a_workspace_share_one_or_give_it_back_as_the_torch_version_has
         set_gpu(*facts, *gemm_workspaces(gpu.capability, None, torch.__version__))
 
 
+def a_mask_of_classes_has_one_place_for_each_row() -> None:
+    labels = torch.arange(128, device="cuda")
+    scores = torch.randn(128, 5000, device="cuda")
+    by_index, by_scatter = torch.zeros_like(scores), torch.zeros_like(scores)
+    by_index[torch.arange(128), labels] = 1
+    by_scatter.scatter_(1, labels[:, None], 1.0)
+    assert scores[by_index == 1].shape == scores[by_scatter.bool()].shape == (128,)
+
+
 def main() -> None:
     programs = [f for f in globals().values() if getattr(f, "__module__", "") == "__main__"]
     warnings.simplefilter("ignore")

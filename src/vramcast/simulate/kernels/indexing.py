@@ -114,9 +114,12 @@ def index_put(
 
 
 def _put_known(x: Tensor, positions: list[Tensor | None], values: Tensor, accumulate: bool) -> None:
-    host, host_values = known(x), known(values)
+    host_values = known(values)
     hosts = [None if p is None else known(p) for p in positions]
     all_known = all((h is None) == (p is None) for h, p in zip(hosts, positions, strict=True))
+    if host_values is not None and all_known:
+        torch.ops.vramcast.begin_uniform(x)
+    host = known(x)
     if host is None or host_values is None or not all_known:
         torch.ops.vramcast.forget_values(x)
     else:

@@ -232,6 +232,9 @@ static void carry_values(const c10::OperatorHandle& op, const Operator& info,
     for (const int i : info.written_arguments)
       for_each_tensor(arguments[i], [](const at::Tensor& tensor) { begin_values(tensor); });
   }
+  if (info.scatters) {
+    for (const int i : info.written_arguments) for_each_tensor(arguments[i], &begin_uniform);
+  }
   Stack values;
   values.reserve(arguments.size());
   bool drawn = false;

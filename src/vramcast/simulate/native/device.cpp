@@ -278,7 +278,8 @@ static std::optional<at::Tensor> values_of(const at::Tensor& tensor) {
   return host.clone();
 }
 static void set_values_of(const at::Tensor& tensor, const at::Tensor& values) {
-  if (may_carry_values(tensor)) set_values(tensor, values);
+  const auto* block = block_of(tensor);
+  if (may_carry_values(tensor) || (block && block->values.defined())) set_values(tensor, values);
 }
 // What a read of a tensor gives whose contents are not known, and whether every element is that.
 static std::tuple<double, bool> typical_value(const at::Tensor& tensor) {
@@ -288,12 +289,14 @@ TORCH_LIBRARY(vramcast, library) {
   library.def("values(Tensor tensor) -> Tensor?");
   library.def("set_values(Tensor tensor, Tensor values) -> ()");
   library.def("forget_values(Tensor tensor) -> ()");
+  library.def("begin_uniform(Tensor tensor) -> ()");
   library.def("typical(Tensor tensor) -> (float, bool)");
 }
 TORCH_LIBRARY_IMPL(vramcast, Fake, library) {
   library.impl("values", &values_of);
   library.impl("set_values", &set_values_of);
   library.impl("forget_values", &forget_values);
+  library.impl("begin_uniform", &begin_uniform);
   library.impl("typical", &typical_value);
 }
 

@@ -31,6 +31,7 @@ struct Operator {
   bool leaves_complex = false;  // abs and angle: the result of a complex tensor is real
   bool fills = false;           // with one number
   bool overwrites = false;      // writes every element of the tensor it writes to
+  bool scatters = false;       // writes to places that another tensor names
   bool uninitialised = false;   // its result has no contents yet
   bool is_gemm = false;         // a matrix product: cuBLAS takes a workspace
   size_t first_matrix = 0;      // of a product: addmm and its like begin with what is added
@@ -151,6 +152,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.folds = result.reduction || full_name == "aten::dot" || full_name == "aten::vdot";
   result.fills = result.overwrites = full_name == "aten::fill_" || full_name == "aten::zero_";
   result.uninitialised = full_name.rfind("aten::empty", 0) == 0;
+  result.scatters = full_name == "aten::scatter_" || full_name == "aten::index_fill_";
   result.leaves_complex = full_name == "aten::abs" || full_name == "aten::angle";
   result.adds_bias = full_name == "aten::addmm" && overload.empty();
   result.is_gemm = gemm_names.count(full_name) > 0;

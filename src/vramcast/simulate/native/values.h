@@ -86,6 +86,19 @@ static void begin_values(const at::Tensor& tensor) {
     block->values = host_bytes(block->num_bytes);
 }
 
+// A tensor of one number, to a few places of which others are written: a mask of classes.
+static bool is_uniform(const at::Tensor& tensor) {
+  const auto* block = block_of(tensor);
+  return block && !block->values.defined() && block->typical.sure &&
+         block->num_bytes <= max_integer_value_bytes;
+}
+static void begin_uniform(const at::Tensor& tensor) {
+  if (!is_uniform(tensor)) return;
+  auto* block = block_of(tensor);
+  block->values = host_bytes(block->num_bytes);
+  fill_with_typical(*block, tensor);
+}
+
 static void forget_values(const at::Tensor& tensor) {
   auto* block = block_of(tensor);
   if (!block) return;
@@ -152,8 +165,9 @@ static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> argument
     for_each_tensor(result,
                     [&](const at::Tensor& tensor) { small = small || may_carry_values(tensor); });
   for (const int i : info.written_arguments)
-    for_each_tensor(arguments[i],
-                    [&](const at::Tensor& tensor) { small = small || may_carry_values(tensor); });
+    for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+      small = small || may_carry_values(tensor) || (info.scatters && is_uniform(tensor));
+    });
   if (!small || info.ranks) return small;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto& argument = arguments[i];
@@ -165,6 +179,7 @@ static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> argument
       if (tensor.is_cuda()) {
         const auto* block = block_of(tensor);
         known = known && (tensor.numel() == 0 || (block && block->values.defined()) ||
+                          (info.scatters && is_uniform(tensor)) ||
                           (info.samples && !c10::isFloatingType(tensor.scalar_type())));
       }
     });
