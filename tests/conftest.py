@@ -28,8 +28,11 @@ def _simulations() -> Iterator[ForkServer]:
 
 
 @pytest.fixture(scope="module")
-def warm_simulations(_simulations: ForkServer) -> Iterator[None]:
-    """Simulations that this file's tests ask for fork from one process that has imported torch."""
+def warm_simulations(_simulations: ForkServer, workspaces_of_torch_2_11: None) -> Iterator[None]:
+    """Simulations that this file's tests ask for fork from one process that has imported torch.
+
+    Their numbers do not depend on the version of torch.
+    """
     with shared_server(_simulations):
         yield
 

@@ -13,7 +13,7 @@ from vramcast.records.accuracy import ROWS_FILE, read_records, result_from
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.suites.catalogue import SUITES, SuiteRow, rows_of
 
-pytestmark = pytest.mark.usefixtures("warm_simulations", "workspaces_of_torch_2_11")
+pytestmark = pytest.mark.usefixtures("warm_simulations")
 ACCURACY = Path(__file__).parents[1] / "benchmarks" / "accuracy"
 RECORDED = read_records(ACCURACY / "h200-torch-2.11")
 ROWS = {row.name: row for row in rows_of([])}

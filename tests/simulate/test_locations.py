@@ -8,8 +8,7 @@ import pytest
 
 import vramcast
 
-# From torch 2.15 on products take workspaces for a while, and the peak lies elsewhere.
-pytestmark = pytest.mark.usefixtures("warm_simulations", "workspaces_of_torch_2_11")
+pytestmark = pytest.mark.usefixtures("warm_simulations")
 ROOT = Path(__file__).parents[2]
 WORKLOADS = Path(__file__).parent / "workloads.py"
 GPT = ROOT / "examples" / "gpt.py"

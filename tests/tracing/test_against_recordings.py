@@ -17,7 +17,7 @@ from vramcast.tracing.diff import diff_traces
 from vramcast.tracing.files import read_trace
 from vramcast.tracing.trace import Allocation, Trace
 
-pytestmark = pytest.mark.usefixtures("warm_simulations", "workspaces_of_torch_2_11")
+pytestmark = pytest.mark.usefixtures("warm_simulations")
 RECORDING = Path(__file__).parents[1] / "allocator" / "recordings" / "gpt124m-amp-B8.json.gz"
 GPT = Path(vramcast_zoo.suites.__file__).parent / "models.py"
 
