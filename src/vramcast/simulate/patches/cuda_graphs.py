@@ -7,6 +7,8 @@ Versions: torch 2.10 to 2.15.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,6 +21,12 @@ NOTE = (
     "a graph keeps memory of its own and takes more"
 )
 POOL_NOTE = "torch.cuda.MemPool is not modelled: its memory was taken from the usual pools"
+
+
+@contextmanager
+def use_mem_pool(*_: Any, **__: Any) -> Iterator[None]:
+    """Made by contextlib like torch's own: torch 2.14 looks for the function that it wraps."""
+    yield
 
 
 def apply(patcher: Patcher) -> None:
@@ -47,7 +55,7 @@ def apply(patcher: Patcher) -> None:
 
     for module in (torch.cuda, torch.cuda.memory):
         patcher.put(module, "MemPool", MemPool)
-        patcher.put(module, "use_mem_pool", lambda *_, **__: DoesNothing())
+        patcher.put(module, "use_mem_pool", use_mem_pool)
     patcher.put(torch.cuda, "CUDAGraph", Graph)
     patcher.put(torch.cuda, "graph", Graph)
     patcher.put(torch.cuda, "graph_pool_handle", lambda: (0, 0))
