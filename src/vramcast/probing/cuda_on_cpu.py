@@ -82,6 +82,12 @@ class HostMemory(Device):
 
     peak_allocated_bytes = allocated_bytes
 
+    def events(self, start: int = 0) -> list[int]:
+        return []
+
+    def allocations(self, start: int = 0) -> list[Any]:
+        return []
+
     def empty_cache(self) -> None: ...
 
 
