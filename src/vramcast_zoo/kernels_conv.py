@@ -15,7 +15,7 @@ import triton.language as tl
 @triton.jit
 def _at(base, t, length, stride, inside):
     return tl.load(
-        base + t.to(tl.int64) * stride, mask=inside & (t >= 0) & (t < length), other=0.0
+        base + t.to(tl.int64) * stride, mask=(inside & (t >= 0) & (t < length)) != 0, other=0.0
     ).to(tl.float32)
 
 

@@ -37,7 +37,7 @@ def ema_forward(
     for step in range(num_steps):
         h = upcoming.to(tl.float32)
         read += moment
-        upcoming = tl.load(read, mask=inside & (step + 1 < num_steps), other=0.0)
+        upcoming = tl.load(read, mask=(inside & (step + 1 < num_steps)) != 0, other=0.0)
         updated = ()
         for j in tl.static_range(BANKS):
             updated = updated + (h + keeps[j] * (carried[j] - h),)
@@ -77,7 +77,7 @@ def ema_backward(
     wide = (num_steps - 1) * moment * BANKS + sample * (BANKS * WIDTH) + channels
     for step in range(num_steps):
         h = tl.load(states + narrow, mask=inside, other=0.0).to(tl.float32)
-        not_first = inside & (step + 1 < num_steps)
+        not_first = (inside & (step + 1 < num_steps)) != 0
         grads, befores = (), ()
         for j in tl.static_range(BANKS):
             grads = grads + (tl.load(grad_memory + wide + j * WIDTH, mask=inside, other=0.0),)

@@ -67,10 +67,16 @@ def selective_forward(
 @triton.jit
 def _moment(x, dt, b, t, length, width, channels, number, inside, N: tl.constexpr):
     """x, dt and B of a moment; past the end all zero: a state stays as it is."""
-    there = inside & (t < length)
+    there = (inside & (t < length)) != 0
     u = tl.load(x + t * width + channels, mask=there, other=0.0).to(tl.float32)
     d = tl.load(dt + t * width + channels, mask=there, other=0.0)
-    return u, d, tl.load(b + t * N + number, mask=t < length, other=0.0).to(tl.float32)
+    return (
+        u,
+        d,
+        tl.load(b + t * N + number, mask=((number >= 0) & (t < length)) != 0, other=0.0).to(
+            tl.float32
+        ),
+    )
 
 
 @triton.jit
@@ -132,21 +138,23 @@ def selective_backward(
             t = chunk * CHUNK + CHUNK - 1 - i
             before = befores[CHUNK - 1 - i]
             u, d, keys = _moment(x, dt, b, t, length, width, channels, number, inside, N)
-            there = inside & (t < length)
+            there = (inside & (t < length)) != 0
             dy = tl.load(grad + t * width + channels, mask=there, other=0.0).to(tl.float32)
-            queries = tl.load(c + t * N + number, mask=t < length, other=0.0).to(tl.float32)
+            queries = tl.load(
+                c + t * N + number, mask=((number >= 0) & (t < length)) != 0, other=0.0
+            ).to(tl.float32)
             decay = tl.exp(d * rate)
             state = before * decay[:, None] + (d * u)[:, None] * keys[None, :]
             grad_state += dy[:, None] * queries[None, :]
             tl.store(
                 grad_c_parts + part + t * N + number,
                 tl.sum(state * dy[:, None], 0),
-                mask=(number >= 0) & (t < length),
+                mask=((number >= 0) & (t < length)) != 0,
             )
             tl.store(
                 grad_b_parts + part + t * N + number,
                 tl.sum(grad_state * (d * u)[:, None], 0),
-                mask=(number >= 0) & (t < length),
+                mask=((number >= 0) & (t < length)) != 0,
             )
             driven = tl.sum(grad_state * keys[None, :], 1)
             faded = tl.sum(grad_state * before, 1) * decay
