@@ -1,6 +1,6 @@
-"""What programs do with a GPU, done on the simulated one: run by test_programs.py.
+"""What programs do with a GPU, done on the simulated one: run by test_device_programs.py.
 
-    python tests/simulate/programs.py
+    python tests/simulate/device_programs.py
 
 Prints the name of every function below and, where it failed, why. Each is recorded on its own.
 """
