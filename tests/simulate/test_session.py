@@ -31,6 +31,25 @@ def test_a_model_that_the_step_drops_is_freed() -> None:
     assert prediction.peak_allocated_bytes < 2 * (33 << 20) + 6 * (4 << 20)
 
 
+INTERPRETED = """
+import os
+import torch
+
+def build():
+    assert os.environ.get("TRITON_INTERPRET") != "1"
+    return lambda: torch.ones(1024, device="cuda")
+"""
+
+
+def test_kernels_of_triton_are_not_interpreted_where_the_user_asked_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Minutes would pass for a step of which nothing is computed."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    (tmp_path / "work.py").write_text(INTERPRETED)
+    assert vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200").peak_allocated_bytes > 0
+
+
 AT_THE_TOP = """
 import torch
 

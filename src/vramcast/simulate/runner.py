@@ -22,8 +22,8 @@ SHARED = (
     "vramcast.simulate.patches",
     "vramcast.simulate.recording",
 )
-# a prediction does not touch a GPU that is there, and computes nothing
-ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+# a prediction does not touch a GPU that is there, and computes nothing, Triton's kernels neither
+ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
 ADVICE = {
     FailureKind.TIMEOUT: "Allow more time with --timeout SECONDS, or look for a loop that waits "
     "for a value the GPU would compute.",
