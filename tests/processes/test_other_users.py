@@ -31,7 +31,7 @@ def test_a_calibration_does_not_wait_for_what_libraries_print(
 ) -> None:
     asks_instead(monkeypatch, "process_tasks:calibrates")
     heard: list[Progress] = []
-    table = calibrate._measure(["a", "b"], heard.append)
+    table = calibrate._ask("a task", ["a", "b"], 2, heard.append)
     assert table == {"convolutions": {"a": [1, 2, 3], "b": [1, 2, 3]}}
     assert [(far.done, far.total) for far in heard] == [(0, 2), (1, 2)]
 
@@ -39,7 +39,7 @@ def test_a_calibration_does_not_wait_for_what_libraries_print(
 def test_a_calibration_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     asks_instead(monkeypatch, "process_tasks:waits", timeout_seconds=0.3)
     with pytest.raises(EnvironmentProblem, match=r"did not end within 0\.3 s"):
-        calibrate._measure(["a"], ignore)
+        calibrate._ask("a task", ["a"], 1, ignore)
 
 
 def test_other_methods_are_asked_without_modules_of_the_users_folder_and_leave_nothing_running(
