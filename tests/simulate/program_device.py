@@ -1,0 +1,47 @@
+"""The simulated GPU on which the programs of device_programs.py and library_programs.py run."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from vramcast.hardware.gpus import find_gpu
+from vramcast.simulate import device
+from vramcast.simulate.session import Session
+
+SESSION = Session(device.Device(), find_gpu("h200"))
+BEFORE = ThreadPoolExecutor(1)  # a thread from before any recording
+BEFORE.submit(int).result()
+KIB = 1 << 10
+
+
+def taken_by(run: Callable[[], object]) -> list[int]:
+    """Bytes that it allocates and, negative, frees; what it returns is kept for the while."""
+    before = len(SESSION.device.events())
+    kept = run()
+    events, allocations = SESSION.device.events()[before:], SESSION.device.allocations()
+    del kept
+    return [allocations[abs(e) - 1].num_bytes * (1 if e > 0 else -1) for e in events]
+
+
+def live_bytes() -> int:
+    return SESSION.device.allocated_bytes()
+
+
+def run_programs() -> None:
+    """Prints the name of every function of the main file and, where it failed, why."""
+    warnings.simplefilter("ignore")
+    for name, program in vars(sys.modules["__main__"]).copy().items():
+        if name.startswith("_") or getattr(program, "__module__", "") != "__main__":
+            continue
+        error = ""
+        try:
+            with SESSION.recording():
+                program()
+        except Exception:
+            error = traceback.format_exc()
+        print(json.dumps([name, error]), flush=True)
