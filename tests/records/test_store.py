@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,16 @@ def test_a_record_that_cannot_be_added_is_a_clear_error_and_the_others_stay(
         append_line(path, {"b": 2})
     append_line(path, {"c": 3})
     assert {"a": 1} in list(read_lines(path)) and {"c": 3} in list(read_lines(path))
+
+
+def test_lines_that_several_threads_append_at_once_are_all_kept_and_none_is_empty(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "lines"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: append_line(path, {"number": number}), range(200)))
+    assert len(path.read_text().splitlines()) == 200
+    assert sorted(line["number"] for line in read_lines(path)) == list(range(200))
 
 
 def test_written_files_hold_any_bytes_of_a_name(tmp_path: Path) -> None:

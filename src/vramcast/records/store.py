@@ -152,11 +152,15 @@ def _lock_holder(descriptor: int) -> str:
 
 
 def append_line(path: Path, value: Any) -> None:
-    """On disk when this returns; `read_lines` drops what a crash cut short."""
+    """On disk when this returns; `read_lines` drops what a crash cut short.
+
+    Threads and processes may append to one file at the same time.
+    """
     line = json.dumps(value) + "\n"
     try:
         with open(path, "ab+") as file:
-            if file.tell():
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
                 line = line if file.read() == b"\n" else "\n" + line
             file.write(line.encode())
