@@ -11,6 +11,7 @@ from typing import Any
 
 import in_process
 import pytest
+from waiting import PATIENCE_SECONDS
 
 from vramcast.simulate import build
 
@@ -155,7 +156,7 @@ def complaint(tmp_path_factory: pytest.TempPathFactory, mark: Any) -> Iterator[C
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
         )
 
     def checked(name: str) -> str:
@@ -267,7 +268,7 @@ def test_a_step_that_never_ends_is_stopped_and_leaves_no_worker(
     text = complaint("never ends")
     assert "within 4 s" in text
     assert "--timeout" in text
-    assert mark.running() == []
+    assert mark.none_left()
 
 
 @pytest.mark.parametrize(("case", "code"), [("sys exit", 5), ("os exit", 7)])

@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 from typer.main import get_command
+from waiting import PATIENCE_SECONDS
 
 import vramcast
 from vramcast import Prediction, UsageError
@@ -161,7 +162,9 @@ def test_predict_is_the_function_whichever_name_is_used_first(first: str) -> Non
         f"import vramcast; {first}; "
         "print(callable(vramcast.predict), callable(vramcast.predict_batch_sizes))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
     assert done.stdout == "True True\n", done.stderr
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
+
+from waiting import comes_true
 
 
 class Marked:
@@ -29,26 +30,16 @@ class Marked:
                 found.append(int(folder.name))
         return found
 
-    def none_left(self, patience_seconds: float = 20.0, but: int = 0) -> bool:
-        deadline = time.monotonic() + patience_seconds
-        while len(self.running()) > but:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        return True
+    def none_left(self, but: int = 0) -> bool:
+        return comes_true(lambda: len(self.running()) <= but)
 
     def only_the_server(self) -> bool:
         """What a task has started is gone when its answer is there, its guard a moment later."""
         return self.none_left(but=1)
 
-    def at_least(self, count: int, patience_seconds: float = 20.0) -> bool:
+    def at_least(self, count: int) -> bool:
         """A process that is just starting its program has no environment for a moment."""
-        deadline = time.monotonic() + patience_seconds
-        while len(self.running()) < count:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        return True
+        return comes_true(lambda: len(self.running()) >= count)
 
     def end(self) -> None:
         for left in self.running():

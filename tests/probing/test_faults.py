@@ -7,16 +7,21 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_SECONDS, Clock
 
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
+from vramcast.probing import manager
 from vramcast.probing.facts import Facts
 from vramcast.probing.manager import Prober
+from vramcast.probing.stability import STALL_FLOOR_SECONDS
 from vramcast.probing.trial import Trial
 from vramcast.probing.worker import classify
+from vramcast.processes import ask
 from vramcast.records.measurement import Measurement
 
 FAULTS = Path(__file__).with_name("faults.py")
@@ -48,8 +53,13 @@ def trial(workload: str, **changes: Any) -> Trial:
         knobs=changes,
         device="cpu",
         measure_steps=STEPS,
-        **{"timeout_seconds": 60.0, **settings},
+        **{"timeout_seconds": PATIENCE_SECONDS, **settings},
     )
+
+
+def when(phase: str, do: Callable[[], None], facts: Facts) -> None:
+    if facts.phase == phase:
+        do()
 
 
 STEPS_DONE = {"build": 0, "warm-up": 0, "measure": 1}
@@ -77,23 +87,30 @@ def test_a_real_segmentation_fault_leaves_the_line_in_the_log(prober: Prober) ->
 
 @pytest.mark.parametrize(("workload", "phase"), [("hangs", "build"), ("hangs_deaf", "warm-up")])
 def test_a_worker_that_hangs_is_ended_at_the_time_limit_with_its_phase(
-    prober: Prober, mark: Any, workload: str, phase: str
+    prober: Prober, mark: Any, workload: str, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = prober.run(trial(workload, phase=phase, timeout_seconds=1.0))
+    clock = Clock(monkeypatch, ask)
+    times_up = partial(when, phase, lambda: clock.put_forward(3601.0))
+    record = prober.run(trial(workload, phase=phase, timeout_seconds=3600.0), progress=times_up)
     assert (record.outcome, record.signal) == ("timeout", None)
-    assert f"1 s (last phase: {phase})" in str(record.error)
+    assert f"3600 s (last phase: {phase})" in str(record.error)
     assert mark.only_the_server()
 
 
 def test_a_measured_step_that_stalls_is_ended_long_before_the_time_limit(
     prober: Prober, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vramcast.probing.stability.STALL_FLOOR_SECONDS", 1.0)
-    record = prober.run(trial("hangs", phase="measure"))
+    clock = Clock(monkeypatch, ask, manager)
+
+    def stall(facts: Facts) -> None:
+        if len(facts.step_seconds) == 1:
+            clock.put_forward(2 * STALL_FLOOR_SECONDS)
+
+    record = prober.run(trial("hangs", phase="measure", timeout_seconds=3600.0), progress=stall)
     assert record.outcome == "timeout"
     assert "heartbeat_stall" in record.verdict.fail_reasons
     assert (record.steps_done, record.losses) == (1, [1.0] * 3)
-    assert record.seconds < 30
+    assert record.seconds < 3600.0
 
 
 def test_a_time_limit_shorter_than_any_start_still_ends_the_worker(
@@ -197,12 +214,13 @@ def test_a_prober_outlives_the_thread_that_started_it_and_ends_all_when_interrup
     thread.join()
     assert mark.only_the_server()
 
-    def interrupt(facts: Facts) -> None:
-        if facts.phase == "warm-up":
-            raise KeyboardInterrupt
+    def interrupt() -> None:
+        raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prober.run(trial("leaves_children", ends=False), progress=interrupt)
+        prober.run(
+            trial("leaves_children", ends=False), progress=partial(when, "warm-up", interrupt)
+        )
     assert mark.only_the_server()
 
 
@@ -228,7 +246,12 @@ def test_modules_imported_beforehand_may_compute_and_a_folder_may_hold_a_file_na
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
     with Prober(preload=["busy"]) as busy:
         record = busy.run(
-            Trial(workload="work.py:build", device="cpu", measure_steps=2, timeout_seconds=30)
+            Trial(
+                workload="work.py:build",
+                device="cpu",
+                measure_steps=2,
+                timeout_seconds=PATIENCE_SECONDS,
+            )
         )
     assert (record.outcome, record.steps_done) == ("ok", 2), record.error
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
+from waiting import comes_true
 
 from vramcast.probing.manager import SLOW, Prober, preload_for
 from vramcast.probing.trial import Trial
@@ -36,7 +36,10 @@ def test_started_early_torch_is_imported_meanwhile(tmp_path: Path) -> None:
     with Prober() as prober:
         prober.start()
         prober.start()  # once is enough
-        time.sleep(0.5)
+        process = prober._process
+        assert process is not None
+        maps = Path(f"/proc/{process.pid}/maps")
+        assert comes_true(lambda: "libtorch_cpu" in maps.read_text())
         measured = prober.run(Trial(workload=f"{workload}:build", device="cpu", measure_steps=1))
     assert measured.outcome == "ok"
 

@@ -8,20 +8,18 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_SECONDS, comes_true
 
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.processes import ask as module
 from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed, ask
 from vramcast.processes.channel import FIRST, LAST, PART_BYTES, Channel
-
-SECONDS = 30.0
 
 
 @pytest.fixture
@@ -40,7 +38,9 @@ def server(mark: Any) -> Iterator[ForkServer]:
 
 
 def run(server: ForkServer, task: str, request: Any = None, **options: Any) -> Any:
-    return server.ask(f"process_tasks:{task}", request, **{"timeout_seconds": SECONDS, **options})
+    return server.ask(
+        f"process_tasks:{task}", request, **{"timeout_seconds": PATIENCE_SECONDS, **options}
+    )
 
 
 def failure(server: ForkServer, task: str, request: Any = None, **options: Any) -> TaskFailed:
@@ -147,14 +147,21 @@ def test_a_task_is_ended_at_its_time_limit_or_when_it_is_to_stop(
     assert mark.only_the_server()
 
 
-@pytest.mark.parametrize("ending", ["answers", "waits", "kills its guard"])
+@pytest.mark.parametrize("ending", ["answers", "is stopped", "kills its guard"])
 def test_what_a_task_has_started_ends_with_it_in_whatever_session(
     server: ForkServer, mark: Any, ending: str
 ) -> None:
+    has_begun = threading.Event()
+    options = {"progress": lambda _: has_begun.set()}
     if ending == "answers":
-        run(server, "leaves_children")
+        run(server, "leaves_children", **options)
+    elif ending == "is stopped":
+        failed = failure(server, "leaves_children", "waits", stop=has_begun.is_set, **options)
+        assert failed.kind is FailureKind.STOPPED
     else:
-        failure(server, "leaves_children", ending, timeout_seconds=1.0)
+        failed = failure(server, "leaves_children", ending, **options)
+        assert failed.kind is FailureKind.KILLED
+    assert has_begun.is_set()
     assert mark.only_the_server()
     assert run(server, "echo", 1) == {"request": 1}
 
@@ -169,10 +176,12 @@ def test_an_interruption_ends_the_task_before_it_is_raised(server: ForkServer, m
 
 
 def test_a_guard_that_no_longer_answers_is_given_up(
-    server: ForkServer, mark: Any, monkeypatch: pytest.MonkeyPatch
+    server: ForkServer, mark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "END_SECONDS", 0.5)
-    assert failure(server, "stops_its_guard", timeout_seconds=0.5).kind is FailureKind.TIMEOUT
+    is_stopped = tmp_path / "stopped"
+    failed = failure(server, "stops_its_guard", str(is_stopped), stop=is_stopped.exists)
+    assert failed.kind is FailureKind.STOPPED
     assert mark.none_left()
     assert run(server, "echo", 1) == {"request": 1}
 
@@ -206,7 +215,7 @@ def test_what_cannot_be_imported_beforehand_is_said_with_its_name(
     assert failed.kind is FailureKind.NOT_STARTED and "no_such_module" in failed.message
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(TaskFailed, match="/nowhere/python"):
-        ask("process_tasks:echo", 1, timeout_seconds=SECONDS)
+        ask("process_tasks:echo", 1, timeout_seconds=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -216,7 +225,7 @@ def test_everything_ends_when_whoever_asked_is_killed(
 ) -> None:
     """Also when a fork of the asking program, which holds all of its descriptors, lives on."""
     call = (
-        "ask('process_tasks:leaves_children', 'waits', timeout_seconds=60, "
+        "ask('process_tasks:leaves_children', 'waits', timeout_seconds=600, "
         "progress=lambda _: (os.fork() or time.sleep(600), open('begun', 'w')))"
     )
     code = "import os, time, threading\nfrom vramcast.processes.ask import ask\n"
@@ -226,9 +235,7 @@ def test_everything_ends_when_whoever_asked_is_killed(
     asking = subprocess.Popen(
         [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}
     )
-    deadline = time.monotonic() + SECONDS
-    while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert comes_true((tmp_path / "begun").exists)
     assert mark.at_least(6), "the test would pass for nothing"
     asking.send_signal(number)
     asking.wait()
