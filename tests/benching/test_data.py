@@ -125,7 +125,7 @@ def test_files_that_cannot_be_used_are_named_with_the_reason(tmp_path: Path) -> 
     for path, reason in (
         (tmp_path / "none", "No such file"),
         (empty, "empty"),
-        (tmp_path, "not a regular file"),
+        (tmp_path, "Is a directory"),
     ):
         with pytest.raises(UsageError, match=reason) as caught:
             Corpus(path)

@@ -21,6 +21,7 @@ from vramcast.probing.probe import NotSaved, run_trial
 from vramcast.probing.run_folder import RunFolder, read_measurement, steps_csv
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Device, Measurement, Outcome
+from vramcast.records.store import unfinished_name
 
 BEFORE = {"run_cmd.txt", "env.json", "metrics.json"}
 AFTER = BEFORE | {"metrics.csv", "summary.md", "worker.log"}
@@ -95,16 +96,41 @@ def test_a_folder_with_a_run_is_only_used_again_with_force_and_keeps_nothing_of_
     folder = tmp_path / "run"
     run(trial, RunFolder(folder), "first")
     (folder / "snapshot.pickle").write_text("of the first")
-    (folder / ".env.json.1a2b").write_text("half of a file: its run was killed")
+    (folder / unfinished_name()).write_text("half of a file: its run was killed")
     (folder / "mine.txt").write_text("not a file of a run")
     with pytest.raises(UsageError, match="--force|already"):
-        RunFolder(folder)
+        run(trial, RunFolder(folder), "second")
     run(trial, RunFolder(folder, force=True), "second")
     assert fake.seen - {".previous"} == BEFORE | {"mine.txt"}, (
         "a summary of the first would be taken for the second's"
     )
     assert set(os.listdir(folder)) == AFTER | {"mine.txt"}
     assert (folder / "run_cmd.txt").read_text() == "vramcast second\n"
+
+
+def test_a_record_that_force_put_aside_outlives_a_run_that_was_killed(
+    tmp_path: Path, trial: Trial, fake: type[FakeProber]
+) -> None:
+    folder = tmp_path / "run"
+    run(trial, RunFolder(folder), "first")
+    RunFolder(folder, force=True).before(trial)  # and then it is killed
+    (folder / "trace.json").mkdir()
+    wrong = RunFolder(folder, force=True)
+    wrong.before(trial)
+    wrong.discard()
+    assert set(os.listdir(folder)) == AFTER
+    assert (folder / "run_cmd.txt").read_text() == "vramcast first\n"
+    RunFolder(folder, force=True).before(trial)  # killed again
+    run(trial, RunFolder(folder, force=True), "second")
+    assert set(os.listdir(folder)) == AFTER
+    assert (folder / "run_cmd.txt").read_text() == "vramcast second\n"
+
+
+def test_what_is_in_the_way_of_a_probes_folder_is_said(tmp_path: Path, trial: Trial) -> None:
+    (tmp_path / ".previous").write_text("a file of somebody")
+    (tmp_path / "metrics.json").write_text("")
+    with pytest.raises(UsageError, match=f"{tmp_path}"):
+        RunFolder(tmp_path, force=True).before(trial)
 
 
 def test_of_two_probes_with_one_folder_one_runs_and_the_other_says_who_has_it(

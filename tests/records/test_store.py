@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -17,8 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.records import store
 from vramcast.records.store import (
     append_line,
+    check_trusted,
     locked_folder,
     new_folder,
     read_file,
@@ -152,9 +155,85 @@ def test_a_folder_has_one_writer_and_another_is_told_who_it_is(tmp_path: Path) -
     with locked_folder(tmp_path):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode
-        assert f"{tmp_path} is being written by process {os.getpid()}." in done.stderr
+        assert f"{tmp_path} is being written by process {os.getpid()} (" in done.stderr
+        assert re.search(r"\) since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\.", done.stderr)
     assert subprocess.run(command).returncode == 0
     assert os.listdir(tmp_path) == []
+
+
+def test_a_lock_holds_although_every_file_in_the_folder_is_removed(tmp_path: Path) -> None:
+    append_line(tmp_path / "lines", {})
+    with locked_folder(tmp_path):
+        (tmp_path / "lines").unlink()
+        with pytest.raises(UsageError, match="is being written by"), locked_folder(tmp_path):
+            pass
+
+
+def test_who_waited_for_a_folder_that_was_removed_locks_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, taken = tmp_path / "run", store.lock
+
+    def removed_meanwhile(descriptor: int, **options: Any) -> bool:
+        monkeypatch.setattr(store, "lock", taken)
+        folder.rmdir()
+        return taken(descriptor, **options)
+
+    monkeypatch.setattr(store, "lock", removed_meanwhile)
+    with locked_folder(folder):
+        assert folder.is_dir()
+        with pytest.raises(UsageError), locked_folder(folder):
+            pass
+
+
+KILLED_WHILE_WRITING = """
+import os, signal, sys
+from pathlib import Path
+from vramcast.records.store import write_atomically
+os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+write_atomically(Path(sys.argv[1]), "half")
+"""
+
+
+def test_what_a_killed_writer_left_is_gone_after_the_next_write_but_not_what_is_being_written(
+    tmp_path: Path,
+) -> None:
+    write_atomically(tmp_path / "file", "old")
+    subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(tmp_path / "file")])
+    assert (len(os.listdir(tmp_path)), (tmp_path / "file").read_text()) == (2, "old")
+    (tmp_path / store.unfinished_name()).mkdir()
+    with open(tmp_path / store.unfinished_name(), "xb") as busy:
+        store.lock(busy.fileno())
+        write_atomically(tmp_path / "other", "")
+        assert {*os.listdir(tmp_path)} == {"file", "other", Path(busy.name).name}
+    with locked_folder(tmp_path):
+        assert {*os.listdir(tmp_path)} == {"file", "other"}
+
+
+def test_only_a_cache_that_no_other_user_can_write_to_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("VRAMCAST_CACHE", str(cache))
+    before = os.umask(0o000)
+    try:
+        write_atomically(cache / "tables" / "table", "")
+    finally:
+        os.umask(before)
+    check_trusted(cache / "tables" / "table")
+    assert stat.S_IMODE((cache / "tables").stat().st_mode) == 0o700
+    for path, mode in ((cache / "tables", 0o770), (cache / "tables" / "table", 0o646)):
+        usual = stat.S_IMODE(path.stat().st_mode)
+        path.chmod(mode)
+        with pytest.raises(EnvironmentProblem, match=f"{path} .* other users can write to it"):
+            check_trusted(cache / "tables" / "table")
+        path.chmod(usual)
+    monkeypatch.setattr(os, "getuid", lambda: 4242)
+    check_trusted(cache / "tables" / "table") if os.geteuid() == 0 else None
+    theirs = os.stat_result((0o100644, 0, 0, 0, 1234, 0, 0, 0, 0, 0))
+    monkeypatch.setattr(os, "stat", lambda _: theirs)
+    with pytest.raises(EnvironmentProblem, match="belongs to user 1234"):
+        check_trusted(cache / "tables" / "table")
 
 
 def special_files(folder: Path) -> list[Path]:
@@ -165,11 +244,17 @@ def special_files(folder: Path) -> list[Path]:
     return [folder / "pipe", folder / "folder", folder / "device"]
 
 
-def test_only_regular_files_of_a_reasonable_size_are_read(tmp_path: Path) -> None:
+def test_only_regular_files_of_a_reasonable_size_are_read_and_only_such_are_written(
+    tmp_path: Path,
+) -> None:
     for path in special_files(tmp_path):
         for read in (read_file, read_text, lambda p: list(read_lines(p))):
             with pytest.raises(UsageError, match=path.name):
                 read(path)
+        for write in (lambda p: write_atomically(p, "x"), lambda p: append_line(p, {})):
+            with pytest.raises((UsageError, EnvironmentProblem), match=path.name):
+                write(path)
+        assert path.is_fifo() or path.is_dir() or path.is_char_device(), "it is still there"
     (tmp_path / "file").write_bytes(b"\xff" * 9)
     assert read_file(tmp_path / "file", 9) == b"\xff" * 9
     with pytest.raises(UsageError, match="at most 8 are read"):

@@ -16,7 +16,12 @@ import numpy.typing as npt
 
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.records.bench import BenchTrial, DataIdentity
-from vramcast.records.store import cache_folder, write_atomically
+from vramcast.records.store import (
+    cache_folder,
+    check_trusted,
+    open_regular,
+    write_atomically,
+)
 from vramcast.units import MiB, format_bytes
 
 DELIMITER = 0x1E  # between documents
@@ -43,10 +48,7 @@ class Corpus:
         try:
             self._state = _state(path)
             self.size_bytes = self._state[0]
-            # Opening a pipe would wait for ever.
-            if not path.is_file():
-                raise ValueError("it is not a regular file")
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         except (OSError, ValueError) as problem:
             why = getattr(problem, "strerror", None) or problem
@@ -130,8 +132,9 @@ def _state(path: Path) -> tuple[int, int, int]:
 def default_corpus() -> Path:
     """Python's standard library as one file: comparable under one version of Python."""
     path = cache_folder() / "corpora" / f"python-{platform.python_version()}.bin"
-    if not path.exists():
+    if not path.is_file():
         write_atomically(path, standard_library_text(Path(sysconfig.get_path("stdlib"))))
+    check_trusted(path)
     return path
 
 

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_map_only
 from vramcast.benching.data import Bytes
 from vramcast.benching.training_step import State, Training
 from vramcast.errors import EnvironmentProblem
+from vramcast.records.store import open_regular
 
 NUM_AHEAD = 4
 
@@ -87,7 +88,8 @@ def _write(path: Path, state: State) -> None:
 def load_checkpoint(path: Path) -> State | None:
     """None where there is none, or where it is damaged."""
     try:
-        state: State = torch.load(path, map_location="cpu", weights_only=True)
+        with open_regular(path) as file:
+            state: State = torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError):
         return None
     return state

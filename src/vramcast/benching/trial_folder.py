@@ -98,8 +98,13 @@ class TrialFolder:
     def write_result(self, run: TrainedRun) -> None:
         store.write_json(self._result, run.to_dict())
         if run.finished:
+            self.remove_checkpoints()
+
+    def remove_checkpoints(self) -> None:
+        """Of a run that has ended; it may have been killed before it removed them."""
+        for path in (self.checkpoint, self.new_checkpoint):
             with contextlib.suppress(OSError):
-                self.checkpoint.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
     def add_steps(self, first_step: int, steps: Steps) -> None:
         store.append_line(self._steps, {"first_step": first_step, **vars(steps)})

@@ -25,6 +25,7 @@ from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
 from vramcast.processes.progress import Progress, Report
 from vramcast.records.bench import BenchTrial, TrainedRun, TrainingOutcome
 from vramcast.records.measurement import Device
+from vramcast.records.store import locked_folder
 
 # torch's first optimizer imports torch._dynamo: seconds, better once than in every trial
 IMPORTED_ONCE = ("torch", "vramcast.benching.trainer", "torch._dynamo")
@@ -99,11 +100,28 @@ def run_trials(
     progress: Report,
 ) -> list[TrainedRun]:
     """What ended earlier is not trained again. `options` go to `train_trial` for every trial."""
+    # two at a time would train the same trials, or remove each other's files
+    with locked_folder(out):
+        return _run_trials(trials, out, workers, options, force=force, progress=progress)
+
+
+def _run_trials(
+    trials: Sequence[BenchTrial],
+    out: Path,
+    workers: Sequence[Worker],
+    options: dict[str, Any],
+    *,
+    force: bool,
+    progress: Report,
+) -> list[TrainedRun]:
     folders = [TrialFolder(out / folder_name(trial)) for trial in trials]
     # All of them first: a refusal must come before hours of training.
     for trial, folder in zip(trials, folders, strict=True):
         folder.check(trial, force=force)
     runs = [folder.result() for folder in folders]
+    for folder, run in zip(folders, runs, strict=True):
+        if run is not None and run.finished:
+            folder.remove_checkpoints()
     one_at_a_time = threading.Lock()
 
     def tell(reached: Progress) -> None:

@@ -12,7 +12,7 @@ from vramcast.predicting.plan_stages import SPLIT, in_sequence, make_stage, rese
 from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, compile_device, make_request
 from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.plan import GpuPlan, Plan
-from vramcast.records.store import new_folder, write_atomically
+from vramcast.records.store import locked_run, write_atomically
 from vramcast.simulate.runner import simulate_all
 from vramcast.workload import Workload, joined
 
@@ -48,47 +48,48 @@ def plan(
     checks.check_tokens_per_step(tokens_per_step, lengths)
     # None: only its memory is known.
     named: list[str | None] = [*gpus] or [None]
-    folder = None if out is None else new_folder(Path(out), force=force)
-    compile_device(progress)
-    shares = _shares(lengths, len(gpus))
-    jobs = [
-        {
-            **request,
-            "gpu": name,
-            "safety": safety,
-            "plan": {"seq_lens": share, "tokens_per_step": tokens_per_step},
-        }
-        for name in named
-        for share in shares
-    ]
-    total, done = len(lengths) * len(named), itertools.count()
+    folder = None if out is None else Path(out)
+    with locked_run(folder, force=force):
+        compile_device(progress)
+        shares = _shares(lengths, len(gpus))
+        jobs = [
+            {
+                **request,
+                "gpu": name,
+                "safety": safety,
+                "plan": {"seq_lens": share, "tokens_per_step": tokens_per_step},
+            }
+            for name in named
+            for share in shares
+        ]
+        total, done = len(lengths) * len(named), itertools.count()
 
-    def tell(_length: object = None) -> None:
-        progress(Progress("Planning", next(done), total))
+        def tell(_length: object = None) -> None:
+            progress(Progress("Planning", next(done), total))
 
-    tell()
-    answers = simulate_all(jobs, timeout, tell)
-    # The answers for one GPU follow each other.
-    plans = [
-        _gpu_plan(name, answers[i * len(shares) :][: len(shares)], tokens_per_step, num_tokens)
-        for i, name in enumerate(named)
-    ]
-    found = Plan(
-        workload=request["workload"],
-        knobs=answers[0]["knobs"],
-        seq_lens=lengths,
-        tokens=num_tokens,
-        tokens_per_step=tokens_per_step,
-        safety=float(safety),
-        split=SPLIT,
-        gpus=plans,
-        step_seconds_reason=_why_no_time(plans),
-        allocator_settings=request["allocator"],
-        torch_version=answers[0]["torch_version"],
-        seconds=time.perf_counter() - started,
-    )
-    if folder is not None:
-        write(found, folder)
+        tell()
+        answers = simulate_all(jobs, timeout, tell)
+        # The answers for one GPU follow each other.
+        plans = [
+            _gpu_plan(name, answers[i * len(shares) :][: len(shares)], tokens_per_step, num_tokens)
+            for i, name in enumerate(named)
+        ]
+        found = Plan(
+            workload=request["workload"],
+            knobs=answers[0]["knobs"],
+            seq_lens=lengths,
+            tokens=num_tokens,
+            tokens_per_step=tokens_per_step,
+            safety=float(safety),
+            split=SPLIT,
+            gpus=plans,
+            step_seconds_reason=_why_no_time(plans),
+            allocator_settings=request["allocator"],
+            torch_version=answers[0]["torch_version"],
+            seconds=time.perf_counter() - started,
+        )
+        if folder is not None:
+            write(found, folder)
     return found
 
 

@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from vramcast.errors import UsageError
 from vramcast.probing.facts import Facts, Phase, Reporter
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.stability import stall_threshold_seconds
 from vramcast.probing.trial import Trial
 from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
 from vramcast.records.measurement import Measurement
+from vramcast.records.store import open_regular
 from vramcast.workload import parse_reference
 
 # torch's first optimizer imports torch._dynamo: a second and more, better once than in every trial
@@ -89,6 +91,6 @@ def _source(workload: str) -> bytes:
         name = Path(*reference.module.split(".")).with_suffix(".py")
         places = [Path(folder) / name for folder in (os.curdir, *sys.path)]
     for place in places:
-        with contextlib.suppress(OSError), open(place, "rb") as file:
+        with contextlib.suppress(OSError, UsageError), open_regular(place) as file:
             return file.read(1 << 20)
     return b""

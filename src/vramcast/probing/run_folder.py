@@ -6,8 +6,10 @@ The page of `vramcast probe` says what is in each file.
 import contextlib
 import csv
 import io
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +18,24 @@ from vramcast.probing.facts import Facts
 from vramcast.probing.measurement import unfinished
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Measurement
-from vramcast.records.store import locked_folder, new_folder, write_atomically, write_json
+from vramcast.records.store import (
+    locked_run,
+    usable,
+    write_atomically,
+    write_json,
+)
 from vramcast.reporting.showing import markdown_of
 from vramcast.workload import parse_reference
 
 FILES = (
     "run_cmd.txt",
     "env.json",
-    "metrics.json",
     "metrics.csv",
     "summary.md",
     "worker.log",
     "trace.json",
     "snapshot.pickle",
+    "metrics.json",
 )
 PREVIOUS = ".previous"
 # What the run itself told of its environment.
@@ -44,33 +51,38 @@ MEASURED_WITH = (
 
 class RunFolder:
     def __init__(self, path: Path, *, force: bool = False) -> None:
-        self.path = new_folder(path, force=force)
-        self._force = force
+        self.path, self._force = path, force
         self.log = self.path / "worker.log"
         self._environment: dict[str, Any] = {}
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Around everything that writes into the folder."""
-        with locked_folder(self.path):
-            # another run may have used the folder since it was looked at
-            new_folder(self.path, force=self._force)
-            yield
+    def locked(self) -> AbstractContextManager[None]:
+        """Around everything that writes into the folder; refuses one that holds a run."""
+        return locked_run(self.path, force=self._force)
 
     def before(self, trial: Trial) -> None:
         """With --force an earlier run's files are moved away until this run has ended.
 
         They come back if it cannot begin.
         """
-        _move_files(self.path, self.path / PREVIOUS)
-        for name in FILES:
-            for left in self.path.glob(f".{name}.*"):  # a run was killed while it wrote
-                left.unlink()
+        with usable(self.path):
+            self._put_aside()
         workload = parse_reference(trial.workload).path
         self._environment = environment.describe(workload.parent if workload else Path.cwd())
         write_atomically(self.path / "run_cmd.txt", environment.command_line() + "\n")
         write_json(self.path / "env.json", self._environment)
         write_json(self.path / "metrics.json", unfinished(trial, Facts()).to_dict())
+
+    def _put_aside(self) -> None:
+        """metrics.json last: where it lies in .previous, all of the run before does.
+
+        Then the files here are of a run that was killed, and those in .previous are kept.
+        """
+        previous = self.path / PREVIOUS
+        if (previous / "metrics.json").exists():
+            for name in FILES:
+                _remove(self.path / name)
+        else:
+            _move_files(self.path, previous, FILES)
 
     def after(self, measurement: Measurement) -> None:
         """metrics.json last: where it is finished, everything else is."""
@@ -84,19 +96,29 @@ class RunFolder:
 
     def discard(self) -> None:
         """Nothing was run: the folder is as it was."""
-        for name in FILES:
-            (self.path / name).unlink(missing_ok=True)
-        _move_files(self.path / PREVIOUS, self.path)
+        with contextlib.suppress(OSError):
+            for name in FILES:
+                _remove(self.path / name)
+            _move_files(self.path / PREVIOUS, self.path, FILES[::-1])
         for folder in (self.path / PREVIOUS, self.path):
             with contextlib.suppress(OSError):  # not there, or something else is in it
                 folder.rmdir()
 
 
-def _move_files(source: Path, target: Path) -> None:
-    for name in FILES:
-        if (source / name).exists():
+def _move_files(source: Path, target: Path, names: Sequence[str]) -> None:
+    for name in names:
+        if os.path.lexists(source / name):
             target.mkdir(exist_ok=True)
+            _remove(target / name)
             (source / name).replace(target / name)
+
+
+def _remove(path: Path) -> None:
+    """A file, or what somebody has put in its place."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def read_measurement(folder: Path) -> Measurement:

@@ -307,6 +307,9 @@ def _encoded(**order: Any) -> bytes:
 
 
 def open_log(path: Path | None) -> IO[bytes]:
+    # a pipe would be full before long, and the task would wait for ever
+    if path is not None and path.exists() and not path.is_file():
+        raise UsageError(f"{path} is not a regular file.", "Remove it, or choose another --out.")
     try:
         return tempfile.TemporaryFile() if path is None else open(path, "a+b")
     except OSError as problem:

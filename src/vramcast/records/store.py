@@ -6,18 +6,24 @@ import json
 import os
 import re
 import secrets
+import shutil
 import stat
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.text import printable
 
 OTHER_FOLDER = "Choose another folder with --out, or --force to begin again in this one."
 MAX_FILE_BYTES = 4 << 30
 # A process that was killed needs a moment until its lock is gone.
 LOCK_SECONDS = 1.0
+# Files and folders that are being written, beside what they become. Each is locked by its writer:
+# where the lock is free, the writer was killed.
+UNFINISHED = re.compile(r"\.vramcast-[0-9a-f]{16}\.new")
 
 
 def cache_folder() -> Path:
@@ -26,17 +32,59 @@ def cache_folder() -> Path:
     return Path(os.environ.get("VRAMCAST_CACHE") or Path(usual, "vramcast"))
 
 
+def check_trusted(path: Path) -> None:
+    """Raises where another user may have written the file, or put it into its folder."""
+    for each, what in ((path.parent, "folder"), (path, "file")):
+        status = os.stat(each)
+        owner, others_write = status.st_uid, status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if owner in (os.getuid(), 0) and not others_write:
+            continue
+        why = "other users can write to it" if others_write else f"it belongs to user {owner}"
+        raise EnvironmentProblem(
+            f"The {what} {each} in vramcast's cache is not used: {why}.",
+            f"If you trust it: chmod go-w {each}. If not, remove it, or set VRAMCAST_CACHE to a "
+            "folder of your own."
+            if others_write
+            else "Set VRAMCAST_CACHE to a folder of your own.",
+        )
+
+
+def make_folder(folder: Path) -> None:
+    """By the umask; in vramcast's cache only for its user, or `check_trusted` would refuse it."""
+    if folder.is_relative_to(cache_folder()):
+        cache_folder().parent.mkdir(parents=True, exist_ok=True)
+        for each in (cache_folder(), folder):
+            each.mkdir(mode=0o700, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def open_regular(path: Path, mode: str = "rb") -> IO[bytes]:
+    """Never waits. A pipe or a device may never end: they are refused."""
+
+    def without_waiting(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK, 0o666)
+
+    file: IO[bytes] = open(path, mode, opener=without_waiting)  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise _not_regular(path)
+    return file
+
+
+def _not_regular(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} is not a regular file.", "Give a file, or remove what is in its place."
+    )
+
+
 def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Of a regular file: a pipe or a device may never end."""
+    """Of a regular file."""
     try:
-        # opening a pipe that nobody writes to would wait for ever
-        with open(path, "rb", opener=lambda p, flags: os.open(p, flags | os.O_NONBLOCK)) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise UsageError(f"{path} is not a regular file.", "Give a file.")
-            if status.st_size > max_bytes:
+        with open_regular(path) as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            if size_bytes > max_bytes:
                 raise UsageError(
-                    f"{path} has {status.st_size:,} bytes; at most {max_bytes:,} are read.",
+                    f"{path} has {size_bytes:,} bytes; at most {max_bytes:,} are read.",
                     "Give a smaller file.",
                 )
             return file.read(max_bytes)
@@ -56,20 +104,60 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """The file has its old content or the new one, never a part."""
     # names and arguments that are no UTF-8 come back as the bytes they were
     data = content.encode(errors="surrogateescape") if isinstance(content, str) else content
-    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        make_folder(path.parent)
+        if path.exists() and not path.is_file():
+            raise _not_regular(path)
+        remove_unfinished(path.parent)
+        temporary, file = _new_file(path.parent)
+        try:
+            with file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                if path.is_relative_to(cache_folder()):
+                    os.fchmod(file.fileno(), 0o644 & os.fstat(file.fileno()).st_mode)
+                os.replace(temporary, path)
+        finally:  # an interruption leaves nothing half-written either
+            with contextlib.suppress(OSError):
+                temporary.unlink()
     except OSError as problem:
         advice = "Make room or choose another folder with --out, then run it again."
         raise _not_written(path, problem, advice) from None
-    finally:  # an interruption leaves nothing half-written either
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+
+
+def unfinished_name() -> str:
+    return f".vramcast-{secrets.token_hex(8)}.new"
+
+
+def _new_file(folder: Path) -> tuple[Path, IO[bytes]]:
+    """Locked, so that nobody takes it for one that was left behind."""
+    while True:
+        path = folder / unfinished_name()
+        file = open(path, "xb")  # noqa: SIM115
+        lock(file.fileno())
+        # somebody may have removed it before it was locked
+        if path.exists():
+            return path, file
+        file.close()
+
+
+def remove_unfinished(folder: Path) -> None:
+    """What writers that were killed have left in this folder."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if UNFINISHED.fullmatch(name):
+                _remove_unless_locked(folder / name)
+
+
+def _remove_unless_locked(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        finally:
+            os.close(descriptor)
 
 
 def _not_written(path: Path, problem: OSError, advice: str) -> EnvironmentProblem:
@@ -114,30 +202,58 @@ def usable(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked_folder(path: Path) -> Iterator[None]:
-    """Against other processes of vramcast; leaves no file behind."""
-    path.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    """Against other processes of vramcast; leaves no file behind.
+
+    The lock is on the folder itself: it does not go with any file in it.
+    """
     deadline = time.monotonic() + LOCK_SECONDS
-    try:
-        while not _take_lock(descriptor):
-            if time.monotonic() > deadline:
-                raise UsageError(
-                    f"{path} is being written by {_lock_holder(descriptor)}.",
-                    "Wait for it, or choose another folder with --out.",
-                )
-            time.sleep(0.05)
+    while True:
+        with usable(path):
+            make_folder(path)
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            while not lock(descriptor, wait=False):
+                if time.monotonic() > deadline:
+                    raise UsageError(
+                        f"{path} is being written by {_lock_holder(descriptor)}.",
+                        "Wait for it, or choose another folder with --out.",
+                    )
+                time.sleep(0.05)
+            if _is_still(path, descriptor):
+                remove_unfinished(path)
+                yield
+                return
+            # whoever had it has removed the folder: lock the new one of that name
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked_run(path: Path | None, *, force: bool) -> Iterator[None]:
+    """A run's folder, from before its first file until its last; None is no folder."""
+    if path is None:
         yield
-    finally:
-        os.close(descriptor)
+        return
+    with locked_folder(path):
+        new_folder(path, force=force)
+        yield
 
 
-def _take_lock(descriptor: int) -> bool:
+def _is_still(path: Path, descriptor: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def lock(descriptor: int, *, wait: bool = True) -> bool:
+    """Whether this open file has the lock now. It goes when the last copy of it is closed."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError:
-        pass  # some network file systems cannot lock a folder: better unlocked than not at all
+        pass  # some network file systems cannot lock: better unlocked than not at all
     return True
 
 
@@ -147,8 +263,22 @@ def _lock_holder(descriptor: int) -> str:
     with contextlib.suppress(OSError):
         locks = Path("/proc/locks").read_text()
         if found := re.search(rf"FLOCK .* WRITE (\d+) \w+:\w+:{inode} ", locks):
-            return f"process {found[1]}"
+            return f"process {found[1]}{_since(int(found[1]))}"
     return "another process"
+
+
+def _since(pid: int) -> str:
+    """What the process runs, and since when."""
+    with contextlib.suppress(OSError, LookupError, ValueError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        # after the program's name, which may hold spaces and brackets
+        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        uptime_seconds = float(Path("/proc/uptime").read_text().split()[0])
+        age_seconds = uptime_seconds - int(ticks) / os.sysconf("SC_CLK_TCK")
+        began = datetime.fromtimestamp(time.time() - age_seconds, UTC)
+        command = " ".join(printable(" ".join(words)).split())[:80]
+        return f" ({command}) since {began:%Y-%m-%d %H:%M:%S} UTC"
+    return ""
 
 
 def append_line(path: Path, value: Any) -> None:
@@ -158,8 +288,8 @@ def append_line(path: Path, value: Any) -> None:
     """
     line = json.dumps(value) + "\n"
     try:
-        with open(path, "ab+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with open_regular(path, "ab+") as file:
+            lock(file.fileno())
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
                 line = line if file.read() == b"\n" else "\n" + line

@@ -7,16 +7,29 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import shutil
 import subprocess
-import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from vramcast.errors import EnvironmentProblem
 from vramcast.hardware.machine import cxx_compiler
-from vramcast.records.store import cache_folder
+from vramcast.processes.ask import TaskFailed, ask
+from vramcast.records.store import (
+    cache_folder,
+    check_trusted,
+    lock,
+    make_folder,
+    remove_unfinished,
+    unfinished_name,
+)
 
 SOURCES = Path(__file__).parent / "native"
 OPTIONS = ("-O2", "-shared", "-fPIC", "-std=c++20", "-w")
+# half a minute is usual
+COMPILE_SECONDS = 1800.0
 
 
 def torch_folder() -> Path:
@@ -58,14 +71,22 @@ def compiler() -> list[str]:
 def build() -> Path:
     """The compiled library; compiles it first where needed (about 30 s)."""
     path = library_path()
-    if path.exists():
-        return path
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            fresh = Path(folder) / path.name
-            _compile(fresh)
-            os.replace(fresh, path)  # at once, because other processes may be building it too
+        make_folder(path.parent)
+        remove_unfinished(path.parent)
+        if not path.is_file():
+            with _new_folder(path.parent) as folder:
+                fresh = folder / path.name
+                # in a process of its own, so that no compiler outlives this one
+                ask(f"{__name__}:compile_library", str(fresh), timeout_seconds=COMPILE_SECONDS)
+                fresh.chmod(0o755)
+                os.replace(fresh, path)  # at once: other processes may be building it too
+        check_trusted(path)
+    except TaskFailed as failure:
+        advice = "Look at this machine's memory and disk."
+        raise EnvironmentProblem(
+            f"The simulated GPU was not compiled. {failure.message}", advice
+        ) from None
     except OSError as problem:
         raise EnvironmentProblem(
             f"The compiled device cannot be kept in {path.parent}: {problem}.",
@@ -74,10 +95,24 @@ def build() -> Path:
     return path
 
 
-def _compile(result: Path) -> None:
+@contextmanager
+def _new_folder(parent: Path) -> Iterator[Path]:
+    """Locked while it is in use: where a process was killed, the next one removes it."""
+    folder = parent / unfinished_name()
+    folder.mkdir()
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        lock(descriptor)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def compile_library(result: str, _tell: Callable[[Any], None]) -> None:
     torch = torch_folder()
     folders = [f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include", f"-L{torch}/lib"]
-    files = [f"{SOURCES}/device.cpp", "-lc10", "-ltorch_cpu", "-o", str(result)]
+    files = [f"{SOURCES}/device.cpp", "-lc10", "-ltorch_cpu", "-o", result]
     done = subprocess.run([*compiler(), *OPTIONS, *folders, *files], capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.splitlines()

@@ -16,6 +16,7 @@ from vramcast.forecast.largest import BatchSearch
 from vramcast.hardware.gpus import find_gpu
 from vramcast.processes.parallel import in_parallel
 from vramcast.records.prediction import BatchSizeCurve
+from vramcast.records.store import locked_folder
 from vramcast.simulate.device import Device
 from vramcast.simulate.job import Job
 from vramcast.simulate.live_memory import LiveMemory
@@ -70,7 +71,8 @@ def _prediction(job: Job) -> dict[str, Any]:
             allocator_settings=job.request["allocator"],
         )
         snapshot = make_snapshot(trace, job.budget.capacity_bytes)
-        write_files(Path(folder), trace, snapshot, force=job.request["force"])
+        with locked_folder(Path(folder)):
+            write_files(Path(folder), trace, snapshot, force=job.request["force"])
     return prediction.to_dict()
 
 

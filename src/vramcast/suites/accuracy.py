@@ -36,7 +36,7 @@ from vramcast.records.accuracy import (
 from vramcast.records.base import Record
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.records.prediction import Prediction
-from vramcast.records.store import usable, write_atomically, write_json
+from vramcast.records.store import locked_folder, usable, write_atomically, write_json
 from vramcast.reporting.accuracy import scatter
 from vramcast.reporting.showing import markdown_of
 from vramcast.reporting.svg import write_view
@@ -79,46 +79,47 @@ def accuracy(
     rows, folder = _chosen(rows_of(suites), only), Path(out)
     recorded = read_records(Path(against)) if against is not None else None
     gpu = _gpu_to_predict(recorded)
-    known = _begin(folder, against, force=force)
-    torch_version = metadata.version("torch")
-    _check_same_machine(known, torch_version, gpu)
-    build.build()
-    preload = HUGGING_FACE if find_spec("transformers") else ()
-    with (
-        _workspaces_as_in(recorded),
-        shared_server(),
-        Prober() as plain,
-        Prober(preload) as with_transformers,
-    ):
+    with locked_folder(folder):
+        known = _begin(folder, against, force=force)
+        torch_version = metadata.version("torch")
+        _check_same_machine(known, torch_version, gpu)
+        build.build()
+        preload = HUGGING_FACE if find_spec("transformers") else ()
+        with (
+            _workspaces_as_in(recorded),
+            shared_server(),
+            Prober() as plain,
+            Prober(preload) as with_transformers,
+        ):
 
-        def measure(trial: Trial) -> Measurement:
-            prober = with_transformers if "huggingface" in trial.workload else plain
-            return prober.run(trial)
+            def measure(trial: Trial) -> Measurement:
+                prober = with_transformers if "huggingface" in trial.workload else plain
+                return prober.run(trial)
 
-        total, finished = len(rows) * (3 + peers if recorded is None else 1), count(1)
-        records = run(
-            rows,
-            folder,
-            known,
-            predict=lambda row: predict(
-                row.workload, gpu=gpu, allocator=row.allocator or "", **row.knobs
-            ),
-            measure=measure if recorded is None else None,
-            ask_peers=estimates_of_peers if peers and recorded is None else None,
-            progress=lambda what: progress(Progress("Comparing", next(finished), total, what)),
-        )
-    if recorded is not None:
-        records = {
-            name: replace(recorded.get(name, RowRecords()), prediction=made.prediction)
-            for name, made in records.items()
-        }
-    result = result_from(records, shipped().calibrated_on, gpu=gpu, torch_version=torch_version)
-    write_json(folder / "accuracy.json", result.to_dict())
-    title = f"Accuracy, made by vramcast accuracy on {datetime.now(UTC):%Y-%m-%d}"
-    write_atomically(folder / "accuracy.md", markdown_of(result, title))
-    if figure is not None:
-        chart = scatter(result)
-        write_view(chart, chart.views[0], Path(figure))
+            total, finished = len(rows) * (3 + peers if recorded is None else 1), count(1)
+            records = run(
+                rows,
+                folder,
+                known,
+                predict=lambda row: predict(
+                    row.workload, gpu=gpu, allocator=row.allocator or "", **row.knobs
+                ),
+                measure=measure if recorded is None else None,
+                ask_peers=estimates_of_peers if peers and recorded is None else None,
+                progress=lambda what: progress(Progress("Comparing", next(finished), total, what)),
+            )
+        if recorded is not None:
+            records = {
+                name: replace(recorded.get(name, RowRecords()), prediction=made.prediction)
+                for name, made in records.items()
+            }
+        result = result_from(records, shipped().calibrated_on, gpu=gpu, torch_version=torch_version)
+        write_json(folder / "accuracy.json", result.to_dict())
+        title = f"Accuracy, made by vramcast accuracy on {datetime.now(UTC):%Y-%m-%d}"
+        write_atomically(folder / "accuracy.md", markdown_of(result, title))
+        if figure is not None:
+            chart = scatter(result)
+            write_view(chart, chart.views[0], Path(figure))
     return result
 
 

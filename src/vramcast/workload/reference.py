@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError, WorkloadError
+from vramcast.records.store import read_file
 from vramcast.text import did_you_mean
 
 Workload = str | Callable[..., Any]
@@ -24,6 +25,7 @@ FORMS = (
     "Name a workload as path/to/file.py:function, package.module:function, or by a registered name."
 )
 FEW_FILES = 12
+MAX_SOURCE_BYTES = 64 << 20
 ENTRY_POINT_GROUP = "vramcast.workloads"
 DEFAULT_FUNCTION = "build"
 
@@ -50,7 +52,9 @@ class WorkloadReference:
 
     def file_hash(self) -> str | None:
         """Of the user's file as it is now; None for a module."""
-        return None if self.path is None else hashlib.sha256(self.path.read_bytes()).hexdigest()
+        if self.path is None:
+            return None
+        return hashlib.sha256(read_file(self.path, MAX_SOURCE_BYTES)).hexdigest()
 
 
 def parse_reference(text: str) -> WorkloadReference:
@@ -102,6 +106,8 @@ def _existing_file(target: str) -> Path:
     shown = os.path.expanduser(target)
     if os.path.isdir(shown):
         raise _is_a_folder(target)
+    if os.path.exists(shown) and not os.path.isfile(shown):
+        raise WorkloadError(f"{target!r} is a device or a pipe, not a Python file.", FORMS)
     if not os.path.isfile(shown):
         raise WorkloadError(
             f"There is no file {target!r} (looked for {os.path.abspath(shown)}).",
@@ -109,6 +115,10 @@ def _existing_file(target: str) -> Path:
         )
     if not shown.endswith(".py"):
         raise WorkloadError(f"{target!r} is not a Python file: it does not end in .py.", FORMS)
+    if os.path.getsize(shown) > MAX_SOURCE_BYTES:
+        raise WorkloadError(
+            f"{target!r} has {os.path.getsize(shown):,} bytes: no Python file has so many.", FORMS
+        )
     # As Python does for a script: a linked file imports its neighbours, not those of the link.
     return Path(shown).resolve()
 

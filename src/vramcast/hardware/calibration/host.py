@@ -14,6 +14,7 @@ from typing import Any
 
 from vramcast.hardware.calibration.table import user_folder
 from vramcast.records.calibration import HostSpeed
+from vramcast.records.store import check_trusted
 
 FILE = "host.json"
 ROUNDS = 40
@@ -27,7 +28,10 @@ def host_file(folder: Path | None = None) -> Path:
 def known_speed() -> HostSpeed | None:
     """Of this machine, where `vramcast calibrate --host` has run."""
     path = host_file()
-    return HostSpeed.from_file(path) if path.exists() else None
+    if not path.exists():
+        return None
+    check_trusted(path)
+    return HostSpeed.from_file(path)
 
 
 def measure(_: None, tell: Callable[[int], None]) -> dict[str, Any]:

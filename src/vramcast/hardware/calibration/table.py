@@ -16,7 +16,12 @@ from typing import Any
 from vramcast.errors import UsageError
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Calibration
-from vramcast.records.store import cache_folder, write_json
+from vramcast.records.store import (
+    cache_folder,
+    check_trusted,
+    locked_folder,
+    write_json,
+)
 
 SHIPPED = Path(__file__).with_name("tables")
 LAYERS = Path(__file__).with_name("layers.toml")
@@ -72,6 +77,8 @@ def _candidates(architecture: str) -> list[Path]:
 
 @cache
 def read(path: Path) -> Calibration:
+    if path.parent == user_folder():
+        check_trusted(path)
     try:
         return Calibration.from_file(path)
     except UsageError as problem:
@@ -84,10 +91,11 @@ def keep(measured: Calibration, folder: Path) -> tuple[Calibration, Path]:
         measured.architecture, *minor_version(measured.torch_version)
     )
     path = folder / name
-    if path.exists():
-        known = read(path).convolutions
-        measured = replace(measured, convolutions={**known, **measured.convolutions})
-    write_json(path, measured.to_dict())
+    with locked_folder(folder):
+        if path.exists():
+            known = read(path).convolutions
+            measured = replace(measured, convolutions={**known, **measured.convolutions})
+        write_json(path, measured.to_dict())
     read.cache_clear()
     return measured, path
 
