@@ -102,11 +102,11 @@ def test_a_file_of_more_than_a_terabyte_is_not_read(tmp_path: Path) -> None:
         file.truncate(TERABYTES)
         file.seek(TERABYTES - 3)
         file.write(b"end")
-    started = time.perf_counter()
+    began = time.process_time()
     big = Corpus(path)
     batch = drawn(big, seed=42, step=0, batch_size=256, window_bytes=513)
     identity = big.identity()
-    assert time.perf_counter() - started < 20.0  # all of it would take an hour
+    assert time.process_time() - began < 20.0  # all of it would take an hour
     assert batch.shape == (256, 513)
     assert identity.size_bytes == TERABYTES
     assert identity.hash.startswith("sampled-sha256:")

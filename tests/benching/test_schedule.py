@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_SECONDS, comes_true
 
 from vramcast.benching import workers
 from vramcast.benching.workers import gpus_here, run_everywhere, this_machine
@@ -38,7 +39,7 @@ class Pretended:
 
     def train(self, request: dict[str, Any]) -> Iterator[Any]:
         if request.get("hang"):
-            assert self.is_stopped.wait(10)
+            assert self.is_stopped.wait(PATIENCE_SECONDS)
             raise TaskFailed(FailureKind.STOPPED, "The process was stopped.")
         yield {"step": 1}
 
@@ -49,7 +50,7 @@ def test_every_place_takes_the_next_job_when_its_own_has_ended() -> None:
 
     def do(job: int, worker: Any) -> None:
         if job == 0:
-            assert rest_done.wait(10)
+            assert rest_done.wait(PATIENCE_SECONDS)
         done.append((job, crew.index(worker)))
         if len(done) == 4:
             rest_done.set()
@@ -78,10 +79,16 @@ def test_what_one_raises_stops_the_others_and_is_raised(problem: type[BaseExcept
 
 def test_an_interruption_stops_the_places_and_waits_for_them() -> None:
     crew = [Pretended(), Pretended()]
+    main_thread = threading.get_ident()
+
+    def is_waiting() -> bool:
+        """Whether the main thread waits for the jobs."""
+        frame = sys._current_frames()[main_thread]
+        return frame.f_code is threading.Condition.wait.__code__
 
     def do(job: str, worker: Any) -> None:
         if job == "interrupts":
-            time.sleep(0.2)  # until all are waited for
+            assert comes_true(is_waiting)
             os.kill(os.getpid(), signal.SIGINT)
         list(worker.train({"hang": True}))
 

@@ -121,7 +121,7 @@ def test_blocks_that_are_written_while_the_next_one_runs_are_the_same(
     at_once = train(make_trial(), data, tmp_path / "at once")
     monkeypatch.setitem(trainer.BLOCKS_BEHIND, "cpu", 1)
     with pytest.raises(Interrupted):
-        train(make_trial(), data, tmp_path / "behind", tell=stop_at(15), checkpoint_seconds=0.001)
+        train(make_trial(), data, tmp_path / "behind", tell=stop_at(15), checkpoint_seconds=1e-9)
     behind = train(make_trial(), data, tmp_path / "behind")
     assert behind.resumed_at_steps
     assert behind.losses == at_once.losses
@@ -129,7 +129,7 @@ def test_blocks_that_are_written_while_the_next_one_runs_are_the_same(
     timed = train(
         make_trial(protocol=replace(protocol, steps=None, seconds=0.2)), data, tmp_path / "timed"
     )
-    assert 0.2 <= timed.training_seconds < 20
+    assert sum(timed.step_seconds[:-1]) < 0.2 <= timed.training_seconds
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_run(
@@ -225,7 +225,7 @@ def test_a_time_boxed_run_ends_with_its_time(
         make_trial(protocol=replace(protocol, steps=None, seconds=0.3)), data, tmp_path / "run"
     )
     assert run.outcome == "ok"
-    assert 0.3 <= run.training_seconds < 20
+    assert sum(run.step_seconds[:-1]) < 0.3 <= run.training_seconds
 
 
 def test_losses_that_are_not_finite_end_the_run_as_diverged(

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from waiting import comes_true
 
 from vramcast.benching.bench import bench, compare
 from vramcast.benching.data import Corpus
@@ -172,28 +172,32 @@ def test_a_bench_that_is_killed_or_interrupted_goes_on_to_the_same_losses(
     data: Path,
     models: Path,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """kill -9 of the bench itself: its worker ends with it. Then Ctrl-C. The next bench goes on
     from the checkpoint each time.
     """
-    words = [f"{models}:tiny", "slow_seconds=0.05"]
+    words = [f"{models}:tiny", "holds=true"]
     options = {
         "out": str(tmp_path / "killed"),
         "protocol": str(toml),
         "data": str(data),
         "device": "cpu",
-        "checkpoint_seconds": 0.1,
+        "checkpoint_seconds": 1e-9,
     }
     code = f"from vramcast.benching.bench import bench; bench({words!r}, **{options!r})"
+    monkeypatch.chdir(tmp_path)
+    hold = tmp_path / "hold"
+    hold.touch()
     parent = subprocess.Popen([sys.executable, "-c", code], env=child_environment())
     try:
-        _wait_for(lambda: list((tmp_path / "killed").glob("*/checkpoint.pt")))
+        assert comes_true(lambda: list((tmp_path / "killed").glob("*/checkpoint.pt")))
         workers = _descendants(parent.pid)
     finally:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
     assert workers
-    _wait_for(lambda: not any(_alive(pid) for pid in workers))
+    assert comes_true(lambda: not any(_alive(pid) for pid in workers))
     assert not list((tmp_path / "killed").glob("*/result.json"))
 
     of_other_tests = set(_descendants(os.getpid()))
@@ -203,11 +207,10 @@ def test_a_bench_that_is_killed_or_interrupted_goes_on_to_the_same_losses(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_bench(
-            "tiny", "slow_seconds=0.05", out="killed", progress=interrupt, checkpoint_seconds=0.1
-        )
+        run_bench("tiny", "holds=true", out="killed", progress=interrupt, checkpoint_seconds=1e-9)
     assert workers
-    _wait_for(lambda: not any(_alive(pid) for pid in workers))
+    assert comes_true(lambda: not any(_alive(pid) for pid in workers))
+    hold.unlink()
     (tmp_path / "whole").mkdir()
     folder = TrialFolder(next((tmp_path / "killed").iterdir()))
     resumed = Trainer(folder.trial(), Corpus(data), folder, 60.0, {}, lambda _: None).run()
@@ -360,13 +363,6 @@ def test_knobs_belong_to_the_model_before_them() -> None:
     ):
         with pytest.raises(UsageError, match=reason):
             split_models(words)
-
-
-def _wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def _descendants(pid: int) -> list[int]:

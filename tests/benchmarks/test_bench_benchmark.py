@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from waiting import Timer
 
 from vramcast.benching.protocol import STANDARD_1, with_steps
 from vramcast.benching.trial_folder import Steps, TrialFolder
@@ -40,7 +41,9 @@ for line in sys.stdin:
     from pathlib import Path
     folder, trial = TrialFolder(Path(request["folder"])), BenchTrial.from_dict(request["trial"])
     folder.begin(trial)
-    if model == "e5-d1024-r404": time.sleep(60)
+    if model == "e5-d1024-r404":
+        open("hangs", "w").close()
+        time.sleep(600)
     values = {"losses": [1.5], "step_seconds": [0.01], "step_memory_bytes": [1]}
     lists = {name: value * steps for name, value in values.items()}
     run = TrainedRun(trial=trial, outcome="ok", environment={}, **lists)
@@ -113,6 +116,8 @@ def test_the_fastest_is_first_and_what_fails_or_hangs_costs_only_itself(
     (tmp_path / "row.py").write_text(PRETENDED_ROW)
     monkeypatch.setattr(run, "__file__", str(tmp_path / "run.py"))
     monkeypatch.setattr(run, "START_SECONDS", 0.0)
+    monkeypatch.chdir(tmp_path)
+    Timer.install(monkeypatch, run, over=tmp_path / "hangs")
     monkeypatch.setenv("PYTHONPATH", str(FOLDER.parents[1] / "src"))
     protocol, data = tmp_path / "tiny.toml", tmp_path / "data.bin"
     protocol.write_text(
@@ -129,7 +134,7 @@ def test_the_fastest_is_first_and_what_fails_or_hangs_costs_only_itself(
         "--protocol",
         str(protocol),
         "--seconds",
-        "3",
+        "5",
         "--models",
         *models,
     ]

@@ -8,13 +8,13 @@ import importlib
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_SECONDS, Clock, comes_true
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "max_batch"
 NAMES = ("pairs", "run", "table", "peers")
@@ -114,25 +114,36 @@ def test_what_is_recorded_is_not_done_again_and_what_breaks_costs_one_record(
 
 
 def test_when_time_is_over_nothing_half_done_is_recorded(
-    bench: SimpleNamespace, tmp_path: Path
+    bench: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = Clock(monkeypatch, bench.run, goes_on=False)
+
     def do(pair: Any, method: str, known: Any) -> dict[str, Any]:
-        time.sleep(0.06)
+        clock.put_forward(60.0)
         return record(7, 1.0, [])
 
     out = tmp_path / "records.jsonl"
-    assert not a_run(bench, out, do, seconds=0.1)
-    assert 1 <= len(bench.run.read(out)) <= 2
-    assert a_run(bench, out, do)
+    assert not a_run(bench, out, do, seconds=100.0)
+    assert len(bench.run.read(out)) == 1
+    assert a_run(bench, out, do, seconds=1e9)
     assert len(out.read_text().splitlines()) == 3 * 6
 
 
-def test_a_child_that_hangs_is_stopped_and_what_it_had_said_is_kept(bench: SimpleNamespace) -> None:
+def test_a_child_that_hangs_is_stopped_and_what_it_had_said_is_kept(
+    bench: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Popen(subprocess.Popen):  # type: ignore[type-arg]
+        def communicate(self, *arguments: Any, **options: Any) -> Any:
+            """Its time begins when the child has spoken, however long that took."""
+            assert comes_true((tmp_path / "has spoken").exists)
+            return super().communicate(*arguments, **options)
+
+    monkeypatch.setattr(bench.run.subprocess, "Popen", Popen)
     script = (
         'import time; print(\'{"trial": 128, "outcome": "out_of_memory"}\', flush=True);'
-        " time.sleep(60)"
+        f" open({str(tmp_path / 'has spoken')!r}, 'w').close(); time.sleep(600)"
     )
-    out, err, seconds, stopped = bench.run.child([sys.executable, "-c", script], "", 1.0)
+    out, err, seconds, stopped = bench.run.child([sys.executable, "-c", script], "", 0.1)
     found = bench.run.from_peer(out, err, seconds, stopped)
     assert (found["outcome"], found["answer"], found["num_trials"], found["num_out_of_memory"]) == (
         "timeout",
@@ -140,12 +151,14 @@ def test_a_child_that_hangs_is_stopped_and_what_it_had_said_is_kept(bench: Simpl
         1,
         1,
     )
-    assert seconds < 10
+    assert 0.1 <= seconds < PATIENCE_SECONDS
 
 
 def test_a_child_that_dies_is_a_failure_with_its_last_words(bench: SimpleNamespace) -> None:
     found = bench.run.from_peer(
-        *bench.run.child([sys.executable, "-c", "raise SystemExit('no such thing')"], "", 20.0)
+        *bench.run.child(
+            [sys.executable, "-c", "raise SystemExit('no such thing')"], "", PATIENCE_SECONDS
+        )
     )
     assert (found["outcome"], found["error"].strip()) == ("failed", "no such thing")
 
@@ -284,5 +297,7 @@ def test_the_parent_never_imports_torch() -> None:
         f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import run, table; print('torch' in"
         " sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
     assert done.stdout.strip() == "False", done.stderr
