@@ -29,7 +29,7 @@ def commands() -> dict[str, Any]:
     """The commands by name, as typer makes them."""
     import typer
 
-    from vramcast.cli.main import app
+    from vramcast.cli.commands import app
 
     return typer.main.get_command(app).commands  # type: ignore[attr-defined,no-any-return]
 

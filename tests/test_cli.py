@@ -198,7 +198,7 @@ def test_help_comes_at_once() -> None:
 
 def test_importing_vramcast_and_its_public_names_does_not_import_torch() -> None:
     code = (
-        "import sys, vramcast, vramcast.cli.main; "
+        "import sys, vramcast, vramcast.cli.commands; "
         "[getattr(vramcast, name) for name in vramcast.__all__]; print('torch' in sys.modules)"
     )
     done = subprocess.run(
@@ -394,7 +394,7 @@ def test_progress_that_is_no_terminal_is_only_the_lines_that_stay(
 def test_commands_are_listed_in_one_order_whatever_was_imported_first() -> None:
     code = (
         "import vramcast.cli.zoo, vramcast.cli.bench\n"
-        "from vramcast.cli.main import COMMANDS, app\n"
+        "from vramcast.cli.commands import COMMANDS, app\n"
         "assert [c.name.replace('-', '_') for c in app.registered_commands] == list(COMMANDS)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -16,7 +16,7 @@ from waiting import PATIENCE_SECONDS
 
 import vramcast
 from vramcast import Prediction, UsageError
-from vramcast.cli.main import app
+from vramcast.cli.commands import app
 from vramcast.predicting.predict import predict, predict_batch_sizes, read_batch_sizes
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")

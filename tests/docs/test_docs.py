@@ -20,7 +20,7 @@ from generate import commands, generated
 from sessions import Sandbox, comparable, not_printed
 
 import vramcast
-from vramcast.cli.main import app
+from vramcast.cli.commands import app
 from vramcast.hardware.gpus import find_gpu
 from vramcast.workload import bind_knobs, load_function, parse_reference, split_assignments
 

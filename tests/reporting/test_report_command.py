@@ -10,7 +10,7 @@ import pytest
 from report_examples import RECORDS, put, record
 from typer.testing import CliRunner, Result
 
-from vramcast.cli.main import app
+from vramcast.cli.commands import app
 from vramcast.errors import EnvironmentProblem, UsageError
 
 CURVE = str(RECORDS / "curve.json")

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import vramcast
-from vramcast.cli.main import app
+from vramcast.cli.commands import app
 from vramcast.errors import UsageError
 from vramcast.hardware import machine as machines
 from vramcast.probing.manager import Prober

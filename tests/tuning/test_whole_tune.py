@@ -20,7 +20,7 @@ from invented import (
 from typer.testing import CliRunner
 
 import vramcast
-from vramcast.cli.main import app
+from vramcast.cli.commands import app
 from vramcast.errors import UsageError, VramcastError
 from vramcast.processes.progress import Progress, Report
 from vramcast.records.measurement import Measurement

@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from vramcast import predict
-from vramcast.cli.main import app
+from vramcast.cli.commands import app
 from vramcast.errors import UsageError, WorkloadError
 from vramcast.probing.measurement import workload_id
 from vramcast.workload import parse_reference

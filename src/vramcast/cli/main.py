@@ -1,72 +1,31 @@
-"""The command line: collects the commands, prints errors and chooses exit codes."""
+"""The command line: starts the simulated GPU, runs a command, prints errors, chooses exit codes."""
 
+import contextlib
 import errno
 import io
 import os
 import sys
-from importlib import import_module
-from typing import Annotated
 
-import typer
-
-from vramcast import __version__
-from vramcast.cli.command import ExitCode, app
 from vramcast.errors import UsageError, VramcastError
 from vramcast.text import printable
 
-__all__ = ["app", "main"]
-
-# In the order of --help. A command's file imports what it needs when it runs.
-COMMANDS = (
-    "predict",
-    "max_batch",
-    "plan",
-    "probe",
-    "fit",
-    "diff",
-    "tune",
-    "env",
-    "bench",
-    "compare",
-    "report",
-    "accuracy",
-    "calibrate",
-    "gpus",
-    "zoo",
-)
-INTERRUPTED = 130
+# These simulate: their worker process starts while this one still reads the command line.
+SIMULATING = ("predict", "max-batch", "plan")
+DONE, FAILED, INTERRUPTED = 0, 1, 130
 # EBADF: stdout is closed.
 CANNOT_BE_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 WRONG_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EROFS)
-
-for command in COMMANDS:
-    import_module(f"vramcast.cli.{command}")
-# Whoever imported a command's file before this one has changed the order.
-app.registered_commands.sort(key=lambda one: COMMANDS.index(str(one.name).replace("-", "_")))
-
-
-def _show_version(asked: bool) -> None:
-    if asked:
-        print(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
-        ),
-    ] = False,
-) -> None: ...
 
 
 def main() -> None:
     _prepare_output()
     try:
         try:
-            app()
+            with _simulated_gpu(sys.argv[1:]):
+                # only now: these imports take a tenth of a second
+                from vramcast.cli.commands import app
+
+                app()
         finally:
             # Here a full disk can still be reported.
             sys.stdout.flush()
@@ -78,7 +37,7 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader of the output has read enough.
-        _exit_at_once(ExitCode.DONE)
+        _exit_at_once(DONE)
     except OSError as problem:
         if problem.errno in WRONG_NAMES and problem.filename is not None:
             file = printable(os.fsdecode(problem.filename))
@@ -87,14 +46,22 @@ def main() -> None:
         if problem.errno not in CANNOT_BE_WRITTEN:
             raise
         print(f"vramcast: The output cannot be written: {problem.strerror}.", file=sys.stderr)
-        _exit_at_once(ExitCode.FAILED)
+        _exit_at_once(FAILED)
     except SystemExit as stop:
         # typer turns Ctrl-C, and rich a closed pipe, into this.
         if stop.code == INTERRUPTED:
             print("Interrupted.", file=sys.stderr)
         if isinstance(stop.__context__, BrokenPipeError):
-            _exit_at_once(ExitCode.DONE)
+            _exit_at_once(DONE)
         raise
+
+
+def _simulated_gpu(words: list[str]) -> contextlib.AbstractContextManager[object]:
+    if words[:1] and words[0] in SIMULATING and "--help" not in words[1:] and len(words) > 1:
+        from vramcast.simulate.runner import early_server
+
+        return early_server()
+    return contextlib.nullcontext()
 
 
 def _prepare_output() -> None:

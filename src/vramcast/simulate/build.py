@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import shutil
@@ -25,21 +24,12 @@ from vramcast.records.store import (
     remove_unfinished,
     unfinished_name,
 )
+from vramcast.simulate.libraries import torch_folder
 
 SOURCES = Path(__file__).parent / "native"
 OPTIONS = ("-O2", "-shared", "-fPIC", "-std=c++20", "-w")
 # half a minute is usual
 COMPILE_SECONDS = 1800.0
-
-
-def torch_folder() -> Path:
-    """Where torch is installed, found without importing it."""
-    spec = importlib.util.find_spec("torch")
-    if spec is None or not spec.submodule_search_locations:
-        raise EnvironmentProblem(
-            "PyTorch is not installed in this Python.", "Install it with: pip install torch"
-        )
-    return Path(spec.submodule_search_locations[0])
 
 
 def library_path() -> Path:

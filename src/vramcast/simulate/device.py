@@ -13,8 +13,8 @@ from ctypes import POINTER, c_bool, c_char_p, c_double, c_int32, c_int64
 from typing import Any
 
 from vramcast.allocator.replay import EMPTY_CACHE
-from vramcast.simulate import meta_kernels, stream_classes
-from vramcast.simulate.build import build, torch_folder
+from vramcast.simulate import libraries, meta_kernels, stream_classes
+from vramcast.simulate.build import build
 
 STEP = 0  # as an event: a step begins
 
@@ -95,10 +95,9 @@ def _load() -> ctypes.CDLL:
     """Before torch starts."""
     if "torch" in sys.modules:
         raise RuntimeError("the simulated device must be loaded before torch is imported")
-    for name in ("torch_global_deps", "c10", "torch_cpu", "c10_cuda", "torch_cuda"):
-        path = torch_folder() / "lib" / f"lib{name}.so"
-        if path.exists():
-            ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+    libraries.wait()
+    for path in libraries.paths():
+        ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
     library = ctypes.CDLL(str(build()))
     for name, (result, *arguments) in FUNCTIONS.items():
         function = getattr(library, f"vramcast_{name}")

@@ -15,13 +15,8 @@ from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
 from vramcast.workload import parse_reference
 
 TASK = "vramcast.simulate.worker:answer"
-# imported once for all simulations of a shared server; the device must come before torch
-SHARED = (
-    "vramcast.simulate.worker:load_device",
-    "vramcast.simulate.kernels",
-    "vramcast.simulate.patches",
-    "vramcast.simulate.recording",
-)
+# once for all simulations of a server
+SHARED = ("vramcast.simulate.libraries:load_in_background", "vramcast.simulate.worker:preload")
 # a prediction does not touch a GPU that is there, and computes nothing, Triton's kernels neither
 ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
 ADVICE = {
@@ -37,6 +32,7 @@ Tell = Callable[[Any], None]
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 _shared: ForkServer | None = None
+_early: ForkServer | None = None
 _num_users = 0
 _lock = threading.Lock()
 
@@ -53,7 +49,7 @@ def shared_server(server: ForkServer | None = None) -> Iterator[ForkServer]:
     """
     global _shared, _num_users
     with _lock:
-        used = _shared = _shared or server or simulation_server()
+        used = _shared = _shared or server or _new_server()
         _num_users += 1
     try:
         yield used
@@ -66,6 +62,30 @@ def shared_server(server: ForkServer | None = None) -> Iterator[ForkServer]:
             used.close()
 
 
+@contextlib.contextmanager
+def early_server() -> Iterator[None]:
+    """Begins to import torch for the simulations inside, before one is asked for."""
+    global _early
+    if _shared is not None:
+        yield
+        return
+    _early = simulation_server()
+    try:
+        _early.start()
+        yield
+    finally:
+        if _early is not None:
+            _early.close()
+            _early = None
+
+
+def _new_server() -> ForkServer:
+    """The one that was started early, once; otherwise another."""
+    global _early
+    server, _early = _early or simulation_server(), None
+    return server
+
+
 def simulate_all(
     requests: Sequence[dict[str, Any]], timeout_seconds: float, tell: Tell
 ) -> list[dict[str, Any]]:
@@ -74,7 +94,7 @@ def simulate_all(
     def one(request: dict[str, Any], failed: threading.Event) -> dict[str, Any]:
         return simulate(request, timeout_seconds, tell, failed)
 
-    with shared_server() if len(requests) > 1 else contextlib.nullcontext():
+    with shared_server():
         return in_parallel(one, requests)
 
 
@@ -114,7 +134,7 @@ def simulate(
         )
     started = time.perf_counter()
     target = parse_reference(request["workload"]).portable
-    with shared_server() if _shared else ForkServer(environment=ENVIRONMENT) as server:
+    with shared_server() as server:
         try:
             answer = server.ask(
                 TASK,

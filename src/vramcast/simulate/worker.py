@@ -17,6 +17,7 @@ from vramcast.hardware.gpus import find_gpu
 from vramcast.processes.parallel import in_parallel
 from vramcast.records.prediction import BatchSizeCurve
 from vramcast.records.store import locked_folder
+from vramcast.simulate.build import needs_building
 from vramcast.simulate.device import Device
 from vramcast.simulate.job import Job
 from vramcast.simulate.live_memory import LiveMemory
@@ -31,6 +32,17 @@ from vramcast.tracing.trace import SimulatedRun
 def load_device() -> Device:
     """Of this process. A fork server loads it once for all simulations."""
     return Device()
+
+
+def preload() -> None:
+    """What every simulation imports. The device must come before torch: where it is not compiled
+    yet, each simulation imports them itself, later."""
+    if needs_building():
+        return
+    load_device()
+    from vramcast.simulate import kernels, locations, ownership, patches, python_calls, recording
+
+    del kernels, locations, ownership, patches, python_calls, recording
 
 
 def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:
