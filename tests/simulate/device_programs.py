@@ -10,6 +10,7 @@ from program_device import BEFORE, KIB, SESSION, live_bytes, run_programs, taken
 # isort: split
 # the device is loaded before torch
 import copy
+import functools
 import io
 import os
 import tempfile
@@ -20,7 +21,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from vramcast.simulate.python_calls import PythonCalls
 from vramcast.tracing.trace import split_holds
+from vramcast.units import format_bytes
 
 # storages
 
@@ -268,6 +271,39 @@ def a_new_thread_begins_on_the_default_stream_and_has_the_workspace_of_one_that_
             with ThreadPoolExecutor(1) as pool:
                 taken = taken_by(lambda pool=pool: pool.submit(multiply).result())
             assert taken.count(32 << 20) == expected
+
+
+# Python functions that the program calls
+
+
+def _add(a: int, b: int) -> int:
+    return a + b
+
+
+def _num_calls_in(run: Callable[[], object]) -> int:
+    calls = PythonCalls(SESSION.device.library)
+    calls.begin_step()
+    run()
+    calls.stop()
+    return calls.of_step
+
+
+def every_function_of_the_program_counts_each_time_it_is_called() -> None:
+    def add_all() -> int:
+        return functools.reduce(_add, range(10))
+
+    assert _num_calls_in(add_all) == 1 + 9
+    assert _num_calls_in(lambda: (add_all(), add_all())) == 1 + 2 * (1 + 9)
+
+
+def what_the_simulation_calls_does_not_count() -> None:
+    assert _num_calls_in(lambda: format_bytes(5 << 20)) == 1
+
+
+def a_module_of_torch_counts_with_its_own_python() -> None:
+    model, x = nn.Linear(4, 4), torch.zeros(4, 4)
+    # at least Module.__call__ and forward; the kernel itself is C++
+    assert 2 <= _num_calls_in(lambda: model(x)) < 20
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from torch.nn.modules import module as nn_module
 from torch.optim import optimizer as optim
 
 _Kind = TypeVar("_Kind")
+# tensors of these types have no other tensors inside
+PLAIN = (Tensor, nn.Parameter)
 
 
 class Ownership:
@@ -24,6 +26,7 @@ class Ownership:
         self._modules: dict[int, weakref.ref[nn.Module]] = {}
         self._optimizers: dict[int, weakref.ref[Any]] = {}
         self._most_parameters = 0
+        self._number_at: dict[int, int] = {}  # numbers of allocations by address
         # by the number of the allocation
         self.category_of: dict[int, str] = {}
         self.name_of: dict[int, str] = {}
@@ -81,9 +84,8 @@ class Ownership:
         return max(self._most_parameters, now)
 
     def _parameters(self) -> Iterator[Tensor]:
-        for _, tensor, category in self._module_tensors():
-            if category == "parameters":
-                yield tensor
+        for module in _alive(self._modules):
+            yield from (p for p in module._parameters.values() if p is not None)
         for optimizer in _alive(self._optimizers):
             yield from _parameters_of(optimizer)
 
@@ -123,8 +125,19 @@ class Ownership:
                             self._put(tensor, "optimizer_state", f"{owner} {key}".strip())
 
     def _numbers(self, tensor: Tensor) -> list[int]:
-        parts = [part for part in _parts(tensor) if part.is_cuda]
-        return [self._block_id(part.untyped_storage().data_ptr()) for part in parts]
+        if type(tensor) in PLAIN and tensor.layout is torch.strided:
+            return [self._number(tensor)] if tensor.is_cuda else []
+        return [self._number(part) for part in _parts(tensor) if part.is_cuda]
+
+    def _number(self, tensor: Tensor) -> int:
+        """Of its allocation. An address belongs to one allocation for ever."""
+        address = tensor.untyped_storage().data_ptr()
+        number = self._number_at.get(address)
+        if number is None:
+            number = self._block_id(address)
+            if number:
+                self._number_at[address] = number
+        return number
 
     def _name(self, parameter: Tensor) -> str:
         names = (self.name_of.get(number, "") for number in self._numbers(parameter))

@@ -6,10 +6,10 @@ seconds would not be.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
-from types import CodeType, FrameType
-from typing import Any
+from types import CodeType
 
 import torch
 
@@ -26,38 +26,34 @@ _PASSED_THROUGH = {
 _COUNTED, _PASSED, _SKIPPED = range(3)
 
 
+KIND_CALLBACK = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.py_object)
+
+
 class PythonCalls:
     """Of the thread that it is switched on in; a profiler of the program itself replaces it."""
 
-    def __init__(self) -> None:
-        self.of_step = 0
-        self._skipped_depth = 0  # calls inside a function of the simulation
-        self._kinds: dict[CodeType, int] = {}
+    def __init__(self, library: ctypes.CDLL) -> None:
+        """`library` is the compiled device: native/python_calls.h counts."""
+        # calls functions with Python's global lock held
+        self._library = ctypes.PyDLL(library._name)
+        self._library.vramcast_count_python_calls.argtypes = [ctypes.py_object, KIND_CALLBACK]
+        self._library.vramcast_num_python_calls.restype = ctypes.c_int64
+        # must live as long as C++ has the pointer to it
+        self._kind_of = KIND_CALLBACK(_kind_of)
+        self._library.vramcast_restart_python_calls()
+
+    @property
+    def of_step(self) -> int:
+        return int(self._library.vramcast_num_python_calls())
 
     def begin_step(self) -> None:
-        self.of_step = self._skipped_depth = 0
+        self._library.vramcast_restart_python_calls()
         if sys.getprofile() is None:
-            sys.setprofile(self._see)
+            self._library.vramcast_count_python_calls(self, self._kind_of)
 
     def stop(self) -> None:
-        if sys.getprofile() == self._see:
-            sys.setprofile(None)
-
-    def _see(self, frame: FrameType, event: str, _: Any) -> None:
-        if self._skipped_depth:
-            if event == "call":
-                self._skipped_depth += 1
-            elif event == "return":
-                self._skipped_depth -= 1
-        elif event == "call":
-            code = frame.f_code
-            kind = self._kinds.get(code)
-            if kind is None:
-                kind = self._kinds[code] = _kind_of(code)
-            if kind == _COUNTED:
-                self.of_step += 1
-            elif kind == _SKIPPED:
-                self._skipped_depth = 1
+        if sys.getprofile() is self:
+            self._library.vramcast_stop_python_calls()
 
 
 def _kind_of(code: CodeType) -> int:

@@ -89,7 +89,7 @@ class Session:
         self.gpu.clear()
         torch.manual_seed(0)
         locations, ownership = Locations(), Ownership(self.device.block_id)
-        python_calls = PythonCalls()
+        python_calls = PythonCalls(self.device.library)
         with ExitStack() as stack:
             stack.enter_context(patches.installed(self.gpu))
             stack.enter_context(self.device.on())

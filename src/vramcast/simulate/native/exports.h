@@ -1,5 +1,6 @@
 // The functions that Python calls through ctypes (vramcast/simulate/device.py).
 #pragma once
+#include "python_calls.h"
 #include "work.h"
 
 namespace vramcast {
@@ -136,4 +137,15 @@ void vramcast_set_recording(bool recording) { is_recording = recording; }
 void vramcast_enable(bool enabled) {
   c10::impl::tls_set_dispatch_key_included(DispatchKey::Fake, enabled);
 }
+// In the calling thread, as sys.setprofile(profiler) would: sys.getprofile() returns `profiler`.
+void vramcast_count_python_calls(_object* profiler, int32_t (*kind_of)(_object*)) {
+  python_calls.kind_of = kind_of;
+  PyEval_SetProfile(&see_python_call, profiler);
+}
+void vramcast_restart_python_calls() { python_calls.of_step = python_calls.skipped_depth = 0; }
+void vramcast_stop_python_calls() {
+  PyEval_SetProfile(nullptr, nullptr);
+  python_calls.forget();
+}
+int64_t vramcast_num_python_calls() { return python_calls.of_step; }
 }
