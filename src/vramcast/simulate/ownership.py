@@ -111,7 +111,9 @@ class Ownership:
         return names
 
     def _put_gradients(self) -> None:
-        for parameter in self._parameters():
+        # most are of a module and of an optimizer; where two share a gradient, the last names it
+        latest = {id(parameter): parameter for parameter in reversed([*self._parameters()])}
+        for parameter in reversed(latest.values()):
             if parameter.grad is not None:
                 self._put(parameter.grad, "gradients", self._name(parameter))
 
@@ -140,8 +142,8 @@ class Ownership:
         return number
 
     def _name(self, parameter: Tensor) -> str:
-        names = (self.name_of.get(number, "") for number in self._numbers(parameter))
-        return next(names, "")
+        numbers = self._numbers(parameter)
+        return self.name_of.get(numbers[0], "") if numbers else ""
 
     def _put(self, tensor: Tensor, category: str, name: str) -> None:
         for number in self._numbers(tensor):

@@ -87,9 +87,14 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
     # made of dense ones by host code
     others = (keys.Python, keys.SparseCUDA, keys.SparseCsrCUDA, keys.NestedTensorCUDA)
 
+    # optimizers read the number of the step of every parameter so
+    is_item = base_name == "_local_scalar_dense"
+
     @functools.wraps(function)
     def run(keys: Any, *arguments: Any, **options: Any) -> Any:
         below = keys & after_this
+        if is_item and type(arguments[0]) is torch.Tensor and arguments[0].is_cpu:
+            return overload.redispatch(below, *arguments)
         if any(map(below.has, others)):
             return overload.redispatch(below, *arguments, **options)
         on_gpu = any(tensor.is_cuda for tensor in tensors_in(arguments))
