@@ -22,13 +22,20 @@ from vramcast.benching.models import split_models
 from vramcast.benching.protocol import read_protocol
 from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import Steps, TrialFolder
-from vramcast.benching.workers import LocalWorker, Machine, finished_run, folder_name
+from vramcast.benching.workers import (
+    LocalWorker,
+    Machine,
+    finished_run,
+    folder_name,
+    run_trials,
+)
 from vramcast.cli import bench as cli_bench
 from vramcast.cli import compare as cli_compare
 from vramcast.errors import EnvironmentProblem, UsageError, WorkloadError
 from vramcast.processes.lifetime import child_environment
 from vramcast.processes.progress import Progress, ignore
 from vramcast.records.bench import BenchTrial, Protocol, TrainedRun
+from vramcast.records.store import locked_folder
 from vramcast.reporting.showing import show
 
 PROTOCOL = """\
@@ -89,12 +96,16 @@ def test_models_are_trained_and_compared_and_one_that_fails_takes_no_other_with_
         lambda _: Machine(None, lambda _: [LocalWorker("0"), LocalWorker("1")]),
     )
     out = tmp_path / "out"
-    words = [f"{models}:tiny", f"{models}:tiny", "width=16", f"{models}:dying", f"{models}:raising"]
+    words = [f"{models}:tiny", f"{models}:tiny", "width=16"]
+    words += [f"{models}:{name}" for name in ("dying", "raising", "forking")]
     options = {"protocol": str(toml), "data": str(data), "device": "cpu"}
     assert cli_bench.bench(words, out=str(out), as_json=True, **options) == 1
     shown = json.loads(capsys.readouterr().out)
-    small, large, dying, raising = shown["runs"]
-    assert [run["outcome"] for run in shown["runs"]] == ["ok", "ok", "crashed", "crashed"]
+    small, large, dying, raising, forking = shown["runs"]
+    outcomes = [run["outcome"] for run in shown["runs"]]
+    assert outcomes == ["ok", "ok", "crashed", "crashed", "ok"]
+    # a fork of the trainer neither trains nor writes a step
+    assert (forking["last_loss"], forking["steps"]) == (small["last_loss"], small["steps"])
     assert "SIGKILL" in dying["error"]
     assert "last words" in dying["error"]
     assert "no such luck" in raising["error"]
@@ -311,6 +322,39 @@ def test_a_bench_that_was_refused_removes_nothing_of_the_one_that_trains_there(
     with folder.lock():
         folder.forget()
     assert folder.trial() == make_trial()
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_a_second_bench_in_one_folder_is_refused_also_with_force_and_is_told_who_has_it(
+    run_bench: Callable[..., list[TrainedRun]], tmp_path: Path
+) -> None:
+    with locked_folder(tmp_path / "out"):
+        for force in (False, True):
+            with pytest.raises(UsageError, match=f"is being written by process {os.getpid()} "):
+                run_bench("tiny", force=force)
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_checkpoints_of_a_run_that_was_killed_at_its_end_are_removed_by_the_next_bench(
+    make_trial: Callable[..., BenchTrial], tmp_path: Path
+) -> None:
+    trial = make_trial()
+    folder = TrialFolder(tmp_path / folder_name(trial))
+    folder.begin(trial)
+    folder.write_result(
+        TrainedRun(
+            trial=trial,
+            outcome="ok",
+            environment={},
+            losses=[1.0],
+            step_seconds=[1.0],
+            step_memory_bytes=[1],
+        )
+    )
+    for left in (folder.checkpoint, folder.new_checkpoint):
+        left.write_bytes(b"")
+    run_trials([trial], tmp_path, [LocalWorker()], {}, force=False, progress=ignore)
+    assert {*os.listdir(folder.path)} == {"trial.json", "result.json"}
 
 
 def test_a_trial_that_begins_again_has_no_result(

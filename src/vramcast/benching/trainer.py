@@ -28,6 +28,7 @@ from vramcast.benching.trial_folder import Steps, TrialFolder
 from vramcast.errors import EnvironmentProblem, VramcastError
 from vramcast.hardware import environment
 from vramcast.probing.worker import failure
+from vramcast.processes.lifetime import end_if_forked
 from vramcast.records.bench import (
     BenchTrial,
     TrainedRun,
@@ -99,6 +100,7 @@ class Trainer:
         """As an interrupted run left it."""
         self.training, self.done, self._resumed = Training(self.trial), Steps(), list[int]()
         self._blocks: deque[Block] = deque()  # started and not yet finished
+        end_if_forked()
         checkpoint = self.folder.checkpoint
         state = load_checkpoint(checkpoint)
         if state is not None:
@@ -176,6 +178,7 @@ class Trainer:
 
     def _finish(self, block: Block, board: Board | None) -> None:
         steps = block.finish()
+        end_if_forked()
         self.folder.add_steps(len(self.done), steps)
         if board is not None:
             board.add(self.done, steps)
@@ -219,6 +222,7 @@ def train_trial(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
         found, _, error = failure(problem)
         outcome = TrainingOutcome(found)
         run = TrainedRun(trial=trial, outcome=outcome, environment=where, error=error)
+    end_if_forked()
     folder.write_result(run)
     return run.outcome
 

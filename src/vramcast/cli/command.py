@@ -27,7 +27,7 @@ Start here:
   vramcast COMMAND --help                                  an example of each
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a valid no (it does not fit, nothing helped,
-not distinguishable), 130 interrupted."""
+not distinguishable), 130 interrupted, 143 terminated (SIGTERM)."""
 app = typer.Typer(
     name="vramcast",
     help="Forecast a PyTorch training run before it runs: how much GPU memory it takes, "

@@ -4,14 +4,19 @@ import contextlib
 import errno
 import io
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from typing import NoReturn
 
 from vramcast.errors import UsageError, VramcastError
 from vramcast.text import printable
 
 # These simulate: their worker process starts while this one still reads the command line.
 SIMULATING = ("predict", "max-batch", "plan")
-DONE, FAILED, INTERRUPTED = 0, 1, 130
+DONE, FAILED = 0, 1
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 # EBADF: stdout is closed.
 CANNOT_BE_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 WRONG_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EROFS)
@@ -19,6 +24,45 @@ WRONG_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, err
 
 def main() -> None:
     _prepare_output()
+    with _sigterm_interrupts() as received:
+        _run(received)
+
+
+@contextlib.contextmanager
+def _sigterm_interrupts() -> Iterator[list[int]]:
+    """Like Ctrl-C: what was measured is kept, what was started is ended.
+
+    Gives a list that has the signal in it once it has come.
+    """
+    received: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> NoReturn:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    # Only the main thread of a program may say what a signal does.
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: interrupt}
+    before = {number: signal.getsignal(number) for number in usual}
+    for number, handler in usual.items():
+        # Shells and nohup start programs that ignore signals: that stays so.
+        if before[number] != signal.SIG_IGN:
+            signal.signal(number, handler)
+    try:
+        yield received
+    finally:
+        for number, handler_before in before.items():
+            signal.signal(number, handler_before)
+
+
+def _interrupted(received: list[int]) -> NoReturn:
+    print("Terminated." if received else "Interrupted.", file=sys.stderr)
+    sys.exit(TERMINATED if received else INTERRUPTED)
+
+
+def _run(received: list[int]) -> None:
     try:
         try:
             with _simulated_gpu(sys.argv[1:]):
@@ -33,8 +77,7 @@ def main() -> None:
         _print_error(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        print("Interrupted.", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        _interrupted(received)
     except BrokenPipeError:
         # The reader of the output has read enough.
         _exit_at_once(DONE)
@@ -50,7 +93,7 @@ def main() -> None:
     except SystemExit as stop:
         # typer turns Ctrl-C, and rich a closed pipe, into this.
         if stop.code == INTERRUPTED:
-            print("Interrupted.", file=sys.stderr)
+            _interrupted(received)
         if isinstance(stop.__context__, BrokenPipeError):
             _exit_at_once(DONE)
         raise

@@ -15,6 +15,7 @@ from vramcast.allocator.settings import from_environment
 from vramcast.hardware.nvml import MemorySource, UsedMemory
 from vramcast.probing.facts import Phase, Reporter
 from vramcast.probing.trial import Trial
+from vramcast.processes.lifetime import end_if_forked
 from vramcast.records.measurement import Memory
 from vramcast.simulate.ownership import Ownership
 from vramcast.workload import check_step
@@ -199,6 +200,7 @@ class GpuRun:
             allocator_settings=facts.allocator_settings or "",
         )
         # the run's folder was checked before the run
+        end_if_forked()
         write_files(Path(self.trial.trace_folder or ""), trace, snapshot, force=True)
 
 

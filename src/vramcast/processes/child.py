@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from vramcast.errors import VramcastError
 from vramcast.processes.channel import MAX_MESSAGE_CHARACTERS, Channel, error_to_dict
-from vramcast.processes.lifetime import end_with_the_parent
+from vramcast.processes.lifetime import begin_task, end_with_the_parent
 from vramcast.text import printable
 
 
@@ -19,6 +19,7 @@ def run(order: dict[str, Any], channel: Channel, log: int, parent: int) -> NoRet
     try:
         os.setsid()
         end_with_the_parent(parent)
+        begin_task()
         _print_into(log)
         _stand_where_it_was_asked(order)
         code = _answer(order, channel)

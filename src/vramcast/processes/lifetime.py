@@ -10,6 +10,8 @@ from pathlib import Path
 _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
 
+_task_pid: int | None = None
+
 
 def child_environment(**more: str) -> dict[str, str]:
     """In which a child finds the same vramcast, installed or not."""
@@ -33,6 +35,18 @@ def end_with_the_parent(parent: int) -> None:
 
 def outlive_the_parent() -> None:
     _prctl(_SET_PARENT_DEATH_SIGNAL, 0)
+
+
+def begin_task() -> None:
+    """This process runs a task, and no fork of it does."""
+    global _task_pid
+    _task_pid = os.getpid()
+
+
+def end_if_forked() -> None:
+    """After user code, before anything is written: a fork that it made may come back from it."""
+    if _task_pid not in (None, os.getpid()):
+        os._exit(1)
 
 
 def adopt_orphans() -> None:

@@ -103,7 +103,10 @@ def compile_library(result: str, _tell: Callable[[Any], None]) -> None:
     torch = torch_folder()
     folders = [f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include", f"-L{torch}/lib"]
     files = [f"{SOURCES}/device.cpp", "-lc10", "-ltorch_cpu", "-o", result]
-    done = subprocess.run([*compiler(), *OPTIONS, *folders, *files], capture_output=True, text=True)
+    command = [*compiler(), *OPTIONS, *folders, *files]
+    # the compiler's own files go with the folder, also when it is killed
+    environment = {**os.environ, "TMPDIR": os.path.dirname(result)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         lines = done.stderr.splitlines()
         errors = [line for line in lines if "error" in line][:5] or lines[-5:]

@@ -14,6 +14,7 @@ from vramcast.forecast.forecast import batch_size_point, forecast, replay_within
 from vramcast.forecast.interpolate import over_sizes
 from vramcast.forecast.largest import BatchSearch
 from vramcast.hardware.gpus import find_gpu
+from vramcast.processes.lifetime import end_if_forked
 from vramcast.processes.parallel import in_parallel
 from vramcast.records.prediction import BatchSizeCurve
 from vramcast.records.store import locked_folder
@@ -83,6 +84,7 @@ def _prediction(job: Job) -> dict[str, Any]:
             allocator_settings=job.request["allocator"],
         )
         snapshot = make_snapshot(trace, job.budget.capacity_bytes)
+        end_if_forked()
         with locked_folder(Path(folder)):
             write_files(Path(folder), trace, snapshot, force=job.request["force"])
     return prediction.to_dict()
