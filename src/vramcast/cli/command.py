@@ -8,12 +8,14 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from vramcast.errors import UsageError
 
@@ -38,6 +40,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+# What came after `--`.
+_line: ContextVar[list[str] | None] = ContextVar("line", default=None)
 Run = TypeVar("Run", bound=Callable[..., int])
 
 
@@ -66,10 +70,49 @@ def command(
         def run(*arguments: Any, **options: Any) -> None:
             raise typer.Exit(function(*arguments, **options))
 
-        app.command(name, no_args_is_help=needs_arguments, short_help=question, epilog=epilog)(run)
+        app.command(
+            name,
+            cls=CommandWithLine,
+            no_args_is_help=needs_arguments,
+            short_help=question,
+            epilog=epilog,
+        )(run)
         return function
 
     return declare
+
+
+class CommandWithLine(TyperCommand):
+    """What comes after `--` is the line of a program, with options of its own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        position = args.index("--") if "--" in args else len(args)
+        _line.set(args[position + 1 :] if "--" in args else None)
+        rest: list[str] = super().parse_args(ctx, args[:position])
+        return rest
+
+
+def workload_and_knobs(
+    workload: str | None, knobs: list[str] | None
+) -> tuple[str | list[str], dict[str, str]]:
+    """The workload that a command was given: a name, or after `--` a launch line."""
+    line = _line.get()
+    words = [*filter(None, [workload]), *(knobs or [])]
+    if line is None:
+        if workload is None:
+            raise UsageError(
+                "No workload was given.",
+                "Name a function, such as train.py:build, or give the line that starts your "
+                "program: -- python train.py.",
+            )
+        return workload, assignments(knobs)
+    for word in words:
+        if "=" not in word:
+            raise UsageError(
+                f"{word!r} and the line after -- are two workloads.",
+                "Before the -- only knobs of the line are given, such as batch_size=8.",
+            )
+    return line, assignments(words)
 
 
 def assignments(words: list[str] | None) -> dict[str, str]:

@@ -6,7 +6,7 @@ import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, assignments, command, show
+from vramcast.cli.command import ExitCode, command, show, workload_and_knobs
 from vramcast.cli.progress import progress_display
 
 
@@ -17,7 +17,7 @@ from vramcast.cli.progress import progress_display
     then="train with the recommended size; vramcast plan does the same for every sequence length.",
 )
 def max_batch(
-    workload: options.Workload,
+    workload: options.Workload = None,
     knobs: Annotated[
         list[str] | None,
         typer.Argument(help="Knobs of the workload as key=value, without batch_size."),
@@ -46,9 +46,10 @@ def max_batch(
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not even the smallest fits.
     """
+    given, values = workload_and_knobs(workload, knobs)
     with progress_display() as progress:
         found = vramcast.max_batch(
-            workload,
+            given,
             gpu=gpu,
             memory=memory,
             allocator=allocator,
@@ -59,7 +60,7 @@ def max_batch(
             confirm=confirm,
             timeout=timeout,
             progress=progress,
-            knobs=assignments(knobs),
+            knobs=values,
         )
     show(found, as_json)
     return ExitCode.NO if found.largest_batch is None else ExitCode.DONE

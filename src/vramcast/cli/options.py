@@ -4,8 +4,15 @@ from typing import Annotated
 
 import typer
 
-Workload = Annotated[
+Function = Annotated[
     str, typer.Argument(help="file.py:function, package.module:function, or a name of the zoo.")
+]
+Workload = Annotated[
+    str | None,
+    typer.Argument(
+        help="file.py:function, package.module:function, or a name of the zoo. "
+        "Instead of it, after --, the line that a program is started with."
+    ),
 ]
 Knobs = Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value.")]
 Gpu = Annotated[str | None, typer.Option(help="The GPU to predict for (see `vramcast gpus`).")]
@@ -17,6 +24,13 @@ MemoryCap = Annotated[
 Allocator = Annotated[
     str | None,
     typer.Option(help="Allocator settings, as in PYTORCH_ALLOC_CONF (default: that variable)."),
+]
+ProgramSteps = Annotated[
+    int | None,
+    typer.Option("--steps", help="Of a launch line: stop after so many training steps."),
+]
+Whole = Annotated[
+    bool, typer.Option("--whole", help="Of a launch line: run it to the program's own end.")
 ]
 Timeout = Annotated[float, typer.Option(help="Seconds after which a simulation is stopped.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")]

@@ -7,7 +7,7 @@ import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, assignments, command, show
+from vramcast.cli.command import ExitCode, command, show, workload_and_knobs
 from vramcast.cli.progress import progress_display
 
 
@@ -19,7 +19,7 @@ from vramcast.cli.progress import progress_display
     "draws it.",
 )
 def plan(
-    workload: options.Workload,
+    workload: options.Workload = None,
     knobs: options.Knobs = None,
     seq_lens: Annotated[
         str | None,
@@ -51,9 +51,10 @@ def plan(
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 at some length not even one sample fits.
     """
+    given, values = workload_and_knobs(workload, knobs)
     with progress_display() as progress:
         found = vramcast.plan(
-            workload,
+            given,
             seq_lens=seq_lens,
             gpu=gpu,
             memory=memory,
@@ -65,7 +66,7 @@ def plan(
             out=out,
             force=force,
             progress=progress,
-            knobs=assignments(knobs),
+            knobs=values,
         )
     if out is not None:
         complete = [f"curriculum-{gpu.gpu or 'memory'}.yaml" for gpu in found.gpus if gpu.complete]

@@ -7,7 +7,7 @@ import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, assignments, command, show
+from vramcast.cli.command import ExitCode, command, show, workload_and_knobs
 from vramcast.cli.progress import progress_display
 from vramcast.errors import UsageError
 
@@ -16,6 +16,7 @@ from vramcast.errors import UsageError
     "predict",
     question="Will it fit, what takes the memory, how fast? No GPU needed.",
     examples="""
+    vramcast predict --gpu rtx-4090 -- python train.py --batch_size=12
     vramcast predict train.py:build batch_size=8 --gpu rtx-4090
     vramcast predict gpt2-124m --batch-sizes 4-32:4 --memory 24GiB
     """,
@@ -23,7 +24,7 @@ from vramcast.errors import UsageError
     "fits.json draw it; vramcast probe measures it.",
 )
 def predict(
-    workload: options.Workload,
+    workload: options.Workload = None,
     knobs: options.Knobs = None,
     gpu: options.Gpu = None,
     memory: options.Memory = None,
@@ -43,6 +44,8 @@ def predict(
     force: Annotated[
         bool, typer.Option("--force", help="Write over the files of an earlier --trace.")
     ] = False,
+    steps: options.ProgramSteps = None,
+    whole: options.Whole = False,
 ) -> int:
     """Predict the GPU memory and the time of a training step, with no GPU.
 
@@ -53,30 +56,33 @@ def predict(
             "A trace is of one run; a list of batch sizes is many.",
             "Give batch_size=N with --trace, or leave --trace out.",
         )
+    given, values = workload_and_knobs(workload, knobs)
     found: vramcast.Prediction | vramcast.BatchSizeCurve
     with progress_display() as progress:
         if batch_sizes is not None:
             found = vramcast.predict_batch_sizes(
-                workload,
+                given,
                 batch_sizes,
                 gpu=gpu,
                 memory=memory,
                 allocator=allocator,
                 timeout=timeout,
                 progress=progress,
-                knobs=assignments(knobs),
+                knobs=values,
             )
         else:
             found = vramcast.predict(
-                workload,
+                given,
                 gpu=gpu,
                 memory=memory,
                 allocator=allocator,
                 timeout=timeout,
                 trace=trace,
                 force=force,
+                steps=steps,
+                whole=whole,
                 progress=progress,
-                knobs=assignments(knobs),
+                knobs=values,
             )
     if trace is not None:
         print(

@@ -22,7 +22,7 @@ from vramcast.cli.progress import progress_display
     "--trace and vramcast diff compare it with a prediction, allocation by allocation.",
 )
 def probe(
-    workload: options.Workload,
+    workload: options.Function,
     knobs: options.Knobs = None,
     device: options.Device = "cuda",
     memory: options.MemoryCap = None,

@@ -19,7 +19,7 @@ from vramcast.cli.progress import progress_display
     "vramcast report runs/tune draws it.",
 )
 def tune(
-    workload: options.Workload,
+    workload: options.Function,
     knobs: Annotated[
         list[str] | None, typer.Argument(help="Knobs to begin with, as key=value.")
     ] = None,

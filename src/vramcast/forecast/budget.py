@@ -43,6 +43,10 @@ class Budget:
             )
         return replace(self, memory_bytes=limit_bytes)
 
+    def with_settings(self, text: str) -> Budget:
+        """Of the allocator, as in PYTORCH_ALLOC_CONF."""
+        return replace(self, settings=AllocatorSettings.parse(text), settings_text=text)
+
     def process_bytes(self, reserved_bytes: int, trace: SimulatedRun) -> int | None:
         """As nvidia-smi shows it."""
         if self.gpu is None:

@@ -16,6 +16,8 @@ from vramcast.records.prediction import (
     BatchSizePoint,
     BoundBy,
     LargeTensor,
+    Phase,
+    PhaseName,
     Prediction,
     StepForecast,
 )
@@ -37,7 +39,9 @@ def forecast(
     tokens = math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
     alive = live_at(trace.events, shown.allocated_peak_event)
     largest = nlargest(NUM_LARGEST, alive, key=lambda number: trace.sizes[number - 1])
-    first_allocated_bytes, first_reserved_bytes = shown.peaks_after_step[1]
+    segments = trace.segments or [PhaseName.TRAIN] * (len(shown.peaks_after_step) - 1)
+    first_step = 1 + segments.index(PhaseName.TRAIN)
+    first_allocated_bytes, first_reserved_bytes = shown.peaks_after_step[first_step]
     failed = limited.out_of_memory
     capacity = budget.capacity_bytes
 
@@ -45,7 +49,7 @@ def forecast(
         return trace.allocation(number).as_tensor()
 
     memory = step_memory(
-        trace.events, shown.block_bytes, trace.categories, describe, shown.reserved_bytes
+        trace.events, shown.block_bytes, trace.categories, describe, shown.reserved_bytes, segments
     )
     return Prediction(
         workload=workload,
@@ -73,6 +77,8 @@ def forecast(
         step_seconds_reason="" if step else "no GPU was named",
         tokens_per_second=tokens / step.seconds if step and tokens else None,
         peak_reserved_bytes_low=lowest_reserved_bytes,
+        phases=phases(trace, shown, segments),
+        notes=list(trace.remarks),
         limits=[
             *trace.notes,
             *budget.limits(),
@@ -144,6 +150,30 @@ def time_limits(trace: SimulatedRun) -> list[str]:
     others = ", ".join(sorted(name for name in kernels if not name.startswith("aten::")))
     known = "is that of the bytes moved: what they compute is not known"
     return [f"the time of {others} {known}"] if others else []
+
+
+def phases(trace: SimulatedRun, shown: Replay, segments: Sequence[PhaseName]) -> list[Phase]:
+    """The highest memory of each phase, in the order in which they first came."""
+    starts = [index for index, event in enumerate(trace.events) if event == 0]
+    bounds = [0, *starts, len(trace.events)]
+    names = [PhaseName.BUILD, *segments]
+    peaks: dict[PhaseName, tuple[int, int]] = {}
+    for name, begin, end in zip(names, bounds, bounds[1:], strict=False):
+        allocated, reserved = peaks.get(name, (0, 0))
+        # a phase begins with what is there
+        peaks[name] = (
+            max(allocated, *shown.allocated_bytes[begin:end], 0),
+            max(reserved, *shown.reserved_bytes[begin:end], 0),
+        )
+    return [
+        Phase(
+            name=name,
+            num_steps=trace.phase_counts.get(name, segments.count(name)),
+            peak_allocated_bytes=allocated,
+            peak_reserved_bytes=reserved,
+        )
+        for name, (allocated, reserved) in peaks.items()
+    ]
 
 
 def breakdown(categories: Sequence[str], alive: Sequence[int], shown: Replay) -> dict[str, int]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.downsampling import downsample
-from vramcast.records.prediction import AliveGroup, LargeTensor, StepMemory
+from vramcast.records.prediction import AliveGroup, LargeTensor, PhaseName, StepMemory
 
 MOST_POINTS = 240
 MOST_GROUPS = 80
@@ -22,6 +22,7 @@ def step_memory(
     categories: Sequence[str],
     describe: Describe,
     reserved_bytes: Sequence[int] | None = None,
+    segments: Sequence[PhaseName] = (),
 ) -> StepMemory:
     """The step in which most is allocated. `reserved_bytes` is after every event, where known."""
     changes = np.array([_change_bytes(event, block_bytes) for event in events])
@@ -34,7 +35,7 @@ def step_memory(
     for name in sorted(set(categories)):
         series[name] = np.where(owners == name, changes, 0).cumsum()
     peak = int(series["allocated"].argmax())
-    begin, end, phase = _step_around(events, peak)
+    begin, end, phase = _step_around(events, peak, segments)
     kept = downsample(series["allocated"][begin:end].tolist(), MOST_POINTS, [peak - begin])
     columns = {
         "event": np.array(kept),
@@ -52,12 +53,24 @@ def step_memory(
     )
 
 
-def _step_around(events: Sequence[int], event_index: int) -> tuple[int, int, str]:
+def _step_around(
+    events: Sequence[int], event_index: int, segments: Sequence[PhaseName]
+) -> tuple[int, int, str]:
     """(its first event, the one after its last, its name)."""
     starts = [index for index, event in enumerate(events) if event == 0]
     number = sum(start <= event_index for start in starts)
     bounds = [0, *starts, len(events)]
-    return bounds[number], bounds[number + 1], f"step {number}" if number else "build"
+    return bounds[number], bounds[number + 1], _segment_name(number, segments)
+
+
+def _segment_name(number: int, segments: Sequence[PhaseName]) -> str:
+    """Of the part that the n-th mark begins; training steps have numbers."""
+    if number == 0:
+        return PhaseName.BUILD
+    if segments and segments[number - 1] is not PhaseName.TRAIN:
+        return segments[number - 1]
+    num_steps = segments[:number].count(PhaseName.TRAIN) if segments else number
+    return f"step {num_steps}"
 
 
 def _change_bytes(event: int, block_bytes: Sequence[int]) -> int:

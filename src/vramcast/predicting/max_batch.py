@@ -64,7 +64,7 @@ def max_batch(
     """
     gpu = gpu or nvml.gpu_here()
     values = joined(knobs, more_knobs)
-    request = make_request(workload, values, gpu, memory, allocator)
+    request = make_request(workload, values, gpu, memory, allocator, moved=["batch_size"])
     check_memory([gpu] if gpu else [], request["memory_bytes"], safety)
     check_positive("--max", maximum)
     check_positive("--multiple-of", multiple_of)

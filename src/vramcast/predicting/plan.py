@@ -43,7 +43,14 @@ def plan(
     started = time.perf_counter()
     lengths, gpus = checks.read_lengths(seq_lens), checks.read_gpus(gpu)
     num_tokens = checks.read_tokens(tokens)
-    request = make_request(workload, joined(knobs, more_knobs), None, memory, allocator)
+    request = make_request(
+        workload,
+        joined(knobs, more_knobs),
+        None,
+        memory,
+        allocator,
+        moved=["batch_size", "seq_len"],
+    )
     checks.check_memory(gpus, request["memory_bytes"], safety)
     checks.check_tokens_per_step(tokens_per_step, lengths)
     # None: only its memory is known.

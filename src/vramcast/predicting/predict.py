@@ -1,6 +1,8 @@
 """`vramcast.predict`: the GPU memory and the time of a training step, simulated without a GPU."""
 
+import contextlib
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -8,14 +10,17 @@ from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.hardware.gpus import find_gpu
-from vramcast.processes.progress import Progress, Report, ignore
+from vramcast.processes.progress import OutputLines, Progress, Report, ignore
 from vramcast.records.prediction import BatchSizeCurve, Prediction
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
-from vramcast.units import memory_in_bytes
+from vramcast.units import check_whole_number, memory_in_bytes
 from vramcast.workload import Workload, joined, name_of, parse_reference, separated
+from vramcast.workload.launch_line import launch_line
+from vramcast.workload.launchers import read_line
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
+OUTPUT_FOLLOWS = "What the program prints (its numbers are not real: nothing is computed):"
 MAX_BATCH_SIZES = 10_000
 BATCH_SIZES_ADVICE = "For example --batch-sizes 1-64 or 8,16,32."
 
@@ -29,6 +34,8 @@ def predict(
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     trace: str | os.PathLike[str] | None = None,
     force: bool = False,
+    steps: int | None = None,
+    whole: bool = False,
     progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
@@ -37,9 +44,13 @@ def predict(
 
     `predict("train.py:build", batch_size=8, gpu="rtx-4090")`, or `predict(build, memory="24GiB")`.
     `trace="DIR"` keeps every allocation there: trace.json, and snapshot.pickle for memory_viz;
-    `force=True` writes over old ones. A knob that has the name of an option goes into `knobs`.
+    `force=True` writes over old ones. A launch line is a list of words:
+    `predict(["python", "train.py", "--batch_size={batch_size}"], batch_size=8)`; it runs until
+    enough was seen, `steps` steps, or to its own end with `whole=True`. A knob that has the name
+    of an option goes into `knobs`.
     """
     request = make_request(workload, joined(knobs, more_knobs), gpu, memory, allocator)
+    request |= stop_rule(request, steps, whole)
     if trace is not None:
         from vramcast.tracing.files import check_free
 
@@ -67,7 +78,9 @@ def predict_batch_sizes(
     `predict_batch_sizes("train.py:build", range(4, 33, 4), memory="24GiB")`; also "4-32:4".
     """
     sizes = read_batch_sizes(batch_sizes)
-    request = make_request(workload, joined(knobs, more_knobs), gpu, memory, allocator)
+    request = make_request(
+        workload, joined(knobs, more_knobs), gpu, memory, allocator, moved=["batch_size"]
+    )
     return BatchSizeCurve.from_dict(simulated({**request, "batch_sizes": sizes}, timeout, progress))
 
 
@@ -109,16 +122,20 @@ def make_request(
     gpu: str | None = None,
     memory: str | int | None = None,
     allocator: str | None = None,
+    moved: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Everything the worker needs, checked as far as that goes without importing torch."""
     from vramcast.allocator.settings import AllocatorSettings, from_environment
 
-    name = name_of(workload)
-    parse_reference(name)
+    name, line = name_of(workload), _line(workload, knobs, moved)
+    if not line:
+        parse_reference(name)
     settings = allocator if allocator is not None else from_environment()
     AllocatorSettings.parse(settings)
     return {
         "workload": name,
+        **line,
+        "allocator_given": allocator is not None,
         **separated(knobs),
         "gpu": None if gpu is None else find_gpu(gpu).name,
         "memory_bytes": memory_in_bytes(memory),
@@ -126,12 +143,55 @@ def make_request(
     }
 
 
+def stop_rule(request: dict[str, Any], steps: int | None, whole: bool) -> dict[str, Any]:
+    """How much of a program is run."""
+    if steps is None and not whole:
+        return {}
+    if "line" not in request:
+        raise UsageError(
+            "--steps and --whole are for launch lines; a function is always stepped four times.",
+            "Leave them out.",
+        )
+    if steps is not None and whole:
+        raise UsageError("--steps and --whole contradict each other.", "Give one of them.")
+    if steps is not None:
+        check_whole_number("--steps", steps, 4)
+    return {"steps": steps, "whole": whole}
+
+
+def _line(workload: Workload, knobs: Mapping[str, Any], moved: Sequence[str]) -> dict[str, Any]:
+    """What a request has for a launch line; nothing for a function."""
+    if isinstance(workload, str) or not isinstance(workload, list | tuple):
+        return {}
+    line = launch_line(workload)
+    line.check_knobs(knobs, moved)
+    # Also checks the line: a search puts the sizes in later.
+    program = read_line(line.filled({**dict.fromkeys(moved, 1), **knobs}))
+    if program.world_size > 1:
+        raise UsageError(
+            f"The line starts {program.world_size} processes; several GPUs are not simulated yet.",
+            "Start one process, for example with --nproc-per-node 1.",
+        )
+    stdin = None
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        if not sys.stdin.isatty():
+            stdin = f"/proc/{os.getpid()}/fd/{sys.stdin.fileno()}"
+    return {"line": list(line.words), "stdin": stdin}
+
+
 def simulated(
     request: dict[str, Any], timeout: float, progress: Report, name: str = "Simulating"
 ) -> dict[str, Any]:
     compile_device(progress)
     progress(Progress(name))
-    return simulate(request, timeout)
+    if "line" not in request:
+        return simulate(request, timeout)
+    progress(Progress(name, line=OUTPUT_FOLLOWS))
+    output = OutputLines(lambda line: progress(Progress(name, line=line)))
+    try:
+        return simulate(request, timeout, on_output=output.receive)
+    finally:
+        output.end()
 
 
 def compile_device(progress: Report) -> None:

@@ -31,6 +31,7 @@ from vramcast.text import printable
 START_SECONDS = 120.0
 # a killed process gives its GPU memory back within seconds, or the driver hangs
 END_SECONDS = 60.0
+OUTPUT_BYTES = 1 << 16
 # lines in Python's report of a fatal signal that are not the user's
 OUR_LINES = ("Extension modules:", 'File "<frozen runpy>"', f'File "{Path(__file__).parents[1]}/')
 
@@ -152,10 +153,12 @@ class ForkServer:
         timeout_seconds: float,
         log: Path | None = None,
         stop: Callable[[], bool] = lambda: False,
+        on_output: Callable[[bytes], None] | None = None,
     ) -> Generator[Any, None, Any]:
         """Generates the task's progress and returns the answer. Closing it ends the task.
 
-        User code prints into `log`. `stop` is asked often whether to end the task.
+        User code prints into `log`, and `on_output` gets it soon after. `stop` is asked often
+        whether to end the task.
         """
         secret = secrets.token_bytes(SECRET_BYTES)
         order = _encoded(
@@ -168,16 +171,18 @@ class ForkServer:
         )
         with open_log(log) as printed:
             channel = Channel(self._sent(order, printed.fileno()), secret)
-            running = _Running(channel, timeout_seconds, stop)
+            output = _Output(printed.fileno(), on_output)
+            running = _Running(channel, timeout_seconds, stop, output.pass_on)
             try:
                 yield from running.news()
             finally:
                 if not running.end():
                     self.close()
                 channel.close()
+                output.pass_on()
             if running.never_started:
                 raise self._not_started(tail(self._log) if self._log is not None else "")
-            return running.answer(tail(printed))
+            return running.answer("" if on_output else tail(printed))
 
     def _sent(self, order: bytes, log: int) -> socket.socket:
         self.start()
@@ -192,11 +197,30 @@ class ForkServer:
         return ours
 
 
+class _Output:
+    """What user code prints, while it prints."""
+
+    def __init__(self, log: int, receive: Callable[[bytes], None] | None) -> None:
+        self._log, self._receive, self._position = log, receive, 0
+
+    def pass_on(self) -> None:
+        while self._receive and (data := os.pread(self._log, OUTPUT_BYTES, self._position)):
+            self._position += len(data)
+            self._receive(data)
+
+
 class _Running:
     """A task as seen from outside."""
 
-    def __init__(self, channel: Channel, timeout_seconds: float, stop: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        timeout_seconds: float,
+        stop: Callable[[], bool],
+        listen: Callable[[], None] = lambda: None,
+    ) -> None:
         self._channel, self._timeout_seconds, self._stop = channel, timeout_seconds, stop
+        self._listen = listen
         self._deadline = time.monotonic() + START_SECONDS
         self._is_started = self._has_ended = False
         self._status: int | None = None
@@ -215,6 +239,7 @@ class _Running:
         """Progress, until it has ended or cannot be ended."""
         while not self._has_ended:
             message = self._hear()
+            self._listen()
             if "progress" in message:
                 yield message["progress"]
             if self._killed_for is not None:
@@ -271,7 +296,7 @@ class _Running:
             kind = FailureKind.EXITED
             how = f"ended with exit code {self._status} and gave no answer"
         else:
-            kind, signalled = FailureKind.KILLED, _signal_name(-self._status)
+            kind, signalled = FailureKind.KILLED, signal_name(-self._status)
             how = f"was ended by {signalled}"
             if signalled == "SIGKILL":
                 how += "; the kernel does that when the machine's own memory runs out (see dmesg)"
@@ -285,7 +310,7 @@ def ask(
         return server.ask(task, request, **options)
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

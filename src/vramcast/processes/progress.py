@@ -3,6 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from vramcast.text import printable
+
+MAX_LINE_BYTES = 2000
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -14,6 +18,30 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
+
+
+class OutputLines:
+    """Makes whole lines of what a program prints. Of a bar that is drawn again and again in one
+    line, only its last state is shown."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show, self._rest = show, b""
+
+    def receive(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._line(line)
+        # of a bar the states before the last are not needed
+        self._rest = self._rest[self._rest.rfind(b"\r", 0, -1) + 1 :][-MAX_LINE_BYTES:]
+
+    def end(self) -> None:
+        if self._rest.strip():
+            self._line(self._rest)
+        self._rest = b""
+
+    def _line(self, line: bytes) -> None:
+        last = line.rstrip(b"\r").rpartition(b"\r")[2]
+        self._show(printable(last.decode(errors="replace"), MAX_LINE_BYTES))
 
 
 def ignore(progress: Progress) -> None:

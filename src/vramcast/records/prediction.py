@@ -32,11 +32,28 @@ CATEGORIES = (
 )
 
 
+class PhaseName(StrEnum):
+    BUILD = "build"
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    SAVE = "save"
+    OTHER = "other"
+
+
 class BoundBy(StrEnum):
     COMPUTE = "compute"
     BANDWIDTH = "bandwidth"
     LAUNCH = "launch"  # the GPU waits for the host
     NOT_PREDICTED = ""
+
+
+class Phase(Part):
+    """A part of what a program does, with the memory at its own peak."""
+
+    name: PhaseName
+    num_steps: Count  # training steps, forward passes of an evaluation, or saves
+    peak_allocated_bytes: Bytes
+    peak_reserved_bytes: Bytes
 
 
 class LargeTensor(Part):
@@ -139,6 +156,10 @@ class Prediction(Record, kind="prediction"):
     alive_at_peak: list[AliveGroup] = field(default_factory=list)
     # Where several streams use the same memory, timing decides: then it is below the peak shown.
     peak_reserved_bytes_low: Bytes | None = None
+    # In the order in which they first came; empty in older records.
+    phases: list[Phase] = field(default_factory=list)
+    # About the run of a program: what was not seen, what was not written.
+    notes: list[str] = field(default_factory=list)
     source: str = "predicted"
 
     def check(self) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from vramcast.errors import WorkloadError
 from vramcast.forecast.budget import Budget
 from vramcast.simulate.session import STEPS, Session
 from vramcast.tracing.trace import SimulatedRun
 from vramcast.workload import bind_knobs, load_function, parse_reference, together
+
+Answer = TypeVar("Answer")
 
 
 class Job:
@@ -21,6 +23,16 @@ class Job:
         self._given = together(request)
         self.knobs = bind_knobs(self.function, self._given)
         self._limits = set(budget.limits())
+
+    def run(self, use: Callable[[SimulatedRun], Answer], **options: Any) -> Answer:
+        """What `use` makes of a run with the user's knobs. The options are those of Session.run."""
+        return use(self.session.run(self.function, self.knobs, **options))
+
+    def budget_of(self, run: SimulatedRun) -> Budget:
+        """With the allocator's settings that the run has chosen itself."""
+        if run.allocator_settings is None:
+            return self.budget
+        return self.budget.with_settings(run.allocator_settings)
 
     def vary(self, knob: str, by: str) -> None:
         """This knob is set by an option or a command, so the workload has it and the user did not
@@ -52,9 +64,7 @@ class Job:
     ) -> SimulatedRun:
         """At sizes that the user did not choose: an error names them, and `advice` avoids them."""
         try:
-            trace = self.session.run(
-                function or self.function, {**self.knobs, **sizes}, steps, locate=locate
-            )
+            trace = self._simulated({**self.knobs, **sizes}, function, steps, locate)
         except WorkloadError as error:
             named = " with ".join(f"{knob}={size}" for knob, size in sizes.items())
             raise WorkloadError(
@@ -62,6 +72,15 @@ class Job:
             ) from None
         self._limits.update(trace.notes)
         return trace
+
+    def _simulated(
+        self,
+        knobs: dict[str, Any],
+        function: Callable[..., Any] | None,
+        steps: int,
+        locate: bool,
+    ) -> SimulatedRun:
+        return self.session.run(function or self.function, knobs, steps, locate=locate)
 
     def facts(self) -> dict[str, Any]:
         import torch

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
-from vramcast.simulate.device import Allocation, Device
+from vramcast.records.prediction import PhaseName
+from vramcast.simulate.device import Allocation, Device, Work
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.locations import Locations
 from vramcast.simulate.ownership import Ownership
@@ -15,6 +16,8 @@ from vramcast.simulate.python_calls import PythonCalls
 from vramcast.tracing import trace
 from vramcast.tracing.work import FORWARD, OperatorWork
 
+# A step with fewer operators than this part of the longest one's is not whole.
+WHOLE_STEP = 0.9
 SOLVER_OPERATORS = frozenset(
     (
         "linalg_qr",
@@ -56,6 +59,9 @@ class Recording:
     locations: Locations
     ownership: Ownership
     python_calls: PythonCalls
+    # what each mark in the events begins, and how many functions were called until the next
+    segments: list[PhaseName] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
 
     @property
     def device(self) -> Device:
@@ -63,9 +69,15 @@ class Recording:
 
     def mark_step(self) -> None:
         """A step begins here."""
-        self.ownership.look()
         self.gpu.reads.begin_round()
+        self.begin(PhaseName.TRAIN)
+
+    def begin(self, phase: PhaseName) -> None:
+        self.ownership.look()
         self.device.mark_step()
+        if self.segments:
+            self.calls.append(self.python_calls.of_step)
+        self.segments.append(phase)
         self.python_calls.begin_step()
 
     def describe(self) -> trace.SimulatedRun:
@@ -77,6 +89,8 @@ class Recording:
         allocations = self.device.allocations()
         categories = [self._category(number, a) for number, a in enumerate(allocations, 1)]
         streams = [a.stream for a in allocations]
+        work, bounds = self._work()
+        step = self._steady_step(bounds)
         operators = {self.device.name(index) for index in {a.operator_name for a in allocations}}
         return trace.SimulatedRun(
             events=trace.in_canonical_order(events),
@@ -88,8 +102,9 @@ class Recording:
             allocation=self._details(allocations, categories),
             uses_libraries=any(map(_is_of_library, operators)),
             uses_solver=any(map(_is_of_solver, operators)),
-            works=self._work_of_last_step(),
-            num_python_calls=self.python_calls.of_step,
+            works=self._described(work[bounds[step] : bounds[step + 1]]),
+            num_python_calls=[*self.calls, self.python_calls.of_step][step],
+            segments=tuple(self.segments),
             uncalibrated_kernels=tuple(sorted(self.gpu.uncalibrated_kernels)),
             streams=streams if any(streams) else (),
             held_until=held_until,
@@ -131,11 +146,25 @@ class Recording:
 
         return detail_of
 
-    def _work_of_last_step(self) -> list[OperatorWork]:
+    def _work(self) -> tuple[Sequence[Work], list[int]]:
+        """All operators, and where each segment of them begins and the last one ends."""
         work = self.device.work()
-        marks = (index for index, done in enumerate(work) if done.operator_name < 0)
-        last_step = work[max(marks, default=-1) + 1 :]
-        numbers = {done.operator_name for done in last_step}
+        marks = [index + 1 for index, done in enumerate(work) if done.operator_name < 0]
+        return work, [*(marks or [0]), len(work)]
+
+    def _steady_step(self, bounds: Sequence[int]) -> int:
+        """The last training step that was whole: what was begun last may lack its update."""
+        steps = [i for i, phase in enumerate(self.segments) if phase is PhaseName.TRAIN] or [0]
+        # the first step also makes the optimizer's state
+        longest = max(bounds[step + 1] - bounds[step] for step in steps[1:] or steps)
+        return next(
+            step
+            for step in reversed(steps)
+            if bounds[step + 1] - bounds[step] >= WHOLE_STEP * longest
+        )
+
+    def _described(self, step: Sequence[Work]) -> list[OperatorWork]:
+        numbers = {done.operator_name for done in step}
         names = {number: self.device.name(number).partition(".")[0] for number in numbers}
         return [
             OperatorWork(
@@ -147,7 +176,7 @@ class Recording:
                 done.phase,
                 done.access,
             )
-            for done in last_step
+            for done in step
         ]
 
 

@@ -124,8 +124,9 @@ def simulate(
     timeout_seconds: float,
     tell: Tell = lambda _: None,
     stop: threading.Event | None = None,
+    on_output: Callable[[bytes], None] | None = None,
 ) -> dict[str, Any]:
-    """The answer, with the seconds that it took."""
+    """The answer, with the seconds that it took. `on_output` gets what a program prints."""
     # also refuses NaN, which compares false with everything
     if not timeout_seconds > 0:
         raise UsageError(
@@ -133,7 +134,7 @@ def simulate(
             "For example --timeout 300.",
         )
     started = time.perf_counter()
-    target = parse_reference(request["workload"]).portable
+    target = "" if "line" in request else parse_reference(request["workload"]).portable
     with shared_server() as server:
         try:
             answer = server.ask(
@@ -142,6 +143,7 @@ def simulate(
                 timeout_seconds=timeout_seconds,
                 progress=tell,
                 stop=stop.is_set if stop else lambda: False,
+                on_output=on_output,
             )
         except TaskFailed as failure:
             raise _explained(failure, timeout_seconds) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
@@ -10,7 +11,7 @@ from typing import Any
 
 from vramcast.errors import WorkloadError
 from vramcast.forecast.budget import DEFAULT_GPU, budget_for
-from vramcast.forecast.forecast import batch_size_point, forecast, replay_within
+from vramcast.forecast.forecast import batch_size_point, forecast
 from vramcast.forecast.interpolate import over_sizes
 from vramcast.forecast.largest import BatchSearch
 from vramcast.hardware.gpus import find_gpu
@@ -23,6 +24,7 @@ from vramcast.simulate.device import Device
 from vramcast.simulate.job import Job
 from vramcast.simulate.live_memory import LiveMemory
 from vramcast.simulate.planned import plan_lengths
+from vramcast.simulate.program_job import ProgramJob
 from vramcast.simulate.session import STEPS, Session
 from vramcast.tracing.files import write_files
 from vramcast.tracing.snapshot import make_snapshot
@@ -57,7 +59,7 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
     session.gpu.memory = LiveMemory(
         session.device, gpu.total_bytes, budget.settings, budget.capacity_bytes
     )
-    job = Job(request, session, budget)
+    job = (ProgramJob if "line" in request else Job)(request, session, budget)
     if "batch_sizes" in request:
         return _curve(job)
     if "search" in request:
@@ -68,36 +70,41 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
 
 
 def _prediction(job: Job) -> dict[str, Any]:
+    has_trace = job.request.get("trace") is not None
+    found, is_short = job.run(lambda run: _predicted(job, run), locate_all=has_trace)
+    if is_short:
+        # A program may catch torch.OutOfMemoryError and go on with less.
+        with contextlib.suppress(WorkloadError, SystemExit):
+            limited, _ = job.run(
+                lambda run: _predicted(job, run, only_if_it_fits=True),
+                locate_all=has_trace,
+                limited=True,
+            )
+            found = limited if limited["fits"] else found
+    return found
+
+
+def _predicted(
+    job: Job, run: SimulatedRun, *, only_if_it_fits: bool = False
+) -> tuple[dict[str, Any], bool]:
+    """The prediction, and whether it needs more than there is. Its trace is written."""
     folder, knobs = job.request.get("trace"), job.shown_knobs()
-    run = job.session.run(job.function, job.knobs, locate_all=folder is not None)
-    prediction = forecast(run, job.budget, workload=job.workload, knobs=knobs)
-    is_over_limit = prediction.peak_reserved_bytes > job.session.gpu.memory.limit_bytes
-    # A program may catch torch.OutOfMemoryError and go on with less.
-    if (is_over_limit or not prediction.fits) and (limited := _run_within_the_limit(job)):
-        run = limited
-        prediction = forecast(run, job.budget, workload=job.workload, knobs=knobs)
-    if folder is not None:
+    budget = job.budget_of(run)
+    prediction = forecast(run, budget, workload=job.workload, knobs=knobs)
+    if folder is not None and (prediction.fits or not only_if_it_fits):
         trace = run.trace(
             workload=job.workload,
             knobs=knobs,
             gpu=job.request["gpu"],
-            allocator_settings=job.request["allocator"],
+            allocator_settings=budget.settings_text,
         )
-        snapshot = make_snapshot(trace, job.budget.capacity_bytes)
+        snapshot = make_snapshot(trace, budget.capacity_bytes)
         end_if_forked()
         with locked_folder(Path(folder)):
-            write_files(Path(folder), trace, snapshot, force=job.request["force"])
-    return prediction.to_dict()
-
-
-def _run_within_the_limit(job: Job) -> SimulatedRun | None:
-    """With torch.OutOfMemoryError at the capacity; None if that ends the program."""
-    session, locate_all = job.session, job.request.get("trace") is not None
-    try:
-        run = session.run(job.function, job.knobs, locate_all=locate_all, limited=True)
-    except (WorkloadError, SystemExit):
-        return None
-    return run if replay_within(job.budget, run, run.sizes)[0].fits else None
+            force = job.request["force"] or only_if_it_fits
+            write_files(Path(folder), trace, snapshot, force=force)
+    is_over_limit = prediction.peak_reserved_bytes > job.session.gpu.memory.limit_bytes
+    return prediction.to_dict(), is_over_limit or not prediction.fits
 
 
 def _curve(job: Job) -> dict[str, Any]:

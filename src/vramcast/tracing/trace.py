@@ -5,12 +5,12 @@ EMPTY_CACHE empties the cache, as in allocator.replay.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from vramcast.allocator.replay import EMPTY_CACHE
-from vramcast.records.prediction import LargeTensor
+from vramcast.records.prediction import LargeTensor, PhaseName
 from vramcast.tracing.work import OperatorWork
 
 # In what the device recorded, minus the number of the allocation: another stream may still use the
@@ -89,6 +89,16 @@ class SimulatedRun:
     # Allocations that another stream may use when they are freed: from which event on their memory
     # can be used again at the latest.
     held_until: Mapping[int, int] = field(default_factory=dict)
+    # What each 0 in the events begins; empty where all are training steps.
+    segments: Sequence[PhaseName] = ()
+    allocator_settings: str | None = None  # that a program has set itself
+    remarks: Sequence[str] = ()  # about the run of a program
+    # Of a program: how often each phase did what it is for.
+    phase_counts: Mapping[PhaseName, int] = field(default_factory=dict)
+
+    def portable(self) -> Self:
+        """Without the descriptions of allocations, which only the process that ran it has."""
+        return replace(self, allocation=_not_described)
 
     def trace(self, **head: Any) -> Trace:
         found = [self.allocation(number) for number in range(1, len(self.sizes) + 1)]
@@ -101,6 +111,10 @@ class SimulatedRun:
             steps=range(1, self.events.count(0) + 1),
             **head,
         )
+
+
+def _not_described(_: int) -> Allocation:
+    return Allocation(0, "")
 
 
 def split_holds(events: Sequence[int]) -> tuple[list[int], dict[int, int]]:

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -18,8 +18,10 @@ from typing import Any
 from vramcast.errors import UsageError, WorkloadError
 from vramcast.records.store import read_file
 from vramcast.text import did_you_mean
+from vramcast.workload.launch_line import launch_line
 
-Workload = str | Callable[..., Any]
+# A function, its name, or the words of the line that a program is started with.
+Workload = str | Callable[..., Any] | Sequence[str]
 
 FORMS = (
     "Name a workload as path/to/file.py:function, package.module:function, or by a registered name."
@@ -152,6 +154,8 @@ def name_of(workload: Workload) -> str:
     """By which a worker process finds the workload again; a function is found by its file."""
     if isinstance(workload, str):
         return workload
+    if isinstance(workload, list | tuple):
+        return str(launch_line(workload))
     if not callable(workload):
         raise UsageError(
             f"A workload is a function or its name, not {type(workload).__name__}.",

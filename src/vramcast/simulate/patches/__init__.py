@@ -8,45 +8,17 @@ later. It is called once the library is imported.
 from __future__ import annotations
 
 import importlib
-import importlib.abc
-import importlib.util
 import pkgutil
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
 
+from vramcast.programs.after_import import after_import
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.patching import Patcher
 
 PATCHES = [
     importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)
 ]
-
-
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function with the name of each of some modules, once it was imported."""
-
-    def __init__(self, names: Iterable[str], call: Callable[[str], None]) -> None:
-        self._names, self._call = set(names), call
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if name not in self._names:
-            return None
-        self._names.remove(name)  # the real finders are asked now
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        run = spec.loader.exec_module
-
-        def run_and_call(module: ModuleType) -> None:
-            run(module)
-            self._call(name)
-
-        spec.loader.exec_module = run_and_call  # type: ignore[method-assign]
-        return spec
 
 
 @contextmanager
@@ -60,14 +32,8 @@ def installed(gpu: SimulatedGpu) -> Iterator[None]:
             if library == patch.LIBRARY:
                 patch.apply(patcher)
 
-    libraries = dict.fromkeys(patch.LIBRARY for patch in PATCHES)
-    finder = _AfterImport(libraries.keys() - sys.modules.keys(), patch)
     try:
-        for library in libraries:
-            if library in sys.modules:
-                patch(library)
-        sys.meta_path.insert(0, finder)
-        yield
+        with after_import((patch.LIBRARY for patch in PATCHES), patch):
+            yield
     finally:
-        sys.meta_path.remove(finder)
         patcher.undo()

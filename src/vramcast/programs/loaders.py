@@ -1,0 +1,105 @@
+"""Ends data loaders early, so that a program goes on to its evaluation and its saving.
+
+A loader that training reads from ends when enough steps were seen. One that an evaluation reads
+from ends after a few batches, once memory no longer grows from batch to batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch.utils.data.dataloader as loading
+
+from vramcast.programs.watching import Watcher, replaced
+from vramcast.units import format_bytes
+
+FEWEST_BATCHES, MOST_BATCHES = 3, 16
+
+
+@dataclass
+class _Reading:
+    """What has happened since a loader was begun."""
+
+    num_backwards: int
+    num_training_forwards: int
+    num_evaluation_forwards: int
+    num_batches: int = 0
+    # of the GPU, when each batch was asked for
+    last_bytes: int = 0
+    grown_bytes: int = 0
+    has_ended: bool = False
+
+
+@contextmanager
+def ending_early(watcher: Watcher) -> Iterator[None]:
+    if watcher.rule.whole:
+        yield
+        return
+
+    def begin(original: Any) -> Any:
+        def __iter__(self: Any) -> Any:
+            watcher.new_loader()
+            iterator = original(self)
+            iterator.vramcast_reading = _Reading(
+                watcher.num_backwards,
+                watcher.num_training_forwards,
+                watcher.num_evaluation_forwards,
+            )
+            return iterator
+
+        return __iter__
+
+    def give(original: Any) -> Any:
+        def __next__(self: Any) -> Any:
+            reading: _Reading | None = getattr(self, "vramcast_reading", None)
+            if reading is not None:
+                if reading.has_ended or _ends(watcher, reading, self):
+                    reading.has_ended = True
+                    raise StopIteration
+                reading.num_batches += 1
+            return original(self)
+
+        return __next__
+
+    with ExitStack() as stack:
+        stack.enter_context(replaced(loading.DataLoader, "__iter__", begin))
+        stack.enter_context(replaced(loading._BaseDataLoaderIter, "__next__", give))
+        yield
+
+
+def _ends(watcher: Watcher, reading: _Reading, iterator: Any) -> bool:
+    if watcher.num_backwards > reading.num_backwards:
+        if watcher.is_enough:
+            watcher.is_winding_down = True
+        return watcher.is_enough
+    is_evaluation = (
+        watcher.num_evaluation_forwards > reading.num_evaluation_forwards
+        and watcher.num_training_forwards == reading.num_training_forwards
+    )
+    if not is_evaluation:
+        return False
+    now_bytes = watcher.memory.allocated_bytes()
+    grown_bytes, reading.last_bytes = now_bytes - reading.last_bytes, now_bytes
+    # the first batches still load weights, make caches and take workspaces
+    if reading.num_batches < FEWEST_BATCHES:
+        return False
+    if grown_bytes <= 0:
+        return True
+    if reading.num_batches < MOST_BATCHES:
+        return False
+    _note_growth(watcher, grown_bytes, reading.num_batches, iterator)
+    return True
+
+
+def _note_growth(watcher: Watcher, grown_bytes: int, num_batches: int, iterator: Any) -> None:
+    try:
+        all_batches = f"of {len(iterator._index_sampler)}"
+    except (TypeError, AttributeError):  # of a stream
+        all_batches = "of an unknown number"
+    watcher.notes.add(
+        f"an evaluation keeps {format_bytes(grown_bytes)} more on the GPU with every batch, and "
+        f"{num_batches} {all_batches} batches were seen: --whole runs it to its end"
+    )

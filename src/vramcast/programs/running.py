@@ -1,0 +1,70 @@
+"""Runs a program as Python would: its arguments, its folder, its name `__main__`."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+import os
+import runpy
+import sys
+from types import CodeType, ModuleType
+
+from vramcast.errors import WorkloadError
+from vramcast.workload.launch_line import Program
+
+
+def run_as_main(program: Program) -> None:
+    """Raises what the program raises, and SystemExit where it ends itself."""
+    sys.argv[:] = program.argv
+    if program.is_module:
+        sys.path.insert(0, os.getcwd())
+        _check_module(program.target)
+        runpy.run_module(program.target, run_name="__main__", alter_sys=True)
+        return
+    path = os.path.realpath(program.target)
+    sys.path.insert(0, os.path.dirname(path))
+    code = _compiled(program.target)
+    main = ModuleType("__main__")
+    main.__dict__.update(__file__=program.target, __builtins__=builtins, __cached__=None)
+    # pickle, dataclasses and multiprocessing look their module up
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
+
+
+def _compiled(path: str) -> CodeType:
+    try:
+        with io.open_code(os.path.abspath(path)) as file:
+            source = file.read()
+        return compile(source, path, "exec")
+    except (SyntaxError, ValueError) as problem:
+        where = f"{path}:{problem.lineno}" if isinstance(problem, SyntaxError) else path
+        what = problem.msg if isinstance(problem, SyntaxError) else str(problem)
+        raise WorkloadError(f"{where} is not valid Python: {what}", "Correct that line.") from None
+    except OSError as problem:
+        raise WorkloadError(
+            f"{path} cannot be read: {problem.strerror}.", "Make it readable."
+        ) from None
+
+
+def _check_module(name: str) -> None:
+    import importlib.util
+
+    spec = None
+    with contextlib.suppress(ModuleNotFoundError, ValueError):
+        spec = importlib.util.find_spec(name)
+    if spec is None:
+        raise WorkloadError(
+            f"There is no module {name!r}, which `python -m {name}` would run.",
+            f"Start from the folder that has it (now {os.getcwd()}), "
+            "or install the package that has it.",
+        )
+
+
+def use_stdin(path: str | None) -> None:
+    """The program reads what the command's own stdin has; a terminal is not asked."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path or os.devnull, os.O_RDONLY)
+        os.dup2(descriptor, 0)
+        os.close(descriptor)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115

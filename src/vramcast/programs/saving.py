@@ -1,0 +1,240 @@
+"""Weights that a program saves are not written where it says, and can be loaded again by it.
+
+A simulated GPU computes nothing: a checkpoint would be gigabytes of nothing, and might replace a
+real one. Files of torch.save and safetensors go into a scratch folder, which is removed at the end.
+Where the program names a new file, an empty one stands in its place meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vramcast.programs.after_import import after_import
+from vramcast.programs.watching import Watcher, replaced
+
+# What begins like this stands for a file in the scratch folder.
+STUB = b"vramcast did not write these weights: "
+MOST_NAMED = 3
+SAFETENSORS = ("safetensors.torch", "safetensors")
+# safetensors' names of torch's types
+DTYPES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+}
+
+
+class Saved:
+    """The files that a program has saved, by the path that it gave."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch, self._pid = scratch, os.getpid()
+        self._kept: dict[str, Path] = {}
+        self._stand_ins: set[str] = set()
+        self.names: list[str] = []
+
+    def place_for(self, path: Any) -> Path:
+        """Where the file is really written."""
+        real = os.path.realpath(os.fspath(path))
+        if os.path.isdir(real):
+            raise IsADirectoryError(21, "Is a directory", str(path))
+        if not os.path.lexists(real):
+            open(real, "xb").close()  # fails where the program's own would
+            self._stand_ins.add(real)
+        place = self._kept.setdefault(real, self._new_place())
+        if real not in self.names:
+            self.names.append(real)
+        return place
+
+    def place_for_stub(self) -> tuple[Path, bytes]:
+        place = self._new_place()
+        return place, STUB + place.name.encode() + b"\n"
+
+    def _new_place(self) -> Path:
+        return self._scratch / f"{len(list(self._scratch.iterdir()))}-{len(self._kept)}"
+
+    def found(self, file: Any) -> Any:
+        """What to read instead of this path or open file, which may be itself."""
+        if isinstance(file, str | os.PathLike):
+            place = self._kept.get(os.path.realpath(os.fspath(file)))
+            if place is not None:
+                return place
+            with contextlib.suppress(OSError), open(file, "rb") as opened:
+                return self._behind_stub(opened.read(len(STUB) + 64)) or file
+            return file
+        if hasattr(file, "read") and hasattr(file, "seek"):
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                position = file.tell()
+                begin = file.read(len(STUB) + 64)
+                file.seek(position)
+                return self._behind_stub(begin) or file
+        return file
+
+    def _behind_stub(self, begin: bytes) -> Path | None:
+        if not isinstance(begin, bytes) or not begin.startswith(STUB):
+            return None
+        name = begin[len(STUB) :].split(b"\n")[0].decode(errors="replace")
+        place = self._scratch / os.path.basename(name)
+        return place if place.is_file() else None
+
+    def moved(self, source: Any, target: Any) -> None:
+        """The program renamed a file or a folder."""
+        old, new = (os.path.realpath(os.fspath(one)) for one in (source, target))
+        for path in [*self._kept]:
+            if path == old or path.startswith(old + os.sep):
+                renamed = new + path[len(old) :]
+                self._kept[renamed] = self._kept.pop(path)
+                if path in self._stand_ins:
+                    self._stand_ins.remove(path)
+                    self._stand_ins.add(renamed)
+
+    def owns(self, path: Any) -> bool:
+        """Whether an empty file of ours stands there."""
+        return os.path.realpath(os.fspath(path)) in self._stand_ins
+
+    def remove_stand_ins(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        for path in self._stand_ins:
+            with contextlib.suppress(OSError):
+                if os.path.getsize(path) == 0:
+                    os.unlink(path)
+
+    def note(self) -> str:
+        if not self.names:
+            return ""
+        shown = ", ".join(os.path.relpath(name) for name in self.names[:MOST_NAMED])
+        more = len(self.names) - MOST_NAMED
+        return f"weights were not written: {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+@contextmanager
+def not_writing_weights(watcher: Watcher, scratch: Path) -> Iterator[Saved]:
+    saved = Saved(scratch)
+    with ExitStack() as stack:
+        stack.callback(saved.remove_stand_ins)
+        stack.enter_context(replaced(torch, "save", _save(saved, watcher)))
+        stack.enter_context(replaced(torch, "load", _load(saved)))
+        for name in ("rename", "replace"):
+            stack.enter_context(replaced(os, name, _rename(saved)))
+        patches: dict[str, Callable[[], None]] = {
+            "safetensors": lambda: _patch_safe_open(saved),
+            "safetensors.torch": lambda: _patch_safetensors(saved, watcher),
+        }
+        stack.enter_context(after_import(patches, lambda name: patches[name]()))
+        yield saved
+
+
+def _save(saved: Saved, watcher: Watcher) -> Callable[..., Any]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def save(obj: Any, f: Any, *arguments: Any, **options: Any) -> None:
+            with watcher.saving():
+                if isinstance(f, str | os.PathLike):
+                    original(obj, saved.place_for(f), *arguments, **options)
+                    return
+                place, stub = saved.place_for_stub()
+                original(obj, place, *arguments, **options)
+                # a small thing, such as the state of a random generator, may be read as bytes
+                if place.stat().st_size < 1 << 20:
+                    f.write(place.read_bytes())
+                    place.unlink()
+                else:
+                    f.write(stub)
+                    name = getattr(f, "name", "")
+                    if isinstance(name, str) and name:
+                        saved.names.append(os.path.realpath(name))
+
+        return save
+
+    return wrap
+
+
+def _load(saved: Saved) -> Callable[..., Any]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def load(f: Any, *arguments: Any, **options: Any) -> Any:
+            return original(saved.found(f), *arguments, **options)
+
+        return load
+
+    return wrap
+
+
+def _rename(saved: Saved) -> Callable[..., Any]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def rename(src: Any, dst: Any, **options: Any) -> None:
+            is_path = isinstance(src, str | os.PathLike) and isinstance(dst, str | os.PathLike)
+            if is_path and saved.owns(src) and os.path.lexists(dst) and not saved.owns(dst):
+                # the real file that it would replace stays
+                os.unlink(src)
+            else:
+                original(src, dst, **options)
+            if is_path:
+                saved.moved(src, dst)
+
+        return rename
+
+    return wrap
+
+
+def _patch_safe_open(saved: Saved) -> None:
+    module = sys.modules["safetensors"]
+    original = module.safe_open
+    module.safe_open = functools.wraps(original)(  # type: ignore[attr-defined]
+        lambda filename, *arguments, **options: original(
+            saved.found(filename), *arguments, **options
+        )
+    )
+
+
+def _patch_safetensors(saved: Saved, watcher: Watcher) -> None:
+    module: Any = sys.modules["safetensors.torch"]
+    load_file = module.load_file
+
+    def save(tensors: dict[str, Any], filename: Any, metadata: Any = None) -> None:
+        with watcher.saving():
+            _write_with_gaps(saved.place_for(filename), tensors, metadata)
+
+    def load(filename: Any, *arguments: Any, **options: Any) -> Any:
+        return load_file(saved.found(filename), *arguments, **options)
+
+    module.save_file, module.load_file = save, load
+
+
+def _write_with_gaps(place: Path, tensors: dict[str, Any], metadata: Any) -> None:
+    """A safetensors file of the right size, without its values."""
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    end = 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + prod(tensor.shape) * tensor.element_size()
+        dtype = DTYPES[str(tensor.dtype).removeprefix("torch.")]
+        header[name] = {"dtype": dtype, "shape": [*tensor.shape], "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(place, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+        file.seek(0, io.SEEK_END)

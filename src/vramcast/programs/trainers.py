@@ -1,0 +1,71 @@
+"""Asks trainers of libraries for one evaluation and one save, and then to stop.
+
+They do it through their own callbacks: Hugging Face's Trainer and all that is made of it (TRL,
+sentence-transformers), and Lightning's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from vramcast.programs.after_import import after_import
+from vramcast.programs.watching import Watcher
+
+
+@contextmanager
+def stopping_trainers(watcher: Watcher) -> Iterator[None]:
+    if watcher.rule.whole:
+        yield
+        return
+    added = {
+        "transformers.trainer": lambda: _hugging_face(watcher),
+        "lightning.pytorch.trainer.trainer": lambda: _lightning(watcher, "lightning.pytorch"),
+        "pytorch_lightning.trainer.trainer": lambda: _lightning(watcher, "pytorch_lightning"),
+    }
+    with after_import(added, lambda name: added[name]()):
+        yield
+
+
+def _hugging_face(watcher: Watcher) -> None:
+    module = sys.modules["transformers.trainer"]
+    from transformers.trainer_callback import TrainerCallback
+
+    class StopWhenSeen(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+            if watcher.is_enough:
+                watcher.is_winding_down = True
+                control.should_evaluate = str(args.eval_strategy.value) != "no"
+                control.should_save = str(args.save_strategy.value) != "no"
+                control.should_training_stop = True
+            return control
+
+    init = module.Trainer.__init__
+
+    def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+        init(self, *arguments, **options)
+        self.add_callback(StopWhenSeen)
+
+    module.Trainer.__init__ = __init__
+
+
+def _lightning(watcher: Watcher, package: str) -> None:
+    trainer_module = sys.modules[f"{package}.trainer.trainer"]
+    callbacks = sys.modules[f"{package}.callbacks"]
+
+    class StopWhenSeen(callbacks.Callback):  # type: ignore[misc, name-defined]
+        def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+            if watcher.is_enough:
+                watcher.is_winding_down = True
+                trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = None
+                trainer.should_stop = True
+
+    init = trainer_module.Trainer.__init__
+
+    def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+        init(self, *arguments, **options)
+        self.callbacks.append(StopWhenSeen())
+
+    trainer_module.Trainer.__init__ = __init__

@@ -1,0 +1,252 @@
+"""Watches a training program: its steps, its phases, and when enough of it was seen.
+
+The same rule holds on the simulated GPU and on a real one. An optimizer's step ends a training
+step. Where several optimizers take turns, the one that steps most often does. A program without an
+optimizer of torch is counted by its backward passes.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch.optim import optimizer as optim
+
+from vramcast.records.prediction import PhaseName
+
+# Memory is all taken after the second step; the third shows whether it grows.
+FEWEST_STEPS, MOST_STEPS = 3, 8
+# For optimizers that step less often than others, such as a GAN's second one.
+MOST_STEPS_FOR_ALL_OPTIMIZERS = 24
+# Without any optimizer step for so long, the backward passes are the steps.
+MOST_BACKWARDS_WITHOUT_STEP = 64
+# Data loaders read ahead: so many forward passes may come after one was ended.
+MOST_READ_AHEAD = 8
+
+
+class Enough(BaseException):
+    """Ends the program: enough was seen. Not an Exception, so that few programs catch it."""
+
+
+class Memory(Protocol):
+    """Of the GPU, in bytes."""
+
+    def allocated_bytes(self) -> int: ...
+
+    def peak_allocated_bytes(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """When enough was seen."""
+
+    steps: int | None = None  # exactly so many
+    whole: bool = False  # to the program's own end
+
+
+@dataclass
+class Watcher:
+    memory: Memory
+    rule: StopRule
+    # called with each phase as it begins; a training step begins a phase
+    on_phase: Callable[[PhaseName], None]
+    # called when the program is to end: it says what was seen before anything is undone
+    on_enough: Callable[[], None] = lambda: None
+    phase: PhaseName = PhaseName.BUILD
+    num_steps: int = 0
+    num_backwards: int = 0
+    num_training_forwards: int = 0
+    num_evaluation_forwards: int = 0
+    num_saves: int = 0
+    is_enough: bool = False
+    # a data loader was ended early, or a trainer was asked to stop: the program may go on
+    is_winding_down: bool = False
+    notes: set[str] = field(default_factory=set)
+    _read_ahead: int = 0
+    _step_ended: bool = True
+    _depth: int = 0  # of backward passes
+    _last: tuple[int, int] = (-1, -1)
+    _steps_of: weakref.WeakKeyDictionary[Any, int] = field(
+        default_factory=weakref.WeakKeyDictionary
+    )
+
+    # -- what the program does
+
+    def training_forward(self) -> None:
+        self.num_training_forwards += 1
+        if self.is_enough:
+            self._read_ahead += 1
+            if not self.is_winding_down or self._read_ahead > MOST_READ_AHEAD:
+                self.stop()
+        if self._step_ended or self.phase is not PhaseName.TRAIN:
+            self._begin(PhaseName.TRAIN)
+            self._step_ended = False
+
+    def evaluation_forward(self) -> None:
+        self.num_evaluation_forwards += 1
+        if self.phase is not PhaseName.EVALUATE:
+            self._begin(PhaseName.EVALUATE)
+            # what trains after an evaluation is the next epoch
+            self._read_ahead = MOST_READ_AHEAD
+
+    def backward(self) -> None:
+        if self.phase is not PhaseName.TRAIN or self._step_ended:
+            self.training_forward()
+        self.num_backwards += 1
+
+    def after_backward(self) -> None:
+        waits = self._steps_of and self.num_backwards <= MOST_BACKWARDS_WITHOUT_STEP
+        if not any(self._steps_of.values()) and not waits:
+            self._end_step(self.num_backwards)
+
+    def made_optimizer(self, optimizer: Any) -> None:
+        self._steps_of.setdefault(optimizer, 0)
+
+    def stepped(self, optimizer: Any) -> None:
+        self._steps_of[optimizer] = self._steps_of.get(optimizer, 0) + 1
+        self._end_step(max(self._steps_of.values()))
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        self.num_saves += 1
+        if self.phase is not PhaseName.SAVE:
+            self._begin(PhaseName.SAVE)
+            self._read_ahead = MOST_READ_AHEAD
+        yield
+
+    def new_loader(self) -> None:
+        """What trains from now on is the next epoch."""
+        if self.is_winding_down:
+            self._read_ahead = MOST_READ_AHEAD
+
+    # -- when to stop
+
+    def stop(self) -> None:
+        self.on_enough()
+        raise Enough
+
+    def _end_step(self, count: int) -> None:
+        if count <= self.num_steps:
+            return
+        self.num_steps, self._step_ended = count, True
+        now = self.memory.allocated_bytes(), self.memory.peak_allocated_bytes()
+        is_settled = all(a <= b for a, b in zip(now, self._last, strict=True))
+        self._last = now
+        self.is_enough = self._has_seen_enough(is_settled)
+
+    def _has_seen_enough(self, is_settled: bool) -> bool:
+        if self.rule.whole:
+            return False
+        if self.rule.steps is not None:
+            return self.num_steps >= self.rule.steps
+        if self.num_steps < FEWEST_STEPS:
+            return False
+        waits = any(count < 2 for count in self._steps_of.values())
+        if waits and self.num_steps < MOST_STEPS_FOR_ALL_OPTIMIZERS:
+            return False
+        return is_settled or self.num_steps >= MOST_STEPS
+
+    def _begin(self, phase: PhaseName) -> None:
+        self.phase = phase
+        self.on_phase(phase)
+
+
+class _InModule(threading.local):
+    depth = 0
+
+
+@contextmanager
+def watching(watcher: Watcher) -> Iterator[None]:
+    """Inside this block the watcher hears of everything."""
+    with ExitStack() as stack:
+        hook = optim.register_optimizer_step_post_hook(lambda opt, *_: watcher.stepped(opt))
+        stack.callback(hook.remove)
+        stack.enter_context(replaced(torch.optim.Optimizer, "__init__", _optimizers(watcher)))
+        stack.enter_context(replaced(torch.nn.Module, "__call__", _modules(watcher)))
+        stack.enter_context(replaced(torch.autograd, "backward", _backwards(watcher)))
+        yield
+
+
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+@contextmanager
+def replaced(owner: Any, name: str, wrap: Wrap) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, wrap(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def _optimizers(watcher: Watcher) -> Wrap:
+    def wrap(init: Callable[..., Any]) -> Callable[..., Any]:
+        def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+            init(self, *arguments, **options)
+            watcher.made_optimizer(self)
+
+        return __init__
+
+    return wrap
+
+
+def _modules(watcher: Watcher) -> Wrap:
+    """Hears of the outermost module only, and only in the thread that the program began in."""
+    inside, main = _InModule(), threading.get_ident()
+
+    def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
+        def __call__(self: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
+            if inside.depth == 0 and threading.get_ident() == main:
+                _heard_forward(watcher, self)
+            inside.depth += 1
+            try:
+                return call(self, *arguments, **options)
+            finally:
+                inside.depth -= 1
+
+        return __call__
+
+    return wrap
+
+
+def _heard_forward(watcher: Watcher, module: torch.nn.Module) -> None:
+    parameter = next(module.parameters(), None)
+    if parameter is None:
+        return  # a loss or a metric
+    if not torch.is_grad_enabled():
+        # A teacher or a reference model is part of the training step.
+        if not module.training and any(p.requires_grad for p in module.parameters()):
+            watcher.evaluation_forward()
+    elif module.training or not watcher.is_enough:
+        watcher.training_forward()
+    else:
+        # Some evaluate without torch.no_grad(); if it does train, a backward pass follows.
+        watcher.evaluation_forward()
+
+
+def _backwards(watcher: Watcher) -> Wrap:
+    depth = 0
+
+    def wrap(backward: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **options: Any) -> Any:
+            nonlocal depth
+            # checkpointing starts backward passes inside of one
+            if depth == 0:
+                watcher.backward()
+            depth += 1
+            try:
+                return backward(*arguments, **options)
+            finally:
+                depth -= 1
+                if depth == 0:
+                    watcher.after_backward()
+
+        return run
+
+    return wrap

@@ -1,0 +1,44 @@
+"""What a launch line starts: one file for each launcher.
+
+To understand another launcher, add a file with `understands(words)` and `read(words, so_far)`, and
+its name to LAUNCHERS. `so_far` is what was read before it, such as variables of the environment;
+`read` returns a Program. A launcher that starts another one calls `read_line` with the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+
+from vramcast.errors import WorkloadError
+from vramcast.workload.launch_line import Program
+
+LAUNCHERS = ("python", "torchrun", "accelerate", "environments")
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+FORMS = (
+    "Understood are: python FILE, python -m MODULE, FILE.py, torchrun FILE, "
+    "python -m torch.distributed.run FILE, accelerate launch FILE, uv run FILE and conda run, "
+    "each with NAME=VALUE before it."
+)
+
+
+def read_line(words: Sequence[str], so_far: Program | None = None) -> Program:
+    """Nothing is started for it, and nothing of the program is read."""
+    so_far = so_far or Program("")
+    words, variables = list(words), dict(so_far.environment)
+    if words and words[0] == "env":
+        del words[0]
+    while words and ASSIGNMENT.match(words[0]):
+        name, _, value = words.pop(0).partition("=")
+        variables[name] = value
+    so_far = replace(so_far, environment=variables)
+    if not words:
+        raise WorkloadError("The launch line starts no program.", FORMS)
+    for name in LAUNCHERS:
+        launcher = import_module(f"{__name__}.{name}")
+        if launcher.understands(words):
+            program: Program = launcher.read(words, so_far)
+            return program
+    raise WorkloadError(f"{words[0]!r} is not a launcher that vramcast understands.", FORMS)

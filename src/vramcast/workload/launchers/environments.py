@@ -1,0 +1,65 @@
+"""`uv run`, `conda run` and their like: the line behind them, in the interpreter they choose."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+
+from vramcast.errors import WorkloadError
+from vramcast.workload import launchers
+from vramcast.workload.launch_line import Program
+
+WITHOUT_VALUE = {
+    "uv": frozenset(
+        ("--isolated", "--no-sync", "--frozen", "--locked", "--no-project", "--quiet", "-q")
+    ),
+    "conda": frozenset(("--no-capture-output", "--live-stream", "-v", "--verbose")),
+    "poetry": frozenset(),
+    "pixi": frozenset(("--frozen", "--locked")),
+}
+SECONDS = 120
+
+
+def understands(words: Sequence[str]) -> bool:
+    return os.path.basename(words[0]) in WITHOUT_VALUE and "run" in words[1:2]
+
+
+def read(words: Sequence[str], so_far: Program) -> Program:
+    name = os.path.basename(words[0])
+    position = 2
+    while position < len(words) and words[position].startswith("-"):
+        has_value = words[position] not in WITHOUT_VALUE[name] and "=" not in words[position]
+        position += 1 + has_value
+    before, rest = list(words[:position]), words[position:]
+    if not rest:
+        raise WorkloadError(
+            f"`{name} run` starts no program.", f"For example {name} run python train.py."
+        )
+    found = launchers.read_line(rest, so_far)
+    return replace(found, interpreter=found.interpreter or _interpreter_of(before))
+
+
+def _interpreter_of(command: list[str]) -> str:
+    """The one that the tool starts: it is asked."""
+    question = [*command, "python", "-c", "import sys; print(sys.executable)"]
+    try:
+        asked = subprocess.run(
+            question, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL
+        )
+    except FileNotFoundError:
+        raise WorkloadError(
+            f"{command[0]!r} is not installed here.", "Name the interpreter itself."
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise WorkloadError(
+            f"`{' '.join(question)}` did not end within {SECONDS} s.", "Make it work first."
+        ) from None
+    lines = asked.stdout.split()
+    if asked.returncode or not lines:
+        raise WorkloadError(
+            f"`{' '.join(question)}` failed:\n{asked.stderr.strip()[-500:]}",
+            "Make it work first.",
+        )
+    return lines[-1]

@@ -1,0 +1,93 @@
+"""`torchrun [options] FILE` and `torchrun -m MODULE`: one of its processes is run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from vramcast.errors import WorkloadError
+from vramcast.workload import launchers
+from vramcast.workload.launch_line import Program
+
+# From torch/distributed/run.py: options that take no value.
+WITHOUT_VALUE = (
+    "--standalone",
+    "--no-python",
+    "--run-path",
+    "--virtual-local-rank",
+    "--use-env",
+)
+MAX_WORLD_SIZE = 1 << 16
+
+
+def understands(words: Sequence[str]) -> bool:
+    return os.path.basename(words[0]) == "torchrun"
+
+
+def read(words: Sequence[str], so_far: Program) -> Program:
+    per_node, nodes, is_module = 1, 1, False
+    rest = list(words[1:])
+    while rest and rest[0].startswith("-"):
+        option, equals, value = rest.pop(0).partition("=")
+        name = option.replace("_", "-")
+        if option in ("-m", "--module"):
+            is_module = True
+            continue
+        if name in WITHOUT_VALUE:
+            continue
+        if not equals:
+            if not rest:
+                raise WorkloadError(f"torchrun's option {option} has no value.", "Give it one.")
+            value = rest.pop(0)
+        if name == "--nproc-per-node":
+            per_node = _count(option, value)
+        elif name == "--nnodes":
+            nodes = _count(option, value.rpartition(":")[2])
+    if not rest:
+        raise WorkloadError(
+            "torchrun starts no program.", "For example torchrun --nproc-per-node 8 train.py."
+        )
+    command = ["-m", *rest] if is_module else rest
+    return in_world(launchers.read_line(["python", *command], so_far), per_node * nodes, per_node)
+
+
+def in_world(program: Program, world_size: int, gpus_per_node: int) -> Program:
+    """The first process of so many, with the variables that torchrun gives it."""
+    if world_size > MAX_WORLD_SIZE:
+        raise WorkloadError(
+            f"The line starts {world_size:,} processes; at most {MAX_WORLD_SIZE:,} are simulated.",
+            "Give fewer.",
+        )
+    variables = {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "GROUP_RANK": "0",
+        "ROLE_RANK": "0",
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(gpus_per_node),
+        "ROLE_WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+    }
+    return replace(
+        program,
+        environment={**variables, **program.environment},
+        world_size=world_size,
+        gpus_per_node=gpus_per_node,
+    )
+
+
+def _count(option: str, value: str) -> int:
+    """`gpu` and `auto` are as many as the machine has: one is assumed."""
+    if value in ("gpu", "auto", "cpu", "xpu"):
+        return 1
+    if not value.isdecimal() or not 1 <= int(value[:9]) <= MAX_WORLD_SIZE:
+        raise WorkloadError(
+            f"torchrun's {option} is {value[:40]!r}, expected a whole number from 1.",
+            f"For example {option} 8.",
+        )
+    return int(value)
