@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from marked_processes import Marked
 
+from vramcast.predicting import max_batch
+from vramcast.probing import probe
+from vramcast.probing.manager import Prober
 from vramcast.processes.ask import ForkServer
 from vramcast.simulate.runner import shared_server, simulation_server
 from vramcast.simulate.workspaces import as_taken_by
+from vramcast.tuning import tune
 
 # Property tests look elsewhere in every run, but in CI where they looked before:
-# a change is judged by what it changed.
-settings.register_profile("same-every-time", derandomize=True, deadline=None)
-if os.environ.get("CI"):
-    settings.load_profile("same-every-time")
+# a change is judged by what it changed. A slow or busy machine is no reason to fail.
+settings.register_profile(
+    "on-any-machine",
+    derandomize=bool(os.environ.get("CI")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("on-any-machine")
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +43,26 @@ def warm_simulations(_simulations: ForkServer, workspaces_of_torch_2_11: None) -
     """
     with shared_server(_simulations):
         yield
+
+
+@pytest.fixture(scope="session")
+def _prober() -> Iterator[Prober]:
+    with Prober() as prober:
+        prober.start()  # in an environment without the mark of a test
+        yield prober
+
+
+@pytest.fixture(scope="module")
+def warm_probes(_prober: Prober) -> Iterator[Prober]:
+    """Real runs that this file's tests ask for fork from one process that has imported torch."""
+
+    def shared(preload: Sequence[str] = ()) -> AbstractContextManager[Prober]:
+        return Prober(preload) if preload else nullcontext(_prober)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (probe, tune, max_batch):
+            patch.setattr(module, "Prober", shared)
+        yield _prober
 
 
 @contextmanager

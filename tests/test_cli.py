@@ -16,7 +16,7 @@ from typing import Any
 
 import in_process
 import pytest
-from waiting import PATIENCE_SECONDS, comes_true
+from waiting import PATIENCE_SECONDS, comes_true, let_ctrl_c_through
 
 from vramcast.cli.progress import progress_display
 from vramcast.hardware.gpus import GPUS, find_gpu
@@ -223,6 +223,7 @@ def test_a_simulation_that_is_interrupted_ends_and_leaves_no_worker(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=let_ctrl_c_through,
     )
     try:
         assert comes_true((folder / "started").exists)

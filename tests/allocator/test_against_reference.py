@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import ReferenceAllocator
 
@@ -60,9 +60,7 @@ fractions = st.floats(0, 1, exclude_max=True)
 short_runs = st.lists(st.one_of(sizes, sizes, fractions, fractions, st.none()), max_size=80)
 actions = st.one_of(short_runs, st.integers(0, 2**32).map(long_run))
 
-thorough = settings(
-    max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+thorough = settings(max_examples=600, derandomize=True)
 
 
 def carry_out(

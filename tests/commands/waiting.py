@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,11 @@ def comes_true(condition: Callable[[], object]) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def let_ctrl_c_through() -> None:
+    """For `preexec_fn`: what a shell runs in the background ignores SIGINT, and so its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Clock:

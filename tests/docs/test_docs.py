@@ -22,6 +22,7 @@ from sessions import Sandbox, comparable, not_printed
 import vramcast
 from vramcast.cli.commands import app
 from vramcast.hardware.gpus import find_gpu
+from vramcast.probing.manager import Prober
 from vramcast.workload import bind_knobs, load_function, parse_reference, split_assignments
 
 PAGES = pages()
@@ -42,7 +43,10 @@ def chosen(*languages: str, run: bool) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def sandbox(
-    tmp_path_factory: pytest.TempPathFactory, warm_simulations: None, workspaces_of_torch_2_13: None
+    tmp_path_factory: pytest.TempPathFactory,
+    warm_simulations: None,
+    warm_probes: Prober,
+    workspaces_of_torch_2_13: None,
 ) -> Sandbox:
     return Sandbox(tmp_path_factory.mktemp("docs"))
 

@@ -199,7 +199,7 @@ def build(*, batch_size: int = 1):
 def test_a_search_over_data_dependent_sizes_ends_soon(tmp_path: Path) -> None:
     """Interpolated and simulated sizes differ there: a search one by one would take minutes."""
     (tmp_path / "w.py").write_text(from_rows("batch_size"))
-    found = vramcast.max_batch(f"{tmp_path}/w.py:build", memory="1GiB", timeout=60)
+    found = vramcast.max_batch(f"{tmp_path}/w.py:build", memory="1GiB")
     assert found.largest_batch is not None and found.first_failing_batch == found.largest_batch + 1
     assert len(found.attempts) < 200
 

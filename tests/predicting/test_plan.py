@@ -6,13 +6,13 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import in_process
 import pytest
 import yaml
+from waiting import PATIENCE_SECONDS, comes_true, let_ctrl_c_through
 
 import vramcast
 from vramcast.errors import UsageError
@@ -182,18 +182,20 @@ def test_an_interrupted_plan_leaves_no_process_behind() -> None:
         [VRAMCAST, "plan", GPT, "--seq-lens", "64,128,256,512", "--gpu", "h200"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(
-            signal.SIGINT, signal.default_int_handler
-        ),  # a background job of a shell ignores it
+        preexec_fn=let_ctrl_c_through,
     )
     workers: list[str] = []
-    while not workers and process.poll() is None:
-        time.sleep(0.1)
-        workers = children(process.pid)
+
+    def has_workers() -> bool:
+        workers[:] = children(process.pid)
+        return bool(workers) or process.poll() is not None
+
+    assert comes_true(has_workers)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
-    assert workers and not any(Path(f"/proc/{worker}").exists() for worker in workers)
+    assert workers
+    assert comes_true(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
 
 
 def children(pid: int) -> list[str]:

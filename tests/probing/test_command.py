@@ -1,45 +1,36 @@
-"""`vramcast probe` on the CPU: examples, output, full disks, Ctrl-C, kill -9. Real processes.
+"""`vramcast probe` on the CPU: examples, output, full disks, Ctrl-C, kill -9.
 
-Two commands run at a time, before the tests that ask for them: importing torch takes most of it.
+What becomes of the whole command is tested in processes. Two run at a time, before the tests that
+ask for them: importing torch takes most of it. Other tests call the command in this process.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import in_process
 import pytest
-from waiting import PATIENCE_SECONDS, comes_true
+from waiting import PATIENCE_SECONDS, comes_true, let_ctrl_c_through
 
+from vramcast.probing.manager import Prober
 from vramcast.probing.run_folder import read_measurement
 
 VRAMCAST = str(Path(sys.executable).with_name("vramcast"))
 FAULTS = Path(__file__).with_name("faults.py")
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PHASES = ("start", "build", "warm-up", "measure")
 
-# the disk is full from the moment the workload has made the file
-FULL_DISK = """
-import errno, os, sys
-sync = os.fsync
-def fsync(descriptor):
-    if os.path.exists("full"):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    sync(descriptor)
-os.fsync = fsync
-from vramcast.cli.main import main
-sys.argv[0] = "vramcast"
-main()
-"""
 TINY = {
     "gpt": ["seq_len=8", "width=16", "depth=1", "heads=2", "vocabulary=32"],
     "recurrent": ["seq_len=48", "width=16", "depth=1"],
@@ -75,6 +66,10 @@ def probe(workload: Path | str, *arguments: str) -> list[str]:
     return ["probe", str(workload), *arguments, "--device", "cpu", "--out", "run"]
 
 
+def example(name: str, *options: str) -> list[str]:
+    return probe(EXAMPLES / f"{name}.py", "batch_size=2", *TINY[name], *options)
+
+
 def waiting(phase: str) -> list[str]:
     return probe(
         f"{FAULTS}:waits",
@@ -85,28 +80,13 @@ def waiting(phase: str) -> list[str]:
     )
 
 
+# in processes
 CASES: dict[str, list[str]] = {
-    **{f"interrupt in {phase}": [VRAMCAST, *waiting(phase)] for phase in PHASES},
-    "kill the parent": [VRAMCAST, *waiting("measure")],
-    "disk full after": [
-        sys.executable,
-        "-c",
-        FULL_DISK,
-        *probe(f"{FAULTS}:fills_the_disk", "full=full", "--steps", "3"),
-        "--json",
-    ],
-    "disk full before": [VRAMCAST, *probe(f"{FAULTS}:good")],
-    "gpt": [VRAMCAST, *probe(EXAMPLES / "gpt.py", "batch_size=2", *TINY["gpt"], "--steps", "3")],
-    "recurrent": [
-        VRAMCAST,
-        *probe(EXAMPLES / "recurrent.py", "batch_size=2", *TINY["recurrent"], "--steps", "20"),
-        "--json",
-    ],
-    "huggingface": [
-        VRAMCAST,
-        *probe(EXAMPLES / "huggingface.py", "batch_size=2", *TINY["huggingface"], "--steps", "3"),
-        "--json",
-    ],
+    "interrupt in start": waiting("start"),
+    "interrupt in measure": waiting("measure"),
+    "kill the parent": waiting("measure"),
+    "disk full before": probe(f"{FAULTS}:good"),
+    "recurrent": example("recurrent", "--steps", "20", "--json"),
 }
 
 
@@ -122,14 +102,16 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
 def run_case(name: str, folder: Path, mark: Any) -> Ended:
     environment = {**os.environ, **mark.environment, "COLUMNS": "60", "NO_COLOR": "1"}
     process = subprocess.Popen(
-        CASES[name],
+        [VRAMCAST, *CASES[name]],
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # a terminal sends Ctrl-C to the whole group
-        preexec_fn=no_files_larger_than_nothing if name == "disk full before" else None,
+        preexec_fn=no_files_larger_than_nothing
+        if name == "disk full before"
+        else let_ctrl_c_through,
     )
     if name.startswith(("interrupt", "kill")):
         wait_for(folder / ("run/metrics.json" if name.endswith("start") else "started"), process)
@@ -153,11 +135,68 @@ def command(
     pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("phase", PHASES)
+Here = Callable[[list[str]], Ended]
+
+
+@pytest.fixture
+def here(
+    warm_probes: Prober,
+    tmp_path: Path,
+    new_mark: Callable[[], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Here:
+    mark = new_mark()
+    for name, value in (*mark.environment.items(), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+
+    def run(arguments: list[str]) -> Ended:
+        done = in_process.vramcast(*arguments, folder=tmp_path, columns=60)
+        return Ended(done.returncode, done.stdout, done.stderr, tmp_path, mark)
+
+    return run
+
+
+@pytest.fixture
+def ctrl_c(tmp_path: Path) -> Iterator[None]:
+    """Comes when the workload has made the file `started`."""
+    is_over = threading.Event()
+
+    def press() -> None:
+        assert comes_true(lambda: (tmp_path / "started").exists() or is_over.is_set())
+        if not is_over.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    kept = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=press)
+    thread.start()
+    yield
+    is_over.set()
+    thread.join()
+    signal.signal(signal.SIGINT, kept)
+
+
+def num_children(process: subprocess.Popen[bytes] | None) -> int:
+    assert process is not None
+    return len(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+
+
+@pytest.mark.parametrize("phase", ["build", "warm-up"])
+def test_ctrl_c_before_a_step_was_measured_ends_the_run_and_what_it_has_started(
+    here: Here, ctrl_c: None, warm_probes: Prober, phase: str
+) -> None:
+    done = here(waiting(phase))
+    assert comes_true(lambda: num_children(warm_probes._process) == 0)
+    check_interrupted(done, phase)
+
+
+@pytest.mark.parametrize("phase", ["start", "measure"])
 def test_ctrl_c_ends_everything_and_keeps_the_steps_that_were_measured(
     command: Command, phase: str
 ) -> None:
-    done = command(f"interrupt in {phase}")
+    check_interrupted(command(f"interrupt in {phase}"), phase)
+
+
+def check_interrupted(done: Ended, phase: str) -> None:
     # a process that was just being started ends when the kernel sees its parent gone
     assert done.mark.none_left()
     assert (done.code, done.out) == (130, "")
@@ -181,9 +220,18 @@ def test_killing_the_parent_leaves_nothing_running_and_a_record_that_says_unfini
 
 
 def test_a_disk_that_fills_up_while_it_runs_costs_the_folder_and_not_the_measurement(
-    command: Command,
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = command("disk full after")
+    sync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        """Fails from the moment the workload has made the file."""
+        if (tmp_path / "full").exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    done = here([*probe(f"{FAULTS}:fills_the_disk", "full=full", "--steps", "3"), "--json"])
     assert done.code == 1
     record = json.loads(done.out)
     assert (record["outcome"], record["steps_done"]) == ("ok", 3)
@@ -208,8 +256,11 @@ def test_a_disk_that_takes_nothing_is_told_before_anything_runs(command: Command
 
 
 @pytest.mark.parametrize("name", ["recurrent", "huggingface"])
-def test_json_is_exactly_one_object_and_nothing_else_is_said(command: Command, name: str) -> None:
-    done = command(name)
+def test_json_is_exactly_one_object_and_nothing_else_is_said(
+    command: Command, here: Here, name: str
+) -> None:
+    is_long = name == "recurrent"
+    done = command(name) if is_long else here(example(name, "--steps", "3", "--json"))
     assert done.err == ""
     assert done.out.count("\n") == 1
     record = json.loads(done.out)
@@ -223,13 +274,13 @@ def test_json_is_exactly_one_object_and_nothing_else_is_said(command: Command, n
         **json.loads((done.run / "metrics.json").read_text()),
         "folder": None,
     }
-    assert ("step_time_explosion" in record["verdict"]["not_judged"]) is (name == "huggingface")
+    assert ("step_time_explosion" in record["verdict"]["not_judged"]) is not is_long
 
 
 def test_the_view_for_people_fits_a_narrow_terminal_and_has_no_colours_in_a_pipe(
-    command: Command,
+    here: Here,
 ) -> None:
-    done = command("gpt")
+    done = here(example("gpt", "--steps", "3"))
     assert done.code == 0, done.err
     assert max(map(len, done.out.splitlines())) <= 60
     assert "\x1b" not in done.out and "Traceback" not in done.out + done.err

@@ -6,7 +6,7 @@ import io
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -60,7 +60,6 @@ def test_hostile_names_and_knobs_cannot_steer_the_terminal() -> None:
     assert "[bold]w" in text, "not markup"
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.text(), st.integers(10, 50))
 def test_printable_text_is_short_and_can_be_written_anywhere(text: str, most: int) -> None:
     plain = printable(text, most)

@@ -7,7 +7,7 @@ from statistics import median_high
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.probing.stability import (
@@ -140,14 +140,12 @@ def test_a_stall_is_ten_medians_and_never_less_than_a_minute() -> None:
 seconds = st.floats(min_value=0, max_value=1e6)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(seconds, min_size=1, max_size=200))
 def test_median_and_p95_are_steps_and_in_order(values: list[float]) -> None:
     assert min(values) <= median_high(values) <= p95(values) <= max(values)
     assert {median_high(values), p95(values)} <= set(values)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(
     outcome=st.sampled_from(list(Outcome)),
     stalled=st.booleans(),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.errors import EnvironmentProblem, UsageError
@@ -40,7 +40,6 @@ values = st.dictionaries(st.text(max_size=5), plain)
 some = st.lists(values, min_size=1, max_size=3)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(
     before=st.lists(values, max_size=3),
     torn=values,

@@ -39,7 +39,7 @@ EXPECTED = {
 def predictions() -> dict[str, vramcast.Prediction]:
     with ThreadPoolExecutor(2) as pool:
         results = pool.map(
-            lambda name: vramcast.predict(f"{WORKLOADS}:{name}", gpu="h200", timeout=60), EXPECTED
+            lambda name: vramcast.predict(f"{WORKLOADS}:{name}", gpu="h200"), EXPECTED
         )
         return dict(zip(EXPECTED, results, strict=True))
 

@@ -14,25 +14,25 @@ WORKLOADS = Path(__file__).parent / "workloads.py"
 
 
 def test_a_program_that_catches_the_error_and_goes_on_fits() -> None:
-    prediction = vramcast.predict(PROGRAM, gpu="h200", memory="2GiB", timeout=60)
+    prediction = vramcast.predict(PROGRAM, gpu="h200", memory="2GiB")
     assert prediction.fits and prediction.peak_reserved_bytes <= 2 << 30
     assert any("ran out of memory" in limit for limit in prediction.limits)
 
 
 def test_where_there_is_memory_enough_nothing_is_raised() -> None:
-    prediction = vramcast.predict(PROGRAM, gpu="h200", timeout=60)
+    prediction = vramcast.predict(PROGRAM, gpu="h200")
     assert prediction.fits and prediction.peak_reserved_bytes > 2 << 30
     assert prediction.limits == []
 
 
 def test_a_fraction_of_the_memory_is_a_limit() -> None:
-    prediction = vramcast.predict(f"{WORKLOADS}:allows_itself_a_fraction", gpu="h200", timeout=60)
+    prediction = vramcast.predict(f"{WORKLOADS}:allows_itself_a_fraction", gpu="h200")
     assert prediction.peak_reserved_bytes <= 2 << 30
 
 
 def test_a_program_that_does_not_catch_it_is_told_how_much_it_would_take() -> None:
     program = f"{WORKLOADS}:built_on_the_host"
-    enough = vramcast.predict(program, gpu="h200", timeout=60)
-    little = vramcast.predict(program, gpu="h200", memory="16MiB", timeout=60)
+    enough = vramcast.predict(program, gpu="h200")
+    little = vramcast.predict(program, gpu="h200", memory="16MiB")
     assert not little.fits
     assert little.peak_reserved_bytes == enough.peak_reserved_bytes

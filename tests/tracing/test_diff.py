@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trace_examples import ROWS, of, trace, traces
 
@@ -169,13 +169,11 @@ def test_a_layer_that_is_missing_is_missing_and_the_rest_is_the_same() -> None:
     assert counts(diff_traces(a, b)) == {"only_a": 300}
 
 
-@settings(deadline=None)  # busy machines
 @given(traces())
 def test_a_trace_is_the_same_as_itself(example: Trace) -> None:
     assert diff_traces(example, example).same
 
 
-@settings(deadline=None)
 @given(traces(), traces())
 def test_any_two_traces_can_be_compared_and_sides_exchanged(a: Trace, b: Trace) -> None:
     one, other = diff_traces(a, b), diff_traces(b, a)
@@ -197,7 +195,6 @@ def without(example: Trace, number: int) -> Trace:
     )
 
 
-@settings(deadline=None)
 @given(traces().filter(lambda example: example.allocations), st.integers(0, 59))
 def test_one_allocation_taken_out_is_found_at_its_place(example: Trace, choice: int) -> None:
     index = choice % len(example.allocations)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from trace_examples import HEAD, ROWS, trace, traces
 
 from vramcast.allocator import EMPTY_CACHE
@@ -27,7 +27,6 @@ def test_events_are_those_of_the_allocators_replay() -> None:
     assert list(example.steps) == [1, 2]
 
 
-@settings(deadline=None)  # busy machines
 @given(traces())
 def test_what_is_written_is_read_back(example: Any) -> None:
     assert from_json(to_json(example)) == example

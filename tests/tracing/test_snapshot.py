@@ -122,7 +122,6 @@ def replayed(example: Trace) -> CachingAllocator:
     return allocator
 
 
-@settings(deadline=None)
 @given(traces(), st.sampled_from(SETTINGS))
 def test_blocks_tile_their_segment_and_the_sums_are_those_of_the_replay(
     example: Trace, setting: str
@@ -145,7 +144,6 @@ def test_blocks_tile_their_segment_and_the_sums_are_those_of_the_replay(
     )
 
 
-@settings(deadline=None)
 @given(traces(), st.sampled_from(SETTINGS))
 def test_the_history_adds_up_to_the_segments_at_the_end_and_to_the_peak(
     example: Trace, setting: str
@@ -181,7 +179,7 @@ def test_the_history_adds_up_to_the_segments_at_the_end_and_to_the_peak(
     )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(traces(), st.sampled_from(SETTINGS))
 def test_torchs_own_readers_accept_it(example: Trace, setting: str) -> None:
     snapshot = make_snapshot(trace(to_rows(example), allocator_settings=setting))

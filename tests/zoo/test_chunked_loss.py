@@ -33,7 +33,7 @@ def loss_and_gradients(
     ]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.booleans(), st.integers(1, 40), st.integers(1, 4), st.integers(1, 12))
 def test_the_loss_in_chunks_and_its_gradients_are_those_of_the_whole(
     tied: bool, chunks: int, batch_size: int, seq_len: int

@@ -1,9 +1,25 @@
-"""A tiny workload whose steps take as long as its knobs say."""
+"""A tiny workload whose steps take as long as its knobs say, by a clock that it brings along.
 
-import time
+How busy the machine is does not matter to it.
+"""
+
+from types import SimpleNamespace
 from typing import Literal
 
 import torch
+
+from vramcast.probing import cuda_on_cpu, on_gpu
+
+now_seconds = 0.0
+num_steps = 0
+cuda_on_cpu.time = on_gpu.time = SimpleNamespace(perf_counter=lambda: now_seconds)
+
+
+def let_pass(seconds):
+    """Not always the same time: every third step takes 2 % longer."""
+    global now_seconds, num_steps
+    num_steps += 1
+    now_seconds += seconds * (1.02 if num_steps % 3 == 0 else 1.0)
 
 
 def build(
@@ -22,8 +38,9 @@ def build(
     update = torch.optim.SGD(weight.parameters(), lr=0.1)
 
     def step():
-        time.sleep(0.06 if attention == "plain" else 0.01)
-        time.sleep(0.04 if torch.is_anomaly_enabled() else 0.0)
+        let_pass(
+            (0.06 if attention == "plain" else 0.01) + (0.04 if torch.is_anomaly_enabled() else 0.0)
+        )
         if not checkpointing:
             raise RuntimeError("torch._dynamo.exc.Unsupported: print")
         update.zero_grad()
