@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vramcast.predicting.max_batch import max_batch
     from vramcast.predicting.plan import plan
     from vramcast.predicting.predict import predict, predict_batch_sizes
+    from vramcast.predicting.predict_many import predict_many
     from vramcast.probing.probe import NotSaved, probe
     from vramcast.processes.progress import Progress
     from vramcast.records.accuracy import AccuracyResult
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
         BatchSizePoint,
         LargeTensor,
         MaxBatch,
+        PredictedCase,
         Prediction,
+        PredictionTable,
     )
     from vramcast.records.trace_diff import TraceDiff
     from vramcast.records.tune import TuneResult
@@ -57,6 +60,7 @@ _HOME = {
         "predicting.max_batch": "max_batch",
         "predicting.plan": "plan",
         "predicting.predict": "predict predict_batch_sizes",
+        "predicting.predict_many": "predict_many",
         "probing.probe": "NotSaved probe",
         "processes.progress": "Progress",
         "records.accuracy": "AccuracyResult",
@@ -64,7 +68,8 @@ _HOME = {
         "records.fit": "MemoryFit",
         "records.measurement": "Measurement",
         "records.plan": "Plan",
-        "records.prediction": "BatchSizeCurve BatchSizePoint LargeTensor MaxBatch Prediction",
+        "records.prediction": "BatchSizeCurve BatchSizePoint LargeTensor MaxBatch PredictedCase "
+        "Prediction PredictionTable",
         "records.trace_diff": "TraceDiff",
         "records.tune": "TuneResult",
         "reporting.showing": "report",
@@ -93,7 +98,9 @@ __all__ = [
     "MemoryFit",
     "NotSaved",
     "Plan",
+    "PredictedCase",
     "Prediction",
+    "PredictionTable",
     "Progress",
     "TraceDiff",
     "TrainedRun",
@@ -117,6 +124,7 @@ __all__ = [
     "plan",
     "predict",
     "predict_batch_sizes",
+    "predict_many",
     "probe",
     "register",
     "report",

@@ -24,6 +24,7 @@ from vramcast.benching.trainer import Trainer
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.benching.workers import LocalWorker, finished_run
 from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.hardware import cluster
 from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.processes.progress import Progress, ignore
 from vramcast.records.bench import BenchTrial, TrainedRun, TrainingOutcome
@@ -223,7 +224,7 @@ def test_without_ray_it_is_said_what_to_install(
 def test_an_address_at_which_nobody_answers_is_said_at_once(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_ray, "_import_ray", SimpleNamespace)
+    monkeypatch.setattr(cluster, "import_ray", SimpleNamespace)
     for address in ("ray://head:10001", "head", ":6379", "head:port"):
         with pytest.raises(UsageError, match="no address"):
             ray_cluster(address, Device.CPU, data).__enter__()
@@ -243,7 +244,7 @@ def test_the_clusters_gpu_is_known_by_its_type_if_there_is_one_type(
             remote=lambda function: SimpleNamespace(options=lambda **_: function),
             shutdown=lambda: None,
         )
-        monkeypatch.setattr(on_ray, "_import_ray", lambda: ray)
+        monkeypatch.setattr(cluster, "import_ray", lambda: ray)
         with ray_cluster("auto", Device.CUDA, data) as machine:
             return machine.gpu
 
@@ -261,7 +262,7 @@ def test_a_cluster_without_a_gpu_is_refused_and_left(
         init=lambda **_: None,
         shutdown=lambda: left.append(True),
     )
-    monkeypatch.setattr(on_ray, "_import_ray", lambda: ray)
+    monkeypatch.setattr(cluster, "import_ray", lambda: ray)
     with pytest.raises(EnvironmentProblem, match="has no GPU"):
         ray_cluster("auto", Device.CUDA, data).__enter__()
     assert left

@@ -211,8 +211,8 @@ def children(pid: int) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        (["--gpu", "h200"], ["No sequence lengths", "--seq-lens 128"]),
-        (["--gpu", "h200", "--seq-lens", ""], ["No sequence lengths"]),
+        (["--gpu", "h200", "--seq-lens", ""], ["No sequence lengths", "--seq-lens 128"]),
+        (["--gpu", "h200", "--tokens-per-step", "100"], ["sequences of length"]),
         (["--gpu", "h200", "--seq-lens", "64,32"], ["32 comes after 64", "--seq-lens 32,64"]),
         (["--gpu", "h200", "--seq-lens", "32,32"], ["32 is given twice"]),
         (["--gpu", "h200", "--seq-lens", "32,x"], ["'x'"]),
@@ -316,3 +316,33 @@ def test_memory_that_does_not_depend_on_the_batch_is_pointed_out(tmp_path: Path)
     )
     plan = vramcast.plan(f"{tmp_path}/w.py:build", seq_lens=[8], memory="1GiB")
     assert "does the memory depend on batch_size" in plan.gpus[0].stages[0].why
+
+
+VISION = """
+import torch
+
+def build(*, batch_size: int = 8):
+    net = torch.nn.Linear(3 * 64 * 64, 10, device="cuda")
+    images = torch.zeros(batch_size, 3 * 64 * 64, device="cuda")
+    return lambda: net(images).sum().backward()
+"""
+
+
+def test_a_model_without_sequences_is_planned_in_samples(tmp_path: Path) -> None:
+    (tmp_path / "vision.py").write_text(VISION)
+    memory = ["--gpu", "t4,h200", "--memory", "100MiB", "--tokens", "1e6"]
+    done = run(f"{tmp_path / 'vision.py'}:build", *memory, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["has_lengths"], found["seq_lens"]) == (False, [1])
+    (stage,) = found["gpus"][0]["stages"]
+    assert stage["tokens_per_step"] == stage["batch_size"] > 1
+    shown = run(f"{tmp_path / 'vision.py'}:build", *memory).stdout
+    assert "samples" in shown and "length" not in shown.partition("note:")[0]
+
+
+def test_without_lengths_a_plan_is_for_the_length_that_the_workload_has() -> None:
+    found = vramcast.plan(GPT, gpu="h200", memory="1GiB", seq_len=64, **TINY)
+    assert (found.seq_lens, found.has_lengths) == ([64], True)
+    with_length = vramcast.plan(GPT, gpu="h200", memory="1GiB", seq_lens=[64], **TINY)
+    assert found.gpus[0].stages == with_length.gpus[0].stages

@@ -6,8 +6,6 @@ schedulefree and a model's own file must be there.
 """
 
 import contextlib
-import logging
-import socket
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 from vramcast.benching.trial_folder import TrialFolder
 from vramcast.benching.workers import LocalWorker, Machine, Worker
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
-from vramcast.hardware.environment import require_package
+from vramcast.hardware import cluster
 from vramcast.hardware.gpus import find_gpu
 from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.processes.channel import error_from_dict, error_to_dict
@@ -30,15 +28,11 @@ SENT_BACK = ("worker.log", "steps.jsonl", "tensorboard/*", "result.json")
 MAX_LOG_BYTES = 100_000
 # The nodes must see larger data where they are.
 MAX_SENT_BYTES = 256 * MiB
-CONNECT_SECONDS = 10.0
-ADVICE = "Give the address that `ray start --head` printed, or auto on a machine of the cluster."
 
 
 @contextlib.contextmanager
 def ray_cluster(address: str, device: Device, data_path: Path) -> Iterator[Machine]:
-    ray = _import_ray()
-    _connect(ray, address)
-    try:
+    with cluster.connected(address) as ray:
         resources = ray.cluster_resources()
         if device == Device.CUDA and resources.get("GPU", 0) < 1:
             raise EnvironmentProblem(
@@ -55,8 +49,6 @@ def ray_cluster(address: str, device: Device, data_path: Path) -> Iterator[Machi
         gpu = _gpu(resources) if device == Device.CUDA else None
         # A worker for each trial: Ray decides which of them runs when.
         yield Machine(gpu, lambda num: [RayWorker(ray, task, data) for _ in range(num)])
-    finally:
-        ray.shutdown()
 
 
 def _gpu(resources: dict[str, float]) -> str | None:
@@ -67,42 +59,6 @@ def _gpu(resources: dict[str, float]) -> str | None:
         return find_gpu(names[0]).name if len(names) == 1 else None
     except UsageError:
         return None
-
-
-def _connect(ray: Any, address: str) -> None:
-    import vramcast_zoo
-
-    if address != "auto":
-        _check_address(address)
-    modules = [str(Path(__file__).parents[1]), str(vramcast_zoo.__path__[0])]
-    try:
-        ray.init(
-            address=address,
-            runtime_env={"py_modules": modules},
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
-    # what Ray raises here depends on what is wrong
-    except (OSError, RuntimeError, ValueError) as problem:
-        why = str(problem).strip().partition("\n")[0]
-        raise EnvironmentProblem(
-            f"The Ray cluster at {address!r} cannot be used: {why}", ADVICE
-        ) from None
-
-
-def _check_address(address: str) -> None:
-    """Ray itself tries for minutes before it gives up."""
-    host, _, port = address.rpartition(":")
-    if not host or "/" in address or not port.isdecimal():
-        raise UsageError(
-            f"--ray {address!r} is no address of a cluster.", f"Write host:port. {ADVICE}"
-        )
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as problem:
-        raise EnvironmentProblem(
-            f"No Ray cluster answers at {address!r}: {problem}.", ADVICE
-        ) from None
 
 
 class RayWorker(Worker):
@@ -167,11 +123,3 @@ def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, An
         if "worker.log" in files:
             files["worker.log"] = files["worker.log"][-MAX_LOG_BYTES:]
         yield {"files": files, **end}
-
-
-def _import_ray() -> Any:
-    require_package("ray", "--ray")
-    import ray
-    import ray.exceptions
-
-    return ray

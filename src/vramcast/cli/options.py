@@ -42,3 +42,7 @@ Safety = Annotated[
     float,
     typer.Option(help="The fraction of the memory to leave free, for fragmentation in long runs."),
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Simulate on a Ray cluster: host:port, or auto."),
+]

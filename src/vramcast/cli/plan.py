@@ -23,10 +23,13 @@ def plan(
     knobs: options.Knobs = None,
     seq_lens: Annotated[
         str | None,
-        typer.Option(help="Sequence lengths in rising order: 128,256,512 (the knob seq_len)."),
+        typer.Option(
+            help="Sequence lengths in rising order: 128,256,512 (default: seq_len as it is)."
+        ),
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option(help="The GPUs to plan for, with commas (see `vramcast gpus`).")
+        str | None,
+        typer.Option(help="The GPUs to plan for, with commas, or all (see `vramcast gpus`)."),
     ] = None,
     memory: Annotated[
         str | None, typer.Option(help="The allocator's budget on each, for example 24GiB.")
@@ -39,6 +42,7 @@ def plan(
     safety: options.Safety = 0.05,
     allocator: options.Allocator = None,
     timeout: options.Timeout = 300.0,
+    ray: options.Ray = None,
     out: Annotated[
         str | None,
         typer.Option(help="A folder for plan.json and a curriculum-GPU.yaml for each GPU."),
@@ -63,6 +67,7 @@ def plan(
             safety=safety,
             allocator=allocator,
             timeout=timeout,
+            ray=ray,
             out=out,
             force=force,
             progress=progress,

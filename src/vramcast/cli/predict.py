@@ -1,7 +1,7 @@
 """`vramcast predict`."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,8 @@ from vramcast.errors import UsageError
     vramcast predict --gpu rtx-4090 -- python train.py --batch_size=12
     vramcast predict train.py:build batch_size=8 --gpu rtx-4090
     vramcast predict gpt2-124m --batch-sizes 4-32:4 --memory 24GiB
+    vramcast predict train.py:build --gpu all
+    vramcast predict train.py:build --gpu h200 --vary batch_size=8,16 --vary depth=12,24
     """,
     then="vramcast max-batch finds the largest batch; --json > fits.json and vramcast report "
     "fits.json draw it; vramcast probe measures it.",
@@ -26,14 +28,32 @@ from vramcast.errors import UsageError
 def predict(
     workload: options.Workload = None,
     knobs: options.Knobs = None,
-    gpu: options.Gpu = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="The GPU to predict for (see `vramcast gpus`); several, or all."),
+    ] = None,
     memory: options.Memory = None,
     batch_sizes: Annotated[
         str | None,
         typer.Option(help="Predict many batch sizes: 1-64, 4-32:4 (every fourth) or 8,16,32."),
     ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KNOB=A,B",
+            help="Predict every value; may be given again, for every combination.",
+        ),
+    ] = None,
+    sort: Annotated[
+        str, typer.Option(help="Order of a table's rows: given, memory or time.")
+    ] = "given",
     allocator: options.Allocator = None,
     timeout: options.Timeout = 300.0,
+    ray: options.Ray = None,
+    out: Annotated[
+        str | None,
+        typer.Option(help="A folder for a table; what it holds is not predicted again."),
+    ] = None,
     as_json: options.Json = False,
     trace: Annotated[
         str | None,
@@ -42,47 +62,46 @@ def predict(
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Write over the files of an earlier --trace.")
+        bool, typer.Option("--force", help="Write over what --trace or --out already holds.")
     ] = False,
     steps: options.ProgramSteps = None,
     whole: options.Whole = False,
 ) -> int:
     """Predict the GPU memory and the time of a training step, with no GPU.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 it does not fit.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 it does not fit, and of several none does.
     """
-    if trace is not None and batch_sizes is not None:
-        raise UsageError(
-            "A trace is of one run; a list of batch sizes is many.",
-            "Give batch_size=N with --trace, or leave --trace out.",
-        )
+    is_table = bool(vary) or gpu is not None and (gpu == "all" or "," in gpu)
+    _check(is_table, batch_sizes, {"--trace": trace, "--ray": ray, "--out": out, "--sort": sort})
     given, values = workload_and_knobs(workload, knobs)
-    found: vramcast.Prediction | vramcast.BatchSizeCurve
+    common: dict[str, Any] = {
+        "gpu": gpu,
+        "memory": memory,
+        "allocator": allocator,
+        "timeout": timeout,
+        "knobs": values,
+    }
+    found: vramcast.Prediction | vramcast.BatchSizeCurve | vramcast.PredictionTable
     with progress_display() as progress:
-        if batch_sizes is not None:
-            found = vramcast.predict_batch_sizes(
+        common["progress"] = progress
+        if is_table:
+            found = vramcast.predict_many(
                 given,
-                batch_sizes,
-                gpu=gpu,
-                memory=memory,
-                allocator=allocator,
-                timeout=timeout,
-                progress=progress,
-                knobs=values,
-            )
-        else:
-            found = vramcast.predict(
-                given,
-                gpu=gpu,
-                memory=memory,
-                allocator=allocator,
-                timeout=timeout,
-                trace=trace,
+                vary=vary or (),
+                batch_sizes=batch_sizes,
+                sort=sort,
+                ray=ray,
+                out=out,
                 force=force,
                 steps=steps,
                 whole=whole,
-                progress=progress,
-                knobs=values,
+                **common,
+            )
+        elif batch_sizes is not None:
+            found = vramcast.predict_batch_sizes(given, batch_sizes, **common)
+        else:
+            found = vramcast.predict(
+                given, trace=trace, force=force, steps=steps, whole=whole, **common
             )
     if trace is not None:
         print(
@@ -92,3 +111,16 @@ def predict(
         )
     show(found, as_json)
     return ExitCode.DONE if found.fits else ExitCode.NO
+
+
+def _check(is_table: bool, batch_sizes: str | None, given: dict[str, str | None]) -> None:
+    if given["--trace"] is not None and (is_table or batch_sizes is not None):
+        raise UsageError(
+            "A trace is of one run; several GPUs, batch sizes or values are many.",
+            "Give one GPU and batch_size=N with --trace, or leave --trace out.",
+        )
+    for option in ("--ray", "--out", "--sort"):
+        if not is_table and given[option] not in (None, "given"):
+            raise UsageError(
+                f"{option} is for many predictions.", "Add several GPUs or --vary, or leave it out."
+            )

@@ -25,8 +25,23 @@ def progress_display() -> Iterator[Report]:
         yield _print_line
         return
     from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        SpinnerColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
     from rich.progress import Progress as Bars
+    from rich.text import Text
+
+    class TimeLeft(TimeRemainingColumn):
+        def render(self, task: Task) -> Text:
+            """Once something is done of a total that is known."""
+            if task.time_remaining is None or task.finished:
+                return Text("")
+            return Text.assemble(super().render(task), " left")
 
     bars = Bars(
         SpinnerColumn(),
@@ -34,6 +49,7 @@ def progress_display() -> Iterator[Report]:
         BarColumn(20),
         TextColumn("{task.fields[detail]}", markup=False),
         TimeElapsedColumn(),
+        TimeLeft(),
         console=Console(stderr=True),
         transient=True,
     )

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from vramcast.errors import UsageError
-from vramcast.hardware.gpus import find_gpu
+from vramcast.hardware.gpus import GPUS, find_gpu
 from vramcast.units import check_whole_number, format_bytes
 
 # A "24 GiB" card has a little less than 24 GiB: --memory 24GiB is accepted for it, 200GiB is not.
@@ -75,8 +75,11 @@ def _length(part: Any) -> int:
 
 
 def read_gpus(given: str | Sequence[str] | None) -> list[str]:
+    """A list, text with commas, or "all" that are known."""
     if given is None:
         return []
+    if given == "all":
+        return [gpu.name for gpu in GPUS]
     parts = _parts(given)
     if not parts or not all(isinstance(part, str) and part for part in parts):
         raise UsageError(

@@ -13,7 +13,7 @@ from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, compile_device,
 from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.plan import GpuPlan, Plan
 from vramcast.records.store import locked_run, write_atomically
-from vramcast.simulate.runner import simulate_all
+from vramcast.simulate.many import Where, simulate_all
 from vramcast.workload import Workload, joined
 
 
@@ -29,6 +29,7 @@ def plan(
     safety: float = 0.05,
     allocator: str | None = None,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    ray: str | None = None,
     out: str | os.PathLike[str] | None = None,
     force: bool = False,
     progress: Report = ignore,
@@ -37,11 +38,14 @@ def plan(
 ) -> Plan:
     """The batch for every sequence length on every GPU, with no GPU.
 
-    `plan("train.py:build", seq_lens=[128, 256, 512], gpu=["rtx-4090", "h200"])`. `out` is a folder
-    for plan.json and a curriculum-GPU.yaml each.
+    `plan("train.py:build", seq_lens=[128, 256, 512], gpu=["rtx-4090", "h200"])`. Without `seq_lens`
+    it is for the knob `seq_len` as it is; in a model without that, for samples. `out` is a folder
+    for plan.json and a curriculum-GPU.yaml each. `ray` is the address of a Ray cluster.
     """
     started = time.perf_counter()
-    lengths, gpus = checks.read_lengths(seq_lens), checks.read_gpus(gpu)
+    # None: of the length that the workload has, or of none.
+    lengths = None if seq_lens is None else checks.read_lengths(seq_lens)
+    gpus = checks.read_gpus(gpu)
     num_tokens = checks.read_tokens(tokens)
     request = make_request(
         workload,
@@ -52,30 +56,44 @@ def plan(
         moved=["batch_size", "seq_len"],
     )
     checks.check_memory(gpus, request["memory_bytes"], safety)
-    checks.check_tokens_per_step(tokens_per_step, lengths)
+    checks.check_tokens_per_step(tokens_per_step, lengths or [])
     # None: only its memory is known.
     named: list[str | None] = [*gpus] or [None]
     folder = None if out is None else Path(out)
     with locked_run(folder, force=force):
         compile_device(progress)
-        shares = _shares(lengths, len(gpus))
+        shares: Sequence[list[int] | None] = [None]
+        if lengths is not None:
+            shares = _shares(lengths, len(gpus))
         jobs = [
             {
                 **request,
                 "gpu": name,
                 "safety": safety,
-                "plan": {"seq_lens": share, "tokens_per_step": tokens_per_step},
+                "plan": {
+                    "seq_lens": share,
+                    "tokens_per_step": tokens_per_step,
+                    "is_only_gpu": len(named) == 1,
+                },
             }
             for name in named
             for share in shares
         ]
-        total, done = len(lengths) * len(named), itertools.count()
+        total, done = (1 if lengths is None else len(lengths)) * len(named), itertools.count()
 
         def tell(_length: object = None) -> None:
             progress(Progress("Planning", next(done), total))
 
         tell()
-        answers = simulate_all(jobs, timeout, tell)
+        answers = simulate_all(
+            jobs,
+            timeout,
+            where=Where(ray),
+            # The nodes of a cluster tell nothing before they answer.
+            progress=ignore if ray is None else progress,
+            name="Planning",
+            tell=tell,
+        )
         # The answers for one GPU follow each other.
         plans = [
             _gpu_plan(name, answers[i * len(shares) :][: len(shares)], tokens_per_step, num_tokens)
@@ -84,7 +102,8 @@ def plan(
         found = Plan(
             workload=request["workload"],
             knobs=answers[0]["knobs"],
-            seq_lens=lengths,
+            seq_lens=[stage.seq_len for stage in plans[0].stages],
+            has_lengths=answers[0]["has_lengths"],
             tokens=num_tokens,
             tokens_per_step=tokens_per_step,
             safety=float(safety),

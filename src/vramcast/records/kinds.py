@@ -9,7 +9,7 @@ from vramcast.records.bench import Comparison, TrainedRun
 from vramcast.records.fit import MemoryFit
 from vramcast.records.measurement import Measurement
 from vramcast.records.plan import Plan
-from vramcast.records.prediction import BatchSizeCurve, MaxBatch, Prediction
+from vramcast.records.prediction import BatchSizeCurve, MaxBatch, Prediction, PredictionTable
 from vramcast.records.tune import TuneResult
 
 GIVE = (
@@ -17,6 +17,7 @@ GIVE = (
 )
 KINDS: tuple[type[Record], ...] = (
     BatchSizeCurve,
+    PredictionTable,
     Prediction,
     Measurement,
     MaxBatch,
@@ -27,8 +28,12 @@ KINDS: tuple[type[Record], ...] = (
     TrainedRun,
     MemoryFit,
 )
-# Two kinds have the same source: the first of them has a field that the second lacks.
-OWN_FIELD: dict[type[Record], str] = {BatchSizeCurve: "points", Comparison: "models"}
+# Some kinds have the same source: those before the last have a field that the others lack.
+OWN_FIELD: dict[type[Record], str] = {
+    BatchSizeCurve: "points",
+    PredictionTable: "cases",
+    Comparison: "models",
+}
 
 
 def is_trace(data: Any) -> bool:

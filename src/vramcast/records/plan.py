@@ -71,6 +71,8 @@ class Plan(Record, kind="plan"):
     workload: str
     knobs: Knobs
     seq_lens: list[int]
+    # False: the workload has no knob seq_len, lengths are 1, and tokens are samples.
+    has_lengths: bool = True
     tokens: Count
     tokens_per_step: Count | None
     safety: Number

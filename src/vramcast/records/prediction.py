@@ -205,6 +205,50 @@ class BatchSizeCurve(Record, kind="curve over batch sizes", version_where_missin
         return any(point.fits for point in self.points)
 
 
+class PredictedCase(Part):
+    """One row of a table: a GPU and values of the knobs that vary."""
+
+    gpu: str | None
+    knobs: Knobs  # those that vary
+    error: str = ""  # why there is no prediction; then the numbers are None
+    capacity_bytes: Bytes | None = None
+    fits: bool = False
+    peak_allocated_bytes: Bytes | None = None
+    peak_reserved_bytes: Bytes | None = None
+    process_bytes: Bytes | None = None
+    headroom_bytes: SignedBytes | None = None
+    num_alloc_retries: Count | None = None
+    num_parameters: Count | None = None
+    step_seconds: Seconds | None = None
+    step_seconds_low: Seconds | None = None
+    step_seconds_high: Seconds | None = None
+    bound_by: BoundBy = BoundBy.NOT_PREDICTED
+    tokens_per_second: Number | None = None
+    # Of the peak reserved, and of the step's time, to the first case that is predicted.
+    more_bytes: SignedBytes | None = None
+    more_percent: Number | None = None
+    more_seconds: Number | None = None
+    limits: list[str] = field(default_factory=list)
+
+
+class PredictionTable(Record, kind="table of predictions"):
+    """What `vramcast predict` says of several GPUs, or of several values of knobs."""
+
+    workload: str
+    knobs: Knobs  # the same in all cases
+    vary: dict[str, list[str]]  # as it was asked for
+    gpus: list[str]
+    cases: list[PredictedCase]
+    allocator_settings: str = ""
+    torch_version: str = ""
+    seconds: Seconds = 0.0
+    source: str = "predicted"
+
+    @property
+    def fits(self) -> bool:
+        return any(case.fits for case in self.cases)
+
+
 class MemoryLaw(Part):
     intercept_bytes: SignedBytes
     bytes_per_sample: int

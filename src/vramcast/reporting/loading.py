@@ -16,7 +16,7 @@ from vramcast.text import printable
 from vramcast.tracing.files import read_trace
 from vramcast.tracing.trace import Trace
 
-RECORDS = ("plan.json", "accuracy.json", "result.json")
+RECORDS = ("predictions.json", "plan.json", "accuracy.json", "result.json")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def of_plan(plan: Plan) -> list[page.Section]:
                 kind="Plan",
                 title=f"{plan.workload} on {_name(gpu)}",
                 verdict=_verdict(plan, gpu),
-                parts=[_stages(gpu), _reasons(gpu), _in_the_way(gpu)],
+                parts=[_stages(plan, gpu), _reasons(plan, gpu), _in_the_way(gpu)],
                 limits=[f"on {_name(gpu)}: {limit}" for limit in gpu.limits],
             )
             for gpu in plan.gpus
@@ -44,7 +44,8 @@ def _ranking(plan: Plan) -> page.Remark:
     complete = [gpu for gpu in plan.gpus if gpu.complete]
     timed = [(gpu.total_hours, _name(gpu)) for gpu in complete if gpu.total_hours is not None]
     order = ", ".join(f"{name} {hours:,.1f} hours" for hours, name in sorted(timed))
-    fits = f"all lengths fit on {len(complete)} of {len(plan.gpus)} GPUs{page.given(': {}', order)}"
+    what = "all lengths fit" if plan.has_lengths else "it fits"
+    fits = f"{what} on {len(complete)} of {len(plan.gpus)} GPUs{page.given(': {}', order)}"
     if not complete:
         return page.bad(fits)
     return page.good(fits) if plan.fits else page.unsure(f"✓ {fits}")
@@ -53,6 +54,11 @@ def _ranking(plan: Plan) -> page.Remark:
 def _notes(plan: Plan) -> list[str]:
     timed = any(stage.hours_to_budget is not None for gpu in plan.gpus for stage in gpu.stages)
     tokens = page.amount(plan.tokens)
+    if not plan.has_lengths:
+        return [
+            f"the workload has no knob seq_len: --tokens is {tokens} samples",
+            page.given("not predicted: {}", plan.step_seconds_reason),
+        ]
     return [
         "start is the step at which a length begins",
         f"tokens are those of one step; of the {tokens} in all, {plan.split}",
@@ -111,25 +117,27 @@ def _verdict(plan: Plan, gpu: GpuPlan) -> page.Remark:
     where = where_of(gpu.gpu, gpu.capacity_bytes, spared)
     missing = [str(stage.seq_len) for stage in gpu.stages if not stage.fits]
     if missing:
-        return page.bad(f"{where}: not even one sample fits at length {', '.join(missing)}")
+        at = f" at length {', '.join(missing)}" if plan.has_lengths else ""
+        return page.bad(f"{where}: not even one sample fits{at}")
     time = "time not predicted" if gpu.total_hours is None else _hours(gpu)
     steps, tokens = page.number(gpu.total_steps), page.amount(gpu.total_tokens or 0)
-    return page.good(f"{where}: {steps} steps for {tokens} tokens, {time}")
+    what = "tokens" if plan.has_lengths else "samples"
+    return page.good(f"{where}: {steps} steps for {tokens} {what}, {time}")
 
 
-def _stages(gpu: GpuPlan) -> page.Table:
+def _stages(plan: Plan, gpu: GpuPlan) -> page.Table:
     """Short headings: all columns stand side by side in 80 characters."""
     return page.table_of(
         gpu.stages,
         {
-            "length": "seq_len",
+            **({"length": "seq_len"} if plan.has_lengths else {}),
             "batch": lambda s: page.number(s.batch_size, "d") or "none",
             "accum": "accumulation_steps",
-            "tokens": "tokens_per_step",
+            "tokens" if plan.has_lengths else "samples": "tokens_per_step",
             "memory": "peak_reserved_bytes",
             "share": lambda s: page.share(s.share_of_memory, 0),
             "binds": lambda s: s.binds or ("" if s.fits else "memory"),
-            "tok/s": lambda s: _rate(s.tokens_per_second),
+            "tok/s": lambda s: _rate(s.tokens_per_second) if plan.has_lengths else "",
             "smp/s": lambda s: _rate(s.samples_per_second),
             "hours": lambda s: _rate(s.hours_to_budget),
             "start": "start_step",
@@ -153,10 +161,10 @@ def _samples(gpu: GpuPlan) -> str:
     return f"{page.count(len(gpu.stages), 'length')}{sizes}"
 
 
-def _reasons(gpu: GpuPlan) -> page.Table:
+def _reasons(plan: Plan, gpu: GpuPlan) -> page.Table:
     return page.table_of(
         gpu.stages,
-        {"length": "seq_len", "why": "why"},
+        {**({"length": "seq_len"} if plan.has_lengths else {}), "why": "why"},
         left=("why",),
         title="Why",
         origin=page.PREDICTED,

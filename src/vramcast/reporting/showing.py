@@ -16,7 +16,7 @@ from vramcast.records.bench import Comparison, TrainedRun
 from vramcast.records.fit import MemoryFit
 from vramcast.records.measurement import Measurement
 from vramcast.records.plan import Plan
-from vramcast.records.prediction import BatchSizeCurve, MaxBatch, Prediction
+from vramcast.records.prediction import BatchSizeCurve, MaxBatch, Prediction, PredictionTable
 from vramcast.records.store import write_atomically
 from vramcast.records.tune import TuneResult
 from vramcast.reporting import (
@@ -27,6 +27,7 @@ from vramcast.reporting import (
     measurement,
     plan,
     prediction,
+    prediction_table,
     trace,
     tune,
 )
@@ -43,6 +44,7 @@ MARK = "vramcast report"  # in the first line of every report
 # A new kind of record gets a line here and a file beside this one.
 MAKERS: Mapping[type, Callable[[Any], list[Section]]] = {
     BatchSizeCurve: prediction.of_curve,
+    PredictionTable: prediction_table.of_table,
     Trace: trace.of_trace,
     Plan: plan.of_plan,
     TuneResult: tune.of_tune,

@@ -17,6 +17,8 @@ class SimulatedGpu:
     model: Gpu
     device: Device
     convolutions: KnownConvolutions = field(default_factory=lambda: KnownConvolutions({}))
+    # whether the program has asked which GPU it is, or how much memory that has
+    was_asked: bool = False
     # what torch.cuda says about memory, and where it ends
     memory: LiveMemory = field(init=False)
     # of the current recording

@@ -18,18 +18,25 @@ from vramcast.units import format_bytes
 
 def plan_lengths(job: Job, tell: Callable[[Any], None]) -> dict[str, Any]:
     job.vary("batch_size", "plan")
-    job.vary("seq_len", "--seq-lens")
-    planner, stages = LengthPlanner(job), []
-    for seq_len in job.request["plan"]["seq_lens"]:
+    lengths = job.request["plan"]["seq_lens"]
+    has_lengths = lengths is not None or isinstance(job.knobs.get("seq_len"), int)
+    if lengths is None:
+        # A sample of a model without lengths counts as one token.
+        lengths = [job.knobs["seq_len"] if has_lengths else 1]
+    else:
+        job.vary("seq_len", "--seq-lens")
+    planner, stages = LengthPlanner(job, has_lengths), []
+    for seq_len in lengths:
         stages.append(planner.stage(seq_len))
         tell({"seq_len": seq_len})
-    answer = {"stages": stages, "limit_bytes": planner.limit_bytes}
+    answer = {"stages": stages, "has_lengths": has_lengths, "limit_bytes": planner.limit_bytes}
     return {**answer, "knobs": job.shown_knobs(), **job.facts()}
 
 
 class LengthPlanner:
-    def __init__(self, job: Job) -> None:
-        self._job, self._tokens_per_step = job, job.request["plan"]["tokens_per_step"]
+    def __init__(self, job: Job, has_lengths: bool) -> None:
+        self._job, self._has_lengths = job, has_lengths
+        self._tokens_per_step = job.request["plan"]["tokens_per_step"]
         self._budget = job.budget.within(job.request["safety"])
         self.limit_bytes = self._budget.capacity_bytes or 0
         # At the length before: tokens of the largest batch, and of the one that was chosen.
@@ -37,6 +44,12 @@ class LengthPlanner:
 
     def stage(self, seq_len: int) -> dict[str, Any]:
         wanted = None if self._tokens_per_step is None else self._tokens_per_step // seq_len
+        if wanted is not None and wanted * seq_len != self._tokens_per_step:
+            raise WorkloadError(
+                f"{self._tokens_per_step} tokens a step are no whole number of sequences of "
+                f"length {seq_len}, which the workload has.",
+                f"Give --tokens-per-step {max(1, wanted) * seq_len}, or --seq-lens.",
+            )
         search = self._search(seq_len, self._job.function, wanted)
         guesses = [tokens // seq_len for tokens in self._last_num_tokens or ()]
         largest, failing = search.run(*guesses)
@@ -73,7 +86,9 @@ class LengthPlanner:
 
     def _simulate(self, seq_len: int, batch_size: int, **options: Any) -> SimulatedRun:
         advice = "Leave out of --seq-lens what the model does not take."
-        sizes = {"seq_len": seq_len, "batch_size": batch_size}
+        sizes = {"batch_size": batch_size}
+        if self._has_lengths:
+            sizes = {"seq_len": seq_len, **sizes}
         return self._job.simulate(sizes, advice=advice, **options)
 
     def _smallest(self, seq_len: int) -> dict[str, Any]:
@@ -84,7 +99,7 @@ class LengthPlanner:
             for size, category in zip(trace.sizes, trace.categories, strict=True)
             if category == "parameters"
         )
-        if parameters > self.limit_bytes:
+        if parameters > self.limit_bytes and self._job.request["plan"]["is_only_gpu"]:
             raise _too_small(parameters, self.limit_bytes, workload)
         found = forecast(trace, self._budget, workload=workload, knobs={})
         return {

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from vramcast.errors import UsageError, VramcastError, WorkloadError
 from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
@@ -29,8 +27,6 @@ ADVICE = {
     "please report it.",
 }
 Tell = Callable[[Any], None]
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
 _shared: ForkServer | None = None
 _early: ForkServer | None = None
 _num_users = 0
@@ -84,39 +80,6 @@ def _new_server() -> ForkServer:
     global _early
     server, _early = _early or simulation_server(), None
     return server
-
-
-def simulate_all(
-    requests: Sequence[dict[str, Any]], timeout_seconds: float, tell: Tell
-) -> list[dict[str, Any]]:
-    """The answers in the order of the requests. The workers `tell` how far they are."""
-
-    def one(request: dict[str, Any], failed: threading.Event) -> dict[str, Any]:
-        return simulate(request, timeout_seconds, tell, failed)
-
-    with shared_server():
-        return in_parallel(one, requests)
-
-
-def in_parallel(
-    function: Callable[[Item, threading.Event], Answer], items: Sequence[Item]
-) -> list[Answer]:
-    """The answers in the order of the items, as many at a time as there are cores.
-
-    The first that fails ends the others: the event is set then.
-    """
-    failed = threading.Event()
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        try:
-            jobs = [pool.submit(function, item, failed) for item in items]
-            for job in wait(jobs, return_when=FIRST_EXCEPTION).done:
-                job.result()
-        except BaseException:
-            # also an interruption: no process is left running
-            failed.set()
-            pool.shutdown(cancel_futures=True)
-            raise
-    return [job.result() for job in jobs]
 
 
 def simulate(

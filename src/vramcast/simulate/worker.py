@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import WorkloadError
-from vramcast.forecast.budget import DEFAULT_GPU, budget_for
+from vramcast.forecast.budget import DEFAULT_GPU, Budget, budget_for
 from vramcast.forecast.forecast import batch_size_point, forecast
 from vramcast.forecast.interpolate import over_sizes
 from vramcast.forecast.largest import BatchSearch
@@ -29,6 +29,9 @@ from vramcast.simulate.session import STEPS, Session
 from vramcast.tracing.files import write_files
 from vramcast.tracing.snapshot import make_snapshot
 from vramcast.tracing.trace import SimulatedRun
+
+# What a table of many predictions does not show, and most of what one takes.
+NOT_IN_TABLES: dict[str, Any] = {"timeline": [], "step_memory": None, "alive_at_peak": []}
 
 
 @cache
@@ -49,16 +52,14 @@ def preload() -> None:
 
 
 def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:
-    """A prediction, a curve, a search or a plan. Who asks adds the seconds that it took.
+    """Predictions, a curve, a search or a plan. Who asks adds the seconds that it took.
 
     A plan takes longer and tells how far it is: a message for each length.
     """
     budget = budget_for(request["gpu"], request["memory_bytes"], request["allocator"])
     gpu = budget.gpu or find_gpu(DEFAULT_GPU)
     session = Session(load_device(), gpu, budget.calibration)
-    session.gpu.memory = LiveMemory(
-        session.device, gpu.total_bytes, budget.settings, budget.capacity_bytes
-    )
+    session.gpu.memory = _live_memory(session, budget)
     job = (ProgramJob if "line" in request else Job)(request, session, budget)
     if "batch_sizes" in request:
         return _curve(job)
@@ -66,21 +67,26 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
         return _search(job)
     if "plan" in request:
         return plan_lengths(job, tell)
+    if "gpus" in request:
+        return _on_several_gpus(job)
     return _prediction(job)
 
 
 def _prediction(job: Job) -> dict[str, Any]:
     has_trace = job.request.get("trace") is not None
     found, is_short = job.run(lambda run: _predicted(job, run), locate_all=has_trace)
-    if is_short:
-        # A program may catch torch.OutOfMemoryError and go on with less.
-        with contextlib.suppress(WorkloadError, SystemExit):
-            limited, _ = job.run(
-                lambda run: _predicted(job, run, only_if_it_fits=True),
-                locate_all=has_trace,
-                limited=True,
-            )
-            found = limited if limited["fits"] else found
+    return _within_the_limit(job, found) if is_short else found
+
+
+def _within_the_limit(job: Job, found: dict[str, Any]) -> dict[str, Any]:
+    """A program may catch torch.OutOfMemoryError and go on with less: it is run again."""
+    with contextlib.suppress(WorkloadError, SystemExit):
+        limited, _ = job.run(
+            lambda run: _predicted(job, run, only_if_it_fits=True),
+            locate_all=job.request.get("trace") is not None,
+            limited=True,
+        )
+        return limited if limited["fits"] else found
     return found
 
 
@@ -105,6 +111,37 @@ def _predicted(
             write_files(Path(folder), trace, snapshot, force=force)
     is_over_limit = prediction.peak_reserved_bytes > job.session.gpu.memory.limit_bytes
     return prediction.to_dict(), is_over_limit or not prediction.fits
+
+
+def _on_several_gpus(job: Job) -> dict[str, Any]:
+    """One simulation serves all that are asked about, unless the program asked which GPU it has."""
+    first, *others = job.request["gpus"]
+
+    def on_all(run: SimulatedRun) -> dict[str | None, tuple[dict[str, Any], bool]]:
+        found = {first: _predicted(job, run)}
+        for name in [] if job.session.gpu.was_asked else others:
+            _use_gpu(job, name)
+            found[name] = _predicted(job, run)
+        return found
+
+    predictions = {}
+    for name, (prediction, is_short) in dict(job.run(on_all)).items():
+        if is_short:
+            _use_gpu(job, name)
+            prediction = _within_the_limit(job, prediction)
+        # A name of JSON is a text: "" where no GPU was named.
+        predictions[name or ""] = {**prediction, **NOT_IN_TABLES}
+    return {"predictions": predictions}
+
+
+def _use_gpu(job: Job, name: str | None) -> None:
+    job.budget = budget_for(name, job.request["memory_bytes"], job.request["allocator"])
+    job.session.gpu.memory = _live_memory(job.session, job.budget)
+
+
+def _live_memory(session: Session, budget: Budget) -> LiveMemory:
+    total_bytes = (budget.gpu or find_gpu(DEFAULT_GPU)).total_bytes
+    return LiveMemory(session.device, total_bytes, budget.settings, budget.capacity_bytes)
 
 
 def _curve(job: Job) -> dict[str, Any]:

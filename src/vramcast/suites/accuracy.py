@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -41,6 +40,7 @@ from vramcast.reporting.accuracy import scatter
 from vramcast.reporting.showing import markdown_of
 from vramcast.reporting.svg import write_view
 from vramcast.simulate import build
+from vramcast.simulate.many import in_parallel
 from vramcast.simulate.runner import shared_server
 from vramcast.simulate.workspaces import as_taken_by
 from vramcast.suites.catalogue import SuiteRow, rows_of
@@ -215,13 +215,11 @@ def run(
 
     def on_all_cores(kind: str, make: Callable[[SuiteRow], Record]) -> None:
         missing = [row for row in rows if getattr(records[row.name], kind) is None]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            futures = {pool.submit(make, row): row for row in missing}
-            try:
-                for future in as_completed(futures):
-                    keep(futures[future], kind, future.result())
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+        in_parallel(
+            lambda row, _: make(row),
+            missing,
+            done=lambda place, one: keep(missing[place], kind, one),
+        )
 
     def predicted(row: SuiteRow) -> RowPrediction:
         try:

@@ -14,7 +14,8 @@ from vramcast.probing.trial import Trial
 from vramcast.records.measurement import FailReason, Measurement, Outcome
 from vramcast.records.prediction import Prediction
 from vramcast.simulate import build
-from vramcast.simulate.runner import in_parallel, simulate
+from vramcast.simulate.many import in_parallel
+from vramcast.simulate.runner import simulate
 from vramcast.tuning.folder import TuneFolder
 from vramcast.tuning.optimisations import Optimisation
 from vramcast.workload.configuration import Configuration

@@ -89,6 +89,7 @@ def _run(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry, t
 def _try_algorithms(sizes: Sequence[int]) -> None:
     """One workspace for all, then an empty cache. Those that cannot fit are left out."""
     gpu = Target.gpu
+    gpu.was_asked = True
     limit_bytes = min(gpu.memory.limit_bytes, gpu.model.usable_bytes)
     free_bytes = limit_bytes - gpu.device.allocated_bytes()
     size = max((size for size in sizes if size <= free_bytes), default=0)

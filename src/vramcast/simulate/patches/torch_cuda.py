@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from vramcast.hardware.gpus import Gpu
+from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.live_memory import LiveMemory
 from vramcast.simulate.patching import Patcher
 
@@ -34,14 +35,26 @@ DO_NOTHING = (
 )
 
 
+# The answers to these are of this one GPU: programs may go on differently on another.
+OF_THIS_GPU = (
+    "get_device_name",
+    "get_device_properties",
+    "mem_get_info",
+    "memory_stats_as_nested_dict",
+    "set_per_process_memory_fraction",
+)
+
+
 def apply(patcher: Patcher) -> None:
-    answers = {
+    answers: dict[str, Callable[..., Any]] = {
         **_about_the_device(patcher.gpu.model),
         **_about_memory(patcher.gpu.memory),
         **_about_random_numbers(),
         # a function of its own each: torch._dynamo keeps a table of them
         **{name: _always(None) for name in DO_NOTHING},
     }
+    for name in OF_THIS_GPU:
+        answers[name] = _noted(answers[name], patcher.gpu)
     for name, answer in answers.items():
         patcher.put(torch.cuda, name, answer)
         for module in (torch.cuda.memory, torch.cuda.random):
@@ -55,6 +68,14 @@ def apply(patcher: Patcher) -> None:
 
 def _always(answer: Any) -> Callable[..., Any]:
     return lambda *_, **__: answer
+
+
+def _noted(answer: Callable[..., Any], gpu: SimulatedGpu) -> Callable[..., Any]:
+    def asked(*arguments: Any, **options: Any) -> Any:
+        gpu.was_asked = True
+        return answer(*arguments, **options)
+
+    return asked
 
 
 def _calls(function: Callable[[], Any]) -> Callable[..., Any]:

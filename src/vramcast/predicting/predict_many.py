@@ -1,0 +1,262 @@
+"""`vramcast.predict_many`: one workload on several GPUs, or with several values of its knobs."""
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from vramcast.errors import UsageError, VramcastError
+from vramcast.hardware.gpus import find_gpu
+from vramcast.predicting.checks import read_gpus
+from vramcast.predicting.predict import (
+    DEFAULT_TIMEOUT_SECONDS,
+    compile_device,
+    make_request,
+    read_batch_sizes,
+    stop_rule,
+)
+from vramcast.processes.progress import Report, ignore
+from vramcast.records.base import Knobs
+from vramcast.records.prediction import PredictedCase, Prediction, PredictionTable
+from vramcast.records.store import locked_folder, new_folder, write_atomically
+from vramcast.simulate.many import ANSWERS_FILE, Where, try_all
+from vramcast.workload import Text, Workload, joined
+
+TABLE_FILE = "predictions.json"
+MAX_CASES = 10_000
+VARY_ADVICE = "For example --vary batch_size=8,16 --vary checkpointing=true,false."
+
+
+class Sort(StrEnum):
+    GIVEN = "given"  # as it was asked for
+    MEMORY = "memory"
+    TIME = "time"
+
+
+def predict_many(
+    workload: Workload,
+    *,
+    gpu: str | Sequence[str] | None = None,
+    memory: str | int | None = None,
+    vary: Mapping[str, Sequence[Any]] | Sequence[str] = (),
+    batch_sizes: str | Sequence[int] | None = None,
+    sort: str = Sort.GIVEN,
+    allocator: str | None = None,
+    timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    ray: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    steps: int | None = None,
+    whole: bool = False,
+    progress: Report = ignore,
+    knobs: Mapping[str, Any] | None = None,
+    **more_knobs: Any,
+) -> PredictionTable:
+    """A prediction for every GPU and every combination of the values that vary.
+
+    `predict_many("train.py:build", gpu=["rtx-4090", "h200"], vary={"batch_size": [8, 16]})`; "all"
+    is every GPU that is known. The others are compared with the first that is predicted. `out` is a
+    folder: what it holds is not simulated again. `ray` is the address of a Ray cluster.
+    """
+    started = time.perf_counter()
+    gpus, order = read_gpus(gpu), _sort(sort)
+    varied = _varied(vary, batch_sizes)
+    fixed = joined(knobs, more_knobs)
+    for name in varied.keys() & fixed:
+        raise UsageError(f"The knob {name!r} is given, and varied too.", "Do one of both.")
+    count = max(1, len(gpus)) * math.prod(len(values) for values in varied.values())
+    if count > MAX_CASES:
+        raise UsageError(
+            f"These are {count:,} combinations; at most {MAX_CASES:,} are predicted.",
+            "Vary fewer knobs, or give fewer values.",
+        )
+    combinations = [dict(zip(varied, values)) for values in product(*varied.values())]
+    requests = [
+        make_request(workload, {**fixed, **chosen}, None, memory, allocator)
+        for chosen in combinations
+    ]
+    requests = [{**request, **stop_rule(request, steps, whole)} for request in requests]
+    folder = None if out is None else Path(out)
+    with _locked(folder, force=force):
+        compile_device(progress)
+        answers = _predictions(requests, gpus, timeout, Where(ray, folder), progress)
+        table = _table(requests[0], varied, combinations, gpus, answers)
+        table = replace(
+            table,
+            cases=_sorted(table.cases, order),
+            seconds=time.perf_counter() - started,
+        )
+        if folder is not None:
+            write_atomically(folder / TABLE_FILE, table.to_json() + "\n")
+    return table
+
+
+@contextlib.contextmanager
+def _locked(folder: Path | None, *, force: bool) -> Iterator[None]:
+    """A folder of an earlier call is gone on with; with `force` its answers are forgotten."""
+    if folder is None:
+        yield
+        return
+    with locked_folder(folder):
+        new_folder(folder, force=force or (folder / ANSWERS_FILE).exists())
+        if force:
+            for name in (ANSWERS_FILE, TABLE_FILE):
+                (folder / name).unlink(missing_ok=True)
+        yield
+
+
+def _table(
+    request: Mapping[str, Any],
+    varied: Mapping[str, list[Any]],
+    combinations: Sequence[Mapping[str, Any]],
+    gpus: list[str],
+    answers: Sequence[Mapping[str | None, Prediction | VramcastError]],
+) -> PredictionTable:
+    cases = [
+        _case(name, chosen, answer)
+        for chosen, of_gpus in zip(combinations, answers, strict=True)
+        for name, answer in of_gpus.items()
+    ]
+    made = [one for of_gpus in answers for one in of_gpus.values() if isinstance(one, Prediction)]
+    if not made:
+        raise next(one for one in answers[0].values() if isinstance(one, VramcastError))
+    first = next(case for case in cases if not case.error)
+    return PredictionTable(
+        workload=request["workload"],
+        knobs={name: value for name, value in made[0].knobs.items() if name not in varied},
+        vary={name: [str(value) for value in values] for name, values in varied.items()},
+        gpus=gpus,
+        cases=[_compared(case, first) for case in cases],
+        allocator_settings=request["allocator"],
+        torch_version=made[0].torch_version,
+    )
+
+
+def _varied(
+    vary: Mapping[str, Sequence[Any]] | Sequence[str], batch_sizes: str | Sequence[int] | None
+) -> dict[str, list[Any]]:
+    """From {knob: values}, or from texts such as width=256,512."""
+    if isinstance(vary, Mapping):
+        pairs: Iterable[tuple[str, list[Any]]] = [(k, list(values)) for k, values in vary.items()]
+    else:
+        pairs = map(_parsed, vary)
+    found: dict[str, list[Any]] = {}
+    if batch_sizes is not None:
+        found["batch_size"] = read_batch_sizes(batch_sizes)
+    for name, values in pairs:
+        if name in found:
+            raise UsageError(f"The knob {name!r} is varied twice.", "Give all its values at once.")
+        if not values or len({str(value) for value in values}) < len(values):
+            raise UsageError(
+                f"The knob {name!r} has no value to vary, or one of them twice.", VARY_ADVICE
+            )
+        found[name] = values
+    return found
+
+
+def _parsed(text: str) -> tuple[str, list[Any]]:
+    name, equals, values = map(str.strip, text.partition("="))
+    parts = [value.strip() for value in values.split(",")]
+    if not name or not equals or not all(parts):
+        raise UsageError(f"--vary {text!r} is not a knob with values.", VARY_ADVICE)
+    return name, [Text(part) for part in parts]
+
+
+def _sort(given: str) -> Sort:
+    try:
+        return Sort(given)
+    except ValueError:
+        raise UsageError(
+            f"--sort {given!r} is not known.", f"Give one of {', '.join(Sort)}."
+        ) from None
+
+
+def _predictions(
+    requests: Sequence[dict[str, Any]],
+    gpus: Sequence[str],
+    timeout: float,
+    where: Where,
+    progress: Report,
+) -> list[dict[str | None, Prediction | VramcastError]]:
+    """For every request, by GPU."""
+    found: list[dict[str | None, Prediction | VramcastError]] = [{} for _ in requests]
+    # GPUs for which a step does the same are asked about together, with one simulation.
+    groups: dict[object, list[str | None]] = {}
+    for name in gpus:
+        one = find_gpu(name)
+        alike = one.capability, one.num_multiprocessors, one.max_threads_per_multiprocessor
+        groups.setdefault(alike, []).append(name)
+    if not gpus:
+        groups[None] = [None]
+    asked = [(place, group) for place in range(len(requests)) for group in groups.values()]
+    while asked:
+        answers = try_all(
+            [{**requests[place], "gpu": group[0], "gpus": group} for place, group in asked],
+            timeout,
+            where=where,
+            progress=progress,
+        )
+        alone: list[tuple[int, list[str | None]]] = []
+        for (place, group), answer in zip(asked, answers, strict=True):
+            if isinstance(answer, VramcastError):
+                found[place] |= dict.fromkeys(group, answer)
+                continue
+            got = {None if name == "" else name: one for name, one in answer["predictions"].items()}
+            found[place] |= {name: Prediction.from_dict(one) for name, one in got.items()}
+            # The program asked which GPU it is on: then each has a simulation of its own.
+            alone += [(place, [name]) for name in group if name not in got]
+        asked = alone
+    named: Sequence[str | None] = gpus or [None]
+    return [{name: of_gpus[name] for name in named} for of_gpus in found]
+
+
+def _case(
+    gpu: str | None, chosen: Mapping[str, Any], found: Prediction | VramcastError
+) -> PredictedCase:
+    if isinstance(found, VramcastError):
+        texts: Knobs = {name: str(value) for name, value in chosen.items()}
+        return PredictedCase(gpu=gpu, knobs=texts, error=found.message)
+    return PredictedCase(
+        gpu=gpu,
+        knobs={name: found.knobs.get(name) for name in chosen},
+        capacity_bytes=found.capacity_bytes,
+        fits=found.fits,
+        peak_allocated_bytes=found.peak_allocated_bytes,
+        peak_reserved_bytes=found.peak_reserved_bytes,
+        process_bytes=found.process_bytes,
+        headroom_bytes=found.headroom_bytes,
+        num_alloc_retries=found.num_alloc_retries,
+        num_parameters=found.num_parameters,
+        step_seconds=found.step_seconds,
+        step_seconds_low=found.step_seconds_low,
+        step_seconds_high=found.step_seconds_high,
+        bound_by=found.step.bound_by if found.step else PredictedCase.bound_by,
+        tokens_per_second=found.tokens_per_second,
+        limits=found.limits,
+    )
+
+
+def _compared(case: PredictedCase, first: PredictedCase) -> PredictedCase:
+    here, there = case.peak_reserved_bytes, first.peak_reserved_bytes
+    if here is not None and there:
+        percent = 100 * (here - there) / there
+        case = replace(case, more_bytes=here - there, more_percent=percent)
+    if case.step_seconds is not None and first.step_seconds is not None:
+        case = replace(case, more_seconds=case.step_seconds - first.step_seconds)
+    return case
+
+
+def _sorted(cases: list[PredictedCase], order: Sort) -> list[PredictedCase]:
+    """Those without the number come last."""
+
+    def key(case: PredictedCase) -> float:
+        value = case.peak_reserved_bytes if order is Sort.MEMORY else case.step_seconds
+        return math.inf if value is None else value
+
+    return cases if order is Sort.GIVEN else sorted(cases, key=key)

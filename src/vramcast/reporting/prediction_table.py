@@ -1,0 +1,162 @@
+"""Predictions of one workload for several GPUs or several values of knobs, as a section."""
+
+from collections import Counter
+
+from vramcast.records.prediction import PredictedCase, PredictionTable
+from vramcast.reporting import sections as page
+
+MAX_ERRORS = MAX_LIMITS = 3
+
+
+def of_table(table: PredictionTable) -> list[page.Section]:
+    return [
+        page.Section(
+            kind="Predicted",
+            title=table.workload,
+            knobs=table.knobs,
+            verdict=_verdict(table),
+            parts=[_chart(table), _rows(table)],
+            notes=[*_errors(table), _compared(table)],
+            limits=_limits(table),
+            made=page.predicted_with(table),
+        )
+    ]
+
+
+def _verdict(table: PredictionTable) -> page.Remark:
+    cases = table.cases
+    if all(case.capacity_bytes is None for case in cases):
+        return page.Remark(
+            f"{page.count(len(cases), 'prediction')}; how much memory there is was not given"
+        )
+    fitting = [case for case in cases if case.fits]
+    if not fitting:
+        return page.bad(f"none of {len(cases)} fits")
+    text = f"{len(fitting)} of {len(cases)} fit"
+    timed = [case for case in fitting if case.step_seconds is not None]
+    if len(timed) > 1:
+        fastest = min(timed, key=lambda case: case.step_seconds or 0.0)
+        text += f"; the shortest step is {page.duration(fastest.step_seconds)}, {_name(fastest)}"
+    return page.good(text) if len(fitting) == len(cases) else page.unsure(f"✓ {text}")
+
+
+def _name(case: PredictedCase) -> str:
+    where = f"on {case.gpu}" if case.gpu else ""
+    knobs = page.knobs_of(case.knobs)
+    return " ".join(filter(None, (page.given("with {}", knobs), where)))
+
+
+def _rows(table: PredictionTable) -> page.Table:
+    varied = {
+        name: lambda case, name=name: page.given("{}", case.knobs.get(name)) for name in table.vary
+    }
+    changes = {
+        "change": lambda case: _signed_size(case.more_bytes, "+"),
+        "%": lambda case: page.percent(case.more_percent, 1),
+    }
+    is_limited = any(case.capacity_bytes is not None for case in table.cases)
+    return page.table_of(
+        table.cases,
+        {
+            **({"GPU": lambda case: case.gpu or ""} if len(table.gpus) > 1 else {}),
+            **varied,
+            "fits": lambda case: _fits(case) if is_limited else page.given("failed", case.error),
+            "peak": "peak_reserved_bytes",
+            **(changes if table.vary else {"free": lambda case: _signed_size(case.headroom_bytes)}),
+            "step": "step_seconds",
+            "90 % within": lambda c: page.between(c.step_seconds_low, c.step_seconds_high),
+        },
+        left=("GPU", *table.vary),
+        title="Predictions",
+        tones=[_tone(case, is_limited) for case in table.cases],
+        origin=page.PREDICTED,
+        samples=page.count(len(table.cases), "prediction"),
+    )
+
+
+def _fits(case: PredictedCase) -> str:
+    if case.error:
+        return "failed"
+    return ("yes, slow" if case.num_alloc_retries else "yes") if case.fits else "no"
+
+
+def _tone(case: PredictedCase, is_limited: bool) -> page.Tone:
+    is_bad = case.error or (is_limited and not case.fits)
+    return page.Tone.BAD if is_bad else page.Tone.PLAIN
+
+
+def _signed_size(num_bytes: int | None, plus: str = "") -> str:
+    if num_bytes is None:
+        return ""
+    sign = "-" if num_bytes < 0 else plus if num_bytes else ""
+    return f"{sign}{page.size(abs(num_bytes))}"
+
+
+def _compared(table: PredictionTable) -> str:
+    first = next((case for case in table.cases if case.more_bytes == 0), None)
+    slow = any(case.fits and case.num_alloc_retries for case in table.cases)
+    notes = []
+    if table.vary and first is not None:
+        notes.append(f"change is that of the peak, from the first asked for, {_name(first)}")
+    if slow:
+        notes.append('"slow" means that the allocator has to empty its cache')
+    return "; ".join(notes)
+
+
+def _errors(table: PredictionTable) -> list[str]:
+    """The first line of each kind of error."""
+    failed = [case for case in table.cases if case.error]
+    kinds = Counter(case.error for case in failed)
+    example = {case.error: _name(case) for case in reversed(failed)}
+    shown = [
+        f"{example[error]}{f' and {num - 1} more' if num > 1 else ''}: {' '.join(error.split())}"
+        for error, num in kinds.most_common(MAX_ERRORS)
+    ]
+    left = len(kinds) - len(shown)
+    return [*shown, *([f"{left} other errors are in --json"] if left > 0 else [])]
+
+
+def _limits(table: PredictionTable) -> list[str]:
+    """Each once; of those that are not of all, some, with the names."""
+    found: dict[str, list[PredictedCase]] = {}
+    for case in table.cases:
+        for limit in case.limits:
+            found.setdefault(limit, []).append(case)
+    num_made = sum(not case.error for case in table.cases)
+    of_all = [limit for limit, cases in found.items() if len(cases) == num_made]
+    others = [f"{_some(cases)}: {limit}" for limit, cases in found.items() if limit not in of_all]
+    left = len(others) - MAX_LIMITS
+    more = [f"{left} more, each for some of these: --json has them"] if left > 0 else []
+    return [*of_all, *others[:MAX_LIMITS], *more]
+
+
+def _some(cases: list[PredictedCase]) -> str:
+    names = list(dict.fromkeys(_name(case) for case in cases))
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _chart(table: PredictionTable) -> page.Chart | None:
+    made = [case for case in table.cases if case.peak_reserved_bytes is not None]
+
+    def view(name: str, field: str, axis: page.Axis) -> page.View:
+        bars = [
+            page.Bar(
+                "does not fit"
+                if case.capacity_bytes is not None and not case.fits
+                else "predicted",
+                _name(case),
+                0,
+                getattr(case, field),
+                [page.written(field, case)],
+            )
+            for case in made
+            if getattr(case, field) is not None
+        ]
+        return page.bar_view(axis, bars, {"predicted": "blue", "does not fit": "bad"}, name)
+
+    return page.chart(
+        "Memory and time",
+        "Predicted: the peak reserved by the allocator, and one step.",
+        view("memory", "peak_reserved_bytes", page.MEMORY_AXIS),
+        view("time of a step", "step_seconds", page.Axis("time of a step", "seconds")),
+    )

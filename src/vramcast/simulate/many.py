@@ -1,0 +1,221 @@
+"""The same question many times: on all cores of this machine, or on a Ray cluster.
+
+Every simulation has a process of its own, forked from one that has imported torch. On a node of a
+cluster that process stays for the next question. Answers that a folder holds are not made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vramcast import __version__
+from vramcast.errors import EnvironmentProblem, VramcastError
+from vramcast.hardware.cluster import connected
+from vramcast.processes.channel import error_from_dict, error_to_dict
+from vramcast.processes.progress import Progress, Report, ignore
+from vramcast.records.store import append_line, read_file, read_lines
+from vramcast.simulate import build
+from vramcast.simulate.runner import Tell, shared_server, simulate
+from vramcast.workload import parse_reference
+
+ANSWERS_FILE = "answers.jsonl"
+# A node or a worker that is lost takes its simulation with it: Ray makes it again elsewhere.
+RAY_RETRIES = 5
+Request = dict[str, Any]
+Answer = dict[str, Any]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which processors simulate, and what is kept."""
+
+    ray: str | None = None  # the address of a cluster; None: this machine
+    folder: Path | None = None  # keeps the answers; who asks has locked it
+
+
+HERE = Where()
+
+
+def simulate_all(
+    requests: Sequence[Request],
+    timeout_seconds: float,
+    *,
+    where: Where = HERE,
+    progress: Report = ignore,
+    name: str = "Predicting",
+    tell: Tell = lambda _: None,
+) -> list[Answer]:
+    """The answers in the order of the requests. The first error ends the others.
+
+    The workers of this machine `tell` how far they are, beside the progress in answers.
+    """
+    answers = try_all(
+        requests, timeout_seconds, where=where, progress=progress, name=name, tell=tell, ends=True
+    )
+    return [answer for answer in answers if not isinstance(answer, VramcastError)]
+
+
+def try_all(
+    requests: Sequence[Request],
+    timeout_seconds: float,
+    *,
+    where: Where = HERE,
+    progress: Report = ignore,
+    name: str = "Predicting",
+    tell: Tell = lambda _: None,
+    ends: bool = False,
+) -> list[Answer | VramcastError]:
+    """Answers or errors in the order of the requests; with `ends` the first error is raised."""
+    found: dict[int, Answer | VramcastError] = {}
+    with contextlib.ExitStack() as stack:
+        kept = _kept(where.folder)
+        keys = [_key(request) if where.folder else "" for request in requests]
+        found |= {index: kept[key] for index, key in enumerate(keys) if key in kept}
+        missing = [index for index in range(len(requests)) if index not in found]
+
+        def done(place: int, answer: Answer | VramcastError) -> None:
+            index = missing[place]
+            found[index] = answer
+            if where.folder is not None and not isinstance(answer, VramcastError):
+                append_line(where.folder / ANSWERS_FILE, {"key": keys[index], "answer": answer})
+            _report(progress, name, found, len(requests))
+
+        _report(progress, name, found, len(requests))
+        if missing:
+            ask, num_workers = stack.enter_context(
+                _this_machine(timeout_seconds, tell)
+                if where.ray is None
+                else _cluster(where.ray, timeout_seconds)
+            )
+
+            def answer_or_error(index: int, stop: threading.Event) -> Answer | VramcastError:
+                try:
+                    return ask(requests[index], stop)
+                except EnvironmentProblem:
+                    raise
+                except VramcastError as error:
+                    if ends:
+                        raise
+                    return error
+
+            in_parallel(answer_or_error, missing, num_workers=num_workers, done=done)
+    return [found[index] for index in range(len(requests))]
+
+
+def in_parallel(
+    function: Callable[[Item, threading.Event], Result],
+    items: Sequence[Item],
+    *,
+    num_workers: int | None = None,
+    done: Callable[[int, Result], None] = lambda *_: None,
+) -> list[Result]:
+    """The results in the order of the items, as many at a time as there are cores.
+
+    `done` is told the place and the result of each as it comes, one at a time. The first that fails
+    ends the others: the event is set then.
+    """
+    failed = threading.Event()
+    with ThreadPoolExecutor(max_workers=num_workers or os.cpu_count() or 1) as pool:
+        try:
+            jobs = {pool.submit(function, item, failed): i for i, item in enumerate(items)}
+            for job in as_completed(jobs):
+                done(jobs[job], job.result())
+        except BaseException:
+            # also an interruption: no process is left running
+            failed.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [job.result() for job in jobs]
+
+
+def _report(
+    progress: Report, name: str, found: dict[int, Answer | VramcastError], total: int
+) -> None:
+    if total > 1:
+        progress(Progress(name, len(found), total, f"{len(found)} of {total}"))
+
+
+Ask = Callable[[Request, threading.Event], Answer]
+
+
+@contextlib.contextmanager
+def _this_machine(timeout_seconds: float, tell: Tell) -> Iterator[tuple[Ask, int | None]]:
+    with shared_server():
+        yield lambda request, stop: simulate(request, timeout_seconds, tell, stop), None
+
+
+@contextlib.contextmanager
+def _cluster(address: str, timeout_seconds: float) -> Iterator[tuple[Ask, int | None]]:
+    with connected(address) as ray:
+        task = ray.remote(_on_a_node).options(num_cpus=1, max_retries=RAY_RETRIES)
+
+        def ask(request: Request, stop: threading.Event) -> Answer:
+            if stop.is_set():
+                raise VramcastError("Stopped, because another simulation failed.")
+            try:
+                answer: Answer = ray.get(task.remote(request, timeout_seconds, os.getcwd()))
+            except ray.exceptions.RayError as problem:
+                raise EnvironmentProblem(
+                    f"The Ray cluster at {address} has lost a simulation {RAY_RETRIES + 1} times "
+                    f"({type(problem).__name__}).",
+                    "Look at its nodes with `ray status`, then run the same command again.",
+                ) from None
+            if "error" in answer:
+                raise error_from_dict(answer["error"])
+            return answer
+
+        # Twice as many as it has processors: none of them waits for the next question.
+        yield ask, max(1, 2 * int(ray.cluster_resources().get("CPU", 1)))
+
+
+def _on_a_node(request: Request, timeout_seconds: float, folder: str) -> Answer:
+    """In a process of Ray, which answers many questions one after another."""
+    with contextlib.suppress(OSError):  # a node may not have the folder that was asked in
+        os.chdir(folder)
+    try:
+        build.build()
+        _warm_server()
+        return simulate(request, timeout_seconds)
+    except VramcastError as error:
+        return {"error": error_to_dict(error)}
+
+
+@cache
+def _warm_server() -> contextlib.ExitStack:
+    """It ends with this process."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(shared_server())
+    return stack
+
+
+def _kept(folder: Path | None) -> dict[str, Answer]:
+    lines = [] if folder is None else read_lines(folder / ANSWERS_FILE)
+    kept = {str(line.get("key")): line.get("answer") for line in lines}
+    return {key: answer for key, answer in kept.items() if isinstance(answer, dict)}
+
+
+def _key(request: Request) -> str:
+    """Another file, torch or vramcast may give another answer."""
+    what = [request, _file_hashes(request), version("torch"), __version__]
+    return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _file_hashes(request: Request) -> list[str | None]:
+    """Of the workload's file, or of all that a launch line names."""
+    if "line" not in request:
+        return [parse_reference(request["workload"]).file_hash()]
+    files = [Path(word) for word in request["line"] if os.path.isfile(word)]
+    return [hashlib.sha256(read_file(file)).hexdigest() for file in files]
