@@ -27,6 +27,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("on-any-machine")
+# a server that the user keeps is not what is tested
+os.environ["VRAMCAST_SERVER"] = "off"
 
 
 @pytest.fixture(scope="session")

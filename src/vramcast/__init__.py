@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vramcast.predicting.plan import plan
     from vramcast.predicting.predict import predict, predict_batch_sizes
     from vramcast.predicting.predict_many import predict_many
+    from vramcast.predicting.server import server
     from vramcast.probing.probe import NotSaved, probe
     from vramcast.processes.progress import Progress
     from vramcast.records.accuracy import AccuracyResult
@@ -61,6 +62,7 @@ _HOME = {
         "predicting.plan": "plan",
         "predicting.predict": "predict predict_batch_sizes",
         "predicting.predict_many": "predict_many",
+        "predicting.server": "server",
         "probing.probe": "NotSaved probe",
         "processes.progress": "Progress",
         "records.accuracy": "AccuracyResult",
@@ -128,6 +130,7 @@ __all__ = [
     "probe",
     "register",
     "report",
+    "server",
     "tune",
 ]
 

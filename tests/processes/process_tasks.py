@@ -102,3 +102,35 @@ def calibrates(request, tell):
 def lists_descriptors(request, tell):
     """What a program that user code starts has open."""
     return subprocess.run(["ls", "/proc/self/fd"], capture_output=True, text=True).stdout.split()
+
+
+def remembers(request, tell):
+    """What an earlier task left in this process's Python, its folder, umask and environment."""
+    before = getattr(sys, "remembered", None)
+    sys.remembered = request
+    umask = os.umask(0)
+    return [before, os.getcwd(), umask, os.environ.get("ASKED")]
+
+
+def says_version(request, tell):
+    import a_library
+
+    return a_library.VERSION
+
+
+def kills_its_server(request, tell):
+    """Once: the server that is asked next answers."""
+    if not os.path.exists(request):
+        with open(request, "w"):
+            guard = os.getppid()
+        with open(f"/proc/{guard}/stat") as file:
+            server = int(file.read().rpartition(")")[2].split()[1])
+        os.kill(server, signal.SIGKILL)
+        os.kill(guard, signal.SIGKILL)
+        time.sleep(600)
+    return "answered by a fresh process"
+
+
+def tells_its_process(request, tell):
+    tell(os.getpid())
+    time.sleep(600)

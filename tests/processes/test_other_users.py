@@ -12,7 +12,6 @@ from vramcast.errors import EnvironmentProblem
 from vramcast.predicting import calibrate
 from vramcast.processes.ask import ask
 from vramcast.processes.progress import Progress, ignore
-from vramcast.simulate import runner
 from vramcast.simulate.runner import shared_server
 from vramcast.suites.accuracy import estimates_of_peers
 
@@ -56,13 +55,15 @@ def test_other_methods_are_asked_without_modules_of_the_users_folder_and_leave_n
     assert mark.none_left()
 
 
-def test_a_shared_server_lives_until_its_last_user_has_left() -> None:
-    first, second = shared_server(), shared_server()
-    server = first.__enter__()
-    assert second.__enter__() is server
-    first.__exit__(None, None, None)
-    assert runner._shared is server
-    second.__exit__(None, None, None)
-    assert runner._shared is None
+def test_a_server_is_shared_and_waits_for_the_next_simulation_in_the_same_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with shared_server() as server, shared_server() as second:
+        assert second is server
+    with shared_server() as later:
+        assert later is server
+    monkeypatch.setenv("OMP_PROC_BIND", "close")
+    with shared_server() as other:
+        assert other is not server
     with shared_server(server) as given:
         assert given is server

@@ -25,6 +25,7 @@ COMMANDS = (
     "calibrate",
     "gpus",
     "zoo",
+    "server",
 )
 
 for command in COMMANDS:

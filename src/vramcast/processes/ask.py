@@ -25,7 +25,7 @@ from typing import IO, Any, Self
 
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
 from vramcast.processes.channel import SECRET_BYTES, Channel, error_from_dict
-from vramcast.processes.lifetime import child_environment
+from vramcast.processes.lifetime import child_environment, restrictions
 from vramcast.text import printable
 
 START_SECONDS = 120.0
@@ -67,6 +67,8 @@ class ForkServer:
     Once for all of them, the modules in `preload` are imported and its module:functions called.
     """
 
+    start_seconds = START_SECONDS
+
     def __init__(
         self, preload: Sequence[str] = (), environment: Mapping[str, str] | None = None
     ) -> None:
@@ -85,9 +87,12 @@ class ForkServer:
     def start(self) -> None:
         """Begins to import; a dead server is replaced."""
         with self._starting:
-            if self._process is None or self._process.poll() is not None:
+            if not self._is_running():
                 self.close()
                 self._launch()
+
+    def _is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def close(self) -> None:
         with self._starting:
@@ -168,11 +173,14 @@ class ForkServer:
             folder=os.getcwd(),
             path=[os.path.abspath(folder) for folder in sys.path],
             environment=child_environment(**self._environment),
+            **restrictions(),
         )
         with open_log(log) as printed:
             channel = Channel(self._sent(order, printed.fileno()), secret)
             output = _Output(printed.fileno(), on_output)
-            running = _Running(channel, timeout_seconds, stop, output.pass_on)
+            running = _Running(
+                channel, self.start_seconds, timeout_seconds, stop, output.pass_on
+            )
             try:
                 yield from running.news()
             finally:
@@ -215,13 +223,14 @@ class _Running:
     def __init__(
         self,
         channel: Channel,
+        start_seconds: float,
         timeout_seconds: float,
         stop: Callable[[], bool],
         listen: Callable[[], None] = lambda: None,
     ) -> None:
         self._channel, self._timeout_seconds, self._stop = channel, timeout_seconds, stop
         self._listen = listen
-        self._deadline = time.monotonic() + START_SECONDS
+        self._deadline = time.monotonic() + start_seconds
         self._is_started = self._has_ended = False
         self._status: int | None = None
         self._killed_for: FailureKind | None = None

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from vramcast.errors import VramcastError
 from vramcast.processes.channel import MAX_MESSAGE_CHARACTERS, Channel, error_to_dict
-from vramcast.processes.lifetime import begin_task, end_with_the_parent
+from vramcast.processes.lifetime import begin_task, end_with_the_parent, take_on
 from vramcast.text import printable
 
 
@@ -47,6 +47,7 @@ def _stand_where_it_was_asked(order: dict[str, Any]) -> None:
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
+    take_on(order["umask"], order["limits"])
     # at the end: no module in the user's folder hides one of Python's
     sys.path += [folder for folder in order["path"] if folder not in sys.path]
     # not for the argument parser of a user's script

@@ -3,12 +3,19 @@
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
+LIMITS = {
+    name: getattr(resource, name)
+    for name in ("RLIMIT_AS", "RLIMIT_CORE", "RLIMIT_CPU", "RLIMIT_DATA", "RLIMIT_FSIZE")
+    + ("RLIMIT_MEMLOCK", "RLIMIT_NOFILE", "RLIMIT_NPROC", "RLIMIT_STACK")
+}
 
 _task_pid: int | None = None
 
@@ -23,6 +30,23 @@ def child_environment(**more: str) -> dict[str, str]:
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }
     return {**os.environ, **ours, **more}
+
+
+def restrictions() -> dict[str, Any]:
+    """What the kernel holds this process to, for a process that another one forks for it."""
+    status = Path("/proc/self/status").read_text()
+    umask = next((line for line in status.splitlines() if line.startswith("Umask:")), "Umask: 22")
+    limits = {name: resource.getrlimit(number)[0] for name, number in LIMITS.items()}
+    return {"umask": int(umask.split()[1], 8), "limits": limits}
+
+
+def take_on(umask: int, limits: dict[str, int]) -> None:
+    os.umask(umask)
+    for name, soft in limits.items():
+        hard = resource.getrlimit(LIMITS[name])[1]
+        # one that cannot be raised so far is left as it is
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(LIMITS[name], (soft, hard))
 
 
 def end_with_the_parent(parent: int) -> None:

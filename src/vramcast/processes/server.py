@@ -23,31 +23,87 @@ from typing import Any, NoReturn
 from vramcast.processes import child, lifetime
 from vramcast.processes.channel import Channel
 
+TASK = b"!"
 
-def serve(link: socket.socket, parent: int, num_threads: int | None) -> None:
-    """Until the other end of the link is closed."""
-    guards: dict[int, int] = {}  # by their pidfd
-    while True:
-        ready, _, _ = select.select([link.fileno(), parent, *guards], [], [])
-        if parent in ready:
-            return
+
+class Server:
+    """Forks a guard for every task that comes on one of its links."""
+
+    def __init__(self, num_threads: int | None) -> None:
+        self._num_threads = num_threads
+        # by their descriptors: who asks, with the handle of its process; guards
+        self._links: dict[int, tuple[socket.socket, int]] = {}
+        self._guards: dict[int, int] = {}
+        self.num_tasks = 0
+
+    @property
+    def has_links(self) -> bool:
+        return bool(self._links)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._links and not self._guards
+
+    def add(self, link: socket.socket, parent: int) -> None:
+        self._links[link.fileno()] = (link, parent)
+
+    def wait(self, *others: int, timeout_seconds: float | None = None) -> list[int]:
+        """Until something happens, and does what is to be done; which descriptors were ready."""
+        parents = {parent: number for number, (_, parent) in self._links.items()}
+        watched = [*self._links, *parents, *self._guards, *others]
+        ready, _, _ = select.select(watched, [], [], timeout_seconds)
         for handle in ready:
-            if handle != link.fileno():
-                os.waitpid(guards.pop(handle), 0)
-                os.close(handle)
-                # user code may have killed the guard: what it guarded is here now
-                lifetime.end_children(keep=guards.values())
-                continue
+            if handle in self._guards:
+                self._reap(handle)
+            elif handle in parents:
+                self._drop(parents[handle])
+            elif handle in self._links:
+                self._receive(handle)
+        return list(ready)
+
+    def close(self) -> None:
+        for number in list(self._links):
+            self._drop(number)
+
+    def control(self, link: socket.socket, message: bytes) -> None:
+        """A message that is no task."""
+
+    def _reap(self, handle: int) -> None:
+        os.waitpid(self._guards.pop(handle), 0)
+        os.close(handle)
+        # user code may have killed the guard: what it guarded is here now
+        lifetime.end_children(keep=self._guards.values())
+
+    def _drop(self, number: int) -> None:
+        if number in self._links:
+            link, parent = self._links.pop(number)
+            link.close()
+            os.close(parent)
+
+    def _receive(self, number: int) -> None:
+        link, parent = self._links[number]
+        try:
             message, descriptors, _, _ = socket.recv_fds(link, 1, 3, socket.MSG_CMSG_CLOEXEC)
-            if not message:
-                return
-            pid = os.fork()
-            if pid == 0:
-                link.close()
-                guard(descriptors, parent, num_threads)
-            for descriptor in descriptors:
-                os.close(descriptor)
-            guards[os.pidfd_open(pid)] = pid
+        except ConnectionResetError:
+            message, descriptors = b"", []
+        if not message:
+            self._drop(number)
+        elif message != TASK:
+            self.control(link, message)
+        else:
+            self.num_tasks += 1
+            self._fork(descriptors, parent)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _fork(self, descriptors: list[int], parent: int) -> None:
+        pid = os.fork()
+        if pid:
+            self._guards[os.pidfd_open(pid)] = pid
+            return
+        parent = os.dup(parent)
+        self.close()
+        guard(descriptors, parent, self._num_threads)
 
 
 def guard(descriptors: list[int], parent: int, num_threads: int | None) -> NoReturn:
@@ -78,7 +134,7 @@ def _guard_child(order: dict[str, Any], connection: socket.socket, log: int, par
     channel.send(ended=status)
 
 
-def _import(modules: list[str]) -> int | None:
+def import_all(modules: list[str]) -> int | None:
     """The number of threads that torch computes with in a child.
 
     Here only one may: OpenMP's threads do not survive a fork, and a child would wait for them.
@@ -103,12 +159,14 @@ def main() -> NoReturn:
     link, parent_pid, modules = sys.argv[1:]
     lifetime.end_with_the_parent(int(parent_pid))
     lifetime.adopt_orphans()
-    num_threads = _import(json.loads(modules))
+    num_threads = import_all(json.loads(modules))
     # The kernel's signal would come when the thread that started this process ends: from here on
     # the parent is watched.
-    parent = os.pidfd_open(int(parent_pid))
+    server = Server(num_threads)
+    server.add(socket.socket(fileno=int(link)), os.pidfd_open(int(parent_pid)))
     lifetime.outlive_the_parent()
-    serve(socket.socket(fileno=int(link)), parent, num_threads)
+    while server.has_links:
+        server.wait()
     # nothing to clean up, and torch takes its time over it
     os._exit(0)
 

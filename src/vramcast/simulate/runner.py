@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import threading
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from vramcast.errors import UsageError, VramcastError, WorkloadError
+from vramcast.processes import kept
 from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
 from vramcast.workload import parse_reference
 
@@ -28,12 +30,18 @@ ADVICE = {
 }
 Tell = Callable[[Any], None]
 _shared: ForkServer | None = None
-_early: ForkServer | None = None
 _num_users = 0
 _lock = threading.Lock()
 
 
 def simulation_server() -> ForkServer:
+    """The one that is kept for the next command, where the user asked for it; else one's own."""
+    asked = kept.wanted()
+    if asked is not kept.Wanted.OFF:
+        idle_seconds = kept.KEEP_SECONDS if asked is kept.Wanted.KEEP else None
+        server = kept.KeptServer(SHARED, ENVIRONMENT, idle_seconds=idle_seconds)
+        if server.connect():
+            return server
     return ForkServer(SHARED, ENVIRONMENT)
 
 
@@ -41,45 +49,77 @@ def simulation_server() -> ForkServer:
 def shared_server(server: ForkServer | None = None) -> Iterator[ForkServer]:
     """Simulations inside fork from one process that has imported torch: each saves seconds.
 
-    The last that uses it closes it, unless it was given.
+    When the last that uses it has left, it waits for the next simulation of this process.
     """
     global _shared, _num_users
     with _lock:
-        used = _shared = _shared or server or _new_server()
+        used = _shared = _shared or server or _waiting.take()
         _num_users += 1
     try:
         yield used
     finally:
         with _lock:
             _num_users -= 1
-            if is_last := _num_users == 0:
+            if _num_users == 0:
                 _shared = None
-        if is_last and server is None:
-            used.close()
+                if server is None:
+                    _waiting.put(used)
+
+
+class _Waiting:
+    """The server of this process that nobody uses now. It ends with the process, after some
+    minutes, or when variables of the environment have changed."""
+
+    def __init__(self) -> None:
+        self._server: ForkServer | None = None
+        self._variables: list[tuple[str, str]] = []
+        self._process = 0
+        self._end = threading.Timer(0, self.close)
+        self._changing = threading.Lock()
+
+    def take(self) -> ForkServer:
+        with self._changing:
+            self._end.cancel()
+            server, self._server = self._server, None
+        if server is not None and self._process == os.getpid():
+            if self._variables == kept.variables_that_matter(ENVIRONMENT):
+                return server
+            server.close()
+        return simulation_server()
+
+    def put(self, server: ForkServer) -> None:
+        with self._changing:
+            if not self._process:
+                atexit.register(self.close)
+            self._server, self._process = server, os.getpid()
+            self._variables = kept.variables_that_matter(ENVIRONMENT)
+            self._end = threading.Timer(kept.KEEP_SECONDS, self.close)
+            self._end.daemon = True
+            self._end.start()
+
+    def close(self) -> None:
+        with self._changing:
+            self._end.cancel()
+            server, self._server = self._server, None
+        # not in a process that user code has forked: the server is not its own
+        if server is not None and self._process == os.getpid():
+            server.close()
+
+
+_waiting = _Waiting()
 
 
 @contextlib.contextmanager
 def early_server() -> Iterator[None]:
     """Begins to import torch for the simulations inside, before one is asked for."""
-    global _early
-    if _shared is not None:
-        yield
-        return
-    _early = simulation_server()
+    if _shared is None:
+        server = simulation_server()
+        server.start()
+        _waiting.put(server)
     try:
-        _early.start()
         yield
     finally:
-        if _early is not None:
-            _early.close()
-            _early = None
-
-
-def _new_server() -> ForkServer:
-    """The one that was started early, once; otherwise another."""
-    global _early
-    server, _early = _early or simulation_server(), None
-    return server
+        _waiting.close()
 
 
 def simulate(
