@@ -8,6 +8,8 @@ import typer
 from vramcast import __version__
 from vramcast.cli.command import app
 
+__all__ = ["COMMANDS", "app"]
+
 # A command's file imports what it needs when it runs.
 COMMANDS = (
     "predict",
