@@ -178,9 +178,7 @@ class ForkServer:
         with open_log(log) as printed:
             channel = Channel(self._sent(order, printed.fileno()), secret)
             output = _Output(printed.fileno(), on_output)
-            running = _Running(
-                channel, self.start_seconds, timeout_seconds, stop, output.pass_on
-            )
+            running = _Running(channel, self.start_seconds, timeout_seconds, stop, output.pass_on)
             try:
                 yield from running.news()
             finally:

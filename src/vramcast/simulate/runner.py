@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -88,6 +89,7 @@ class _Waiting:
         return simulation_server()
 
     def put(self, server: ForkServer) -> None:
+        self.close()  # one that waits already
         with self._changing:
             if not self._process:
                 atexit.register(self.close)
