@@ -9,6 +9,7 @@ import re
 import stat
 import subprocess
 import sys
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,16 @@ def test_only_regular_files_of_a_reasonable_size_are_read_and_only_such_are_writ
         read_file(tmp_path / "file", 8)
     with pytest.raises(UsageError, match="is no text"):
         read_text(tmp_path / "file")
+
+
+def test_a_small_file_is_read_with_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("small")
+    tracemalloc.start()
+    try:
+        assert read_file(tmp_path / "file") == b"small"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_folder_that_cannot_be_a_runs_is_refused_with_its_name(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def convert(data: Any, kind: type[T], where: str) -> T:
     """Ignores names that are not fields: a later version has more."""
     try:
         return msgspec.convert(data, kind)
-    except (msgspec.ValidationError, RecursionError) as problem:
+    except (msgspec.ValidationError, RecursionError, UnicodeError) as problem:
         raise UsageError(f"{where}: {_explained(str(problem), data)}.", MAKE_AGAIN) from None
 
 

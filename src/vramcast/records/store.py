@@ -87,7 +87,8 @@ def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
                     f"{path} has {size_bytes:,} bytes; at most {max_bytes:,} are read.",
                     "Give a smaller file.",
                 )
-            return file.read(max_bytes)
+            # what it is asked for is allocated at once
+            return file.read(size_bytes)
     except OSError as problem:
         why = problem.strerror or problem
         raise UsageError(f"{path} cannot be read: {why}.", "Give a file that exists.") from None

@@ -1,0 +1,76 @@
+"""Attacks vramcast in five ways, with a seed, and counts what must not happen.
+
+    python tests/faults/drive.py                 all of it, in about 20 minutes
+    python tests/faults/drive.py --sample        what `make test` runs
+    python tests/faults/drive.py --part kills    one of the five
+
+The figures go into --out as JSON, and with --page into the page of the documentation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import failing_writes
+
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+GENERATED = re.compile(r"(<!-- figures of make faults -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=20)
+    parser.add_argument("--sample", action="store_true")
+    parser.add_argument("--part", action="append", default=[])
+    parser.add_argument("--out", type=Path, default=Path("build/faults.json"))
+    parser.add_argument("--page", action="store_true", help="write docs/reliability.md")
+    asked = parser.parse_args()
+    if failing_writes.CONTROL not in os.environ:
+        folder = Path(tempfile.mkdtemp(prefix="vramcast-faults-"))
+        os.environ["FAULTS_FOLDER"] = str(folder)
+        failing_writes.start_again_with_the_library(folder)
+    root = Path(os.environ["FAULTS_FOLDER"])
+    try:
+        return _drive(asked, root)
+    finally:
+        import shutil
+
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _drive(asked: argparse.Namespace, root: Path) -> int:
+    import attempts
+    import figures
+    import parts
+    import sandbox
+
+    chosen = asked.part or list(parts.PARTS)
+    done = []
+    with attempts.warm_servers():
+        place = sandbox.Sandbox(root, with_tune=not asked.sample)
+        for name in chosen:
+            part = figures.Part(parts.TITLES[name])
+            started = time.monotonic()
+            parts.PARTS[name](place, part, asked.seed, asked.sample)
+            part.seconds = time.monotonic() - started
+            done.append(part)
+            print(
+                f"{part.title}: {part.tried.total():,} tried, {len(part.faults)} faults, "
+                f"{part.seconds:.0f} s",
+                flush=True,
+            )
+            figures.write(done, asked.out)
+    if asked.page:
+        text = figures.page(done, "make faults", asked.seed)
+        PAGE.write_text(GENERATED.sub(lambda m: f"{m[1]}\n{text}\n{m[2]}", PAGE.read_text()))
+    return 1 if any(part.faults for part in done) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

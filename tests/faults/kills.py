@@ -1,0 +1,165 @@
+"""Commands that are killed at random moments, or whose workers are, and started again.
+
+A chain is one run folder: the same command is killed there several times, each time at another
+moment, and then left alone. It must end as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import attempts
+import sandbox
+from figures import Part
+from sandbox import Sandbox
+
+KILLS_OF_A_CHAIN = 5
+STEPS = "--steps 40 --checkpoint-seconds 0.01"
+COMMANDS: dict[str, list[str]] = {
+    "probe": [*sandbox.PROBE[:-1], "new", "--force"],
+    "bench": [*sandbox.BENCH[:-1], "new", *STEPS.split()],
+    "tune": [*sandbox.TUNE[:-1], "new"],
+    "max-batch": "max-batch work.py:good --memory 1GiB --max 8".split(),
+    "plan": [*sandbox.PLAN[:-1], "new", "--force"],
+    "predict": "predict work.py:good --batch-sizes 1-8 --json".split(),
+}
+PARENT_SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+
+
+class Killer:
+    """Sends a signal to the command, or to one of its processes, after a while."""
+
+    def __init__(self, draw: random.Random, most_seconds: float) -> None:
+        self.seconds = draw.uniform(0, most_seconds)
+        self.is_worker = draw.random() < 0.4
+        self.signal = signal.SIGKILL if self.is_worker else draw.choice(PARENT_SIGNALS)
+        self._which = draw.random()
+        self.has_hit = False
+
+    def __call__(self, pid: int) -> None:
+        threading.Thread(target=self._kill, args=(pid, os.getpid()), daemon=True).start()
+
+    def _kill(self, command: int, _: int) -> None:
+        time.sleep(self.seconds)
+        target = command
+        if self.is_worker:
+            workers = sorted(attempts.descendants(command))
+            if not workers:
+                return
+            target = workers[int(self._which * len(workers))]
+        with suppress(ProcessLookupError):
+            os.kill(target, self.signal)
+            self.has_hit = True
+
+
+def run_kills(place: Sandbox, part: Part, seed: int, count: int, names: list[str]) -> None:
+    draw = random.Random(seed)
+    expected: dict[str, Any] = {}
+    durations: dict[str, float] = {}
+    for name in names:
+        durations[name], expected[name] = _undisturbed(place, name)
+    while part.tried.total() < count:
+        for name in names:
+            _chain(place, part, draw, name, durations[name], expected[name])
+            if part.tried.total() >= count:
+                break
+
+
+def _undisturbed(place: Sandbox, name: str) -> tuple[float, Any]:
+    place.renew()
+    started = time.monotonic()
+    ending = place.run(COMMANDS[name], own_workers=True)
+    seconds = time.monotonic() - started
+    assert ending.exit_code in (0, 3), ending.stderr
+    return seconds, answer_of(place.folder / "new", ending)
+
+
+def _chain(
+    place: Sandbox, part: Part, draw: random.Random, name: str, seconds: float, expected: Any
+) -> None:
+    place.renew()
+    for _ in range(KILLS_OF_A_CHAIN):
+        killer = Killer(draw, seconds)
+        kept = finished(place.folder / "new")
+        ending = place.run(COMMANDS[name], own_workers=True, disturb=killer)
+        _judge_kill(place, killer, ending, kept)
+        who = "worker" if killer.is_worker else "command"
+        case = f"{name}: {killer.signal.name} to the {who} after {killer.seconds:.2f} s"
+        part.note(name, case, ending.faults, ending.exit_code)
+    ending = place.run(COMMANDS[name], own_workers=True)
+    faults = dict(ending.faults)
+    if ending.exit_code not in (0, 3):
+        faults["half-written or lost records"] = f"cannot go on: {ending.stderr[-800:]}"
+    elif answer_of(place.folder / "new", ending) != expected:
+        found = answer_of(place.folder / "new", ending)
+        faults["half-written or lost records"] = f"{found} and not {expected}"[:1500]
+    if left := place.temporary():
+        faults["files left"] = ", ".join(left)
+    part.note(name, f"{name}: left alone after {KILLS_OF_A_CHAIN} kills", faults, ending.exit_code)
+
+
+def _judge_kill(
+    place: Sandbox, killer: Killer, ending: attempts.Ending, kept: dict[str, bytes]
+) -> None:
+    is_ours = killer.has_hit and not killer.is_worker
+    if is_ours and ending.exit_code is None:
+        # the signal's own end is what was asked for
+        ending.faults.pop("undocumented exit codes", None)
+        if killer.signal != signal.SIGKILL:
+            ending.faults["undocumented exit codes"] = f"died of {killer.signal.name}"
+    if broken := place.half_written():
+        ending.faults["half-written or lost records"] = ", ".join(broken)
+    now = finished(place.folder / "new")
+    if lost := [name for name, data in kept.items() if not now.get(name, b"").startswith(data)]:
+        ending.faults["half-written or lost records"] = f"lost: {', '.join(lost)}"
+
+
+def finished(folder: Path) -> dict[str, bytes]:
+    """Records that a later command may not lose: trials that ended, lines of a tune."""
+    found = {}
+    for path in (*folder.glob("*/result.json"), folder / "records.jsonl"):
+        if path.exists():
+            data = path.read_bytes()
+            found[str(path.relative_to(folder))] = data[: data.rfind(b"\n") + 1]
+    return {
+        name: data
+        for name, data in found.items()
+        if not name.endswith("result.json") or _has_ended(data)
+    }
+
+
+def _has_ended(data: bytes) -> bool:
+    try:
+        return json.loads(data)["outcome"] in ("ok", "diverged")
+    except (ValueError, KeyError):
+        return False
+
+
+def answer_of(folder: Path, ending: attempts.Ending) -> Any:
+    """What must be the same however often it was killed: no times, no measured noise."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.glob("*/result.json")):
+        found[path.parent.name] = json.loads(path.read_text())["losses"]
+    for name, what in ANSWERS.items():
+        if (folder / name).exists():
+            found[name] = what(json.loads((folder / name).read_text()))
+    if ending.stdout.startswith("{"):
+        points = json.loads(ending.stdout).get("points", [])
+        found["points"] = [point["peak_reserved_bytes"] for point in points]
+    return found
+
+
+ANSWERS: dict[str, Callable[[Any], Any]] = {
+    "metrics.json": lambda record: (record["outcome"], record["losses"]),
+    "plan.json": lambda record: json.dumps(record["gpus"]) if "gpus" in record else None,
+    "result.json": lambda record: [row["name"] for row in record.get("rows", [])],
+}
