@@ -1,5 +1,6 @@
 # make demo   set everything up on a fresh machine, then predict a GPT's memory with no GPU
 # make test   set everything up, then run every test
+# make faults attack every command, record and file; takes about 20 minutes
 # make docs   set everything up, then build the documentation into build/site
 #
 # TORCH=2.15.0 uses that version of torch, from 2.10 on, in a virtual environment of its own.
@@ -9,7 +10,7 @@ VENV := $(if $(filter 2.13.0,$(TORCH)),.venv,.venv-$(TORCH))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint pytest accuracy docs clean
+.PHONY: demo test lint pytest accuracy faults docs clean
 
 demo: $(READY)
 	$(BIN)/vramcast predict examples/gpt.py:build batch_size=16 --gpu rtx-4090
@@ -32,6 +33,10 @@ accuracy: $(READY)
 	$(BIN)/vramcast accuracy --against benchmarks/accuracy/h200-torch-2.11 --out build/accuracy --force --figure docs/accuracy.svg || test $$? -eq 3
 	cp build/accuracy/accuracy.md docs/accuracy.md
 	$(BIN)/python docs/generate.py
+
+# A sample of this is among the tests. Exit code 1 is a fault found.
+faults: $(READY)
+	$(BIN)/python tests/faults/drive.py --page
 
 # Options of commands are taken from --help. The variable silences the notice of another generator's beginning.
 docs: $(READY)

@@ -75,6 +75,7 @@ CASES: dict[str, list[str]] = {
     "batch sizes": ["predict", "work.py:good", "--batch-sizes", "8,eleven"],
     "batch size zero": ["predict", "work.py:good", "--batch-sizes", "0-4"],
     "endless batch sizes": ["predict", "work.py:good", "--batch-sizes", "1-999999999999"],
+    "endless value": ["zoo", "e5", "x" * 100_000],
     "endless parameters": ["zoo", "e5", "--params", "9" * 400],
     "timeout nan": ["predict", "work.py:good", "--timeout", "nan"],
     "empty batch sizes": ["predict", "work.py:good", "--batch-sizes", ""],
@@ -308,6 +309,12 @@ def test_bad_batch_sizes_are_shown_with_an_example_of_good_ones(
 def test_numbers_beyond_all_bounds_are_refused_at_once(complaint: Complaint) -> None:
     assert "999,999,999,999 sizes; at most 10,000" in complaint("endless batch sizes")
     assert "--params 50M" in complaint("endless parameters")
+
+
+def test_of_a_value_without_an_end_both_ends_are_shown(complaint: Complaint) -> None:
+    text = complaint("endless value")
+    assert len(text) < 20_000
+    assert "characters left out" in text
 
 
 def test_a_time_limit_that_is_no_number_is_refused(complaint: Complaint) -> None:

@@ -160,8 +160,8 @@ def _call_main(arguments: list[str], own_workers: bool) -> int:
     tempfile.tempdir = None
     if not own_workers:
         use_warm_servers()
-    sys.stdout = open(1, "w", closefd=False)
-    sys.stderr = open(2, "w", closefd=False, errors="backslashreplace")
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", closefd=False, errors="backslashreplace")  # noqa: SIM115
     sys.argv = ["vramcast", *arguments]
     code: Any = 0
     try:

@@ -27,12 +27,12 @@ WRITERS: dict[str, list[str]] = {
     "tune": [*sandbox.TUNE[:-1], "new"],
     "plan": [*sandbox.PLAN[:-1], "new", "--force"],
     "plan over another": [*sandbox.PLAN, "--force"],
-    "predict": "predict work.py:good --gpu h200 --trace new --force".split(),
-    "max-batch": "max-batch work.py:good --memory 1GiB --max 2".split(),
-    "report": "report prediction.json bench -o page.html --figures figures".split(),
-    "report to Markdown": "report tune --format md -o page.md".split(),
-    "calibrate": "calibrate --host".split(),
-    "accuracy": "accuracy --against accuracy --no-peers --out new --force".split(),
+    "predict": sandbox.words("predict work.py:good --gpu h200 --trace new --force"),
+    "max-batch": sandbox.words("max-batch work.py:good --memory 1GiB --max 2"),
+    "report": sandbox.words("report prediction.json bench -o page.html --figures figures"),
+    "report to Markdown": sandbox.words("report tune --format md -o page.md"),
+    "calibrate": sandbox.words("calibrate --host"),
+    "accuracy": [*sandbox.ACCURACY, "--out", "new", "--force"],
 }
 # Whether the disk fails once or stays as it is.
 ERRORS = ((errno.ENOSPC, True), (errno.EIO, False), (errno.EROFS, True))
@@ -60,19 +60,15 @@ def fail_writes(place: Sandbox, part: Part, seed: int, most_each: int | None) ->
             shim.disarm()
             _judge_writes(place, ending, files, is_whole=bool(shim.failed))
             case = f"{name}: {errno.errorcode[error]} at write {number}, {shim.failed}"
-            if stays:
-                _again(place, arguments, ending)
+            _again(place, arguments, ending)
             part.note(arguments[0], case, ending.faults, ending.exit_code)
 
 
 def _judge_writes(place: Sandbox, ending: attempts.Ending, files: set[str], is_whole: bool) -> None:
-    if left := place.temporary():
-        ending.faults["files left"] = ", ".join(left)
     if broken := place.half_written():
         ending.faults["half-written or lost records"] = ", ".join(broken)
-    if is_whole and ending.exit_code in (0, 3):
-        if lost := files - set(place.state()):
-            ending.faults["half-written or lost records"] = f"done, without {', '.join(lost)}"
+    if is_whole and ending.exit_code in (0, 3) and (lost := files - set(place.state())):
+        ending.faults["half-written or lost records"] = f"done, without {', '.join(lost)}"
 
 
 def _again(place: Sandbox, arguments: list[str], ending: attempts.Ending) -> None:
@@ -82,7 +78,7 @@ def _again(place: Sandbox, arguments: list[str], ending: attempts.Ending) -> Non
         what = f"cannot begin again: {again.exit_code} {again.stderr[-500:]} {again.faults}"
         ending.faults["half-written or lost records"] = what
     elif left := place.temporary():
-        ending.faults["files left"] = f"after the next command too: {', '.join(left)}"
+        ending.faults["files left"] = f"after the next command: {', '.join(left)}"
 
 
 def special_files(place: Sandbox, part: Part, seed: int, count: int | None) -> None:

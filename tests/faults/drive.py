@@ -4,7 +4,7 @@
     python tests/faults/drive.py --sample        what `make test` runs
     python tests/faults/drive.py --part kills    one of the five
 
-The figures go into --out as JSON, and with --page into the page of the documentation.
+The figures go into the folder --out as JSON, and with --page into the documentation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=20)
     parser.add_argument("--sample", action="store_true")
     parser.add_argument("--part", action="append", default=[])
-    parser.add_argument("--out", type=Path, default=Path("build/faults.json"))
+    parser.add_argument("--out", type=Path, default=Path("build/faults"))
     parser.add_argument("--page", action="store_true", help="write docs/reliability.md")
     asked = parser.parse_args()
     if failing_writes.CONTROL not in os.environ:
@@ -50,26 +50,26 @@ def _drive(asked: argparse.Namespace, root: Path) -> int:
     import parts
     import sandbox
 
-    chosen = asked.part or list(parts.PARTS)
-    done = []
+    num_faults = 0
     with attempts.warm_servers():
         place = sandbox.Sandbox(root, with_tune=not asked.sample)
-        for name in chosen:
-            part = figures.Part(parts.TITLES[name])
+        for name in asked.part or parts.PARTS:
+            part = figures.Part(parts.TITLES[name], made=figures.made_now(asked.seed))
             started = time.monotonic()
             parts.PARTS[name](place, part, asked.seed, asked.sample)
             part.seconds = time.monotonic() - started
-            done.append(part)
+            num_faults += len(part.faults)
             print(
                 f"{part.title}: {part.tried.total():,} tried, {len(part.faults)} faults, "
                 f"{part.seconds:.0f} s",
                 flush=True,
             )
-            figures.write(done, asked.out)
+            figures.write(part, asked.out / f"{name}.json")
     if asked.page:
-        text = figures.page(done, "make faults", asked.seed)
+        done = [figures.read(asked.out / f"{name}.json") for name in parts.PARTS]
+        text = figures.page(done, "make faults")
         PAGE.write_text(GENERATED.sub(lambda m: f"{m[1]}\n{text}\n{m[2]}", PAGE.read_text()))
-    return 1 if any(part.faults for part in done) else 0
+    return 1 if num_faults else 0
 
 
 if __name__ == "__main__":

@@ -35,9 +35,12 @@ class Part:
     faults: list[dict[str, str]] = field(default_factory=list)
     exits: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
+    made: str = ""  # seed, date and machine
 
     def note(self, what: str, case: str, faults: dict[str, str], exit_code: int | None) -> None:
         self.tried[what] += 1
+        if self.tried.total() % 100 == 0:
+            print(f"{self.title}: {self.tried.total():,} tried", flush=True)
         self.exits[str(exit_code)] += 1
         for kind, details in faults.items():
             assert kind in KINDS, kind
@@ -51,10 +54,11 @@ class Part:
         return {**vars(self), "num_tried": self.tried.total()}
 
 
-def page(parts: list[Part], command: str, seed: int) -> str:
+def page(parts: list[Part], command: str) -> str:
     """The figures as a table, with date, machine and command."""
+    made = sorted({part.made for part in parts})
     lines = [
-        f"`{command}`, seed {seed}, {datetime.now(UTC):%d %B %Y}, {_machine()}.",
+        *(f"`{command}`, {one}." for one in made),
         "",
         "| | " + " | ".join(part.title for part in parts) + " |",
         "|---|" + "---:|" * len(parts),
@@ -99,6 +103,16 @@ def _machine() -> str:
     )
 
 
-def write(parts: list[Part], path: Path) -> None:
+def made_now(seed: int) -> str:
+    return f"seed {seed}, {datetime.now(UTC):%d %B %Y}, {_machine()}"
+
+
+def write(part: Part, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([part.to_dict() for part in parts], indent=1) + "\n")
+    path.write_text(json.dumps(part.to_dict(), indent=1) + "\n")
+
+
+def read(path: Path) -> Part:
+    data = json.loads(path.read_text())
+    del data["num_tried"]
+    return Part(**{**data, "tried": Counter(data["tried"]), "exits": Counter(data["exits"])})

@@ -12,7 +12,7 @@ from typing import Any
 import sandbox
 import typer
 
-from vramcast.cli.main import app
+from vramcast.cli.commands import app
 
 # What each command is asked when nothing is wrong. A command that is not here gets GOOD_WORKLOAD
 # for every argument that it needs.
@@ -28,33 +28,65 @@ GOOD: dict[str, list[str]] = {
     "bench": [*sandbox.BENCH[1:-1], "new"],
     "compare": ["bench"],
     "report": ["prediction.json", "-o", "page.html"],
-    "accuracy": ["--against", "accuracy", "--no-peers", "--row", "gpt124m-amp-drop-B8"],
+    "accuracy": sandbox.ACCURACY[1:],
     "calibrate": ["--host", "--out", "new"],
     "zoo": ["e5", "--params", "50M"],
 }
-NUMBERS = (
+# Commands whose workload may be the line a program is started with.
+LAUNCHING = ("predict", "max-batch", "plan")
+LAUNCHES = [
+    "python train.py",
+    "python train.py --steps 2",
+    "python -m train --steps 2",
+    "python train.py --fail",
+    "python train.py --leave 3",
+    "python train.py --kill",
+    "python train.py --no-gpu",
+    "python absent.py",
+    "python -c pass",
+    "python",
+    "python work.py",
+    "python syntax.py",
+    "python import_kill.py",
+    "python import_exit.py",
+    "python import_raise.py",
+    "python -m absent",
+    "python3 -u train.py",
+    "torchrun --nproc-per-node 2 train.py",
+    "torchrun train.py",
+    "accelerate launch train.py",
+    "deepspeed train.py",
+    "bash -c true",
+    "sh train.sh",
+    "sleep 600",
+    "env X=1 python train.py",
+    "X=1 python train.py",
+    "",
+]
+NUMBERS = sandbox.words(
     "0 -1 1 3 nan inf -inf 1e308 1e999 -0.0 0x10 1_000 9999999999999999999999 1,5 1.5 ١٢ ½ "
     "1e-320 0.99999 1.00001 true None"
-).split() + ["", " ", "9" * 5000, "-" + "9" * 400, "1e" + "9" * 50]
-SIZES = (
+) + ["", " ", "9" * 5000, "-" + "9" * 400, "1e" + "9" * 50]
+SIZES = sandbox.words(
     "1GiB -1GiB 0GiB 1e400GiB 24gib 1 GiB nanGiB 99999999YiB 1KB 24GiB24GiB GiB 0.0000001B"
-).split()
-LISTS = (
+)
+LISTS = sandbox.words(
     "1-64 64-1 1-999999999999 8,8,8 1-4:0 1-4:-1 , ,, 1- -4 1-4:4:4 8,16 16,8 0 1,2,3 "
     "dim=8 dim=8,0 dim=,, rank=4,8 =1 a=b=c"
-).split() + [",".join(map(str, range(5000)))]
-FILES = (
+) + [",".join(map(str, range(5000)))]
+FILES = sandbox.words(
     "absent absent.py absent.py:good work.py work.py: :good work.py:absent work.py:good:good "
     "syntax.py:good binary binary:good empty empty:good import_exit.py:good import_raise.py:good "
     "import_loop.py:good import_missing.py:good import_bytes.py:good import_empty.py:good "
     "import_kill.py:good . .. / bench probe tune plan a a/trace.json b bench/x runs.csv tiny.toml "
-    "prediction.json curve.json max-batch.json fit.json compare.json config.json probe/metrics.json "
-    "plan/plan.json tuned.json h200 accuracy accuracy/rows.jsonl work.py/below cache/new text.bin "
+    "prediction.json curve.json max-batch.json fit.json compare.json config.json "
+    "probe/metrics.json plan/plan.json tuned.json h200 accuracy accuracy/rows.jsonl "
+    "work.py/below cache/new text.bin "
     "/dev/null /dev/zero /dev/full /dev/stdin /proc/self/mem /proc/1/environ /nonexistent/x "
     "~/x .hidden -- - -x --x os:system os.path:join json:loads vramcast:predict torch:zeros "
     "torch.nn:Linear gpt2-124m e5-50m gpt2 meta-llama/Meta-Llama-3-8B http://example.invalid/x.py "
     "page.html page.png page.xyz new/deep/er page.svg hostile.py:no_function hostile.py:loads"
-).split()
+)
 TEXTS = [
     "",
     " ",
@@ -102,11 +134,11 @@ TEXTS = [
     "x=9**9**9",
     "constant,per_sample,x",
 ]
-KNOBS = (
+KNOBS = sandbox.words(
     "batch_size=0 batch_size=-1 batch_size=nan batch_size= batch_size=1e9 batch_size=many =3 = == "
     "batch_size=1=2 batchsize=3 batch_size scale=inf scale=nan scale=x seq_len=0 "
     "self=1 __class__=1 batch_size=[1] batch_size={} scale=true width=9 dim=1 depth=0 rank=-1"
-).split() + ["batch_size=" + "9" * 5000, "\x1b[31m=1", "batch_size=\x1b[31m", "é=1"]
+) + ["batch_size=" + "9" * 5000, "\x1b[31m=1", "batch_size=\x1b[31m", "é=1"]
 FOR_TEXT = [TEXTS, FILES, FILES, NUMBERS, SIZES, LISTS, KNOBS]
 # they ask for a network: what becomes of them depends on it
 LEFT_OUT_VALUES = {"--ray": ["", "auto:x", "\x1b[31m", "host:99999999", "host:port"]}
@@ -145,12 +177,25 @@ def wrong_invocations(seed: int, count: int) -> Iterator[list[str]]:
             left += [one for one in command.params if one.param_type_name == "option"] or [None]
             draw.shuffle(left)
         arguments = good_invocation(words, command)
+        if words[-1] in LAUNCHING and draw.random() < 0.3:
+            yield [*arguments[:1], *_launch_line(draw, arguments)]
+            continue
         for change in draw.sample(CHANGES, draw.choice((1, 1, 2, 3))):
             arguments = change(draw, arguments, command, left)
         if left and draw.random() < 0.7:
             arguments = _with_option(draw, arguments, command, left)
         yield arguments
     return
+
+
+def _launch_line(draw: random.Random, arguments: list[str]) -> list[str]:
+    """Options, then the line a program is started with, with something wrong in it."""
+    line = draw.choice(LAUNCHES).split()
+    for _ in range(draw.choice((0, 1, 1, 2))):
+        at = draw.randrange(len(line) + 1)
+        line[at:at] = [draw.choice(draw.choice((FILES, TEXTS, NUMBERS, KNOBS)))]
+    options = [word for word in arguments[2:] if draw.random() < 0.8]
+    return [*options, "--", *line]
 
 
 def _with_option(draw: random.Random, arguments: list[str], command: Any, left: Any) -> list[str]:

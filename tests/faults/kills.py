@@ -28,9 +28,9 @@ COMMANDS: dict[str, list[str]] = {
     "probe": [*sandbox.PROBE[:-1], "new", "--force"],
     "bench": [*sandbox.BENCH[:-1], "new", *STEPS.split()],
     "tune": [*sandbox.TUNE[:-1], "new"],
-    "max-batch": "max-batch work.py:good --memory 1GiB --max 8".split(),
+    "max-batch": sandbox.words("max-batch work.py:good --memory 1GiB --max 8"),
     "plan": [*sandbox.PLAN[:-1], "new", "--force"],
-    "predict": "predict work.py:good --batch-sizes 1-8 --json".split(),
+    "predict": sandbox.words("predict work.py:good --batch-sizes 1-8 --json"),
 }
 PARENT_SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 

@@ -14,7 +14,7 @@ from typing import Any
 import sandbox
 
 REPORT = ["report {} -o -", "report {} --format md -o -", "report {} --format terminal"]
-BENCH, TUNE = " ".join(sandbox.BENCH), " ".join(sandbox.TUNE)
+BENCH, TUNE, ACCURACY = map(" ".join, (sandbox.BENCH, sandbox.TUNE, sandbox.ACCURACY))
 CONFIG = "probe work.py:good --device cpu --steps 1 --warmup 0 --out new --config {}"
 # Which commands read a file; {} is the file. The first pattern that fits a file holds.
 READERS: dict[str, list[str]] = {
@@ -28,7 +28,7 @@ READERS: dict[str, list[str]] = {
     r"tune/records\.jsonl": [TUNE],
     r"tune/result\.json": [*REPORT, "report tune -o -", TUNE],
     r"tune/final\.json|config\.json": [CONFIG],
-    r"accuracy/rows\.jsonl": [*REPORT, "accuracy --against accuracy --no-peers"],
+    r"accuracy/rows\.jsonl": [*REPORT, ACCURACY],
     r"cache/calibration/.*\.json": ["predict work.py:good --gpu h200"],
     r"tiny\.toml": [BENCH],
     r"runs\.csv": ["fit runs.csv", "fit runs.csv --by batch_size --json"],
@@ -96,6 +96,8 @@ def mutations(folder: Path, seed: int, values_each: int) -> Iterator[Mutation]:
         for reader in readers:
             # a report of each kind of record is made in three formats
             number = values_each // 2 or 1 if reader in REPORT else values_each
+            # it simulates a model each time; the same records are read for a report
+            number = 0 if reader == ACCURACY else number
             for what, data in _edited(path, draw, number):
                 yield Mutation(name, what, data, reader.replace("{}", name))
 
@@ -113,7 +115,7 @@ def _edited(path: Path, draw: random.Random, number: int) -> Iterator[tuple[str,
         for at, line in enumerate(lines):
             value = json.loads(line)
             for field in fields(value):
-                for new in draw.sample(VALUES, max(1, number // 2)):
+                for new in draw.sample(VALUES, (number + 1) // 2):
                     changed = [*lines[:at], _encoded(edited(value, field, new)), *lines[at + 1 :]]
                     yield f"line {at}, {_said(field, new)}", b"\n".join(changed) + b"\n"
     else:

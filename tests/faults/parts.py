@@ -36,7 +36,8 @@ def wrong_invocations(place: Sandbox, part: Part, seed: int, sample: bool) -> No
             ending.faults["files left"] = ", ".join(left)
         if broken := place.half_written():
             ending.faults["half-written or lost records"] = ", ".join(broken)
-        part.note(arguments[0], " ".join(arguments), ending.faults, ending.exit_code)
+        case = " ".join(word if len(word) < 200 else f"{word[:50]}..." for word in arguments)
+        part.note(arguments[0], case, ending.faults, ending.exit_code)
         if place.state() != before:
             place.renew()
 

@@ -18,9 +18,12 @@ import workloads
 from vramcast.hardware.calibration.table import SHIPPED
 from vramcast.simulate import build
 
+words = str.split
 TESTS = Path(__file__).parents[1]
 RECORDS = TESTS / "reporting" / "records"
 ROWS = TESTS.parent / "benchmarks" / "accuracy" / "h200-torch-2.11" / "rows.jsonl"
+ROW = "zoo-mamba2-50m-B8-T256"
+ACCURACY = words(f"accuracy --against accuracy --no-peers --row {ROW}")
 PROTOCOL = """\
 name = "tiny-1"
 batch_size = 4
@@ -31,15 +34,15 @@ lr = 0.01
 optimizer = "adamw"
 precision = "fp32"
 """
-BENCH = (
+BENCH = words(
     "bench models.py:tiny models.py:tiny width=4 --protocol tiny.toml --data text.bin "
     "--device cpu --out bench"
-).split()
-PROBE = "probe work.py:good --device cpu --steps 2 --warmup 0 --out probe".split()
-TUNE = (
+)
+PROBE = words("probe work.py:good --device cpu --steps 2 --warmup 0 --out probe")
+TUNE = words(
     "tune work.py:good --device cpu --only anomaly-off --no-outlook --budget 60s --out tune"
-).split()
-PLAN = "plan work.py:sequence --seq-lens 8,16 --gpu rtx-4090 --out plan".split()
+)
+PLAN = words("plan work.py:sequence --seq-lens 8,16 --gpu rtx-4090 --out plan")
 SIMPLE = {
     "prediction": "predict work.py:good --gpu h200",
     "curve": "predict work.py:good --batch-sizes 1-4 --gpu h200",
@@ -89,6 +92,7 @@ class Sandbox:
         shutil.copy2(build.build(), folder / "cache")
         files: dict[str, str | bytes] = {
             "work.py": workloads.GOOD,
+            "train.py": workloads.SCRIPT,
             "models.py": workloads.MODELS,
             "hostile.py": workloads.HOSTILE,
             "syntax.py": workloads.SYNTAX,
@@ -108,14 +112,14 @@ class Sandbox:
         (folder / "h200").mkdir()
         shutil.copy(RECORDS / "h200-measurement.json", folder / "h200" / "metrics.json")
         shutil.copy(RECORDS / "tune.json", folder / "tuned.json")
-        self._run_in(folder, "predict work.py:good --trace a".split())
-        self._run_in(folder, "predict work.py:good batch_size=8 --trace b".split())
+        self._run_in(folder, words("predict work.py:good --trace a"))
+        self._run_in(folder, words("predict work.py:good batch_size=8 --trace b"))
         for arguments in (BENCH, PROBE, PLAN, *([TUNE] if with_tune else [])):
             self._run_in(folder, arguments)
         for name, command in SIMPLE.items():
             text = self._run_in(folder, [*command.split(), "--json"]).stdout
             (folder / f"{name}.json").write_text(text)
-        self._run_in(folder, "calibrate --host".split())
+        self._run_in(folder, words("calibrate --host"))
         for table in SHIPPED.glob("*.json"):
             shutil.copy(table, folder / "cache" / "calibration")
         _write_configuration(folder / "config.json")
@@ -139,18 +143,19 @@ class Sandbox:
         found = []
         for path in _walk(self.folder):
             inside = path.relative_to(self.folder)
-            if inside.parts[0] == "tmp" or any(part.startswith(".") for part in inside.parts):
-                found.append(str(inside))
-            elif inside.parts[0] == "cache" and path.name.startswith("tmp"):
+            if inside.parts[0] == "home":  # of libraries: fonts of matplotlib, ...
+                continue
+            is_hidden = any(part.startswith(".") for part in inside.parts)
+            in_cache = inside.parts[0] == "cache" and path.name.startswith("tmp")
+            if is_hidden or in_cache or inside.parts[0] == "tmp":
                 found.append(str(inside))
         return found
 
 
 def _few_rows() -> list[bytes]:
-    """The first row of the benchmark with all that was recorded of it."""
+    """One small row of the benchmark with all that was recorded of it."""
     lines = ROWS.read_bytes().splitlines(keepends=True)
-    first = json.loads(lines[0])["row"]
-    return [line for line in lines if json.loads(line)["row"] == first]
+    return [line for line in lines if json.loads(line)["row"] == ROW]
 
 
 def _write_configuration(path: Path) -> None:

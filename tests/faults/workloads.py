@@ -26,6 +26,34 @@ def chunked(*, batch_size: int = 4, loss_chunks: int = 1):
     return good(batch_size=batch_size)
 """
 
+SCRIPT = """\
+import argparse, os, sys
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=3)
+parser.add_argument("--leave", type=int)
+parser.add_argument("--fail", action="store_true")
+parser.add_argument("--kill", action="store_true")
+parser.add_argument("--no-gpu", action="store_true")
+asked = parser.parse_args()
+device = "cpu" if asked.no_gpu else "cuda"
+model = torch.nn.Linear(16, 16).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(asked.steps):
+    loss = model(torch.randn(4, 16, device=device)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print("step", step, loss.item())
+    if asked.leave is not None:
+        sys.exit(asked.leave)
+    if asked.kill:
+        os.kill(os.getpid(), 9)
+    if asked.fail:
+        raise RuntimeError("\\x1b[31mred")
+"""
+
 MODELS = """\
 import torch
 from torch import nn

@@ -19,6 +19,8 @@ DONE, FAILED = 0, 1
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 # EBADF: stdout is closed.
 CANNOT_BE_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+# What a user gave may be in a message, whatever its length.
+MAX_MESSAGE_CHARACTERS = 10_000
 WRONG_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EROFS)
 
 
@@ -122,8 +124,8 @@ def _prepare_output() -> None:
 
 
 def _print_error(error: VramcastError) -> None:
-    print(f"vramcast: {printable(error.message)}", file=sys.stderr)
-    for line in printable(error.advice).splitlines():
+    print(f"vramcast: {printable(error.message, MAX_MESSAGE_CHARACTERS)}", file=sys.stderr)
+    for line in printable(error.advice, MAX_MESSAGE_CHARACTERS).splitlines():
         print(f"  {line}".rstrip(), file=sys.stderr)
 
 
