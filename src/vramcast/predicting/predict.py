@@ -184,7 +184,8 @@ def simulated(
 ) -> dict[str, Any]:
     compile_device(progress)
     progress(Progress(name))
-    if "line" not in request:
+    # A search runs the program many times.
+    if "line" not in request or request.keys() & {"search", "batch_sizes"}:
         return simulate(request, timeout)
     progress(Progress(name, line=OUTPUT_FOLLOWS))
     output = OutputLines(lambda line: progress(Progress(name, line=line)))

@@ -42,6 +42,7 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
     def begin(original: Any) -> Any:
         def __iter__(self: Any) -> Any:
             watcher.new_loader()
+            _note_few_samples(watcher, self)
             iterator = original(self)
             iterator.vramcast_reading = _Reading(
                 watcher.num_backwards,
@@ -92,6 +93,19 @@ def _ends(watcher: Watcher, reading: _Reading, iterator: Any) -> bool:
         return False
     _note_growth(watcher, grown_bytes, reading.num_batches, iterator)
     return True
+
+
+def _note_few_samples(watcher: Watcher, loader: Any) -> None:
+    """A search over batch sizes would else find that memory does not grow."""
+    try:
+        num_samples, batch_size = len(loader.dataset), loader.batch_size
+    except (TypeError, AttributeError, NotImplementedError):  # of a stream
+        return
+    if batch_size is not None and num_samples < batch_size:
+        watcher.notes.add(
+            f"a data loader has fewer samples ({num_samples}) than its batch size ({batch_size}): "
+            "a real batch of this size takes more memory"
+        )
 
 
 def _note_growth(watcher: Watcher, grown_bytes: int, num_batches: int, iterator: Any) -> None:

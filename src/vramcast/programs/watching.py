@@ -69,8 +69,8 @@ class Watcher:
     notes: set[str] = field(default_factory=set)
     _read_ahead: int = 0
     _step_ended: bool = True
-    _depth: int = 0  # of backward passes
     _last: tuple[int, int] = (-1, -1)
+    _is_settled: bool = False
     _steps_of: weakref.WeakKeyDictionary[Any, int] = field(
         default_factory=weakref.WeakKeyDictionary
     )
@@ -110,6 +110,8 @@ class Watcher:
     def stepped(self, optimizer: Any) -> None:
         self._steps_of[optimizer] = self._steps_of.get(optimizer, 0) + 1
         self._end_step(max(self._steps_of.values()))
+        # of several optimizers, this one may have been the last that was waited for
+        self.is_enough = self._has_seen_enough()
 
     @contextmanager
     def saving(self) -> Iterator[None]:
@@ -135,11 +137,11 @@ class Watcher:
             return
         self.num_steps, self._step_ended = count, True
         now = self.memory.allocated_bytes(), self.memory.peak_allocated_bytes()
-        is_settled = all(a <= b for a, b in zip(now, self._last, strict=True))
+        self._is_settled = all(a <= b for a, b in zip(now, self._last, strict=True))
         self._last = now
-        self.is_enough = self._has_seen_enough(is_settled)
+        self.is_enough = self._has_seen_enough()
 
-    def _has_seen_enough(self, is_settled: bool) -> bool:
+    def _has_seen_enough(self) -> bool:
         if self.rule.whole:
             return False
         if self.rule.steps is not None:
@@ -149,7 +151,7 @@ class Watcher:
         waits = any(count < 2 for count in self._steps_of.values())
         if waits and self.num_steps < MOST_STEPS_FOR_ALL_OPTIMIZERS:
             return False
-        return is_settled or self.num_steps >= MOST_STEPS
+        return self._is_settled or self.num_steps >= MOST_STEPS
 
     def _begin(self, phase: PhaseName) -> None:
         self.phase = phase

@@ -9,6 +9,7 @@ from vramcast.records.prediction import (
     BatchSizePoint,
     BoundBy,
     LargeTensor,
+    PhaseName,
     Prediction,
 )
 from vramcast.reporting import sections as page
@@ -25,6 +26,11 @@ from vramcast.reporting.step_chart import (
 
 MOST_BARS = 24
 ONE_RUN = "one simulated run"
+UNITS = {
+    PhaseName.TRAIN: "step",
+    PhaseName.EVALUATE: "forward pass",
+    PhaseName.SAVE: "save",
+}
 BOUND_BY = {
     "compute": "arithmetic takes most of it",
     "bandwidth": "memory bandwidth takes most of it",
@@ -51,8 +57,8 @@ def of_prediction(
             title=p.workload,
             knobs=p.knobs,
             verdict=_verdict(p),
-            text=[_step_time(p)],
-            parts=[meter, _totals(p, measured)],
+            text=[_step_time(p), *p.notes],
+            parts=[meter, _totals(p, measured), _phases(p)],
             limits=p.limits,
             made=page.predicted_with(p, "Predicted" if measured else "All numbers are predicted"),
         ),
@@ -126,6 +132,33 @@ def _totals(p: Prediction, measured: Sequence[Measurement]) -> page.Table:
         rows=[row for row in rows if any(row[1:])],
         origin="predicted, and measured where a column says so" if measured else page.PREDICTED,
         samples=f"{ONE_RUN} of a few steps{steps}",
+    )
+
+
+def _phases(p: Prediction) -> page.Table | None:
+    """Of a program. A workload's function has only its build and its steps."""
+    names = {phase.name for phase in p.phases}
+    if names <= {PhaseName.BUILD, PhaseName.TRAIN}:
+        return None
+    highest = max(phase.peak_reserved_bytes for phase in p.phases)
+    # memory that was reserved stays: the first phase with the highest decides
+    decides = next(phase for phase in p.phases if phase.peak_reserved_bytes == highest)
+    return page.Table(
+        title="Phases",
+        columns=["phase", "seen", "allocated", "reserved", ""],
+        left=("phase", ""),
+        rows=[
+            [
+                phase.name,
+                page.count(phase.num_steps, UNITS[phase.name]) if phase.name in UNITS else "",
+                page.size(phase.peak_allocated_bytes),
+                page.size(phase.peak_reserved_bytes),
+                "decides" if phase is decides else "",
+            ]
+            for phase in p.phases
+        ],
+        origin=page.PREDICTED,
+        samples=ONE_RUN,
     )
 
 

@@ -296,7 +296,8 @@ def predicted_with(record: Any, what: str = "All numbers are predicted") -> str:
 
 
 def count(how_many: int, noun: str) -> str:
-    return f"{how_many:,} {noun}{'s' * (how_many != 1)}"
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{how_many:,} {noun}{ending * (how_many != 1)}"
 
 
 def knobs_of(knobs: Mapping[str, Any]) -> str:

@@ -24,7 +24,8 @@ from vramcast.records.prediction import PhaseName
 from vramcast.simulate.job import Answer, Job
 from vramcast.simulate.session import FIRST_ALLOCATION_BYTES, OUT_OF_MEMORY_NOTE, Session
 from vramcast.tracing.trace import SimulatedRun
-from vramcast.workload import together, user_traceback
+from vramcast.workload import Text, together, user_traceback
+from vramcast.workload.knobs import convert_text
 from vramcast.workload.launch_line import LaunchLine, Program
 from vramcast.workload.launchers import read_line
 
@@ -47,12 +48,17 @@ class ProgramJob(Job):
         self.request, self.session, self.budget = request, session, budget
         self.workload = request["workload"]
         self.line = LaunchLine(tuple(request["line"]))
-        self._given = self.knobs = together(request)
+        self._given = together(request)
+        self.knobs = {
+            # typed where it looks like a number: tokens a second are computed from sizes
+            name: convert_text(value, Any) if isinstance(value, Text) else value
+            for name, value in self._given.items()
+        }
         self.function = _cannot_be_called
         self._limits = set(budget.limits())
 
     def run(self, use: Callable[[SimulatedRun], Answer], **options: Any) -> Answer:
-        return self._in_fork(self.knobs, use, **options)
+        return self._in_fork(self._given, use, **options)
 
     def vary(self, knob: str, by: str) -> None:
         self.line.check_has(knob)
@@ -66,12 +72,14 @@ class ProgramJob(Job):
         steps: int,
         locate: bool,
     ) -> SimulatedRun:
-        return self._in_fork(knobs, SimulatedRun.portable, locate=locate)
+        run = self._in_fork(knobs, SimulatedRun.portable, locate=locate)
+        self._limits.update(run.remarks)
+        return run
 
     def _in_fork(
         self, knobs: dict[str, Any], use: Callable[[SimulatedRun], Answer], **options: Any
     ) -> Answer:
-        program = read_line(self.line.filled(knobs))
+        program = read_line(self.line.filled({**knobs, **self._given}))
         scratch = Path(tempfile.mkdtemp(prefix="vramcast-program-"))
 
         def run(deliver: Callable[[Any], NoReturn]) -> Answer:
@@ -128,7 +136,7 @@ class _ProgramRun:
                 stack.enter_context(session.gpu.memory.limited())
             rule = StopRule(self._job.request.get("steps"), self._job.request.get("whole", False))
             watcher = Watcher(session.device, rule, lambda phase: recording.begin(phase))
-            watcher.on_enough = lambda: self._seen(recording, watcher)
+            watcher.on_enough = lambda: self._stop(recording, watcher)
             stack.enter_context(watching(watcher))
             stack.enter_context(ending_early(watcher))
             stack.enter_context(stopping_trainers(watcher))
@@ -178,6 +186,12 @@ class _ProgramRun:
         ending = threading.Timer(EXIT_SECONDS, self._deliver_at_once)
         ending.daemon = True
         ending.start()
+
+    def _stop(self, recording: Recording, watcher: Watcher) -> None:
+        if self._has_answer:
+            # It has caught what was to end it.
+            self._deliver_at_once()
+        self._seen(recording, watcher)
 
     def _deliver_at_once(self) -> None:
         with contextlib.suppress(Exception):

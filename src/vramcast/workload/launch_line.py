@@ -54,7 +54,7 @@ class LaunchLine:
     words: tuple[str, ...]
 
     def __str__(self) -> str:
-        return shlex.join(self.words)
+        return _shown(self.words)
 
     @property
     def knobs(self) -> list[str]:

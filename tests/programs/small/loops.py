@@ -1,0 +1,115 @@
+"""Programs of other shapes, by name."""
+
+import os
+import sys
+import threading
+import time
+
+import torch
+
+kind = sys.argv[1]
+model = torch.nn.Linear(64, 64)
+if kind != "cpu":
+    model = model.cuda()
+other = torch.nn.Linear(64, 64)
+if kind in ("critic", "in-backward"):
+    other = other.cuda()
+optimizer = None
+if kind not in ("by-hand", "in-backward"):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+
+def loss(of=model):
+    return of(torch.randn(4, 64, device=of.weight.device)).sum()
+
+
+def step():
+    loss().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def forever(*calls):
+    while True:
+        for call in calls:
+            call()
+
+
+match kind:
+    case "loop":
+        forever(step)
+    case "by-hand":
+
+        def update():
+            loss().backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.sub_(0.1 * parameter.grad)
+                    parameter.grad = None
+
+        forever(update)
+    case "critic":  # the second optimizer steps once in five
+        second = torch.optim.Adam(other.parameters())
+
+        def second_step():
+            loss(other).backward()
+            second.step()
+            second.zero_grad()
+            print("second step")
+
+        forever(*[step] * 5, second_step)
+    case "accumulation":
+        forever(*[lambda: loss().backward()] * 4, step)
+    case "in-backward":
+        single = {p: torch.optim.SGD([p], 0.1) for p in other.parameters()}
+        for parameter in other.parameters():
+            parameter.register_post_accumulate_grad_hook(lambda p: single[p].step())
+        forever(lambda: loss(other).backward())
+    case "catches":
+
+        def catching():
+            try:
+                step()
+            except BaseException as error:
+                print("caught", type(error).__name__)
+
+        forever(catching)
+    case "thread":
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+        forever(step)
+    case "leaves":
+        for _ in range(2):
+            step()
+        os._exit(0)
+    case "closes":
+        os.closerange(3, 256)
+        forever(step)
+    case "whole":
+        for _ in range(12):
+            step()
+        print("all steps done")
+    # what is no training
+    case "exit":
+        print("I leave")
+        sys.exit(3)
+    case "message":
+        sys.exit("no data here")
+    case "raises":
+        raise ValueError("wrong value 7")
+    case "input":
+        input("name? ")
+    case "killed":
+        os.kill(os.getpid(), 9)
+    case "forward":
+        for _ in range(3):
+            loss()
+    case "forks-away":
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+        time.sleep(1000)
+    case "missing":
+        import a_package_that_is_not_there  # noqa: F401
+    case "cpu":
+        for _ in range(3):
+            step()

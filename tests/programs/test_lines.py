@@ -1,0 +1,185 @@
+"""Whole programs, started by their line, on the simulated GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vramcast
+from vramcast.errors import WorkloadError
+from vramcast.processes.progress import Progress
+from vramcast.records.prediction import PhaseName, Prediction
+
+SMALL = Path(__file__).parent / "small"
+EPOCHS, LOOPS = SMALL / "epochs.py", SMALL / "loops.py"
+pytestmark = pytest.mark.usefixtures("warm_simulations")
+
+
+class Output:
+    """What the program printed."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def __call__(self, progress: Progress) -> None:
+        self.text += progress.line + "\n" if progress.line else ""
+
+
+def predict(*words: Any, **options: Any) -> tuple[Prediction, str]:
+    output = Output()
+    line = ["python", *map(str, words)]
+    found = vramcast.predict(line, gpu="h200", progress=output, **options)
+    return found, output.text
+
+
+def steps_of(prediction: Prediction) -> int:
+    return next(p.num_steps for p in prediction.phases if p.name is PhaseName.TRAIN)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_program_is_seen_to_train_evaluate_and_save_and_then_ends(folder: Path) -> None:
+    found, printed = predict(EPOCHS, "--batch_size={batch_size}", batch_size=16)
+    assert [phase.name for phase in found.phases] == ["build", "train", "evaluate", "save"]
+    assert steps_of(found) == 3
+    assert "started as __main__ ['--batch_size=16'] NVIDIA H200" in printed
+    assert "loaded again 0 True" in printed and "loaded again 1" not in printed
+    assert found.workload == f"python {EPOCHS} --batch_size={{batch_size}}"
+    assert found.knobs == {"batch_size": 16}
+    assert found.step_seconds is not None
+
+
+def test_the_peak_may_be_in_the_evaluation(folder: Path) -> None:
+    found, _ = predict(EPOCHS, "--width=2048")
+    by_name = {phase.name: phase for phase in found.phases}
+    train, evaluate = by_name[PhaseName.TRAIN], by_name[PhaseName.EVALUATE]
+    small, _ = predict(EPOCHS, "--width=64")
+    assert small.peak_phase == "evaluate"
+    assert train.peak_allocated_bytes == found.peak_allocated_bytes > evaluate.peak_allocated_bytes
+    assert found.peak_phase.startswith("step")
+
+
+def test_weights_are_not_written_and_a_real_checkpoint_stays(folder: Path) -> None:
+    found, _ = predict(EPOCHS, "--out=new.pt")
+    assert not (folder / "new.pt").exists()
+    assert "weights were not written: new.pt" in found.notes
+    (folder / "real.pt").write_text("weights of days")
+    predict(EPOCHS, "--out=real.pt")
+    assert (folder / "real.pt").read_text() == "weights of days"
+    assert os.listdir(folder) == ["real.pt"]
+
+
+def test_data_workers_and_pinned_memory_do_not_matter(folder: Path) -> None:
+    plain, _ = predict(EPOCHS)
+    with_workers, _ = predict(EPOCHS, "--workers=1")
+    assert with_workers.peak_reserved_bytes == plain.peak_reserved_bytes
+
+
+def test_allocator_settings_that_the_program_makes_itself_hold(folder: Path) -> None:
+    inside, _ = predict(EPOCHS, "--settings=expandable_segments:True")
+    before, _ = predict(EPOCHS, allocator="expandable_segments:True")
+    assert inside.allocator_settings == "expandable_segments:True"
+    assert inside.peak_reserved_bytes == before.peak_reserved_bytes
+    overruled, _ = predict(EPOCHS, "--settings=expandable_segments:True", allocator="")
+    assert overruled.peak_reserved_bytes == predict(EPOCHS)[0].peak_reserved_bytes
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps"),
+    [
+        ("loop", 3),
+        ("by-hand", 3),
+        ("accumulation", 3),
+        ("in-backward", 3),
+        ("critic", 10),
+        ("catches", 3),
+        ("thread", 3),
+        ("leaves", 2),
+        ("closes", 3),
+    ],
+)
+def test_a_program_of_any_shape_is_stopped_when_enough_was_seen(kind: str, steps: int) -> None:
+    found, _ = predict(LOOPS, kind)
+    assert steps_of(found) == steps
+
+
+def test_as_many_steps_as_are_asked_for_and_the_whole_program() -> None:
+    assert steps_of(predict(LOOPS, "loop", steps=5)[0]) == 5
+    found, printed = predict(LOOPS, "whole", whole=True)
+    assert steps_of(found) == 12 and "all steps done" in printed
+    assert found.notes == []
+
+
+def test_what_was_not_seen_is_said() -> None:
+    notes = predict(LOOPS, "loop")[0].notes
+    assert any(note.startswith("evaluation was not seen") for note in notes)
+    assert any(note.startswith("saving was not seen") for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "advice"),
+    [
+        ("exit", "ended itself with exit code 3, before it trained", "What it printed"),
+        ("message", "no data here", ""),
+        ("raises", "ValueError: wrong value 7", "Innermost last"),
+        ("input", "EOFError", "It asks for input"),
+        ("killed", "ended by SIGKILL", "host's memory"),
+        ("forward", "no training step was seen", "Does it train"),
+        ("forks-away", "no training step was seen", ""),
+        ("missing", "a_package_that_is_not_there", "Install what provides"),
+        ("cpu", "never used the GPU", "--device cuda"),
+    ],
+)
+def test_what_is_no_training_has_one_message(kind: str, message: str, advice: str) -> None:
+    with pytest.raises(WorkloadError) as error:
+        predict(LOOPS, kind)
+    assert message in error.value.message and advice in error.value.advice
+
+
+def test_a_program_that_is_no_python_is_named(folder: Path) -> None:
+    Path("train.py").write_text("def f(:\n")
+    with pytest.raises(WorkloadError, match=r"train\.py:1 is not valid Python"):
+        predict("train.py")
+    with pytest.raises(WorkloadError, match="There is no module 'no_such_module'"):
+        predict("-m", "no_such_module")
+
+
+def test_a_module_finds_its_neighbours(folder: Path) -> None:
+    package = folder / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "sizes.py").write_text("WIDTH = 32\n")
+    (package / "train.py").write_text(
+        "import torch\nfrom .sizes import WIDTH\n"
+        "model = torch.nn.Linear(WIDTH, WIDTH).cuda()\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "while True:\n"
+        "    model(torch.randn(4, WIDTH, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    assert steps_of(predict("-m", "package.train")[0]) == 3
+
+
+def test_the_largest_batch_of_a_program(folder: Path) -> None:
+    found = vramcast.max_batch(
+        ["python", str(EPOCHS), "--batch_size={batch_size}"], memory="160MiB", maximum=512
+    )
+    assert found.largest_batch is not None
+    with pytest.raises(WorkloadError, match="batch_size is what this command moves"):
+        vramcast.max_batch(["python", str(EPOCHS), "--batch_size=8"], memory="160MiB")
+
+
+def test_a_prediction_of_a_program_is_a_record(folder: Path) -> None:
+    found, _ = predict(EPOCHS)
+    again = Prediction.from_json(found.to_json())
+    assert again.phases == found.phases
+    named = json.loads(found.to_json())["phases"][1]
+    assert set(named) == {"name", "num_steps", "peak_allocated_bytes", "peak_reserved_bytes"}

@@ -1,0 +1,179 @@
+"""The line that a program is started with: knobs in braces, and what each launcher starts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from vramcast.errors import UsageError, WorkloadError
+from vramcast.workload import name_of
+from vramcast.workload.launch_line import LaunchLine, launch_line
+from vramcast.workload.launchers import read_line
+
+
+@pytest.fixture
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return "train.py"
+
+
+def test_names_in_braces_are_knobs_and_take_their_values() -> None:
+    line = launch_line(["python", "train.py", "--b={batch_size}", "{seq_len}", "{{batch_size}}"])
+    assert line.knobs == ["batch_size", "seq_len"]
+    assert line.filled({"batch_size": 8, "seq_len": "512"})[2:] == ["--b=8", "512", "{batch_size}"]
+
+
+def test_json_and_other_braces_are_no_knobs() -> None:
+    line = launch_line(["python", "t.py", '{"a": 1}', "x={a:1}", "{}", "${HOME}"])
+    assert line.knobs == ["HOME"], "a shell would have replaced that one"
+    assert launch_line(["python", "t.py", '{"a": 1}', "x={a:1}", "{}"]).knobs == []
+
+
+def test_a_line_is_shown_as_it_is_typed() -> None:
+    assert str(LaunchLine(("python", "t.py", "--b={batch_size}", "two words"))) == (
+        "python t.py --b={batch_size} 'two words'"
+    )
+    assert name_of(["python", "t.py"]) == "python t.py"
+
+
+def test_a_value_without_a_place_and_a_place_without_a_value_are_named() -> None:
+    line = launch_line(["python", "train.py", "--batch_size=12", "--n={layers}"])
+    with pytest.raises(WorkloadError, match="no {batch_size}") as missing:
+        line.check_knobs({"batch_size": 8, "layers": 2})
+    assert "-- python train.py --batch_size={batch_size}" in missing.value.advice
+    with pytest.raises(WorkloadError, match="no value for it"):
+        line.check_knobs({})
+    line.check_knobs({"layers": 2})
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--batch-size", "64"], "--batch-size {batch_size}"),
+        (["--per_device_train_batch_size=8"], "--per_device_train_batch_size={batch_size}"),
+        (["-b", "64", "--epochs", "1"], "-b {batch_size} --epochs 1"),
+        (["--epochs", "1"], "for example --batch_size={batch_size}"),
+    ],
+)
+def test_a_search_without_its_placeholder_shows_the_line_with_it(
+    words: list[str], shown: str
+) -> None:
+    with pytest.raises(WorkloadError, match="what this command moves") as error:
+        launch_line(["python", "main.py", *words]).check_knobs({}, moved=["batch_size"])
+    assert shown in error.value.advice
+
+
+@pytest.mark.parametrize(
+    ("line", "flags", "arguments"),
+    [
+        ("python train.py --a 1", (), ("--a", "1")),
+        ("train.py -x", (), ("-x",)),
+        ("python3.11 -u -O train.py", ("-u", "-O"), ()),
+        ("python -W ignore -X dev -uB train.py -m", ("-W", "ignore", "-X", "dev", "-uB"), ("-m",)),
+        ("python -Wignore train.py", ("-Wignore",), ()),
+    ],
+)
+def test_python_with_its_flags_starts_a_file(
+    train: str, line: str, flags: tuple[str, ...], arguments: tuple[str, ...]
+) -> None:
+    program = read_line(line.split())
+    assert (program.target, program.is_module) == (train, False)
+    assert (program.flags, program.arguments) == (flags, arguments)
+    assert program.interpreter is None and program.world_size == 1
+
+
+def test_python_m_starts_a_module() -> None:
+    program = read_line(["python", "-m", "package.train", "--a", "-m"])
+    assert (program.target, program.is_module) == ("package.train", True)
+    assert program.arguments == ("--a", "-m")
+    assert read_line(["python", "-mpackage.train"]).target == "package.train"
+
+
+def test_assignments_before_the_line_are_its_environment(train: str) -> None:
+    program = read_line(["CUDA_VISIBLE_DEVICES=0", "A=b=c", "python", train])
+    assert program.environment == {"CUDA_VISIBLE_DEVICES": "0", "A": "b=c"}
+    assert read_line(["env", "A=1", "python", train]).environment == {"A": "1"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torchrun --nproc-per-node 4 --nnodes=2 train.py --lr 1",
+        "torchrun --standalone --nproc_per_node=4 --nnodes 1:2 --rdzv-backend c10d train.py --lr 1",
+        "python -m torch.distributed.run --nproc-per-node=4 --nnodes 2 train.py --lr 1",
+    ],
+)
+def test_torchrun_is_its_first_process(train: str, line: str) -> None:
+    program = read_line(line.split())
+    assert (program.target, program.arguments) == (train, ("--lr", "1"))
+    assert (program.world_size, program.gpus_per_node) == (8, 4)
+    environment = program.environment
+    assert (environment["RANK"], environment["WORLD_SIZE"]) == ("0", "8")
+    assert environment["LOCAL_WORLD_SIZE"] == "4"
+
+
+def test_torchrun_starts_a_module_too() -> None:
+    program = read_line(["torchrun", "-m", "package.train", "--lr", "1"])
+    assert (program.target, program.is_module, program.world_size) == ("package.train", True, 1)
+
+
+def test_accelerate_launch_reads_its_configuration_file(train: str) -> None:
+    pytest.importorskip("accelerate")
+    Path("config.yaml").write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\n"
+        "num_processes: 4\nmixed_precision: bf16\nuse_cpu: false\n"
+    )
+    program = read_line(["accelerate", "launch", "--config_file", "config.yaml", train, "--lr=1"])
+    assert (program.target, program.arguments, program.world_size) == (train, ("--lr=1",), 4)
+    assert program.environment["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    with pytest.raises(WorkloadError, match="There is no configuration file"):
+        read_line(["accelerate", "launch", "--config_file", "none.yaml", train])
+
+
+def test_the_interpreter_of_vramcast_itself_is_not_another_one(train: str) -> None:
+    assert read_line([sys.executable, train]).interpreter is None
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "starts no program"),
+        ("A=1", "starts no program"),
+        ("bash train.sh", "'bash' is not a launcher"),
+        ("python", "without a program"),
+        ("python -c pass", "has no file"),
+        ("python -Z train.py", "no option '-Z'"),
+        ("python trian.py", "no file 'trian.py'"),
+        ("python .", "is not a file"),
+        ("python -m", "names no module"),
+        ("python -W", "has no value"),
+        ("torchrun --nproc-per-node", "has no value"),
+        ("torchrun --nproc-per-node many train.py", "'many'"),
+        ("torchrun --nproc-per-node 99999999999999999999 train.py", "expected a whole number"),
+        ("torchrun", "starts no program"),
+        ("accelerate config", "starts no training"),
+        ("/no/such/python train.py", "no interpreter"),
+        ("uv run", "starts no program"),
+    ],
+)
+def test_what_is_not_understood_is_said_with_what_would_be(
+    train: str, line: str, message: str
+) -> None:
+    with pytest.raises(WorkloadError, match=message) as error:
+        read_line(line.split())
+    assert error.value.advice
+
+
+def test_a_file_with_a_similar_name_is_suggested(train: str) -> None:
+    with pytest.raises(WorkloadError) as error:
+        read_line(["python", "trian.py"])
+    assert "Did you mean 'train.py'" in error.value.advice
+
+
+def test_words_that_are_none_are_refused() -> None:
+    for words in ([], ["python", 3]):
+        with pytest.raises(UsageError, match="list of words"):
+            launch_line(words)  # type: ignore[arg-type]
