@@ -15,7 +15,9 @@ def main() -> None:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _end_at_once)
     from vramcast.cli.main import main as run_command
+    from vramcast.processes.lifetime import begin_command
 
+    begin_command()
     run_command()
 
 

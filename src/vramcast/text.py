@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def printable(text: str, most: int | None = None) -> str:
-    """Without control characters and broken Unicode; of a long text both ends."""
+def printable(text: str, most: int | None = None, where: str = "") -> str:
+    """Without control characters and broken Unicode; of a long text both ends.
+
+    `where` says where the whole is.
+    """
     if most is not None and len(text) > most:
         half = most // 2
-        left_out = f"[{len(text) - 2 * half:,} characters left out]"
+        left_out = f"[{len(text) - 2 * half:,} characters left out{where}]"
         return f"{printable(text[:half])}\n{left_out}\n{printable(text[-half:])}"
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 

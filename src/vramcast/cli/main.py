@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from vramcast.errors import UsageError, VramcastError
+from vramcast.processes import lifetime
 from vramcast.text import printable
 
 # These simulate: their worker process starts while this one still reads the command line.
@@ -27,7 +28,10 @@ WRONG_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, err
 def main() -> None:
     _prepare_output()
     with _sigterm_interrupts() as received:
-        _run(received)
+        try:
+            _run(received)
+        finally:
+            lifetime.end_orphans_of_this_command()
 
 
 @contextlib.contextmanager

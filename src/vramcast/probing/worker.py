@@ -7,9 +7,9 @@ from typing import Any
 from vramcast.errors import VramcastError
 from vramcast.probing.facts import Phase, Reporter
 from vramcast.probing.trial import Trial
+from vramcast.processes.child import cut
 from vramcast.records.base import plain_value
 from vramcast.records.measurement import Device, MemoryOf, Outcome
-from vramcast.text import printable
 from vramcast.workload import bind_knobs, load_function, parse_reference, user_traceback
 
 # how kernels and libraries say that this machine or build cannot do it
@@ -33,7 +33,6 @@ HOST_MEMORY = (
     "defaultcpuallocator: not enough memory",
     "unable to mmap",
 )
-MAX_ERROR_CHARACTERS = 8000
 
 
 def work(request: dict[str, Any], tell: Callable[[Any], None]) -> None:
@@ -72,7 +71,7 @@ def failure(error: BaseException) -> tuple[Outcome, MemoryOf | None, str]:
         shown = user_traceback(error) if isinstance(error, Exception) else f"{name}: {text}"
     except Exception:  # a user's __str__ may itself raise
         text, shown = "", name
-    return *classify(error, text), printable(shown, MAX_ERROR_CHARACTERS)
+    return *classify(error, text), cut(shown)
 
 
 def classify(error: BaseException, message: str) -> tuple[Outcome, MemoryOf | None]:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
+from vramcast.processes import lifetime
 from vramcast.processes.channel import SECRET_BYTES, Channel, error_from_dict
 from vramcast.processes.lifetime import child_environment, restrictions
 from vramcast.text import printable
@@ -123,6 +124,7 @@ class ForkServer:
                 )
             except OSError as problem:
                 raise self._not_started(str(problem)) from None
+        lifetime.adopt_orphans_of_this_command()
 
     def _not_started(self, printed: str) -> TaskFailed:
         self.close()
@@ -171,6 +173,7 @@ class ForkServer:
             request=request,
             secret=secret.hex(),
             folder=os.getcwd(),
+            log=None if log is None else str(log),
             path=[os.path.abspath(folder) for folder in sys.path],
             environment=child_environment(**self._environment),
             **restrictions(),
@@ -178,7 +181,14 @@ class ForkServer:
         with open_log(log) as printed:
             channel = Channel(self._sent(order, printed.fileno()), secret)
             output = _Output(printed.fileno(), on_output)
-            running = _Running(channel, self.start_seconds, timeout_seconds, stop, output.pass_on)
+            running = _Running(
+                channel,
+                self.start_seconds,
+                timeout_seconds,
+                stop,
+                output.pass_on,
+                self._has_died,
+            )
             try:
                 yield from running.news()
             finally:
@@ -189,6 +199,9 @@ class ForkServer:
             if running.never_started:
                 raise self._not_started(tail(self._log) if self._log is not None else "")
             return running.answer("" if on_output else tail(printed))
+
+    def _has_died(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
 
     def _sent(self, order: bytes, log: int) -> socket.socket:
         self.start()
@@ -225,9 +238,10 @@ class _Running:
         timeout_seconds: float,
         stop: Callable[[], bool],
         listen: Callable[[], None] = lambda: None,
+        server_died: Callable[[], bool] = lambda: False,
     ) -> None:
         self._channel, self._timeout_seconds, self._stop = channel, timeout_seconds, stop
-        self._listen = listen
+        self._listen, self._server_died = listen, server_died
         self._deadline = time.monotonic() + start_seconds
         self._is_started = self._has_ended = False
         self._status: int | None = None
@@ -252,6 +266,11 @@ class _Running:
             if self._killed_for is not None:
                 if self._is_late or not self._is_started:
                     return
+            # user code may have ended all that would tell of its end
+            elif not message and self._is_started and self._server_died():
+                self._killed_for = FailureKind.KILLED
+                self._hang_up()
+                return
             elif self._is_late or self._stop():
                 self._killed_for = FailureKind.TIMEOUT if self._is_late else FailureKind.STOPPED
                 self._hang_up()
@@ -293,6 +312,8 @@ class _Running:
         signalled = None
         if self._killed_for is not None:
             kind, how = self._killed_for, "was stopped"
+            if kind is FailureKind.KILLED:
+                how = "was ended together with those that watched it"
             if kind is FailureKind.TIMEOUT:
                 how = f"did not end within {self._timeout_seconds:g} s"
         elif "crashed" in self._last:

@@ -9,9 +9,13 @@ import traceback
 from typing import Any, NoReturn
 
 from vramcast.errors import VramcastError
-from vramcast.processes.channel import MAX_MESSAGE_CHARACTERS, Channel, error_to_dict
+from vramcast.processes.channel import Channel, error_to_dict
 from vramcast.processes.lifetime import begin_task, end_with_the_parent, take_on
 from vramcast.text import printable
+
+MAX_MESSAGE_CHARACTERS = 8000
+# the file into which this process prints, where it is kept
+_log_file: str | None = None
 
 
 def run(order: dict[str, Any], channel: Channel, log: int, parent: int) -> NoReturn:
@@ -44,6 +48,8 @@ def _print_into(log: int) -> None:
 
 
 def _stand_where_it_was_asked(order: dict[str, Any]) -> None:
+    global _log_file
+    _log_file = order["log"]
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
@@ -56,12 +62,22 @@ def _stand_where_it_was_asked(order: dict[str, Any]) -> None:
         sys.modules["torch"].set_num_threads(order["num_threads"])
 
 
+def cut(message: str) -> str:
+    """Of a long message both ends. The whole is in the run's log, where it has one."""
+    where = ""
+    if len(message) > MAX_MESSAGE_CHARACTERS and _log_file is not None:
+        print(printable(message), file=sys.stderr, flush=True)
+        where = f"; all are in {_log_file}"
+    return printable(message, MAX_MESSAGE_CHARACTERS, where)
+
+
 def _answer(order: dict[str, Any], channel: Channel) -> int:
     """The exit code."""
     try:
         task = pkgutil.resolve_name(order["task"])
         channel.send(answer=task(order["request"], lambda news: channel.send(progress=news)))
     except VramcastError as error:
+        error.message = cut(error.message)
         channel.send(error=error_to_dict(error))
     except SystemExit as leaving:
         if isinstance(leaving.code, int | None):
@@ -69,9 +85,9 @@ def _answer(order: dict[str, Any], channel: Channel) -> int:
         print(leaving.code, file=sys.stderr)
         return 1
     except Exception as error:
-        traceback.print_exc()
         # also for exceptions whose text cannot be made
         text = "".join(traceback.format_exception_only(error)).strip()
-        channel.send(crashed=printable(text, MAX_MESSAGE_CHARACTERS))
+        traceback.print_exc()
+        channel.send(crashed=cut(text))
         return 1
     return 0

@@ -1,7 +1,6 @@
 """Linux's ways to leave no process behind, and the environment that a child process gets."""
 
 import contextlib
-import ctypes
 import os
 import resource
 import signal
@@ -18,6 +17,7 @@ LIMITS = {
 }
 
 _task_pid: int | None = None
+_is_command = _adopts = False
 
 
 def child_environment(**more: str) -> dict[str, str]:
@@ -78,6 +78,26 @@ def adopt_orphans() -> None:
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
+def begin_command() -> None:
+    """This process is a command of vramcast: all of its children are vramcast's."""
+    global _is_command
+    _is_command = True
+
+
+def adopt_orphans_of_this_command() -> None:
+    """In a program of the user's, orphans may be the user's own."""
+    global _adopts
+    if _is_command and not _adopts:
+        _adopts = True
+        adopt_orphans()
+
+
+def end_orphans_of_this_command() -> None:
+    """What is left where user code has killed the processes that watched it."""
+    if _adopts:
+        end_children()
+
+
 def end_children(keep: Iterable[int] = ()) -> None:
     """Kill and reap until none is left: a killed child's own children come up next."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
@@ -91,5 +111,7 @@ def end_children(keep: Iterable[int] = ()) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
+    import ctypes
+
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(option, value)

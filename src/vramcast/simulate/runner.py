@@ -25,7 +25,8 @@ ADVICE = {
     "for a value the GPU would compute.",
     FailureKind.KILLED: "Look at the host's memory, and at code of yours that needs the contents "
     "of a GPU tensor outside torch.",
-    FailureKind.EXITED: "If your code calls sys.exit(), take that out of build and step.",
+    FailureKind.EXITED: "If your code calls sys.exit(), or closes descriptors that it did not "
+    "open, take that out of build and step.",
     FailureKind.CRASHED: "If none of these lines is of your code, it is a mistake in vramcast: "
     "please report it.",
 }
