@@ -1,5 +1,6 @@
 """Workloads that misbehave towards the process they run in."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -26,6 +27,18 @@ def leaves_children(*, begun: str = ""):
         open(begun, "w").close()
         time.sleep(600)
     return good()
+
+
+def kills_its_watchers():
+    """With a child in a session of its own; nobody is left who would tell of the end."""
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    ctypes.CDLL(None).prctl(1, 0)  # and does not end with its parent
+    guard = os.getppid()
+    with open(f"/proc/{guard}/stat") as file:
+        server = int(file.read().rpartition(")")[2].split()[1])
+    os.kill(server, signal.SIGKILL)
+    os.kill(guard, signal.SIGKILL)
+    time.sleep(600)
 
 
 def forks():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -135,6 +136,22 @@ def test_whatever_is_raised_can_be_shown(server: ForkServer, what: str) -> None:
         run(server, "refuses", "\x1b[31m")
     for message in (failed.message, caught.value.message):
         assert len(message) < 20_000 and all(c.isprintable() or c in "\n\t" for c in message)
+
+
+def test_a_message_that_was_cut_says_how_much_is_left_out_and_where_the_whole_is(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    log = tmp_path / "worker.log"
+    message = failure(server, "raises", "long", log=log).what
+    assert f"characters left out; all are in {log}]" in message
+    assert log.read_text().count("x" * 5_000_000) >= 1
+    assert re.search(r"\[4,992,\d+ characters left out\]", failure(server, "raises", "long").what)
+
+
+def test_a_pipe_in_place_of_the_log_is_refused(server: ForkServer, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log")
+    with pytest.raises(UsageError, match="not a regular file"):
+        run(server, "echo", log=tmp_path / "log")
 
 
 def test_a_task_is_ended_at_its_time_limit_or_when_it_is_to_stop(

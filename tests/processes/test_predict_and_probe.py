@@ -91,6 +91,19 @@ def test_everything_is_gone_when_whoever_asked_is_killed(
     assert mark.none_left()
 
 
+def test_a_workload_that_kills_those_who_watch_it_is_noticed_and_leaves_nothing_running(
+    new_mark: Callable[[], Any],
+) -> None:
+    mark = new_mark()
+    command = [sys.executable, "-m", "vramcast", "predict", f"{HOSTILE}:kills_its_watchers"]
+    done = subprocess.run(
+        command, env={**os.environ, **mark.environment}, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "The process was ended together with those that watched it." in done.stderr
+    assert mark.none_left()
+
+
 def test_a_registered_workload_is_found_in_the_process_that_runs_it(
     run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
