@@ -201,7 +201,14 @@ class ForkServer:
             return running.answer("" if on_output else tail(printed))
 
     def _has_died(self) -> bool:
-        return self._process is not None and self._process.poll() is not None
+        link = self._link
+        if link is None:
+            return False
+        try:
+            # the server never writes here: what comes is the end
+            return link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except OSError as problem:
+            return not isinstance(problem, BlockingIOError)
 
     def _sent(self, order: bytes, log: int) -> socket.socket:
         self.start()

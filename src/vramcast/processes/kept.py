@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
-from vramcast.processes.lifetime import LIMITS, child_environment
+from vramcast.processes.lifetime import LIMITS, child_environment, let_stay
 
 PEER = struct.Struct("3i")  # process, user, group
 STATUS, STOP = b"?", b"."
@@ -164,18 +164,18 @@ def _start(
         os.chmod(path, 0o600)
         listener.listen(64)
         words = [str(listener.fileno()), str(path), str(idle_seconds), json.dumps(list(preload))]
-        _started.append(
-            subprocess.Popen(
-                [sys.executable, "-P", "-m", "vramcast.processes.kept_server", *words],
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[listener.fileno()],
-                env=child_environment(**environment),
-                start_new_session=True,
-            )
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "vramcast.processes.kept_server", *words],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[listener.fileno()],
+            env=child_environment(**environment),
+            start_new_session=True,
         )
+        _started.append(process)
+        let_stay(process.pid)
 
 
 def servers() -> list[Path]:

@@ -18,6 +18,7 @@ LIMITS = {
 
 _task_pid: int | None = None
 _is_command = _adopts = False
+_staying: set[int] = set()
 
 
 def child_environment(**more: str) -> dict[str, str]:
@@ -95,7 +96,12 @@ def adopt_orphans_of_this_command() -> None:
 def end_orphans_of_this_command() -> None:
     """What is left where user code has killed the processes that watched it."""
     if _adopts:
-        end_children()
+        end_children(keep=_staying)
+
+
+def let_stay(pid: int) -> None:
+    """A process that is started to outlive this command."""
+    _staying.add(pid)
 
 
 def end_children(keep: Iterable[int] = ()) -> None:
