@@ -1,8 +1,6 @@
 """`vramcast.predict`: the GPU memory and the time of a training step, simulated without a GPU."""
 
-import contextlib
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -16,8 +14,7 @@ from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
 from vramcast.units import check_whole_number, memory_in_bytes
 from vramcast.workload import Workload, joined, name_of, parse_reference, separated
-from vramcast.workload.launch_line import launch_line
-from vramcast.workload.launchers import read_line
+from vramcast.workload.launchers import line_request
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
 OUTPUT_FOLLOWS = "What the program prints (its numbers are not real: nothing is computed):"
@@ -127,7 +124,7 @@ def make_request(
     """Everything the worker needs, checked as far as that goes without importing torch."""
     from vramcast.allocator.settings import AllocatorSettings, from_environment
 
-    name, line = name_of(workload), _line(workload, knobs, moved)
+    name, line = name_of(workload), line_request(workload, knobs, moved)
     if not line:
         parse_reference(name)
     settings = allocator if allocator is not None else from_environment()
@@ -157,26 +154,6 @@ def stop_rule(request: dict[str, Any], steps: int | None, whole: bool) -> dict[s
     if steps is not None:
         check_whole_number("--steps", steps, 4)
     return {"steps": steps, "whole": whole}
-
-
-def _line(workload: Workload, knobs: Mapping[str, Any], moved: Sequence[str]) -> dict[str, Any]:
-    """What a request has for a launch line; nothing for a function."""
-    if isinstance(workload, str) or not isinstance(workload, list | tuple):
-        return {}
-    line = launch_line(workload)
-    line.check_knobs(knobs, moved)
-    # Also checks the line: a search puts the sizes in later.
-    program = read_line(line.filled({**dict.fromkeys(moved, 1), **knobs}))
-    if program.world_size > 1:
-        raise UsageError(
-            f"The line starts {program.world_size} processes; several GPUs are not simulated yet.",
-            "Start one process, for example with --nproc-per-node 1.",
-        )
-    stdin = None
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        if not sys.stdin.isatty():
-            stdin = f"/proc/{os.getpid()}/fd/{sys.stdin.fileno()}"
-    return {"line": list(line.words), "stdin": stdin}
 
 
 def simulated(

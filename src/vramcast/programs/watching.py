@@ -57,6 +57,8 @@ class Watcher:
     on_phase: Callable[[PhaseName], None]
     # called when the program is to end: it says what was seen before anything is undone
     on_enough: Callable[[], None] = lambda: None
+    # called when a training step has ended
+    on_step: Callable[[], None] = lambda: None
     phase: PhaseName = PhaseName.BUILD
     num_steps: int = 0
     num_backwards: int = 0
@@ -136,6 +138,7 @@ class Watcher:
         if count <= self.num_steps:
             return
         self.num_steps, self._step_ended = count, True
+        self.on_step()
         now = self.memory.allocated_bytes(), self.memory.peak_allocated_bytes()
         self._is_settled = all(a <= b for a, b in zip(now, self._last, strict=True))
         self._last = now

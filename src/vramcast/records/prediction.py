@@ -19,6 +19,8 @@ from vramcast.records.base import (
     require,
 )
 from vramcast.records.measurement import Outcome
+from vramcast.records.phases import Phase as Phase
+from vramcast.records.phases import PhaseName as PhaseName
 
 CATEGORIES = (
     "parameters",
@@ -32,28 +34,11 @@ CATEGORIES = (
 )
 
 
-class PhaseName(StrEnum):
-    BUILD = "build"
-    TRAIN = "train"
-    EVALUATE = "evaluate"
-    SAVE = "save"
-    OTHER = "other"
-
-
 class BoundBy(StrEnum):
     COMPUTE = "compute"
     BANDWIDTH = "bandwidth"
     LAUNCH = "launch"  # the GPU waits for the host
     NOT_PREDICTED = ""
-
-
-class Phase(Part):
-    """A part of what a program does, with the memory at its own peak."""
-
-    name: PhaseName
-    num_steps: Count  # training steps, forward passes of an evaluation, or saves
-    peak_allocated_bytes: Bytes
-    peak_reserved_bytes: Bytes
 
 
 class LargeTensor(Part):

@@ -14,6 +14,7 @@ from typing import Any
 
 from vramcast.errors import UsageError, WorkloadError
 from vramcast.text import did_you_mean
+from vramcast.workload.knobs import Text, convert_text
 
 PLACEHOLDER = re.compile(r"\{\{(?P<literal>\w*)\}\}|\{(?P<knob>[A-Za-z_]\w*)\}")
 # Options of well-known programs that mean what a search moves.
@@ -111,6 +112,14 @@ class LaunchLine:
                 continue
             return f"Write -- {_shown(placed)}"
         return f"Put {{{name}}} where the program takes it, for example --{name}={{{name}}}."
+
+
+def typed_knobs(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Typed where text looks like a number: tokens a second are computed from sizes."""
+    return {
+        name: convert_text(value, Any) if isinstance(value, Text) else value
+        for name, value in values.items()
+    }
 
 
 def launch_line(words: Sequence[str]) -> LaunchLine:

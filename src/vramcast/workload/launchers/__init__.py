@@ -7,13 +7,17 @@ its name to LAUNCHERS. `so_far` is what was read before it, such as variables of
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from typing import Any
 
-from vramcast.errors import WorkloadError
-from vramcast.workload.launch_line import Program
+from vramcast.errors import UsageError, WorkloadError
+from vramcast.workload.launch_line import Program, launch_line
 
 LAUNCHERS = ("python", "torchrun", "accelerate", "environments")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -42,3 +46,25 @@ def read_line(words: Sequence[str], so_far: Program | None = None) -> Program:
             program: Program = launcher.read(words, so_far)
             return program
     raise WorkloadError(f"{words[0]!r} is not a launcher that vramcast understands.", FORMS)
+
+
+def line_request(
+    workload: Any, knobs: Mapping[str, Any], moved: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What a worker needs to run a launch line, which is checked; nothing for a function."""
+    if not isinstance(workload, list | tuple):
+        return {}
+    line = launch_line(workload)
+    line.check_knobs(knobs, moved)
+    # Also checks the line: a search puts the sizes in later.
+    program = read_line(line.filled({**dict.fromkeys(moved, 1), **knobs}))
+    if program.world_size > 1:
+        raise UsageError(
+            f"The line starts {program.world_size} processes; several GPUs are not simulated yet.",
+            "Start one process, for example with --nproc-per-node 1.",
+        )
+    stdin = None
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        if not sys.stdin.isatty():
+            stdin = f"/proc/{os.getpid()}/fd/{sys.stdin.fileno()}"
+    return {"line": list(line.words), "stdin": stdin}

@@ -1,0 +1,261 @@
+"""One run of a program in a process of its own, until enough of it was seen.
+
+The simulation and the probe each say on which device, what becomes of what was seen, and how the
+process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import os
+import sys
+import threading
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from vramcast.errors import WorkloadError
+from vramcast.processes.lifetime import end_if_forked
+from vramcast.records.phases import PhaseName
+from vramcast.workload import user_traceback
+from vramcast.workload.launch_line import Program
+
+if TYPE_CHECKING:  # they import torch, which the simulated device must precede
+    from vramcast.programs.watching import Memory, Watcher
+
+# What a program may still do after enough was seen, such as removing its temporary files.
+EXIT_SECONDS = 10.0
+FAILED_AFTER_ENOUGH = (
+    "the program failed after its training was ended early ({error}): what came after that was "
+    "not seen; --whole runs it to its own end"
+)
+NOT_SEEN = "{what} was not seen: if the program does that, --whole runs it to its own end"
+
+
+class ProgramRun:
+    watcher: Watcher
+
+    def __init__(
+        self,
+        program: Program,
+        scratch: Path,
+        *,
+        steps: int | None = None,
+        whole: bool = False,
+        stdin: str | None = None,
+    ) -> None:
+        self.program, self._scratch, self._stdin = program, scratch, stdin
+        self._steps, self._whole = steps, whole
+        self._own_pid = os.getpid()
+        self._is_seen = False
+        self._failure = ""
+
+    # -- what the simulation and the probe each do
+
+    def around(self) -> AbstractContextManager[Memory]:
+        """Everything of the program runs inside, on a device with this memory."""
+        raise NotImplementedError
+
+    def begin(self, phase: PhaseName) -> None:
+        """A phase begins; a training step begins a phase."""
+        raise NotImplementedError
+
+    def end_step(self) -> None:
+        """A training step has ended."""
+
+    def has_used_gpu(self) -> bool:
+        raise NotImplementedError
+
+    def describe(self, remarks: list[str]) -> None:
+        """Keeps what was seen until now, before anything of it is undone."""
+        raise NotImplementedError
+
+    def deliver(self) -> NoReturn:
+        """Gives what was kept, and ends the process."""
+        raise NotImplementedError
+
+    def failed(self, what: str, advice: str, error: BaseException | None = None) -> NoReturn:
+        """The program ended before enough was seen."""
+        shown = f"\n{user_traceback(error)}" if error is not None else ""
+        raise WorkloadError(f"{what}{shown}".rstrip(), advice)
+
+    # -- what both do
+
+    def go(self) -> NoReturn:
+        from vramcast.programs.loaders import ending_early
+        from vramcast.programs.running import use_stdin
+        from vramcast.programs.saving import not_writing_weights
+        from vramcast.programs.trainers import stopping_trainers
+        from vramcast.programs.watching import StopRule, Watcher, watching
+
+        use_stdin(self._stdin)
+        os.environ.update(self.program.environment)
+        os.environ.setdefault("WANDB_MODE", "disabled")
+        with ExitStack() as stack:
+            memory = stack.enter_context(self.around())
+            rule = StopRule(self._steps, self._whole)
+            self.watcher = Watcher(
+                memory, rule, self.begin, on_enough=self._stop, on_step=self.end_step
+            )
+            stack.enter_context(watching(self.watcher))
+            stack.enter_context(ending_early(self.watcher))
+            stack.enter_context(stopping_trainers(self.watcher))
+            self._saved = stack.enter_context(not_writing_weights(self.watcher, self._scratch))
+            self._catch_os_exit()
+            self._run()
+            self._see()
+            self._saved.remove_stand_ins()
+            _run_exit_functions()
+            self.deliver()
+
+    def _run(self) -> None:
+        from vramcast.programs.running import run_as_main
+        from vramcast.programs.watching import Enough
+
+        try:
+            run_as_main(self.program)
+        except Enough:
+            pass
+        except SystemExit as end:
+            self._check_exit(end.code)
+        except WorkloadError:
+            raise
+        except BaseException as error:
+            self._check_failure(error)
+
+    def _see(self) -> None:
+        """Describes what was seen until now, once."""
+        end_if_forked()
+        if self._is_seen:
+            return
+        self._check_has_trained()
+        notes = sorted(self.watcher.notes)
+        remarks = [*unseen(self.watcher), self._failure, self._saved.note(), *notes]
+        self.describe([*filter(None, remarks)])
+        self._is_seen = True
+        # A program whose threads do not end is ended.
+        ending = threading.Timer(EXIT_SECONDS, self._deliver_at_once)
+        ending.daemon = True
+        ending.start()
+
+    def _stop(self) -> None:
+        if self._is_seen:
+            # It has caught what was to end it.
+            self._deliver_at_once()
+        self._see()
+
+    def _deliver_at_once(self) -> NoReturn:
+        with contextlib.suppress(Exception):
+            self._saved.remove_stand_ins()
+        self.deliver()
+
+    def _catch_os_exit(self) -> None:
+        leave = os._exit
+
+        def exit_at_once(code: int) -> NoReturn:
+            if (
+                os.getpid() == self._own_pid
+                and threading.current_thread() is threading.main_thread()
+            ):
+                os._exit = leave
+                self._check_exit(code)
+                self._see()
+                self._deliver_at_once()
+            leave(code)
+
+        os._exit = exit_at_once  # type: ignore[assignment]
+
+    def _check_exit(self, code: Any) -> None:
+        """A program that ends itself after it has trained has done what it does."""
+        if code in (None, 0) or self._is_seen:
+            return
+        shown = f"exit code {code}" if isinstance(code, int) else f"the message: {code}"
+        if self.watcher.is_enough:
+            self._failure = FAILED_AFTER_ENOUGH.format(error=shown)
+            return
+        self.failed(
+            f"The program ended itself with {shown}, {how_far(self.watcher)}.",
+            "What it printed says why; vramcast runs the line as it is.",
+        )
+
+    def _check_failure(self, error: BaseException) -> None:
+        if self._is_seen:
+            return
+        if self.watcher.is_enough and self.watcher.is_winding_down:
+            text = f"{type(error).__name__}: {error}"[:200]
+            self._failure = FAILED_AFTER_ENOUGH.format(error=text)
+            return
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        self.failed(f"The program failed {how_far(self.watcher)}.", advice_for(error), error)
+
+    def _check_has_trained(self) -> None:
+        how = f"python {self.program.target}"
+        if not self.has_used_gpu():
+            raise WorkloadError(
+                f"The program never used the GPU ({how}).",
+                "Does it take an option for the device, such as --device cuda? "
+                "torch.cuda.is_available() is true in it.",
+            )
+        if self.watcher.num_steps == 0:
+            seen = f"{self.watcher.num_backwards} backward passes and no optimizer step"
+            raise WorkloadError(
+                f"The program ended and no training step was seen in it: {seen}.",
+                "Does it train with these arguments? A program that starts others, for example "
+                "with subprocess, is named by the line that it starts.",
+            )
+
+
+def how_far(watcher: Watcher) -> str:
+    if watcher.num_steps:
+        return f"after {watcher.num_steps} training steps"
+    if watcher.num_backwards:
+        return f"after {watcher.num_backwards} backward passes, before its first optimizer step"
+    return "before it trained"
+
+
+def unseen(watcher: Watcher) -> list[str]:
+    if watcher.rule.whole:
+        return []
+    return [
+        NOT_SEEN.format(what=what)
+        for what, count in (
+            ("evaluation", watcher.num_evaluation_forwards),
+            ("saving", watcher.num_saves),
+        )
+        if not count
+    ]
+
+
+def counts(watcher: Watcher) -> dict[PhaseName, int]:
+    """How often each phase did what it does."""
+    return {
+        PhaseName.TRAIN: watcher.num_steps,
+        PhaseName.EVALUATE: watcher.num_evaluation_forwards,
+        PhaseName.SAVE: watcher.num_saves,
+    }
+
+
+def advice_for(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return (
+            f"Install what provides {error.name.partition('.')[0]!r} "
+            f"in the environment of {sys.executable}."
+        )
+    if isinstance(error, EOFError):
+        return "It asks for input: give it by a pipe, or with an option of the program."
+    return (
+        "Innermost last. If the program does run on a real GPU, it is a fault of the simulated "
+        "one: docs/limits.md has what is known."
+    )
+
+
+def _run_exit_functions() -> None:
+    """What the program wanted to do at its end, such as removing temporary folders."""
+    with contextlib.suppress(BaseException):
+        gc.collect()
+        atexit._run_exitfuncs()
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
