@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 START = """\b
 Start here:
   vramcast predict gpt2-124m batch_size=8 --gpu rtx-4090   a model of the zoo
+  vramcast predict --gpu rtx-4090 -- python train.py       your own program
   vramcast predict train.py:build --gpu rtx-4090           your own function
   vramcast COMMAND --help                                  an example of each
 

@@ -84,7 +84,7 @@ def _verdict(p: Prediction) -> page.Remark:
         return page.bad(f"does not fit on {where}: needs {needed}{failed}")
     text = f"fits on {where}: {page.size(p.headroom_bytes or 0)} to spare"
     if p.num_alloc_retries:
-        retries = f"{p.num_alloc_retries} times (slower)"
+        retries = f"{page.count(p.num_alloc_retries, 'time')} (slower)"
         return page.unsure(f"✓ {text}, but the allocator has to empty its cache {retries}")
     return page.good(text)
 
