@@ -63,17 +63,26 @@ class Dying(Tiny):
 def dying():
     return Dying(8, False)
 
-class Lost(Tiny):
-    # ends the process that started the fork server: in a task of Ray, Ray's own worker
+class Waiting(Tiny):
+    # at its tenth step it writes down its ancestors (guard, fork server, Ray's worker, raylet)
+    # and waits for the file "go"
     def forward(self, tokens):
-        pid = os.getppid()
-        for _ in range(2):
-            pid = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
-        os.kill(pid, signal.SIGKILL)
-        time.sleep(600)
+        self.step = getattr(self, "step", 0) + 1
+        folder = os.path.dirname(os.path.abspath(__file__))
+        if self.step == 10 and not os.path.exists(f"{folder}/go"):
+            pids = [os.getpid()]
+            for _ in range(4):
+                stat = open(f"/proc/{pids[-1]}/stat").read()
+                pids.append(int(stat.rpartition(")")[2].split()[1]))
+            with open(f"{folder}/.reached", "w") as file:
+                file.write(" ".join(map(str, pids)))
+            os.rename(f"{folder}/.reached", f"{folder}/reached-{os.getpid()}")
+            while not os.path.exists(f"{folder}/go"):
+                time.sleep(0.05)
+        return super().forward(tokens)
 
-def lost():
-    return Lost(8, False)
+def waiting():
+    return Waiting(8, 0.0)
 
 class Noisy(Tiny):
     # draws from Python's and numpy's generators, whose states a checkpoint has to hold too

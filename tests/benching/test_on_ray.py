@@ -1,14 +1,17 @@
-"""Trials on a real Ray cluster of one node, and what comes back from nodes that do not share the
+"""Trials on a real Ray cluster of two nodes, and what comes back from nodes that do not share the
 folder.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,64 +44,149 @@ lr = 0.01
 optimizer = "adamw"
 precision = "fp32"
 """
-START = """
-import sys, ray
-quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-context = ray.init(num_cpus=2, object_store_memory=80 * 2**20, _temp_dir=sys.argv[1], **quiet)
-print(context.address_info["gcs_address"], flush=True)
+CLUSTER = """
+import sys
+from ray.cluster_utils import Cluster
+size = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+quick = {"health_check_period_ms": 200, "health_check_failure_threshold": 3}
+cluster = Cluster(initialize_head=True,
+                  head_node_args={"include_dashboard": False, "_system_config": quick, **size})
+other = cluster.add_node(**size)
+print(cluster.address, other.all_processes["raylet"][0].process.pid, flush=True)
+if sys.stdin.readline():
+    cluster.remove_node(other, allow_graceful=False)
+    cluster.add_node(**size)
+    print("lost", flush=True)
 sys.stdin.read()
-ray.shutdown()
+cluster.shutdown()
 """
+SECONDS = 300.0  # until a test gives up waiting for something that must come
+
+
+class Cluster:
+    """A real one with two nodes, in a process of its own."""
+
+    def __init__(self, folder: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", CLUSTER],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "RAY_TMPDIR": folder},
+        )
+        self.printed: list[str] = []
+        address, raylet = self._wait_for_line(r"([\d.]+:\d+) (\d+)\n").groups()
+        self.address, self.raylet_to_lose = address, int(raylet)
+
+    def _wait_for_line(self, pattern: str) -> re.Match[str]:
+        """Ray prints there too."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.printed.append(line)
+            if found := re.fullmatch(pattern, line):
+                return found
+        self.close()
+        raise AssertionError("".join(self.printed))
+
+    def lose_a_node(self) -> None:
+        """And another comes."""
+        assert self._process.stdin is not None
+        print("lose", file=self._process.stdin, flush=True)
+        self._wait_for_line("lost\n")
+
+    def close(self) -> None:
+        self._process.communicate()
 
 
 @pytest.fixture
-def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def cluster_of_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     pytest.importorskip("ray", reason="the package ray is not installed")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # it would write a token into the home folder
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     folder = tempfile.mkdtemp(prefix="ray")  # pytest's folders are too deep for Ray's sockets
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    cluster = subprocess.Popen([sys.executable, "-c", START, folder], text=True, **pipes)  # type: ignore[call-overload]
-    yield cluster.stdout.readline().strip()
-    cluster.communicate()
+    (Path(folder) / "ray").mkdir()
+    started = Cluster(folder)
+    yield started
+    started.close()
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_trials_are_tasks_of_a_cluster_and_one_that_is_lost_takes_no_other_with_it(
-    address: str, make_trial: MakeTrial, models: Path, data: Path, tmp_path: Path
-) -> None:
-    """Starting Ray is slow: everything that needs it is here."""
-    toml = tmp_path / "tiny.toml"
-    toml.write_text(PROTOCOL)
-    news: list[Progress] = []
+def wait_until(happens: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + SECONDS
+    while not (found := happens()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
 
-    trained, lost = bench(
-        [f"{models}:tiny", f"{models}:lost"],
-        out=tmp_path / "out",
-        protocol=str(toml),
-        data=data,
-        device="cpu",
-        ray=address,
-        progress=news.append,
-    )
-    assert (trained.outcome, lost.outcome) == ("ok", "crashed")
-    assert "Ray has lost the task" in (lost.error or "")
-    assert {told.name for told in news} == {f"{trained.trial.label} seed 42"}
-    assert news[-1].done == 1.0
-    (tmp_path / "whole").mkdir()
-    whole = Trainer(
-        make_trial(), Corpus(data), TrialFolder(tmp_path / "whole"), 60.0, {}, lambda _: None
-    ).run()
-    assert trained.losses == whole.losses
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_no_trial_is_lost_with_a_worker_a_node_or_the_driver(
+    cluster_of_two: Cluster, make_trial: MakeTrial, models: Path, data: Path, tmp_path: Path
+) -> None:
+    """One cluster for everything: starting it takes seconds. Trials wait until they are let go, so
+    that each is in its midst when it is lost."""
+    toml, out = tmp_path / "tiny.toml", tmp_path / "out"
+    toml.write_text(PROTOCOL)
+    seen: set[Path] = set()
+
+    def trainers(count: int) -> list[list[int]]:
+        """The next that wait: each with its guard, fork server, Ray's worker and raylet."""
+        found = wait_until(
+            lambda: new if len(new := {*tmp_path.glob("reached-*")} - seen) == count else None
+        )
+        seen.update(found)
+        return [[int(pid) for pid in path.read_text().split()] for path in sorted(found)]
+
+    options = ["--protocol", str(toml), "--data", str(data), "--seeds", "1,2", "--device", "cpu"]
+    options += ["--out", str(out), "--checkpoint-seconds", "1e-9"]
+    options += ["--ray", cluster_of_two.address]
+    command = [sys.executable, "-m", "vramcast", "bench", f"{models}:waiting", *options]
+    driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    second, first = sorted(trainers(2), key=lambda pids: pids[-1] != cluster_of_two.raylet_to_lose)
+    assert second[-1] == cluster_of_two.raylet_to_lose != first[-1]
+    os.kill(first[3], signal.SIGKILL)  # Ray's worker
+    (third,) = trainers(1)
+    assert not is_alive(first[0])
+    cluster_of_two.lose_a_node()
+    (fourth,) = trainers(1)
+    assert not is_alive(second[0])
+    driver.kill()
+    driver.communicate()
+    wait_until(lambda: not is_alive(third[0]) and not is_alive(fourth[0]))
+    assert not list(out.glob("*/result.json"))
+
+    (tmp_path / "go").touch()
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    runs = [TrainedRun.from_file(path) for path in sorted(out.glob("*/result.json"))]
+    assert [run.trial.seed for run in runs] == [1, 2]
+    for run in runs:
+        folder = TrialFolder(tmp_path / f"whole-{run.trial.seed}")
+        folder.path.mkdir()
+        trial = make_trial("waiting", seed=run.trial.seed)
+        whole = Trainer(trial, Corpus(data), folder, 60.0, {}, lambda _: None).run()
+        assert (run.outcome, run.losses) == ("ok", whole.losses)
+        # Every attempt had got to a checkpoint, and the next went on from there.
+        assert len(run.resumed_at_steps) == 2
 
 
 class PretendedRay:
     """Tasks are iterators here, and references what they refer to."""
 
-    exceptions = SimpleNamespace(RayError=ConnectionResetError)
+    exceptions = SimpleNamespace(RayError=OSError, RayTaskError=PermissionError)
     cancelled: Any = None
+    num_tasks = 0
 
     def get(self, reference: Any) -> Any:
+        if reference == "failed":
+            raise PermissionError("an exception of the task itself")
         if reference == "lost":
             raise ConnectionResetError("the node is gone")
         return reference
@@ -109,7 +197,12 @@ class PretendedRay:
 
 def ray_worker(*news: Any) -> tuple[RayWorker, PretendedRay]:
     ray = PretendedRay()
-    return RayWorker(ray, SimpleNamespace(remote=lambda request, data: iter(news)), None), ray
+
+    def remote(request: Any, data: Any) -> Any:
+        ray.num_tasks += 1
+        return iter(news)
+
+    return RayWorker(ray, SimpleNamespace(remote=remote), None), ray
 
 
 def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
@@ -163,15 +256,23 @@ def test_a_node_that_does_not_share_the_folder_sends_what_it_wrote(
     assert seen[1] == here.path  # a node that sees the folder writes its checkpoints there
 
 
-def test_a_lost_task_is_a_crash_and_a_cancelled_one_is_nothing(
+def test_a_task_that_is_lost_every_time_is_a_crash_and_a_cancelled_one_is_nothing(
     make_trial: MakeTrial, tmp_path: Path
 ) -> None:
     folder = TrialFolder(tmp_path / "trial")
     folder.begin(make_trial())
-    run = finished_run(make_trial(), folder, ray_worker("lost")[0].train({}), ignore)
-    assert (run.outcome, "the node is gone" in str(run.error)) == ("crashed", True)
+    request = {"folder": str(folder.path)}
+    for how, num_tasks, words in (
+        ("lost", on_ray.MAX_ATTEMPTS, "lost the task 3 times"),
+        ("failed", 1, "an exception of the task itself"),
+    ):
+        worker, ray = ray_worker(how)
+        folder.begin(make_trial())
+        run = finished_run(make_trial(), folder, worker.train(request), ignore)
+        assert (run.outcome, ray.num_tasks) == ("crashed", num_tasks)
+        assert words in str(run.error)
     stopped, ray = ray_worker({"progress": {}}, "lost")
-    news = stopped.train({})
+    news = stopped.train(request)
     next(news)
     stopped.stop()
     assert ray.cancelled is not None
@@ -184,7 +285,7 @@ def test_a_worker_that_was_stopped_before_its_task_began_cancels_it() -> None:
     worker, ray = ray_worker("lost")
     worker.stop()
     with pytest.raises(TaskFailed) as raised:
-        next(worker.train({}))
+        next(worker.train({"folder": "none"}))
     assert raised.value.kind is FailureKind.STOPPED
     assert ray.cancelled is not None
 

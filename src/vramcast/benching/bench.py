@@ -10,7 +10,7 @@ from typing import Any
 from vramcast.benching.compare import compare_runs
 from vramcast.benching.data import Corpus, default_corpus
 from vramcast.benching.models import models_to_train
-from vramcast.benching.on_ray import ray_cluster
+from vramcast.benching.on_ray import RAY_LOCK_SECONDS, ray_cluster
 from vramcast.benching.protocol import find_protocol, with_steps, within_documents
 from vramcast.benching.trial_folder import find_runs
 from vramcast.benching.workers import run_trials, this_machine
@@ -22,6 +22,7 @@ from vramcast.probing.trial import device_named
 from vramcast.processes.progress import Report, ignore
 from vramcast.records.bench import BenchTrial, Comparison, Protocol, TrainedRun
 from vramcast.records.measurement import Device
+from vramcast.records.store import LOCK_SECONDS
 from vramcast.workload import parse_reference
 
 WORKLOAD = "vramcast.benching.training_step:build"
@@ -102,6 +103,7 @@ def bench(
                 "data_path": str(path.absolute()),
                 "checkpoint_seconds": checkpoint_seconds,
                 "tensorboard": tensorboard,
+                "lock_seconds": LOCK_SECONDS if ray is None else RAY_LOCK_SECONDS,
             },
             force=force,
             progress=progress,

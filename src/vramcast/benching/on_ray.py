@@ -1,8 +1,8 @@
 """Trials as tasks of a Ray cluster, a GPU each. Their results are sent back to the bench's folder.
 
-A trial has a process of its own: a model that crashes does not end Ray's worker. On nodes that do
-not see the bench's folder an interrupted trial begins again. vramcast is sent along; torch,
-schedulefree and a model's own file must be there.
+A trial has a process of its own: a model that crashes does not end Ray's worker. A trial whose node
+or worker is lost is trained elsewhere; on nodes that do not see the bench's folder it begins again.
+vramcast is sent along; torch, schedulefree and a model's own file must be there.
 """
 
 import contextlib
@@ -28,6 +28,11 @@ SENT_BACK = ("worker.log", "steps.jsonl", "tensorboard/*", "result.json")
 MAX_LOG_BYTES = 100_000
 # The nodes must see larger data where they are.
 MAX_SENT_BYTES = 256 * MiB
+# A trial whose node or worker is lost is begun so many times; from its checkpoint where the nodes
+# share the folder.
+MAX_ATTEMPTS = 3
+# The trainer on a lost node, or of a driver that was killed, may take a while to end.
+RAY_LOCK_SECONDS = 60.0
 
 
 @contextlib.contextmanager
@@ -73,27 +78,39 @@ class RayWorker(Worker):
             self._ray.cancel(self._running, force=True)
 
     def train(self, request: dict[str, Any]) -> Generator[Any, None, None]:
+        folder, errors = Path(request["folder"]), self._ray.exceptions
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            try:
+                yield from self._attempt(request, folder)
+                return
+            except errors.RayError as problem:
+                if self._is_stopped:
+                    raise TaskFailed(FailureKind.STOPPED, "The trial was stopped.") from None
+                # It may have written its result before it was lost.
+                if (folder / "result.json").exists():
+                    return
+                # an exception of the task itself would only be raised again
+                if attempt == MAX_ATTEMPTS or isinstance(problem, errors.RayTaskError):
+                    times = f" {attempt} times" if attempt > 1 else ""
+                    what = f"Ray has lost the task{times} ({type(problem).__name__}): {problem}"
+                    raise TaskFailed(FailureKind.KILLED, what) from None
+
+    def _attempt(self, request: dict[str, Any], folder: Path) -> Generator[Any, None, None]:
         self._running = self._task.remote(request, self._data)
         if self._is_stopped:
             self.stop()
-        try:
-            for reference in self._running:
-                message = self._ray.get(reference)
-                if "progress" in message:
-                    yield message["progress"]
-                    continue
-                folder = Path(request["folder"])
-                if not (folder / "result.json").exists():  # the node does not share the folder
-                    for name, content in message["files"].items():
-                        write_atomically(folder / name, content)
-                if "error" in message:
-                    raise error_from_dict(message["error"])
-                if "failure" in message:
-                    raise TaskFailed(*message["failure"])
-        except self._ray.exceptions.RayError as problem:
-            kind = FailureKind.STOPPED if self._is_stopped else FailureKind.KILLED
-            what = f"Ray has lost the task ({type(problem).__name__}): {problem}"
-            raise TaskFailed(kind, what) from None
+        for reference in self._running:
+            message = self._ray.get(reference)
+            if "progress" in message:
+                yield message["progress"]
+                continue
+            if not (folder / "result.json").exists():  # the node does not share the folder
+                for name, content in message["files"].items():
+                    write_atomically(folder / name, content)
+            if "error" in message:
+                raise error_from_dict(message["error"])
+            if "failure" in message:
+                raise TaskFailed(*message["failure"])
 
 
 def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, Any]]:

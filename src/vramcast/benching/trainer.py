@@ -206,7 +206,7 @@ def train_trial(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
     trial, folder = BenchTrial.from_dict(request["trial"]), TrialFolder(Path(request["folder"]))
     where = describe_environment(trial.device)
     try:
-        with folder.lock():
+        with folder.lock(request["lock_seconds"]):
             corpus = Corpus(Path(request["data_path"]))
             if corpus.identity() != trial.data:
                 raise EnvironmentProblem(

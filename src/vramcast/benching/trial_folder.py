@@ -53,9 +53,9 @@ class TrialFolder:
         self._trial, self._steps = path / "trial.json", path / "steps.jsonl"
         self._result = path / "result.json"
 
-    def lock(self) -> AbstractContextManager[None]:
+    def lock(self, wait_seconds: float = store.LOCK_SECONDS) -> AbstractContextManager[None]:
         """Of the folder itself, because --force removes files."""
-        return store.locked_folder(self.path)
+        return store.locked_folder(self.path, wait_seconds)
 
     def check(self, trial: BenchTrial, *, force: bool) -> None:
         """Refuses a folder of another trial; with `force` it is emptied."""
@@ -74,9 +74,9 @@ class TrialFolder:
             path.unlink(missing_ok=True)
         shutil.rmtree(self.board, ignore_errors=True)
 
-    def begin(self, trial: BenchTrial) -> None:
+    def begin(self, trial: BenchTrial, wait_seconds: float = store.LOCK_SECONDS) -> None:
         """What an interrupted run has left stays, but for a result."""
-        with store.usable(self.path), self.lock():
+        with store.usable(self.path), self.lock(wait_seconds):
             self._result.unlink(missing_ok=True)
             self.new_checkpoint.unlink(missing_ok=True)
             if not self._trial.exists():

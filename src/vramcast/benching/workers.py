@@ -130,7 +130,7 @@ def _run_trials(
 
     def train(index: int, worker: Worker) -> None:
         trial, folder = trials[index], folders[index]
-        folder.begin(trial)
+        folder.begin(trial, options["lock_seconds"])
         request = {"trial": trial.to_dict(), "folder": str(folder.path.absolute()), **options}
         runs[index] = finished_run(trial, folder, worker.train(request), tell)
 

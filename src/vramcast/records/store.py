@@ -202,12 +202,12 @@ def usable(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked_folder(path: Path) -> Iterator[None]:
+def locked_folder(path: Path, wait_seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """Against other processes of vramcast; leaves no file behind.
 
     The lock is on the folder itself: it does not go with any file in it.
     """
-    deadline = time.monotonic() + LOCK_SECONDS
+    deadline = time.monotonic() + wait_seconds
     while True:
         with usable(path):
             make_folder(path)
