@@ -28,6 +28,7 @@ from vramcast.benching.trial_folder import TrialFolder
 from vramcast.benching.workers import LocalWorker, finished_run
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.hardware import cluster
+from vramcast.predicting.predict_many import predict_many
 from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.processes.progress import Progress, ignore
 from vramcast.records.bench import BenchTrial, TrainedRun, TrainingOutcome
@@ -99,16 +100,18 @@ class Cluster:
         self._process.communicate()
 
 
-@pytest.fixture
-def cluster_of_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def cluster_of_two() -> Iterator[Cluster]:
+    """One for all tests: starting it takes seconds."""
     pytest.importorskip("ray", reason="the package ray is not installed")
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # it would write a token into the home folder
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     folder = tempfile.mkdtemp(prefix="ray")  # pytest's folders are too deep for Ray's sockets
     (Path(folder) / "ray").mkdir()
-    started = Cluster(folder)
-    yield started
-    started.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # it would write a token into the home folder
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        started = Cluster(folder)
+        yield started
+        started.close()
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -130,8 +133,7 @@ def is_alive(pid: int) -> bool:
 def test_no_trial_is_lost_with_a_worker_a_node_or_the_driver(
     cluster_of_two: Cluster, make_trial: MakeTrial, models: Path, data: Path, tmp_path: Path
 ) -> None:
-    """One cluster for everything: starting it takes seconds. Trials wait until they are let go, so
-    that each is in its midst when it is lost."""
+    """Trials wait until they are let go, so that each is in its midst when it is lost."""
     toml, out = tmp_path / "tiny.toml", tmp_path / "out"
     toml.write_text(PROTOCOL)
     seen: set[Path] = set()
@@ -152,14 +154,12 @@ def test_no_trial_is_lost_with_a_worker_a_node_or_the_driver(
     second, first = sorted(trainers(2), key=lambda pids: pids[-1] != cluster_of_two.raylet_to_lose)
     assert second[-1] == cluster_of_two.raylet_to_lose != first[-1]
     os.kill(first[3], signal.SIGKILL)  # Ray's worker
-    (third,) = trainers(1)
-    assert not is_alive(first[0])
     cluster_of_two.lose_a_node()
-    (fourth,) = trainers(1)
-    assert not is_alive(second[0])
+    others = trainers(2)
+    assert not is_alive(first[0]) and not is_alive(second[0])
     driver.kill()
     driver.communicate()
-    wait_until(lambda: not is_alive(third[0]) and not is_alive(fourth[0]))
+    wait_until(lambda: not any(is_alive(pids[0]) for pids in others))
     assert not list(out.glob("*/result.json"))
 
     (tmp_path / "go").touch()
@@ -175,6 +175,30 @@ def test_no_trial_is_lost_with_a_worker_a_node_or_the_driver(
         assert (run.outcome, run.losses) == ("ok", whole.losses)
         # Every attempt had got to a checkpoint, and the next went on from there.
         assert len(run.resumed_at_steps) == 2
+
+
+PREDICTED = """
+import torch
+
+def build(*, batch_size: int = 8):
+    if batch_size == 13:
+        raise ValueError("an unlucky size")
+    layer = torch.nn.Linear(64, 64, device="cuda")
+    data = torch.zeros(batch_size, 64, device="cuda")
+    return lambda: layer(data).sum().backward()
+"""
+
+
+def test_predictions_of_a_cluster_are_those_of_this_machine(
+    cluster_of_two: Cluster, warm_simulations: None, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(PREDICTED)
+    question: dict[str, Any] = {"gpu": "h200", "vary": {"batch_size": [8, 13, 4096]}}
+    workload, out = f"{tmp_path / 'train.py'}:build", tmp_path / "out"
+    table = predict_many(workload, **question, ray=cluster_of_two.address, out=out)
+    assert table.cases == predict_many(workload, **question).cases
+    # The answers are kept as those of this machine are.
+    assert len((out / "answers.jsonl").read_text().splitlines()) == 2
 
 
 class PretendedRay:
