@@ -10,6 +10,7 @@ import json
 import platform
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -81,11 +82,13 @@ def read(path: Path) -> dict[str, dict[str, list[int]]]:
 RECORDED = {name: record for name, record in read(RECORDING).items() if "error" not in record}
 
 
+@cache
 def compared_cases() -> list[str]:
     is_new = minor_version(version("torch")) >= (2, 14)
     return [name for name in RECORDED if not (is_new and name.startswith(OTHER_KERNEL_SINCE_2_14))]
 
 
+@cache
 def exact_cases() -> list[str]:
     excused = (
         ESTIMATED + APPROXIMATE + (() if platform.machine() == "x86_64" else OTHER_ORDER_ON_ARM)
