@@ -9,6 +9,8 @@ PYTHON ?= python3
 VENV := $(if $(filter 2.13.0,$(TORCH)),.venv,.venv-$(TORCH))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Where it is set, each of the tests' many processes would compile all sources anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test lint pytest accuracy faults docs clean
 
