@@ -43,7 +43,7 @@ def wrong_invocations(place: Sandbox, part: Part, seed: int, sample: bool) -> No
 
 
 def edited_records(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
-    cases = list(mutations.mutations(place.template, seed, 1 if sample else 4))
+    cases = list(mutations.mutations(place.template, seed, 1 if sample else 2))
     if sample:
         cases = random.Random(seed).sample(cases, 120)
     for case, ending in zip(cases, many.read_mutations(place, cases), strict=True):
