@@ -77,6 +77,18 @@ def test_what_one_raises_stops_the_others_and_is_raised(problem: type[BaseExcept
     assert all(worker.was_left for worker in crew)
 
 
+def test_after_a_failure_no_other_job_begins() -> None:
+    begun = []
+
+    def do(job: int, _: Any) -> None:
+        begun.append(job)
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        run_everywhere([partial(do, job) for job in range(50)], [Pretended()])  # type: ignore[list-item]
+    assert begun == [0]
+
+
 def test_an_interruption_stops_the_places_and_waits_for_them() -> None:
     crew = [Pretended(), Pretended()]
     main_thread = threading.get_ident()

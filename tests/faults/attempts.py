@@ -215,7 +215,8 @@ def judge(ending: Ending, code: int, hang: str = "") -> None:
     strange = {char for char in printed if ord(char) < 32 and char not in "\n\t\r"}
     if strange:
         ending.faults["control characters printed"] = repr(sorted(strange))
-    if len(ending.stderr) > MAX_MESSAGE_CHARACTERS:
+    # a value that was given may be repeated
+    if len(ending.stderr) > MAX_MESSAGE_CHARACTERS + 2 * len(ending.command):
         ending.faults["messages without an end"] = f"{len(ending.stderr):,} characters"
     if code in (1, 2) and not ending.stderr.strip():
         ending.faults["failures without a message"] = f"exit code {code}"
@@ -275,8 +276,9 @@ def _stat(pid: int) -> list[str]:
 
 
 def processor_ticks(pid: int) -> float:
+    """Its own and those of its children that have ended."""
     fields = _stat(pid)
-    return sum(map(int, fields[11:13])) if fields else 0
+    return sum(map(int, fields[11:15])) if fields else 0
 
 
 def _command_line(pid: int) -> str:

@@ -40,12 +40,15 @@ MAX_WRITES_FOR_ALL_ERRORS = 40
 ERRORS = ((errno.ENOSPC, True), (errno.EIO, False), (errno.EROFS, True))
 
 
-def fail_writes(place: Sandbox, part: Part, seed: int, most_each: int | None) -> None:
+Writers = dict[str, list[str]]
+
+
+def fail_writes(
+    place: Sandbox, part: Part, seed: int, writers: Writers, most_each: int | None
+) -> None:
     """Every write of every command fails once with each error; or some, as the seed says."""
     shim, draw = FailingWrites(), random.Random(seed)
-    for name, arguments in WRITERS.items():
-        if "tune" in arguments and not (place.template / "tune").exists():
-            continue
+    for name, arguments in writers.items():
         place.renew()
         shim.arm(place.folder)
         ending = place.run(arguments)
@@ -86,8 +89,10 @@ def _again(place: Sandbox, arguments: list[str], ending: attempts.Ending) -> Non
         ending.faults["files left"] = f"after the next command: {', '.join(left)}"
 
 
-def special_files(place: Sandbox, part: Part, seed: int, count: int | None) -> None:
-    cases = list(_special_cases(place))
+def special_files(
+    place: Sandbox, part: Part, seed: int, writers: Writers, count: int | None
+) -> None:
+    cases = list(_special_cases(place, writers))
     if count is not None:
         cases = random.Random(seed).sample(cases, count)
     for arguments, name, kind in cases:
@@ -109,15 +114,13 @@ def special_files(place: Sandbox, part: Part, seed: int, count: int | None) -> N
         )
 
 
-def _special_cases(place: Sandbox) -> Iterator[tuple[list[str], str, str]]:
+def _special_cases(place: Sandbox, writers: Writers) -> Iterator[tuple[list[str], str, str]]:
     """Every file that a command reads, and every one that it writes."""
     readers = {
         (mutation.file, mutation.reader) for mutation in mutations.mutations(place.template, 0, 1)
     }
     pairs = [(reader.split(), file) for file, reader in sorted(readers)]
-    for arguments in WRITERS.values():
-        if "tune" in arguments and not (place.template / "tune").exists():
-            continue
+    for arguments in writers.values():
         place.renew()
         before = place.state()
         place.run(arguments)

@@ -22,7 +22,6 @@ import sandbox
 from figures import Part
 from sandbox import Sandbox
 
-KILLS_OF_A_CHAIN = 5
 STEPS = "--steps 40 --checkpoint-seconds 0.01"
 COMMANDS: dict[str, list[str]] = {
     "probe": [*sandbox.PROBE[:-1], "new", "--force"],
@@ -36,7 +35,10 @@ PARENT_SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
 class Killer:
-    """Sends a signal to the command, or to one of its processes, after a while."""
+    """Sends a signal to the command, or to one of its processes, at some moment of its work.
+
+    Moments are in processor time of all its processes: the machine may be busy.
+    """
 
     def __init__(self, draw: random.Random, most_seconds: float) -> None:
         self.seconds = draw.uniform(0, most_seconds)
@@ -46,10 +48,15 @@ class Killer:
         self.has_hit = False
 
     def __call__(self, pid: int) -> None:
-        threading.Thread(target=self._kill, args=(pid, os.getpid()), daemon=True).start()
+        threading.Thread(target=self._kill, args=(pid,), daemon=True).start()
 
-    def _kill(self, command: int, _: int) -> None:
-        time.sleep(self.seconds)
+    def _kill(self, command: int) -> None:
+        ticks = self.seconds * os.sysconf("SC_CLK_TCK")
+        while os.path.exists(f"/proc/{command}"):
+            processes = {command} | attempts.descendants(command)
+            if sum(map(attempts.processor_ticks, processes)) >= ticks:
+                break
+            time.sleep(0.002)
         target = command
         if self.is_worker:
             workers = sorted(attempts.descendants(command))
@@ -61,7 +68,10 @@ class Killer:
             self.has_hit = True
 
 
-def run_kills(place: Sandbox, part: Part, seed: int, count: int, names: list[str]) -> None:
+def run_kills(
+    place: Sandbox, part: Part, seed: int, names: list[str], *, count: int, kills_each: int
+) -> None:
+    """Until so many were tried; what is left alone after its kills counts too."""
     draw = random.Random(seed)
     expected: dict[str, Any] = {}
     durations: dict[str, float] = {}
@@ -69,31 +79,29 @@ def run_kills(place: Sandbox, part: Part, seed: int, count: int, names: list[str
         durations[name], expected[name] = _undisturbed(place, name)
     while part.tried.total() < count:
         for name in names:
-            _chain(place, part, draw, name, durations[name], expected[name])
+            killers = [Killer(draw, durations[name]) for _ in range(kills_each)]
+            _chain(place, part, name, killers, expected[name])
             if part.tried.total() >= count:
                 break
 
 
 def _undisturbed(place: Sandbox, name: str) -> tuple[float, Any]:
     place.renew()
-    started = time.monotonic()
     ending = place.run(COMMANDS[name], own_workers=True)
-    seconds = time.monotonic() - started
     assert ending.exit_code in (0, 3), ending.stderr
-    return seconds, answer_of(place.folder / "new", ending)
+    return ending.processor_seconds, answer_of(place.folder / "new", ending)
 
 
-def _chain(
-    place: Sandbox, part: Part, draw: random.Random, name: str, seconds: float, expected: Any
-) -> None:
+def _chain(place: Sandbox, part: Part, name: str, killers: list[Killer], expected: Any) -> None:
     place.renew()
-    for _ in range(KILLS_OF_A_CHAIN):
-        killer = Killer(draw, seconds)
+    for killer in killers:
         kept = finished(place.folder / "new")
         ending = place.run(COMMANDS[name], own_workers=True, disturb=killer)
+        if not killer.is_worker and ending.exit_code in (0, 3):
+            break  # it was quicker
         _judge_kill(place, killer, ending, kept)
         who = "worker" if killer.is_worker else "command"
-        case = f"{name}: {killer.signal.name} to the {who} after {killer.seconds:.2f} s"
+        case = f"{name}: {killer.signal.name} to the {who} after {killer.seconds:.2f} s of work"
         part.note(name, case, ending.faults, ending.exit_code)
     ending = place.run(COMMANDS[name], own_workers=True)
     faults = dict(ending.faults)
@@ -104,7 +112,7 @@ def _chain(
         faults["half-written or lost records"] = f"{found} and not {expected}"[:1500]
     if left := place.temporary():
         faults["files left"] = ", ".join(left)
-    part.note(name, f"{name}: left alone after {KILLS_OF_A_CHAIN} kills", faults, ending.exit_code)
+    part.note(name, f"{name}: left alone after {len(killers)} kills", faults, ending.exit_code)
 
 
 def _judge_kill(

@@ -22,10 +22,10 @@ REAL_EVERY = 25
 
 
 def wrong_invocations(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
-    cases = list(invocations.wrong_invocations(seed, 90 if sample else 1100))
+    cases = list(invocations.wrong_invocations(seed, 48 if sample else 1100))
     hostile = list(invocations.hostile_invocations(hostile_builds()))
     if sample:
-        hostile = random.Random(seed).sample(hostile, 12)
+        hostile = random.Random(seed).sample(hostile, 6)
     for number, arguments in enumerate([*cases, *hostile]):
         is_real = not sample and number % REAL_EVERY == 0 and can_be_typed(arguments)
         before = place.state()
@@ -45,7 +45,7 @@ def wrong_invocations(place: Sandbox, part: Part, seed: int, sample: bool) -> No
 def edited_records(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
     cases = list(mutations.mutations(place.template, seed, 1 if sample else 2))
     if sample:
-        cases = random.Random(seed).sample(cases, 120)
+        cases = random.Random(seed).sample(cases, 60)
     for case, ending in zip(cases, many.read_mutations(place, cases), strict=True):
         text = f"{case.file}: {case.what}: {case.reader}"
         part.note(case.reader.split()[0], text, ending.faults, ending.exit_code)
@@ -83,19 +83,24 @@ def hostile_builds() -> list[str]:
     ]
 
 
+def writers(sample: bool) -> dict[str, list[str]]:
+    names = ("probe over another", "predict", "plan", "report") if sample else disks.WRITERS
+    return {name: disks.WRITERS[name] for name in names}
+
+
 def killed(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
     if sample:
-        kills.run_kills(place, part, seed, 6, ["bench"])
+        kills.run_kills(place, part, seed, ["bench"], count=2, kills_each=2)
     else:
-        kills.run_kills(place, part, seed, 360, list(kills.COMMANDS))
+        kills.run_kills(place, part, seed, list(kills.COMMANDS), count=360, kills_each=5)
 
 
 def failing_writes(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
-    disks.fail_writes(place, part, seed, 3 if sample else None)
+    disks.fail_writes(place, part, seed, writers(sample), 2 if sample else None)
 
 
 def special_files(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
-    disks.special_files(place, part, seed, 40 if sample else None)
+    disks.special_files(place, part, seed, writers(sample), 24 if sample else None)
 
 
 PARTS: dict[str, Attack] = {

@@ -56,6 +56,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "a protocol": read_protocol,
     "a corpus": lambda path: Corpus(path),
     "a CSV of fit": lambda path: fit._from_table(path),
+    "a run of fit": lambda path: fit.fit(path),
     "a trace": in_folder("trace.json", read_trace),
     "a calibration table": table.read,
     "rows of an accuracy run": in_folder(ROWS_FILE, read_records),
@@ -69,13 +70,15 @@ READERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.fixture(params=["pipe", "folder", "device"])
+@pytest.fixture(params=["pipe", "folder", "device", "link to itself"])
 def special(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     path = tmp_path / "special.json"
     if request.param == "pipe":
         os.mkfifo(path)
     elif request.param == "folder":
         path.mkdir()
+    elif request.param == "link to itself":
+        path.symlink_to(path.name)
     else:
         path.symlink_to("/dev/zero")
     return path

@@ -173,11 +173,17 @@ def finished_run(
 def run_everywhere(jobs: Sequence[Callable[[Worker], None]], workers: Sequence[Worker]) -> None:
     """Every job on one of the workers; what one raises stops all of them."""
     free: SimpleQueue[Worker] = SimpleQueue()
+    has_failed = threading.Event()
 
     def serve(job: Callable[[Worker], None]) -> None:
         worker = free.get()
         try:
-            job(worker)
+            if not has_failed.is_set():
+                job(worker)
+        except BaseException:
+            # a thread takes its next job before the others hear of this
+            has_failed.set()
+            raise
         finally:
             free.put(worker)
 

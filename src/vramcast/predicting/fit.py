@@ -34,7 +34,7 @@ def fit(
     is a law for each of its values. `law_at(law, {"batch_size": 24})` asks one.
     """
     paths = [Path(run) for run in runs]
-    if twice := _first_twice([path.resolve() for path in paths]):
+    if twice := _first_twice([os.path.realpath(path) for path in paths]):
         # It would be predicted from itself when it is left out.
         raise UsageError(f"{twice} is given twice.", "Give every run once.")
     points = [point for path in paths for point in read_points(path)]
