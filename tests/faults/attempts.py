@@ -8,7 +8,9 @@ leaves behind, in whatever session: none can hide.
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
+import io
 import os
 import pkgutil
 import resource
@@ -19,7 +21,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -79,6 +81,14 @@ def _import_everything() -> None:
     for name in ("rich.console", "rich.progress", "rich.table", "scipy.optimize", "scipy.special"):
         importlib.import_module(name)
     del sys.modules["torch"]
+    # and what typer and rich import when they are used
+    for arguments in (["gpus"], ["zoo", "e5", "--params", "5M", "--dim", "x"], ["env", "--x"]):
+        sys.argv = ["vramcast", *arguments]
+        nowhere = io.StringIO()
+        with redirect_stdout(nowhere), redirect_stderr(nowhere), suppress(SystemExit):
+            vramcast.cli.main.main()
+    gc.collect()
+    gc.freeze()
 
 
 def run(

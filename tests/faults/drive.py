@@ -54,7 +54,8 @@ def _drive(asked: argparse.Namespace, root: Path) -> int:
     with attempts.warm_servers():
         place = sandbox.Sandbox(root, with_tune=not asked.sample)
         for name in asked.part or parts.PARTS:
-            part = figures.Part(parts.TITLES[name], made=figures.made_now(asked.seed))
+            file = asked.out / f"{name}.json"
+            part = figures.Part(parts.TITLES[name], file, made=figures.made_now(asked.seed))
             started = time.monotonic()
             parts.PARTS[name](place, part, asked.seed, asked.sample)
             part.seconds = time.monotonic() - started
@@ -64,7 +65,7 @@ def _drive(asked: argparse.Namespace, root: Path) -> int:
                 f"{part.seconds:.0f} s",
                 flush=True,
             )
-            figures.write(part, asked.out / f"{name}.json")
+            part.save()
     if asked.page:
         done = [figures.read(asked.out / f"{name}.json") for name in parts.PARTS]
         text = figures.page(done, "make faults")

@@ -31,16 +31,23 @@ class Part:
     """One kind of attack."""
 
     title: str
+    file: Path
     tried: Counter[str] = field(default_factory=Counter)  # by command or file
     faults: list[dict[str, str]] = field(default_factory=list)
     exits: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     made: str = ""  # seed, date and machine
 
+    def save(self) -> None:
+        """Often: what was found is kept when the driver is stopped."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(json.dumps(self.to_dict(), indent=1) + "\n")
+
     def note(self, what: str, case: str, faults: dict[str, str], exit_code: int | None) -> None:
         self.tried[what] += 1
         if self.tried.total() % 100 == 0:
             print(f"{self.title}: {self.tried.total():,} tried", flush=True)
+            self.save()
         self.exits[str(exit_code)] += 1
         for kind, details in faults.items():
             assert kind in KINDS, kind
@@ -51,7 +58,7 @@ class Part:
         return sum(fault["kind"] == kind for fault in self.faults)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "num_tried": self.tried.total()}
+        return {**vars(self), "file": str(self.file), "num_tried": self.tried.total()}
 
 
 def page(parts: list[Part], command: str) -> str:
@@ -72,7 +79,7 @@ def page(parts: list[Part], command: str) -> str:
     ]
     found = [(part.title, fault) for part in parts for fault in part.faults]
     if found:
-        lines += ["What was found, and is not mended yet:", ""]
+        lines += ["What this run found:", ""]
         kinds = Counter((title, fault["kind"], _short(fault)) for title, fault in found)
         lines += [
             f"- {title}, {kind}{f' ({number} times)' if number > 1 else ''}: `{text}`"
@@ -107,12 +114,9 @@ def made_now(seed: int) -> str:
     return f"seed {seed}, {datetime.now(UTC):%d %B %Y}, {_machine()}"
 
 
-def write(part: Part, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(part.to_dict(), indent=1) + "\n")
-
-
 def read(path: Path) -> Part:
     data = json.loads(path.read_text())
     del data["num_tried"]
-    return Part(**{**data, "tried": Counter(data["tried"]), "exits": Counter(data["exits"])})
+    return Part(
+        **{**data, "file": path, "tried": Counter(data["tried"]), "exits": Counter(data["exits"])}
+    )
