@@ -84,7 +84,7 @@ def test_the_size_of_every_block_is_what_the_allocator_gave(
 ) -> None:
     """33 MiB take a whole segment of 34 MiB: what is left over is too small to be split off."""
     result = replay([1, 2], [1, 33 * MIB], AllocatorSettings.parse(settings))
-    assert result.block_bytes == block_bytes
+    assert list(result.block_bytes) == block_bytes
     assert sum(result.block_bytes) == result.peak_allocated_bytes
 
 

@@ -22,8 +22,8 @@ def file_of(**changes: Any) -> str:
 
 def test_events_are_those_of_the_allocators_replay() -> None:
     example = trace()
-    assert list(example.events) == [1, -1, 2, 0, 3, 4, -3, EMPTY_CACHE, 0, 5]
-    assert example.sizes == [row[2] for row in ROWS if row[0] == "alloc"]
+    assert example.events.tolist() == [1, -1, 2, 0, 3, 4, -3, EMPTY_CACHE, 0, 5]
+    assert example.sizes.tolist() == [row[2] for row in ROWS if row[0] == "alloc"]
     assert list(example.steps) == [1, 2]
 
 

@@ -112,9 +112,9 @@ def test_what_does_not_fit_ends_with_an_oom() -> None:
 
 def replayed(example: Trace) -> CachingAllocator:
     allocator = CachingAllocator(AllocatorSettings.parse(example.allocator_settings))
-    for event in example.events:
+    for event in example.events.tolist():
         if event > 0:
-            allocator.malloc(event, example.sizes[event - 1])
+            allocator.malloc(event, int(example.sizes[event - 1]))
         elif event < -(2**60):
             allocator.empty_cache()
         elif event:

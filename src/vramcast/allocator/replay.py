@@ -6,11 +6,17 @@ EMPTY_CACHE is torch.cuda.empty_cache().
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from vramcast.allocator.model import DEFAULT_STREAM, CachingAllocator, OutOfMemory
 from vramcast.allocator.settings import AllocatorSettings
+
+if TYPE_CHECKING:  # commands that need no arrays start faster without
+    import numpy as np
+    from numpy.typing import NDArray
 
 EMPTY_CACHE = -(2**62)
 
@@ -21,9 +27,9 @@ class Replay:
 
     num_alloc_retries: int
     out_of_memory: OutOfMemory | None
-    allocated_bytes: list[int]  # after each event
-    reserved_bytes: list[int]  # after each event
-    block_bytes: list[int]  # the size of the block that each allocation was given
+    allocated_bytes: array[int]  # after each event
+    reserved_bytes: array[int]  # after each event
+    block_bytes: array[int]  # the size of the block that each allocation was given
     # Peak allocated and reserved bytes so far, at each end of a step and at the end.
     peaks_after_step: list[tuple[int, int]]
 
@@ -48,12 +54,12 @@ class Replay:
 
 
 def replay(
-    events: Sequence[int],
-    sizes: Sequence[int],
+    events: Sequence[int] | NDArray[np.int64],
+    sizes: Sequence[int] | NDArray[np.int64],
     settings: AllocatorSettings | None = None,
     capacity_bytes: int | None = None,
     *,
-    keys: Sequence[Hashable] = (),
+    keys: Sequence[Hashable] | NDArray[np.int64] = (),
     held_until: Mapping[int, int] | None = None,
 ) -> Replay:
     """`keys` has the stream of each allocation, where there is more than the default one.
@@ -63,9 +69,9 @@ def replay(
     """
     allocator = CachingAllocator(settings or AllocatorSettings(), capacity_bytes)
     memory = allocator.memory
-    allocated_bytes: list[int] = []
-    reserved_bytes: list[int] = []
-    block_bytes = [0] * len(sizes)
+    # an int object for every event would take four times the memory
+    allocated_bytes, reserved_bytes = array("q"), array("q")
+    block_bytes = array("q", bytes(8 * len(sizes)))
     peaks_after_step: list[tuple[int, int]] = []
     out_of_memory = None
 
@@ -75,15 +81,15 @@ def replay(
     held = held_until or {}
     # the next one to be released is the last
     releases = sorted(((index, number) for number, index in held.items()), reverse=True)
-    keys = keys or [DEFAULT_STREAM] * len(sizes)
+    all_sizes, all_keys = _listed(sizes), _listed(keys) or [DEFAULT_STREAM] * len(sizes)
     # Bound once: this loop runs for every event of a trace.
     malloc, free = allocator.malloc, allocator.free
     try:
-        for index, event in enumerate(events):
+        for index, event in enumerate(_listed(events)):
             while releases and releases[-1][0] <= index:
                 allocator.release(releases.pop()[1])
             if event > 0:
-                block_bytes[event - 1] = malloc(event, sizes[event - 1], keys[event - 1])
+                block_bytes[event - 1] = malloc(event, all_sizes[event - 1], all_keys[event - 1])
             elif event == 0:
                 note_peaks()
             elif event == EMPTY_CACHE:
@@ -107,12 +113,18 @@ def replay(
     )
 
 
-def live_at(events: Sequence[int], event_index: int) -> list[int]:
+def _listed(numbers: Any) -> Any:
+    """Python's own integers, which the model of the allocator counts with."""
+    return numbers.tolist() if hasattr(numbers, "tolist") else numbers
+
+
+def live_at(events: Sequence[int] | NDArray[np.int64], event_index: int) -> list[int]:
     """The numbers of the allocations alive just after that event, oldest first."""
-    live: dict[int, None] = {}
-    for event in events[: event_index + 1]:
-        if event > 0:
-            live[event] = None
-        elif event not in (0, EMPTY_CACHE):
-            del live[-event]
-    return list(live)
+    import numpy as np
+
+    until = np.asarray(events[: event_index + 1], np.int64)
+    made = until[until > 0]
+    is_alive = np.ones(made.max(initial=0) + 1, bool)
+    is_alive[-until[(until < 0) & (until != EMPTY_CACHE)]] = False
+    numbers: list[int] = made[is_alive[made]].tolist()
+    return numbers

@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from heapq import nlargest
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vramcast.allocator.replay import Replay, live_at, replay
 from vramcast.downsampling import downsample
@@ -21,7 +23,7 @@ from vramcast.records.prediction import (
     Prediction,
     StepForecast,
 )
-from vramcast.tracing.trace import SimulatedRun
+from vramcast.tracing.trace import Labels, SimulatedRun
 from vramcast.units import format_bytes
 
 NUM_LARGEST = 10
@@ -37,8 +39,9 @@ def forecast(
     step = _step(trace, budget)
     sizes: list[Any] = [knobs.get(name) for name in ("batch_size", "seq_len")]
     tokens = math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
-    alive = live_at(trace.events, shown.allocated_peak_event)
-    largest = nlargest(NUM_LARGEST, alive, key=lambda number: trace.sizes[number - 1])
+    alive = np.array(live_at(trace.events, shown.allocated_peak_event), np.int64)
+    block_bytes = np.asarray(shown.block_bytes)
+    largest = alive[np.argsort(-trace.sizes[alive - 1], kind="stable")][:NUM_LARGEST].tolist()
     segments = trace.segments or [PhaseName.TRAIN] * (len(shown.peaks_after_step) - 1)
     first_step = 1 + segments.index(PhaseName.TRAIN)
     first_allocated_bytes, first_reserved_bytes = shown.peaks_after_step[first_step]
@@ -49,7 +52,12 @@ def forecast(
         return trace.allocation(number).as_tensor()
 
     memory = step_memory(
-        trace.events, shown.block_bytes, trace.categories, describe, shown.reserved_bytes, segments
+        trace.events,
+        block_bytes,
+        trace.categories,
+        describe,
+        np.asarray(shown.reserved_bytes),
+        segments,
     )
     return Prediction(
         workload=workload,
@@ -71,7 +79,7 @@ def forecast(
         timeline=timeline(shown),
         peak_phase=memory.phase,
         step_memory=memory,
-        alive_at_peak=alive_groups(alive, shown.block_bytes, trace.categories, describe),
+        alive_at_peak=alive_groups(alive, block_bytes, trace.categories, describe),
         step=step,
         **_times(step),
         step_seconds_reason="" if step else "no GPU was named",
@@ -109,7 +117,7 @@ def _times(step: StepForecast | None) -> dict[str, Any]:
 
 
 def replay_within(
-    budget: Budget, trace: SimulatedRun, sizes: Sequence[int]
+    budget: Budget, trace: SimulatedRun, sizes: NDArray[np.int64]
 ) -> tuple[Replay, Replay]:
     """(within the budget, the same with enough memory)."""
     streams: dict[str, Any] = {"keys": trace.streams, "held_until": trace.held_until}
@@ -139,9 +147,9 @@ def _stream_limits(low_bytes: int, high_bytes: int) -> list[str]:
 
 def timeline(shown: Replay) -> list[tuple[int, int, int]]:
     """(event index, allocated bytes, reserved bytes) over the whole run, with both maxima."""
-    allocated, reserved = shown.allocated_bytes, shown.reserved_bytes
-    kept = downsample(allocated, TIMELINE_POINTS, [reserved.index(max(reserved))])
-    return [(index, allocated[index], reserved[index]) for index in kept]
+    allocated, reserved = np.asarray(shown.allocated_bytes), np.asarray(shown.reserved_bytes)
+    kept = downsample(allocated, TIMELINE_POINTS, [int(reserved.argmax())])
+    return list(zip(kept, allocated[kept].tolist(), reserved[kept].tolist(), strict=True))
 
 
 def time_limits(trace: SimulatedRun) -> list[str]:
@@ -154,7 +162,7 @@ def time_limits(trace: SimulatedRun) -> list[str]:
 
 def phases(trace: SimulatedRun, shown: Replay, segments: Sequence[PhaseName]) -> list[Phase]:
     """The highest memory of each phase, in the order in which they first came."""
-    starts = [index for index, event in enumerate(trace.events) if event == 0]
+    starts = np.flatnonzero(trace.events == 0).tolist()
     bounds = [0, *starts, len(trace.events)]
     names = [PhaseName.BUILD, *segments]
     peaks: dict[PhaseName, tuple[int, int]] = {}
@@ -162,8 +170,8 @@ def phases(trace: SimulatedRun, shown: Replay, segments: Sequence[PhaseName]) ->
         allocated, reserved = peaks.get(name, (0, 0))
         # a phase begins with what is there
         peaks[name] = (
-            max(allocated, *shown.allocated_bytes[begin:end], 0),
-            max(reserved, *shown.reserved_bytes[begin:end], 0),
+            max(allocated, max(shown.allocated_bytes[begin:end], default=0)),
+            max(reserved, max(shown.reserved_bytes[begin:end], default=0)),
         )
     return [
         Phase(
@@ -176,17 +184,23 @@ def phases(trace: SimulatedRun, shown: Replay, segments: Sequence[PhaseName]) ->
     ]
 
 
-def breakdown(categories: Sequence[str], alive: Sequence[int], shown: Replay) -> dict[str, int]:
+def breakdown(categories: Labels, alive: NDArray[np.int64], shown: Replay) -> dict[str, int]:
     """Blocks in use when most is allocated, by category; the rest of peak reserved is cached."""
     result = dict.fromkeys(CATEGORIES, 0)
-    for number in alive:
-        result[categories[number - 1]] += shown.block_bytes[number - 1]
+    owners, block_bytes = categories.codes[alive - 1], np.asarray(shown.block_bytes)[alive - 1]
+    for code, name in enumerate(categories.words):
+        result[name] += int(block_bytes[owners == code].sum())
     result["cached_unused"] = shown.peak_reserved_bytes - sum(result.values())
     return result
 
 
 def batch_size_point(
-    batch_size: int, trace: SimulatedRun, sizes: Sequence[int], budget: Budget, *, simulated: bool
+    batch_size: int,
+    trace: SimulatedRun,
+    sizes: NDArray[np.int64],
+    budget: Budget,
+    *,
+    simulated: bool,
 ) -> BatchSizePoint:
     """`sizes` are the trace's own, or interpolated: then there is no time."""
     result, shown = replay_within(budget, trace, sizes)

@@ -7,12 +7,18 @@ size on changes the events; there, a size in the middle is simulated too.
 
 from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vramcast.tracing.trace import SimulatedRun
 
 MAX_TRACES = 12
 # How far outside two simulated sizes their line is used, as a part of the size.
 MAX_OUTSIDE = 0.25
+MAX_PRODUCT = 1 << 62
+Sizes = NDArray[np.int64]
 
 
 class Interpolation:
@@ -25,7 +31,7 @@ class Interpolation:
             self.traces[size] = self._trace_at(size)
         return self.traces[size]
 
-    def at(self, size: int) -> tuple[SimulatedRun, list[int], bool]:
+    def at(self, size: int) -> tuple[SimulatedRun, Sizes, bool]:
         """(a trace with its events, its allocation sizes, whether it was itself simulated)."""
         pair = None if size in self.traces else self._pair_for(size)
         if pair is None:
@@ -36,7 +42,7 @@ class Interpolation:
     def refine(self, wanted: Sequence[int]) -> None:
         """Simulates sizes in the middle of these until neighbours have the same events."""
         first, last = self.simulate(wanted[0]), self.simulate(wanted[-1])
-        if len(wanted) < 3 or len(self.traces) >= MAX_TRACES or first.events == last.events:
+        if len(wanted) < 3 or len(self.traces) >= MAX_TRACES or _same_events(first, last):
             return
         middle = (len(wanted) - 1) // 2
         self.simulate(wanted[middle])
@@ -56,17 +62,24 @@ class Interpolation:
     def _tells(self, low: int, high: int, size: int) -> bool:
         outside = max(size - high, low - size, 0)
         near = min(high - low, MAX_OUTSIDE * min(size, high))
-        return outside <= near and self.traces[low].events == self.traces[high].events
+        return outside <= near and _same_events(self.traces[low], self.traces[high])
 
-    def _between(self, low: int, high: int, size: int) -> list[int]:
+    def _between(self, low: int, high: int, size: int) -> Sizes:
         part, whole = size - low, high - low
-        pairs = zip(self.traces[low].sizes, self.traces[high].sizes, strict=True)
-        return [x + -(-(y - x) * part // whole) for x, y in pairs]
+        first = self.traces[low].sizes
+        more: NDArray[Any] = self.traces[high].sizes - first
+        if int(np.abs(more).max(initial=0)) * abs(part) >= MAX_PRODUCT:
+            more = more.astype(object)  # Python's integers have no limit
+        return first + (-(-more * part // whole)).astype(np.int64)
+
+
+def _same_events(one: SimulatedRun, other: SimulatedRun) -> bool:
+    return np.array_equal(one.events, other.events)
 
 
 def over_sizes(
     sizes: Sequence[int], trace_at: Callable[[int], SimulatedRun]
-) -> Iterator[tuple[int, SimulatedRun, list[int], bool]]:
+) -> Iterator[tuple[int, SimulatedRun, Sizes, bool]]:
     """Every size, and what `Interpolation.at` says of it."""
     wanted = sorted(set(sizes))
     interpolation = Interpolation(trace_at)

@@ -4,60 +4,61 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.downsampling import downsample
 from vramcast.records.prediction import AliveGroup, LargeTensor, PhaseName, StepMemory
+from vramcast.tracing.trace import Labels, bytes_by_event
 
 MOST_POINTS = 240
 MOST_GROUPS = 80
 # The small ones of the tensors alive take long to look up and hold little memory.
 MOST_LOOKED_UP = 4000
 Describe = Callable[[int], LargeTensor]
+Numbers = NDArray[np.signedinteger]
 
 
 def step_memory(
-    events: Sequence[int],
-    block_bytes: Sequence[int],
-    categories: Sequence[str],
+    events: Numbers,
+    block_bytes: Numbers,
+    categories: Labels,
     describe: Describe,
-    reserved_bytes: Sequence[int] | None = None,
+    reserved_bytes: Numbers | None = None,
     segments: Sequence[PhaseName] = (),
 ) -> StepMemory:
     """The step in which most is allocated. `reserved_bytes` is after every event, where known."""
-    changes = np.array([_change_bytes(event, block_bytes) for event in events])
-    owners = np.array(
-        [categories[abs(event) - 1] if change else "" for event, change in zip(events, changes)]
-    )
-    series = {"allocated": changes.cumsum()}
-    if reserved_bytes is not None:
-        series["reserved"] = np.array(reserved_bytes)
-    for name in sorted(set(categories)):
-        series[name] = np.where(owners == name, changes, 0).cumsum()
-    peak = int(series["allocated"].argmax())
+    changes = bytes_by_event(events, block_bytes)
+    allocated = changes.cumsum()
+    peak = int(allocated.argmax())
     begin, end, phase = _step_around(events, peak, segments)
-    kept = downsample(series["allocated"][begin:end].tolist(), MOST_POINTS, [peak - begin])
-    columns = {
-        "event": np.array(kept),
-        **{name: values[begin:end][kept] for name, values in series.items()},
-    }
+    kept = downsample(allocated[begin:end], MOST_POINTS, [peak - begin])
+    columns = {"event": np.array(kept), "allocated": allocated[begin:end][kept]}
+    if reserved_bytes is not None:
+        columns["reserved"] = reserved_bytes[begin:end][kept]
+    owners = _owners(events[:end], categories)
+    by_name = {categories.words[code]: code for code in np.unique(categories.codes).tolist()}
+    for name in sorted(by_name):
+        own_bytes = np.where(owners == by_name[name], changes[:end], 0).cumsum()
+        columns[name] = own_bytes[begin:][kept]
     tensors: dict[int, int] = {}
+    shown = events[begin:end][kept].tolist()
     return StepMemory(
         phase=phase,
         num_events=end - begin,
         columns=list(columns),
         points=np.stack([*columns.values()], axis=1).tolist(),
         peak_point=kept.index(peak - begin),
-        changes=[_tensor_change(events[begin + index], tensors) for index in kept],
+        changes=[_tensor_change(event, tensors) for event in shown],
         tensors=[describe(number) for number in tensors],
     )
 
 
 def _step_around(
-    events: Sequence[int], event_index: int, segments: Sequence[PhaseName]
+    events: Numbers, event_index: int, segments: Sequence[PhaseName]
 ) -> tuple[int, int, str]:
     """(its first event, the one after its last, its name)."""
-    starts = [index for index, event in enumerate(events) if event == 0]
+    starts = np.flatnonzero(events == 0).tolist()
     number = sum(start <= event_index for start in starts)
     bounds = [0, *starts, len(events)]
     return bounds[number], bounds[number + 1], _segment_name(number, segments)
@@ -73,10 +74,12 @@ def _segment_name(number: int, segments: Sequence[PhaseName]) -> str:
     return f"step {num_steps}"
 
 
-def _change_bytes(event: int, block_bytes: Sequence[int]) -> int:
-    if event in (0, EMPTY_CACHE):
-        return 0
-    return block_bytes[event - 1] if event > 0 else -block_bytes[-event - 1]
+def _owners(events: Numbers, categories: Labels) -> Numbers:
+    """The category of what each event allocates or frees, -1 where there is none."""
+    owners = np.full(len(events), -1, np.int32)
+    is_tensor = (events != 0) & (events != EMPTY_CACHE)
+    owners[is_tensor] = categories.codes[np.abs(events[is_tensor]) - 1]
+    return owners
 
 
 def _tensor_change(event: int, tensors: dict[int, int]) -> list[int]:
@@ -87,31 +90,45 @@ def _tensor_change(event: int, tensors: dict[int, int]) -> list[int]:
 
 
 def alive_groups(
-    alive: Sequence[int],
-    block_bytes: Sequence[int],
-    categories: Sequence[str],
-    describe: Describe,
+    alive: Numbers, block_bytes: Numbers, categories: Labels, describe: Describe
 ) -> list[AliveGroup]:
     """By category and module, largest first, with modules as detailed as MOST_GROUPS allows."""
-    ranked = sorted(alive, key=lambda number: -block_bytes[number - 1])
-    modules = [_module(describe(number)) for number in ranked[:MOST_LOOKED_UP]]
-    modules += [""] * (len(ranked) - len(modules))
+    ranked = alive[np.argsort(-block_bytes[alive - 1], kind="stable")]
+    large, small = ranked[:MOST_LOOKED_UP].tolist(), ranked[MOST_LOOKED_UP:]
+    modules = [_module(describe(number)) for number in large]
+    owners = [categories.words[code] for code in categories.codes[np.array(large, int) - 1]]
+    rest = _rest(small, block_bytes, categories)
     deepest = max((module.count(".") + 1 for module in modules), default=1)
     for depth in range(deepest, -1, -1):
-        keys = [
-            (categories[number - 1], ".".join(module.split(".")[:depth]))
-            for number, module in zip(ranked, modules, strict=True)
-        ]
+        shortened = (".".join(module.split(".")[:depth]) for module in modules)
+        keys = list(zip(owners, shortened, strict=True))
         counts = Counter(keys)
+        counts.update({key: number for key, (_, number) in rest.items()})
         if len(counts) <= MOST_GROUPS:
             break
     num_bytes = Counter[tuple[str, str]]()
-    for key, number in zip(keys, ranked, strict=True):
-        num_bytes[key] += block_bytes[number - 1]
+    for key, number in zip(keys, large, strict=True):
+        num_bytes[key] += int(block_bytes[number - 1])
+    num_bytes.update({key: size for key, (size, _) in rest.items()})
     return [
         AliveGroup(category=key[0], module=key[1], num_bytes=size, num_tensors=counts[key])
         for key, size in num_bytes.most_common()
     ]
+
+
+def _rest(
+    numbers: Numbers, block_bytes: Numbers, categories: Labels
+) -> dict[tuple[str, str], tuple[int, int]]:
+    """Bytes and number of those that are not looked up, by category, without a module."""
+    codes, first = np.unique(categories.codes[numbers - 1], return_index=True)
+    own = categories.codes[numbers - 1]
+    return {
+        (categories.words[code], ""): (
+            int(block_bytes[numbers[own == code] - 1].sum()),
+            int(np.count_nonzero(own == code)),
+        )
+        for code in codes[np.argsort(first)]
+    }
 
 
 def _module(tensor: LargeTensor) -> str:

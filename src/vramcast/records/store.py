@@ -77,8 +77,9 @@ def _not_regular(path: Path) -> UsageError:
     )
 
 
-def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Of a regular file."""
+@contextlib.contextmanager
+def opened(path: Path, max_bytes: int = MAX_FILE_BYTES) -> Iterator[IO[bytes]]:
+    """A regular file to read; what is wrong with it is raised as wrong usage."""
     try:
         with open_regular(path) as file:
             size_bytes = os.fstat(file.fileno()).st_size
@@ -87,11 +88,17 @@ def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
                     f"{path} has {size_bytes:,} bytes; at most {max_bytes:,} are read.",
                     "Give a smaller file.",
                 )
-            # what it is asked for is allocated at once
-            return file.read(size_bytes)
+            yield file
     except OSError as problem:
         why = problem.strerror or problem
         raise UsageError(f"{path} cannot be read: {why}.", "Give a file that exists.") from None
+
+
+def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """Of a regular file."""
+    with opened(path, max_bytes) as file:
+        # what it is asked for is allocated at once
+        return file.read(os.fstat(file.fileno()).st_size)
 
 
 def read_text(path: Path) -> str:

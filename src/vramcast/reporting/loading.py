@@ -13,7 +13,7 @@ from vramcast.records.bench import TrainedRun
 from vramcast.records.kinds import GIVE, is_trace, record_from
 from vramcast.records.store import read_file
 from vramcast.text import printable
-from vramcast.tracing.files import read_trace
+from vramcast.tracing.files import begins_as_trace, read_trace
 from vramcast.tracing.trace import Trace
 
 RECORDS = ("predictions.json", "plan.json", "accuracy.json", "result.json")
@@ -68,5 +68,7 @@ def _recorded_rows(path: Path) -> Loaded:
 def _from_file(path: Path) -> Loaded:
     if path.suffix == ".jsonl":
         return _recorded_rows(path)
+    if begins_as_trace(path):
+        return Loaded(read_trace(path), path)
     data = parse_json(read_file(path), str(path))
     return Loaded(read_trace(path) if is_trace(data) else record_from(data, _shown(path)), path)

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 
-from vramcast.allocator.settings import AllocatorSettings
 from vramcast.forecast.step_memory import step_memory
 from vramcast.records.prediction import StepMemory
 from vramcast.records.trace_diff import Difference, OpDifference, ShownAllocation, TraceDiff
 from vramcast.reporting import sections as page
 from vramcast.reporting.step_chart import step_chart
-from vramcast.tracing.trace import Trace
+from vramcast.tracing.trace import Trace, rounded_bytes
 
 MOST_OPS = 12
 MEANING = {
@@ -56,8 +55,8 @@ def memory_of(trace: Trace) -> StepMemory | None:
         return None
     return step_memory(
         trace.events,
-        [AllocatorSettings().rounded(size) for size in trace.sizes],
-        [a.category or "tensors" for a in trace.allocations],
+        rounded_bytes(trace.sizes),
+        trace.allocations.labels("category", where_empty="tensors"),
         lambda number: trace.allocations[number - 1].as_tensor(),
     )
 

@@ -10,11 +10,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, c_bool, c_char_p, c_double, c_int32, c_int64
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.simulate import libraries, meta_kernels, stream_classes
 from vramcast.simulate.build import build
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 STEP = 0  # as an event: a step begins
 
@@ -160,9 +164,16 @@ class Device:
     def allocations(self, start: int = 0) -> Sequence[Allocation]:
         return self._copy("allocations", Allocation, start)
 
-    def work(self) -> Sequence[Work]:
-        """What each operator computed and moved, in order."""
-        return self._copy("work", Work)
+    def events_array(self) -> NDArray[np.int64]:
+        return self._array("events", c_int64)
+
+    def allocations_array(self) -> NDArray[Any]:
+        """With the fields of Allocation."""
+        return self._array("allocations", Allocation)
+
+    def work_array(self) -> NDArray[Any]:
+        """What each operator computed and moved, in order, with the fields of Work."""
+        return self._array("work", Work)
 
     def shapes(self) -> Sequence[int]:
         """The dimensions of all allocations, one after the other."""
@@ -174,6 +185,12 @@ class Device:
     def block_id(self, address: int) -> int:
         """The number of the live allocation at an address (a storage's data_ptr), or 0."""
         return int(self.library.vramcast_block_id(address))
+
+    def _array(self, name: str, kind: Any) -> NDArray[Any]:
+        import numpy as np
+
+        items = self._copy(name, kind)
+        return np.frombuffer(items, kind) if len(items) else np.empty(0, kind)
 
     def _copy(self, name: str, kind: Any, start: int = 0) -> Any:
         """A list as it is now; the device's own may move when it grows."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from vramcast.errors import WorkloadError
 from vramcast.forecast.forecast import forecast
 from vramcast.forecast.largest import BatchSearch
@@ -94,11 +96,9 @@ class LengthPlanner:
     def _smallest(self, seq_len: int) -> dict[str, Any]:
         """What takes the memory where not even one sample fits."""
         trace, workload = self._simulate(seq_len, 1, locate=True), self._job.workload
-        parameters = sum(
-            size
-            for size, category in zip(trace.sizes, trace.categories, strict=True)
-            if category == "parameters"
-        )
+        codes, words = trace.categories
+        is_parameter = np.array([word == "parameters" for word in words], bool)[codes]
+        parameters = int(trace.sizes[is_parameter].sum())
         if parameters > self.limit_bytes and self._job.request["plan"]["is_only_gpu"]:
             raise _too_small(parameters, self.limit_bytes, workload)
         found = forecast(trace, self._budget, workload=workload, knobs={})

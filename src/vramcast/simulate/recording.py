@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from vramcast.records.prediction import PhaseName
 from vramcast.simulate.device import Allocation, Device, Work
@@ -85,16 +88,16 @@ class Recording:
         self.python_calls.stop()
         self.ownership.look()
         # in this order: other threads may allocate meanwhile
-        events, held_until = trace.split_holds(self.device.events())
-        allocations = self.device.allocations()
-        categories = [self._category(number, a) for number, a in enumerate(allocations, 1)]
-        streams = [a.stream for a in allocations]
+        events, held_until = trace.split_holds(self.device.events_array())
+        allocations = self.device.allocations_array()
+        categories = self._categories(allocations)
+        streams = allocations["stream"]
         work, bounds = self._work()
         step = self._steady_step(bounds)
-        operators = {self.device.name(index) for index in {a.operator_name for a in allocations}}
+        operators = {self.device.name(index) for index in np.unique(allocations["operator_name"])}
         return trace.SimulatedRun(
             events=trace.in_canonical_order(events),
-            sizes=[a.num_bytes for a in allocations],
+            sizes=np.ascontiguousarray(allocations["num_bytes"]),
             categories=categories,
             num_parameters=self.ownership.num_parameters(),
             notes=tuple(sorted({*self.gpu.notes, *self.gpu.reads.notes()})),
@@ -106,18 +109,23 @@ class Recording:
             num_python_calls=[*self.calls, self.python_calls.of_step][step],
             segments=tuple(self.segments),
             uncalibrated_kernels=tuple(sorted(self.gpu.uncalibrated_kernels)),
-            streams=streams if any(streams) else (),
+            streams=streams if streams.any() else (),
             held_until=held_until,
         )
 
-    def _category(self, number: int, allocation: Allocation) -> str:
-        if self.device.name(allocation.operator_name) == "cublas_workspace":
-            return "workspaces"
-        by_phase = "activations" if allocation.phase == FORWARD else "temporaries"
-        return self.ownership.category_of.get(number, by_phase)
+    def _categories(self, allocations: NDArray[Any]) -> trace.Labels:
+        words = ["activations", "temporaries", "workspaces"]
+        numbers = {word: number for number, word in enumerate(words)}
+        codes = np.where(allocations["phase"] == FORWARD, 0, 1).astype(np.int32)
+        for number, category in self.ownership.category_of.items():
+            codes[number - 1] = numbers.setdefault(category, len(numbers))
+        for name in np.unique(allocations["operator_name"]):
+            if self.device.name(name) == "cublas_workspace":
+                codes[allocations["operator_name"] == name] = numbers["workspaces"]
+        return trace.Labels(codes, list(numbers))
 
     def _details(
-        self, allocations: Sequence[Allocation], categories: Sequence[str]
+        self, allocations: NDArray[Any], categories: trace.Labels
     ) -> Callable[[int], trace.Allocation]:
         """A function that describes the n-th allocation: most are never asked for."""
         shapes = self.device.shapes()
@@ -129,11 +137,11 @@ class Recording:
         ]
 
         def detail_of(number: int) -> trace.Allocation:
-            a = allocations[number - 1]
+            a = Allocation.from_buffer_copy(allocations[number - 1])
             is_located = a.location >= 0
             return trace.Allocation(
                 num_bytes=a.num_bytes,
-                category=categories[number - 1],
+                category=categories.words[categories.codes[number - 1]],
                 name=self.ownership.name_of.get(number, ""),
                 shape=tuple(shapes[a.shape_offset : a.shape_offset + a.num_dims]),
                 dtype=DTYPES.get(a.dtype, f"type {a.dtype}"),
@@ -146,10 +154,10 @@ class Recording:
 
         return detail_of
 
-    def _work(self) -> tuple[Sequence[Work], list[int]]:
+    def _work(self) -> tuple[NDArray[Any], list[int]]:
         """All operators, and where each segment of them begins and the last one ends."""
-        work = self.device.work()
-        marks = [index + 1 for index, done in enumerate(work) if done.operator_name < 0]
+        work = self.device.work_array()
+        marks = (np.flatnonzero(work["operator_name"] < 0) + 1).tolist()
         return work, [*(marks or [0]), len(work)]
 
     def _steady_step(self, bounds: Sequence[int]) -> int:
@@ -163,21 +171,28 @@ class Recording:
             if bounds[step + 1] - bounds[step] >= WHOLE_STEP * longest
         )
 
-    def _described(self, step: Sequence[Work]) -> list[OperatorWork]:
-        numbers = {done.operator_name for done in step}
-        names = {number: self.device.name(number).partition(".")[0] for number in numbers}
-        return [
-            OperatorWork(
-                names[done.operator_name],
-                done.dtype,
-                done.flops,
-                done.num_bytes,
-                tuple(done.sizes),
-                done.phase,
-                done.access,
-            )
-            for done in step
-        ]
+    def _described(self, step: NDArray[Any]) -> list[OperatorWork]:
+        """Equal ones are one object: of a million, few differ."""
+        content, size = step.tobytes(), step.itemsize
+        known: dict[bytes, OperatorWork] = {}
+        found = []
+        for at in range(0, len(content), size):
+            data = content[at : at + size]
+            if data not in known:
+                known[data] = self._operator_work(Work.from_buffer_copy(data))
+            found.append(known[data])
+        return found
+
+    def _operator_work(self, done: Work) -> OperatorWork:
+        return OperatorWork(
+            self.device.name(done.operator_name).partition(".")[0],
+            done.dtype,
+            done.flops,
+            done.num_bytes,
+            tuple(done.sizes),
+            done.phase,
+            done.access,
+        )
 
 
 def _is_of_library(operator: str) -> bool:

@@ -6,10 +6,12 @@ allocation nor a change of every size makes everything behind it look different.
 """
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator
 from math import log2
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 HORIZON = 16  # allocations by which a candidate is judged
 # Allocations ahead that are searched: few where the traces agree here already.
@@ -19,98 +21,158 @@ CANDIDATES = 6  # judged, of each kind
 SLACK = 16  # so much more may be left out where it agrees better
 MIN_SCORE = 8.0
 SMALL_STRETCH = 4096  # pairs of items compared to find what is the same in between
-# The simulator's name, where a measured trace names the product that took it.
-WORKSPACE = "cublas_workspace"
-UNKNOWN = ""
-EMPTIED = "empty_cache"
+# Items compared at once: the more, the longer the traces have agreed.
+FIRST_BLOCK, LARGEST_BLOCK = 64, 1 << 16
+UNKNOWN, EMPTIED, WORKSPACE = range(3)  # operators by number; those behind are the traces' own
+SPECIAL_OPS = (
+    "",
+    "empty_cache",
+    # the simulator's name, where a measured trace names the product that took it
+    "cublas_workspace",
+)
 ABSENT = -1
+HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, and its bits look random
+Numbers = NDArray[np.int64]
 
 
-class Item(NamedTuple):
-    """An allocation, or, with op EMPTIED, the emptying of the cache."""
+class Items:
+    """Allocations, and, with op EMPTIED, the emptying of the cache, in order."""
 
-    op: str
-    num_bytes: int
+    def __init__(self, ops: Numbers, num_bytes: Numbers) -> None:
+        self.ops = np.ascontiguousarray(ops, np.int64)
+        self.num_bytes = np.ascontiguousarray(num_bytes, np.int64)
+        # for single ones: a memoryview is read much faster than an array
+        self.op_at, self.bytes_at = memoryview(self.ops), memoryview(self.num_bytes)
+
+    def __len__(self) -> int:
+        return len(self.ops)
 
 
 class Aligned(NamedTuple):
-    """Indices; ABSENT where one trace has nothing."""
+    """Every item of both, in order, as indices; ABSENT where one trace has nothing.
 
-    a: int
-    b: int
+    A pair is equal, or differs in bytes or op, not in both.
+    """
 
-
-def same(x: Item, y: Item) -> bool:
-    return x.num_bytes == y.num_bytes and same_op(x, y)
-
-
-def same_op(x: Item, y: Item) -> bool:
-    ops = x.op, y.op
-    if x.op == y.op or EMPTIED in ops:
-        return x.op == y.op
-    return UNKNOWN in ops or (x.num_bytes == y.num_bytes and WORKSPACE in ops)
+    a: Numbers
+    b: Numbers
 
 
-def align(a: Sequence[Item], b: Sequence[Item]) -> list[Aligned]:
-    """Every item of both, in order; a pair is equal, or differs in bytes or op, not in both."""
-    rows: list[Aligned] = []
-    search: _Search | None = None  # two equal traces need none
+def same(a: Items, i: Numbers, b: Items, j: Numbers) -> NDArray[np.bool_]:
+    """Of each pair."""
+    x, y = a.ops[i], b.ops[j]
+    is_other_name = (x == UNKNOWN) | (y == UNKNOWN) | (x == WORKSPACE) | (y == WORKSPACE)
+    is_same_op = (x == y) | (is_other_name & (x != EMPTIED) & (y != EMPTIED))
+    return is_same_op & (a.num_bytes[i] == b.num_bytes[j])
+
+
+def align(a: Items, b: Items) -> Aligned:
+    walk = _Walk(a, b)
     i = j = 0
     while i < len(a) and j < len(b):
-        x, y = a[i], b[j]
-        skip_a = skip_b = 0
-        if x != y and not same(x, y):
-            search = search or _Search(a, b)
-            skip_a, skip_b = search.meet_again(i, j)
-            rows += _stretch(a, b, i, j, skip_a, skip_b)
+        num_same = walk.num_same(i, j)
+        if num_same:
+            walk.pair(i, j, num_same)
+            i, j = i + num_same, j + num_same
+            continue
+        skip_a, skip_b = walk.meet_again(i, j)
         if skip_a == skip_b == 0:
-            rows.append(Aligned(i, j))
+            walk.pair(i, j, 1)
             skip_a = skip_b = 1
+        else:
+            walk.stretch(i, j, i + skip_a, j + skip_b)
         i, j = i + skip_a, j + skip_b
-    return [*rows, *_apart(i, len(a), j, len(b))]
+    walk.apart(i, len(a), j, len(b))
+    return walk.aligned()
 
 
-def _stretch(
-    a: Sequence[Item], b: Sequence[Item], i: int, j: int, length_a: int, length_b: int
-) -> Iterator[Aligned]:
-    """Equally long stretches pair what is alike, others what is the same."""
-    end_a, end_b = i + length_a, j + length_b
-    if length_a == length_b:
-        for x, y in zip(range(i, end_a), range(j, end_b)):
-            if _alike(a[x], b[y]):
-                yield Aligned(x, y)
-            else:
-                yield from _apart(x, x + 1, y, y + 1)
-        return
-    if length_a * length_b <= SMALL_STRETCH:
-        for y in range(j, end_b):
-            partner = next((x for x in range(i, end_a) if same(a[x], b[y])), None)
-            if partner is not None:
-                yield from _apart(i, partner, j, y)
-                yield Aligned(partner, y)
-                i, j = partner + 1, y + 1
-    yield from _apart(i, end_a, j, end_b)
+class _Walk:
+    """Compares single items, and remembers what was lined up until now."""
 
+    def __init__(self, a: Items, b: Items) -> None:
+        self._a, self._b = a, b
+        self._search: _Search | None = None  # two equal traces need none
+        # first index of a and of b, or ABSENT, and how many follow each other
+        self._runs: list[list[int]] = []
 
-def _apart(i: int, end_a: int, j: int, end_b: int) -> Iterator[Aligned]:
-    for x in range(i, end_a):
-        yield Aligned(x, ABSENT)
-    for y in range(j, end_b):
-        yield Aligned(ABSENT, y)
+    def aligned(self) -> Aligned:
+        starts_a, starts_b, lengths = np.array(self._runs or [[0, 0, 0]], np.int64).T
+        ends = np.cumsum(lengths)
+        place = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
+        columns = (
+            np.where(first == ABSENT, ABSENT, first + place)
+            for first in (np.repeat(starts_a, lengths), np.repeat(starts_b, lengths))
+        )
+        return Aligned(*columns)
+
+    def pair(self, i: int, j: int, length: int) -> None:
+        if self._runs:
+            last = self._runs[-1]
+            if ABSENT not in last and (last[0] + last[2], last[1] + last[2]) == (i, j):
+                last[2] += length
+                return
+        self._runs.append([i, j, length])
+
+    def apart(self, i: int, end_a: int, j: int, end_b: int) -> None:
+        if i < end_a:
+            self._runs.append([i, ABSENT, end_a - i])
+        if j < end_b:
+            self._runs.append([ABSENT, j, end_b - j])
+
+    def num_same(self, i: int, j: int) -> int:
+        """How many pairs from here on are the same."""
+        a, b = self._a, self._b
+        left = min(len(a) - i, len(b) - j)
+        # one by one first: where every size differs, few follow each other
+        for offset in range(min(left, HORIZON)):
+            if not _same(a, i + offset, b, j + offset):
+                return offset
+        found, block = min(left, HORIZON), FIRST_BLOCK
+        while found < left:
+            end = min(found + block, left)
+            places = np.arange(found, end)
+            differs = ~same(a, i + places, b, j + places)
+            if differs.any():
+                return found + int(differs.argmax())
+            found, block = end, min(2 * block, LARGEST_BLOCK)
+        return found
+
+    def meet_again(self, i: int, j: int) -> tuple[int, int]:
+        self._search = self._search or _Search(self._a, self._b)
+        return self._search.meet_again(i, j)
+
+    def stretch(self, i: int, j: int, end_a: int, end_b: int) -> None:
+        """Equally long stretches pair what is alike, others what is the same."""
+        a, b = self._a, self._b
+        if end_a - i == end_b - j:
+            for x, y in zip(range(i, end_a), range(j, end_b)):
+                if _alike(a, x, b, y):
+                    self.pair(x, y, 1)
+                else:
+                    self.apart(x, x + 1, y, y + 1)
+            return
+        if (end_a - i) * (end_b - j) <= SMALL_STRETCH:
+            for y in range(j, end_b):
+                partner = next((x for x in range(i, end_a) if _same(a, x, b, y)), None)
+                if partner is not None:
+                    self.apart(i, partner, j, y)
+                    self.pair(partner, y, 1)
+                    i, j = partner + 1, y + 1
+        self.apart(i, end_a, j, end_b)
 
 
 class _Search:
-    def __init__(self, a: Sequence[Item], b: Sequence[Item]) -> None:
+    def __init__(self, a: Items, b: Items) -> None:
         self._a, self._b = a, b
         self._trusted_shift = self._trusted_before = 0
         self._indices = [
-            _Index([item.num_bytes for item in a], [item.num_bytes for item in b], SIZES_IN_A_ROW),
-            _Index([item.op for item in a], [item.op for item in b], OPS_IN_A_ROW),
+            _Index(a.num_bytes, b.num_bytes, SIZES_IN_A_ROW),
+            _Index(a.ops, b.ops, OPS_IN_A_ROW),
         ]
 
     def meet_again(self, i: int, j: int) -> tuple[int, int]:
         """How many items to leave out on each side; none when both are one that changed."""
-        alike = _alike(self._a[i], self._b[j])
+        alike = _alike(self._a, i, self._b, j)
         if alike and i - j == self._trusted_shift and i < self._trusted_before:
             return 0, 0
         here = self._score(i, j) if alike else 0.0
@@ -139,45 +201,75 @@ class _Search:
 
     def _score(self, i: int, j: int) -> float:
         """Of each of the next pairs, a point for the bytes and one for the op. Ends agree."""
-        left = min(HORIZON, len(self._a) - i, len(self._b) - j)
+        a, b = self._a, self._b
+        left = min(HORIZON, len(a) - i, len(b) - j)
+        sizes = zip(a.bytes_at[i : i + left], b.bytes_at[j : j + left])
+        ops = zip(a.op_at[i : i + left], b.op_at[j : j + left])
         points = 0
-        for x, y in zip(self._a[i : i + left], self._b[j : j + left]):
-            points += 2 if x == y else (x.num_bytes == y.num_bytes) + same_op(x, y)
-        both_end = len(self._a) - i == len(self._b) - j == left
+        for (size_a, size_b), (x, y) in zip(sizes, ops):
+            is_same_size = size_a == size_b
+            points += is_same_size + (x == y or _same_op(x, y, is_same_size))
+        both_end = len(a) - i == len(b) - j == left
         return points + 2.0 * (HORIZON - left) * both_end
 
 
 class _Index:
     """Where runs of keys of a occur in b."""
 
-    def __init__(self, a: Sequence[Hashable], b: Sequence[Hashable], length: int) -> None:
-        self._of_a = _runs(a, length)
-        self._in_b: dict[tuple[Hashable, ...], list[int]] = defaultdict(list)
-        for position, run in enumerate(_runs(b, length)):
-            self._in_b[run].append(position)
+    def __init__(self, a: Numbers, b: Numbers, length: int) -> None:
+        both = np.concatenate((_hashed_runs(a, length), _hashed_runs(b, length)))
+        _, numbers = np.unique(both, return_inverse=True)
+        self._of_a = memoryview(numbers[: len(a)])
+        of_b = numbers[len(a) :]
+        counts = np.bincount(of_b, minlength=numbers.max(initial=0) + 1)
+        # the places of run n in b, in order: from first[n] to first[n + 1]
+        self._first = memoryview(np.concatenate(([0], np.cumsum(counts))))
+        self._places = memoryview(np.argsort(of_b, kind="stable"))
 
     def nearest(self, i: int, j: int, reach: int) -> list[tuple[int, int]]:
         """The few candidates that leave out least."""
+        of_a, first, places = self._of_a, self._first, self._places
         found: list[tuple[int, int]] = []
         least = reach
-        for skip_a in range(min(reach, len(self._of_a) - i)):
+        for skip_a in range(min(reach, len(of_a) - i)):
             if skip_a > least:
                 break
-            places = self._in_b.get(self._of_a[i + skip_a])
-            if places is None:
-                continue
-            first = bisect_left(places, j)
-            if first < len(places) and skip_a + places[first] - j <= least:
-                found.append((skip_a, places[first] - j))
+            run = of_a[i + skip_a]
+            end = first[run + 1]
+            at = bisect_left(places, j, first[run], end)
+            if at < end and skip_a + places[at] - j <= least:
+                found.append((skip_a, places[at] - j))
                 least = min(least, sum(found[-1]) + SLACK)
         return sorted(found, key=sum)[:CANDIDATES]
 
 
-def _runs(keys: Sequence[Hashable], length: int) -> list[tuple[Hashable, ...]]:
-    """The run from each key on; those at the end are filled up, so that ends match ends."""
-    padded = [*keys, *[None] * (length - 1)]
-    return list(zip(*(padded[offset : offset + len(keys)] for offset in range(length))))
+def _hashed_runs(keys: Numbers, length: int) -> NDArray[np.uint64]:
+    """A number for the run from each key on; those at the end are filled up, so that ends match
+    ends. Different runs hardly ever have the same: that costs time, every candidate is judged."""
+    padded = np.concatenate((keys, np.full(length - 1, ABSENT, np.int64))).view(np.uint64)
+    found = np.zeros(len(keys), np.uint64)
+    for offset in range(length):
+        found = found * HASH_FACTOR + padded[offset : offset + len(keys)]
+    return found
 
 
-def _alike(x: Item, y: Item) -> bool:
-    return same_op(x, y) or (x.num_bytes == y.num_bytes and EMPTIED not in (x.op, y.op))
+def _same(a: Items, i: int, b: Items, j: int) -> bool:
+    if a.bytes_at[i] != b.bytes_at[j]:
+        return False
+    x, y = a.op_at[i], b.op_at[j]
+    return x == y or _same_op(x, y, True)
+
+
+def _same_op(x: int, y: int, is_same_size: bool) -> bool:
+    """Of two that are not equal."""
+    if x == EMPTIED or y == EMPTIED:
+        return False
+    return UNKNOWN in (x, y) or (is_same_size and WORKSPACE in (x, y))
+
+
+def _alike(a: Items, i: int, b: Items, j: int) -> bool:
+    x, y = a.op_at[i], b.op_at[j]
+    if x == y:
+        return True
+    is_same_size = a.bytes_at[i] == b.bytes_at[j]
+    return EMPTIED not in (x, y) and (is_same_size or _same_op(x, y, is_same_size))

@@ -7,14 +7,11 @@ rounded up to 512 a tensor, as the allocator does.
 
 import os
 from bisect import bisect
-from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
-from heapq import nlargest
-from itertools import accumulate
-from operator import attrgetter
 from pathlib import Path
 
-from vramcast.allocator import EMPTY_CACHE, AllocatorSettings
+import numpy as np
+
+from vramcast.allocator import EMPTY_CACHE
 from vramcast.records.trace_diff import (
     Difference,
     DifferenceKind,
@@ -23,12 +20,22 @@ from vramcast.records.trace_diff import (
     TraceDiff,
     TraceSummary,
 )
-from vramcast.tracing.align import ABSENT, EMPTIED, WORKSPACE, Aligned, Item, align, same
+from vramcast.tracing.align import (
+    ABSENT,
+    EMPTIED,
+    SPECIAL_OPS,
+    UNKNOWN,
+    WORKSPACE,
+    Aligned,
+    Items,
+    Numbers,
+    align,
+    same,
+)
 from vramcast.tracing.files import read_trace
-from vramcast.tracing.trace import Trace
+from vramcast.tracing.trace import Trace, bytes_by_event, rounded_bytes
 
 NEVER = 2**62
-ROUNDING = AllocatorSettings()
 NUM_CONTEXT = 4
 MAX_ALIVE = 8  # shown of the tensors alive on one side only
 
@@ -40,66 +47,71 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> TraceDiff:
 
 def diff_traces(a: Trace, b: Trace) -> TraceDiff:
     num_steps = min(len(a.steps), len(b.steps))
-    one, other = _Events(a, num_steps), _Events(b, num_steps)
+    numbers_of_ops = {op: number for number, op in enumerate(SPECIAL_OPS)}
+    one, other = (_Events(trace, num_steps, numbers_of_ops) for trace in (a, b))
     rows = align(one.items, other.items)
     comparison = _Comparison(one, other, rows)
-    kinds_at = comparison.kinds_at
-    in_memory = [row for row, kinds in kinds_at.items() if set(kinds) != {DifferenceKind.NAME}]
-    counts = Counter(kind for kinds in kinds_at.values() for kind in kinds)
+    found = comparison.rows_of
+    in_memory = [rows for kind, rows in found.items() if kind != DifferenceKind.NAME]
     return TraceDiff(
-        same=not kinds_at,
+        same=not any(map(len, found.values())),
         a=_side(a, one),
         b=_side(b, other),
         num_steps_compared=num_steps,
-        num_differences={kind: counts[kind] for kind in DifferenceKind},
-        first=comparison.first_of(kinds_at),
+        num_differences={kind: len(found[kind]) for kind in DifferenceKind},
+        first=comparison.first_of([*found.values()]),
         first_in_memory=comparison.first_of(in_memory),
-        ops=_ops(one.items, other.items, rows),
+        ops=_ops(one.items, other.items, rows, [*numbers_of_ops]),
     )
 
 
 class _Events:
     """One trace up to the end of a step, as items to compare."""
 
-    def __init__(self, trace: Trace, num_steps: int) -> None:
-        self.allocations = trace.allocations
-        self.items: list[Item] = []
-        self.numbers: list[int] = []  # of the allocation each item is, or 0
-        self.allocated_bytes: list[int] = []  # after each item
-        self.freed_after: list[int] = []  # how many items came before each free
-        self.steps_after: list[int] = []  # how many items came before each step
-        index_of: dict[int, int] = {}
-        live_bytes = 0
-        for event in trace.events:
-            if event == 0:
-                if len(self.steps_after) == num_steps:
-                    break
-                self.steps_after.append(len(self.items))
-            elif EMPTY_CACHE < event < 0:
-                live_bytes -= ROUNDING.rounded(self.allocations[-event - 1].num_bytes)
-                self.freed_after[index_of[-event]] = len(self.items)
-            else:
-                item, number = Item(EMPTIED, 0), 0
-                if event > 0:
-                    allocation = self.allocations[event - 1]
-                    item, number = Item(allocation.op, allocation.num_bytes), event
-                    live_bytes += ROUNDING.rounded(item.num_bytes)
-                    index_of[event] = len(self.items)
-                self.items.append(item)
-                self.numbers.append(number)
-                self.allocated_bytes.append(live_bytes)
-                self.freed_after.append(NEVER)
+    def __init__(self, trace: Trace, num_steps: int, numbers_of_ops: dict[str, int]) -> None:
+        """`numbers_of_ops` gets the operators that are new."""
+        self._allocations = trace.allocations
+        starts = np.flatnonzero(trace.events == 0)
+        events = trace.events if len(starts) == num_steps else trace.events[: starts[num_steps]]
+        is_item = (events > 0) | (events == EMPTY_CACHE)
+        num_items = np.cumsum(is_item)
+        items = events[is_item]
+        self.numbers = np.maximum(items, 0)  # of the allocation each item is, or 0
+        is_allocation = items > 0
+        made = items[is_allocation] - 1
+        labels = trace.allocations.labels("op")
+        own_numbers = [numbers_of_ops.setdefault(op, len(numbers_of_ops)) for op in labels.words]
+        ops, num_bytes = np.full(len(items), EMPTIED), np.zeros(len(items), np.int64)
+        ops[is_allocation] = np.array(own_numbers, np.int64)[labels.codes[made]]
+        num_bytes[is_allocation] = trace.sizes[made]
+        self.items = Items(ops, num_bytes)
+        rounded = rounded_bytes(trace.sizes)
+        # after each item
+        self.allocated_bytes = np.cumsum(bytes_by_event(events, rounded))[is_item]
+        # how many items came before each free, and before each step
+        self.freed_after = np.full(len(items), NEVER)
+        is_free = (events < 0) & ~is_item
+        index_of = np.zeros(len(trace.allocations), np.int64)
+        index_of[made] = np.flatnonzero(is_allocation)
+        self.freed_after[index_of[-events[is_free] - 1]] = num_items[is_free]
+        self.steps_after = num_items[events == 0].tolist()
 
     def line(self, index: int) -> ShownAllocation | None:
         return None if index == ABSENT else self.shown(index)
 
+    def largest(self, indices: Numbers) -> list[ShownAllocation]:
+        ranked = np.argsort(-self.items.num_bytes[indices], kind="stable")[:MAX_ALIVE]
+        return [self.shown(index) for index in indices[ranked].tolist()]
+
     def shown(self, index: int) -> ShownAllocation:
-        number = self.numbers[index]
+        number = int(self.numbers[index])
+        made = self._allocations[number - 1] if number else None
         return ShownAllocation(
             number=number,
-            allocated_bytes=self.allocated_bytes[index],
-            facts=self.allocations[number - 1].facts if number else {},
-            **self.items[index]._asdict(),
+            op=made.op if made else SPECIAL_OPS[EMPTIED],
+            num_bytes=made.num_bytes if made else 0,
+            allocated_bytes=int(self.allocated_bytes[index]),
+            facts=made.facts if made else {},
         )
 
 
@@ -109,112 +121,125 @@ def _side(trace: Trace, events: _Events) -> TraceSummary:
         workload=trace.workload,
         torch_version=trace.torch_version,
         num_steps=len(trace.steps),
-        num_allocations=sum(map(bool, events.numbers)),
-        peak_allocated_bytes=max(events.allocated_bytes, default=0),
+        num_allocations=int(np.count_nonzero(events.numbers)),
+        peak_allocated_bytes=int(events.allocated_bytes.max(initial=0)),
     )
 
 
 class _Comparison:
     """Two traces lined up. Times are counted in pairs, rows with both sides."""
 
-    def __init__(self, a: _Events, b: _Events, rows: Sequence[Aligned]) -> None:
+    def __init__(self, a: _Events, b: _Events, rows: Aligned) -> None:
         self._a, self._b, self._rows = a, b, rows
-        self._row_of_pair = [index for index, row in enumerate(rows) if ABSENT not in row]
-        pairs = [rows[index] for index in self._row_of_pair]
-        time_a = _times(len(a.items), {pair.a for pair in pairs})
-        time_b = _times(len(b.items), {pair.b for pair in pairs})
+        self._row_of_pair = np.flatnonzero((rows.a != ABSENT) & (rows.b != ABSENT))
+        self._pairs = Aligned(rows.a[self._row_of_pair], rows.b[self._row_of_pair])
+        time_a, time_b = _Times(len(a.items), self._pairs.a), _Times(len(b.items), self._pairs.b)
         # per pair: the first later pair before which each side has freed it
-        self._deaths = [
-            (time_a[a.freed_after[pair.a]], time_b[b.freed_after[pair.b]]) for pair in pairs
-        ]
-        self._steps = [(time_a[x], time_b[y]) for x, y in zip(a.steps_after, b.steps_after)]
-        self.kinds_at = self._differences()
+        self._deaths = Aligned(
+            time_a.at(a.freed_after[self._pairs.a]), time_b.at(b.freed_after[self._pairs.b])
+        )
+        steps = Aligned(
+            time_a.at(np.array(a.steps_after, np.int64)),
+            time_b.at(np.array(b.steps_after, np.int64)),
+        )
+        # of every kind the rows that have it; a row may have it several times
+        self.rows_of = {
+            **self._differences_in_pairs(),
+            DifferenceKind.ONLY_A: np.flatnonzero(rows.b == ABSENT),
+            DifferenceKind.ONLY_B: np.flatnonzero(rows.a == ABSENT),
+            DifferenceKind.ALIVE: self._where_first(self._deaths),
+            DifferenceKind.STEP: self._where_first(steps),
+        }
 
-    def _differences(self) -> dict[int, list[DifferenceKind]]:
-        found: dict[int, list[DifferenceKind]] = defaultdict(list)
-        for index, row in enumerate(self._rows):
-            if kind := self._kind(row):
-                found[index].append(kind)
-        times = {DifferenceKind.ALIVE: self._deaths, DifferenceKind.STEP: self._steps}
-        for kind, pairs in times.items():
-            for time_a, time_b in pairs:
-                if time_a != time_b:
-                    found[self._row_of_pair[min(time_a, time_b)]].append(kind)
-        return found
+    def _differences_in_pairs(self) -> dict[DifferenceKind, Numbers]:
+        a, b = self._a.items, self._b.items
+        differs = ~same(a, self._pairs.a, b, self._pairs.b)
+        same_bytes = a.num_bytes[self._pairs.a] == b.num_bytes[self._pairs.b]
+        return {
+            DifferenceKind.NAME: self._row_of_pair[differs & same_bytes],
+            DifferenceKind.BYTES: self._row_of_pair[differs & ~same_bytes],
+        }
 
-    def _kind(self, row: Aligned) -> DifferenceKind | None:
-        if row.b == ABSENT:
-            return DifferenceKind.ONLY_A
-        if row.a == ABSENT:
-            return DifferenceKind.ONLY_B
-        x, y = self._a.items[row.a], self._b.items[row.b]
-        if x == y or same(x, y):
+    def _where_first(self, times: Aligned) -> Numbers:
+        """The rows at which one side is there and the other is not yet."""
+        differs = times.a != times.b
+        return self._row_of_pair[np.minimum(times.a, times.b)[differs]]
+
+    def first_of(self, rows_of_kinds: list[Numbers]) -> Difference | None:
+        rows = np.concatenate(rows_of_kinds)
+        if not len(rows):
             return None
-        return DifferenceKind.NAME if x.num_bytes == y.num_bytes else DifferenceKind.BYTES
-
-    def first_of(self, rows: Collection[int]) -> Difference | None:
-        if not rows:
-            return None
-        index = min(rows)
+        index = int(rows.min())
         first = max(0, index - NUM_CONTEXT)
-        shown = self._rows[first : index + NUM_CONTEXT + 1]
+        shown = slice(first, index + NUM_CONTEXT + 1)
+        lines = zip(self._rows.a[shown].tolist(), self._rows.b[shown].tolist())
         only_a, only_b = self._alive_on_one_side(index)
         return Difference(
-            kinds=[kind for kind in DifferenceKind if kind in self.kinds_at[index]],
-            step=self._step(self._rows[index]),
+            kinds=[kind for kind in DifferenceKind if index in self.rows_of[kind]],
+            step=self._step(index),
             position=index - first,
-            lines=[(self._a.line(row.a), self._b.line(row.b)) for row in shown],
-            alive_only_a=nlargest(MAX_ALIVE, only_a, key=attrgetter("num_bytes")),
-            alive_only_b=nlargest(MAX_ALIVE, only_b, key=attrgetter("num_bytes")),
+            lines=[(self._a.line(x), self._b.line(y)) for x, y in lines],
+            alive_only_a=self._a.largest(only_a),
+            alive_only_b=self._b.largest(only_b),
             num_alive_only_a=len(only_a),
             num_alive_only_b=len(only_b),
         )
 
-    def _alive_on_one_side(self, index: int) -> tuple[list[ShownAllocation], list[ShownAllocation]]:
+    def _alive_on_one_side(self, index: int) -> tuple[Numbers, Numbers]:
         """Of what both traces allocated before this row: what only one of them has freed."""
-        only_a, only_b = [], []
-        for own_row, deaths in zip(self._row_of_pair, self._deaths):
-            if own_row >= index:
-                break
-            freed_a, freed_b = (
-                death != NEVER and self._row_of_pair[death] <= index for death in deaths
-            )
-            row = self._rows[own_row]
-            if freed_a < freed_b:
-                only_a.append(self._a.shown(row.a))
-            elif freed_b < freed_a:
-                only_b.append(self._b.shown(row.b))
-        return only_a, only_b
+        before = self._row_of_pair < index
+        row_at = np.append(self._row_of_pair, NEVER)
+        freed_a, freed_b = (
+            row_at[np.minimum(deaths[before], len(row_at) - 1)] <= index for deaths in self._deaths
+        )
+        pairs = Aligned(self._pairs.a[before], self._pairs.b[before])
+        return pairs.a[freed_b & ~freed_a], pairs.b[freed_a & ~freed_b]
 
-    def _step(self, row: Aligned) -> int:
-        events, index = (self._a, row.a) if row.a != ABSENT else (self._b, row.b)
-        return bisect(events.steps_after, index)
+    def _step(self, row: int) -> int:
+        index = int(self._rows.a[row])
+        if index != ABSENT:
+            return bisect(self._a.steps_after, index)
+        return bisect(self._b.steps_after, int(self._rows.b[row]))
 
 
-def _times(num_items: int, paired: set[int]) -> dict[int, int]:
+class _Times:
     """How many pairs each number of items of one side holds; behind the last pair is never."""
-    counts = accumulate((index in paired for index in range(num_items)), initial=0)
-    times = {items: n if n < len(paired) else NEVER for items, n in enumerate(counts)}
-    return {**times, NEVER: NEVER}
+
+    def __init__(self, num_items: int, paired: Numbers) -> None:
+        is_paired = np.zeros(num_items + 1, np.int64)
+        is_paired[paired + 1] = 1
+        counts = np.cumsum(is_paired)
+        self._times = np.append(np.where(counts < len(paired), counts, NEVER), NEVER)
+
+    def at(self, num_items: Numbers) -> Numbers:
+        return self._times[np.minimum(num_items, len(self._times) - 1)]
 
 
-def _ops(a: Sequence[Item], b: Sequence[Item], rows: Sequence[Aligned]) -> list[OpDifference]:
+def _ops(a: Items, b: Items, rows: Aligned, op_names: list[str]) -> list[OpDifference]:
     """Operators whose allocations or bytes differ, largest difference first. Pairs that are the
     same count under one name."""
-    names = ("count_a", "count_b", "bytes_a", "bytes_b")
-    sums: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(names, 0))
-    for row in rows:
-        x = a[row.a] if row.a != ABSENT else None
-        y = b[row.b] if row.b != ABSENT else None
-        if x and y and same(x, y):
-            name = WORKSPACE if WORKSPACE in (x.op, y.op) else x.op or y.op
-            x, y = Item(name, x.num_bytes), Item(name, y.num_bytes)
-        for side, item in (("a", x), ("b", y)):
-            if item:
-                sums[item.op][f"count_{side}"] += 1
-                sums[item.op][f"bytes_{side}"] += item.num_bytes
-    ops = [OpDifference(op=op, **found) for op, found in sums.items()]
+    ops_a, ops_b = a.ops.copy(), b.ops.copy()
+    is_pair = (rows.a != ABSENT) & (rows.b != ABSENT)
+    i, j = rows.a[is_pair], rows.b[is_pair]
+    is_same = same(a, i, b, j)
+    i, j = i[is_same], j[is_same]
+    x, y = a.ops[i], b.ops[j]
+    is_workspace = (x == WORKSPACE) | (y == WORKSPACE)
+    ops_a[i] = ops_b[j] = np.where(is_workspace, WORKSPACE, np.where(x == UNKNOWN, y, x))
+    sums = [_sums(ops, items.num_bytes, len(op_names)) for ops, items in ((ops_a, a), (ops_b, b))]
+    found = [
+        OpDifference(op=op, count_a=count_a, bytes_a=bytes_a, count_b=count_b, bytes_b=bytes_b)
+        for op, (count_a, bytes_a), (count_b, bytes_b) in zip(op_names, *sums, strict=True)
+        if (count_a, bytes_a) != (count_b, bytes_b)
+    ]
     return sorted(
-        (o for o in ops if (o.count_a, o.bytes_a) != (o.count_b, o.bytes_b)),
-        key=lambda o: (-abs(o.bytes_a - o.bytes_b), -abs(o.count_a - o.count_b), o.op),
+        found, key=lambda o: (-abs(o.bytes_a - o.bytes_b), -abs(o.count_a - o.count_b), o.op)
     )
+
+
+def _sums(ops: Numbers, num_bytes: Numbers, num_ops: int) -> list[tuple[int, int]]:
+    """How many allocations each operator has, and their bytes."""
+    total_bytes = np.zeros(num_ops, np.int64)
+    np.add.at(total_bytes, ops, num_bytes)
+    counts = np.bincount(ops, minlength=num_ops)
+    return list(zip(counts.tolist(), total_bytes.tolist()))

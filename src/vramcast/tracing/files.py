@@ -11,27 +11,33 @@ One object: version, kind, the fields of TraceHead, and events, one row a line:
 Beside it lies snapshot.pickle, which https://pytorch.org/memory_viz opens and vramcast never reads.
 """
 
+import contextlib
 import json
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.errors import UsageError
 from vramcast.records.base import MAKE_AGAIN, Bytes, Record, shortened
-from vramcast.records.store import read_text, write_atomically
-from vramcast.tracing.trace import Allocation, Trace, TraceHead
+from vramcast.records.store import opened, read_text, write_atomically
+from vramcast.tracing.lines import OtherForm, read_events
+from vramcast.tracing.trace import Allocation, Allocations, Trace, TraceHead
 
 TRACE_NAME = "trace.json"
 SNAPSHOT_NAME = "snapshot.pickle"
 # memory_viz's own reader of pickles stops at protocol 4
 PICKLE_PROTOCOL = 4
+# The first line of a file that vramcast wrote ends so.
+BEFORE_EVENTS = b'"events": [\n'
+MAX_HEAD_BYTES = 1 << 20
 GIVE_TRACE = f"Give a {TRACE_NAME}, or a folder with one: vramcast predict --trace DIR writes it."
 
 
@@ -59,19 +65,23 @@ def from_rows(rows: Sequence[Any], **head: Any) -> Trace:
                 events.append(EMPTY_CACHE)
             case _:
                 raise UsageError(f"event {number} cannot be: {shortened(row)}.", MAKE_AGAIN)
-    return Trace(events=events, allocations=allocations, steps=steps, **head)
+    return Trace(
+        events=np.array(events, np.int64),
+        allocations=Allocations.of(allocations),
+        steps=steps,
+        **head,
+    )
 
 
 def to_rows(trace: Trace) -> list[list[Any]]:
-    steps = iter(trace.steps)
-    return [_row(event, trace.allocations, steps) for event in trace.events]
+    return [json.loads(line) for line in _lines(trace)]
 
 
 def to_json(trace: Trace) -> str:
     """One event a line, so that grep and plain diff work on it too."""
     head = {"version": TraceFile.VERSION, "kind": TraceFile.KIND}
     head |= {field.name: getattr(trace, field.name) for field in fields(TraceHead)}
-    rows = ",\n".join(map(json.dumps, to_rows(trace)))
+    rows = ",\n".join(_lines(trace))
     return f'{json.dumps(head)[:-1]}, "events": [\n{rows}\n]}}\n'
 
 
@@ -87,7 +97,23 @@ def read_trace(path: Path) -> Trace:
     file = path / TRACE_NAME if path.is_dir() else path
     if not file.exists():
         raise UsageError(f"There is no {file}.", GIVE_TRACE)
+    with opened(file) as lines:
+        first_line = lines.readline(MAX_HEAD_BYTES)
+        if first_line.endswith(BEFORE_EVENTS):
+            with contextlib.suppress(OtherForm):
+                found = read_events(lines, _described)
+                head = dict(vars(TraceFile.from_json(first_line + b"]}", str(file))))
+                return Trace(**{**head, **found._asdict()})
     return from_json(read_text(file), str(file))
+
+
+def begins_as_trace(path: Path) -> bool:
+    """Whether vramcast wrote this trace, as far as its first line tells: it may be long."""
+    with opened(path) as lines:
+        first_line = lines.readline(MAX_HEAD_BYTES)
+    return (
+        first_line.endswith(BEFORE_EVENTS) and f'"kind": "{TraceFile.KIND}"'.encode() in first_line
+    )
 
 
 def check_free(folder: Path, *, force: bool) -> None:
@@ -115,16 +141,32 @@ def write_files(
     write_atomically(folder / TRACE_NAME, to_json(trace))
 
 
-def _row(event: int, allocations: Sequence[Allocation], steps: Any) -> list[Any]:
-    if event > 0:
-        allocation = allocations[event - 1]
-        facts: dict[str, Any] = {**allocation.facts}
-        if allocation.stream:
-            facts["stream"] = allocation.stream
-        return ["alloc", event, allocation.num_bytes, allocation.op, *([facts] if facts else [])]
-    if event == 0:
-        return ["step", next(steps)]
-    return ["empty_cache"] if event == EMPTY_CACHE else ["free", -event]
+def _lines(trace: Trace) -> Iterator[str]:
+    steps = iter(trace.steps)
+    descriptions = [*map(_description, trace.allocations.descriptions)]
+    description = trace.allocations.description.tolist()
+    sizes = trace.sizes.tolist()
+    for event in trace.events.tolist():
+        if event > 0:
+            after = descriptions[description[event - 1]]
+            yield f'["alloc", {event}, {sizes[event - 1]}, {after}]'
+        elif event == 0:
+            yield f'["step", {next(steps)}]'
+        else:
+            yield '["empty_cache"]' if event == EMPTY_CACHE else f'["free", {-event}]'
+
+
+def _description(allocation: Allocation) -> str:
+    """What a line has behind the bytes."""
+    facts: dict[str, Any] = {**allocation.facts}
+    if allocation.stream:
+        facts["stream"] = allocation.stream
+    return ", ".join(map(json.dumps, (allocation.op, facts) if facts else (allocation.op,)))
+
+
+def _described(text: bytes) -> Allocation:
+    row = msgspec.json.decode(b'["alloc", 0, 0, ' + text + b"]", type=_Alloc)
+    return Allocation(0, row.op, **asdict(row.facts))
 
 
 class _Facts(Struct, frozen=True):

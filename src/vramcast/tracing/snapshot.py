@@ -55,7 +55,7 @@ class _History:
     def replay(self) -> None:
         steps = iter(self.trace.steps)
         try:
-            for event in self.trace.events:
+            for event in self.trace.events.tolist():
                 self._time_us += 1
                 self._frames = []
                 if event > 0:

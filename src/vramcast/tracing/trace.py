@@ -4,12 +4,15 @@ An event is an integer: +i allocates the i-th allocation (from 1), -i frees it, 
 EMPTY_CACHE empties the cache, as in allocator.replay.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple, Self
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from vramcast.allocator.replay import EMPTY_CACHE
+from vramcast.allocator.settings import MIN_BLOCK_BYTES
 from vramcast.records.prediction import LargeTensor, PhaseName
 from vramcast.tracing.work import OperatorWork
 
@@ -46,6 +49,58 @@ class Allocation(NamedTuple):
         return LargeTensor(operator=f"{op} ({node})" if node else op, **known)
 
 
+class Labels(NamedTuple):
+    """A word for each of many things."""
+
+    codes: NDArray[np.int32]
+    words: Sequence[str]  # by code
+
+    @classmethod
+    def of(cls, words: Iterable[str]) -> "Labels":
+        numbers: dict[str, int] = {}
+        codes = [numbers.setdefault(word, len(numbers)) for word in words]
+        return cls(np.array(codes, np.int32), list(numbers))
+
+
+class Allocations:
+    """Millions of allocations as arrays. Those that differ only in bytes share a description."""
+
+    def __init__(
+        self, num_bytes: ArrayLike, description: ArrayLike, descriptions: Sequence[Allocation]
+    ) -> None:
+        self.num_bytes: NDArray[np.int64] = np.asarray(num_bytes, np.int64)
+        self.description: NDArray[np.int32] = np.asarray(description, np.int32)
+        self.descriptions = descriptions
+
+    @classmethod
+    def of(cls, allocations: Iterable[Allocation]) -> "Allocations":
+        numbers: dict[Allocation, int] = {}
+        all_bytes, description = [], []
+        for allocation in allocations:
+            all_bytes.append(allocation.num_bytes)
+            without_bytes = allocation._replace(num_bytes=0)
+            description.append(numbers.setdefault(without_bytes, len(numbers)))
+        return cls(all_bytes, description, list(numbers))
+
+    def __len__(self) -> int:
+        return len(self.num_bytes)
+
+    def __getitem__(self, index: int) -> Allocation:
+        description = self.descriptions[self.description[index]]
+        return description._replace(num_bytes=int(self.num_bytes[index]))
+
+    def __iter__(self) -> Iterator[Allocation]:
+        return (self[index] for index in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Allocations) and list(self) == list(other)
+
+    def labels(self, fact: str, where_empty: str = "") -> Labels:
+        """A fact, or the operator, of each."""
+        words = Labels.of(getattr(each, fact) or where_empty for each in self.descriptions)
+        return Labels(words.codes[self.description], words.words)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TraceHead:
     """The run that a trace is of."""
@@ -58,34 +113,53 @@ class TraceHead:
     allocator_settings: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Trace(TraceHead):
-    events: Sequence[int]
-    allocations: Sequence[Allocation]
+    """May be made of lists."""
+
+    events: NDArray[np.int64]
+    allocations: Allocations
     steps: Sequence[int]  # the number of each step, in the order of the zeros in events
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "events", np.asarray(self.events, np.int64))
+        if not isinstance(self.allocations, Allocations):
+            object.__setattr__(self, "allocations", Allocations.of(self.allocations))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Trace)
+            and all(getattr(self, f.name) == getattr(other, f.name) for f in fields(TraceHead))
+            and np.array_equal(self.events, other.events)
+            and self.allocations == other.allocations
+            and list(self.steps) == list(other.steps)
+        )
+
     @property
-    def sizes(self) -> list[int]:
-        return [allocation.num_bytes for allocation in self.allocations]
+    def sizes(self) -> NDArray[np.int64]:
+        return self.allocations.num_bytes
 
 
 @dataclass(frozen=True)
 class SimulatedRun:
-    """What a simulation saw. Allocations are described when asked for: they are many."""
+    """What a simulation saw. May be made of lists. Allocations are described when asked for: they
+    are many."""
 
-    events: list[int]
-    sizes: list[int]
-    categories: list[str]
+    events: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    categories: Labels
     num_parameters: int
     notes: tuple[str, ...]  # what was not modelled
     torch_version: str
     allocation: Callable[[int], Allocation]  # by its number, from 1
     uses_libraries: bool = False  # flash attention or cuDNN: they load kernels of their own
     uses_solver: bool = False  # cuSOLVER, likewise
-    works: Sequence[OperatorWork] = ()  # of the last step, in order
+    # of the last step, in order; equal ones are often the same object
+    works: Sequence[OperatorWork] = ()
     num_python_calls: int = 0  # functions that the program calls in the last step
     uncalibrated_kernels: tuple[str, ...] = ()  # whose memory is an estimate
-    streams: Sequence[int] = ()  # of each allocation; empty where all are on the default stream
+    # of each allocation; empty where all are on the default stream
+    streams: NDArray[np.int64] | tuple[()] = ()
     # Allocations that another stream may use when they are freed: from which event on their memory
     # can be used again at the latest.
     held_until: Mapping[int, int] = field(default_factory=dict)
@@ -100,15 +174,24 @@ class SimulatedRun:
         """Without the descriptions of allocations, which only the process that ran it has."""
         return replace(self, allocation=_not_described)
 
+    def __post_init__(self) -> None:
+        for name in ("events", "sizes"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), np.int64))
+        if not isinstance(self.categories, Labels):
+            object.__setattr__(self, "categories", Labels.of(self.categories))
+
     def trace(self, **head: Any) -> Trace:
-        found = [self.allocation(number) for number in range(1, len(self.sizes) + 1)]
+        found = (self.allocation(number) for number in range(1, len(self.sizes) + 1))
         return Trace(
             source="predicted",
             torch_version=self.torch_version,
             events=self.events,
-            # A profiler names operators without their overload, and so does a trace.
-            allocations=[a._replace(op=a.op.partition(".")[0]) for a in found],
-            steps=range(1, self.events.count(0) + 1),
+            # A profiler names operators without their overload, and so does a trace. Shapes and
+            # types are not part of it.
+            allocations=Allocations.of(
+                a._replace(op=a.op.partition(".")[0], shape=(), dtype="") for a in found
+            ),
+            steps=range(1, int(np.count_nonzero(self.events == 0)) + 1),
             **head,
         )
 
@@ -117,25 +200,46 @@ def _not_described(_: int) -> Allocation:
     return Allocation(0, "")
 
 
-def split_holds(events: Sequence[int]) -> tuple[list[int], dict[int, int]]:
+def split_holds(all_events: ArrayLike) -> tuple[NDArray[np.int64], dict[int, int]]:
     """The events without these two, and for each held allocation from which event on it is not."""
-    kept: list[int] = []
+    events = np.asarray(all_events, np.int64)
+    is_kept = (events > HELD) | (events == EMPTY_CACHE)
+    kept = events[is_kept]
     held_until: dict[int, int] = {}
-    for event in events:
-        if event > HELD or event == EMPTY_CACHE:
-            kept.append(event)
-        elif event <= RELEASED:
-            held_until[RELEASED - event] = len(kept)
+    num_kept = np.cumsum(is_kept)
+    for index in np.flatnonzero(~is_kept).tolist():
+        event = int(events[index])
+        if event <= RELEASED:
+            held_until[RELEASED - event] = int(num_kept[index])
         else:
             held_until[HELD - event] = len(events)
     return kept, held_until
 
 
-def in_canonical_order(events: Iterable[int]) -> list[int]:
+def in_canonical_order(events: NDArray[np.int64]) -> NDArray[np.int64]:
     """Sorts frees without an allocation between them: autocast clears its cache in the order of a
     hash table, and two runs of a program shall be equal."""
-    ordered: list[int] = []
-    for is_free, group in groupby(events, lambda event: EMPTY_CACHE < event < 0):
-        run = list(group)
-        ordered += sorted(run, reverse=True) if is_free else run
+    is_free = (events < 0) & (events != EMPTY_CACHE)
+    # most are in order already: the oldest first
+    is_wrong = is_free[:-1] & is_free[1:] & (events[:-1] < events[1:])
+    if not is_wrong.any():
+        return events
+    ordered = events.copy()
+    begins, ends = np.flatnonzero(np.diff(is_free, prepend=False, append=False)).reshape(-1, 2).T
+    for run in np.unique(np.searchsorted(ends, np.flatnonzero(is_wrong), side="right")):
+        ordered[begins[run] : ends[run]] = -np.sort(-events[begins[run] : ends[run]])
     return ordered
+
+
+def bytes_by_event(events: NDArray[np.int64], block_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """By how much each event changes what is allocated."""
+    changes = np.zeros(len(events), np.int64)
+    is_tensor = (events != 0) & (events != EMPTY_CACHE)
+    tensors = events[is_tensor]
+    changes[is_tensor] = np.sign(tensors) * block_bytes[np.abs(tensors) - 1]
+    return changes
+
+
+def rounded_bytes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """As AllocatorSettings.rounded, of the allocator's usual settings."""
+    return np.maximum((sizes + MIN_BLOCK_BYTES - 1) & -MIN_BLOCK_BYTES, MIN_BLOCK_BYTES)

@@ -38,7 +38,9 @@ def forecast_step(
     works: Sequence[OperatorWork], gpu: Gpu, num_python_calls: int = 0, rates: Rates | None = None
 ) -> StepForecast:
     rates = rates or rates_here()
-    kernels = [kernel_time(work, gpu, rates) for work in works]
+    distinct = {id(work): work for work in works}
+    time_of = {key: kernel_time(work, gpu, rates) for key, work in distinct.items()}
+    kernels = [time_of[id(work)] for work in works]
     costs = host_costs(works, num_python_calls, rates)
     device_seconds = sum(kernel.seconds for kernel in kernels)
     device_factor = device_factor_of(works, kernels, rates, is_other_gpu=gpu.full_name != rates.gpu)
@@ -104,7 +106,8 @@ def period_seconds(
 
     `costs` are the host's. The factors make one side slower than known, or faster.
     """
-    waiting = [waits(work) for work in works]
+    must_wait_of = {id(work): waits(work) for work in {id(work): work for work in works}.values()}
+    waiting = [must_wait_of[id(work)] for work in works]
     latency, gap, wait = rates.host["latency"], rates.host["gap"], rates.host["wait"]
     ends = deque([0.0] * QUEUE_LENGTH, maxlen=QUEUE_LENGTH)  # of the last kernels
     host = device = before = last = 0.0
@@ -124,7 +127,9 @@ def period_seconds(
 def host_costs(works: Sequence[OperatorWork], num_python_calls: int, rates: Rates) -> list[float]:
     """Seconds of each operator on the host; the program's own Python is spread over them."""
     python = num_python_calls * rates.host.get("python_call", 0.0) / max(1, len(works))
-    return [host_seconds(work, rates) + python for work in works]
+    distinct = {id(work): work for work in works}
+    cost_of = {key: host_seconds(work, rates) + python for key, work in distinct.items()}
+    return [cost_of[id(work)] for work in works]
 
 
 def host_seconds(work: OperatorWork, rates: Rates) -> float:
