@@ -52,7 +52,8 @@ class PythonCalls:
             self._library.vramcast_count_python_calls(self, self._kind_of)
 
     def stop(self) -> None:
-        if sys.getprofile() is self:
+        running: object = sys.getprofile()
+        if running is self:
             self._library.vramcast_stop_python_calls()
 
 

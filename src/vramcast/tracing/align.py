@@ -42,7 +42,7 @@ class Items:
         self.ops = np.ascontiguousarray(ops, np.int64)
         self.num_bytes = np.ascontiguousarray(num_bytes, np.int64)
         # for single ones: a memoryview is read much faster than an array
-        self.op_at, self.bytes_at = memoryview(self.ops), memoryview(self.num_bytes)
+        self.op_at, self.bytes_at = self.ops.data, self.num_bytes.data
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -63,7 +63,8 @@ def same(a: Items, i: Numbers, b: Items, j: Numbers) -> NDArray[np.bool_]:
     x, y = a.ops[i], b.ops[j]
     is_other_name = (x == UNKNOWN) | (y == UNKNOWN) | (x == WORKSPACE) | (y == WORKSPACE)
     is_same_op = (x == y) | (is_other_name & (x != EMPTIED) & (y != EMPTIED))
-    return is_same_op & (a.num_bytes[i] == b.num_bytes[j])
+    found: NDArray[np.bool_] = is_same_op & (a.num_bytes[i] == b.num_bytes[j])
+    return found
 
 
 def align(a: Items, b: Items) -> Aligned:
@@ -219,12 +220,12 @@ class _Index:
     def __init__(self, a: Numbers, b: Numbers, length: int) -> None:
         both = np.concatenate((_hashed_runs(a, length), _hashed_runs(b, length)))
         _, numbers = np.unique(both, return_inverse=True)
-        self._of_a = memoryview(numbers[: len(a)])
+        self._of_a = numbers[: len(a)].data
         of_b = numbers[len(a) :]
         counts = np.bincount(of_b, minlength=numbers.max(initial=0) + 1)
         # the places of run n in b, in order: from first[n] to first[n + 1]
-        self._first = memoryview(np.concatenate(([0], np.cumsum(counts))))
-        self._places = memoryview(np.argsort(of_b, kind="stable"))
+        self._first = np.concatenate(([0], np.cumsum(counts))).data
+        self._places = np.argsort(of_b, kind="stable").data
 
     def nearest(self, i: int, j: int, reach: int) -> list[tuple[int, int]]:
         """The few candidates that leave out least."""

@@ -163,7 +163,8 @@ class _Comparison:
     def _where_first(self, times: Aligned) -> Numbers:
         """The rows at which one side is there and the other is not yet."""
         differs = times.a != times.b
-        return self._row_of_pair[np.minimum(times.a, times.b)[differs]]
+        found: Numbers = self._row_of_pair[np.minimum(times.a, times.b)[differs]]
+        return found
 
     def first_of(self, rows_of_kinds: list[Numbers]) -> Difference | None:
         rows = np.concatenate(rows_of_kinds)

@@ -86,7 +86,7 @@ class Allocations:
         return len(self.num_bytes)
 
     def __getitem__(self, index: int) -> Allocation:
-        description = self.descriptions[self.description[index]]
+        description: Allocation = self.descriptions[int(self.description[index])]
         return description._replace(num_bytes=int(self.num_bytes[index]))
 
     def __iter__(self) -> Iterator[Allocation]:
@@ -242,4 +242,5 @@ def bytes_by_event(events: NDArray[np.int64], block_bytes: NDArray[np.int64]) ->
 
 def rounded_bytes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """As AllocatorSettings.rounded, of the allocator's usual settings."""
-    return np.maximum((sizes + MIN_BLOCK_BYTES - 1) & -MIN_BLOCK_BYTES, MIN_BLOCK_BYTES)
+    rounded: NDArray[np.int64] = (sizes + MIN_BLOCK_BYTES - 1) & -MIN_BLOCK_BYTES
+    return np.maximum(rounded, MIN_BLOCK_BYTES)
