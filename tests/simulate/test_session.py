@@ -93,7 +93,7 @@ with session.recording() as recording:
         recording.mark_step()
         (weight * 2).sum().backward()
     trace = recording.describe()
-print(trace.events.count(0), [size for size in trace.sizes if size == 4 << 20])
+print(trace.events.tolist().count(0), [size for size in trace.sizes.tolist() if size == 4 << 20])
 """
 
 

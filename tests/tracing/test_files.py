@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from trace_examples import HEAD, ROWS, trace, traces
 
 from vramcast.allocator import EMPTY_CACHE
 from vramcast.errors import EnvironmentProblem, UsageError
-from vramcast.tracing.files import check_free, from_json, read_trace, to_json, to_rows, write_files
+from vramcast.tracing.files import (
+    _described,
+    check_free,
+    from_json,
+    read_trace,
+    to_json,
+    to_rows,
+    write_files,
+)
+from vramcast.tracing.lines import read_events
 
 
 def file_of(**changes: Any) -> str:
@@ -30,6 +42,60 @@ def test_events_are_those_of_the_allocators_replay() -> None:
 @given(traces())
 def test_what_is_written_is_read_back(example: Any) -> None:
     assert from_json(to_json(example)) == example
+
+
+@given(traces(), st.sampled_from([30, 100, 1 << 20]))
+def test_a_file_is_read_many_lines_at_a_time(example: Any, chunk_bytes: int) -> None:
+    file = io.BytesIO(to_json(example).encode())
+    file.readline()
+    if len(example.allocations):
+        found = read_events(file, _described, chunk_bytes)
+        assert np.array_equal(found.events, example.events)
+        assert found.allocations == example.allocations
+        assert found.steps == list(example.steps)
+
+
+def with_lines(folder: Path, lines: str) -> Path:
+    head, _, _ = to_json(trace()).partition("[\n")
+    (folder / "trace.json").write_text(f"{head}[\n{lines}\n]}}\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        '["alloc", 1, 4, "a"], ["free", 1]',
+        '["alloc",1,4,"a"]',
+        '["alloc", 1, 4, "a", {"later": 5}]',
+        '["alloc", 1, 4, "\\u00e9\\n]"]',
+        '["step", -3]',
+        '["empty_cache"], ["empty_cache"]',
+        '["step", 1],\n\n["step", 2]',
+    ],
+)
+def test_lines_that_another_program_wrote_are_read_as_json(tmp_path: Path, lines: str) -> None:
+    assert to_rows(read_trace(with_lines(tmp_path, lines)))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        '["alloc", 2, 4, "a"]',
+        '["alloc", 01, 4, "a"]',
+        '["alloc", 1, 4, "a"],\n["free", 1],\n["free", 1]',
+        '["free", 1],\n["alloc", 1, 4, "a"]',
+        '["alloc", 1, 99999999999999999999, "a"]',
+        '["alloc", 1, 2000000000000000000, "a"]',
+        '["alloc", 1, 4, "a", {"stream": "x"}]',
+        '["free", ]',
+        '["fred", 1]',
+        '["empty_caches"]',
+        "[]",
+    ],
+)
+def test_lines_that_cannot_be_are_refused(tmp_path: Path, lines: str) -> None:
+    with pytest.raises(UsageError, match="cannot be|no JSON"):
+        read_trace(with_lines(tmp_path, lines))
 
 
 def test_one_event_stands_on_one_line() -> None:

@@ -35,18 +35,20 @@ class Events(NamedTuple):
     steps: list[int]
 
 
-def read_events(file: IO[bytes], described: Callable[[bytes], Allocation]) -> Events:
+def read_events(
+    file: IO[bytes], described: Callable[[bytes], Allocation], chunk_bytes: int = CHUNK_BYTES
+) -> Events:
     """`described` reads what a line has behind the bytes, and raises ValueError where it cannot."""
     reader = _Reader(described)
-    for chunk in _chunks(file):
+    for chunk in _chunks(file, chunk_bytes):
         reader.read(chunk)
     return reader.found()
 
 
-def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+def _chunks(file: IO[bytes], chunk_bytes: int) -> Iterator[bytes]:
     """Whole lines, the last one too ending with a comma."""
     rest = b""
-    while block := file.read(CHUNK_BYTES):
+    while block := file.read(chunk_bytes):
         rest += block
         end = rest.rfind(LINE_END) + len(LINE_END)
         if end >= len(LINE_END):
