@@ -11,6 +11,9 @@ KiB = 2**10
 MiB = 2**20
 GiB = 2**30
 
+# Of steps, tokens and the like.
+MAX_NUMBER = 10**12
+
 _NUMBER = re.compile(r"([0-9]{1,24}(?:\.[0-9]{1,12})?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
 _SUFFIXES: dict[str, int] = {"": 1, "b": 1} | {
     f"{letter}{end}": base**power
@@ -72,9 +75,10 @@ def parse_duration(text: str) -> float:
 
 
 def check_whole_number(option: str, value: object, example: int, least: int = 1) -> None:
-    if type(value) is not int or value < least:
+    if type(value) is not int or not least <= value <= MAX_NUMBER:
         raise UsageError(
-            f"{option} must be a whole number from {least} on, not {value}.",
+            f"{option} must be a whole number from {least} to {MAX_NUMBER:,}, "
+            f"not {str(value)[:40]}.",
             f"For example {option} {example}.",
         )
 

@@ -104,6 +104,13 @@ def forking():
     os.fork()
     return Forking(8, 0.0)
 
+class Hanging(Tiny):
+    def forward(self, tokens):
+        time.sleep(3600)
+
+def hanging():
+    return Hanging(8, 0.0)
+
 class Raising(Tiny):
     def forward(self, tokens):
         raise RuntimeError("no such luck")

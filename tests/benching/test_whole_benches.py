@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 from waiting import comes_true
 
+from vramcast.benching import workers
 from vramcast.benching.bench import bench, compare
 from vramcast.benching.data import Corpus
 from vramcast.benching.models import split_models
@@ -322,6 +323,33 @@ def test_a_bench_that_was_refused_removes_nothing_of_the_one_that_trains_there(
     with folder.lock():
         folder.forget()
     assert folder.trial() == make_trial()
+
+
+def test_a_trial_that_hangs_is_stopped_and_the_next_is_trained(
+    run_bench: Callable[..., list[TrainedRun]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = iter([0.5])
+    # the first trial's limit; the others have time
+    usual = workers.Silence.__init__
+
+    def begin(silence: workers.Silence) -> None:
+        usual(silence)
+        monkeypatch.setattr(workers, "MAX_SILENT_SECONDS", next(limits, 1800.0))
+
+    monkeypatch.setattr(workers.Silence, "__init__", begin)
+    hanging, sound = run_bench("hanging", "tiny")
+    assert hanging.outcome == "crashed" and "No step ended within" in str(hanging.error)
+    assert (sound.outcome, len(sound.losses)) == ("ok", 30)
+
+
+def test_how_long_a_trial_may_be_silent_grows_with_how_long_it_was() -> None:
+    silence = workers.Silence()
+    assert silence.limit_seconds == workers.MAX_SILENT_SECONDS and not silence.is_too_long
+    silence._since -= 1000
+    silence.end()
+    assert silence.limit_seconds == pytest.approx(20_000, rel=0.01)
+    silence._since -= 30_000
+    assert silence.is_too_long
 
 
 @pytest.mark.usefixtures("no_waiting")

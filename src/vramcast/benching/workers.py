@@ -8,6 +8,7 @@ import math
 import os
 import re
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -27,6 +28,8 @@ from vramcast.records.bench import BenchTrial, TrainedRun, TrainingOutcome
 from vramcast.records.measurement import Device
 from vramcast.records.store import locked_folder
 
+# compiling a large model takes minutes
+MAX_SILENT_SECONDS = 1800.0
 # torch's first optimizer imports torch._dynamo: seconds, better once than in every trial
 IMPORTED_ONCE = ("torch", "vramcast.benching.trainer", "torch._dynamo")
 
@@ -52,6 +55,26 @@ class Machine:
     workers: Callable[[int], list[Worker]]  # for so many trials
 
 
+class Silence:
+    """How long a trial has told nothing: a GPU that hangs must not hold up the others for ever."""
+
+    def __init__(self) -> None:
+        self._since, self._longest_seconds = time.monotonic(), 0.0
+
+    def end(self) -> None:
+        now = time.monotonic()
+        self._longest_seconds = max(self._longest_seconds, now - self._since)
+        self._since = now
+
+    @property
+    def limit_seconds(self) -> float:
+        return max(MAX_SILENT_SECONDS, 20 * self._longest_seconds)
+
+    @property
+    def is_too_long(self) -> bool:
+        return time.monotonic() - self._since > self.limit_seconds
+
+
 class LocalWorker(Worker):
     def __init__(self, gpu: str | None = None) -> None:
         environment = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
@@ -65,13 +88,24 @@ class LocalWorker(Worker):
         self._stopped.set()
 
     def train(self, request: dict[str, Any]) -> Generator[Any, None, None]:
-        return self._server.follow(
+        silence = Silence()
+        training = self._server.follow(
             "vramcast.benching.trainer:train_trial",
             request,
             timeout_seconds=math.inf,
             log=TrialFolder(Path(request["folder"])).log,
-            stop=self._stopped.is_set,
+            stop=lambda: self._stopped.is_set() or silence.is_too_long,
         )
+        try:
+            with closing(training):
+                for reached in training:
+                    silence.end()
+                    yield reached
+        except TaskFailed as failure:
+            if failure.kind is not FailureKind.STOPPED or self._stopped.is_set():
+                raise
+            what = f"No step ended within {silence.limit_seconds:,.0f} s: it was stopped."
+            raise TaskFailed(FailureKind.TIMEOUT, what, failure.printed) from None
 
 
 def this_machine(device: Device) -> Machine:
