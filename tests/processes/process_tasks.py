@@ -1,5 +1,6 @@
 """Tasks for the tests of the process layer: `task(request, tell) -> answer`."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -134,3 +135,20 @@ def kills_its_server(request, tell):
 def tells_its_process(request, tell):
     tell(os.getpid())
     time.sleep(600)
+
+
+def uses_a_library(request, tell):
+    """Whether it was there before, and where it is from."""
+    was_there = "yaml" in sys.modules
+    if request.get("variable"):
+        os.environ["SET_BY_THE_TASK"] = "1"
+    if request.get("folder"):
+        sys.path.insert(0, request["folder"])
+    import yaml
+
+    return [was_there, os.path.dirname(yaml.__file__)]
+
+
+def import_libraries(request, names):
+    for name in names:
+        importlib.import_module(name)

@@ -15,7 +15,7 @@ from waiting import PATIENCE_SECONDS, comes_true
 
 import vramcast as api
 from vramcast.errors import UsageError
-from vramcast.processes import kept
+from vramcast.processes import imported, kept
 from vramcast.processes.ask import ForkServer
 from vramcast.processes.kept import KeptServer
 
@@ -177,3 +177,40 @@ def test_wrong_actions_and_times_are_named(place: Path) -> None:
     for minutes in (0, -1, float("nan"), 1e9):
         with pytest.raises(UsageError, match="--minutes"):
             api.server("start", minutes=minutes)
+
+
+def test_installed_libraries_of_a_task_are_there_when_the_next_one_begins(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # for the function that imports them, outside any task
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+
+    def uses(server: ForkServer, **request: Any) -> Any:
+        family = {"name": "yaml", "task": "process_tasks:import_libraries", "request": None}
+        task = "process_tasks:uses_a_library"
+        return server.ask(task, request, timeout_seconds=PATIENCE_SECONDS, family=family)
+
+    with server() as asked:
+        was_there, installed = uses(asked)
+        assert not was_there
+        assert comes_true(lambda: uses(asked) == [True, installed])
+        # a task of another family has none of it
+        assert run(asked, "uses_a_library", {}) == [False, installed]
+    # A task that might have imported something else is asked again of a fresh process.
+    (tmp_path / "yaml.py").write_text("")
+    with server() as asked:
+        assert uses(asked, folder=str(tmp_path)) == [False, str(tmp_path)]
+    with server() as asked:
+        assert uses(asked, variable=True) == [False, installed]
+    with server() as asked:
+        assert uses(asked) == [True, installed]
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b'{"modules": [1], "variables": {}}', b"[" * 100_000, b'{"modules": []}']
+)
+def test_what_user_code_writes_into_the_note_of_its_imports_is_no_note(text: bytes) -> None:
+    file = os.memfd_create("note")
+    os.write(file, text)
+    assert imported.read_note(file) is None
+    os.close(file)

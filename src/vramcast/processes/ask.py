@@ -44,6 +44,8 @@ class FailureKind(StrEnum):
     KILLED = "killed"
     EXITED = "exited"
     CRASHED = "crashed"
+    # by a kept server: only a fresh process can answer
+    UNSUITED = "unsuited"
 
 
 class TaskFailed(VramcastError):
@@ -161,11 +163,13 @@ class ForkServer:
         log: Path | None = None,
         stop: Callable[[], bool] = lambda: False,
         on_output: Callable[[bytes], None] | None = None,
+        family: dict[str, Any] | None = None,
     ) -> Generator[Any, None, Any]:
         """Generates the task's progress and returns the answer. Closing it ends the task.
 
         User code prints into `log`, and `on_output` gets it soon after. `stop` is asked often
-        whether to end the task.
+        whether to end the task. A server that is kept imports what one task of a `family` has
+        imported, before the next one: by its function `task(request, names)`.
         """
         secret = secrets.token_bytes(SECRET_BYTES)
         order = _encoded(
@@ -176,6 +180,7 @@ class ForkServer:
             log=None if log is None else str(log),
             path=[os.path.abspath(folder) for folder in sys.path],
             environment=child_environment(**self._environment),
+            family=family,
             **restrictions(),
         )
         with open_log(log) as printed:
@@ -316,6 +321,8 @@ class _Running:
             if printed and isinstance(error, WorkloadError):
                 error.message += f"\nBefore that it printed:\n{printed}"
             raise error
+        if "again" in self._last:
+            raise TaskFailed(FailureKind.UNSUITED, "The task needs a fresh process.")
         signalled = None
         if self._killed_for is not None:
             kind, how = self._killed_for, "was stopped"

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from vramcast.errors import VramcastError
 from vramcast.processes.channel import Channel, error_to_dict
+from vramcast.processes.imported import Watch
 from vramcast.processes.lifetime import begin_task, end_with_the_parent, take_on
 from vramcast.text import printable
 
@@ -73,21 +74,32 @@ def cut(message: str) -> str:
 
 def _answer(order: dict[str, Any], channel: Channel) -> int:
     """The exit code."""
+    watch = Watch(order)
+    message, code = _outcome(order, channel)
+    if not watch.is_suited():
+        message, code = {"again": True}, 0
+    else:
+        watch.write_note()
+    if message:
+        channel.send(**message)
+    return code
+
+
+def _outcome(order: dict[str, Any], channel: Channel) -> tuple[dict[str, Any], int]:
     try:
         task = pkgutil.resolve_name(order["task"])
-        channel.send(answer=task(order["request"], lambda news: channel.send(progress=news)))
+        answer = task(order["request"], lambda news: channel.send(progress=news))
+        return {"answer": answer}, 0
     except VramcastError as error:
         error.message = cut(error.message)
-        channel.send(error=error_to_dict(error))
+        return {"error": error_to_dict(error)}, 0
     except SystemExit as leaving:
         if isinstance(leaving.code, int | None):
-            return (leaving.code or 0) & 0xFF
+            return {}, (leaving.code or 0) & 0xFF
         print(leaving.code, file=sys.stderr)
-        return 1
+        return {}, 1
     except Exception as error:
         # also for exceptions whose text cannot be made
         text = "".join(traceback.format_exception_only(error)).strip()
         traceback.print_exc()
-        channel.send(crashed=cut(text))
-        return 1
-    return 0
+        return {"crashed": cut(text)}, 1

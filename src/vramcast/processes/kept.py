@@ -32,6 +32,8 @@ CONTROL_SECONDS = 5.0
 STOP_SECONDS = 60.0
 # longer than a fork takes on a busy machine; a server that does not move is not waited for
 START_SECONDS = 15.0
+# failures that are the server's, not the task's
+OF_SERVER = (FailureKind.NOT_STARTED, FailureKind.UNSUITED)
 VARIABLE = "VRAMCAST_SERVER"
 KEEP_SECONDS = 300.0
 # Variables that change from one terminal to the next and that no library reads when imported. The
@@ -254,7 +256,7 @@ class KeptServer(ForkServer):
                 return (yield from super().follow(task, request, **options))
             except TaskFailed as failure:
                 is_lost = failure.kind is FailureKind.KILLED and failure.signal is None
-                if failure.kind is not FailureKind.NOT_STARTED and not is_lost:
+                if failure.kind not in OF_SERVER and not is_lost:
                     raise
         return (yield from self._fresh_server().follow(task, request, **options))
 

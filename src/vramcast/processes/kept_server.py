@@ -16,33 +16,18 @@ from typing import Any, NoReturn
 
 from vramcast import __version__
 from vramcast.processes import lifetime
+from vramcast.processes.branches import Branches, grow, order_in
 from vramcast.processes.kept import STATUS, STOP, peer
+from vramcast.processes.loaded_files import LoadedFiles
 from vramcast.processes.server import Server, import_all
-
-Stamp = tuple[int, int, int] | None
-
-
-def stamp(path: str) -> Stamp:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def loaded_files() -> dict[str, Stamp]:
-    """Everything that was imported, and the shared libraries."""
-    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        files.add(line[line.find("/") :] if "/" in line else None)
-    return {file: stamp(file) for file in files if file and os.path.isabs(file)}
 
 
 class KeptForkServer(Server):
     def __init__(self, listener: socket.socket, idle_seconds: float, modules: list[str]) -> None:
         super().__init__(import_all(modules))
         self._listener, self._idle_seconds = listener, idle_seconds
-        self._files = loaded_files()
+        self._files = LoadedFiles()
+        self._branches = Branches()
         self._started = time.time()
         self._is_ending = False
 
@@ -50,15 +35,40 @@ class KeptForkServer(Server):
         listening = self._listener.fileno()
         while not self._is_ending:
             limit = self._idle_seconds if self.is_idle else None
-            ready = self.wait(listening, timeout_seconds=limit)
+            ready = self.wait(listening, *self._branches.descriptors(), timeout_seconds=limit)
             if not ready:
                 return
+            self._branches.hear(ready)
+            self._grow(ready)
             if listening in ready:
                 self._accept()
 
     def close(self) -> None:
         super().close()
+        self._branches.close()
         self._listener.close()
+
+    def other_children(self) -> list[int]:
+        return self._branches.pids()
+
+    def begin(self, descriptors: list[int], parent: int, **more: Any) -> int:
+        order = order_in(descriptors[0])
+        family = order["family"]
+        if family is None:
+            return super().begin(descriptors, parent)
+        if self._branches.hand_on(family["name"], descriptors, parent):
+            return -1
+        note = os.memfd_create("note")
+        guard = super().begin(descriptors, parent, note=note)
+        self._branches.expect(guard, family["name"], family, note)
+        return guard
+
+    def _grow(self, ready: list[int]) -> None:
+        """A branch with the libraries of a task that has ended."""
+        for handle in ready:
+            if found := self._branches.ended(handle):
+                name, request, note = found
+                self._branches.add(name, grow(note, request, self.close, self.num_threads))
 
     def _accept(self) -> None:
         link, _ = self._listener.accept()
@@ -66,7 +76,7 @@ class KeptForkServer(Server):
         if uid != os.getuid():
             link.close()
             return
-        if any(stamp(file) != before for file, before in self._files.items()):
+        if self._files.have_changed():
             # who asks takes a fresh process
             self._is_ending = True
             link.close()

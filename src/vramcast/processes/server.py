@@ -30,7 +30,7 @@ class Server:
     """Forks a guard for every task that comes on one of its links."""
 
     def __init__(self, num_threads: int | None) -> None:
-        self._num_threads = num_threads
+        self.num_threads = num_threads
         # by their descriptors: who asks, with the handle of its process; guards
         self._links: dict[int, tuple[socket.socket, int]] = {}
         self._guards: dict[int, int] = {}
@@ -65,6 +65,10 @@ class Server:
         for number in list(self._links):
             self._drop(number)
 
+    def other_children(self) -> list[int]:
+        """That are no guards."""
+        return []
+
     def control(self, link: socket.socket, message: bytes) -> None:
         """A message that is no task."""
 
@@ -72,7 +76,7 @@ class Server:
         os.waitpid(self._guards.pop(handle), 0)
         os.close(handle)
         # user code may have killed the guard: what it guarded is here now
-        lifetime.end_children(keep=self._guards.values())
+        lifetime.end_children(keep=[*self._guards.values(), *self.other_children()])
 
     def _drop(self, number: int) -> None:
         if number in self._links:
@@ -83,7 +87,7 @@ class Server:
     def _receive(self, number: int) -> None:
         link, parent = self._links[number]
         try:
-            message, descriptors, _, _ = socket.recv_fds(link, 1, 3, socket.MSG_CMSG_CLOEXEC)
+            message, descriptors, _, _ = socket.recv_fds(link, 1, 4, socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:
             message, descriptors = b"", []
         if not message:
@@ -92,26 +96,28 @@ class Server:
             self.control(link, message)
         else:
             self.num_tasks += 1
-            self._fork(descriptors, parent)
+            self.begin(descriptors, parent)
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _fork(self, descriptors: list[int], parent: int) -> None:
+    def begin(self, descriptors: list[int], parent: int, **more: Any) -> int:
+        """Forks a guard, and says which. `more` is added to the order."""
         pid = os.fork()
-        if pid:
-            self._guards[os.pidfd_open(pid)] = pid
-            return
-        parent = os.dup(parent)
-        self.close()
-        guard(descriptors, parent, self._num_threads)
+        if pid == 0:
+            parent = os.dup(parent)
+            self.close()
+            guard(descriptors, parent, {"num_threads": self.num_threads, **more})
+        handle = os.pidfd_open(pid)
+        self._guards[handle] = pid
+        return handle
 
 
-def guard(descriptors: list[int], parent: int, num_threads: int | None) -> NoReturn:
-    order_file, channel, log = descriptors
+def guard(descriptors: list[int], parent: int, more: dict[str, Any]) -> NoReturn:
+    order_file, channel, log = descriptors[:3]
     with contextlib.suppress(BaseException):
         lifetime.adopt_orphans()
         with open(order_file, "rb") as file:
-            order: dict[str, Any] = {**json.load(file), "num_threads": num_threads}
+            order: dict[str, Any] = {**json.load(file), **more}
         connection = socket.socket(fileno=channel)
         # already hung up: nobody waits for this task any more
         if not select.select([connection], [], [], 0)[0]:

@@ -16,6 +16,7 @@ from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
 from vramcast.workload import parse_reference
 
 TASK = "vramcast.simulate.worker:answer"
+IMPORT_TASK = "vramcast.simulate.worker:import_libraries"
 # once for all simulations of a server
 SHARED = ("vramcast.simulate.libraries:load_in_background", "vramcast.simulate.worker:preload")
 # a prediction does not touch a GPU that is there, and computes nothing, Triton's kernels neither
@@ -150,10 +151,21 @@ def simulate(
                 progress=tell,
                 stop=stop.is_set if stop else lambda: False,
                 on_output=on_output,
+                family=_family({**request, "target": target}),
             )
         except TaskFailed as failure:
             raise _explained(failure, timeout_seconds) from None
     return {**answer, "seconds": time.perf_counter() - started}
+
+
+def _family(request: dict[str, Any]) -> dict[str, Any] | None:
+    """Simulations that import the same libraries, on the same GPU: what a library finds when it is
+    imported may depend on it. A trace is written once, so such a task is never asked again."""
+    if {"line", "trace", "gpus"} & request.keys():
+        return None
+    what = {name: request[name] for name in ("gpu", "memory_bytes", "allocator")}
+    name = f"{request['gpu']} {request['target']}"
+    return {"name": name, "task": IMPORT_TASK, "request": what}
 
 
 def _explained(failure: TaskFailed, timeout_seconds: float) -> VramcastError:

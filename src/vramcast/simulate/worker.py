@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
@@ -34,6 +35,10 @@ from vramcast.tracing.trace import SimulatedRun
 NOT_IN_TABLES: dict[str, Any] = {"timeline": [], "step_memory": None, "alive_at_peak": []}
 
 
+# of this process, by GPU: libraries that were imported on one may hold on to it
+_sessions: dict[str, Session] = {}
+
+
 @cache
 def load_device() -> Device:
     """Of this process. A fork server loads it once for all simulations."""
@@ -51,14 +56,30 @@ def preload() -> None:
     del kernels, locations, ownership, patches, python_calls, recording
 
 
+def _session_for(budget: Budget) -> Session:
+    gpu = budget.gpu or find_gpu(DEFAULT_GPU)
+    if gpu.name not in _sessions:
+        _sessions[gpu.name] = Session(load_device(), gpu, budget.calibration)
+    return _sessions[gpu.name]
+
+
+def import_libraries(request: dict[str, Any], names: list[str]) -> None:
+    """In a branch of a kept server, as a workload would import them. What it imports only under
+    conditions that are not met here is left to it."""
+    budget = budget_for(request["gpu"], request["memory_bytes"], request["allocator"])
+    with _session_for(budget).importing():
+        for name in names:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+
+
 def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:
     """Predictions, a curve, a search or a plan. Who asks adds the seconds that it took.
 
     A plan takes longer and tells how far it is: a message for each length.
     """
     budget = budget_for(request["gpu"], request["memory_bytes"], request["allocator"])
-    gpu = budget.gpu or find_gpu(DEFAULT_GPU)
-    session = Session(load_device(), gpu, budget.calibration)
+    session = _session_for(budget)
     session.gpu.memory = _live_memory(session, budget)
     job = (ProgramJob if "line" in request else Job)(request, session, budget)
     if "batch_sizes" in request:

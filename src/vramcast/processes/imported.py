@@ -1,0 +1,102 @@
+"""Which installed libraries a task imported, and whether a task would have imported them as they
+were imported before it began.
+
+A kept server imports them once for the next tasks of the same family. A task that changes
+variables of the environment, or puts a folder on sys.path with a module of the same name, might
+import something else: it is asked again of a fresh process.
+"""
+
+import json
+import os
+import sys
+import sysconfig
+from typing import Any
+
+MAX_NOTE_BYTES = 1 << 20
+
+
+def names() -> list[str]:
+    """The modules of installed packages, in the order in which they were imported."""
+    folders = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    inside = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
+    return [
+        name
+        for name, module in list(sys.modules.items())
+        if os.path.realpath(getattr(module, "__file__", None) or "").startswith(inside)
+    ]
+
+
+def changed_variables(before: dict[str, str]) -> dict[str, str | None]:
+    """Those that are others now than in the environment that was given; None: gone."""
+    now = dict(os.environ)
+    every = before.keys() | now.keys()
+    return {name: now.get(name) for name in every if before.get(name) != now.get(name)}
+
+
+def change_variables(changes: dict[str, str | None]) -> None:
+    for name, value in changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+class Watch:
+    """From the beginning of a task to its end."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self._environment, self._libraries = order["environment"], order.get("libraries")
+        self._note = order.get("note")
+        if self._libraries is not None:
+            change_variables(self._libraries["variables"])
+        self._path, self._before = list(sys.path), set(sys.modules)
+
+    def is_suited(self) -> bool:
+        """Whether a task for which libraries were imported is one without surprises."""
+        if self._libraries is None:
+            return True
+        is_same = changed_variables(self._environment) == self._libraries["variables"]
+        return is_same and not self._are_hidden(self._libraries["modules"])
+
+    def write_note(self) -> None:
+        """For the server, which reads it when the task has ended."""
+        if self._note is None:
+            return
+        modules = [name for name in names() if name not in self._before]
+        if self._are_hidden(modules):
+            return
+        note = {"modules": modules, "variables": changed_variables(self._environment)}
+        data = json.dumps(note).encode()
+        if modules and len(data) <= MAX_NOTE_BYTES:
+            os.pwrite(self._note, data, 0)
+
+    def _are_hidden(self, modules: list[str]) -> bool:
+        """Whether a folder that was put on sys.path has another module of one of these names."""
+        libraries = {name.partition(".")[0] for name in modules}
+        if [folder for folder in sys.path if folder in self._path] != self._path:
+            return True
+        return any(
+            file.partition(".")[0] in libraries
+            for folder in set(sys.path).difference(self._path)
+            for file in _files_in(folder)
+        )
+
+
+def _files_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder or ".")
+    except OSError:
+        return []
+
+
+def read_note(file: int) -> dict[str, Any] | None:
+    """User code may have written into it: None where it is no note."""
+    try:
+        note = json.loads(os.pread(file, MAX_NOTE_BYTES, 0))
+        modules, variables = note["modules"], note["variables"]
+        if not isinstance(modules, list) or not isinstance(variables, dict):
+            return None
+        texts = [*modules, *variables, *(v for v in variables.values() if v is not None)]
+        return note if modules and all(isinstance(text, str) for text in texts) else None
+    except (ValueError, KeyError, TypeError, OSError, RecursionError):
+        return None
