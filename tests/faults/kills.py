@@ -6,7 +6,9 @@ moment, and then left alone. It must end as if nothing had happened.
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import random
 import signal
@@ -31,6 +33,8 @@ COMMANDS: dict[str, list[str]] = {
     "plan": [*sandbox.PLAN[:-1], "new", "--force"],
     "predict": sandbox.words("predict work.py:good --batch-sizes 1-8 --json"),
 }
+# Others have their workers from servers that stay: a start of torch takes most of the time.
+OWN_WORKERS_EVERY = 6
 PARENT_SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
@@ -40,26 +44,30 @@ class Killer:
     Moments are in processor time of all its processes: the machine may be busy.
     """
 
-    def __init__(self, draw: random.Random, most_seconds: float) -> None:
-        self.seconds = draw.uniform(0, most_seconds)
+    def __init__(self, draw: random.Random, most_ticks: float) -> None:
+        self.ticks = draw.uniform(0, most_ticks)
         self.is_worker = draw.random() < 0.4
         self.signal = signal.SIGKILL if self.is_worker else draw.choice(PARENT_SIGNALS)
         self._which = draw.random()
         self.has_hit = False
+        self.most_ticks = 0.0
 
     def __call__(self, pid: int) -> None:
-        threading.Thread(target=self._kill, args=(pid,), daemon=True).start()
+        others = attempts.descendants(os.getpid()) - {pid}
+        threading.Thread(target=self._kill, args=(pid, others), daemon=True).start()
 
-    def _kill(self, command: int) -> None:
-        ticks = self.seconds * os.sysconf("SC_CLK_TCK")
+    def _kill(self, command: int, others: set[int]) -> None:
+        processes = {command}
         while os.path.exists(f"/proc/{command}"):
-            processes = {command} | attempts.descendants(command)
-            if sum(map(attempts.processor_ticks, processes)) >= ticks:
+            processes = attempts.descendants(os.getpid()) - others
+            ticks = sum(map(attempts.processor_ticks, processes))
+            self.most_ticks = max(self.most_ticks, ticks)
+            if ticks >= self.ticks:
                 break
-            time.sleep(0.002)
+            time.sleep(0.003)
         target = command
         if self.is_worker:
-            workers = sorted(attempts.descendants(command))
+            workers = sorted(processes - {command})
             if not workers:
                 return
             target = workers[int(self._which * len(workers))]
@@ -73,37 +81,49 @@ def run_kills(
 ) -> None:
     """Until so many were tried; what is left alone after its kills counts too."""
     draw = random.Random(seed)
-    expected: dict[str, Any] = {}
-    durations: dict[str, float] = {}
-    for name in names:
-        durations[name], expected[name] = _undisturbed(place, name)
-    while part.tried.total() < count:
+    known: dict[tuple[str, bool], tuple[float, Any]] = {}
+    for number in itertools.count():
+        own_workers = number % OWN_WORKERS_EVERY == 0
         for name in names:
-            killers = [Killer(draw, durations[name]) for _ in range(kills_each)]
-            _chain(place, part, name, killers, expected[name])
             if part.tried.total() >= count:
-                break
+                return
+            if (name, own_workers) not in known:
+                known[name, own_workers] = _undisturbed(place, name, own_workers)
+            most_ticks, expected = known[name, own_workers]
+            killers = [Killer(draw, most_ticks) for _ in range(kills_each)]
+            _chain(place, part, name, killers, expected, own_workers)
 
 
-def _undisturbed(place: Sandbox, name: str) -> tuple[float, Any]:
+def _undisturbed(place: Sandbox, name: str, own_workers: bool) -> tuple[float, Any]:
+    """The processor time it takes, in ticks, and its answer."""
     place.renew()
-    ending = place.run(COMMANDS[name], own_workers=True)
+    watch = Killer(random.Random(0), 0.0)
+    watch.ticks = math.inf
+    watch.is_worker = True  # nobody, when it has ended
+    ending = place.run(COMMANDS[name], own_workers=own_workers, disturb=watch)
     assert ending.exit_code in (0, 3), ending.stderr
-    return ending.processor_seconds, answer_of(place.folder / "new", ending)
+    return watch.most_ticks, answer_of(place.folder / "new", ending)
 
 
-def _chain(place: Sandbox, part: Part, name: str, killers: list[Killer], expected: Any) -> None:
+def _chain(
+    place: Sandbox,
+    part: Part,
+    name: str,
+    killers: list[Killer],
+    expected: Any,
+    own_workers: bool,
+) -> None:
     place.renew()
     for killer in killers:
         kept = finished(place.folder / "new")
-        ending = place.run(COMMANDS[name], own_workers=True, disturb=killer)
+        ending = place.run(COMMANDS[name], own_workers=own_workers, disturb=killer)
         if not killer.is_worker and ending.exit_code in (0, 3):
             break  # it was quicker
         _judge_kill(place, killer, ending, kept)
         who = "worker" if killer.is_worker else "command"
-        case = f"{name}: {killer.signal.name} to the {who} after {killer.seconds:.2f} s of work"
+        case = f"{name}: {killer.signal.name} to the {who} after {killer.ticks / 100:.2f} s of work"
         part.note(name, case, ending.faults, ending.exit_code)
-    ending = place.run(COMMANDS[name], own_workers=True)
+    ending = place.run(COMMANDS[name], own_workers=own_workers)
     faults = dict(ending.faults)
     if ending.exit_code not in (0, 3):
         faults["half-written or lost records"] = f"cannot go on: {ending.stderr[-800:]}"

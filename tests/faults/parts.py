@@ -90,7 +90,7 @@ def writers(sample: bool) -> dict[str, list[str]]:
 
 def killed(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
     if sample:
-        kills.run_kills(place, part, seed, ["bench"], count=2, kills_each=2)
+        kills.run_kills(place, part, seed, ["bench"], count=2, kills_each=1)
     else:
         kills.run_kills(place, part, seed, list(kills.COMMANDS), count=360, kills_each=5)
 
