@@ -16,7 +16,8 @@ import torch.utils.data.dataloader as loading
 from vramcast.programs.watching import Watcher, replaced
 from vramcast.units import format_bytes
 
-FEWEST_BATCHES, MOST_BATCHES = 3, 16
+# The most is for evaluations that keep their outputs on the GPU until their end.
+FEWEST_BATCHES, MOST_BATCHES = 3, 128
 
 
 @dataclass
@@ -29,8 +30,16 @@ class _Reading:
     num_batches: int = 0
     # of the GPU, when each batch was asked for
     last_bytes: int = 0
-    grown_bytes: int = 0
     has_ended: bool = False
+
+    @classmethod
+    def begin(cls, watcher: Watcher) -> _Reading:
+        watcher.new_loader()
+        return cls(
+            watcher.num_backwards,
+            watcher.num_training_forwards,
+            watcher.num_evaluation_forwards,
+        )
 
 
 @contextmanager
@@ -41,26 +50,23 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
 
     def begin(original: Any) -> Any:
         def __iter__(self: Any) -> Any:
-            watcher.new_loader()
             _note_few_samples(watcher, self)
             iterator = original(self)
-            iterator.vramcast_reading = _Reading(
-                watcher.num_backwards,
-                watcher.num_training_forwards,
-                watcher.num_evaluation_forwards,
-            )
+            iterator.vramcast_reading = _Reading.begin(watcher)
             return iterator
 
         return __iter__
 
     def give(original: Any) -> Any:
         def __next__(self: Any) -> Any:
-            reading: _Reading | None = getattr(self, "vramcast_reading", None)
-            if reading is not None:
-                if reading.has_ended or _ends(watcher, reading, self):
-                    reading.has_ended = True
-                    raise StopIteration
-                reading.num_batches += 1
+            if not hasattr(self, "vramcast_reading"):
+                # made without a DataLoader, as fastai does
+                self.vramcast_reading = _Reading.begin(watcher)
+            reading: _Reading = self.vramcast_reading
+            if reading.has_ended or _ends(watcher, reading, self):
+                reading.has_ended = watcher.has_ended_loader = True
+                raise StopIteration
+            reading.num_batches += 1
             return original(self)
 
         return __next__
@@ -73,6 +79,7 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
 
 def _ends(watcher: Watcher, reading: _Reading, iterator: Any) -> bool:
     if watcher.num_backwards > reading.num_backwards:
+        watcher.trains_from_loader = True
         if watcher.is_enough:
             watcher.is_winding_down = True
         return watcher.is_enough

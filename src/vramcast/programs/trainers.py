@@ -1,7 +1,7 @@
 """Asks trainers of libraries for one evaluation and one save, and then to stop.
 
 They do it through their own callbacks: Hugging Face's Trainer and all that is made of it (TRL,
-sentence-transformers), and Lightning's.
+sentence-transformers), Lightning's, and ignite's engines.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ def stopping_trainers(watcher: Watcher) -> Iterator[None]:
         "transformers.trainer": lambda: _hugging_face(watcher),
         "lightning.pytorch.trainer.trainer": lambda: _lightning(watcher, "lightning.pytorch"),
         "pytorch_lightning.trainer.trainer": lambda: _lightning(watcher, "pytorch_lightning"),
+        "ignite.engine.engine": lambda: _ignite(watcher),
     }
     with after_import(added, lambda name: added[name]()):
         yield
@@ -69,3 +70,32 @@ def _lightning(watcher: Watcher, package: str) -> None:
         self.callbacks.append(StopWhenSeen())
 
     trainer_module.Trainer.__init__ = __init__
+
+
+def _ignite(watcher: Watcher) -> None:
+    """An engine begins its data loader again until it has had as many batches as it expects."""
+    module = sys.modules["ignite.engine.engine"]
+    events = module.Events
+    run = module.Engine.run
+
+    def end_epoch(engine: Any) -> None:
+        if watcher.has_ended_loader:
+            engine.terminate_epoch()
+
+    def end_training(engine: Any, num_backwards: int) -> None:
+        if watcher.is_enough and watcher.num_backwards > num_backwards:
+            watcher.is_winding_down = True
+            engine.terminate()
+
+    def run_until_seen(self: Any, *arguments: Any, **options: Any) -> Any:
+        added = [
+            self.add_event_handler(events.DATALOADER_STOP_ITERATION, end_epoch),
+            self.add_event_handler(events.EPOCH_COMPLETED, end_training, watcher.num_backwards),
+        ]
+        try:
+            return run(self, *arguments, **options)
+        finally:
+            for handler in added:
+                handler.remove()
+
+    module.Engine.run = run_until_seen

@@ -25,7 +25,8 @@ FEWEST_STEPS, MOST_STEPS = 3, 8
 MOST_STEPS_FOR_ALL_OPTIMIZERS = 24
 # Without any optimizer step for so long, the backward passes are the steps.
 MOST_BACKWARDS_WITHOUT_STEP = 64
-# Data loaders read ahead: so many forward passes may come after one was ended.
+# So many forward passes may come before a data loader is asked again, which then ends: the rest of
+# a GAN's iteration, and batches that were read ahead.
 MOST_READ_AHEAD = 8
 
 
@@ -68,6 +69,10 @@ class Watcher:
     is_enough: bool = False
     # a data loader was ended early, or a trainer was asked to stop: the program may go on
     is_winding_down: bool = False
+    # the batches that it trains with are a data loader's, which ends early
+    trains_from_loader: bool = False
+    # of the data loaders, the one begun last was ended early
+    has_ended_loader: bool = False
     notes: set[str] = field(default_factory=set)
     _read_ahead: int = 0
     _step_ended: bool = True
@@ -83,7 +88,8 @@ class Watcher:
         self.num_training_forwards += 1
         if self.is_enough:
             self._read_ahead += 1
-            if not self.is_winding_down or self._read_ahead > MOST_READ_AHEAD:
+            may_go_on = self.is_winding_down or self.trains_from_loader
+            if not may_go_on or self._read_ahead > MOST_READ_AHEAD:
                 self.stop()
         if self._step_ended or self.phase is not PhaseName.TRAIN:
             self._begin(PhaseName.TRAIN)
@@ -93,8 +99,7 @@ class Watcher:
         self.num_evaluation_forwards += 1
         if self.phase is not PhaseName.EVALUATE:
             self._begin(PhaseName.EVALUATE)
-            # what trains after an evaluation is the next epoch
-            self._read_ahead = MOST_READ_AHEAD
+            self._next_epoch()
 
     def backward(self) -> None:
         if self.phase is not PhaseName.TRAIN or self._step_ended:
@@ -120,13 +125,14 @@ class Watcher:
         self.num_saves += 1
         if self.phase is not PhaseName.SAVE:
             self._begin(PhaseName.SAVE)
-            self._read_ahead = MOST_READ_AHEAD
+            self._next_epoch()
         yield
 
     def new_loader(self) -> None:
         """What trains from now on is the next epoch."""
+        self.has_ended_loader = False
         if self.is_winding_down:
-            self._read_ahead = MOST_READ_AHEAD
+            self._next_epoch()
 
     # -- when to stop
 
@@ -155,6 +161,11 @@ class Watcher:
         if waits and self.num_steps < MOST_STEPS_FOR_ALL_OPTIMIZERS:
             return False
         return self._is_settled or self.num_steps >= MOST_STEPS
+
+    def _next_epoch(self) -> None:
+        """What trains after this does so again."""
+        if self.is_enough:
+            self._read_ahead = MOST_READ_AHEAD
 
     def _begin(self, phase: PhaseName) -> None:
         self.phase = phase

@@ -36,9 +36,12 @@ static Typical typical_of(const at::Tensor& tensor) {
   return {tensor.scalar_type() == at::kBool ? 0. : 1.};
 }
 
-// Numbers that a program reads are positive, as losses and norms are.
+// Numbers that a program reads are positive, as losses and norms are. A byte may be part of another
+// number, as in a storage that is copied.
 static double as_read(const at::Tensor& tensor) {
   const auto typical = typical_of(tensor);
+  if (tensor.itemsize() == 1 && c10::isIntegralType(tensor.scalar_type(), true))
+    return std::clamp(typical.number, 0., 127.);
   return typical.sure || !c10::isFloatingType(tensor.scalar_type()) ? typical.number
                                                                     : std::abs(typical.number);
 }

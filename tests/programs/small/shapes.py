@@ -1,0 +1,92 @@
+"""Programs that read their data, evaluate and save in other ways, by name."""
+
+import sys
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset, dataloader
+
+kind = sys.argv[1]
+model, other = torch.nn.Linear(64, 64).cuda(), torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+data = TensorDataset(torch.randn(320, 64))
+loader = DataLoader(data, 8)
+
+
+def step(x, of=model, by=optimizer):
+    of(x.cuda()).square().mean().backward()
+    by.step()
+    by.zero_grad()
+
+
+def evaluate_and_save():
+    model.eval()
+    with torch.no_grad():
+        model(torch.randn(8, 64, device="cuda"))
+    torch.save(model.state_dict(), "model.pt")
+    model.train()
+
+
+def train(epoch):
+    for _ in range(1000):
+        epoch()
+        evaluate_and_save()
+
+
+match kind:
+    case "gan":  # the first optimizer has seen enough before the second steps
+        second = torch.optim.Adam(other.parameters())
+
+        def epoch():
+            for (x,) in loader:
+                step(x)
+                step(x, other, second)
+
+        train(epoch)
+    case "read-ahead":
+
+        def epoch():
+            batches = iter(loader)
+            ahead = [next(batches)[0].cuda() for _ in range(2)]
+            while ahead:
+                step(ahead.pop(0))
+                ahead += [x.cuda() for (x,) in [next(batches, (None,))] if x is not None]
+
+        train(epoch)
+    case "own-iterator":
+
+        def epoch():
+            for (x,) in dataloader._SingleProcessDataLoaderIter(loader):
+                step(x)
+
+        train(epoch)
+    case "keeps-outputs":
+
+        def epoch():
+            for (x,) in loader:
+                step(x)
+            model.eval()
+            kept = []
+            with torch.no_grad():
+                for (x,) in loader:
+                    kept.append(model(x.cuda()).repeat(1, 4096))
+            print("kept", len(kept))
+            model.train()
+
+        train(epoch)
+    case "bytes":  # a storage of negative numbers
+
+        def epoch():
+            for (x,) in loader:
+                step(x)
+            with torch.no_grad():
+                shifted = torch.zeros(8, device="cuda") - 3.0
+            print("bytes", len(shifted.untyped_storage().cpu()))
+
+        train(epoch)
+    case "ignite":
+        from ignite.engine.engine import Engine, Events
+
+        trainer = Engine(lambda engine, batch: step(batch[0]))
+        trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda engine: evaluate_and_save())
+        trainer.run(loader, max_epochs=1000)
+        print("the engine ended in epoch", trainer.epoch)

@@ -1,0 +1,54 @@
+"""Programs are seen to train, evaluate and save however they read their data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import vramcast
+from vramcast.processes.progress import Progress
+from vramcast.records.phases import PhaseName
+from vramcast.records.prediction import Prediction
+
+SHAPES = Path(__file__).parent / "small" / "shapes.py"
+ALL_PHASES = [PhaseName.BUILD, PhaseName.TRAIN, PhaseName.EVALUATE, PhaseName.SAVE]
+pytestmark = pytest.mark.usefixtures("warm_simulations")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def predict(kind: str) -> tuple[Prediction, list[str]]:
+    printed: list[str] = []
+
+    def listen(progress: Progress) -> None:
+        printed.append(progress.line or "")
+
+    line = ["python", str(SHAPES), kind]
+    return vramcast.predict(line, gpu="h200", progress=listen), printed
+
+
+@pytest.mark.parametrize("kind", ["gan", "read-ahead", "own-iterator", "ignite"])
+def test_an_epoch_ends_early_and_its_evaluation_and_saving_are_seen(kind: str) -> None:
+    found, printed = predict(kind)
+    assert [phase.name for phase in found.phases] == ALL_PHASES
+    assert found.phases[1].num_steps <= 12
+    if kind == "ignite":
+        assert "the engine ended in epoch 1" in printed
+
+
+def test_an_evaluation_that_keeps_its_outputs_runs_on_while_memory_grows() -> None:
+    found, printed = predict("keeps-outputs")
+    assert "kept 40" in printed
+    # 40 batches of 8 rows of 64 * 4096 numbers
+    assert found.peak_phase == "evaluate"
+    assert found.peak_allocated_bytes > 40 * 8 * 64 * 4096 * 4
+
+
+def test_the_bytes_of_a_storage_of_negative_numbers_can_be_copied() -> None:
+    found, printed = predict("bytes")
+    assert "bytes 32" in printed
+    assert not any("failed" in note for note in found.notes)
