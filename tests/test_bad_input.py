@@ -76,6 +76,8 @@ CASES: dict[str, list[str]] = {
     "batch size zero": ["predict", "work.py:good", "--batch-sizes", "0-4"],
     "endless batch sizes": ["predict", "work.py:good", "--batch-sizes", "1-999999999999"],
     "endless value": ["zoo", "e5", "x" * 100_000],
+    "a batch of 400 digits": ["predict", "work.py:good", "--batch-sizes", "9" * 400],
+    "steps of 400 digits": ["probe", "work.py:good", "--device", "cpu", "--steps", "9" * 400],
     "endless parameters": ["zoo", "e5", "--params", "9" * 400],
     "timeout nan": ["predict", "work.py:good", "--timeout", "nan"],
     "empty batch sizes": ["predict", "work.py:good", "--batch-sizes", ""],
@@ -309,6 +311,8 @@ def test_bad_batch_sizes_are_shown_with_an_example_of_good_ones(
 def test_numbers_beyond_all_bounds_are_refused_at_once(complaint: Complaint) -> None:
     assert "999,999,999,999 sizes; at most 10,000" in complaint("endless batch sizes")
     assert "--params 50M" in complaint("endless parameters")
+    assert "from 1 to 1,000,000,000,000" in complaint("a batch of 400 digits")
+    assert "from 1 to 1,000,000,000,000" in complaint("steps of 400 digits")
 
 
 def test_of_a_value_without_an_end_both_ends_are_shown(complaint: Complaint) -> None:

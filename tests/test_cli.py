@@ -264,12 +264,12 @@ def test_names_of_modules_and_files_are_neither_markup_nor_escape_codes(tmp_path
         "    return lambda: model(torch.randn(8, 64, device='cuda')).sum().backward()\n"
     )
     for command in (
-        ["predict", "x[/b]/w.py:build", "--trace", "y[/b]"],
-        ["diff", "y[/b]", "y[/b]"],
+        ["predict", "x[/b]/w.py:build", "--trace", "y[/b]\x1b[31m"],
+        ["diff", "y[/b]\x1b[31m", "y[/b]\x1b[31m"],
     ):
         done = run(tmp_path, *command)
         assert done.returncode == 0, done.stderr
-        assert "\x1b" not in done.stdout
+        assert "\x1b" not in done.stdout + done.stderr
         assert "[/b]" in done.stdout
 
 

@@ -278,6 +278,8 @@ def test_wrong_requests_are_refused_before_anything_starts(
 def test_seeds_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--seeds '1,x'"):
         bench(["e1-50m"], seeds="1,x", out=tmp_path / "x", device="cpu")
+    with pytest.raises(UsageError, match="200,000; at most"):
+        bench(["e1-50m"], seeds=range(200_000), out=tmp_path / "x", device="cpu")
     with pytest.raises(UsageError, match="--out is ''"):
         cli_bench.bench(["e1-50m"], out="", device="cpu")
 

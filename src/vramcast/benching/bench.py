@@ -28,6 +28,7 @@ from vramcast.workload import parse_reference
 WORKLOAD = "vramcast.benching.training_step:build"
 # Left free where the largest batch is asked for: long runs fragment memory.
 SAFETY = 0.05
+MAX_SEEDS = 10_000
 
 
 def bench(
@@ -124,8 +125,12 @@ def _seeds(seeds: str | Sequence[int] | None, protocol: Protocol) -> list[int]:
         numbers = []
     if not numbers or len({seed for seed in numbers if 0 <= seed < 2**63}) < len(numbers):
         raise UsageError(
-            f"--seeds {seeds!r} is not a list of different whole numbers from 0 on.",
+            f"--seeds {str(seeds)[:200]!r} is not a list of different whole numbers from 0 on.",
             "For example --seeds 1,2,3.",
+        )
+    if len(numbers) > MAX_SEEDS:
+        raise UsageError(
+            f"--seeds are {len(numbers):,}; at most {MAX_SEEDS:,} are trained.", "Give fewer."
         )
     return numbers
 

@@ -1,7 +1,6 @@
 """`vramcast bench`."""
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, command, folder_for, resumable
+from vramcast.cli.command import ExitCode, command, folder_for, resumable, say
 from vramcast.cli.progress import progress_display
 
 
@@ -121,7 +120,7 @@ def _show(runs: list[vramcast.TrainedRun], folder: Path, as_json: bool) -> None:
     show(runs)
     is_several = len({run.trial.label for run in runs if run.finished}) > 1
     then = f"; vramcast compare {folder} says which is better." if is_several else "."
-    print(f"Written to {folder}{then}", file=sys.stderr)
+    say(f"Written to {folder}{then}")
 
 
 def _as_object(runs: list[vramcast.TrainedRun], folder: Path) -> dict[str, object]:

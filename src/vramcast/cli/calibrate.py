@@ -1,13 +1,12 @@
 """`vramcast calibrate`."""
 
-import sys
 from typing import Annotated
 
 import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, assignments, command
+from vramcast.cli.command import ExitCode, assignments, command, say
 from vramcast.cli.progress import progress_display
 from vramcast.errors import UsageError
 
@@ -70,7 +69,7 @@ def calibrate(
         rows["convolutions known"] = str(len(table.convolutions))
         title = f"Measured on {table.gpu} under torch {table.torch_version}"
         show([Section(title="GPU libraries", parts=[facts(title, rows)])])
-    print(f"Written to {path}", file=sys.stderr)
+    say(f"Written to {path}")
     return ExitCode.DONE
 
 
@@ -90,5 +89,5 @@ def _calibrate_host(workload: str | None, out: str | None, as_json: bool) -> int
             "The host's part of predicted times now holds for this machine. It is an estimate: no "
             "kernel was launched. Remove the file to go back to the machines that were measured."
         )
-    print(f"Written to {path}", file=sys.stderr)
+    say(f"Written to {path}")
     return ExitCode.DONE

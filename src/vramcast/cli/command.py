@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperCommand
 
 from vramcast.errors import UsageError
+from vramcast.text import printable
 
 if TYPE_CHECKING:
     from vramcast.records.base import Record
@@ -134,6 +135,11 @@ def folder_for(kind: str, workload: str, out: str | None) -> Path:
     return Path("runs") / f"{kind}-{name}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
 
 
+def say(text: str) -> None:
+    """On stderr, for people. Names of files and options are shown without control characters."""
+    print(printable(text), file=sys.stderr)
+
+
 @contextlib.contextmanager
 def resumable(folder: Path) -> Iterator[None]:
     """Says after Ctrl-C how to go on."""
@@ -141,10 +147,9 @@ def resumable(folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if folder.exists():
-            print(
+            say(
                 f"What has ended is kept: give --out {folder} to the same command "
-                "to go on from there.",
-                file=sys.stderr,
+                "to go on from there."
             )
         raise
 

@@ -1,13 +1,12 @@
 """`vramcast plan`."""
 
-import sys
 from typing import Annotated
 
 import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, command, show, workload_and_knobs
+from vramcast.cli.command import ExitCode, command, say, show, workload_and_knobs
 from vramcast.cli.progress import progress_display
 
 
@@ -75,6 +74,6 @@ def plan(
         )
     if out is not None:
         complete = [f"curriculum-{gpu.gpu or 'memory'}.yaml" for gpu in found.gpus if gpu.complete]
-        print(f"Wrote {', '.join(['plan.json', *complete])} into {out}.", file=sys.stderr)
+        say(f"Wrote {', '.join(['plan.json', *complete])} into {out}.")
     show(found, as_json)
     return ExitCode.DONE if found.fits else ExitCode.NO

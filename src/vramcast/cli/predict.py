@@ -1,13 +1,12 @@
 """`vramcast predict`."""
 
-import sys
 from typing import Annotated, Any
 
 import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, command, show, workload_and_knobs
+from vramcast.cli.command import ExitCode, command, say, show, workload_and_knobs
 from vramcast.cli.progress import progress_display
 from vramcast.errors import UsageError
 
@@ -104,10 +103,9 @@ def predict(
                 given, trace=trace, force=force, steps=steps, whole=whole, **common
             )
     if trace is not None:
-        print(
+        say(
             f"Wrote {trace}/trace.json and snapshot.pickle; "
-            "https://pytorch.org/memory_viz opens the latter.",
-            file=sys.stderr,
+            "https://pytorch.org/memory_viz opens the latter."
         )
     show(found, as_json)
     return ExitCode.DONE if found.fits else ExitCode.NO

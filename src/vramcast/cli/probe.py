@@ -1,13 +1,12 @@
 """`vramcast probe`."""
 
-import sys
 from typing import Annotated
 
 import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, assignments, command, folder_for, show
+from vramcast.cli.command import ExitCode, assignments, command, folder_for, say, show
 from vramcast.cli.progress import progress_display
 
 
@@ -75,7 +74,7 @@ def probe(
         raise
     show(measured, as_json, folder=str(folder))
     if not as_json:
-        print(f"Written to {folder}", file=sys.stderr)
+        say(f"Written to {folder}")
     if measured.outcome not in ("ok", "out_of_memory", "paging"):
         return ExitCode.FAILED
     return ExitCode.DONE if measured.outcome == "ok" and measured.verdict.stable else ExitCode.NO

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vramcast.processes.progress import Progress, Report
+from vramcast.text import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -67,13 +68,13 @@ def progress_display() -> Iterator[Report]:
 
 def _print_line(progress: Progress) -> None:
     if progress.line:
-        print(progress.line, file=sys.stderr, flush=True)
+        print(printable(progress.line), file=sys.stderr, flush=True)
 
 
 def _show(bars: Bars, progress: Progress) -> None:
     """A bar for each name. One without a total goes when something else is reported."""
     if progress.line:
-        bars.console.print(progress.line, markup=False, highlight=False)
+        bars.console.print(printable(progress.line), markup=False, highlight=False)
     tasks = {task.description: task.id for task in bars.tasks}
     if progress.name not in tasks:
         for task in bars.tasks:

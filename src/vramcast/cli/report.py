@@ -1,13 +1,12 @@
 """`vramcast report`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import vramcast
-from vramcast.cli.command import ExitCode, command
+from vramcast.cli.command import ExitCode, command, say
 from vramcast.errors import UsageError
 
 PAGE = "report.html"
@@ -60,19 +59,17 @@ def report(
     target = _target(runs, form, out)
     page = vramcast.report(*runs, format=form, out=target, figures=figures)
     if figures is not None:
-        print(f"Wrote {len(page.figures)} figures into {figures}.", file=sys.stderr)
+        say(f"Wrote {len(page.figures)} figures into {figures}.")
     if target is not None:
-        print(f"Wrote {target}.", file=sys.stderr)
+        say(f"Wrote {target}.")
         megabytes = len(page.text) / 1e6
         if megabytes > 3:  # it opens slowly
-            print(f"It has {megabytes:.1f} MB: fewer runs make a lighter one.", file=sys.stderr)
+            say(f"It has {megabytes:.1f} MB: fewer runs make a lighter one.")
         if show:
             import webbrowser
 
             if not webbrowser.open(target.absolute().as_uri()):
-                print(
-                    f"There is no browser here to open it. Open {target} yourself.", file=sys.stderr
-                )
+                say(f"There is no browser here to open it. Open {target} yourself.")
     elif page.format == "terminal":
         from rich.console import Console
 

@@ -1,14 +1,13 @@
 """`vramcast server`."""
 
 import json
-import sys
 from typing import Annotated
 
 import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, command
+from vramcast.cli.command import ExitCode, command, say
 
 
 @command(
@@ -44,5 +43,5 @@ def server(
         for one in found:
             print(describe(one, has_ended=action == "stop"))
         if not found:
-            print("No server runs.", file=sys.stderr)
+            say("No server runs.")
     return ExitCode.DONE if found or action == "stop" else ExitCode.NO

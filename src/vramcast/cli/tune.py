@@ -1,13 +1,12 @@
 """`vramcast tune`."""
 
-import sys
 from typing import Annotated
 
 import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, assignments, command, folder_for, resumable, show
+from vramcast.cli.command import ExitCode, assignments, command, folder_for, resumable, say, show
 from vramcast.cli.progress import progress_display
 
 
@@ -79,6 +78,6 @@ def tune(
         from vramcast.reporting.tune import probe_command
 
         again = probe_command(found, f"{folder}/final.json")
-        print(f"Written to {folder}: log.md, final.json ({again})", file=sys.stderr)
+        say(f"Written to {folder}: log.md, final.json ({again})")
     helped = any(row.verdict == "applied" for row in found.rows)
     return ExitCode.DONE if helped else ExitCode.NO

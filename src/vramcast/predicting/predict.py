@@ -12,7 +12,7 @@ from vramcast.processes.progress import OutputLines, Progress, Report, ignore
 from vramcast.records.prediction import BatchSizeCurve, Prediction
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
-from vramcast.units import check_whole_number, memory_in_bytes
+from vramcast.units import MAX_NUMBER, check_whole_number, memory_in_bytes
 from vramcast.workload import Workload, joined, name_of, parse_reference, separated
 from vramcast.workload.launchers import line_request
 
@@ -88,13 +88,15 @@ def read_batch_sizes(given: str | Sequence[int]) -> list[int]:
     count = sum((r.stop - r.start) // r.step for r in ranges) if ranges else len(given)
     if count > MAX_BATCH_SIZES:
         raise UsageError(
-            f"--batch-sizes {given} is {count:,} sizes; at most {MAX_BATCH_SIZES:,} are predicted.",
+            f"--batch-sizes {str(given)[:40]} is {count:,} sizes; "
+            f"at most {MAX_BATCH_SIZES:,} are predicted.",
             "Give fewer, for example every fourth: --batch-sizes 4-64:4.",
         )
     sizes = sorted(set(chain(*ranges))) if isinstance(given, str) else list(given)
-    if not sizes or any(type(size) is not int or size < 1 for size in sizes):
+    if not sizes or any(type(size) is not int or not 1 <= size <= MAX_NUMBER for size in sizes):
         raise UsageError(
-            f"Batch sizes must be positive whole numbers, not {sizes}.", BATCH_SIZES_ADVICE
+            f"Batch sizes must be whole numbers from 1 to {MAX_NUMBER:,}, not {str(sizes)[:200]}.",
+            BATCH_SIZES_ADVICE,
         )
     return sizes
 
