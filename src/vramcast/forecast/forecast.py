@@ -31,9 +31,17 @@ TIMELINE_POINTS = 200
 
 
 def forecast(
-    trace: SimulatedRun, budget: Budget, *, workload: str, knobs: dict[str, Any]
+    trace: SimulatedRun,
+    budget: Budget,
+    *,
+    workload: str,
+    knobs: dict[str, Any],
+    is_detailed: bool = True,
 ) -> Prediction:
-    """Without the seconds that it took, which the caller knows."""
+    """Without the seconds that it took, which the caller knows.
+
+    The details are memory through the step, and what is alive at the peak by category and tensor.
+    """
     limited, shown = replay_within(budget, trace, trace.sizes)
     lowest_reserved_bytes = _lowest_reserved_bytes(trace, budget, shown)
     step = _step(trace, budget)
@@ -51,14 +59,16 @@ def forecast(
     def describe(number: int) -> LargeTensor:
         return trace.allocation(number).as_tensor()
 
-    memory = step_memory(
-        trace.events,
-        block_bytes,
-        trace.categories,
-        describe,
-        np.asarray(shown.reserved_bytes),
-        segments,
-    )
+    memory = None
+    if is_detailed:
+        memory = step_memory(
+            trace.events,
+            block_bytes,
+            trace.categories,
+            describe,
+            np.asarray(shown.reserved_bytes),
+            segments,
+        )
     return Prediction(
         workload=workload,
         knobs=knobs,
@@ -74,12 +84,14 @@ def forecast(
         num_alloc_retries=limited.num_alloc_retries,
         failed_allocation_bytes=failed.requested_bytes if failed else None,
         num_parameters=trace.num_parameters,
-        breakdown_bytes=breakdown(trace.categories, alive, shown),
-        largest_tensors=[describe(number) for number in largest],
-        timeline=timeline(shown),
-        peak_phase=memory.phase,
+        breakdown_bytes=breakdown(trace.categories, alive, shown) if is_detailed else {},
+        largest_tensors=[describe(number) for number in largest] if is_detailed else [],
+        timeline=timeline(shown) if is_detailed else [],
+        peak_phase=memory.phase if memory else "",
         step_memory=memory,
-        alive_at_peak=alive_groups(alive, block_bytes, trace.categories, describe),
+        alive_at_peak=(
+            alive_groups(alive, block_bytes, trace.categories, describe) if is_detailed else []
+        ),
         step=step,
         **_times(step),
         step_seconds_reason="" if step else "no GPU was named",

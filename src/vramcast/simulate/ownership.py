@@ -20,9 +20,12 @@ PLAIN = (Tensor, nn.Parameter)
 class Ownership:
     """Watches modules being made and optimizers stepping; says which allocations are theirs."""
 
-    def __init__(self, block_id: Callable[[int], int]) -> None:
-        """`block_id` gives the number of the allocation at an address."""
-        self._block_id = block_id
+    def __init__(self, block_id: Callable[[int], int], is_detailed: bool = True) -> None:
+        """`block_id` gives the number of the allocation at an address.
+
+        Without details only parameters are counted.
+        """
+        self._block_id, self._is_detailed = block_id, is_detailed
         self._modules: dict[int, weakref.ref[nn.Module]] = {}
         self._optimizers: dict[int, weakref.ref[Any]] = {}
         self._most_parameters = 0
@@ -63,16 +66,19 @@ class Ownership:
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
         self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+        if not self._is_detailed:
+            return
         for parameter in _parameters_of(optimizer):  # those of modules have their names already
             self._put(parameter, "parameters", "")
         self._put_gradients()
 
     def look(self) -> None:
         """Find what modules and optimizers own now. Called between steps."""
-        for name, tensor, category in self._module_tensors():
-            self._put(tensor, category, name)
-        self._put_gradients()
-        self._put_state()
+        if self._is_detailed:
+            for name, tensor, category in self._module_tensors():
+                self._put(tensor, category, name)
+            self._put_gradients()
+            self._put_state()
         self._most_parameters = self.num_parameters()
 
     def num_parameters(self) -> int:
@@ -118,6 +124,8 @@ class Ownership:
                 self._put(parameter.grad, "gradients", self._name(parameter))
 
     def _put_state(self) -> None:
+        if not self._is_detailed:
+            return
         for optimizer in _alive(self._optimizers):
             for parameter, state in optimizer.state.items():
                 owner = self._name(parameter) if isinstance(parameter, Tensor) else ""

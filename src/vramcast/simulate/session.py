@@ -88,15 +88,15 @@ class Session:
 
         self.gpu.clear()
         torch.manual_seed(0)
-        locations, ownership = Locations(), Ownership(self.device.block_id)
+        locations, ownership = Locations(), Ownership(self.device.block_id, is_detailed=locate)
         python_calls = PythonCalls(self.device.library)
         with ExitStack() as stack:
             stack.enter_context(patches.installed(self.gpu))
             stack.enter_context(self.device.on())
             # The first allocation of a process makes the CUDA context and a small segment.
             torch.empty(1, device="cuda")
+            stack.enter_context(ownership.watching())
             if locate:
-                stack.enter_context(ownership.watching())
                 stack.enter_context(locations.watching_modules())
                 least = 0 if locate_all else LOCATED_BYTES
                 stack.enter_context(self.device.locating(locations.here, least))

@@ -31,9 +31,6 @@ from vramcast.tracing.files import write_files
 from vramcast.tracing.snapshot import make_snapshot
 from vramcast.tracing.trace import SimulatedRun
 
-# What a table of many predictions does not show, and most of what one takes.
-NOT_IN_TABLES: dict[str, Any] = {"timeline": [], "step_memory": None, "alive_at_peak": []}
-
 
 # of this process, by GPU: libraries that were imported on one may hold on to it
 _sessions: dict[str, Session] = {}
@@ -104,6 +101,7 @@ def _within_the_limit(job: Job, found: dict[str, Any]) -> dict[str, Any]:
     with contextlib.suppress(WorkloadError, SystemExit):
         limited, _ = job.run(
             lambda run: _predicted(job, run, only_if_it_fits=True),
+            locate="gpus" not in job.request,
             locate_all=job.request.get("trace") is not None,
             limited=True,
         )
@@ -117,7 +115,14 @@ def _predicted(
     """The prediction, and whether it needs more than there is. Its trace is written."""
     folder, knobs = job.request.get("trace"), job.shown_knobs()
     budget = job.budget_of(run)
-    prediction = forecast(run, budget, workload=job.workload, knobs=knobs)
+    prediction = forecast(
+        run,
+        budget,
+        workload=job.workload,
+        knobs=knobs,
+        # A table of several does not show them.
+        is_detailed="gpus" not in job.request,
+    )
     if folder is not None and (prediction.fits or not only_if_it_fits):
         trace = run.trace(
             workload=job.workload,
@@ -138,20 +143,20 @@ def _on_several_gpus(job: Job) -> dict[str, Any]:
     """One simulation serves all that are asked about, unless the program asked which GPU it has."""
     first, *others = job.request["gpus"]
 
-    def on_all(run: SimulatedRun) -> dict[str | None, tuple[dict[str, Any], bool]]:
-        found = {first: _predicted(job, run)}
+    def on_all(run: SimulatedRun) -> list[tuple[str | None, dict[str, Any], bool]]:
+        found = [(first, *_predicted(job, run))]
         for name in [] if job.session.gpu.was_asked else others:
             _use_gpu(job, name)
-            found[name] = _predicted(job, run)
+            found.append((name, *_predicted(job, run)))
         return found
 
     predictions = {}
-    for name, (prediction, is_short) in dict(job.run(on_all)).items():
+    for name, prediction, is_short in job.run(on_all, locate=False):
         if is_short:
             _use_gpu(job, name)
             prediction = _within_the_limit(job, prediction)
         # A name of JSON is a text: "" where no GPU was named.
-        predictions[name or ""] = {**prediction, **NOT_IN_TABLES}
+        predictions[name or ""] = prediction
     return {"predictions": predictions}
 
 
