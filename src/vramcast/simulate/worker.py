@@ -31,7 +31,6 @@ from vramcast.tracing.files import write_files
 from vramcast.tracing.snapshot import make_snapshot
 from vramcast.tracing.trace import SimulatedRun
 
-
 # of this process, by GPU: libraries that were imported on one may hold on to it
 _sessions: dict[str, Session] = {}
 
