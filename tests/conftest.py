@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import pytest
@@ -58,8 +58,11 @@ def _prober() -> Iterator[Prober]:
 def warm_probes(_prober: Prober) -> Iterator[Prober]:
     """Real runs that this file's tests ask for fork from one process that has imported torch."""
 
-    def shared(preload: Sequence[str] = ()) -> AbstractContextManager[Prober]:
-        return Prober(preload) if preload else nullcontext(_prober)
+    def shared(
+        preload: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> AbstractContextManager[Prober]:
+        is_plain = not preload and not environment
+        return nullcontext(_prober) if is_plain else Prober(preload, environment)
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (probe, tune, max_batch):

@@ -44,6 +44,8 @@ WITH_TORCH = (
     "probing.on_cpu",
     "probing.cuda_on_cpu",
     "probing.allocation_history",
+    "probing.phase_peaks",
+    "probing.program",
     "benching.trainer",
     "benching.training_step",
     "benching.threads",

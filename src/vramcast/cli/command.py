@@ -123,7 +123,8 @@ def assignments(words: list[str] | None) -> dict[str, str]:
     return split_assignments(words or [])
 
 
-def folder_for(kind: str, workload: str, out: str | None) -> Path:
+def folder_for(kind: str, workload: str | list[str], out: str | None) -> Path:
+    """Of a launch line, the folder has the name of the program."""
     if out == "":
         raise UsageError(
             "--out is '', which names no folder.",
@@ -131,6 +132,9 @@ def folder_for(kind: str, workload: str, out: str | None) -> Path:
         )
     if out is not None:
         return Path(out)
+    if isinstance(workload, list):
+        files = [word for word in workload if word.endswith(".py")]
+        workload = Path(files[0]).stem if files else "-".join(workload)
     name = re.sub(r"[^A-Za-z0-9]+", "-", Path(workload.replace(":", "-")).name).strip("-")[:40]
     return Path("runs") / f"{kind}-{name}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
 

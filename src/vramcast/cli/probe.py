@@ -6,7 +6,14 @@ import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, assignments, command, folder_for, say, show
+from vramcast.cli.command import (
+    ExitCode,
+    command,
+    folder_for,
+    say,
+    show,
+    workload_and_knobs,
+)
 from vramcast.cli.progress import progress_display
 
 
@@ -14,6 +21,7 @@ from vramcast.cli.progress import progress_display
     "probe",
     question="What does it really take here, and was the run sound?",
     examples="""
+    vramcast probe -- python train.py --batch_size=12
     vramcast probe train.py:build batch_size=8
     vramcast probe train.py:build batch_size=8 --device cpu --steps 3
     """,
@@ -21,14 +29,19 @@ from vramcast.cli.progress import progress_display
     "--trace and vramcast diff compare it with a prediction, allocation by allocation.",
 )
 def probe(
-    workload: options.Function,
+    workload: options.Workload = None,
     knobs: options.Knobs = None,
     device: options.Device = "cuda",
     memory: options.MemoryCap = None,
     warmup: Annotated[int, typer.Option(help="Steps before the measured ones.")] = 2,
     steps: Annotated[
-        int, typer.Option(help="Steps to measure; the p95 gate is judged from 20 on.")
-    ] = 20,
+        int | None,
+        typer.Option(
+            help="Steps to measure (default 20; the p95 gate is judged from 20 on). "
+            "Of a launch line: stop after so many training steps."
+        ),
+    ] = None,
+    whole: options.Whole = False,
     allocator: options.Allocator = None,
     timeout: Annotated[float, typer.Option(help="Seconds after which the run is stopped.")] = 600.0,
     out: Annotated[
@@ -51,23 +64,25 @@ def probe(
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 out of memory or not stable.
     """
-    folder = folder_for("probe", workload, out)
+    given, values = workload_and_knobs(workload, knobs)
+    folder = folder_for("probe", given, out)
     try:
         with progress_display() as progress:
             measured = vramcast.probe(
-                workload,
+                given,
                 device=device,
                 memory=memory,
                 allocator=allocator,
                 warmup=warmup,
                 steps=steps,
+                whole=whole,
                 timeout=timeout,
                 out=folder,
                 force=force,
                 trace=trace,
                 config=config,
                 progress=progress,
-                knobs=assignments(knobs),
+                knobs=values,
             )
     except vramcast.NotSaved as problem:
         show(problem.measurement, as_json)

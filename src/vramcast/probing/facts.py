@@ -25,6 +25,8 @@ class Phase(StrEnum):
     WARM_UP = "warm-up"
     MEASURE = "measure"
     MEMORY = "memory"
+    EVALUATE = "evaluate"
+    SAVE = "save"
     TRACE = "trace"
 
 

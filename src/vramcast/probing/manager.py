@@ -6,9 +6,11 @@ It never touches CUDA. Whatever a worker does, a Measurement comes of it.
 import contextlib
 import importlib.util
 import os
+import shutil
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,40 +23,59 @@ from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
 from vramcast.records.measurement import Measurement
 from vramcast.records.store import open_regular
 from vramcast.workload import parse_reference
+from vramcast.workload.launch_line import LaunchLine
+from vramcast.workload.launchers import read_line
 
 # torch's first optimizer imports torch._dynamo: a second and more, better once than in every trial
 WORKERS_IMPORT = ("vramcast.probing.on_gpu", "vramcast.probing.on_cpu", "torch._dynamo")
 # where most of a package's import time goes
 SLOW = {"transformers": ("transformers.modeling_utils", "transformers.generation")}
 OnFacts = Callable[[Facts], None]
+OnOutput = Callable[[bytes], None] | None
 
 
 class Prober(ForkServer):
     """Each trial runs in a fresh process; torch and `preload` are imported once for all."""
 
-    def __init__(self, preload: Sequence[str] = ()) -> None:
-        super().__init__(["torch", *preload, *WORKERS_IMPORT])
+    def __init__(
+        self, preload: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(["torch", *preload, *WORKERS_IMPORT], environment)
 
     def run(
-        self, trial: Trial, log: Path | None = None, progress: OnFacts = lambda _: None
+        self,
+        trial: Trial,
+        log: Path | None = None,
+        progress: OnFacts = lambda _: None,
+        on_output: OnOutput = None,
     ) -> Measurement:
-        """Wrong requests (no such file, knob, ...) are raised; everything else is a value."""
+        """Wrong requests (no such file, knob, ...) are raised; everything else is a value.
+
+        `on_output` gets what a program prints.
+        """
         started = time.monotonic()
         watch, failure = _Watch(progress), None
-        target = parse_reference(trial.workload).portable
+        target = "" if trial.line else parse_reference(trial.workload).portable
+        # here: it is removed also where the worker is killed
+        scratch = tempfile.mkdtemp(prefix="vramcast-program-") if trial.line else None
         try:
             self.ask(
                 "vramcast.probing.worker:work",
-                {"trial": trial.to_dict(), "target": target},
+                {"trial": trial.to_dict(), "target": target, "scratch": scratch},
                 timeout_seconds=trial.timeout_seconds,
                 log=log,
                 progress=watch.hear,
                 stop=watch.is_stalled,
+                on_output=on_output,
             )
         except TaskFailed as failed:
             if failed.kind is FailureKind.NOT_STARTED:
                 raise
-            failure = failed
+            # a program's process ends without an answer: what it told is all
+            failure = failed if watch.facts.outcome is None else None
+        finally:
+            if scratch is not None:
+                shutil.rmtree(scratch, ignore_errors=True)
         return measurement_from(trial, watch.facts, failure, seconds=time.monotonic() - started)
 
 
@@ -73,6 +94,13 @@ class _Watch(Reporter):
             return False
         known = self.facts.step_seconds or self.facts.warmup_seconds
         return time.monotonic() - self._last_heard > stall_threshold_seconds(known)
+
+
+def environment_of(trial: Trial) -> dict[str, str]:
+    """What a program's line puts into the environment: before torch is imported."""
+    if not trial.line:
+        return {}
+    return dict(read_line(LaunchLine(trial.line).filled(trial.knobs)).environment)
 
 
 def preload_for(workload: str) -> list[str]:

@@ -11,7 +11,7 @@ from vramcast.probing.stability import is_paging, judge, p95
 from vramcast.probing.trial import Trial
 from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.records.base import Knobs, plain_value
-from vramcast.records.measurement import Clock, Device, Measurement, Outcome, StepTimes
+from vramcast.records.measurement import Clock, Device, Measurement, Memory, Outcome, StepTimes
 from vramcast_zoo.document_004 import document_id, short_hash
 
 # Why the process's memory is not exact, by where its number came from.
@@ -28,7 +28,15 @@ def measurement_from(
     outcome, error = _outcome(trial, facts, failure)
     stalled = failure is not None and failure.kind is FailureKind.STOPPED
     phases = (facts.build, facts.first_step, facts.cold, facts.warm, facts.last)
-    peaks = list(filter(None, phases))
+    peaks = [
+        *filter(None, phases),
+        *(
+            Memory(
+                allocated_bytes=phase.peak_allocated_bytes, reserved_bytes=phase.peak_reserved_bytes
+            )
+            for phase in facts.phases
+        ),
+    ]
     reserved = None
     if trial.device == Device.CUDA:  # on the CPU no allocator reserves memory
         reserved = max((memory.reserved_bytes for memory in peaks), default=None)
@@ -45,6 +53,7 @@ def measurement_from(
         peak_reserved_bytes=reserved,
         available_bytes=min(sizes, default=None),
         device=trial.device,
+        is_program=bool(trial.line),
     )
     times = _times(trial, facts)
     knobs = facts.knobs or trial.knobs
@@ -54,6 +63,8 @@ def measurement_from(
     outside, context = facts.outside_bytes, facts.context_bytes
     settings, switches = facts.allocator_settings, facts.switches
     told = vars(trial) | vars(facts)
+    if trial.line and trial.num_steps is None:  # as many as it took
+        told["measure_steps"] = len(facts.step_seconds)
     return Measurement(
         **{field.name: told[field.name] for field in fields(Measurement) if field.name in told}
         | {
@@ -119,7 +130,11 @@ def _times(trial: Trial, facts: Facts) -> StepTimes | None:
 
 def _notes(facts: Facts, knobs: Knobs) -> list[str]:
     notes = []
-    if "batch_size" not in knobs:
+    if facts.phases and "batch_size" not in knobs:
+        notes.append("samples per second are not known: the line has no {batch_size}")
+    elif facts.phases and "seq_len" not in knobs:
+        notes.append("tokens per second are not known: the line has no {seq_len}")
+    elif "batch_size" not in knobs:
         notes.append("samples per second are not known: the workload has no knob batch_size")
     elif "seq_len" not in knobs:
         notes.append("tokens per second are not known: the workload has no knob seq_len")

@@ -35,10 +35,18 @@ class Clock:
         self._count = 0
 
     def time(self, step: Step, is_measured: bool) -> None:
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
+        start = recorded_event()
         loss = self._copy(step())
-        end.record()
+        self.add(start, recorded_event(), is_measured, loss)
+
+    def add(
+        self,
+        start: Any,
+        end: Any,
+        is_measured: bool,
+        loss: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """A step between two events."""
         self._pending.append((start, end, is_measured, loss))
         while self._pending and self._pending[0][1].query():
             self._tell_oldest()
@@ -70,6 +78,12 @@ class Clock:
         return lambda: float(place)
 
 
+def recorded_event() -> Any:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
 class GpuRun:
     def __init__(self, trial: Trial, report: Reporter) -> None:
         self.trial, self.report = trial, report
@@ -78,24 +92,36 @@ class GpuRun:
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
         """Starts CUDA under the trial's settings; however it ends, the memory is told."""
+        self.prepare()
+        self.start()
+        with self.telling_end():
+            yield
+
+    def prepare(self) -> None:
+        """Before CUDA starts."""
         if not torch.cuda.is_available():
             raise NotImplementedError("torch finds no CUDA GPU in this process")
         if self.trial.allocator:
             apply_allocator(self.trial.allocator)
-        self._start()
+        self._memory = UsedMemory()
+
+    @contextlib.contextmanager
+    def telling_end(self) -> Iterator[None]:
         try:
             yield
         finally:
-            # an out-of-memory error leaves the allocator and these numbers intact; a broken
-            # context answers nothing, and must not hide why it broke
-            with contextlib.suppress(Exception):
-                retries = torch.cuda.memory_stats()["num_alloc_retries"]
-                self.report.tell(last=self.peaks(), num_alloc_retries=retries)
-                outside, source = self._outside_bytes()
-                self.report.tell(outside_bytes=outside, process_source=source)
+            self.tell_end()
 
-    def _start(self) -> None:
-        self._memory = UsedMemory()
+    def tell_end(self) -> None:
+        # an out-of-memory error leaves the allocator and these numbers intact; a broken
+        # context answers nothing, and must not hide why it broke
+        with contextlib.suppress(Exception):
+            retries = torch.cuda.memory_stats()["num_alloc_retries"]
+            self.report.tell(last=self.peaks(), num_alloc_retries=retries)
+            outside, source = self._outside_bytes()
+            self.report.tell(outside_bytes=outside, process_source=source)
+
+    def start(self) -> None:
         total = torch.cuda.mem_get_info()[1]  # starts CUDA
         properties = torch.cuda.get_device_properties(0)
         if self.trial.memory_cap_bytes is not None:
@@ -122,10 +148,7 @@ class GpuRun:
 
     def go(self, function: Callable[..., Any], knobs: dict[str, Any]) -> None:
         if self.trial.trace_folder is not None:
-            from vramcast.probing.allocation_history import History
-
-            self.history = History()
-            self.history.start()
+            self.start_history()
             self.report.tell(notes=[TRACED])
         step = self.watched(lambda: self._build(function, knobs))()
         self.report.tell(build=self.peaks())
@@ -138,7 +161,13 @@ class GpuRun:
                 clock.drain()
         if self.history is not None:
             self.report.tell(phase=Phase.TRACE)
-            self._write_trace(*self.history.finish())
+            self.finish_history()
+
+    def start_history(self) -> None:
+        from vramcast.probing.allocation_history import History
+
+        self.history = History()
+        self.history.start()
 
     def _build(self, function: Callable[..., Any], knobs: dict[str, Any]) -> Step:
         self.report.tell(phase=Phase.BUILD)
@@ -186,9 +215,11 @@ class GpuRun:
             reserved_bytes=torch.cuda.max_memory_reserved(),
         )
 
-    def _write_trace(self, events: list[Any], snapshot: dict[str, Any]) -> None:
+    def finish_history(self) -> None:
+        """Its files are written."""
         from vramcast.tracing.files import from_rows, write_files
 
+        events, snapshot = self.history.finish()
         facts = self.report.facts
         trace = from_rows(
             events,

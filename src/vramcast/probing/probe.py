@@ -8,15 +8,18 @@ from vramcast.allocator.settings import AllocatorSettings
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.hardware import nvml
 from vramcast.probing.facts import Facts
-from vramcast.probing.manager import OnFacts, Prober
+from vramcast.probing.manager import OnFacts, OnOutput, Prober, environment_of
 from vramcast.probing.measurement import unfinished
 from vramcast.probing.run_folder import RunFolder
 from vramcast.probing.trial import Trial, device_named
-from vramcast.processes.progress import Progress, Report, ignore
+from vramcast.processes.progress import OutputLines, Progress, Report, ignore
 from vramcast.records.measurement import Measurement
-from vramcast.units import memory_in_bytes
+from vramcast.units import check_whole_number, memory_in_bytes
 from vramcast.workload import Workload, joined, name_of, parse_reference
 from vramcast.workload.configuration import Configuration, load_configuration
+from vramcast.workload.launchers import line_request
+
+OUTPUT_FOLLOWS = "What the program prints:"
 
 
 def probe(
@@ -26,7 +29,8 @@ def probe(
     memory: str | int | None = None,
     allocator: str | None = None,
     warmup: int = 2,
-    steps: int = 20,
+    steps: int | None = None,
+    whole: bool = False,
     timeout: float = 600.0,
     out: str | Path | None = None,
     force: bool = False,
@@ -41,25 +45,31 @@ def probe(
     `probe("train.py:build", batch_size=8)` on the GPU, `probe(build, device="cpu")` without one. A
     run that fails is a measurement too: see `outcome` and `verdict`. `out` is a folder for what was
     measured. `config` is what tune wrote, or its file; knobs given here come before its own.
+    A launch line is a list of words: `probe(["python", "train.py", "--batch_size=8"])`; it runs
+    until enough was seen, `steps` steps, or to its own end with `whole=True`. Of a function,
+    `steps` are measured: 20 where none are given.
     """
     if trace and out is None:
         raise UsageError("A trace needs a folder.", "Give out=FOLDER with trace=True.")
     name = name_of(workload)
-    parse_reference(name)
     if isinstance(config, str | Path):
         config = load_configuration(config)
     config = config or Configuration()
     settings = config.allocator if allocator is None else allocator
     AllocatorSettings.parse(settings or "")
+    values = {**config.knobs, **joined(knobs, more_knobs)}
+    line = line_of_trial(workload, values, steps, whole)
+    if not line:
+        parse_reference(name)
     trial = Trial(
         workload=name,
-        knobs={**config.knobs, **joined(knobs, more_knobs)},
+        knobs=values,
         switches=config.switches,
         device=device_named(device),
         memory_cap_bytes=memory_in_bytes(memory),
         allocator=settings,
-        warmup_steps=warmup,
-        measure_steps=steps,
+        **steps_of_trial(warmup, steps, is_program=bool(line)),
+        **line,
         timeout_seconds=timeout,
         trace_folder=str(Path(out).absolute()) if trace and out is not None else None,
     )
@@ -70,14 +80,52 @@ def probe(
             "or use vramcast predict, which needs no GPU.",
         )
     folder = RunFolder(Path(out), force=force) if out is not None else None
+    total = None if line and steps is None else trial.warmup_steps + trial.measure_steps
 
     def listen(facts: Facts) -> None:
         losses = facts.losses
         loss = f"loss {losses[-1]:.4f}" if losses and losses[-1] is not None else ""
         detail = f"{facts.phase} {loss}".rstrip()
-        progress(Progress("Running", len(losses), warmup + steps, detail))
+        progress(Progress("Running", len(losses), total, detail))
 
-    return run_trial(trial, folder, listen)
+    if not line:
+        return run_trial(trial, folder, listen)
+    progress(Progress("Running", line=OUTPUT_FOLLOWS))
+    output = OutputLines(lambda text: progress(Progress("Running", line=text)))
+    try:
+        return run_trial(trial, folder, listen, output.receive)
+    finally:
+        output.end()
+
+
+def line_of_trial(
+    workload: Workload, knobs: Mapping[str, Any], steps: int | None = None, whole: bool = False
+) -> dict[str, Any]:
+    """What a trial has for a launch line, which is checked; nothing for a function."""
+    found = line_request(workload, knobs)
+    if whole and not found:
+        raise UsageError("--whole is for launch lines; a function has no end.", "Leave it out.")
+    if whole and steps is not None:
+        raise UsageError("--steps and --whole contradict each other.", "Give one of them.")
+    if not found:
+        return {}
+    return {
+        "line": tuple(found["line"]),
+        "stdin": found["stdin"],
+        "num_steps": steps,
+        "whole": whole,
+    }
+
+
+def steps_of_trial(warmup: int, steps: int | None, *, is_program: bool) -> dict[str, int]:
+    """Of a program, `steps` are all of its steps; its last is always measured."""
+    if not is_program:
+        return {"warmup_steps": warmup, "measure_steps": 20 if steps is None else steps}
+    if steps is None:
+        return {"warmup_steps": warmup}
+    check_whole_number("--steps", steps, 20)
+    warmup = min(warmup, steps - 1)
+    return {"warmup_steps": warmup, "measure_steps": steps - warmup}
 
 
 class NotSaved(EnvironmentProblem):
@@ -89,12 +137,16 @@ class NotSaved(EnvironmentProblem):
 
 
 def run_trial(
-    trial: Trial, folder: RunFolder | None, progress: OnFacts = lambda _: None
+    trial: Trial,
+    folder: RunFolder | None,
+    progress: OnFacts = lambda _: None,
+    on_output: OnOutput = None,
 ) -> Measurement:
     """Its folder has a record before and after."""
+    environment = environment_of(trial)
     if folder is None:
-        with Prober() as prober:
-            return prober.run(trial, None, progress)
+        with Prober(environment=environment) as prober:
+            return prober.run(trial, None, progress, on_output)
     heard = Facts()
 
     def listen(facts: Facts) -> None:
@@ -105,8 +157,8 @@ def run_trial(
     with folder.locked():
         try:
             folder.before(trial)
-            with Prober() as prober:
-                measurement = prober.run(trial, folder.log, listen)
+            with Prober(environment=environment) as prober:
+                measurement = prober.run(trial, folder.log, listen, on_output)
         except VramcastError:
             folder.discard()  # nothing was run: the corrected command may use the same folder
             raise

@@ -66,7 +66,7 @@ class RunFolder:
         """
         with usable(self.path):
             self._put_aside()
-        workload = parse_reference(trial.workload).path
+        workload = None if trial.line else parse_reference(trial.workload).path
         self._environment = environment.describe(workload.parent if workload else Path.cwd())
         write_atomically(self.path / "run_cmd.txt", environment.command_line() + "\n")
         write_json(self.path / "env.json", self._environment)

@@ -24,17 +24,22 @@ def judge(
     # of the card, or the cap that stands for a smaller one
     available_bytes: int | None,
     device: Device,
+    is_program: bool = False,
 ) -> Verdict:
     not_judged: dict[FailReason, str] = {}
     known_losses = [loss for loss in losses if loss is not None]
     if not known_losses:
         why = "the step returned no loss" if losses else "no step ended"
+        if is_program:
+            why = "which number of a program is its loss is not known"
         not_judged[FailReason.NOT_FINITE] = why
     num_steps = len(step_seconds)
     if 0 < num_steps < JUDGEABLE_STEPS:
         not_judged[FailReason.STEP_TIME_EXPLOSION] = (
             f"{num_steps} measured steps; p95 means something from {JUDGEABLE_STEPS} on"
         )
+    if is_program and outcome is Outcome.OK and num_steps == 0:
+        not_judged[FailReason.NO_TIMES] = "the program took too few steps to time one"
     if device == Device.CPU:
         not_judged[FailReason.MEMORY_GUARD] = "the run was on the CPU"
     elif peak_reserved_bytes is None or available_bytes is None:

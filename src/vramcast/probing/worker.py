@@ -2,7 +2,8 @@
 
 import errno
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 from vramcast.errors import VramcastError
 from vramcast.probing.facts import Phase, Reporter
@@ -11,6 +12,8 @@ from vramcast.processes.child import cut
 from vramcast.records.base import plain_value
 from vramcast.records.measurement import Device, MemoryOf, Outcome
 from vramcast.workload import bind_knobs, load_function, parse_reference, user_traceback
+from vramcast.workload.launch_line import LaunchLine, typed_knobs
+from vramcast.workload.launchers import read_line
 
 # how kernels and libraries say that this machine or build cannot do it
 UNSUPPORTED = (
@@ -39,7 +42,10 @@ def work(request: dict[str, Any], tell: Callable[[Any], None]) -> None:
     """The task. Its answer are the facts that it tells."""
     report = Reporter(tell)
     try:
-        _run(Trial.from_dict(request["trial"]), request["target"], report)
+        trial = Trial.from_dict(request["trial"])
+        if trial.line:
+            _run_program(trial, request["scratch"], report)
+        _run(trial, request["target"], report)
     except VramcastError:
         raise
     except BaseException as error:
@@ -61,6 +67,14 @@ def _run(trial: Trial, target: str, report: Reporter) -> None:
         knobs = bind_knobs(function, trial.knobs)
         report.tell(knobs={key: plain_value(value) for key, value in knobs.items()})
         run.go(function, knobs)
+
+
+def _run_program(trial: Trial, scratch: str, report: Reporter) -> NoReturn:
+    from vramcast.probing.program import MeasuredProgram
+
+    report.tell(phase=Phase.LOADING, knobs=typed_knobs(trial.knobs))
+    program = read_line(LaunchLine(trial.line).filled(trial.knobs))
+    MeasuredProgram(trial, report, program, Path(scratch)).go()
 
 
 def failure(error: BaseException) -> tuple[Outcome, MemoryOf | None, str]:

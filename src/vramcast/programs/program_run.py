@@ -12,6 +12,7 @@ import gc
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -103,7 +104,7 @@ class ProgramRun:
             stack.enter_context(ending_early(self.watcher))
             stack.enter_context(stopping_trainers(self.watcher))
             self._saved = stack.enter_context(not_writing_weights(self.watcher, self._scratch))
-            self._catch_os_exit()
+            stack.enter_context(self._catching_os_exit())
             self._run()
             self._see()
             self._saved.remove_stand_ins()
@@ -151,7 +152,8 @@ class ProgramRun:
             self._saved.remove_stand_ins()
         self.deliver()
 
-    def _catch_os_exit(self) -> None:
+    @contextlib.contextmanager
+    def _catching_os_exit(self) -> Iterator[None]:
         leave = os._exit
 
         def exit_at_once(code: int) -> NoReturn:
@@ -166,6 +168,10 @@ class ProgramRun:
             leave(code)
 
         os._exit = exit_at_once  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            os._exit = leave
 
     def _check_exit(self, code: Any) -> None:
         """A program that ends itself after it has trained has done what it does."""
@@ -183,7 +189,8 @@ class ProgramRun:
     def _check_failure(self, error: BaseException) -> None:
         if self._is_seen:
             return
-        if self.watcher.is_enough and self.watcher.is_winding_down:
+        is_short = type(error).__name__ == "OutOfMemoryError"
+        if self.watcher.is_enough and self.watcher.is_winding_down and not is_short:
             text = f"{type(error).__name__}: {error}"[:200]
             self._failure = FAILED_AFTER_ENOUGH.format(error=text)
             return

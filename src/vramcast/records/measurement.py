@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from vramcast.records.base import Bytes, Count, Knobs, Number, Part, Record, Seconds, SignedBytes
+from vramcast.records.phases import Phase
 
 
 class Device(StrEnum):
@@ -91,6 +92,8 @@ class RunFacts(Part):
     driver_version: str | None = None
     driver_model: str | None = None
     notes: list[str] = field(default_factory=list)
+    # Of a program, in the order in which they first came.
+    phases: list[Phase] = field(default_factory=list)
 
 
 class Measurement(Record, RunFacts, kind="measurement"):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from vramcast.downsampling import downsample
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.reporting import sections as page
+from vramcast.reporting.phases import phases_table
 from vramcast.reporting.trace import of_trace
 from vramcast.tracing.trace import Trace
 
@@ -28,6 +29,7 @@ def of_measurement(m: Measurement, trace: Trace | None = None) -> list[page.Sect
             *(page.unsure(f"not judged: {gate} ({why})") for gate, why in judged),
             _meter(m),
             _memory(m),
+            phases_table(m.phases, page.MEASURED, "one process") if m.phases else None,
             _times(m),
             page.facts(
                 "The run",
@@ -94,11 +96,16 @@ def _memory(m: Measurement) -> page.Table:
         row("parameters", "", page.amount(m.num_parameters)),
     ]
     known = [rows[0], *(row for row in rows[1:] if any(row[1:]))]
+    if m.device == "cpu":
+        known = [rows[0], rows[-1]]
+    columns = ("measured", "first step", "warming up", "warm", "peak")
+    if m.phases:  # a program's memory is shown phase by phase
+        columns, known = (columns[0], columns[-1]), [[row[0], row[-1]] for row in known]
     return page.Table(
         title="Memory",
-        columns=("measured", "first step", "warming up", "warm", "peak"),
+        columns=columns,
         left=("measured",),
-        rows=[rows[0], rows[-1]] if m.device == "cpu" else known,
+        rows=known,
         origin=page.MEASURED,
         samples=_samples(m),
     )

@@ -13,6 +13,7 @@ from vramcast.records.prediction import (
     Prediction,
 )
 from vramcast.reporting import sections as page
+from vramcast.reporting.phases import phases_table
 from vramcast.reporting.step_chart import (
     capacity_of,
     colour_of,
@@ -26,11 +27,6 @@ from vramcast.reporting.step_chart import (
 
 MOST_BARS = 24
 ONE_RUN = "one simulated run"
-UNITS = {
-    PhaseName.TRAIN: "step",
-    PhaseName.EVALUATE: "forward pass",
-    PhaseName.SAVE: "save",
-}
 BOUND_BY = {
     "compute": "arithmetic takes most of it",
     "bandwidth": "memory bandwidth takes most of it",
@@ -136,30 +132,11 @@ def _totals(p: Prediction, measured: Sequence[Measurement]) -> page.Table:
 
 
 def _phases(p: Prediction) -> page.Table | None:
-    """Of a program. A workload's function has only its build and its steps."""
+    """A workload's function has only its build and its steps."""
     names = {phase.name for phase in p.phases}
     if names <= {PhaseName.BUILD, PhaseName.TRAIN}:
         return None
-    highest = max(phase.peak_reserved_bytes for phase in p.phases)
-    # memory that was reserved stays: the first phase with the highest decides
-    decides = next(phase for phase in p.phases if phase.peak_reserved_bytes == highest)
-    return page.Table(
-        title="Phases",
-        columns=["phase", "seen", "allocated", "reserved", ""],
-        left=("phase", ""),
-        rows=[
-            [
-                phase.name,
-                page.count(phase.num_steps, UNITS[phase.name]) if phase.name in UNITS else "",
-                page.size(phase.peak_allocated_bytes),
-                page.size(phase.peak_reserved_bytes),
-                "decides" if phase is decides else "",
-            ]
-            for phase in p.phases
-        ],
-        origin=page.PREDICTED,
-        samples=ONE_RUN,
-    )
+    return phases_table(p.phases, page.PREDICTED, ONE_RUN)
 
 
 def _measured_cells(p: Prediction, m: Measurement) -> list[list[str]]:
