@@ -59,10 +59,12 @@ def warm_probes(_prober: Prober) -> Iterator[Prober]:
     """Real runs that this file's tests ask for fork from one process that has imported torch."""
 
     def shared(
-        preload: Sequence[str] = (), environment: Mapping[str, str] | None = None
+        preload: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        python: Sequence[str] = (),
     ) -> AbstractContextManager[Prober]:
-        is_plain = not preload and not environment
-        return nullcontext(_prober) if is_plain else Prober(preload, environment)
+        is_plain = not preload and not environment and not python
+        return nullcontext(_prober) if is_plain else Prober(preload, environment, python)
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (probe, tune, max_batch):

@@ -12,7 +12,7 @@ from in_process import vramcast as command
 
 import vramcast
 from vramcast.errors import UsageError, WorkloadError
-from vramcast.probing.manager import environment_of
+from vramcast.probing.manager import start_of
 from vramcast.probing.run_folder import read_measurement
 from vramcast.probing.trial import Trial
 from vramcast.processes.progress import Progress
@@ -114,7 +114,8 @@ def test_a_program_that_takes_no_step_has_one_message() -> None:
 def test_the_process_that_imports_torch_has_the_environment_of_the_line() -> None:
     line = ("PYTORCH_ALLOC_CONF=backend:cudaMallocAsync", "python", str(LOOPS), "{kind}")
     trial = Trial(workload="any", line=line, knobs={"kind": "loop"})
-    assert environment_of(trial) == {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"}
+    settings = {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"}
+    assert start_of(trial) == {"environment": settings, "python": []}
 
 
 def test_the_command_shows_phases_and_writes_json(folder: Path) -> None:

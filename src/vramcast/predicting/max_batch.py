@@ -14,7 +14,7 @@ from vramcast.hardware.gpus import find_gpu
 from vramcast.predicting.checks import check_memory, check_positive
 from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, make_request, simulated
 from vramcast.predicting.throughput import fastest, knee, speeds_of
-from vramcast.probing.manager import Prober, preload_for
+from vramcast.probing.manager import Prober, preload_for, start_of
 from vramcast.probing.trial import Trial
 from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.base import convert
@@ -73,7 +73,7 @@ def max_batch(
     with ExitStack() as stack:
         prober = None
         if confirm and can_confirm(gpu):
-            prober = stack.enter_context(Prober(preload_for(request["workload"])))
+            prober = stack.enter_context(_prober_for(request, values))
             prober.start()  # imports torch while the search is simulated
         found = simulated(request, timeout, progress, "Searching")
         largest, failing = found["largest"], found["first_failing"]
@@ -88,6 +88,8 @@ def max_batch(
                 # Memory is all taken after the second step; three more make a median.
                 warmup_steps=2,
                 measure_steps=3,
+                line=tuple(request.get("line", ())),
+                stdin=request.get("stdin"),
             )
 
             def measure(size: int) -> Measurement:
@@ -154,6 +156,14 @@ def _result(
         torch_version=found["torch_version"],
         seconds=found["seconds"],
     )
+
+
+def _prober_for(request: dict[str, Any], knobs: Mapping[str, Any]) -> Prober:
+    if "line" not in request:
+        return Prober(preload_for(request["workload"]))
+    line = tuple(request["line"])
+    knobs = {**knobs, "batch_size": 1}
+    return Prober(**start_of(Trial(workload=request["workload"], line=line, knobs=knobs)))
 
 
 def can_confirm(gpu: str | None) -> bool:

@@ -23,6 +23,7 @@ from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
 from vramcast.records.measurement import Measurement
 from vramcast.records.store import open_regular
 from vramcast.workload import parse_reference
+from vramcast.workload.interpreters import interpreter_of
 from vramcast.workload.launch_line import LaunchLine
 from vramcast.workload.launchers import read_line
 
@@ -38,9 +39,12 @@ class Prober(ForkServer):
     """Each trial runs in a fresh process; torch and `preload` are imported once for all."""
 
     def __init__(
-        self, preload: Sequence[str] = (), environment: Mapping[str, str] | None = None
+        self,
+        preload: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        python: Sequence[str] = (),
     ) -> None:
-        super().__init__(["torch", *preload, *WORKERS_IMPORT], environment)
+        super().__init__(["torch", *preload, *WORKERS_IMPORT], environment, python)
 
     def run(
         self,
@@ -96,11 +100,12 @@ class _Watch(Reporter):
         return time.monotonic() - self._last_heard > stall_threshold_seconds(known)
 
 
-def environment_of(trial: Trial) -> dict[str, str]:
-    """What a program's line puts into the environment: before torch is imported."""
+def start_of(trial: Trial) -> dict[str, Any]:
+    """How a program's line starts Python: the environment is set before torch is imported."""
     if not trial.line:
         return {}
-    return dict(read_line(LaunchLine(trial.line).filled(trial.knobs)).environment)
+    program = read_line(LaunchLine(trial.line).filled(trial.knobs))
+    return {"environment": program.environment, "python": interpreter_of(program)}
 
 
 def preload_for(workload: str) -> list[str]:

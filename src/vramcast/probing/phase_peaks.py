@@ -30,7 +30,7 @@ class PhasePeaks:
 
     def take(self) -> Memory:
         """The peaks since it was last called."""
-        if not torch.cuda.is_initialized():
+        if not has_started():
             return NOTHING
         device = torch.cuda.current_device()
         peaks = self._so_far(device)
@@ -40,7 +40,7 @@ class PhasePeaks:
         return peaks
 
     def of_run(self) -> Memory:
-        if not torch.cuda.is_initialized():
+        if not has_started():
             return NOTHING
         return larger(self._of_run, self._so_far(torch.cuda.current_device()))
 
@@ -72,12 +72,17 @@ class PhasePeaks:
 
     def _by_the_program(self, original: Any) -> Any:
         def reset(*arguments: Any) -> None:
-            if torch.cuda.is_initialized():
+            if has_started():
                 self._before_reset = self._so_far(torch.cuda.current_device())
             self._kept = {}
             original(*arguments)
 
         return reset
+
+
+def has_started() -> bool:
+    """Whether the program has started CUDA."""
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def larger(a: Memory, b: Memory) -> Memory:

@@ -8,7 +8,7 @@ from vramcast.allocator.settings import AllocatorSettings
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError
 from vramcast.hardware import nvml
 from vramcast.probing.facts import Facts
-from vramcast.probing.manager import OnFacts, OnOutput, Prober, environment_of
+from vramcast.probing.manager import OnFacts, OnOutput, Prober, start_of
 from vramcast.probing.measurement import unfinished
 from vramcast.probing.run_folder import RunFolder
 from vramcast.probing.trial import Trial, device_named
@@ -143,9 +143,9 @@ def run_trial(
     on_output: OnOutput = None,
 ) -> Measurement:
     """Its folder has a record before and after."""
-    environment = environment_of(trial)
+    start = start_of(trial)
     if folder is None:
-        with Prober(environment=environment) as prober:
+        with Prober(**start) as prober:
             return prober.run(trial, None, progress, on_output)
     heard = Facts()
 
@@ -157,7 +157,7 @@ def run_trial(
     with folder.locked():
         try:
             folder.before(trial)
-            with Prober(environment=environment) as prober:
+            with Prober(**start) as prober:
                 measurement = prober.run(trial, folder.log, listen, on_output)
         except VramcastError:
             folder.discard()  # nothing was run: the corrected command may use the same folder

@@ -21,7 +21,7 @@ from vramcast.probing.cuda_on_cpu import cuda_means_cpu
 from vramcast.probing.facts import Phase, Reporter
 from vramcast.probing.on_cpu import NOT_A_GPU, CpuRun
 from vramcast.probing.on_gpu import TRACED, Clock, GpuRun, recorded_event
-from vramcast.probing.phase_peaks import NOTHING, PhasePeaks, larger
+from vramcast.probing.phase_peaks import NOTHING, PhasePeaks, has_started, larger
 from vramcast.probing.trial import Trial
 from vramcast.programs.program_run import ProgramRun, counts
 from vramcast.programs.watching import Memory as WatchedMemory
@@ -76,7 +76,7 @@ class _OnGpu(GpuRun):
                 os.environ.pop(name, None)
             os.environ[SETTINGS[0]] = self.trial.allocator
         self.prepare()
-        torch.cuda._lazy_call(self.start)
+        torch.cuda._lazy_call(self.start)  # type: ignore[no-untyped-call]
         with self.telling_end(), self._peaks.unnoticed():
             yield
 
@@ -87,7 +87,7 @@ class _OnGpu(GpuRun):
             self.start_history()
 
     def allocated_bytes(self) -> int:
-        return torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
+        return torch.cuda.memory_allocated() if has_started() else 0
 
     def peak_allocated_bytes(self) -> int:
         return self._peaks.of_run().allocated_bytes
@@ -99,7 +99,7 @@ class _OnGpu(GpuRun):
         return self._peaks.of_run()
 
     def now(self) -> Any:
-        if not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
+        if not has_started() or torch.cuda.is_current_stream_capturing():
             return None
         return recorded_event()
 

@@ -68,14 +68,23 @@ class ForkServer:
     """Runs tasks, each in a fresh process, also several at a time from several threads.
 
     Once for all of them, the modules in `preload` are imported and its module:functions called.
+    `python` is another interpreter than this one, and its flags.
     """
 
     start_seconds = START_SECONDS
 
     def __init__(
-        self, preload: Sequence[str] = (), environment: Mapping[str, str] | None = None
+        self,
+        preload: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        python: Sequence[str] = (),
     ) -> None:
         self._preload, self._environment = list(preload), dict(environment or {})
+        self._python = list(python) or [sys.executable]
+        self._is_own_python = self._python[0] == sys.executable
+        if not self._is_own_python:
+            # it has a vramcast of its own, and nothing of this environment
+            self._environment.setdefault("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
         self._starting = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
@@ -116,7 +125,7 @@ class ForkServer:
             try:
                 self._process = subprocess.Popen(
                     # -P: a random.py in the user's folder is not Python's
-                    [sys.executable, "-P", "-m", "vramcast.processes.server", *arguments],
+                    [*self._python, "-P", "-m", "vramcast.processes.server", *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=self._log,
                     stderr=self._log,
@@ -135,7 +144,7 @@ class ForkServer:
             FailureKind.NOT_STARTED,
             "The process that runs workloads did not start.",
             printed,
-            advice=f"Make `{sys.executable} -c 'import {modules}'` work first.",
+            advice=f"Make `{self._python[0]} -c 'import {modules}'` work first.",
         )
 
     def ask(
@@ -178,7 +187,7 @@ class ForkServer:
             secret=secret.hex(),
             folder=os.getcwd(),
             log=None if log is None else str(log),
-            path=[os.path.abspath(folder) for folder in sys.path],
+            path=[os.path.abspath(folder) for folder in sys.path] if self._is_own_python else [],
             environment=child_environment(**self._environment),
             family=family,
             **restrictions(),

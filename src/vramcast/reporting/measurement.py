@@ -98,9 +98,9 @@ def _memory(m: Measurement) -> page.Table:
     known = [rows[0], *(row for row in rows[1:] if any(row[1:]))]
     if m.device == "cpu":
         known = [rows[0], rows[-1]]
-    columns = ("measured", "first step", "warming up", "warm", "peak")
+    columns = ["measured", "first step", "warming up", "warm", "peak"]
     if m.phases:  # a program's memory is shown phase by phase
-        columns, known = (columns[0], columns[-1]), [[row[0], row[-1]] for row in known]
+        columns, known = [columns[0], columns[-1]], [[row[0], row[-1]] for row in known]
     return page.Table(
         title="Memory",
         columns=columns,

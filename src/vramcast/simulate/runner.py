@@ -126,6 +126,14 @@ def early_server() -> Iterator[None]:
         _waiting.close()
 
 
+@contextlib.contextmanager
+def _server_for(request: dict[str, Any]) -> Iterator[ForkServer]:
+    """A launch line may name another interpreter."""
+    python = request.get("python")
+    with ForkServer(SHARED, ENVIRONMENT, python) if python else shared_server() as server:
+        yield server
+
+
 def simulate(
     request: dict[str, Any],
     timeout_seconds: float,
@@ -142,7 +150,7 @@ def simulate(
         )
     started = time.perf_counter()
     target = "" if "line" in request else parse_reference(request["workload"]).portable
-    with shared_server() as server:
+    with _server_for(request) as server:
         try:
             answer = server.ask(
                 TASK,

@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any
 
 from vramcast.errors import UsageError, WorkloadError
+from vramcast.workload.interpreters import interpreter_of
 from vramcast.workload.launch_line import Program, launch_line
 
 LAUNCHERS = ("python", "torchrun", "accelerate", "environments")
@@ -67,4 +68,4 @@ def line_request(
     with contextlib.suppress(OSError, ValueError, AttributeError):
         if not sys.stdin.isatty():
             stdin = f"/proc/{os.getpid()}/fd/{sys.stdin.fileno()}"
-    return {"line": list(line.words), "stdin": stdin}
+    return {"line": list(line.words), "stdin": stdin, "python": interpreter_of(program)}

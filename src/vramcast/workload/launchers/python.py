@@ -89,4 +89,8 @@ def _interpreter(word: str) -> str | None:
     found = shutil.which(os.path.expanduser(word))
     if found is None:
         raise WorkloadError(f"There is no interpreter {word!r}.", "Correct its path.")
-    return None if os.path.samefile(found, sys.executable) else os.path.abspath(found)
+    # Environments differ by the folder of the interpreter: most have links to one and the same.
+    is_own = os.path.samefile(found, sys.executable) and os.path.samefile(
+        os.path.dirname(found), os.path.dirname(sys.executable)
+    )
+    return None if is_own else os.path.abspath(found)
