@@ -117,7 +117,7 @@ def line_of_trial(
     }
 
 
-def steps_of_trial(warmup: int, steps: int | None, *, is_program: bool) -> dict[str, int]:
+def steps_of_trial(warmup: int, steps: int | None, *, is_program: bool) -> dict[str, Any]:
     """Of a program, `steps` are all of its steps; its last is always measured."""
     if not is_program:
         return {"warmup_steps": warmup, "measure_steps": 20 if steps is None else steps}

@@ -107,7 +107,7 @@ class _OnGpu(GpuRun):
         return self.peak_allocated_bytes() > FIRST_ALLOCATION_BYTES
 
     def num_out_of_memory(self) -> int:
-        return torch.cuda.memory_stats().get("num_ooms", 0)
+        return int(torch.cuda.memory_stats().get("num_ooms", 0))
 
     def write_history(self) -> None:
         if self.history is not None:
