@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import json
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
+from vramcast import __version__
 from vramcast.errors import UsageError
 from vramcast.text import printable
 
 if TYPE_CHECKING:
+    from vramcast.processes.progress import Progress, Report
     from vramcast.records.base import Record
 
 START = """\b
@@ -45,6 +49,23 @@ app = typer.Typer(
 # What came after `--`.
 _line: ContextVar[list[str] | None] = ContextVar("line", default=None)
 Run = TypeVar("Run", bound=Callable[..., int])
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None: ...
 
 
 class ExitCode(IntEnum):
@@ -156,6 +177,23 @@ def resumable(folder: Path) -> Iterator[None]:
                 "to go on from there."
             )
         raise
+
+
+def and_prepare_to_show(report: Report, as_json: bool) -> Report:
+    """Once work has begun, imports what shows its result: this process only waits meanwhile."""
+    thread = threading.Thread(target=_import_reporting, daemon=True)
+
+    def report_and_prepare(progress: Progress) -> None:
+        report(progress)
+        if not as_json and thread.ident is None:
+            thread.start()
+
+    return report_and_prepare
+
+
+def _import_reporting() -> None:
+    with contextlib.suppress(ImportError):  # it is reported when it is imported again
+        importlib.import_module("vramcast.reporting.showing")
 
 
 def show(record: Record, as_json: bool = False, **more: str) -> None:

@@ -8,12 +8,32 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from importlib import import_module
 from typing import NoReturn
 
 from vramcast.errors import UsageError, VramcastError
 from vramcast.processes import lifetime
 from vramcast.text import printable
 
+# In the order of --help. A command's file imports what it needs when it runs.
+COMMANDS = (
+    "predict",
+    "max_batch",
+    "plan",
+    "probe",
+    "fit",
+    "diff",
+    "tune",
+    "env",
+    "bench",
+    "compare",
+    "report",
+    "accuracy",
+    "calibrate",
+    "gpus",
+    "zoo",
+    "server",
+)
 # These simulate: their worker process starts while this one still reads the command line.
 SIMULATING = ("predict", "max-batch", "plan")
 DONE, FAILED = 0, 1
@@ -72,10 +92,7 @@ def _run(received: list[int]) -> None:
     try:
         try:
             with _simulated_gpu(sys.argv[1:]):
-                # only now: these imports take a tenth of a second
-                from vramcast.cli.commands import app
-
-                app()
+                _run_command(sys.argv[1:])
         finally:
             # Here a full disk can still be reported.
             sys.stdout.flush()
@@ -103,6 +120,16 @@ def _run(received: list[int]) -> None:
         if isinstance(stop.__context__, BrokenPipeError):
             _exit_at_once(DONE)
         raise
+
+
+def _run_command(words: list[str]) -> None:
+    # only now: these imports take a tenth of a second
+    from vramcast.cli.command import app
+
+    name = words[0].replace("-", "_") if words else ""
+    # the other commands are needed for the list of all only
+    import_module(f"vramcast.cli.{name if name in COMMANDS else 'commands'}")
+    app()
 
 
 def _simulated_gpu(words: list[str]) -> contextlib.AbstractContextManager[object]:

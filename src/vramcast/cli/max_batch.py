@@ -6,7 +6,13 @@ import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, command, show, workload_and_knobs
+from vramcast.cli.command import (
+    ExitCode,
+    and_prepare_to_show,
+    command,
+    show,
+    workload_and_knobs,
+)
 from vramcast.cli.progress import progress_display
 
 
@@ -47,7 +53,8 @@ def max_batch(
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not even the smallest fits.
     """
     given, values = workload_and_knobs(workload, knobs)
-    with progress_display() as progress:
+    with progress_display() as display:
+        progress = and_prepare_to_show(display, as_json)
         found = vramcast.max_batch(
             given,
             gpu=gpu,

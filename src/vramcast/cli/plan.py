@@ -6,7 +6,14 @@ import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, command, say, show, workload_and_knobs
+from vramcast.cli.command import (
+    ExitCode,
+    and_prepare_to_show,
+    command,
+    say,
+    show,
+    workload_and_knobs,
+)
 from vramcast.cli.progress import progress_display
 
 
@@ -55,7 +62,8 @@ def plan(
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 at some length not even one sample fits.
     """
     given, values = workload_and_knobs(workload, knobs)
-    with progress_display() as progress:
+    with progress_display() as display:
+        progress = and_prepare_to_show(display, as_json)
         found = vramcast.plan(
             given,
             seq_lens=seq_lens,

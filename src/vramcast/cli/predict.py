@@ -6,7 +6,17 @@ import typer
 
 import vramcast
 from vramcast.cli import options
+<<<<<<< HEAD
 from vramcast.cli.command import ExitCode, command, say, show, workload_and_knobs
+=======
+from vramcast.cli.command import (
+    ExitCode,
+    and_prepare_to_show,
+    command,
+    show,
+    workload_and_knobs,
+)
+>>>>>>> 7d5daeb (A command imports its own file only, and what shows its result while the simulation runs)
 from vramcast.cli.progress import progress_display
 from vramcast.errors import UsageError
 
@@ -81,7 +91,8 @@ def predict(
         "knobs": values,
     }
     found: vramcast.Prediction | vramcast.BatchSizeCurve | vramcast.PredictionTable
-    with progress_display() as progress:
+    with progress_display() as display:
+        progress = and_prepare_to_show(display, as_json)
         common["progress"] = progress
         if is_table:
             found = vramcast.predict_many(
