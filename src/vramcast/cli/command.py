@@ -20,6 +20,7 @@ import typer
 from typer.core import TyperCommand
 
 from vramcast import __version__
+from vramcast.cli.coercion import read_plain_values_without_pydantic
 from vramcast.errors import UsageError
 from vramcast.text import printable
 
@@ -36,6 +37,7 @@ Start here:
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a valid no (it does not fit, nothing helped,
 not distinguishable), 130 interrupted, 143 terminated (SIGTERM)."""
+read_plain_values_without_pydantic()
 app = typer.Typer(
     name="vramcast",
     help="Forecast a PyTorch training run before it runs: how much GPU memory it takes, "

@@ -1,0 +1,37 @@
+"""Options that are text, or have their default, are read without pydantic.
+
+typer from 0.29 on imports pydantic to read any option, which takes as long as all the rest of a
+command's start. Here only text that must become something else goes that way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+
+def read_plain_values_without_pydantic() -> None:
+    """Does nothing to versions of typer that work in another way."""
+    with contextlib.suppress(ImportError, AttributeError):
+        from typer import _coercion, core
+
+        theirs = _coercion.build_runtime_param
+        if getattr(core, "build_runtime_param", None) is not theirs:
+            return
+
+        class Plain(_coercion.RuntimeParam):  # type: ignore[misc]
+            def _coerce_value(self, value: Any, param: Any, ctx: Any) -> Any:
+                if self.annotation == list[str] and all(isinstance(one, str) for one in value):
+                    return list(value)
+                if self.annotation in (str, bool, int, float) and type(value) is self.annotation:
+                    return value
+                descriptor = _coercion.resolve_type_descriptor(self.annotation, self.parameter_info)
+                return theirs(descriptor)._coerce_value(value, param=param, ctx=ctx)
+
+        def build(descriptor: Any) -> Any:
+            has_parser = descriptor.parameter_info.parser is not None
+            if has_parser or descriptor.annotation not in (str, bool, int, float, list[str]):
+                return theirs(descriptor)
+            return Plain(descriptor.parameter_info, descriptor.annotation)
+
+        core.build_runtime_param = build
