@@ -34,4 +34,4 @@ def read_plain_values_without_pydantic() -> None:
                 return theirs(descriptor)
             return Plain(descriptor.parameter_info, descriptor.annotation)
 
-        core.build_runtime_param = build
+        setattr(core, "build_runtime_param", build)  # noqa: B010

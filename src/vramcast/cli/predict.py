@@ -6,17 +6,14 @@ import typer
 
 import vramcast
 from vramcast.cli import options
-<<<<<<< HEAD
-from vramcast.cli.command import ExitCode, command, say, show, workload_and_knobs
-=======
 from vramcast.cli.command import (
     ExitCode,
     and_prepare_to_show,
     command,
+    say,
     show,
     workload_and_knobs,
 )
->>>>>>> 7d5daeb (A command imports its own file only, and what shows its result while the simulation runs)
 from vramcast.cli.progress import progress_display
 from vramcast.errors import UsageError
 
