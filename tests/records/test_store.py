@@ -230,8 +230,10 @@ def test_only_a_cache_that_no_other_user_can_write_to_is_used(
         path.chmod(usual)
     monkeypatch.setattr(os, "getuid", lambda: 4242)
     check_trusted(cache / "tables" / "table") if os.geteuid() == 0 else None
+    with pytest.raises(UsageError, match="not a regular file"):
+        check_trusted(cache / "tables")
     theirs = os.stat_result((0o100644, 0, 0, 0, 1234, 0, 0, 0, 0, 0))
-    monkeypatch.setattr(os, "stat", lambda _: theirs)
+    monkeypatch.setattr(os, "stat", lambda *_, **__: theirs)
     with pytest.raises(EnvironmentProblem, match="belongs to user 1234"):
         check_trusted(cache / "tables" / "table")
 

@@ -34,6 +34,8 @@ def cache_folder() -> Path:
 
 def check_trusted(path: Path) -> None:
     """Raises where another user may have written the file, or put it into its folder."""
+    if not path.is_file():
+        raise _not_regular(path)
     for each, what in ((path.parent, "folder"), (path, "file")):
         status = os.stat(each)
         owner, others_write = status.st_uid, status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
