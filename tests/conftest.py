@@ -18,6 +18,10 @@ from vramcast.simulate.runner import shared_server, simulation_server
 from vramcast.simulate.workspaces import as_taken_by
 from vramcast.tuning import tune
 
+# Threads that wait for one another keep the cores busy: where other processes want them too, tests
+# that compute would take several times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Property tests look elsewhere in every run, but in CI where they looked before:
 # a change is judged by what it changed. A slow or busy machine is no reason to fail.
 settings.register_profile(

@@ -237,13 +237,12 @@ def test_modules_imported_beforehand_may_compute_and_a_folder_may_hold_a_file_na
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "busy.py").write_text(
-        COMPUTES.replace("cuda", "cpu")
-    )  # with as many threads as there are
+    (tmp_path / "modules" / "busy.py").write_text(COMPUTES.replace("cuda", "cpu"))
     (tmp_path / "work.py").write_text(COMPUTES)
     (tmp_path / "random.py").write_text("raise RuntimeError('not the one you want')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     with Prober(preload=["busy"]) as busy:
         record = busy.run(
             Trial(
