@@ -171,7 +171,10 @@ def test_a_prediction_of_the_server_is_that_of_a_fresh_process_to_the_byte(
     assert served == [fresh, fresh]
 
 
-def test_wrong_actions_and_times_are_named(place: Path) -> None:
+def test_wrong_actions_and_times_are_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMCAST_SERVER", "kepp")
+    wrong = vramcast("predict", GPT, "--gpu", "rtx-4090")
+    assert wrong.returncode == 2 and "VRAMCAST_SERVER is 'kepp'" in wrong.stderr
     with pytest.raises(UsageError, match="no `server restart`"):
         api.server("restart")
     for minutes in (0, -1, float("nan"), 1e9):

@@ -22,8 +22,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from vramcast.errors import UsageError
 from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
 from vramcast.processes.lifetime import LIMITS, child_environment, let_stay
+from vramcast.text import printable
 
 PEER = struct.Struct("3i")  # process, user, group
 STATUS, STOP = b"?", b"."
@@ -55,10 +57,13 @@ class Wanted(StrEnum):
 
 
 def wanted() -> Wanted:
-    try:
-        return Wanted(os.environ.get(VARIABLE) or Wanted.USE)
-    except ValueError:
-        return Wanted.OFF
+    text = os.environ.get(VARIABLE) or Wanted.USE
+    if text not in list(Wanted):
+        raise UsageError(
+            f"The environment variable {VARIABLE} is {printable(text, 40)!r}.",
+            f"Set it to one of {', '.join(Wanted)}, or to nothing.",
+        )
+    return Wanted(text)
 
 
 def folder() -> Path:
