@@ -19,6 +19,7 @@ class SimulatedGpu:
     convolutions: KnownConvolutions = field(default_factory=lambda: KnownConvolutions({}))
     # whether the program has asked which GPU it is, or how much memory that has
     was_asked: bool = False
+    num_devices: int = 1  # of the machine, as the program sees it
     # what torch.cuda says about memory, and where it ends
     memory: LiveMemory = field(init=False)
     # of the current recording

@@ -47,7 +47,7 @@ OF_THIS_GPU = (
 
 def apply(patcher: Patcher) -> None:
     answers: dict[str, Callable[..., Any]] = {
-        **_about_the_device(patcher.gpu.model),
+        **_about_the_device(patcher.gpu.model, patcher.gpu.num_devices),
         **_about_memory(patcher.gpu.memory),
         **_about_random_numbers(),
         # a function of its own each: torch._dynamo keeps a table of them
@@ -83,7 +83,7 @@ def _calls(function: Callable[[], Any]) -> Callable[..., Any]:
     return lambda *_, **__: function()
 
 
-def _about_the_device(gpu: Gpu) -> dict[str, Callable[..., Any]]:
+def _about_the_device(gpu: Gpu, num_devices: int) -> dict[str, Callable[..., Any]]:
     properties = SimpleNamespace(
         name=gpu.full_name,
         major=gpu.capability[0],
@@ -105,8 +105,8 @@ def _about_the_device(gpu: Gpu) -> dict[str, Callable[..., Any]]:
         "is_initialized": True,
         "is_bf16_supported": gpu.capability >= (8, 0),
         "is_tf32_supported": gpu.capability >= (8, 0),
-        "device_count": 1,
-        "_device_count_nvml": 1,
+        "device_count": num_devices,
+        "_device_count_nvml": num_devices,
         "current_device": 0,
         "_exchange_device": 0,
         "_maybe_exchange_device": 0,

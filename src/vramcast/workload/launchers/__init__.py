@@ -58,12 +58,7 @@ def line_request(
     line = launch_line(workload)
     line.check_knobs(knobs, moved)
     # Also checks the line: a search puts the sizes in later.
-    program = read_line(line.filled({**dict.fromkeys(moved, 1), **knobs}))
-    if program.world_size > 1:
-        raise UsageError(
-            f"The line starts {program.world_size} processes; several GPUs are not simulated yet.",
-            "Start one process, for example with --nproc-per-node 1.",
-        )
+    read_line(line.filled({**dict.fromkeys(moved, 1), **knobs}))
     stdin = None
     with contextlib.suppress(OSError, ValueError, AttributeError):
         if not sys.stdin.isatty():

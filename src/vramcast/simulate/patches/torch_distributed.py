@@ -1,0 +1,132 @@
+"""torch.distributed runs one rank of many: every backend is answered by torch's fake process group.
+
+Why: the other ranks are not there, and NCCL neither. Collectives give back what this rank has, as if
+every rank had the same. Objects are passed on without the detour over tensors, whose contents are
+not known on the simulated GPU. What was started asynchronously has ended, with its tensors as result.
+Versions: torch 2.10 to 2.15; names that a version lacks are skipped.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+
+from vramcast.simulate.patching import Patcher
+
+LIBRARY = "torch.distributed.distributed_c10d"
+# The argument that holds the result of a collective.
+RESULTS = {
+    "all_reduce": "tensor",
+    "broadcast": "tensor",
+    "reduce": "tensor",
+    "all_gather": "tensor_list",
+    "all_gather_into_tensor": "output_tensor",
+    "reduce_scatter": "output",
+    "reduce_scatter_tensor": "output",
+    "all_to_all": "output_tensor_list",
+    "all_to_all_single": "output",
+}
+
+
+def apply(patcher: Patcher) -> None:
+    if not dist.is_available():
+        return
+    answers: dict[str, Callable[..., Any]] = {
+        "init_process_group": _with_fake_backend(c10d.init_process_group),
+        "new_group": _new_group(c10d.new_group),
+        "all_gather_object": _all_gather_object,
+        "gather_object": _gather_object,
+        "broadcast_object_list": _nothing,
+        "scatter_object_list": _scatter_object_list,
+        "monitored_barrier": _nothing,
+        "is_nccl_available": lambda: True,
+        **{name: _finished(getattr(c10d, name), result) for name, result in RESULTS.items()},
+    }
+    for name, answer in answers.items():
+        patcher.put(c10d, name, answer)
+        patcher.put(dist, name, answer)
+
+
+def _with_fake_backend(init: Callable[..., Any]) -> Callable[..., Any]:
+    def init_process_group(
+        backend: Any = None,
+        init_method: Any = None,
+        timeout: Any = None,
+        world_size: int = -1,
+        rank: int = -1,
+        store: Any = None,
+        **options: Any,
+    ) -> None:
+        """The variables of a launcher say how many ranks there are and which one this is."""
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        if world_size < 1:
+            world_size = int(os.environ.get("WORLD_SIZE", 1))
+        if rank < 0:
+            rank = int(os.environ.get("RANK", 0))
+        name = options.get("group_name", "")
+        init("fake", world_size=world_size, rank=rank, store=FakeStore(), group_name=name)
+
+    return init_process_group
+
+
+def _new_group(new: Callable[..., Any]) -> Callable[..., Any]:
+    def new_group(
+        ranks: Any = None,
+        timeout: Any = None,
+        backend: Any = None,
+        pg_options: Any = None,
+        use_local_synchronization: bool = False,
+        group_desc: Any = None,
+        device_id: Any = None,
+        **_: Any,
+    ) -> Any:
+        return new(
+            ranks,
+            backend="fake",
+            use_local_synchronization=use_local_synchronization,
+            group_desc=group_desc,
+        )
+
+    return new_group
+
+
+def _all_gather_object(object_list: list[Any], obj: Any, *_: Any, **__: Any) -> None:
+    object_list[:] = [obj] * len(object_list)
+
+
+def _gather_object(obj: Any, object_gather_list: Any = None, *_: Any, **__: Any) -> None:
+    if object_gather_list is not None:
+        object_gather_list[:] = [obj] * len(object_gather_list)
+
+
+def _scatter_object_list(outputs: list[Any], inputs: Any = None, *_: Any, **__: Any) -> None:
+    outputs[0] = inputs[dist.get_rank()] if inputs else None
+
+
+def _finished(collective: Callable[..., Any], result: str) -> Callable[..., Any]:
+    """Of a collective that was started asynchronously, the future has its result: communication
+    hooks compute with that."""
+    signature = inspect.signature(collective)
+
+    @functools.wraps(collective)
+    def run(*arguments: Any, **options: Any) -> Any:
+        work = collective(*arguments, **options)
+        if work is None:
+            return None
+        tensors = signature.bind(*arguments, **options).arguments[result]
+        future: Any = torch.futures.Future()
+        future.set_result(tensors if isinstance(tensors, list) else [tensors])
+        return torch._C._distributed_c10d._create_work_from_future(future)
+
+    return run
+
+
+def _nothing(*_: Any, **__: Any) -> None: ...
