@@ -32,6 +32,16 @@ ProgramSteps = Annotated[
 Whole = Annotated[
     bool, typer.Option("--whole", help="Of a launch line: run it to the program's own end.")
 ]
+WorldSize = Annotated[
+    int | None, typer.Option(help="How many GPUs there are; torchrun's own options say it too.")
+]
+GpusPerNode = Annotated[
+    int | None, typer.Option(help="GPUs of a machine (default: 8, or all where there are fewer).")
+]
+Ranks = Annotated[
+    str | None,
+    typer.Option(help="Of several GPUs, those to simulate: 0,7 or all (default: first and last)."),
+]
 Timeout = Annotated[float, typer.Option(help="Seconds after which a simulation is stopped.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")]
 Force = Annotated[

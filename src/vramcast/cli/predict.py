@@ -72,6 +72,9 @@ def predict(
     ] = False,
     steps: options.ProgramSteps = None,
     whole: options.Whole = False,
+    world_size: options.WorldSize = None,
+    gpus_per_node: options.GpusPerNode = None,
+    ranks: options.Ranks = None,
 ) -> int:
     """Predict the GPU memory and the time of a training step, with no GPU.
 
@@ -79,6 +82,11 @@ def predict(
     """
     is_table = bool(vary) or gpu is not None and (gpu == "all" or "," in gpu)
     _check(is_table, batch_sizes, {"--trace": trace, "--ray": ray, "--out": out, "--sort": sort})
+    if (is_table or batch_sizes is not None) and (world_size or gpus_per_node or ranks):
+        raise UsageError(
+            "--world-size, --gpus-per-node and --ranks are for one prediction.",
+            "Give one GPU name and one batch size with them; a torchrun line works with all.",
+        )
     given, values = workload_and_knobs(workload, knobs)
     common: dict[str, Any] = {
         "gpu": gpu,
@@ -108,7 +116,15 @@ def predict(
             found = vramcast.predict_batch_sizes(given, batch_sizes, **common)
         else:
             found = vramcast.predict(
-                given, trace=trace, force=force, steps=steps, whole=whole, **common
+                given,
+                trace=trace,
+                force=force,
+                steps=steps,
+                whole=whole,
+                world_size=world_size,
+                gpus_per_node=gpus_per_node,
+                ranks=ranks,
+                **common,
             )
     if trace is not None:
         say(

@@ -15,6 +15,7 @@ from vramcast.simulate.runner import simulate
 from vramcast.units import MAX_NUMBER, check_whole_number, memory_in_bytes
 from vramcast.workload import Workload, joined, name_of, parse_reference, separated
 from vramcast.workload.launchers import line_request
+from vramcast.workload.world import world_request
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
 OUTPUT_FOLLOWS = "What the program prints (its numbers are not real: nothing is computed):"
@@ -33,6 +34,9 @@ def predict(
     force: bool = False,
     steps: int | None = None,
     whole: bool = False,
+    world_size: int | None = None,
+    gpus_per_node: int | None = None,
+    ranks: str | Sequence[int] | None = None,
     progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
@@ -43,11 +47,13 @@ def predict(
     `trace="DIR"` keeps every allocation there: trace.json, and snapshot.pickle for memory_viz;
     `force=True` writes over old ones. A launch line is a list of words:
     `predict(["python", "train.py", "--batch_size={batch_size}"], batch_size=8)`; it runs until
-    enough was seen, `steps` steps, or to its own end with `whole=True`. A knob that has the name
-    of an option goes into `knobs`.
+    enough was seen, `steps` steps, or to its own end with `whole=True`. Of `world_size` GPUs the
+    first and the last are simulated, or `ranks`. A knob that has the name of an option goes into
+    `knobs`.
     """
     request = make_request(workload, joined(knobs, more_knobs), gpu, memory, allocator)
     request |= stop_rule(request, steps, whole)
+    request |= world_request(request["started"], world_size, gpus_per_node, ranks)
     if trace is not None:
         from vramcast.tracing.files import check_free
 
@@ -131,9 +137,12 @@ def make_request(
         parse_reference(name)
     settings = allocator if allocator is not None else from_environment()
     AllocatorSettings.parse(settings)
+    started = line.pop("started", (1, 1))
     return {
         "workload": name,
         **line,
+        "started": started,
+        **world_request(started, None, None, None),
         "allocator_given": allocator is not None,
         **separated(knobs),
         "gpu": None if gpu is None else find_gpu(gpu).name,

@@ -11,7 +11,7 @@ import os
 import pickle
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from vramcast.errors import VramcastError
@@ -33,15 +33,35 @@ def in_fork(function: Callable[[Deliver], Result]) -> Result:
     Errors of vramcast are raised here as they were there. The function may deliver its result
     from anywhere, also from deep inside of a program that never returns.
     """
+    return in_forks([function])[0]
+
+
+def in_forks(functions: Sequence[Callable[[Deliver], Result]]) -> list[Result]:
+    """Several at a time, as many as there are cores. Results keep the order of the functions."""
+    results: list[Result] = []
+    most = os.cpu_count() or 1
+    for first in range(0, len(functions), most):
+        running = [_start(function) for function in functions[first : first + most]]
+        results += [_finish(*one) for one in running]
+    return results
+
+
+def _start(function: Callable[[Deliver], Any]) -> tuple[int, int]:
+    """The child, and the file that gets its result."""
     # Not a pipe: processes that the program leaves behind would keep it open.
-    with open(os.memfd_create("result"), "r+b") as file:
-        child = os.fork()
-        if child == 0:
-            place = fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)
-            os.close(file.fileno())
-            begin_task()
-            _run(function, place, os.getpid())
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    file = os.memfd_create("result")
+    child = os.fork()
+    if child == 0:
+        place = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)
+        os.close(file)
+        begin_task()
+        _run(function, place, os.getpid())
+    return child, file
+
+
+def _finish(child: int, descriptor: int) -> Any:
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with open(descriptor, "rb") as file:
         file.seek(0)
         data = file.read()
     if not data:
@@ -52,8 +72,7 @@ def in_fork(function: Callable[[Deliver], Result]) -> Result:
         raise _without_result(status) from None
     if kind == "error":
         raise value
-    result: Result = value
-    return result
+    return value
 
 
 def _run(function: Callable[[Deliver], Any], place: int, own_pid: int) -> NoReturn:

@@ -41,6 +41,15 @@ class BoundBy(StrEnum):
     NOT_PREDICTED = ""
 
 
+class RankMemory(Part):
+    """One of several GPUs."""
+
+    rank: Count
+    peak_allocated_bytes: Bytes
+    peak_reserved_bytes: Bytes
+    fits: bool
+
+
 class LargeTensor(Part):
     num_bytes: Bytes
     category: str
@@ -143,6 +152,9 @@ class Prediction(Record, kind="prediction"):
     peak_reserved_bytes_low: Bytes | None = None
     # In the order in which they first came; empty in older records.
     phases: list[Phase] = field(default_factory=list)
+    # Of several GPUs: those that were simulated. All else is of the one that needs most.
+    world_size: Count = 1
+    ranks: list[RankMemory] = field(default_factory=list)
     # About the run of a program: what was not seen, what was not written.
     notes: list[str] = field(default_factory=list)
     source: str = "predicted"

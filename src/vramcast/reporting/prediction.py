@@ -54,7 +54,7 @@ def of_prediction(
             knobs=p.knobs,
             verdict=_verdict(p),
             text=[_step_time(p), *p.notes],
-            parts=[meter, _totals(p, measured), _phases(p)],
+            parts=[meter, _totals(p, measured), _phases(p), _ranks(p)],
             limits=p.limits,
             made=page.predicted_with(p, "Predicted" if measured else "All numbers are predicted"),
         ),
@@ -137,6 +137,26 @@ def _phases(p: Prediction) -> page.Table | None:
     if names <= {PhaseName.BUILD, PhaseName.TRAIN}:
         return None
     return phases_table(p.phases, page.PREDICTED, ONE_RUN)
+
+
+def _ranks(p: Prediction) -> page.Table | None:
+    if not p.ranks:
+        return None
+    return page.Table(
+        title=f"Ranks (of {p.world_size} GPUs)",
+        columns=["rank", "allocated", "reserved", "fits"],
+        rows=[
+            [
+                str(rank.rank),
+                page.size(rank.peak_allocated_bytes),
+                page.size(rank.peak_reserved_bytes),
+                "yes" if rank.fits else "no",
+            ]
+            for rank in p.ranks
+        ],
+        origin=page.PREDICTED,
+        samples=f"{ONE_RUN} of each; the others are assumed to lie between them",
+    )
 
 
 def _measured_cells(p: Prediction, m: Measurement) -> list[list[str]]:

@@ -20,6 +20,7 @@ class SimulatedGpu:
     # whether the program has asked which GPU it is, or how much memory that has
     was_asked: bool = False
     num_devices: int = 1  # of the machine, as the program sees it
+    world_size: int = 1  # that the program has started torch.distributed with
     # what torch.cuda says about memory, and where it ends
     memory: LiveMemory = field(init=False)
     # of the current recording
@@ -47,3 +48,4 @@ class SimulatedGpu:
         self.uncalibrated_kernels.clear()
         self.convolution_plans.clear()
         self.library_memory.clear()
+        self.world_size = 1

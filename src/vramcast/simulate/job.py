@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from vramcast.errors import WorkloadError
@@ -10,11 +12,14 @@ from vramcast.forecast.budget import Budget
 from vramcast.simulate.session import STEPS, Session
 from vramcast.tracing.trace import SimulatedRun
 from vramcast.workload import bind_knobs, load_function, parse_reference, together
+from vramcast.workload.world import rank_variables
 
 Answer = TypeVar("Answer")
 
 
 class Job:
+    rank_variables: Mapping[str, str] = MappingProxyType({})
+
     def __init__(self, request: dict[str, Any], session: Session, budget: Budget) -> None:
         self.request, self.session, self.budget = request, session, budget
         self.workload: str = request["workload"]
@@ -23,6 +28,16 @@ class Job:
         self._given = together(request)
         self.knobs = bind_knobs(self.function, self._given)
         self._limits = set(budget.limits())
+
+    def use_rank(self, rank: int) -> None:
+        """From now on this process is that one of several."""
+        world = self.request["world"]
+        self.rank_variables = rank_variables(rank, world["size"], world["gpus_per_node"])
+        os.environ.update(self.rank_variables)
+        self.session.gpu.num_devices = world["gpus_per_node"]
+        if rank != world["ranks"][0]:
+            # a trace is of one rank
+            self.request = {**self.request, "trace": None}
 
     def run(self, use: Callable[[SimulatedRun], Answer], **options: Any) -> Answer:
         """What `use` makes of a run with the user's knobs. The options are those of Session.run."""

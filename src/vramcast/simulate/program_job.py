@@ -63,6 +63,7 @@ class ProgramJob(Job):
         self, knobs: dict[str, Any], use: Callable[[SimulatedRun], Answer], **options: Any
     ) -> Answer:
         program = read_line(self.line.filled({**knobs, **self._given}))
+        program = replace(program, environment={**program.environment, **self.rank_variables})
         scratch = Path(tempfile.mkdtemp(prefix="vramcast-program-"))
 
         def run(deliver: Callable[[Any], NoReturn]) -> Answer:

@@ -16,6 +16,7 @@ from vramcast.forecast.forecast import batch_size_point, forecast
 from vramcast.forecast.interpolate import over_sizes
 from vramcast.forecast.largest import BatchSearch
 from vramcast.hardware.gpus import find_gpu
+from vramcast.processes.forked import in_forks
 from vramcast.processes.lifetime import end_if_forked
 from vramcast.processes.parallel import in_parallel
 from vramcast.records.prediction import BatchSizeCurve
@@ -78,6 +79,8 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
     session = _session_for(budget)
     session.gpu.memory = _live_memory(session, budget)
     job = (ProgramJob if "line" in request else Job)(request, session, budget)
+    if "world" in request and request.keys() & {"batch_sizes", "search", "plan", "gpus"}:
+        job.use_rank(0)
     if "batch_sizes" in request:
         return _curve(job)
     if "search" in request:
@@ -86,7 +89,30 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
         return plan_lengths(job, tell)
     if "gpus" in request:
         return _on_several_gpus(job)
-    return _prediction(job)
+    return _of_ranks(job) if "world" in request else _prediction(job)
+
+
+def _of_ranks(job: Job) -> dict[str, Any]:
+    """The prediction of the rank that needs most, with the memory of all that were simulated."""
+    world = job.request["world"]
+
+    def of(rank: int) -> Callable[[Any], dict[str, Any]]:
+        def predicted(_: Any) -> dict[str, Any]:
+            job.use_rank(rank)
+            return _prediction(job)
+
+        return predicted
+
+    found = dict(zip(world["ranks"], in_forks([of(rank) for rank in world["ranks"]]), strict=True))
+    worst = max(found, key=lambda rank: (found[rank]["peak_reserved_bytes"], -rank))
+    ranks = [
+        {
+            "rank": rank,
+            **{name: one[name] for name in ("peak_allocated_bytes", "peak_reserved_bytes", "fits")},
+        }
+        for rank, one in found.items()
+    ]
+    return {**found[worst], "world_size": world["size"], "ranks": ranks}
 
 
 def _prediction(job: Job) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Why: its reducer is C++ and wants the tensors that a collective has reduced, which the fake process
 group does not give. A communication hook that returns the bucket does; where the program has one of
-its own, that is called. Parameters are not compared with those of other ranks, and nothing is timed.
+its own, that is called. Parameters are not compared with other ranks, and nothing is timed.
 Versions: torch 2.10 to 2.15.
 """
 
@@ -33,12 +33,13 @@ def apply(patcher: Patcher) -> None:
 
     patcher.put(parallel, "_pre_forward", _pre_forward)
     patcher.put(
-        parallel, "_register_builtin_comm_hook", lambda self, _: register(self, None, _return_bucket)
+        parallel,
+        "_register_builtin_comm_hook",
+        lambda self, _: register(self, None, _return_bucket),
     )
 
 
-# torch checks these annotations
-def _return_bucket(_: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _return_bucket(_, bucket):  # type: ignore[no-untyped-def]  # torch checks annotations
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     future.set_result(bucket.buffer())
     return future

@@ -1,8 +1,8 @@
 """torch.distributed runs one rank of many: every backend is answered by torch's fake process group.
 
-Why: the other ranks are not there, and NCCL neither. Collectives give back what this rank has, as if
-every rank had the same. Objects are passed on without the detour over tensors, whose contents are
-not known on the simulated GPU. What was started asynchronously has ended, with its tensors as result.
+Why: the other ranks are not there, and NCCL neither. Collectives give back what this rank has, as
+if every rank had the same. Objects are passed on without the detour over tensors, whose contents
+are not known on the simulated GPU. What was started asynchronously has ended, with its result.
 Versions: torch 2.10 to 2.15; names that a version lacks are skipped.
 """
 
@@ -18,9 +18,15 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
+from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "torch.distributed.distributed_c10d"
+NCCL_VERSION = (2, 27, 5)  # of torch 2.10
+NOT_MODELLED = (
+    "the time of communication between GPUs is not in the step time",
+    "NCCL's own buffers are not in the memory of the whole process",
+)
 # The argument that holds the result of a collective.
 RESULTS = {
     "all_reduce": "tensor",
@@ -39,7 +45,7 @@ def apply(patcher: Patcher) -> None:
     if not dist.is_available():
         return
     answers: dict[str, Callable[..., Any]] = {
-        "init_process_group": _with_fake_backend(c10d.init_process_group),
+        "init_process_group": _with_fake_backend(c10d.init_process_group, patcher.gpu),
         "new_group": _new_group(c10d.new_group),
         "all_gather_object": _all_gather_object,
         "gather_object": _gather_object,
@@ -52,9 +58,12 @@ def apply(patcher: Patcher) -> None:
     for name, answer in answers.items():
         patcher.put(c10d, name, answer)
         patcher.put(dist, name, answer)
+    # torch itself asks distributed_c10d, and is told the truth
+    patcher.put(dist, "get_backend", lambda *_: "nccl")
+    patcher.put(torch.cuda.nccl, "version", lambda: NCCL_VERSION)
 
 
-def _with_fake_backend(init: Callable[..., Any]) -> Callable[..., Any]:
+def _with_fake_backend(init: Callable[..., Any], gpu: SimulatedGpu) -> Callable[..., Any]:
     def init_process_group(
         backend: Any = None,
         init_method: Any = None,
@@ -71,6 +80,10 @@ def _with_fake_backend(init: Callable[..., Any]) -> Callable[..., Any]:
             world_size = int(os.environ.get("WORLD_SIZE", 1))
         if rank < 0:
             rank = int(os.environ.get("RANK", 0))
+        gpu.world_size = world_size
+        if world_size > 1:
+            for note in NOT_MODELLED:
+                gpu.note(note)
         name = options.get("group_name", "")
         init("fake", world_size=world_size, rank=rank, store=FakeStore(), group_name=name)
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from vramcast.errors import UsageError, WorkloadError
+from vramcast.errors import WorkloadError
 from vramcast.workload.interpreters import interpreter_of
 from vramcast.workload.launch_line import Program, launch_line
 
@@ -58,9 +58,14 @@ def line_request(
     line = launch_line(workload)
     line.check_knobs(knobs, moved)
     # Also checks the line: a search puts the sizes in later.
-    read_line(line.filled({**dict.fromkeys(moved, 1), **knobs}))
+    program = read_line(line.filled({**dict.fromkeys(moved, 1), **knobs}))
     stdin = None
     with contextlib.suppress(OSError, ValueError, AttributeError):
         if not sys.stdin.isatty():
             stdin = f"/proc/{os.getpid()}/fd/{sys.stdin.fileno()}"
-    return {"line": list(line.words), "stdin": stdin, "python": interpreter_of(program)}
+    return {
+        "line": list(line.words),
+        "stdin": stdin,
+        "python": interpreter_of(program),
+        "started": (program.world_size, program.gpus_per_node),
+    }

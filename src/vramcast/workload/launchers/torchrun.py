@@ -9,6 +9,7 @@ from dataclasses import replace
 from vramcast.errors import WorkloadError
 from vramcast.workload import launchers
 from vramcast.workload.launch_line import Program
+from vramcast.workload.world import MAX_WORLD_SIZE, rank_variables
 
 # From torch/distributed/run.py: options that take no value.
 WITHOUT_VALUE = (
@@ -18,7 +19,6 @@ WITHOUT_VALUE = (
     "--virtual-local-rank",
     "--use-env",
 )
-MAX_WORLD_SIZE = 1 << 16
 
 
 def understands(words: Sequence[str]) -> bool:
@@ -59,20 +59,7 @@ def in_world(program: Program, world_size: int, gpus_per_node: int) -> Program:
             f"The line starts {world_size:,} processes; at most {MAX_WORLD_SIZE:,} are simulated.",
             "Give fewer.",
         )
-    variables = {
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "GROUP_RANK": "0",
-        "ROLE_RANK": "0",
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(gpus_per_node),
-        "ROLE_WORLD_SIZE": str(world_size),
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": "29500",
-        "TORCHELASTIC_RUN_ID": "none",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
-    }
+    variables = rank_variables(0, world_size, gpus_per_node)
     return replace(
         program,
         environment={**variables, **program.environment},

@@ -1,0 +1,103 @@
+"""One rank of many: a small transformer, spread in the way that is named."""
+
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.optim import AdamW
+
+parser = argparse.ArgumentParser()
+parser.add_argument("kind")
+parser.add_argument("--width", type=int, default=128)
+parser.add_argument("--depth", type=int, default=2)
+parser.add_argument("--vocabulary", type=int, default=512)
+parser.add_argument("--length", type=int, default=64)
+given = parser.parse_args()
+kind, width = given.kind, given.width
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(given.vocabulary, width)
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                width,
+                12 if width % 12 == 0 else 4,
+                4 * width,
+                0.0,
+                "gelu",
+                batch_first=True,
+                norm_first=True,
+            )
+            for _ in range(given.depth)
+        )
+        self.head = nn.Linear(width, given.vocabulary)
+
+    def forward(self, tokens, targets):
+        x = self.tokens(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())
+
+
+dist.init_process_group("nccl")
+local = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local)
+print("rank", dist.get_rank(), "of", dist.get_world_size(), "backend", dist.get_backend())
+with torch.device("cuda"):
+    model = Model()
+optimizer = None
+match kind:
+    case "ddp" | "zero" | "hook":
+        model = nn.parallel.DistributedDataParallel(model, device_ids=[local])
+        if kind == "hook":
+            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+            model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+        if kind == "zero":
+            from torch.distributed.optim import ZeroRedundancyOptimizer
+
+            optimizer = ZeroRedundancyOptimizer(model.parameters(), AdamW, lr=1e-3)
+    case "fsdp2":
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+        for block in model.blocks:
+            fully_shard(block, mp_policy=policy)
+        fully_shard(model, mp_policy=policy)
+    case "fsdp1":
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+        wrap = ModuleWrapPolicy({nn.TransformerEncoderLayer})
+        model = FullyShardedDataParallel(
+            model, auto_wrap_policy=wrap, device_id=local, use_orig_params=True
+        )
+    case "tp":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor.parallel import (
+            ColwiseParallel,
+            RowwiseParallel,
+            parallelize_module,
+        )
+
+        mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+        plan = {"linear1": ColwiseParallel(), "linear2": RowwiseParallel()}
+        for block in model.blocks:
+            parallelize_module(block, mesh, plan)
+if optimizer is None:
+    optimizer = AdamW(model.parameters(), foreach=False if kind == "tp" else None)
+while True:
+    tokens = torch.randint(given.vocabulary, (8, given.length + 1), device="cuda")
+    with torch.autocast("cuda", torch.bfloat16, enabled=kind != "fsdp2"):
+        loss = model(tokens[:, :-1], tokens[:, 1:])
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    sizes = [None] * dist.get_world_size()
+    dist.all_gather_object(sizes, {"rank": dist.get_rank()})
+    dist.barrier()

@@ -1,0 +1,89 @@
+"""One rank of many GPUs on the simulated one, started by torchrun's line or with --world-size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vramcast
+from vramcast.errors import UsageError
+from vramcast.records.prediction import Prediction
+from vramcast.workload.world import rank_variables, world_request
+
+PARALLEL = str(Path(__file__).parent / "small" / "parallel.py")
+pytestmark = pytest.mark.usefixtures("warm_simulations")
+
+
+def predict(*words: str, processes: int = 8, **options: Any) -> Prediction:
+    line = ["torchrun", "--nproc-per-node", str(processes), PARALLEL, *words]
+    return vramcast.predict(line, gpu="h200", **options)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "hook", "zero", "tp"])
+def test_a_rank_trains_in_whatever_way_the_model_is_spread(kind: str) -> None:
+    found = predict(kind, ranks=[0])
+    assert found.world_size == 8
+    assert [rank.rank for rank in found.ranks] == [0]
+    assert found.phases[-1].num_steps >= 3
+    assert any("communication between GPUs" in limit for limit in found.limits)
+
+
+def test_the_first_and_the_last_rank_are_simulated_and_the_larger_one_is_shown() -> None:
+    found = predict("fsdp2", processes=3)
+    assert [rank.rank for rank in found.ranks] == [0, 2]
+    largest = max(rank.peak_reserved_bytes for rank in found.ranks)
+    assert found.peak_reserved_bytes == largest
+
+
+# An H200 ran one rank of eight with torch 2.11. Where streams share memory, timing decides, and a
+# real run may take the least that is possible.
+@pytest.mark.parametrize(
+    ("kind", "measured_bytes"), [("fsdp2", 6_463_422_464), ("fsdp1", 10_554_966_016)]
+)
+def test_reserved_memory_is_within_a_thousandth_of_what_an_h200_took(
+    kind: str, measured_bytes: int
+) -> None:
+    sizes = ("--width=768", "--depth=12", "--vocabulary=50304", "--length=1024")
+    found = predict(kind, *sizes, ranks=[0])
+    low = found.peak_reserved_bytes_low or found.peak_reserved_bytes
+    assert abs(low - measured_bytes) <= 0.001 * measured_bytes
+    assert found.peak_reserved_bytes >= low
+    eighth_bytes = 4 * found.num_parameters // 8
+    assert abs(found.breakdown_bytes["parameters"] - eighth_bytes) <= 0.01 * eighth_bytes
+
+
+def test_a_rank_is_told_what_torchrun_would_tell_it() -> None:
+    told = rank_variables(13, world_size=16, gpus_per_node=8)
+    assert (told["RANK"], told["WORLD_SIZE"], told["GROUP_RANK"]) == ("13", "16", "1")
+    assert told["LOCAL_RANK"] == "0", "the GPU that is simulated is the first of its machine"
+
+
+@pytest.mark.parametrize(
+    ("started", "world_size", "per_node", "ranks", "message"),
+    [
+        ((1, 1), 0, None, None, "--world-size is 0"),
+        ((1, 1), 1 << 20, None, None, "--world-size is 1048576"),
+        ((8, 8), 4, None, None, "The line starts 8 processes"),
+        ((1, 1), 12, 8, None, "12 GPUs do not fill machines of 8"),
+        ((8, 8), None, None, "8", "names a rank that 8 GPUs do not have"),
+        ((8, 8), None, None, "first", "is no list of ranks"),
+        ((256, 8), None, None, "all", "at most 64 are simulated"),
+        ((1, 1), None, None, "0", "--ranks is for several GPUs"),
+    ],
+)
+def test_a_world_that_cannot_be_is_refused(
+    started: tuple[int, int], world_size: Any, per_node: Any, ranks: Any, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as error:
+        world_request(started, world_size, per_node, ranks)
+    assert error.value.advice
+
+
+def test_ranks_are_read() -> None:
+    assert world_request((8, 8), None, None, "all")["world"]["ranks"] == list(range(8))
+    assert world_request((1, 1), 4096, None, None) == {
+        "world": {"size": 4096, "gpus_per_node": 8, "ranks": [0, 4095]}
+    }
+    assert world_request((1, 1), None, None, None) == {}
