@@ -50,8 +50,8 @@ def test_reserved_memory_is_within_a_thousandth_of_what_an_h200_took(
     low = found.peak_reserved_bytes_low or found.peak_reserved_bytes
     assert abs(low - measured_bytes) <= 0.001 * measured_bytes
     assert found.peak_reserved_bytes >= low
-    eighth_bytes = 4 * found.num_parameters // 8
-    assert abs(found.breakdown_bytes["parameters"] - eighth_bytes) <= 0.01 * eighth_bytes
+    # 162 million parameters in float32 over eight GPUs
+    assert 81_000_000 < found.breakdown_bytes["parameters"] < 82_000_000
 
 
 def test_a_rank_is_told_what_torchrun_would_tell_it() -> None:
