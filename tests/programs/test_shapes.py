@@ -21,13 +21,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def predict(kind: str) -> tuple[Prediction, list[str]]:
+def predict(kind: str, *launcher: str) -> tuple[Prediction, list[str]]:
     printed: list[str] = []
 
     def listen(progress: Progress) -> None:
         printed.append(progress.line or "")
 
-    line = ["python", str(SHAPES), kind]
+    line = [*(launcher or ["python"]), str(SHAPES), kind]
     return vramcast.predict(line, gpu="h200", progress=listen), printed
 
 
@@ -52,3 +52,15 @@ def test_the_bytes_of_a_storage_of_negative_numbers_can_be_copied() -> None:
     found, printed = predict("bytes")
     assert "bytes 32" in printed
     assert not any("failed" in note for note in found.notes)
+
+
+def test_samples_of_a_model_in_training_mode_are_an_evaluation() -> None:
+    found, _ = predict("samples")
+    assert [phase.name for phase in found.phases] == ALL_PHASES[:3]
+    assert found.peak_phase == "evaluate"
+
+
+def test_weights_are_not_written_by_a_library_that_the_launcher_has_imported() -> None:
+    found, _ = predict("safetensors", "accelerate", "launch")
+    assert "weights were not written: model.safetensors, model.pt" in found.notes
+    assert list(Path().iterdir()) == []

@@ -105,6 +105,8 @@ class Saved:
             if path == old or path.startswith(old + os.sep):
                 renamed = new + path[len(old) :]
                 self._kept[renamed] = self._kept.pop(path)
+                names = [renamed if name == path else name for name in self.names]
+                self.names = list(dict.fromkeys(names))
                 if path in self._stand_ins:
                     self._stand_ins.remove(path)
                     self._stand_ins.add(renamed)
@@ -201,13 +203,13 @@ def _rename(saved: Saved) -> Callable[..., Any]:
 
 
 def _patch_safe_open(saved: Saved) -> None:
-    module = sys.modules["safetensors"]
-    original = module.safe_open
-    module.safe_open = functools.wraps(original)(  # type: ignore[attr-defined]
-        lambda filename, *arguments, **options: original(
-            saved.found(filename), *arguments, **options
-        )
-    )
+    original = sys.modules["safetensors"].safe_open
+
+    @functools.wraps(original)
+    def safe_open(filename: Any, *arguments: Any, **options: Any) -> Any:
+        return original(saved.found(filename), *arguments, **options)
+
+    _replace_everywhere(original, safe_open)
 
 
 def _patch_safetensors(saved: Saved, watcher: Watcher) -> None:
@@ -221,7 +223,16 @@ def _patch_safetensors(saved: Saved, watcher: Watcher) -> None:
     def load(filename: Any, *arguments: Any, **options: Any) -> Any:
         return load_file(saved.found(filename), *arguments, **options)
 
-    module.save_file, module.load_file = save, load
+    _replace_everywhere(module.save_file, save)
+    _replace_everywhere(load_file, load)
+
+
+def _replace_everywhere(original: Any, replacement: Any) -> None:
+    """Libraries that were imported before have their own names for it."""
+    for module in [*sys.modules.values()]:
+        names = getattr(module, "__dict__", {})
+        for name in [name for name, value in [*names.items()] if value is original]:
+            names[name] = replacement
 
 
 def _write_with_gaps(place: Path, tensors: dict[str, Any], metadata: Any) -> None:

@@ -236,8 +236,10 @@ def _heard_forward(watcher: Watcher, module: torch.nn.Module) -> None:
     if parameter is None:
         return  # a loss or a metric
     if not torch.is_grad_enabled():
-        # A teacher or a reference model is part of the training step.
-        if not module.training and any(p.requires_grad for p in module.parameters()):
+        # A teacher or a reference model is part of the training step. Some make samples in between
+        # with a model that stays in training mode.
+        is_evaluation = not module.training or watcher.is_winding_down
+        if is_evaluation and any(p.requires_grad for p in module.parameters()):
             watcher.evaluation_forward()
     elif module.training or not watcher.is_enough:
         watcher.training_forward()

@@ -1,5 +1,6 @@
 """Programs that read their data, evaluate and save in other ways, by name."""
 
+import os
 import sys
 
 import torch
@@ -22,7 +23,8 @@ def evaluate_and_save():
     model.eval()
     with torch.no_grad():
         model(torch.randn(8, 64, device="cuda"))
-    torch.save(model.state_dict(), "model.pt")
+    torch.save(model.state_dict(), "model.pt.new")
+    os.replace("model.pt.new", "model.pt")
     model.train()
 
 
@@ -81,6 +83,25 @@ match kind:
             with torch.no_grad():
                 shifted = torch.zeros(8, device="cuda") - 3.0
             print("bytes", len(shifted.untyped_storage().cpu()))
+
+        train(epoch)
+    case "samples":  # with a model that stays in training mode
+
+        def epoch():
+            for (x,) in loader:
+                step(x)
+            with torch.no_grad():
+                model(torch.randn(4096, 64, device="cuda"))
+
+        for _ in range(1000):
+            epoch()
+    case "safetensors":
+        from accelerate.utils.other import save
+
+        def epoch():
+            for (x,) in loader:
+                step(x)
+            save(model.state_dict(), "model.safetensors", safe_serialization=True)
 
         train(epoch)
     case "ignite":

@@ -1,0 +1,96 @@
+"""Predicts the programs of the list from local checkouts and appends what came of each.
+
+PYTHONPATH=src python benchmarks/programs/run.py CHECKOUTS DATA [NAME...]
+
+CHECKOUTS has a folder for each repository, by its last name (minGPT, vision). DATA is made by
+data.py; programs that read MNIST find it in the folders where they look for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from programs import OWN, PROGRAMS, Listed
+
+HERE = Path(__file__).parent
+RECORDS = HERE / "predicted.jsonl"
+GPU, MOST_SECONDS = "h200", 900
+KEPT = ("peak_reserved_bytes", "peak_allocated_bytes", "peak_phase", "phases", "notes", "limits")
+
+
+def predict(program: Listed, checkouts: Path, data: Path) -> dict[str, Any]:
+    if program.repository == OWN:
+        folder, own = Path(tempfile.mkdtemp()), f"{HERE / OWN}/"
+    else:
+        folder, own = checkouts / program.repository.split("/")[1] / program.folder, ""
+    # scripts are started from the folder that they write to
+    words = [own + w if own and w.endswith(".py") else w for w in shlex.split(program.line)]
+    words = [word.replace("DATA", str(data)) for word in words]
+    extra = ":".join(filter(None, [os.environ.get("PYTHONPATH"), str(folder)]))
+    command = [sys.executable, "-m", "vramcast", "predict", "--gpu", GPU, "--json", "--", *words]
+    environment = {**os.environ, "PYTHONPATH": extra, "HF_HUB_OFFLINE": "1"}
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=MOST_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"no answer after {MOST_SECONDS} s"}
+    if done.returncode:
+        told = done.stderr.rpartition("vramcast: ")[2].strip().splitlines()
+        return {
+            "error": _without_paths(
+                " / ".join(dict.fromkeys(line.strip() for line in [*told[:1], *told[-2:]])),
+                data,
+                folder,
+            )
+        }
+    found = json.loads(done.stdout)
+    kept = {name: found[name] for name in KEPT}
+    for name in ("notes", "limits"):
+        kept[name] = [_without_paths(text, data, folder) for text in kept[name]]
+    return {**kept, "seconds": round(found["seconds"], 1)}
+
+
+def _without_paths(text: str, data: Path, folder: Path) -> str:
+    packages = [path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
+    for path in sorted([str(data), *packages, str(HERE)], key=len, reverse=True):
+        text = text.replace(os.path.relpath(path, folder) + "/", "").replace(path + "/", "")
+    return text.replace(f"{folder}/", "")
+
+
+def main() -> None:
+    checkouts, data, names = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve(), sys.argv[3:]
+    for program in PROGRAMS:
+        if names and program.name not in names:
+            continue
+        record = {
+            "name": program.name,
+            "repository": program.repository,
+            "commit": program.commit,
+            "line": program.line,
+            "source": "predicted",
+            "gpu": GPU,
+            "torch": version("torch"),
+            **predict(program, checkouts, data),
+        }
+        with RECORDS.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        print(program.name, record.get("peak_reserved_bytes", record.get("error")), flush=True)
+
+
+if __name__ == "__main__":
+    main()
