@@ -39,7 +39,7 @@ HANG_SECONDS = 20
 # a command that has torch in its workers only needs little
 MAX_ADDRESS_BYTES, MAX_WORKER_ADDRESS_BYTES = 4 << 30, 32 << 30
 # a killed process is gone when the kernel has cleaned up; the machine may be busy
-END_SECONDS = 20.0
+END_SECONDS = 120.0
 MAX_MESSAGE_CHARACTERS = 30_000
 TRACEBACK = "Traceback (most recent call last)"
 _servers: list[ForkServer] = []
