@@ -109,6 +109,12 @@ def line_of_trial(
         raise UsageError("--steps and --whole contradict each other.", "Give one of them.")
     if not found:
         return {}
+    if found["started"][0] > 1:
+        raise UsageError(
+            f"The line starts {found['started'][0]} processes, and probe runs one.",
+            "Start one process, for example with --nproc-per-node 1; "
+            "vramcast predict simulates one of many.",
+        )
     return {
         "line": tuple(found["line"]),
         "stdin": found["stdin"],
