@@ -47,6 +47,7 @@ class Part:
         self.tried[what] += 1
         if self.tried.total() % 100 == 0:
             print(f"{self.title}: {self.tried.total():,} tried", flush=True)
+        if self.tried.total() % 10 == 0:
             self.save()
         self.exits[str(exit_code)] += 1
         for kind, details in faults.items():

@@ -82,7 +82,7 @@ def run_kills(
     """Until so many were tried; what is left alone after its kills counts too."""
     draw = random.Random(seed)
     known: dict[tuple[str, bool], tuple[float, Any]] = {}
-    for number in itertools.count():
+    for number in itertools.count(1):
         own_workers = number % OWN_WORKERS_EVERY == 0
         for name in names:
             if part.tried.total() >= count:
