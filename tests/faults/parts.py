@@ -22,10 +22,10 @@ REAL_EVERY = 25
 
 
 def wrong_invocations(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
-    cases = list(invocations.wrong_invocations(seed, 48 if sample else 1100))
+    cases = list(invocations.wrong_invocations(seed, 34 if sample else 1100))
     hostile = list(invocations.hostile_invocations(hostile_builds()))
     if sample:
-        hostile = random.Random(seed).sample(hostile, 6)
+        hostile = random.Random(seed).sample(hostile, 4)
     for number, arguments in enumerate([*cases, *hostile]):
         is_real = not sample and number % REAL_EVERY == 0 and can_be_typed(arguments)
         before = place.state()
@@ -47,7 +47,7 @@ def edited_records(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
     # in any order: a run that is stopped has tried some of everything
     random.Random(seed).shuffle(cases)
     if sample:
-        cases = cases[:60]
+        cases = cases[:40]
     for case, ending in zip(cases, many.read_mutations(place, cases), strict=True):
         text = f"{case.file}: {case.what}: {case.reader}"
         part.note(case.reader.split()[0], text, ending.faults, ending.exit_code)
@@ -86,7 +86,7 @@ def hostile_builds() -> list[str]:
 
 
 def writers(sample: bool) -> dict[str, list[str]]:
-    names = ("probe over another", "predict", "plan", "report") if sample else disks.WRITERS
+    names = ("probe over another", "predict", "plan") if sample else disks.WRITERS
     return {name: disks.WRITERS[name] for name in names}
 
 
@@ -98,11 +98,11 @@ def killed(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
 
 
 def failing_writes(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
-    disks.fail_writes(place, part, seed, writers(sample), 2 if sample else None)
+    disks.fail_writes(place, part, seed, writers(sample), 1 if sample else None)
 
 
 def special_files(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
-    disks.special_files(place, part, seed, writers(sample), 24 if sample else None)
+    disks.special_files(place, part, seed, writers(sample), 16 if sample else None)
 
 
 PARTS: dict[str, Attack] = {

@@ -39,4 +39,4 @@ def test_wrong_invocations_of_every_command_are_refused(figures: dict[str, Any])
 
     tried = figures["invocations"]["tried"]
     assert {command.name for command in app.registered_commands} <= set(tried)
-    assert figures["invocations"]["exits"]["2"] > 25
+    assert figures["invocations"]["exits"]["2"] > 20
