@@ -37,6 +37,7 @@ class Part:
     exits: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     made: str = ""  # seed, date and machine
+    has_ended: bool = False  # not stopped before
 
     def save(self) -> None:
         """Often: what was found is kept when the driver is stopped."""
@@ -71,6 +72,7 @@ def page(parts: list[Part], command: str) -> str:
         "| | " + " | ".join(part.title for part in parts) + " |",
         "|---|" + "---:|" * len(parts),
         _row("tried", [part.tried.total() for part in parts]),
+        "| all of it | " + " | ".join(part.has_ended * "yes" or "stopped" for part in parts) + " |",
         *(_row(kind, [part.count(kind) for part in parts]) for kind in KINDS),
         "",
         "How often each was tried:",
