@@ -16,6 +16,7 @@ PAGES: dict[str, list[Path]] = {
     ],
     "measurement": [RECORDS / "h200-measurement.json"],
     "curve": [RECORDS / "curve.json"],
+    "several predictions": [RECORDS / "predictions.json"],
     "max-batch": [RECORDS / "max-batch.json"],
     "plan": [RECORDS / "plan.json"],
     "fit": [RECORDS / "fit.json"],
