@@ -7,6 +7,8 @@
 #include <array>
 #include <cmath>
 #include <optional>
+#include <string>
+#include <unordered_map>
 
 #include "values.h"
 
@@ -17,6 +19,7 @@ namespace vramcast {
 constexpr int64_t max_derived_elements = 64, max_read_elements = 4096;
 // A number that is worked out again and again, as in a line search, stays of moderate size.
 constexpr double max_typical_number = 1e3;
+constexpr size_t max_known_results = 10000;
 
 static double first_element(const at::Tensor& host) {
   BelowSimulation below;
@@ -73,6 +76,57 @@ static bool same_elements(const at::Tensor& one, const at::Tensor& other) {
           one.strides() == other.strides());
 }
 
+// Also a typical zero must change.
+static double with_factor(const Typical& typical, double factor) {
+  return typical.sure ? typical.number : typical.number * factor + factor - 1;
+}
+
+// What run_on_one_element depends on, as bytes; empty where an argument is of a rare kind.
+struct RunKey {
+  std::string bytes;
+  bool is_complete = true;
+  template <typename Value>
+  void add(char kind, Value value) {
+    bytes.push_back(kind);
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  void add(const IValue& argument) {
+    if (argument.isNone())
+      bytes.push_back('n');
+    else if (argument.isBool())
+      add('b', argument.toBool());
+    else if (argument.isInt())
+      add('i', argument.toInt());
+    else if (argument.isDouble())
+      add('d', argument.toDouble());
+    else if (argument.isIntList()) {
+      add('l', argument.toIntList().size());
+      for (const int64_t item : argument.toIntList()) add('i', item);
+    } else if (!argument.isDevice())
+      is_complete = false;
+  }
+};
+
+static RunKey run_key(const Operator& info, c10::ArrayRef<IValue> arguments,
+                      const std::vector<Operand>& operands, double factor) {
+  RunKey key;
+  key.bytes.reserve(128);
+  key.add('o', &info);
+  key.add('t', c10::typeMetaToScalarType(c10::get_default_dtype()));
+  size_t next = 0;
+  for (const auto& argument : arguments) {
+    if (argument.isTensor() && argument.toTensor().defined()) {
+      const auto& [tensor, typical] = operands[next++];
+      key.add('x', with_factor(typical, factor));
+      key.add('t', tensor.scalar_type());
+      key.add(tensor.unsafeGetTensorImpl()->is_wrapped_number() ? 'w' : 'i', tensor.dim());
+    } else {
+      key.add(argument);
+    }
+  }
+  return key;
+}
+
 // The operator's result for one element a tensor; a factor other than 1 changes unsure elements.
 static std::optional<double> run_on_one_element(const c10::OperatorHandle& op,
                                                 c10::ArrayRef<IValue> arguments,
@@ -86,9 +140,7 @@ static std::optional<double> run_on_one_element(const c10::OperatorHandle& op,
     for (const auto& argument : arguments) {
       if (argument.isTensor() && argument.toTensor().defined()) {
         const auto& [tensor, typical] = operands[next++];
-        // also a typical zero must change
-        const auto number = typical.sure ? typical.number : typical.number * factor + factor - 1;
-        auto one = at::full(std::vector<int64_t>(tensor.dim(), 1), number,
+        auto one = at::full(std::vector<int64_t>(tensor.dim(), 1), with_factor(typical, factor),
                             at::TensorOptions().dtype(tensor.scalar_type()).device(at::kCPU));
         if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
           one.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -106,6 +158,21 @@ static std::optional<double> run_on_one_element(const c10::OperatorHandle& op,
   if (stack.empty() || !stack[0].isTensor() || stack[0].toTensor().numel() != 1)
     return std::nullopt;
   return first_element(stack[0].toTensor());
+}
+
+// The same, remembered: programs do the same to many tensors.
+static std::optional<double> result_for_one_element(const c10::OperatorHandle& op,
+                                                    const Operator& info,
+                                                    c10::ArrayRef<IValue> arguments,
+                                                    const std::vector<Operand>& operands,
+                                                    double factor) {
+  static thread_local std::unordered_map<std::string, std::optional<double>> known;
+  const auto key = run_key(info, arguments, operands, factor);
+  if (!key.is_complete) return run_on_one_element(op, arguments, operands, factor);
+  const auto found = known.find(key.bytes);
+  if (found != known.end()) return found->second;
+  if (known.size() >= max_known_results) known.clear();
+  return known[key.bytes] = run_on_one_element(op, arguments, operands, factor);
 }
 
 static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, const Operator& info,
@@ -129,7 +196,7 @@ static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, c
     unsure = &tensor;
   }
   if (operands.empty()) return std::nullopt;
-  auto number = run_on_one_element(op, arguments, operands, 1);
+  auto number = result_for_one_element(op, info, arguments, operands, 1);
   if (!number) return std::nullopt;
   const auto type = result.scalar_type();
   Typical found{*number, true, all_sure};
@@ -137,7 +204,7 @@ static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, c
     const bool floats = c10::isFloatingType(unsure->scalar_type());
     bool same = one_unsure && floats;
     for (const double factor : {-1., 0., 100.})
-      same = same && run_on_one_element(op, arguments, operands, factor) == number;
+      same = same && result_for_one_element(op, info, arguments, operands, factor) == number;
     found.sure = same;
     // elements that have nothing to do with each other are hardly ever equal
     const bool two = operands.size() < 2 || !same_elements(operands[0].tensor, operands[1].tensor);
