@@ -129,6 +129,11 @@ def test_the_command_shows_phases_and_writes_json(folder: Path) -> None:
     assert "evaluate" in shown.stdout, shown.stderr
 
 
+def test_a_line_alone_is_enough(folder: Path) -> None:
+    ended = command("probe", "--", "python", "nothing.py", folder=folder)
+    assert ended.returncode == 2 and "There is no file 'nothing.py'" in ended.stderr
+
+
 def test_wrong_usage_of_a_line_is_said() -> None:
     with pytest.raises(UsageError, match="contradict"):
         probe(LOOPS, "loop", steps=2, whole=True)

@@ -113,7 +113,13 @@ class CommandWithLine(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         position = args.index("--") if "--" in args else len(args)
         _line.set(args[position + 1 :] if "--" in args else None)
-        rest: list[str] = super().parse_args(ctx, args[:position])
+        # a line alone is not a command without arguments, which shows its help
+        is_help = self.no_args_is_help
+        self.no_args_is_help = is_help and "--" not in args
+        try:
+            rest: list[str] = super().parse_args(ctx, args[:position])
+        finally:
+            self.no_args_is_help = is_help
         return rest
 
 

@@ -26,7 +26,7 @@ from typing import IO, Any, Self
 from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, WorkloadError
 from vramcast.processes import lifetime
 from vramcast.processes.channel import SECRET_BYTES, Channel, error_from_dict
-from vramcast.processes.lifetime import child_environment, restrictions
+from vramcast.processes.lifetime import child_environment, restrictions, signal_name
 from vramcast.text import printable
 
 START_SECONDS = 120.0
@@ -359,13 +359,6 @@ def ask(
 ) -> Any:
     with ForkServer(environment=environment) as server:
         return server.ask(task, request, **options)
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"  # a real-time one: only the first and the last have names
 
 
 def _encoded(**order: Any) -> bytes:

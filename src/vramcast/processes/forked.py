@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from vramcast.errors import VramcastError
-from vramcast.processes.ask import FailureKind, TaskFailed, signal_name
-from vramcast.processes.lifetime import begin_task
+from vramcast.processes.ask import FailureKind, TaskFailed
+from vramcast.processes.lifetime import begin_task, signal_name
 
 # Above those that programs close or write to by number.
 FIRST_DESCRIPTOR = 700

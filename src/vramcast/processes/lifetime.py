@@ -116,6 +116,13 @@ def end_children(keep: Iterable[int] = ()) -> None:
                     os.waitpid(pid, 0)
 
 
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # a real-time one: only the first and the last have names
+
+
 def _prctl(option: int, value: int) -> None:
     import ctypes
 

@@ -32,6 +32,8 @@ FAILED_AFTER_ENOUGH = (
     "the program failed after its training was ended early ({error}): what came after that was "
     "not seen; --whole runs it to its own end"
 )
+# Set where a program runs under vramcast: callbacks of vramcast then do nothing.
+INSIDE = "VRAMCAST_INSIDE"
 NOT_SEEN = "{what} was not seen: if the program does that, --whole runs it to its own end"
 
 
@@ -94,6 +96,7 @@ class ProgramRun:
         use_stdin(self._stdin)
         os.environ.update(self.program.environment)
         os.environ.setdefault("WANDB_MODE", "disabled")
+        os.environ[INSIDE] = "1"
         with ExitStack() as stack:
             memory = stack.enter_context(self.around())
             rule = StopRule(self._steps, self._whole)

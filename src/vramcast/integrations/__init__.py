@@ -1,0 +1,1 @@
+"""Callbacks for trainers of other libraries. Each file needs its library, and nothing else does."""
