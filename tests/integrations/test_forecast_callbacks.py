@@ -13,7 +13,13 @@ import torch
 
 from vramcast.errors import UsageError
 from vramcast.integrations import forecasting
-from vramcast.integrations.forecasting import DoesNotFit, RunForecast, compared, own_line
+from vramcast.integrations.forecasting import (
+    DoesNotFit,
+    RunForecast,
+    base_class,
+    compared,
+    own_line,
+)
 from vramcast.programs.program_run import INSIDE
 
 LOOPS = Path(__file__).parents[1] / "programs" / "small" / "loops.py"
@@ -95,6 +101,11 @@ def test_the_line_is_that_of_the_interpreter_with_its_flags(
 ) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "-O", "train.py", "--lr=1"])
     assert own_line() == [sys.executable, "-O", "train.py", "--lr=1"]
+
+
+def test_a_callback_whose_library_is_missing_says_what_to_install() -> None:
+    with pytest.raises(ImportError, match="pip install nothing"):
+        base_class("pip install nothing", "a_package_that_is_not_there:Callback")()
 
 
 def test_predicted_is_compared_with_measured() -> None:

@@ -7,9 +7,11 @@ Inside of that simulated run, and under vramcast's own commands, nothing is fore
 from __future__ import annotations
 
 import os
+import pkgutil
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from vramcast.errors import UsageError, VramcastError
 from vramcast.hardware import nvml
@@ -93,6 +95,21 @@ class RunForecast:
             memory = _total_bytes() if gpu is None else None
         line = own_line() if self._line is None else list(self._line)
         return predict(line, gpu=gpu, memory=memory, timeout=self._timeout)
+
+
+def base_class(install: str, *places: str) -> Any:
+    """The class of a library: of a package that is imported already, else of the first that there
+    is. Without any, a class that says what to install when it is used."""
+    for place in sorted(places, key=lambda place: place.partition(":")[0] not in sys.modules):
+        try:
+            return pkgutil.resolve_name(place)
+        except ImportError:
+            continue
+
+    def __init__(self: Any) -> None:
+        raise ImportError(f"This callback needs a package that is not installed: {install}")
+
+    return type("NotInstalled", (), {"__init__": __init__})
 
 
 def own_line() -> list[str]:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import TrainerCallback
+from vramcast.integrations.forecasting import RunForecast, base_class
 
-from vramcast.integrations.forecasting import RunForecast
+TrainerCallback = base_class("pip install transformers", "transformers:TrainerCallback")
 
 
 class VramForecast(TrainerCallback):  # type: ignore[misc]
     """The options are those of RunForecast: gpu, memory, if_too_large, timeout, line."""
 
     def __init__(self, **options: Any) -> None:
+        super().__init__()
         self.forecast = RunForecast(**options)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

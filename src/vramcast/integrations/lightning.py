@@ -5,26 +5,19 @@ trainer = Trainer(..., callbacks=[VramForecast(gpu="rtx-4090", if_too_large="rai
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
 from typing import Any
 
-from vramcast.integrations.forecasting import RunForecast
+from vramcast.integrations.forecasting import RunForecast, base_class
+
+# There are two names for one package.
+Callback = base_class(
+    "pip install lightning",
+    "lightning.pytorch.callbacks:Callback",
+    "pytorch_lightning.callbacks:Callback",
+)
 
 
-def _callback() -> Any:
-    """Of the package that the program uses: there are two names for one."""
-    names = ("lightning.pytorch", "pytorch_lightning")
-    loaded = [name for name in names if name in sys.modules]
-    for name in (*loaded, *names):
-        try:
-            return import_module(f"{name}.callbacks").Callback
-        except ModuleNotFoundError:
-            continue
-    raise ImportError("vramcast.integrations.lightning needs Lightning: pip install lightning")
-
-
-class VramForecast(_callback()):  # type: ignore[misc]
+class VramForecast(Callback):  # type: ignore[misc]
     """The options are those of RunForecast: gpu, memory, if_too_large, timeout, line."""
 
     def __init__(self, **options: Any) -> None:
