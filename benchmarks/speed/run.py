@@ -63,9 +63,12 @@ def measure(group: str, repeats: int) -> None:
     sys.path.insert(0, str(FOLDER / "groups"))
     module = importlib.import_module(group)
     rows = []
-    for row in module.rows(repeats):
-        print(cells(row), file=sys.stderr, flush=True)
-        rows.append(asdict(row))
+    try:
+        for row in module.rows(repeats):
+            print(cells(row), file=sys.stderr, flush=True)
+            rows.append(asdict(row))
+    except KeyboardInterrupt:
+        print("Interrupted: the rows that were measured are kept.", file=sys.stderr)
     record = {
         "group": group,
         "title": module.TITLE,

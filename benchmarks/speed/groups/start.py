@@ -20,13 +20,13 @@ def rows(repeats: int) -> Iterator[Row]:
     os.environ["VRAMCAST_SERVER"] = "off"
     yield against_torch("GPT-124M, cold", (*GPT, "--json"), repeats, at_most=0.9)
     yield against_torch("GPT-124M, cold, for people", GPT, repeats, at_most=0.9)
-    yield from warm_rows(repeats)
     yield against_torch("help", (*VRAMCAST, "--help"), repeats, at_most_seconds=0.15)
     command_help = (*VRAMCAST, "predict", "--help")
     yield against_torch("help of a command", command_help, repeats, at_most_seconds=0.15)
     yield against_torch(
         "an error that needs no torch", WRONG_FILE, repeats, at_most_seconds=0.15, exit_codes=(2,)
     )
+    yield from warm_rows(repeats)
 
 
 def warm_rows(repeats: int) -> Iterator[Row]:
