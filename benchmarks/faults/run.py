@@ -101,18 +101,20 @@ def tune_fault(device: str, out: Path, fault: str) -> dict[str, Any]:
         out=out / f"tune-{fault.replace(' ', '-')}",
         device=device,
         budget="10min",
+        only="chunked-loss,optimizer-in-backward",
         outlook=False,
         force=True,
         fault=fault,
-        faulty_precision="amp-bf16",
+        only_chunked=True,
     )
     harm = []
-    if result.configuration["knobs"].get("precision") == "amp-bf16":
+    if result.configuration["knobs"].get("loss_chunks", 1) != 1:
         harm.append("the setting that breaks was taken")
-    if len(result.rows) < 2:
-        harm.append("no other setting was tried")
-    outcomes = {row.name: row.verdict for row in result.rows}
-    return {"command": "tune", "fault": fault, "outcome": outcomes, "harm": harm}
+    verdicts = {row.name: row.verdict for row in result.rows}
+    if len(verdicts) != 2 or "not applicable" in verdicts.values():
+        harm.append(f"not both settings were tried: {verdicts}")
+    outcome = ", ".join(f"{name} {verdict}" for name, verdict in verdicts.items())
+    return {"command": "tune", "fault": fault, "outcome": outcome, "harm": harm}
 
 
 def bench_fault(device: str, out: Path, fault: str) -> dict[str, Any]:

@@ -39,10 +39,19 @@ FAULTS = (
 )
 
 
-def build(*, fault: str = "", precision: str = "fp32", faulty_precision: str = ""):
-    """The fault comes in the third step, or with the precision that is named faulty."""
-    if faulty_precision:
-        fault = fault if precision == faulty_precision else ""
+def build(
+    *,
+    fault: str = "",
+    only_chunked: bool = False,
+    loss_chunks: int = 1,
+    optimizer_in_backward: bool = False,
+):
+    """The fault comes in the third step; with `only_chunked` not where the loss is whole.
+
+    The last two knobs are settings that tune tries, one after the other. They do nothing else.
+    """
+    if only_chunked and loss_chunks == 1:
+        fault = ""
     torch.manual_seed(0)
     model = torch.nn.Linear(256, 256, device="cuda")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
