@@ -117,8 +117,11 @@ def _chain(
     for killer in killers:
         kept = finished(place.folder / "new")
         ending = place.run(COMMANDS[name], own_workers=own_workers, disturb=killer)
-        if not killer.is_worker and ending.exit_code in (0, 3):
-            break  # it was quicker
+        was_quicker = not killer.is_worker and ending.exit_code in (0, 3)
+        if was_quicker or not killer.has_hit:
+            if ending.faults:
+                part.note(name, f"{name}: ended before its kill", ending.faults, ending.exit_code)
+            break
         _judge_kill(place, killer, ending, kept)
         who = "worker" if killer.is_worker else "command"
         case = f"{name}: {killer.signal.name} to the {who} after {killer.ticks / 100:.2f} s of work"

@@ -368,3 +368,10 @@ def test_terms_that_the_runs_cannot_tell_apart_are_pointed_out() -> None:
         {"constant": "1", "per_sample": "batch_size", "per_token": "batch_size*seq_len"},
     )
     assert any("cannot tell constant, per_sample, per_token apart" in note for note in found.notes)
+
+
+def test_a_size_that_no_number_holds_is_refused_with_its_line(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text("batch_size,allocated_gib,reserved_gib\n1,1,1e308\n")
+    with pytest.raises(UsageError, match="line 2"):
+        read_points(table)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.records import store
+from vramcast.records.base import convert
 from vramcast.records.store import (
     append_line,
     check_trusted,
@@ -263,6 +264,11 @@ def test_only_regular_files_of_a_reasonable_size_are_read_and_only_such_are_writ
         read_file(tmp_path / "file", 8)
     with pytest.raises(UsageError, match="is no text"):
         read_text(tmp_path / "file")
+
+
+def test_text_that_is_no_unicode_is_refused_with_the_file() -> None:
+    with pytest.raises(UsageError, match="rows.jsonl"):
+        convert({"name": json.loads('"\\ud800"')}, dict[str, int], "rows.jsonl")
 
 
 def test_a_small_file_is_read_with_little_memory(tmp_path: Path) -> None:

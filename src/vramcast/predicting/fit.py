@@ -137,7 +137,7 @@ def _point(path: Path, line: int, row: dict[str, Any]) -> Point:
             capacity_bytes=sizes.get("capacity"),
             group=row.get("group") or "",
         )
-    except (KeyError, ValueError, TypeError) as problem:
+    except (KeyError, ValueError, TypeError, OverflowError) as problem:
         raise UsageError(
             f"{path}, line {line} has no usable numbers: {problem}.",
             "Columns: name, group, knobs, reserved_gib, and allocated_gib or overhead_mib.",
