@@ -84,12 +84,13 @@ PROGRAMS = [
     ),
     Listed("ignite_mnist", "pytorch/ignite", "examples/mnist", "python mnist.py --epochs 1"),
     Listed(
-        "run_clm_no_trainer",
+        "run_clm",
         "huggingface/transformers",
         LANGUAGE,
-        "accelerate launch run_clm_no_trainer.py --model_type gpt2 --tokenizer_name DATA/tokenizer "
-        "--train_file DATA/words/train.txt --validation_file DATA/words/valid.txt "
-        "--block_size 256 --num_train_epochs 1 --output_dir DATA/out",
+        "python run_clm.py --model_type gpt2 --tokenizer_name DATA/tokenizer "
+        "--train_file DATA/words/train.txt --validation_file DATA/words/valid.txt --do_train "
+        "--do_eval --eval_strategy epoch --save_strategy epoch --load_best_model_at_end "
+        "--block_size 256 --bf16 --output_dir DATA/out --report_to none",
     ),
     Listed(
         "run_mlm",

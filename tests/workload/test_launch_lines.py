@@ -177,3 +177,14 @@ def test_words_that_are_none_are_refused() -> None:
     for words in ([], ["python", 3]):
         with pytest.raises(UsageError, match="list of words"):
             launch_line(words)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["timeout 90", "timeout -k 5 -s KILL 2h", "nice", "nice -n 10 nohup", "taskset -c 0,1 time -p"],
+)
+def test_a_command_that_runs_another_is_passed_over(train: str, before: str) -> None:
+    program = read_line(["SEED=1", *before.split(), "python", train, "-b", "64"])
+    assert program.argv == [train, "-b", "64"] and program.environment == {"SEED": "1"}
+    with pytest.raises(WorkloadError, match="starts no program"):
+        read_line(before.split())

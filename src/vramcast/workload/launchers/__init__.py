@@ -20,12 +20,12 @@ from vramcast.errors import WorkloadError
 from vramcast.workload.interpreters import interpreter_of
 from vramcast.workload.launch_line import Program, launch_line
 
-LAUNCHERS = ("python", "torchrun", "accelerate", "environments")
+LAUNCHERS = ("python", "torchrun", "accelerate", "environments", "wrappers")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 FORMS = (
     "Understood are: python FILE, python -m MODULE, FILE.py, torchrun FILE, "
     "python -m torch.distributed.run FILE, accelerate launch FILE, uv run FILE and conda run, "
-    "each with NAME=VALUE before it."
+    "each with NAME=VALUE, timeout, nice or nohup before it."
 )
 
 
