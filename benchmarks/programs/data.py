@@ -26,7 +26,8 @@ def _words(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, num_lines in (("train", 4000), ("valid", 400), ("test", 400)):
         lines = (" ".join(chosen.choices(WORDS, k=40)) for _ in range(num_lines))
-        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+        # minGPT's chargpt begins its samples with this
+        (folder / f"{name}.txt").write_text("O God, O God!\n" + "\n".join(lines) + "\n")
 
 
 def _pictures(folder: Path) -> None:

@@ -135,6 +135,7 @@ def test_what_was_not_seen_is_said() -> None:
         ("forward", "no training step was seen", "Does it train"),
         ("forks-away", "no training step was seen", ""),
         ("missing", "a_package_that_is_not_there", "Install what provides"),
+        ("downloads", "words.zip is not here", "from http://data.example/words.zip, which"),
         ("cpu", "never used the GPU", "--device cuda"),
     ],
 )

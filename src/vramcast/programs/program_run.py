@@ -10,6 +10,8 @@ import atexit
 import contextlib
 import gc
 import os
+import re
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -34,6 +36,9 @@ FAILED_AFTER_ENOUGH = (
 )
 # Set where a program runs under vramcast: callbacks of vramcast then do nothing.
 INSIDE = "VRAMCAST_INSIDE"
+# Packages whose errors come from the network.
+DOWNLOADING = ("aiohttp", "httpx", "huggingface_hub", "requests", "urllib", "urllib3")
+ADDRESS = re.compile(r"https?://[^\s'\")>]+")
 NOT_SEEN = "{what} was not seen: if the program does that, --whole runs it to its own end"
 
 
@@ -256,10 +261,30 @@ def advice_for(error: BaseException) -> str:
         )
     if isinstance(error, EOFError):
         return "It asks for input: give it by a pipe, or with an option of the program."
+    if address := _wanted_address(error):
+        return (
+            f"It wanted to download from {address}, which cannot be reached. Let it download once "
+            "where it can, or give it a local copy with an option of the program."
+        )
     return (
         "Innermost last. If the program does run on a real GPU, it is a fault of the simulated "
         "one: docs/limits.md has what is known."
     )
+
+
+def _wanted_address(error: BaseException) -> str:
+    """From where the program wanted to download, if that is why it failed."""
+    chain = [error]
+    while following := chain[-1].__cause__ or chain[-1].__context__:
+        if following in chain:
+            break
+        chain.append(following)
+    packages = {type(one).__module__.partition(".")[0] for one in chain}
+    is_of_network = any(isinstance(one, ConnectionError | socket.gaierror) for one in chain)
+    if not is_of_network and packages.isdisjoint(DOWNLOADING):
+        return ""
+    addresses = (ADDRESS.search(str(one)) for one in chain)
+    return next((found[0] for found in addresses if found), "the network")
 
 
 def _run_exit_functions() -> None:

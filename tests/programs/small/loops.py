@@ -110,6 +110,11 @@ match kind:
         time.sleep(1000)
     case "missing":
         import a_package_that_is_not_there  # noqa: F401
+    case "downloads":
+        try:
+            raise ConnectionRefusedError("no route to http://data.example/words.zip")
+        except ConnectionError:
+            raise FileNotFoundError("words.zip is not here") from None
     case "cpu":
         for _ in range(3):
             step()
