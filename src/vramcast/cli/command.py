@@ -113,6 +113,8 @@ class CommandWithLine(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         position = args.index("--") if "--" in args else len(args)
         _line.set(args[position + 1 :] if "--" in args else None)
+        if "--" in args:
+            self._check_takes_line()
         # a line alone is not a command without arguments, which shows its help
         is_help = self.no_args_is_help
         self.no_args_is_help = is_help and "--" not in args
@@ -121,6 +123,17 @@ class CommandWithLine(TyperCommand):
         finally:
             self.no_args_is_help = is_help
         return rest
+
+    def _check_takes_line(self) -> None:
+        """Those do whose workload may be left out."""
+        if any(one.name == "workload" and not one.required for one in self.params):
+            return
+        raise UsageError(
+            f"vramcast {self.name} takes no launch line after --.",
+            "predict, max-batch, plan and probe do; fit, diff and report take what those wrote. "
+            "tune and calibrate need a function, whose keyword arguments they change: see "
+            "docs/your-model.md.",
+        )
 
 
 def workload_and_knobs(

@@ -43,8 +43,9 @@ from vramcast.tuning.predictions import predicted_gains
 from vramcast.tuning.runner import Runner
 from vramcast.tuning.search import Search
 from vramcast.units import check_whole_number, memory_in_bytes, parse_duration
-from vramcast.workload import Text, Workload, joined, name_of, parse_reference
+from vramcast.workload import Text, Workload, joined, parse_reference
 from vramcast.workload.configuration import Configuration
+from vramcast.workload.reference import name_of_function
 
 TARGET_STEPS = 200_000
 
@@ -74,7 +75,7 @@ def tune(
     budget_seconds = parse_duration(budget) if isinstance(budget, str) else budget
     check_whole_number("--target-steps", target_steps, TARGET_STEPS)
     trial = Trial(
-        workload=name_of(workload),
+        workload=name_of_function(workload, "tune"),
         knobs=joined(knobs, more_knobs),
         device=device_named(device),
         memory_cap_bytes=memory_in_bytes(memory),
