@@ -37,7 +37,7 @@ from vramcast.records.store import append_line
 from vramcast.reporting.accuracy import scatter
 from vramcast.reporting.showing import markdown_of
 from vramcast.reporting.svg import write_view
-from vramcast.suites.accuracy import accuracy, run
+from vramcast.suites.accuracy import accuracy, estimates_of_peers, run
 from vramcast.suites.catalogue import SUITES, SuiteRow, rows_of
 
 GIB = 2**30
@@ -187,6 +187,28 @@ def test_a_row_that_cannot_be_run_is_a_row_with_its_reason(tmp_path: Path) -> No
     run(ROWS, tmp_path, {}, **{**Machine().dependencies(), "measure": measure})
     reasons = {row.problem for row in result_of(read_records(tmp_path)).rows}
     assert reasons == {"not measured: unsupported, There is no package transformers."}
+
+
+def test_a_row_may_be_a_launch_line(tmp_path: Path) -> None:
+    words = ("python", "train.py", "--batch_size={batch_size}")
+    row = SuiteRow("program", " ".join(words), {"batch_size": 8}, line=words)
+    trials: list[Trial] = []
+
+    def measure(trial: Trial) -> Measurement:
+        trials.append(trial)
+        return measurement_from(trial, Facts(outcome=Outcome.OK))
+
+    found = run(
+        [row],
+        tmp_path,
+        {},
+        predict=lambda row: prediction(row, GIB),
+        measure=measure,
+        ask_peers=estimates_of_peers,
+    )["program"]
+    assert [trial.line for trial in trials] == [words, words]
+    assert found.measurement is not None and found.measurement.knobs == {"batch_size": 8}
+    assert found.peers == PeerEstimates.all_failed("takes no launch line")
 
 
 def test_without_a_gpu_only_predictions_are_made(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from vramcast.hardware import nvml
 from vramcast.hardware.gpus import find_gpu
 from vramcast.predicting.predict import predict
 from vramcast.probing.facts import Facts
-from vramcast.probing.manager import Prober
+from vramcast.probing.manager import Prober, start_of
 from vramcast.probing.measurement import measurement_from
 from vramcast.probing.trial import Trial
 from vramcast.processes.ask import TaskFailed, ask
@@ -93,6 +93,9 @@ def accuracy(
         ):
 
             def measure(trial: Trial) -> Measurement:
+                if trial.line:
+                    with Prober(**start_of(trial)) as own:
+                        return own.run(trial)
                 prober = with_transformers if "huggingface" in trial.workload else plain
                 return prober.run(trial)
 
@@ -102,7 +105,7 @@ def accuracy(
                 folder,
                 known,
                 predict=lambda row: predict(
-                    row.workload, gpu=gpu, allocator=row.allocator or "", **row.knobs
+                    row.line or row.workload, gpu=gpu, allocator=_allocator(row), **row.knobs
                 ),
                 measure=measure if recorded is None else None,
                 ask_peers=estimates_of_peers if peers and recorded is None else None,
@@ -239,6 +242,7 @@ def run(
             knobs=row.knobs,
             allocator=row.allocator,
             measure_steps=MEASURE_STEPS,
+            line=row.line,
         )
         if have.measurement is None:
             keep(row, "measurement", _measured(measure, trial))
@@ -258,8 +262,15 @@ def _measured(measure: Callable[[Trial], Measurement], trial: Trial) -> Measurem
         return measurement_from(trial, Facts(outcome=Outcome.UNSUPPORTED, error=error.message))
 
 
+def _allocator(row: SuiteRow) -> str | None:
+    """A program's own settings hold; a function has none but those of its row."""
+    return row.allocator if row.line else row.allocator or ""
+
+
 def estimates_of_peers(row: SuiteRow) -> PeerEstimates:
     """In a process of its own: the other methods start CUDA."""
+    if row.line:
+        return PeerEstimates.all_failed("takes no launch line")
     try:
         answer = ask(
             "vramcast.suites.peers:estimates",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import UsageError
+from vramcast.workload import name_of
 
 
 @dataclass(frozen=True)
@@ -15,12 +16,17 @@ class SuiteRow:
     workload: str
     knobs: dict[str, Any] = field(default_factory=dict)
     allocator: str | None = None
+    line: tuple[str, ...] = ()  # of a program, whose `workload` is the same as text
 
 
 def _read() -> dict[str, list[SuiteRow]]:
     data = tomllib.loads(Path(__file__).with_name("suites.toml").read_text())
 
-    def row(title: str, /, workload: str, allocator: str | None = None, **knobs: Any) -> SuiteRow:
+    def row(
+        title: str, /, workload: str | list[str], allocator: str | None = None, **knobs: Any
+    ) -> SuiteRow:
+        if isinstance(workload, list):
+            return SuiteRow(title, name_of(workload), knobs, allocator, tuple(workload))
         return SuiteRow(title, data["workloads"].get(workload, workload), knobs, allocator)
 
     return {
