@@ -36,6 +36,7 @@ from vramcast.simulate.runner import ENVIRONMENT, SHARED
 # docs/index.md has the list
 DOCUMENTED_EXITS = (0, 1, 2, 3, 130, 143)
 HANG_SECONDS = 20
+WORKERS_ONLY = ("vramcast.__main__", "vramcast.programs", "vramcast.simulate.patches")
 # a command that has torch in its workers only needs little
 MAX_ADDRESS_BYTES, MAX_WORKER_ADDRESS_BYTES = 4 << 30, 32 << 30
 # a killed process is gone when the kernel has cleaned up; the machine may be busy
@@ -75,7 +76,8 @@ def _import_everything() -> None:
     """All that commands import in their own process, which has no torch."""
     sys.modules["torch"] = None  # type: ignore[assignment]
     for module in pkgutil.walk_packages(vramcast.__path__, "vramcast."):
-        if not module.name.endswith("__main__"):
+        # what runs only in workers may import slow libraries
+        if not module.name.startswith(WORKERS_ONLY):
             with suppress(ImportError):
                 importlib.import_module(module.name)
     for name in ("rich.console", "rich.progress", "rich.table", "scipy.optimize", "scipy.special"):
