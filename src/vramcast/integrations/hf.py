@@ -12,7 +12,7 @@ from vramcast.integrations.forecasting import RunForecast, base_class
 TrainerCallback = base_class("pip install transformers", "transformers:TrainerCallback")
 
 
-class VramForecast(TrainerCallback):  # type: ignore[misc]
+class VramForecast(TrainerCallback):  # type: ignore[misc, valid-type]
     """The options are those of RunForecast: gpu, memory, if_too_large, timeout, line."""
 
     def __init__(self, **options: Any) -> None:

@@ -17,7 +17,7 @@ Callback = base_class(
 )
 
 
-class VramForecast(Callback):  # type: ignore[misc]
+class VramForecast(Callback):  # type: ignore[misc, valid-type]
     """The options are those of RunForecast: gpu, memory, if_too_large, timeout, line."""
 
     def __init__(self, **options: Any) -> None:

@@ -144,7 +144,9 @@ class GpuRun:
     def _outside_bytes(self) -> tuple[int, MemorySource]:
         free, total = torch.cuda.mem_get_info()
         used, source = self._memory.of_process(self._uuid) or (total - free, MemorySource.CUDA)
-        return used - torch.cuda.memory_reserved(), source
+        # torch.cuda.memory_reserved() is 0 while CUDA starts
+        stats = torch._C._cuda_memoryStats(torch.cuda.current_device())
+        return used - stats["reserved_bytes"]["all"]["current"], source
 
     def go(self, function: Callable[..., Any], knobs: dict[str, Any]) -> None:
         if self.trial.trace_folder is not None:

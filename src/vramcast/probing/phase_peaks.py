@@ -20,8 +20,9 @@ NOTHING = Memory(allocated_bytes=0, reserved_bytes=0)
 
 class PhasePeaks:
     def __init__(self) -> None:
-        self._stats: Any = torch._C._cuda_memoryStats
-        self._reset: Any = torch._C._cuda_resetPeakMemoryStats
+        # a torch for the CPU has none of them
+        self._stats: Any = getattr(torch._C, STATS[0], None)
+        self._reset: Any = getattr(torch._C, RESETS[0], None)
         # what the program would see: the allocator's statistics before they were reset here
         self._kept: dict[str, Any] = {}
         # of this part, before the program has reset the peaks in it
