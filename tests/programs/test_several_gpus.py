@@ -50,8 +50,8 @@ def test_reserved_memory_is_within_a_thousandth_of_what_an_h200_took(
     low = found.peak_reserved_bytes_low or found.peak_reserved_bytes
     assert abs(low - measured_bytes) <= 0.001 * measured_bytes
     assert found.peak_reserved_bytes >= low
-    # 162 million parameters in float32 over eight GPUs
-    assert 81_000_000 < found.breakdown_bytes["parameters"] < 82_000_000
+    # 162 million parameters in float32 over eight GPUs, and a block that is gathered
+    assert 81_000_000 < found.breakdown_bytes["parameters"] < 100_000_000
 
 
 def test_a_rank_is_told_what_torchrun_would_tell_it() -> None:

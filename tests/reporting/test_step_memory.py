@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pytest
 
 from vramcast.allocator.replay import EMPTY_CACHE, replay
 from vramcast.forecast.step_memory import MOST_GROUPS, MOST_POINTS, alive_groups, step_memory
 from vramcast.records.prediction import LargeTensor, StepMemory
+from vramcast.tracing.trace import Labels
 
 
 def tensor(number: int, module: str = "", name: str = "") -> LargeTensor:
@@ -48,7 +50,13 @@ def run_of(num_steps: int, num_tensors: int) -> tuple[list[int], list[int], list
 
 def made(events: list[int], sizes: list[int], categories: list[str]) -> StepMemory:
     whole = replay(events, sizes)
-    return step_memory(events, whole.block_bytes, categories, tensor, whole.reserved_bytes)
+    return step_memory(
+        np.array(events),
+        np.array(whole.block_bytes),
+        Labels.of(categories),
+        tensor,
+        np.array(whole.reserved_bytes),
+    )
 
 
 def test_a_long_step_is_thinned_and_keeps_its_peak_exactly() -> None:
@@ -99,7 +107,8 @@ def test_a_peak_before_the_first_step_is_in_the_build() -> None:
 
 
 def test_without_the_allocator_nothing_is_said_of_what_is_reserved() -> None:
-    memory = step_memory([0, 1, 2, -1], [512, 1024], ["a", "b"], tensor)
+    events, sizes = np.array([0, 1, 2, -1]), np.array([512, 1024])
+    memory = step_memory(events, sizes, Labels.of(["a", "b"]), tensor)
     assert memory.columns == ["event", "allocated", "a", "b"]
     assert memory.points[memory.peak_point] == [2, 512 + 1024, 512, 1024]
 
@@ -113,9 +122,9 @@ def test_modules_are_named_as_far_down_as_that_makes_few_groups(
     ]
     sizes = [1024] * len(parts)
     groups = alive_groups(
-        range(1, len(parts) + 1),
-        sizes,
-        ["activations"] * len(parts),
+        np.arange(1, len(parts) + 1),
+        np.array(sizes),
+        Labels.of(["activations"] * len(parts)),
         lambda n: tensor(n, module=parts[n - 1]),
     )
     assert len(groups) <= MOST_GROUPS
@@ -126,5 +135,7 @@ def test_modules_are_named_as_far_down_as_that_makes_few_groups(
 
 def test_a_parameters_state_belongs_to_the_module_that_has_the_parameter() -> None:
     one = tensor(1, module="Trainer", name="blocks.0.qkv.weight exp_avg")
-    (group,) = alive_groups([1], [512], ["optimizer_state"], lambda _: one)
+    (group,) = alive_groups(
+        np.array([1]), np.array([512]), Labels.of(["optimizer_state"]), lambda _: one
+    )
     assert group.module == "blocks.0.qkv"
