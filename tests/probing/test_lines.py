@@ -106,6 +106,15 @@ def test_running_out_of_memory_is_an_outcome_with_the_phases_until_then(folder: 
     assert [phase.name for phase in found.phases] == ["build", "train", "evaluate"]
 
 
+def test_a_parameter_of_two_modules_is_counted_once(folder: Path) -> None:
+    tied = "\nsecond = torch.nn.Linear(64, 64)\nsecond.weight = model.weight\n"
+    text = LOOPS.read_text().replace("optimizer = None\n", f"optimizer = None{tied}", 1)
+    (folder / "tied.py").write_text(text)
+    found, _ = probe("tied.py", "loop")
+    # the model, an unused one of its size, and the bias of the second
+    assert found.num_parameters == 2 * (64 * 64 + 64) + 64
+
+
 def test_a_program_that_takes_no_step_has_one_message() -> None:
     with pytest.raises(WorkloadError, match="no training step was seen"):
         probe(LOOPS, "forward")

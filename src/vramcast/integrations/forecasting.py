@@ -133,8 +133,8 @@ def _total_bytes() -> int | None:
 def described(prediction: Prediction) -> str:
     text = f"vramcast: {format_bytes(prediction.peak_reserved_bytes)} of GPU memory predicted"
     if prediction.capacity_bytes is not None:
-        there_is = format_bytes(prediction.capacity_bytes)
-        text += f", {there_is} there are: it {'fits' if prediction.fits else 'does not fit'}"
+        verdict = "it fits" if prediction.fits else "it does not fit"
+        text += f", of {format_bytes(prediction.capacity_bytes)}: {verdict}"
     if prediction.step_seconds is not None:
         text += f"; a step takes about {prediction.step_seconds:.3g} s"
     return f"{text}."

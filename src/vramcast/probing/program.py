@@ -164,7 +164,8 @@ class MeasuredProgram(ProgramRun):
         self._step_began: Any = None
         self._num_begun = 0
         self._started = time.perf_counter()
-        self._parameters: weakref.WeakSet[Any] = weakref.WeakSet()
+        # by id: tensors are compared by their values, and one may have several owners
+        self._parameters: dict[int, weakref.ref[Any]] = {}
 
     @contextlib.contextmanager
     def around(self) -> Iterator[WatchedMemory]:
@@ -179,7 +180,7 @@ class MeasuredProgram(ProgramRun):
 
     def _saw_parameter(self, module: Any, name: str, parameter: Any) -> None:
         if parameter is not None:
-            self._parameters.add(parameter)
+            self._parameters[id(parameter)] = weakref.ref(parameter)
 
     def begin(self, phase: PhaseName) -> None:
         self._note_peaks()
@@ -237,11 +238,15 @@ class MeasuredProgram(ProgramRun):
         self._report.tell(
             notes=remarks,
             switches=switches_in_force(),
-            num_parameters=sum(one.numel() for one in self._parameters),
+            num_parameters=self._num_parameters(),
         )
         self._device.tell_end()
         self._device.write_history()
         self._report.tell(outcome=Outcome.OK)
+
+    def _num_parameters(self) -> int:
+        alive = [reference() for reference in self._parameters.values()]
+        return sum(parameter.numel() for parameter in alive if parameter is not None)
 
     def deliver(self) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
