@@ -59,7 +59,9 @@ class FakeProber:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def run(self, trial: Trial, log: Path | None, progress: Any) -> Measurement:
+    def run(
+        self, trial: Trial, log: Path | None, progress: Any, on_output: Any = None
+    ) -> Measurement:
         assert log is not None
         FakeProber.seen = set(os.listdir(log.parent))
         assert read_measurement(log.parent).outcome == "unfinished"
@@ -139,7 +141,7 @@ def test_of_two_probes_with_one_folder_one_runs_and_the_other_says_who_has_it(
     folder = tmp_path / "run"
     first, second = RunFolder(folder), RunFolder(folder)  # both found it empty
 
-    def first_run(self: FakeProber, trial: Trial, log: Path, progress: Any) -> Measurement:
+    def first_run(self: FakeProber, trial: Trial, log: Path, progress: Any, *_: Any) -> Measurement:
         with pytest.raises(UsageError, match=f"process {os.getpid()}"):
             run(trial, second, "second")
         return measured(trial)
