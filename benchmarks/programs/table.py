@@ -26,7 +26,7 @@ generated (`data.py`), so evaluations are shorter than with the real data.
     PYTHONPATH=src python benchmarks/programs/table.py
 
 *steps* are the training steps after which enough was seen. Seconds are of the whole prediction on
-a loaded machine with two cores.
+a machine with two cores that others use too.
 """
 
 
