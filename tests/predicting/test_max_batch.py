@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import in_process
+import numpy as np
 import pytest
 
 import vramcast
@@ -326,7 +327,7 @@ class Budgeted:
 
         def trace_at(size: int) -> Any:
             self.simulated.append(size)
-            return SimpleNamespace(events=[1], sizes=[size])
+            return SimpleNamespace(events=np.array([1]), sizes=np.array([size]))
 
         budget: Any = SimpleNamespace(capacity_bytes=capacity)
         search = largest.BatchSearch(trace_at, budget, **options)

@@ -49,7 +49,7 @@ def test_other_methods_are_asked_without_modules_of_the_users_folder_and_leave_n
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "random.py").write_text("raise RuntimeError('not the one you want')\n")
-    row: Any = SimpleNamespace(workload=f"{HOSTILE}:leaves_children", knobs={})
+    row: Any = SimpleNamespace(workload=f"{HOSTILE}:leaves_children", knobs={}, line=None)
     estimates = estimates_of_peers(row)
     assert estimates.four_times_parameters.bytes == 0
     assert mark.none_left()
