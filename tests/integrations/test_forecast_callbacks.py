@@ -39,6 +39,12 @@ class Predicted:
         return self
 
 
+@pytest.fixture(autouse=True)
+def started_with_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of pytest-xdist runs no file."""
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(LOOPS), raising=False)
+
+
 @pytest.fixture
 def predicted(monkeypatch: pytest.MonkeyPatch) -> Predicted:
     found = Predicted()

@@ -146,7 +146,8 @@ def test_it_ends_by_itself(place: Path) -> None:
 def test_a_socket_that_nobody_serves_any_more_is_replaced(place: Path) -> None:
     place.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
-        dead.bind(str(kept.socket_path([], {})))
+        with kept.address_of(kept.socket_path([], {})) as address:
+            dead.bind(address)
     with server() as asked:
         assert run(asked, "echo", 1) == {"request": 1}
     assert questions() == 1

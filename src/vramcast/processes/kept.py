@@ -110,14 +110,25 @@ def connect(path: Path) -> socket.socket | None:
         return None
     link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        link.connect(str(path))
-    except OSError:  # also a path that is too long for a socket
+        with address_of(path) as address:
+            link.connect(address)
+    except OSError:
         link.close()
         return None
     if peer(link)[1] != os.getuid():
         link.close()
         return None
     return link
+
+
+@contextlib.contextmanager
+def address_of(path: Path) -> Iterator[str]:
+    """A short name for a socket: the kernel takes at most 107 bytes."""
+    place = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{place}/{path.name}"
+    finally:
+        os.close(place)
 
 
 def peer(link: socket.socket) -> tuple[int, int]:
@@ -167,7 +178,8 @@ def _start(
 ) -> None:
     # It listens from here on: who connects while the server imports torch is answered later.
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(str(path))
+        with address_of(path) as address:
+            listener.bind(address)
         os.chmod(path, 0o600)
         listener.listen(64)
         words = [str(listener.fileno()), str(path), str(idle_seconds), json.dumps(list(preload))]
