@@ -120,7 +120,7 @@ def check(text: str) -> None:
             split_assignments(given["knobs"] or []),
         )
     for gpu in (given.get("gpu") or "").split(","):
-        assert not gpu or find_gpu(gpu)
+        assert gpu in ("", "all") or find_gpu(gpu)
     for model in (word for word in given.get("models", []) if "=" not in word):
         assert any(entry == model or entry.startswith(f"{model}-") for entry in vramcast_names())
 
