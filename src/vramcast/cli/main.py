@@ -134,6 +134,10 @@ def _run_command(words: list[str]) -> None:
 
 def _simulated_gpu(words: list[str]) -> contextlib.AbstractContextManager[object]:
     if words[:1] and words[0] in SIMULATING and "--help" not in words[1:] and len(words) > 1:
+        file = words[1].rpartition(":")[0] or words[1]
+        if file.endswith(".py") and not os.path.exists(file):
+            # the error needs no torch
+            return contextlib.nullcontext()
         from vramcast.simulate.runner import early_server
 
         return early_server()
