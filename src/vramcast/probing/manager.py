@@ -20,6 +20,7 @@ from vramcast.probing.measurement import measurement_from
 from vramcast.probing.stability import stall_threshold_seconds
 from vramcast.probing.trial import Trial
 from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
+from vramcast.programs.scratch import PREFIX
 from vramcast.records.measurement import Measurement
 from vramcast.records.store import open_regular
 from vramcast.workload import parse_reference
@@ -61,7 +62,7 @@ class Prober(ForkServer):
         watch, failure = _Watch(progress), None
         target = "" if trial.line else parse_reference(trial.workload).portable
         # here: it is removed also where the worker is killed
-        scratch = tempfile.mkdtemp(prefix="vramcast-program-") if trial.line else None
+        scratch = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-") if trial.line else None
         try:
             self.ask(
                 "vramcast.probing.worker:work",

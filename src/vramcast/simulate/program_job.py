@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -16,6 +14,7 @@ from vramcast.forecast.budget import Budget
 from vramcast.processes.ask import TaskFailed
 from vramcast.processes.forked import in_fork
 from vramcast.programs.program_run import ProgramRun, counts
+from vramcast.programs.scratch import scratch_folder
 from vramcast.records.phases import PhaseName
 from vramcast.simulate.job import Answer, Job
 from vramcast.simulate.session import FIRST_ALLOCATION_BYTES, OUT_OF_MEMORY_NOTE, Session
@@ -64,20 +63,19 @@ class ProgramJob(Job):
     ) -> Answer:
         program = read_line(self.line.filled({**knobs, **self._given}))
         program = replace(program, environment={**program.environment, **self.rank_variables})
-        scratch = Path(tempfile.mkdtemp(prefix="vramcast-program-"))
+        with scratch_folder() as scratch:
 
-        def run(deliver: Callable[[Any], NoReturn]) -> Answer:
-            return _SimulatedProgram(self, program, scratch, use, deliver, **options).go()
+            def run(deliver: Callable[[Any], NoReturn]) -> Answer:
+                return _SimulatedProgram(self, program, scratch, use, deliver, **options).go()
 
-        try:
-            return in_fork(run)
-        except TaskFailed as failure:
-            raise WorkloadError(
-                failure.message,
-                "It gave no answer before that. Look at what it printed, and at the host's memory.",
-            ) from None
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            try:
+                return in_fork(run)
+            except TaskFailed as failure:
+                raise WorkloadError(
+                    failure.message,
+                    "It gave no answer before that. "
+                    "Look at what it printed, and at the host's memory.",
+                ) from None
 
 
 class _SimulatedProgram(ProgramRun):
