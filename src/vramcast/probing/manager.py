@@ -6,9 +6,7 @@ It never touches CUDA. Whatever a worker does, a Measurement comes of it.
 import contextlib
 import importlib.util
 import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +18,7 @@ from vramcast.probing.measurement import measurement_from
 from vramcast.probing.stability import stall_threshold_seconds
 from vramcast.probing.trial import Trial
 from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
-from vramcast.programs.scratch import PREFIX
+from vramcast.programs.scratch import scratch_folder
 from vramcast.records.measurement import Measurement
 from vramcast.records.store import open_regular
 from vramcast.workload import parse_reference
@@ -62,25 +60,26 @@ class Prober(ForkServer):
         watch, failure = _Watch(progress), None
         target = "" if trial.line else parse_reference(trial.workload).portable
         # here: it is removed also where the worker is killed
-        scratch = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-") if trial.line else None
-        try:
-            self.ask(
-                "vramcast.probing.worker:work",
-                {"trial": trial.to_dict(), "target": target, "scratch": scratch},
-                timeout_seconds=trial.timeout_seconds,
-                log=log,
-                progress=watch.hear,
-                stop=watch.is_stalled,
-                on_output=on_output,
-            )
-        except TaskFailed as failed:
-            if failed.kind is FailureKind.NOT_STARTED:
-                raise
-            # a program's process ends without an answer: what it told is all
-            failure = failed if watch.facts.outcome is None else None
-        finally:
-            if scratch is not None:
-                shutil.rmtree(scratch, ignore_errors=True)
+        with scratch_folder() if trial.line else contextlib.nullcontext() as scratch:
+            try:
+                self.ask(
+                    "vramcast.probing.worker:work",
+                    {
+                        "trial": trial.to_dict(),
+                        "target": target,
+                        "scratch": None if scratch is None else str(scratch),
+                    },
+                    timeout_seconds=trial.timeout_seconds,
+                    log=log,
+                    progress=watch.hear,
+                    stop=watch.is_stalled,
+                    on_output=on_output,
+                )
+            except TaskFailed as failed:
+                if failed.kind is FailureKind.NOT_STARTED:
+                    raise
+                # a program's process ends without an answer: what it told is all
+                failure = failed if watch.facts.outcome is None else None
         return measurement_from(trial, watch.facts, failure, seconds=time.monotonic() - started)
 
 

@@ -14,6 +14,7 @@ import re
 import socket
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -42,7 +43,7 @@ ADDRESS = re.compile(r"https?://[^\s'\")>]+")
 NOT_SEEN = "{what} was not seen: if the program does that, --whole runs it to its own end"
 
 
-class ProgramRun:
+class ProgramRun(ABC):
     watcher: Watcher
 
     def __init__(
@@ -62,27 +63,27 @@ class ProgramRun:
 
     # -- what the simulation and the probe each do
 
+    @abstractmethod
     def around(self) -> AbstractContextManager[Memory]:
         """Everything of the program runs inside, on a device with this memory."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, phase: PhaseName) -> None:
         """A phase begins; a training step begins a phase."""
-        raise NotImplementedError
 
-    def end_step(self) -> None:
+    def end_step(self) -> None:  # noqa: B027  a simulation does nothing then
         """A training step has ended."""
 
-    def has_used_gpu(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def has_used_gpu(self) -> bool: ...
 
+    @abstractmethod
     def describe(self, remarks: list[str]) -> None:
         """Keeps what was seen until now, before anything of it is undone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def deliver(self) -> NoReturn:
         """Gives what was kept, and ends the process."""
-        raise NotImplementedError
 
     def failed(self, what: str, advice: str, error: BaseException | None = None) -> NoReturn:
         """The program ended before enough was seen."""
