@@ -28,7 +28,6 @@ from steps import Step, read_steps
 from vramcast.forecast.timing.kernels import (
     PRODUCTS,
     RECURRENT,
-    KernelTime,
     kernel_class,
     kernel_time,
     product_kind,
@@ -43,7 +42,7 @@ from vramcast.forecast.timing.pipeline import (
 from vramcast.forecast.timing.rates import TABLE, peak_flops
 from vramcast.hardware.gpus import find_gpu
 from vramcast.records.calibration import Rates
-from vramcast.tracing.work import ACCESS_NAMES, OperatorWork
+from vramcast.tracing.work import ACCESS_NAMES, OperatorWork, Works
 
 HERE = Path(__file__).parent
 HOST_NAME = "the H200 machines that were measured"
@@ -224,7 +223,7 @@ def fit_device(kernels: list[tuple[OperatorWork, float, int]]) -> dict[str, obje
 def fit_host(rates: Rates, steps: list[Step]) -> dict[str, float]:
     """Fits the host's part to whole steps, without very long ones, which would take hours."""
     short = [step for step in steps if len(step.works) < LONGEST_STEP]
-    chosen = [(step, [kernel_time(work, H200, rates) for work in step.works]) for step in short]
+    chosen = [(step, kernel_seconds(step, rates)) for step in short]
 
     def with_host(values: np.ndarray) -> dict[str, float]:
         micro = zip(HOST, values, strict=True)
@@ -235,7 +234,7 @@ def fit_host(rates: Rates, steps: list[Step]) -> dict[str, float]:
 
     def errors(values: np.ndarray) -> np.ndarray:
         candidate = replace(rates, host=with_host(values))
-        periods = [period_of(step, kernels, candidate) for step, kernels in chosen]
+        periods = [period_of(step, seconds, candidate) for step, seconds in chosen]
         return np.log(periods) - np.log([step.mean_seconds for step in short])
 
     start, low, high = (np.array(column) for column in zip(*HOST.values(), strict=True))
@@ -246,9 +245,14 @@ def fit_host(rates: Rates, steps: list[Step]) -> dict[str, float]:
     return with_host(found.x)
 
 
-def period_of(step: Step, kernels: list[KernelTime], rates: Rates) -> float:
-    costs = host_costs(step.works, step.num_python_calls, rates)
-    return period_seconds(step.works, kernels, costs, rates)
+def kernel_seconds(step: Step, rates: Rates) -> np.ndarray:
+    return Works.of(step.works).each(lambda work: kernel_time(work, H200, rates).seconds)
+
+
+def period_of(step: Step, seconds: np.ndarray, rates: Rates) -> float:
+    works = Works.of(step.works)
+    costs = host_costs(works, step.num_python_calls, rates)
+    return period_seconds(works, seconds, costs, rates)
 
 
 def spreads_of_steps(rates: Rates, steps: list[Step]) -> dict[str, float]:
@@ -259,11 +263,11 @@ def spreads_of_steps(rates: Rates, steps: list[Step]) -> dict[str, float]:
     """
     waited, unexplained = [], []
     for step in steps:
-        kernels = [kernel_time(work, H200, rates) for work in step.works]
-        device_seconds = sum(kernel.seconds for kernel in kernels)
-        host_seconds = sum(host_costs(step.works, step.num_python_calls, rates))
-        predicted = period_of(step, kernels, rates)
-        explained = math.log(device_factor_of(step.works, kernels, rates)) / WITHIN_90_PERCENT
+        works, own = Works.of(step.works), kernel_seconds(step, rates)
+        device_seconds = own.sum()
+        host_seconds = host_costs(works, step.num_python_calls, rates).sum()
+        predicted = period_of(step, own, rates)
+        explained = math.log(device_factor_of(works, own, rates)) / WITHIN_90_PERCENT
         for seconds in step.medians.values():
             error = abs(math.log(predicted / seconds))
             if seconds > WAITED * device_seconds:

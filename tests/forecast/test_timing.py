@@ -31,6 +31,7 @@ from vramcast.tracing.work import (
     STRIDED,
     TF32,
     OperatorWork,
+    Works,
 )
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
@@ -158,8 +159,9 @@ def test_reading_a_value_back_makes_the_host_wait_for_the_gpu() -> None:
     rates = shipped()
 
     def period(step: list[OperatorWork]) -> float:
-        kernels = [kernel_time(w, H200, rates) for w in step]
-        return period_seconds(step, kernels, host_costs(step, 0, rates), rates)
+        works = Works.of(step)
+        seconds = works.each(lambda w: kernel_time(w, H200, rates).seconds)
+        return period_seconds(works, seconds, host_costs(works, 0, rates), rates)
 
     assert period([*works, item, *host_heavy]) > 1.2 * period([*works, *host_heavy])
 

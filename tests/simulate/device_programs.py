@@ -14,6 +14,7 @@ import functools
 import io
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -44,6 +45,14 @@ def tied_weights_stay_tied_in_a_deep_copy() -> None:
     copied = copy.deepcopy(model)
     assert copied[0].weight is copied[1].weight and copied[2].running_mean.is_cuda
     assert live_bytes() == 2 * before
+
+
+def a_number_expanded_to_a_trillion_elements_is_not_gone_through() -> None:
+    one = torch.ones((), device="cuda")
+    began = time.process_time()
+    few, many = one.expand(1000).sum(), one.expand(2**40).sum()
+    assert time.process_time() - began < 30, "gone through, it would take minutes"
+    assert few.item() == 1000 and many.item() > 0
 
 
 def a_checkpoint_can_be_loaded_where_its_reader_wants_it() -> None:

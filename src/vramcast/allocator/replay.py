@@ -11,6 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from vramcast.allocator import compiled
 from vramcast.allocator.model import DEFAULT_STREAM, CachingAllocator, OutOfMemory
 from vramcast.allocator.settings import AllocatorSettings
 
@@ -27,9 +28,9 @@ class Replay:
 
     num_alloc_retries: int
     out_of_memory: OutOfMemory | None
-    allocated_bytes: array[int]  # after each event
-    reserved_bytes: array[int]  # after each event
-    block_bytes: array[int]  # the size of the block that each allocation was given
+    allocated_bytes: NDArray[np.int64]  # after each event
+    reserved_bytes: NDArray[np.int64]  # after each event
+    block_bytes: NDArray[np.int64]  # the size of the block that each allocation was given
     # Peak allocated and reserved bytes so far, at each end of a step and at the end.
     peaks_after_step: list[tuple[int, int]]
 
@@ -50,7 +51,7 @@ class Replay:
         """Index of the first event after which most was allocated; -1 when nothing was."""
         if not self.peak_allocated_bytes:
             return -1
-        return self.allocated_bytes.index(self.peak_allocated_bytes)
+        return int(self.allocated_bytes.argmax())
 
 
 def replay(
@@ -67,7 +68,24 @@ def replay(
     `held_until` has allocations that another stream uses when they are freed: the index of the
     event before which their memory can be used again.
     """
-    allocator = CachingAllocator(settings or AllocatorSettings(), capacity_bytes)
+    settings, held = settings or AllocatorSettings(), held_until or {}
+    found = None
+    if compiled.can_replay(settings, capacity_bytes):
+        found = _compiled(events, sizes, settings, capacity_bytes, keys, held)
+    return found or _in_python(events, sizes, settings, capacity_bytes, keys, held)
+
+
+def _in_python(
+    events: Any,
+    sizes: Any,
+    settings: AllocatorSettings,
+    capacity_bytes: int | None,
+    keys: Any,
+    held: Mapping[int, int],
+) -> Replay:
+    import numpy as np
+
+    allocator = CachingAllocator(settings, capacity_bytes)
     memory = allocator.memory
     # an int object for every event would take four times the memory
     allocated_bytes, reserved_bytes = array("q"), array("q")
@@ -78,7 +96,6 @@ def replay(
     def note_peaks() -> None:
         peaks_after_step.append((allocator.peak_allocated_bytes, memory.peak_reserved_bytes))
 
-    held = held_until or {}
     # the next one to be released is the last
     releases = sorted(((index, number) for number, index in held.items()), reverse=True)
     all_sizes, all_keys = _listed(sizes), _listed(keys) or [DEFAULT_STREAM] * len(sizes)
@@ -106,11 +123,37 @@ def replay(
     return Replay(
         allocator.num_alloc_retries,
         out_of_memory,
-        allocated_bytes,
-        reserved_bytes,
-        block_bytes,
+        *(np.array(each, np.int64) for each in (allocated_bytes, reserved_bytes, block_bytes)),
         peaks_after_step,
     )
+
+
+def _compiled(
+    events: Any,
+    sizes: Any,
+    settings: AllocatorSettings,
+    capacity_bytes: int | None,
+    keys: Any,
+    held_until: Mapping[int, int],
+) -> Replay | None:
+    import numpy as np
+
+    if len(keys) and np.asarray(keys).dtype.kind != "i":
+        return None
+    releases = sorted((index, number) for number, index in held_until.items())
+    found = compiled.replay(
+        np.asarray(events, np.int64),
+        np.asarray(sizes, np.int64),
+        settings,
+        capacity_bytes,
+        np.asarray(keys, np.int64) if len(keys) else None,
+        np.array(releases, np.int64).reshape(-1, 2),
+        EMPTY_CACHE,
+    )
+    if found is None:
+        return None
+    num_retries, failed, *rest = found
+    return Replay(num_retries, failed and OutOfMemory(*failed), *rest)
 
 
 def _listed(numbers: Any) -> Any:

@@ -48,7 +48,7 @@ def forecast(
     sizes: list[Any] = [knobs.get(name) for name in ("batch_size", "seq_len")]
     tokens = math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
     alive = np.array(live_at(trace.events, shown.allocated_peak_event), np.int64)
-    block_bytes = np.asarray(shown.block_bytes)
+    block_bytes = shown.block_bytes
     largest = alive[np.argsort(-trace.sizes[alive - 1], kind="stable")][:NUM_LARGEST].tolist()
     segments = trace.segments or [PhaseName.TRAIN] * (len(shown.peaks_after_step) - 1)
     first_step = 1 + segments.index(PhaseName.TRAIN)
@@ -66,7 +66,7 @@ def forecast(
             block_bytes,
             trace.categories,
             describe,
-            np.asarray(shown.reserved_bytes),
+            shown.reserved_bytes,
             segments,
         )
     return Prediction(
@@ -159,14 +159,14 @@ def _stream_limits(low_bytes: int, high_bytes: int) -> list[str]:
 
 def timeline(shown: Replay) -> list[tuple[int, int, int]]:
     """(event index, allocated bytes, reserved bytes) over the whole run, with both maxima."""
-    allocated, reserved = np.asarray(shown.allocated_bytes), np.asarray(shown.reserved_bytes)
+    allocated, reserved = shown.allocated_bytes, shown.reserved_bytes
     kept = downsample(allocated, TIMELINE_POINTS, [int(reserved.argmax())])
     return list(zip(kept, allocated[kept].tolist(), reserved[kept].tolist(), strict=True))
 
 
 def time_limits(trace: SimulatedRun) -> list[str]:
     """Of an operator that is not torch's own only the bytes are known."""
-    kernels = {work.operator for work in trace.works if work.has_kernel}
+    kernels = {work.operator for work in trace.works.distinct if work.has_kernel}
     others = ", ".join(sorted(name for name in kernels if not name.startswith("aten::")))
     known = "is that of the bytes moved: what they compute is not known"
     return [f"the time of {others} {known}"] if others else []
@@ -182,8 +182,8 @@ def phases(trace: SimulatedRun, shown: Replay, segments: Sequence[PhaseName]) ->
         allocated, reserved = peaks.get(name, (0, 0))
         # a phase begins with what is there
         peaks[name] = (
-            max(allocated, max(shown.allocated_bytes[begin:end], default=0)),
-            max(reserved, max(shown.reserved_bytes[begin:end], default=0)),
+            int(shown.allocated_bytes[begin:end].max(initial=allocated)),
+            int(shown.reserved_bytes[begin:end].max(initial=reserved)),
         )
     return [
         Phase(
@@ -199,7 +199,7 @@ def phases(trace: SimulatedRun, shown: Replay, segments: Sequence[PhaseName]) ->
 def breakdown(categories: Labels, alive: NDArray[np.int64], shown: Replay) -> dict[str, int]:
     """Blocks in use when most is allocated, by category; the rest of peak reserved is cached."""
     result = dict.fromkeys(CATEGORIES, 0)
-    owners, block_bytes = categories.codes[alive - 1], np.asarray(shown.block_bytes)[alive - 1]
+    owners, block_bytes = categories.codes[alive - 1], shown.block_bytes[alive - 1]
     for code, name in enumerate(categories.words):
         result[name] += int(block_bytes[owners == code].sum())
     result["cached_unused"] = shown.peak_reserved_bytes - sum(result.values())

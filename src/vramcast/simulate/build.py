@@ -27,7 +27,8 @@ from vramcast.records.store import (
 from vramcast.simulate.libraries import torch_folder
 
 SOURCES = Path(__file__).parent / "native"
-OPTIONS = ("-O2", "-shared", "-fPIC", "-std=c++20", "-w")
+# without contraction: sums of times come out as Python's
+OPTIONS = ("-O2", "-ffp-contract=off", "-shared", "-fPIC", "-std=c++20", "-w")
 # half a minute is usual
 COMPILE_SECONDS = 1800.0
 

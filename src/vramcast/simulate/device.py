@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from ctypes import POINTER, c_bool, c_char_p, c_double, c_int32, c_int64
 from typing import TYPE_CHECKING, Any
 
+from vramcast.allocator import compiled
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.simulate import libraries, meta_kernels, stream_classes
 from vramcast.simulate.build import build
@@ -119,6 +120,7 @@ class Device:
         self._loader = META_LOADER(lambda: int(meta_kernels.load()))
         library.vramcast_set_meta_loader(self._loader)
         library.vramcast_install()
+        compiled.use(library)
         stream_classes.install(library)
 
     @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -29,7 +29,8 @@ class Ownership:
         self._modules: dict[int, weakref.ref[nn.Module]] = {}
         self._optimizers: dict[int, weakref.ref[Any]] = {}
         self._most_parameters = 0
-        self._number_at: dict[int, int] = {}  # numbers of allocations by address
+        # numbers of allocations by the address of a tensor's first element
+        self._numbers_at: dict[int, tuple[int, ...]] = {}
         # by the number of the allocation
         self.category_of: dict[int, str] = {}
         self.name_of: dict[int, str] = {}
@@ -134,20 +135,23 @@ class Ownership:
                         if isinstance(tensor, Tensor):
                             self._put(tensor, "optimizer_state", f"{owner} {key}".strip())
 
-    def _numbers(self, tensor: Tensor) -> list[int]:
+    def _numbers(self, tensor: Tensor) -> Sequence[int]:
+        """Of its allocations on the GPU."""
         if type(tensor) in PLAIN and tensor.layout is torch.strided:
-            return [self._number(tensor)] if tensor.is_cuda else []
+            if not tensor.is_cuda:
+                return ()
+            # An address belongs to one allocation for ever.
+            address = tensor.data_ptr()
+            found = self._numbers_at.get(address)
+            if found is None:
+                found = (self._number(tensor),)
+                if address and found[0]:
+                    self._numbers_at[address] = found
+            return found
         return [self._number(part) for part in _parts(tensor) if part.is_cuda]
 
     def _number(self, tensor: Tensor) -> int:
-        """Of its allocation. An address belongs to one allocation for ever."""
-        address = tensor.untyped_storage().data_ptr()
-        number = self._number_at.get(address)
-        if number is None:
-            number = self._block_id(address)
-            if number:
-                self._number_at[address] = number
-        return number
+        return self._block_id(tensor.untyped_storage().data_ptr())
 
     def _name(self, parameter: Tensor) -> str:
         numbers = self._numbers(parameter)

@@ -17,7 +17,7 @@ from vramcast.simulate.locations import Locations
 from vramcast.simulate.ownership import Ownership
 from vramcast.simulate.python_calls import PythonCalls
 from vramcast.tracing import trace
-from vramcast.tracing.work import FORWARD, OperatorWork
+from vramcast.tracing.work import FORWARD, OperatorWork, Works
 
 # A step with fewer operators than this part of the longest one's is not whole.
 WHOLE_STEP = 0.9
@@ -171,17 +171,12 @@ class Recording:
             if bounds[step + 1] - bounds[step] >= WHOLE_STEP * longest
         )
 
-    def _described(self, step: NDArray[Any]) -> list[OperatorWork]:
-        """Equal ones are one object: of a million, few differ."""
-        content, size = step.tobytes(), step.itemsize
-        known: dict[bytes, OperatorWork] = {}
-        found = []
-        for at in range(0, len(content), size):
-            data = content[at : at + size]
-            if data not in known:
-                known[data] = self._operator_work(Work.from_buffer_copy(data))
-            found.append(known[data])
-        return found
+    def _described(self, step: NDArray[Any]) -> Works:
+        items = np.ascontiguousarray(step).view(f"V{step.itemsize}")
+        numbers: dict[bytes, int] = {}
+        codes = [numbers.setdefault(item, len(numbers)) for item in items.tolist()]
+        found = (self._operator_work(Work.from_buffer_copy(item)) for item in numbers)
+        return Works(np.array(codes, np.int64), tuple(found))
 
     def _operator_work(self, done: Work) -> OperatorWork:
         return OperatorWork(

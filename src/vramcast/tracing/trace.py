@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.allocator.settings import MIN_BLOCK_BYTES
 from vramcast.records.prediction import LargeTensor, PhaseName
-from vramcast.tracing.work import OperatorWork
+from vramcast.tracing.work import Works
 
 # In what the device recorded, minus the number of the allocation: another stream may still use the
 # memory that was just freed; it can be used again now at the latest.
@@ -154,8 +154,7 @@ class SimulatedRun:
     allocation: Callable[[int], Allocation]  # by its number, from 1
     uses_libraries: bool = False  # flash attention or cuDNN: they load kernels of their own
     uses_solver: bool = False  # cuSOLVER, likewise
-    # of the last step, in order; equal ones are often the same object
-    works: Sequence[OperatorWork] = ()
+    works: Works = field(default_factory=lambda: Works.of(()))  # of the last step
     num_python_calls: int = 0  # functions that the program calls in the last step
     uncalibrated_kernels: tuple[str, ...] = ()  # whose memory is an estimate
     # of each allocation; empty where all are on the default stream
@@ -179,6 +178,7 @@ class SimulatedRun:
             object.__setattr__(self, name, np.asarray(getattr(self, name), np.int64))
         if not isinstance(self.categories, Labels):
             object.__setattr__(self, "categories", Labels.of(self.categories))
+        object.__setattr__(self, "works", Works.of(self.works))
 
     def trace(self, **head: Any) -> Trace:
         found = (self.allocation(number) for number in range(1, len(self.sizes) + 1))

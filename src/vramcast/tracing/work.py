@@ -1,6 +1,10 @@
 """What one operator of a simulated step computes and moves. Plain data, no torch."""
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 NO_KERNEL, PLAIN, CONVERTING, STRIDED = range(4)  # native/work.h: enum Access
 ACCESS_NAMES = ("none", "plain", "converting", "strided")
@@ -53,3 +57,28 @@ class OperatorWork(NamedTuple):
     @property
     def has_kernel(self) -> bool:
         return self.access != NO_KERNEL
+
+
+class Works:
+    """What the operators of a step did, in order: of a million, few differ."""
+
+    def __init__(self, codes: NDArray[np.int64], distinct: tuple[OperatorWork, ...]) -> None:
+        self.codes, self.distinct = codes, distinct
+
+    @classmethod
+    def of(cls, works: "Iterable[OperatorWork] | Works") -> "Works":
+        if isinstance(works, Works):
+            return works
+        numbers: dict[OperatorWork, int] = {}
+        codes = [numbers.setdefault(work, len(numbers)) for work in works]
+        return cls(np.array(codes, np.int64), tuple(numbers))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __iter__(self) -> Iterator[OperatorWork]:
+        return (self.distinct[code] for code in self.codes.tolist())
+
+    def each(self, value: Callable[[OperatorWork], float]) -> NDArray[np.float64]:
+        """The value of each, which is worked out once for all that are equal."""
+        return np.array([value(work) for work in self.distinct], np.float64)[self.codes]

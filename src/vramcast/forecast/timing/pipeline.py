@@ -4,9 +4,13 @@ for the other only where it must."""
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable
 
+import numpy as np
+from numpy.typing import NDArray
+
+from vramcast.allocator import compiled
 from vramcast.forecast.timing.kernels import (
     RECURRENT,
     KernelTime,
@@ -18,7 +22,7 @@ from vramcast.forecast.timing.rates import peak_flops, rates_here
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
 from vramcast.records.prediction import BoundBy, StepForecast
-from vramcast.tracing.work import BACKWARD, FORWARD, UPDATE, OperatorWork
+from vramcast.tracing.work import BACKWARD, FORWARD, UPDATE, OperatorWork, Works
 
 # the host waits until the GPU has answered
 _WAITS = (
@@ -35,41 +39,50 @@ WITHIN_90_PERCENT = 1.645  # standard deviations
 
 
 def forecast_step(
-    works: Sequence[OperatorWork], gpu: Gpu, num_python_calls: int = 0, rates: Rates | None = None
+    done: Iterable[OperatorWork] | Works,
+    gpu: Gpu,
+    num_python_calls: int = 0,
+    rates: Rates | None = None,
 ) -> StepForecast:
     rates = rates or rates_here()
-    distinct = {id(work): work for work in works}
-    time_of = {key: kernel_time(work, gpu, rates) for key, work in distinct.items()}
-    kernels = [time_of[id(work)] for work in works]
+    works = Works.of(done)
+    kernel_seconds = works.each(lambda work: kernel_time(work, gpu, rates).seconds)
     costs = host_costs(works, num_python_calls, rates)
-    device_seconds = sum(kernel.seconds for kernel in kernels)
-    device_factor = device_factor_of(works, kernels, rates, is_other_gpu=gpu.full_name != rates.gpu)
+    device_seconds = _sum(kernel_seconds)
+    is_other_gpu = gpu.full_name != rates.gpu
+    device_factor = device_factor_of(works, kernel_seconds, rates, is_other_gpu=is_other_gpu)
     host_factor = math.exp(WITHIN_90_PERCENT * rates.spread.get("host", 0.0))
 
     def period(device: float = 1.0, host: float = 1.0) -> float:
-        return period_seconds(works, kernels, costs, rates, device, host)
+        return period_seconds(works, kernel_seconds, costs, rates, device, host)
 
     seconds, high = period(), period(device_factor, host_factor)
-    flops = sum(work.flops for work in works)
+    flops = _sum(works.each(lambda work: work.flops))
+    by_compute = works.each(lambda work: _seconds_of_arithmetic(kernel_time(work, gpu, rates)))
     return StepForecast(
         seconds=seconds,
         seconds_low=period(1 / device_factor, 1 / host_factor),
         seconds_high=high,
         device_seconds=device_seconds,
-        host_seconds=sum(costs),
+        host_seconds=_sum(costs),
         flops=flops,
-        moved_bytes=sum(work.num_bytes for work in works),
+        moved_bytes=_sum(works.each(lambda work: work.num_bytes)),
         achieved_fraction=flops / (seconds * peak_flops(gpu, main_precision(works)))
         if seconds
         else 0.0,
-        bound_by=_bound_by(high, device_factor * device_seconds, kernels),
+        bound_by=_bound_by(high, device_factor, device_seconds, _sum(by_compute)),
         host=rates.host_name,
     )
 
 
+def _sum(numbers: NDArray[np.float64]) -> float:
+    """One after the other, as Python adds; numpy's own sum adds in another order."""
+    return float(numbers.cumsum()[-1]) if len(numbers) else 0.0
+
+
 def device_factor_of(
-    works: Sequence[OperatorWork],
-    kernels: Sequence[KernelTime],
+    works: Works,
+    kernel_seconds: NDArray[np.float64],
     rates: Rates,
     *,
     is_other_gpu: bool = False,
@@ -78,26 +91,25 @@ def device_factor_of(
 
     Errors of kernels of one operator are alike, those of different operators are not.
     """
-    seconds: dict[tuple[str, str], float] = defaultdict(float)
-    kinds: dict[tuple[str, str], OperatorWork] = {}
-    for work, kernel in zip(works, kernels, strict=True):
-        group = work.operator, work.precision
-        seconds[group] += kernel.seconds
-        kinds.setdefault(group, work)
-    total = sum(seconds.values()) or 1.0
-    spreads = {
-        group: rates.spread.get(kernel_class(work, rates), 0.0) for group, work in kinds.items()
-    }
-    variance = sum((seconds[group] / total * spread) ** 2 for group, spread in spreads.items())
+    groups: dict[tuple[str, str], int] = {}
+    group_of = [
+        groups.setdefault((work.operator, work.precision), len(groups)) for work in works.distinct
+    ]
+    kinds = [works.distinct[group_of.index(number)] for number in groups.values()]
+    seconds = np.bincount(np.array(group_of, np.int64)[works.codes], kernel_seconds, len(groups))
+    total = sum(seconds.tolist()) or 1.0
+    spreads = [rates.spread.get(kernel_class(work, rates), 0.0) for work in kinds]
+    parts = zip(seconds.tolist(), spreads, strict=True)
+    variance = sum((own / total * spread) ** 2 for own, spread in parts)
     common = ("all", "other_gpu") if is_other_gpu else ("all",)
     variance += sum(rates.spread.get(kind, 0.0) ** 2 for kind in common)
     return math.exp(WITHIN_90_PERCENT * math.sqrt(variance))
 
 
 def period_seconds(
-    works: Sequence[OperatorWork],
-    kernels: Sequence[KernelTime],
-    costs: Sequence[float],
+    works: Works,
+    kernel_seconds: NDArray[np.float64],
+    costs: NDArray[np.float64],
     rates: Rates,
     device_factor: float = 1.0,
     host_factor: float = 1.0,
@@ -106,17 +118,21 @@ def period_seconds(
 
     `costs` are the host's. The factors make one side slower than known, or faster.
     """
-    must_wait_of = {id(work): waits(work) for work in {id(work): work for work in works}.values()}
-    waiting = [must_wait_of[id(work)] for work in works]
+    waiting = works.each(waits).astype(bool)
     latency, gap, wait = rates.host["latency"], rates.host["gap"], rates.host["wait"]
+    reals = latency, gap, wait, device_factor, host_factor
+    found = compiled.step_period(costs, kernel_seconds, waiting, REPETITIONS, QUEUE_LENGTH, *reals)
+    if found is not None:
+        return found
     ends = deque([0.0] * QUEUE_LENGTH, maxlen=QUEUE_LENGTH)  # of the last kernels
     host = device = before = last = 0.0
+    steps = list(zip(costs.tolist(), kernel_seconds.tolist(), waiting.tolist(), strict=True))
     for _ in range(REPETITIONS):
-        for cost, kernel, must_wait in zip(costs, kernels, waiting, strict=True):
+        for cost, seconds, must_wait in steps:
             host += cost * host_factor
-            if kernel.seconds:
+            if seconds:
                 host = max(host, ends[0])
-                device = max(device + gap, host + latency) + kernel.seconds * device_factor
+                device = max(device + gap, host + latency) + seconds * device_factor
                 ends.append(device)
             if must_wait:
                 host = max(host, device) + wait
@@ -124,12 +140,10 @@ def period_seconds(
     return last - before
 
 
-def host_costs(works: Sequence[OperatorWork], num_python_calls: int, rates: Rates) -> list[float]:
+def host_costs(works: Works, num_python_calls: int, rates: Rates) -> NDArray[np.float64]:
     """Seconds of each operator on the host; the program's own Python is spread over them."""
     python = num_python_calls * rates.host.get("python_call", 0.0) / max(1, len(works))
-    distinct = {id(work): work for work in works}
-    cost_of = {key: host_seconds(work, rates) + python for key, work in distinct.items()}
-    return [cost_of[id(work)] for work in works]
+    return works.each(lambda work: host_seconds(work, rates) + python)
 
 
 def host_seconds(work: OperatorWork, rates: Rates) -> float:
@@ -149,20 +163,23 @@ def waits(work: OperatorWork) -> bool:
     return work.operator in WAITS or crosses(work) and not work.sizes[2]
 
 
-def main_precision(works: Sequence[OperatorWork]) -> str:
+def main_precision(works: Works) -> str:
     """In which most of the arithmetic is done."""
-    flops = {work.precision: 0.0 for work in works}
-    for work in works:
-        flops[work.precision] += work.flops
+    flops = {work.precision: 0.0 for work in works.distinct}
+    counts = np.bincount(works.codes, minlength=len(works.distinct)).tolist()
+    for work, count in zip(works.distinct, counts, strict=True):
+        flops[work.precision] += count * work.flops
     return max(flops, key=lambda precision: flops[precision], default="fp32")
 
 
-def _bound_by(seconds: float, device_seconds: float, kernels: Sequence[KernelTime]) -> BoundBy:
-    if seconds > LAUNCH_BOUND * device_seconds:
+def _seconds_of_arithmetic(kernel: KernelTime) -> float:
+    """All of a kernel that is bound by it."""
+    return kernel.seconds if kernel.compute_seconds > kernel.seconds / 2 else 0.0
+
+
+def _bound_by(
+    seconds: float, device_factor: float, device_seconds: float, by_compute: float
+) -> BoundBy:
+    if seconds > LAUNCH_BOUND * (device_factor * device_seconds):
         return BoundBy.LAUNCH
-    by_compute = sum(
-        kernel.seconds for kernel in kernels if kernel.compute_seconds > kernel.seconds / 2
-    )
-    return (
-        BoundBy.COMPUTE if 2 * by_compute > sum(k.seconds for k in kernels) else BoundBy.BANDWIDTH
-    )
+    return BoundBy.COMPUTE if 2 * by_compute > device_seconds else BoundBy.BANDWIDTH

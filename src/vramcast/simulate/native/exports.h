@@ -1,6 +1,7 @@
 // The functions that Python calls through ctypes (vramcast/simulate/device.py).
 #pragma once
 #include "python_calls.h"
+#include "replay.h"
 #include "work.h"
 
 namespace vramcast {

@@ -14,6 +14,8 @@ namespace vramcast {
 // really computed. Floating-point contents rarely do: only very small ones are computed (masks,
 // loss scales, schedules).
 constexpr int64_t max_integer_value_bytes = 16 << 20, max_float_value_bytes = 64 << 10;
+// A small tensor that is expanded may have any number of elements: more are not gone through.
+constexpr int64_t max_computed_elements = 64 << 20;
 
 static bool may_carry_values(const at::Tensor& tensor) {
   const auto num_bytes =
@@ -178,9 +180,10 @@ static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> argument
     for_each_tensor(argument, [&](const at::Tensor& tensor) {
       if (tensor.is_cuda()) {
         const auto* block = block_of(tensor);
-        known = known && (tensor.numel() == 0 || (block && block->values.defined()) ||
-                          (info.scatters && is_uniform(tensor)) ||
-                          (info.samples && !c10::isFloatingType(tensor.scalar_type())));
+        known = known && tensor.numel() <= max_computed_elements &&
+                (tensor.numel() == 0 || (block && block->values.defined()) ||
+                 (info.scatters && is_uniform(tensor)) ||
+                 (info.samples && !c10::isFloatingType(tensor.scalar_type())));
       }
     });
     if (!known) return false;
