@@ -123,7 +123,9 @@ def _in_python(
     return Replay(
         allocator.num_alloc_retries,
         out_of_memory,
-        *(np.array(each, np.int64) for each in (allocated_bytes, reserved_bytes, block_bytes)),
+        np.array(allocated_bytes),
+        np.array(reserved_bytes),
+        np.array(block_bytes),
         peaks_after_step,
     )
 

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from vramcast.records.prediction import PhaseName
+from vramcast.simulate import repeating
 from vramcast.simulate.device import Allocation, Device, Work
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.locations import Locations
@@ -54,7 +55,7 @@ DTYPES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Recording:
     """One recording in progress. Made by Session.recording."""
 
@@ -65,6 +66,8 @@ class Recording:
     # what each mark in the events begins, and how many functions were called until the next
     segments: list[PhaseName] = field(default_factory=list)
     calls: list[int] = field(default_factory=list)
+    # by the last step, which stands for so many more
+    num_repetitions: int = 0
 
     @property
     def device(self) -> Device:
@@ -83,6 +86,19 @@ class Recording:
         self.segments.append(phase)
         self.python_calls.begin_step()
 
+    def can_repeat(self, num_steps: int) -> bool:
+        """Whether the last step is long and stands for so many more: then they need not run."""
+        if self.segments[-2:] != [PhaseName.TRAIN] * 2:
+            return False
+        work, bounds = self._work()
+        if bounds[-1] - bounds[-2] < repeating.LONG_STEP:
+            return False
+        arrays = self.device.events_array(), self.device.allocations_array()
+        if not repeating.does_the_same(*arrays, work, bounds):
+            return False
+        self.num_repetitions = num_steps
+        return True
+
     def describe(self) -> trace.SimulatedRun:
         """What was recorded until now."""
         self.python_calls.stop()
@@ -91,23 +107,25 @@ class Recording:
         events, held_until = trace.split_holds(self.device.events_array())
         allocations = self.device.allocations_array()
         categories = self._categories(allocations)
-        streams = allocations["stream"]
+        events = trace.in_canonical_order(events)
+        original = repeating.originals(events, len(allocations), self.num_repetitions)
+        streams = allocations["stream"][original]
         work, bounds = self._work()
         step = self._steady_step(bounds)
         operators = {self.device.name(index) for index in np.unique(allocations["operator_name"])}
         return trace.SimulatedRun(
-            events=trace.in_canonical_order(events),
-            sizes=np.ascontiguousarray(allocations["num_bytes"]),
-            categories=categories,
+            events=repeating.with_repetitions(events, self.num_repetitions),
+            sizes=allocations["num_bytes"][original],
+            categories=trace.Labels(categories.codes[original], categories.words),
             num_parameters=self.ownership.num_parameters(),
             notes=tuple(sorted({*self.gpu.notes, *self.gpu.reads.notes()})),
             torch_version=torch.__version__,
-            allocation=self._details(allocations, categories),
+            allocation=self._details(allocations, categories, original),
             uses_libraries=any(map(_is_of_library, operators)),
             uses_solver=any(map(_is_of_solver, operators)),
             works=self._described(work[bounds[step] : bounds[step + 1]]),
             num_python_calls=[*self.calls, self.python_calls.of_step][step],
-            segments=tuple(self.segments),
+            segments=(*self.segments, *self.segments[-1:] * self.num_repetitions),
             uncalibrated_kernels=tuple(sorted(self.gpu.uncalibrated_kernels)),
             streams=streams if streams.any() else (),
             held_until=held_until,
@@ -125,7 +143,7 @@ class Recording:
         return trace.Labels(codes, list(numbers))
 
     def _details(
-        self, allocations: NDArray[Any], categories: trace.Labels
+        self, allocations: NDArray[Any], categories: trace.Labels, original: NDArray[np.int64]
     ) -> Callable[[int], trace.Allocation]:
         """A function that describes the n-th allocation: most are never asked for."""
         shapes = self.device.shapes()
@@ -136,7 +154,8 @@ class Recording:
             for module in (location.module() for location in self.locations.found)
         ]
 
-        def detail_of(number: int) -> trace.Allocation:
+        def detail_of(repeated: int) -> trace.Allocation:
+            number = int(original[repeated - 1]) + 1
             a = Allocation.from_buffer_copy(allocations[number - 1])
             is_located = a.location >= 0
             return trace.Allocation(

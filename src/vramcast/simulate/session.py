@@ -128,9 +128,11 @@ class Session:
             if limited:
                 stack.enter_context(self.gpu.memory.limited())
             step = check_step(_user_code(lambda: function(**values), "build"))
-            for _ in range(steps):
+            for left in reversed(range(steps)):
                 recording.mark_step()
                 _user_code(step, "step")
+                if not limited and left and recording.can_repeat(left):
+                    break
             if self.device.peak_allocated_bytes() <= FIRST_ALLOCATION_BYTES:
                 raise WorkloadError(
                     "The step never allocates anything on the GPU.",
