@@ -15,6 +15,7 @@ from torch.optim import optimizer as optim
 _Kind = TypeVar("_Kind")
 # tensors of these types have no other tensors inside
 PLAIN = (Tensor, nn.Parameter)
+SEQUENCES = (list, tuple)
 
 
 class Ownership:
@@ -129,10 +130,13 @@ class Ownership:
             return
         for optimizer in _alive(self._optimizers):
             for parameter, state in optimizer.state.items():
+                if not isinstance(state, dict):
+                    continue
                 owner = self._name(parameter) if isinstance(parameter, Tensor) else ""
-                for key, value in state.items() if isinstance(state, dict) else ():
-                    for tensor in value if isinstance(value, list | tuple) else (value,):
-                        if isinstance(tensor, Tensor):
+                for key, value in state.items():
+                    for tensor in value if isinstance(value, SEQUENCES) else (value,):
+                        # also a number of the host: the count of steps
+                        if isinstance(tensor, Tensor) and tensor.is_cuda:
                             self._put(tensor, "optimizer_state", f"{owner} {key}".strip())
 
     def _numbers(self, tensor: Tensor) -> Sequence[int]:

@@ -180,9 +180,11 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
 
   const CurrentOperator current(recorder, info.name);
   Stack metas;
-  metas.reserve(num_arguments);
-  for (const auto& argument : arguments) metas.push_back(to_meta(argument));
-  call_meta(op, info, arguments, metas);
+  if (!info.updates_list || !are_alike(arguments)) {
+    metas.reserve(num_arguments);
+    for (const auto& argument : arguments) metas.push_back(to_meta(argument));
+    call_meta(op, info, arguments, metas);
+  }
   if (!on_gpu && ((!any_tensor && total_bytes(metas) <= max_host_float_bytes) ||
                   (info.uninitialised && asks_for_pinned(op, arguments))))
     return run_without_simulation(op, below, stack);

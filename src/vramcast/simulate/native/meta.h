@@ -12,9 +12,12 @@ static IValue to_meta(const IValue& value) {
     return value.toTensor().defined() ? IValue(meta_of(value.toTensor())) : value;
   if (value.isTensorList()) {
     c10::List<at::Tensor> metas;
-    const auto tensors = value.toTensorVector();
-    metas.reserve(tensors.size());
-    for (const auto& tensor : tensors) metas.push_back(tensor.defined() ? meta_of(tensor) : tensor);
+    const auto items = value.toListRef();
+    metas.reserve(items.size());
+    for (const IValue& item : items) {
+      const auto& tensor = item.toTensor();
+      metas.push_back(tensor.defined() ? meta_of(tensor) : tensor);
+    }
     return metas;
   }
   if (value.isOptionalTensorList()) {
@@ -91,6 +94,26 @@ static IValue to_result(const IValue& meta, const IValue* aliased, bool writes, 
     return results;
   }
   return meta;
+}
+
+// Whether all lists have the same number of tensors of the same types and shapes, all of them on
+// the GPU: then an operator that only writes to a list cannot fail, and takes no memory.
+static bool are_alike(c10::ArrayRef<IValue> arguments) {
+  const auto first = arguments[0].toListRef();
+  for (const auto& argument : arguments) {
+    if (argument.isTensor()) return false;
+    if (!argument.isList()) continue;
+    const auto items = argument.toListRef();
+    if (items.size() != first.size()) return false;
+    for (size_t i = 0; i < items.size() && items[i].isTensor(); ++i) {
+      const auto &tensor = items[i].toTensor(), &like = first[i].toTensor();
+      if (!tensor.defined() || !tensor.is_cuda() || tensor.layout() != at::kStrided ||
+          !c10::isFloatingType(tensor.scalar_type()) || tensor.dtype() != like.dtype() ||
+          tensor.sizes() != like.sizes())
+        return false;
+    }
+  }
+  return !first.empty();
 }
 
 static int32_t (*load_more_meta_kernels)() = nullptr;

@@ -45,6 +45,7 @@ struct Operator {
   bool asks = false;    // a comparison, or whether all or any are true
   bool counts = false;  // a sum
   bool folds = false;   // a reduction or a scalar product
+  bool updates_list = false;  // writes to a list of tensors, as optimizers do, and returns nothing
   // factories: which argument is the device, and which the layout
   int device_argument = -1, layout_argument = -1;
   std::vector<int> result_aliases;  // per result: the argument it aliases, or -1
@@ -167,6 +168,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   if (has_composite && !has_kernel) result.kind = Kind::redispatch;
   if (has_host_kernel(op)) result.kind = Kind::run_on_host;
   const auto& arguments = schema.arguments();
+  result.updates_list = full_name.rfind("aten::_foreach_", 0) == 0 && schema.returns().empty();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = arguments[i].alias_info();
     if (alias && alias->isWrite()) {
@@ -214,9 +216,6 @@ template <typename Visitor>
 static void for_each_tensor(const IValue& value, Visitor&& visit) {
   if (value.isTensor()) {
     if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector())
-      if (tensor.defined()) visit(tensor);
   } else if (value.isList()) {
     for (const IValue& item : value.toListRef()) for_each_tensor(item, visit);
   }

@@ -1,0 +1,85 @@
+"""A long step that repeats is not simulated again, and the answer is the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+
+from vramcast.simulate.repeating import originals, with_repetitions
+
+PROGRAM = """
+import json
+from vramcast.forecast.budget import budget_for
+from vramcast.forecast.forecast import forecast
+from vramcast.simulate import repeating
+from vramcast.simulate.worker import _session_for
+
+budget = budget_for("h200", None, "")
+session = _session_for(budget)
+import torch
+from torch import nn
+num_steps = 0
+
+def build(kind="plain"):
+    model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(20)]).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    kept = []
+
+    def step():
+        global num_steps
+        num_steps += 1
+        model(torch.randn(8, 64, device="cuda")).sum().backward()
+        if kind != "accumulates" or num_steps % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        if kind == "grows":
+            kept.append(torch.zeros(num_steps, 1024, device="cuda"))
+
+    return step
+
+for kind in ("plain", "accumulates", "grows"):
+    for repeating.LONG_STEP in (10**9, 1):
+        num_steps = 0
+        run = session.run(build, {"kind": kind})
+        found = forecast(run, budget, workload="", knobs={})
+        print(json.dumps([kind, num_steps, found.to_dict()]))
+"""
+
+
+def test_a_prediction_is_the_same_as_if_all_steps_had_run() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(kind, steps) for kind, steps, _ in found] == [
+        *(("plain", 4), ("plain", 3)),
+        *(("accumulates", 4), ("accumulates", 4)),
+        *(("grows", 4), ("grows", 4)),
+    ]
+    for (_, _, all_ran), (_, _, repeated) in zip(found[::2], found[1::2], strict=True):
+        assert repeated == all_ran
+
+
+def steps(num_steps: int) -> dict[str, Any]:
+    """Every step frees what is left of the one before. The first makes one thing more."""
+    events, sizes = [1], [7]
+    left: list[int] = []
+    for number in range(num_steps):
+        first = len(sizes) + 1
+        more = number == 0
+        sizes += [100] * more + [512, 1024]
+        last = first + more + 1
+        events += [0, *range(first, last + 1), *(-one for one in left), -(last - 1)]
+        left = [last]
+    return {"events": np.array(events), "sizes": np.array(sizes)}
+
+
+def test_repeated_events_are_those_of_further_steps() -> None:
+    few, many = steps(3), steps(6)
+    assert with_repetitions(few["events"], 3).tolist() == many["events"].tolist()
+    original = originals(few["events"], len(few["sizes"]), 3)
+    assert few["sizes"][original].tolist() == many["sizes"].tolist()
+    assert with_repetitions(few["events"], 0).tolist() == few["events"].tolist()
