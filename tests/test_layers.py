@@ -33,6 +33,7 @@ FLOORS = (
 WITH_TORCH = (
     "simulate",
     "programs.watching",
+    "programs.launches",
     "programs.loaders",
     "programs.saving",
     "workload.switches",

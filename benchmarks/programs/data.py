@@ -5,12 +5,17 @@ python benchmarks/programs/data.py FOLDER
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 import sys
 from pathlib import Path
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "bdfgklmnprst"]
+CHAT = (
+    "{% for message in messages %}{{ message['role'] + ' ' + message['content'] }} </s>"
+    "{% endfor %}{% if add_generation_prompt %}assistant {% endif %}"
+)
 NUM_CLASSES, NUM_PICTURES, NUM_DIGITS = 8, 20, {"train": 6000, "t10k": 2000}
 
 
@@ -19,6 +24,9 @@ def make(folder: Path) -> None:
     _pictures(folder / "pictures")
     _digits(folder / "MNIST" / "raw")
     _tokenizer(folder / "tokenizer")
+    _llama(folder / "llama")
+    _instructions(folder / "instructions")
+    _sentencepiece(folder / "words" / "train.txt", folder / "llama")
 
 
 def _words(folder: Path) -> None:
@@ -68,8 +76,55 @@ def _tokenizer(folder: Path) -> None:
         tokenizer_object=words,
         mask_token="[MASK]",
         model_max_length=1024,
+        chat_template=CHAT,
         **dict(zip(names, special, strict=False)),
     ).save_pretrained(folder)
+
+
+def _llama(folder: Path) -> None:
+    """Weights and a tokenizer, as tools for fine-tuning want them: 27 million parameters."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    _tokenizer(folder)
+    LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=8000,
+            hidden_size=512,
+            intermediate_size=1408,
+            num_hidden_layers=4,
+            num_attention_heads=8,
+            num_key_value_heads=4,
+            max_position_embeddings=1024,
+            pad_token_id=0,
+            bos_token_id=2,
+            eos_token_id=3,
+        )
+    ).save_pretrained(folder)
+
+
+def _instructions(folder: Path) -> None:
+    """In the form of Alpaca, and the index of them that LlamaFactory reads."""
+    chosen = random.Random(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [
+        {
+            "instruction": " ".join(chosen.choices(WORDS, k=20)),
+            "input": "",
+            "output": " ".join(chosen.choices(WORDS, k=120)),
+        }
+        for _ in range(400)
+    ]
+    (folder / "rows.json").write_text(json.dumps(rows))
+    (folder / "dataset_info.json").write_text(json.dumps({"rows": {"file_name": "rows.json"}}))
+
+
+def _sentencepiece(text: Path, folder: Path) -> None:
+    """The tokenizer that torchtune's Llama 2 has."""
+    from sentencepiece import SentencePieceTrainer
+
+    SentencePieceTrainer.train(
+        input=str(text), model_prefix=str(folder / "tokenizer"), vocab_size=400, pad_id=3
+    )
 
 
 if __name__ == "__main__":

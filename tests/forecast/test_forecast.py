@@ -7,21 +7,21 @@ import pytest
 from vramcast.allocator import AllocatorSettings
 from vramcast.downsampling import downsample
 from vramcast.forecast.budget import Budget
-from vramcast.forecast.forecast import forecast
+from vramcast.forecast.forecast import batch_size_point, forecast
 from vramcast.records.prediction import Prediction
 from vramcast.tracing.trace import Allocation, SimulatedRun
 
 MiB = 1 << 20
 
 
-def predicted(settings: str, memory_bytes: int | None = None) -> Prediction:
+def a_run(own_settings: str | None = None) -> SimulatedRun:
     """A parameter of 33 MiB, and an activation of 33 MiB in each of two steps."""
     sizes, categories = [33 * MiB] * 3, ["parameters", "activations", "activations"]
 
     def allocation(number: int) -> Allocation:
         return Allocation(33 * MiB, "aten::empty", categories[number - 1])
 
-    trace = SimulatedRun(
+    return SimulatedRun(
         events=[1, 0, 2, -2, 0, 3, -3],
         sizes=sizes,
         categories=categories,
@@ -29,9 +29,13 @@ def predicted(settings: str, memory_bytes: int | None = None) -> Prediction:
         notes=(),
         torch_version="",
         allocation=allocation,
+        allocator_settings=own_settings,
     )
+
+
+def predicted(settings: str, memory_bytes: int | None = None) -> Prediction:
     budget = Budget(gpu=None, memory_bytes=memory_bytes, settings=AllocatorSettings.parse(settings))
-    return forecast(trace, budget, workload="w", knobs={})
+    return forecast(a_run(), budget, workload="w", knobs={})
 
 
 @pytest.mark.parametrize(
@@ -47,6 +51,13 @@ def test_the_breakdown_counts_whole_blocks_and_only_the_rest_is_cached(
     assert found.breakdown_bytes["cached_unused"] == 0
     assert sum(found.breakdown_bytes.values()) == found.peak_reserved_bytes
     assert sum(group.num_bytes for group in found.alive_at_peak) == found.peak_allocated_bytes
+
+
+def test_settings_that_a_program_makes_itself_hold_at_every_size_of_a_search() -> None:
+    run = a_run("roundup_power2_divisions:4")
+    budget = Budget(gpu=None, memory_bytes=70 * MiB, settings=AllocatorSettings.parse(""))
+    found = batch_size_point(1, run, run.sizes, budget, simulated=True)
+    assert (found.peak_reserved_bytes, found.fits) == (80 * MiB, False)
 
 
 def test_what_does_not_fit_is_shown_as_it_would_be_with_enough_memory() -> None:

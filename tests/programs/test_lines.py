@@ -77,6 +77,26 @@ def test_weights_are_not_written_and_a_real_checkpoint_stays(folder: Path) -> No
     assert os.listdir(folder) == ["real.pt"]
 
 
+def test_a_folder_that_was_made_for_weights_is_not_left_as_an_empty_checkpoint(
+    folder: Path,
+) -> None:
+    (folder / "train.py").write_text(
+        "import pathlib, torch\n"
+        "model = torch.nn.Linear(8, 8).cuda()\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "pathlib.Path('logs').mkdir()\n"
+        "for _ in range(3):\n"
+        "    model(torch.randn(4, 8, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+        "made = pathlib.Path('out/checkpoint-3')\n"
+        "made.mkdir(parents=True)\n"
+        "(made / 'state.json').write_text('{}')\n"
+        "torch.save(model.state_dict(), made / 'weights.pt')\n"
+    )
+    predict("train.py")
+    assert sorted(path.name for path in folder.rglob("*")) == ["logs", "out", "train.py"]
+
+
 def test_data_workers_and_pinned_memory_do_not_matter(folder: Path) -> None:
     plain, _ = predict(EPOCHS)
     with_workers, _ = predict(EPOCHS, "--workers=1")
@@ -129,7 +149,7 @@ def test_what_was_not_seen_is_said() -> None:
     [
         ("exit", "ended itself with exit code 3, before it trained", "What it printed"),
         ("message", "no data here", ""),
-        ("raises", "ValueError: wrong value 7", "Innermost last"),
+        ("raises", "ValueError: wrong value 7", "The program itself raised it, at loops.py:"),
         ("input", "EOFError", "It asks for input"),
         ("killed", "ended by SIGKILL", "host's memory"),
         ("forward", "no training step was seen", "Does it train"),

@@ -47,6 +47,11 @@ class Budget:
         """Of the allocator, as in PYTORCH_ALLOC_CONF."""
         return replace(self, settings=AllocatorSettings.parse(text), settings_text=text)
 
+    def of(self, run: SimulatedRun) -> Budget:
+        """With the allocator's settings that the run has chosen itself."""
+        settings = run.allocator_settings
+        return self if settings is None else self.with_settings(settings)
+
     def process_bytes(self, reserved_bytes: int, trace: SimulatedRun) -> int | None:
         """As nvidia-smi shows it."""
         if self.gpu is None:

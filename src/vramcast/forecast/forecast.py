@@ -42,6 +42,7 @@ def forecast(
 
     The details are memory through the step, and what is alive at the peak by category and tensor.
     """
+    budget = budget.of(trace)
     limited, shown = replay_within(budget, trace, trace.sizes)
     lowest_reserved_bytes = _lowest_reserved_bytes(trace, budget, shown)
     step = _step(trace, budget)
@@ -132,6 +133,7 @@ def replay_within(
     budget: Budget, trace: SimulatedRun, sizes: NDArray[np.int64]
 ) -> tuple[Replay, Replay]:
     """(within the budget, the same with enough memory)."""
+    budget = budget.of(trace)
     streams: dict[str, Any] = {"keys": trace.streams, "held_until": trace.held_until}
     limited = replay(trace.events, sizes, budget.settings, budget.capacity_bytes, **streams)
     if limited.fits:

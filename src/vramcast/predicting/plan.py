@@ -110,7 +110,7 @@ def plan(
             split=SPLIT,
             gpus=plans,
             step_seconds_reason=_why_no_time(plans),
-            allocator_settings=request["allocator"],
+            allocator_settings=answers[0]["allocator_settings"],
             torch_version=answers[0]["torch_version"],
             seconds=time.perf_counter() - started,
         )

@@ -133,7 +133,7 @@ def _table(
         vary={name: [str(value) for value in values] for name, values in varied.items()},
         gpus=gpus,
         cases=[_compared(case, first) for case in cases],
-        allocator_settings=request["allocator"],
+        allocator_settings=made[0].allocator_settings,
         torch_version=made[0].torch_version,
     )
 

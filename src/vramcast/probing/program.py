@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 from torch.nn.modules import module as nn_module
 
+from vramcast.errors import UsageError
 from vramcast.probing.cuda_on_cpu import cuda_means_cpu
 from vramcast.probing.facts import Phase, Reporter
 from vramcast.probing.on_cpu import NOT_A_GPU, CpuRun
@@ -223,6 +224,14 @@ class MeasuredProgram(ProgramRun):
 
     def has_used_gpu(self) -> bool:
         return self._device.has_been_used()
+
+    def launched(self, program: Program) -> Program:
+        if program.world_size > 1:
+            raise UsageError(
+                f"The program starts {program.world_size} processes, and probe runs one.",
+                "Let it start one; vramcast predict simulates one of many.",
+            )
+        return program
 
     def describe(self, remarks: list[str]) -> None:
         # a broken context answers nothing

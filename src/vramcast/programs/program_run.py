@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dis
 import gc
 import os
 import re
@@ -35,6 +36,9 @@ FAILED_AFTER_ENOUGH = (
     "the program failed after its training was ended early ({error}): what came after that was "
     "not seen; --whole runs it to its own end"
 )
+# Not raised by the functions of torch.
+OWN_ERRORS = (OSError, KeyError, ImportError, UnicodeError)
+OWN_FOLDER = str(Path(__file__).resolve().parents[1])
 # Set where a program runs under vramcast: callbacks of vramcast then do nothing.
 INSIDE = "VRAMCAST_INSIDE"
 # Packages whose errors come from the network.
@@ -85,6 +89,10 @@ class ProgramRun(ABC):
     def deliver(self) -> NoReturn:
         """Gives what was kept, and ends the process."""
 
+    @abstractmethod
+    def launched(self, program: Program) -> Program:
+        """How another program is run that this one starts."""
+
     def failed(self, what: str, advice: str, error: BaseException | None = None) -> NoReturn:
         """The program ended before enough was seen."""
         shown = f"\n{user_traceback(error)}" if error is not None else ""
@@ -93,6 +101,7 @@ class ProgramRun(ABC):
     # -- what both do
 
     def go(self) -> NoReturn:
+        from vramcast.programs.launches import following_launches
         from vramcast.programs.loaders import ending_early
         from vramcast.programs.running import use_stdin
         from vramcast.programs.saving import not_writing_weights
@@ -113,6 +122,7 @@ class ProgramRun(ABC):
             stack.enter_context(ending_early(self.watcher))
             stack.enter_context(stopping_trainers(self.watcher))
             self._saved = stack.enter_context(not_writing_weights(self.watcher, self._scratch))
+            stack.enter_context(following_launches(self.watcher, self.launched))
             stack.enter_context(self._catching_os_exit())
             self._run()
             self._see()
@@ -267,10 +277,31 @@ def advice_for(error: BaseException) -> str:
             f"It wanted to download from {address}, which cannot be reached. Let it download once "
             "where it can, or give it a local copy with an option of the program."
         )
+    if place := _own_place(error):
+        return f"Innermost last. The program itself raised it, at {place}."
     return (
         "Innermost last. If the program does run on a real GPU, it is a fault of the simulated "
         "one: docs/limits.md has what is known."
     )
+
+
+def _own_place(error: BaseException) -> str:
+    """Where the program or a library of it raised the error; empty where torch may have, or the
+    simulated GPU."""
+    last = error.__traceback__
+    if last is None:
+        return ""
+    while last.tb_next is not None:
+        last = last.tb_next
+    frame = last.tb_frame
+    path = os.path.realpath(frame.f_code.co_filename)
+    torch = os.path.dirname(os.path.realpath(getattr(sys.modules.get("torch"), "__file__", "")))
+    is_raised = frame.f_code.co_code[last.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    if not is_raised and not isinstance(error, OWN_ERRORS):
+        return ""
+    if any(path.startswith(folder + os.sep) for folder in (torch, OWN_FOLDER)):
+        return ""
+    return f"{os.path.basename(path)}:{last.tb_lineno}"
 
 
 def _wanted_address(error: BaseException) -> str:

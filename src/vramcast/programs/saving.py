@@ -2,7 +2,8 @@
 
 A simulated GPU computes nothing: a checkpoint would be gigabytes of nothing, and might replace a
 real one. Files of torch.save and safetensors go into a scratch folder, which is removed at the end.
-Where the program names a new file, an empty one stands in its place meanwhile.
+Where the program names a new file, an empty one stands in its place meanwhile. A folder that it
+makes for weights is removed: without them, a later training would take it for a checkpoint.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import functools
 import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -52,6 +54,7 @@ class Saved:
         self._scratch, self._pid = scratch, os.getpid()
         self._kept: dict[str, Path] = {}
         self._stand_ins: set[str] = set()
+        self._made_folders: set[str] = set()
         self.names: list[str] = []
 
     def place_for(self, path: Any) -> Path:
@@ -107,9 +110,15 @@ class Saved:
                 self._kept[renamed] = self._kept.pop(path)
                 names = [renamed if name == path else name for name in self.names]
                 self.names = list(dict.fromkeys(names))
-                if path in self._stand_ins:
-                    self._stand_ins.remove(path)
-                    self._stand_ins.add(renamed)
+        for paths in (self._stand_ins, self._made_folders):
+            for path in [*paths]:
+                if path == old or path.startswith(old + os.sep):
+                    paths.remove(path)
+                    paths.add(new + path[len(old) :])
+
+    def made_folder(self, path: Any) -> None:
+        if os.getpid() == self._pid:
+            self._made_folders.add(os.path.realpath(os.fspath(path)))
 
     def owns(self, path: Any) -> bool:
         """Whether an empty file of ours stands there."""
@@ -122,6 +131,9 @@ class Saved:
             with contextlib.suppress(OSError):
                 if os.path.getsize(path) == 0:
                     os.unlink(path)
+        for folder in self._made_folders.intersection(map(os.path.dirname, self.names)):
+            if not os.path.samefile(folder, os.getcwd()):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def note(self) -> str:
         if not self.names:
@@ -140,6 +152,7 @@ def not_writing_weights(watcher: Watcher, scratch: Path) -> Iterator[Saved]:
         stack.enter_context(replaced(torch, "load", _load(saved)))
         for name in ("rename", "replace"):
             stack.enter_context(replaced(os, name, _rename(saved)))
+        stack.enter_context(replaced(os, "mkdir", _mkdir(saved)))
         patches: dict[str, Callable[[], None]] = {
             "safetensors": lambda: _patch_safe_open(saved),
             "safetensors.torch": lambda: _patch_safetensors(saved, watcher),
@@ -202,6 +215,19 @@ def _rename(saved: Saved) -> Callable[..., Any]:
     return wrap
 
 
+def _mkdir(saved: Saved) -> Callable[..., Any]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def mkdir(path: Any, *arguments: Any, **options: Any) -> None:
+            original(path, *arguments, **options)
+            if not options.get("dir_fd"):
+                saved.made_folder(path)
+
+        return mkdir
+
+    return wrap
+
+
 def _patch_safe_open(saved: Saved) -> None:
     original = sys.modules["safetensors"].safe_open
 
@@ -209,7 +235,7 @@ def _patch_safe_open(saved: Saved) -> None:
     def safe_open(filename: Any, *arguments: Any, **options: Any) -> Any:
         return original(saved.found(filename), *arguments, **options)
 
-    _replace_everywhere(original, safe_open)
+    replace_everywhere(original, safe_open)
 
 
 def _patch_safetensors(saved: Saved, watcher: Watcher) -> None:
@@ -223,11 +249,11 @@ def _patch_safetensors(saved: Saved, watcher: Watcher) -> None:
     def load(filename: Any, *arguments: Any, **options: Any) -> Any:
         return load_file(saved.found(filename), *arguments, **options)
 
-    _replace_everywhere(module.save_file, save)
-    _replace_everywhere(load_file, load)
+    replace_everywhere(module.save_file, save)
+    replace_everywhere(load_file, load)
 
 
-def _replace_everywhere(original: Any, replacement: Any) -> None:
+def replace_everywhere(original: Any, replacement: Any) -> None:
     """Libraries that were imported before have their own names for it."""
     for module in [*sys.modules.values()]:
         names = getattr(module, "__dict__", {})

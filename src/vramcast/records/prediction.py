@@ -193,6 +193,7 @@ class BatchSizeCurve(Record, kind="curve over batch sizes", version_where_missin
     capacity_bytes: Bytes | None
     points: list[BatchSizePoint]
     limits: list[str] = field(default_factory=list)
+    allocator_settings: str = ""
     torch_version: str = ""
     seconds: Seconds = 0.0
     source: str = "predicted"

@@ -27,7 +27,7 @@ class Job:
             self.function = load_function(parse_reference(request["target"]))
         self._given = together(request)
         self.knobs = bind_knobs(self.function, self._given)
-        self._limits = set(budget.limits())
+        self._limits, self._allocator_settings = set(budget.limits()), budget.settings_text
 
     def use_rank(self, rank: int) -> None:
         """From now on this process is that one of several."""
@@ -42,12 +42,6 @@ class Job:
     def run(self, use: Callable[[SimulatedRun], Answer], **options: Any) -> Answer:
         """What `use` makes of a run with the user's knobs. The options are those of Session.run."""
         return use(self.session.run(self.function, self.knobs, **options))
-
-    def budget_of(self, run: SimulatedRun) -> Budget:
-        """With the allocator's settings that the run has chosen itself."""
-        if run.allocator_settings is None:
-            return self.budget
-        return self.budget.with_settings(run.allocator_settings)
 
     def vary(self, knob: str, by: str) -> None:
         """This knob is set by an option or a command, so the workload has it and the user did not
@@ -86,6 +80,7 @@ class Job:
                 error.message, f"{error.advice} This was {named}. {advice}".strip()
             ) from None
         self._limits.update(trace.notes)
+        self._allocator_settings = self.budget.of(trace).settings_text
         return trace
 
     def _simulated(
@@ -104,4 +99,5 @@ class Job:
             "capacity_bytes": self.budget.capacity_bytes,
             "limits": sorted(self._limits),
             "torch_version": torch.__version__,
+            "allocator_settings": self._allocator_settings,
         }

@@ -37,7 +37,7 @@ class ProgramJob(Job):
         self._given = together(request)
         self.knobs = typed_knobs(self._given)
         self.function = _cannot_be_called
-        self._limits = set(budget.limits())
+        self._limits, self._allocator_settings = set(budget.limits()), budget.settings_text
 
     def run(self, use: Callable[[SimulatedRun], Answer], **options: Any) -> Answer:
         return self._in_fork(self._given, use, **options)
@@ -102,6 +102,7 @@ class _SimulatedProgram(ProgramRun):
         self._job, self._use, self._deliver = job, use, deliver
         self._limited, self._locate = limited, {"locate": locate, "locate_all": locate_all}
         self._answer: Any = None
+        self._settings: str | None = None  # of the allocator, in the environment as CUDA starts
 
     @contextmanager
     def around(self) -> Iterator[Memory]:
@@ -113,21 +114,32 @@ class _SimulatedProgram(ProgramRun):
             yield session.device
 
     def begin(self, phase: PhaseName) -> None:
+        if self._settings is None:
+            found = (os.environ[name] for name in SETTINGS if os.environ.get(name))
+            self._settings = next(found, "")
         self._recording.begin(phase)
 
     def has_used_gpu(self) -> bool:
         return self._job.session.device.peak_allocated_bytes() > FIRST_ALLOCATION_BYTES
 
+    def launched(self, program: Program) -> Program:
+        count = program.world_size
+        if count > 1 and "world" not in self._job.request:
+            self.watcher.notes.add(
+                f"the program started {count} processes, of which the first was simulated: "
+                f"--world-size {count} simulates the last one too"
+            )
+        variables = {**program.environment, **self._job.rank_variables}
+        return replace(program, environment=variables)
+
     def describe(self, remarks: list[str]) -> None:
         gpu = self._job.session.gpu
         if gpu.memory.num_out_of_memory:
             gpu.note(OUT_OF_MEMORY_NOTE)
-        settings = next((os.environ[name] for name in SETTINGS if os.environ.get(name)), None)
-        if self._job.request.get("allocator_given"):
-            settings = None
+        settings = None if self._job.request.get("allocator_given") else self._settings
         run = replace(
             self._recording.describe(),
-            allocator_settings=_readable(settings),
+            allocator_settings=_readable(settings or None),
             remarks=remarks,
             phase_counts=counts(self.watcher),
         )

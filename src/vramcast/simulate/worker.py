@@ -139,7 +139,7 @@ def _predicted(
 ) -> tuple[dict[str, Any], bool]:
     """The prediction, and whether it needs more than there is. Its trace is written."""
     folder, knobs = job.request.get("trace"), job.shown_knobs()
-    budget = job.budget_of(run)
+    budget = job.budget.of(run)
     prediction = forecast(
         run,
         budget,

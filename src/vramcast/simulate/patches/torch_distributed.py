@@ -34,8 +34,10 @@ RESULTS = {
     "reduce": "tensor",
     "all_gather": "tensor_list",
     "all_gather_into_tensor": "output_tensor",
+    "all_gather_single": "output_tensor",
     "reduce_scatter": "output",
     "reduce_scatter_tensor": "output",
+    "reduce_scatter_single": "output",
     "all_to_all": "output_tensor_list",
     "all_to_all_single": "output",
 }
@@ -53,7 +55,11 @@ def apply(patcher: Patcher) -> None:
         "scatter_object_list": _scatter_object_list,
         "monitored_barrier": _nothing,
         "is_nccl_available": lambda: True,
-        **{name: _finished(getattr(c10d, name), result) for name, result in RESULTS.items()},
+        **{
+            name: _finished(getattr(c10d, name), result)
+            for name, result in RESULTS.items()
+            if hasattr(c10d, name)
+        },
     }
     for name, answer in answers.items():
         patcher.put(c10d, name, answer)
@@ -131,15 +137,28 @@ def _finished(collective: Callable[..., Any], result: str) -> Callable[..., Any]
 
     @functools.wraps(collective)
     def run(*arguments: Any, **options: Any) -> Any:
-        work = collective(*arguments, **options)
+        given = signature.bind(*arguments, **options)
+        tensors = given.arguments[result]
+        _flatten(given.arguments)
+        work = collective(*given.args, **given.kwargs)
         if work is None:
             return None
-        tensors = signature.bind(*arguments, **options).arguments[result]
         future: Any = torch.futures.Future()
         future.set_result(tensors if isinstance(tensors, list) else [tensors])
         return torch._C._distributed_c10d._create_work_from_future(future)
 
     return run
+
+
+def _flatten(arguments: dict[str, Any]) -> None:
+    """A gathered tensor may have any shape of the right size; the fake group copies values only
+    between equal ones."""
+    if "input_tensor" not in arguments:
+        return
+    pair = [arguments[name] for name in ("input_tensor", "output_tensor")]
+    if all(tensor.is_contiguous() for tensor in pair) and pair[0].dim() != pair[1].dim():
+        for name, tensor in zip(("input_tensor", "output_tensor"), pair, strict=True):
+            arguments[name] = tensor.view(-1)
 
 
 def _nothing(*_: Any, **__: Any) -> None: ...

@@ -20,11 +20,12 @@ from vramcast.errors import WorkloadError
 from vramcast.workload.interpreters import interpreter_of
 from vramcast.workload.launch_line import Program, launch_line
 
-LAUNCHERS = ("python", "torchrun", "accelerate", "environments", "wrappers")
+LAUNCHERS = ("python", "torchrun", "accelerate", "environments", "wrappers", "console_scripts")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 FORMS = (
     "Understood are: python FILE, python -m MODULE, FILE.py, torchrun FILE, "
     "python -m torch.distributed.run FILE, accelerate launch FILE, uv run FILE and conda run, "
+    "commands that an installed package brings (tune run, litgpt), "
     "each with NAME=VALUE, timeout, nice or nohup before it."
 )
 

@@ -29,7 +29,7 @@ def understands(words: Sequence[str]) -> bool:
 def read(words: Sequence[str], so_far: Program) -> Program:
     if words[0].endswith(".py"):
         return _file(words, so_far)
-    so_far = replace(so_far, interpreter=so_far.interpreter or _interpreter(words[0]))
+    so_far = replace(so_far, interpreter=so_far.interpreter or own_or_other(words[0]))
     flags: list[str] = []
     rest = list(words[1:])
     while rest and rest[0].startswith("-") and rest[0] != "-":
@@ -82,7 +82,7 @@ def _file(words: Sequence[str], so_far: Program) -> Program:
     return replace(so_far, target=path, arguments=tuple(words[1:]))
 
 
-def _interpreter(word: str) -> str | None:
+def own_or_other(word: str) -> str | None:
     """None where it is vramcast's own. A bare `python` is: vramcast is installed beside it."""
     if os.sep not in word:
         return None
