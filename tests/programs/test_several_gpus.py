@@ -21,7 +21,7 @@ def predict(*words: str, processes: int = 8, **options: Any) -> Prediction:
     return vramcast.predict(line, gpu="h200", **options)
 
 
-@pytest.mark.parametrize("kind", ["ddp", "hook", "zero", "tp"])
+@pytest.mark.parametrize("kind", ["ddp", "hook", "zero", "tp", "cp", "pp"])
 def test_a_rank_trains_in_whatever_way_the_model_is_spread(kind: str) -> None:
     found = predict(kind, ranks=[0])
     assert found.world_size == 8
@@ -35,6 +35,13 @@ def test_the_first_and_the_last_rank_are_simulated_and_the_larger_one_is_shown()
     assert [rank.rank for rank in found.ranks] == [0, 2]
     largest = max(rank.peak_reserved_bytes for rank in found.ranks)
     assert found.peak_reserved_bytes == largest
+
+
+def test_of_a_pipeline_whose_stages_ask_each_other_only_the_first_is_simulated() -> None:
+    """It is asked; the shape of the gradient it waits for is that of what it sent."""
+    assert predict("pp-shapes-unknown", ranks=[0]).phases[-1].num_steps >= 3
+    with pytest.raises(UsageError, match="asks stage 6, which another GPU has"):
+        predict("pp-shapes-unknown", ranks=[7])
 
 
 # An H200 ran one rank of eight with torch 2.11. Where streams share memory, timing decides, and a

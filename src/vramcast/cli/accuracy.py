@@ -21,8 +21,8 @@ def accuracy(
     suite: Annotated[
         list[str] | None,
         typer.Option(
-            help="open, varied, settings, hf, zoo, or wide, which needs vramcast[wide]; may be "
-            "given again (default: all but wide)."
+            help="open, varied, settings, hf, zoo, distributed, or wide, which needs "
+            "vramcast[wide]; may be given again (default: all but the last two)."
         ),
     ] = None,
     out: Annotated[

@@ -30,6 +30,7 @@ class RowPrediction(Record, kind="prediction of a row", version_where_missing=1)
     gpu: str | None = None
     peak_allocated_bytes: Bytes | None = None
     peak_reserved_bytes: Bytes | None = None
+    peak_reserved_bytes_low: Bytes | None = None
     process_bytes: Bytes | None = None
     num_parameters: Count | None = None
     num_alloc_retries: Count | None = None

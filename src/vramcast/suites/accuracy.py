@@ -45,8 +45,6 @@ from vramcast.simulate.runner import shared_server
 from vramcast.simulate.workspaces import as_taken_by
 from vramcast.suites.catalogue import SuiteRow, rows_of
 
-# Where the host is the slower side, step times spread by 20 %, and a median needs many steps.
-MEASURE_STEPS = 12
 # With capped memory only the outcome is asked for.
 CAPPED_STEPS = 3
 # Most of what importing a Hugging Face model takes: once for all their rows, and for no other row.
@@ -241,7 +239,7 @@ def run(
             workload=row.workload,
             knobs=row.knobs,
             allocator=row.allocator,
-            measure_steps=MEASURE_STEPS,
+            measure_steps=row.measure_steps,
             line=row.line,
         )
         if have.measurement is None:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
@@ -17,6 +18,11 @@ parser.add_argument("--vocabulary", type=int, default=512)
 parser.add_argument("--length", type=int, default=64)
 given = parser.parse_args()
 kind, width = given.kind, given.width
+
+
+def attend(x):
+    heads = x[:, None]
+    return F.scaled_dot_product_attention(heads, heads, heads, is_causal=True)[:, 0]
 
 
 class Model(nn.Module):
@@ -40,7 +46,7 @@ class Model(nn.Module):
     def forward(self, tokens, targets):
         x = self.tokens(tokens)
         for block in self.blocks:
-            x = block(x)
+            x = attend(x) if kind == "cp" else block(x)
         return F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())
 
 
@@ -89,13 +95,34 @@ match kind:
         plan = {"linear1": ColwiseParallel(), "linear2": RowwiseParallel()}
         for block in model.blocks:
             parallelize_module(block, mesh, plan)
+    case "cp":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor.experimental import context_parallel
+
+        mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+    case "pp" | "pp-shapes-unknown":
+        from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+        model.head.requires_grad_(False)
+        model, rank, last = model.blocks[0], dist.get_rank(), dist.get_world_size() - 1
+        sent = torch.empty(1, given.length, width, device="meta", requires_grad=True)
+        shapes = {} if "unknown" in kind else {"input_args": (sent,), "output_args": (sent,)}
+        stage = PipelineStage(model, rank, last + 1, torch.device("cuda"), **shapes)
+        pipeline = Schedule1F1B(stage, 8, loss_fn=F.mse_loss)
 if optimizer is None:
     optimizer = AdamW(model.parameters(), foreach=False if kind == "tp" else None)
 while True:
     tokens = torch.randint(given.vocabulary, (8, given.length + 1), device="cuda")
-    with torch.autocast("cuda", torch.bfloat16, enabled=kind != "fsdp2"):
-        loss = model(tokens[:, :-1], tokens[:, 1:])
-    loss.backward()
+    parts = [tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()]
+    if kind.startswith("pp"):
+        batch = torch.randn(8, given.length, width, device="cuda")
+        pipeline.step(*[batch][: rank == 0], target=batch if rank == last else None)
+    else:
+        spread = kind == "cp" and context_parallel(mesh, buffers=parts, buffer_seq_dims=[1, 1])
+        with spread or nullcontext():
+            with torch.autocast("cuda", torch.bfloat16, enabled=kind != "fsdp2"):
+                loss = model(*parts)
+            loss.backward()
     optimizer.step()
     optimizer.zero_grad()
     sizes = [None] * dist.get_world_size()

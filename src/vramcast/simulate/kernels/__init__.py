@@ -89,6 +89,8 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
 
     # optimizers read the number of the step of every parameter so
     is_item = base_name == "_local_scalar_dense"
+    # torch._dynamo asks for a tensor of its own, which is on Meta but has the GPU's key
+    is_choice, gpu_key = base_name == "_fused_sdp_choice", keys.CUDA
 
     @functools.wraps(function)
     def run(keys: Any, *arguments: Any, **options: Any) -> Any:
@@ -97,7 +99,9 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
             return overload.redispatch(below, *arguments)
         if any(map(below.has, others)):
             return overload.redispatch(below, *arguments, **options)
-        on_gpu = any(tensor.is_cuda for tensor in tensors_in(arguments))
+        on_gpu = any(tensor.is_cuda for tensor in tensors_in(arguments)) or (
+            is_choice and below.has(gpu_key)
+        )
         if not on_gpu and getattr(options.get("device"), "type", None) != "cuda":
             excluded = device.vramcast_set_excluded(True)
             try:

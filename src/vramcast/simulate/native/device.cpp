@@ -23,6 +23,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 #include <torch/library.h>
 
 #include <sys/mman.h>
@@ -306,11 +307,14 @@ static auto fallback = c10::Dispatcher::singleton().registerFallback(
     DispatchKey::Fake, c10::KernelFunction::makeFromBoxedFunction<&simulate>(), "vramcast");
 
 // scaled_dot_product_attention asks a dispatch stub which kernel to use; the answer is a Python
-// kernel's (kernels/attention.py).
+// kernel's (kernels/attention.py). It is asked directly, as a CUDA function would be: modes and
+// wrapper tensors, such as DTensor, do not see the question.
 static int64_t sdp_choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           const std::optional<at::Tensor>& mask, double dropout, bool is_causal,
                           std::optional<double> scale, bool enable_gqa) {
-  return at::_fused_sdp_choice(query, key, value, mask, dropout, is_causal, scale, enable_gqa);
+  return at::_ops::_fused_sdp_choice::redispatch(
+      c10::DispatchKeySet({DispatchKey::Fake, DispatchKey::CUDA}), query, key, value, mask, dropout,
+      is_causal, scale, enable_gqa);
 }
 
 }  // namespace vramcast

@@ -15,10 +15,25 @@ int64_t copy_list(std::mutex& mutex, const std::vector<Item>& list, Item* to, in
 }
 }  // namespace vramcast
 
+namespace vramcast {
+// DistributedDataParallel of a torch for CUDA times its passes with CUDA events, which want a
+// driver. Without a timer it times nothing.
+static void remove_ddp_timer() {
+  static const bool done = [] {
+    c10d::TimerRegistry()->Register(
+        c10::kCUDA, [](c10::Device) { return std::unique_ptr<c10d::Timer>(); },
+        c10::REGISTRY_PREFERRED);
+    return true;
+  }();
+  (void)done;
+}
+}  // namespace vramcast
+
 extern "C" {
 using namespace vramcast;
 
 void vramcast_install() {
+  remove_ddp_timer();
   c10::SetAllocator(c10::kCUDA, &device_allocator, 255);
   register_device_kernels();
   install_rnn_stubs();

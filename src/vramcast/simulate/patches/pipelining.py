@@ -1,0 +1,45 @@
+"""Stages of a pipeline do not wait for their neighbours.
+
+Why: stages vote whether shapes are known beforehand, and else tell each other the shapes of what
+they send. One rank is simulated: the others vote as it does, and gradients that come back have the
+shapes of what was sent. What comes from the stage before must be said by the program.
+Versions: torch 2.10 to 2.15; up to 2.11 there is no vote.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramcast.errors import WorkloadError
+from vramcast.simulate.patching import Patcher
+
+LIBRARY = "torch.distributed.pipelining.stage"
+
+
+def apply(patcher: Patcher) -> None:
+    from torch.distributed.pipelining import stage as stages
+
+    kind = stages.PipelineStage
+    if not hasattr(kind, "_warmup_forward_vote"):
+        return
+    vote = kind._warmup_forward_vote
+
+    def forward_vote(self: Any, has_backward: bool, received_acc: Any = None) -> Any:
+        mine = vote(self, has_backward, received_acc)
+        is_dynamic = stages.InferenceMode.needs_dynamic(self._user_meta, has_backward)
+        return mine.fill_(int(not is_dynamic))
+
+    def receive_meta(self: Any, source: int) -> Any:
+        if source < self.stage_index:
+            raise WorkloadError(
+                f"Stage {self.stage_index} of the pipeline asks stage {source}, which another "
+                "GPU has, for the shapes of its output, and one GPU is simulated at a time.",
+                "Give PipelineStage input_args and output_args, or ask for the first rank with "
+                "--ranks 0.",
+            )
+        metas = stages._derive_grad_metas(self._stage_meta.outputs)
+        return stages._StageBackwardMeta(backward_metas=metas)
+
+    patcher.put(kind, "_warmup_forward_vote", forward_vote)
+    patcher.put(kind, "_warmup_backward_result", lambda self, received_result=None: received_result)
+    patcher.put(kind, "_recv_meta", receive_meta)
