@@ -111,7 +111,7 @@ def bench(
     return ExitCode.DONE if all(run.outcome == "ok" for run in runs) else ExitCode.NO
 
 
-def _show(runs: list[vramcast.TrainedRun], folder: Path, as_json: bool) -> None:
+def _show(runs: "list[vramcast.TrainedRun]", folder: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_as_object(runs, folder)))
         return
@@ -123,7 +123,7 @@ def _show(runs: list[vramcast.TrainedRun], folder: Path, as_json: bool) -> None:
     say(f"Written to {folder}{then}")
 
 
-def _as_object(runs: list[vramcast.TrainedRun], folder: Path) -> dict[str, object]:
+def _as_object(runs: "list[vramcast.TrainedRun]", folder: Path) -> dict[str, object]:
     from vramcast.benching.compare import summary_of
     from vramcast.records.bench import by_model, tokens_note
 

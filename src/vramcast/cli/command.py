@@ -21,6 +21,7 @@ from typer.core import TyperCommand
 
 from vramcast import __version__
 from vramcast.cli.coercion import read_plain_values_without_pydantic
+from vramcast.cli.main import lacks_file
 from vramcast.errors import UsageError
 from vramcast.text import printable
 
@@ -140,6 +141,8 @@ def workload_and_knobs(
     workload: str | None, knobs: list[str] | None
 ) -> tuple[str | list[str], dict[str, str]]:
     """The workload that a command was given: a name, or after `--` a launch line."""
+    from vramcast.workload import parse_reference
+
     line = _line.get()
     words = [*filter(None, [workload]), *(knobs or [])]
     if line is None:
@@ -149,6 +152,9 @@ def workload_and_knobs(
                 "Name a function, such as train.py:build, or give the line that starts your "
                 "program: -- python train.py.",
             )
+        if lacks_file(workload):
+            # says so, before what predicts and measures is imported
+            parse_reference(workload)
         return workload, assignments(knobs)
     for word in words:
         if "=" not in word:

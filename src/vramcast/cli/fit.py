@@ -55,7 +55,7 @@ def fit(
     return ExitCode.DONE
 
 
-def _answer(laws: list[vramcast.MemoryFit], at: list[str]) -> int:
+def _answer(laws: "list[vramcast.MemoryFit]", at: list[str]) -> int:
     if len(laws) != 1:
         raise UsageError(
             f"--at asks one law, and there are {len(laws)}.", "Give the runs of one group."

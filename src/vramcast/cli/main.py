@@ -129,19 +129,32 @@ def _run_command(words: list[str]) -> None:
     name = words[0].replace("-", "_") if words else ""
     # the other commands are needed for the list of all only
     import_module(f"vramcast.cli.{name if name in COMMANDS else 'commands'}")
+    if words[:1] == ["--help"]:
+        # their options are not part of the list, and take long to make
+        for command in app.registered_commands:
+            command.callback = _without_options
     app()
+
+
+def _without_options() -> None:
+    """Stands for a command in the list of all."""
 
 
 def _simulated_gpu(words: list[str]) -> contextlib.AbstractContextManager[object]:
     if words[:1] and words[0] in SIMULATING and "--help" not in words[1:] and len(words) > 1:
-        file = words[1].rpartition(":")[0] or words[1]
-        if file.endswith(".py") and not os.path.exists(file):
+        if lacks_file(words[1]):
             # the error needs no torch
             return contextlib.nullcontext()
         from vramcast.simulate.runner import early_server
 
         return early_server()
     return contextlib.nullcontext()
+
+
+def lacks_file(workload: str) -> bool:
+    """Whether it names a file that is not there."""
+    file = workload.rpartition(":")[0] or workload
+    return file.endswith(".py") and not os.path.exists(file)
 
 
 def _prepare_output() -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,8 +10,10 @@ from vramcast.cli import options
 from vramcast.cli.command import ExitCode, assignments, command
 from vramcast.errors import UsageError
 from vramcast.units import parse_count, parse_model_size
-from vramcast_zoo.catalogue import BY_NAME, DOCUMENTS, ENTRIES, Entry, find_named
-from vramcast_zoo.sizing import FAMILIES, Size, solve
+
+if TYPE_CHECKING:
+    from vramcast_zoo.catalogue import Entry
+    from vramcast_zoo.sizing import Size
 
 
 @command(
@@ -46,6 +48,9 @@ def zoo(
 
     Exit codes: 0 done, 2 wrong usage.
     """
+    from vramcast_zoo.catalogue import BY_NAME, ENTRIES
+    from vramcast_zoo.sizing import FAMILIES
+
     texts = assignments(sizes)
     named = {"dim": dim, "depth": depth, "rank": rank}
     texts |= {name: str(value) for name, value in named.items() if value is not None}
@@ -73,7 +78,9 @@ def zoo(
     return ExitCode.DONE
 
 
-def _list(entries: list[Entry], as_json: bool) -> None:
+def _list(entries: "list[Entry]", as_json: bool) -> None:
+    from vramcast_zoo.catalogue import DOCUMENTS
+
     if as_json:
         found = [
             {
@@ -104,7 +111,10 @@ def _list(entries: list[Entry], as_json: bool) -> None:
     print("Find a size:  vramcast zoo e5 --params 50M --dim 1536")
 
 
-def _solve(family: str, wanted: int, given: Mapping[str, Size], as_json: bool) -> None:
+def _solve(family: str, wanted: int, given: "Mapping[str, Size]", as_json: bool) -> None:
+    from vramcast_zoo.catalogue import DOCUMENTS, find_named
+    from vramcast_zoo.sizing import FAMILIES, solve
+
     try:
         nearest = solve(FAMILIES[family], wanted, given)
         named = find_named(family, wanted, given)

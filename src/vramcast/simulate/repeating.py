@@ -35,10 +35,11 @@ def does_the_same(
     second = _relative(events, mark_before, mark)
     if first is None or second is None or not np.array_equal(first[0], second[0]):
         return False
-    num_made = np.count_nonzero(events[mark:] > 0)
+    num_made = int((events[mark:] > 0).sum())
     made = allocations[len(allocations) - 2 * num_made :][COMPARED]
-    freed = (allocations[step[1] - 1][COMPARED] for step in (first, second))
-    return np.array_equal(made[:num_made], made[num_made:]) and np.array_equal(*freed)
+    freed, freed_again = (allocations[step[1] - 1][COMPARED] for step in (first, second))
+    same = np.array_equal(made[:num_made], made[num_made:])
+    return same and np.array_equal(freed, freed_again)
 
 
 def _relative(events: Numbers, before: int, mark: int) -> tuple[Numbers, Numbers] | None:
@@ -46,7 +47,7 @@ def _relative(events: Numbers, before: int, mark: int) -> tuple[Numbers, Numbers
     that it frees. In the events these are HELD, and its own allocations are counted from its first.
     None where it frees older ones, or one that another stream may use."""
     step = in_canonical_order(events[mark:])
-    first_before, first = (1 + np.count_nonzero(events[:begin] > 0) for begin in (before, mark))
+    first_before, first = (1 + int((events[:begin] > 0).sum()) for begin in (before, mark))
     is_free = (step < 0) & (step != EMPTY_CACHE)
     if (-step[is_free] < first_before).any() or (step[is_free] <= HELD).any():
         return None
@@ -77,4 +78,4 @@ def _last_step(events: Numbers) -> tuple[Numbers, int]:
     """Its events, and how many allocations it makes."""
     marks = np.flatnonzero(events == 0)
     last = events[int(marks[-1]) if len(marks) else 0 :]
-    return last, np.count_nonzero(last > 0)
+    return last, int((last > 0).sum())

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +227,8 @@ def _from_zoo() -> dict[str, str]:
 
 @cache
 def _from_entry_points() -> dict[str, str]:
+    from importlib import metadata  # slow to import, and rarely needed
+
     # A mistake of one package must not hide the names of all others.
     return {
         entry.name: f"{match['module']}:{match['attr'] or DEFAULT_FUNCTION}"

@@ -2,14 +2,13 @@
 
 import os
 import re
-import sysconfig
 import traceback
+from functools import cache
 from pathlib import Path
 from traceback import FrameSummary
 
 # With the separator, because vramcast_zoo does not lie below vramcast.
 OWN_ROOT = f"{Path(__file__).absolute().parents[1]}{os.sep}"
-PYTHON_ROOTS = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
 LIBRARY = re.compile(r".*/(site|dist)-packages/")
 MAX_FRAMES = 10
 MAX_CAUSES = 3
@@ -59,4 +58,11 @@ def _is_library(frame: FrameSummary) -> bool:
 def _is_hidden(frame: FrameSummary) -> bool:
     if frame.filename.startswith(("<frozen ", "<string>", OWN_ROOT)):
         return True
-    return frame.filename.startswith(PYTHON_ROOTS) and not _is_library(frame)
+    return frame.filename.startswith(_python_roots()) and not _is_library(frame)
+
+
+@cache
+def _python_roots() -> tuple[str, ...]:
+    import sysconfig  # slow to import
+
+    return tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
