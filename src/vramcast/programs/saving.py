@@ -132,7 +132,7 @@ class Saved:
                 if os.path.getsize(path) == 0:
                     os.unlink(path)
         for folder in self._made_folders.intersection(map(os.path.dirname, self.names)):
-            if not os.path.samefile(folder, os.getcwd()):
+            if folder != os.path.realpath(os.getcwd()):
                 shutil.rmtree(folder, ignore_errors=True)
 
     def note(self) -> str:

@@ -82,6 +82,11 @@ class Watcher:
         default_factory=weakref.WeakKeyDictionary
     )
 
+    # when each optimizer stepped last
+    _backwards_of: weakref.WeakKeyDictionary[Any, int] = field(
+        default_factory=weakref.WeakKeyDictionary
+    )
+
     # -- what the program does
 
     def training_forward(self) -> None:
@@ -115,7 +120,10 @@ class Watcher:
         self._steps_of.setdefault(optimizer, 0)
 
     def stepped(self, optimizer: Any) -> None:
-        self._steps_of[optimizer] = self._steps_of.get(optimizer, 0) + 1
+        # DeepSpeed steps once for every group of parameters
+        is_part = 0 < self.num_backwards == self._backwards_of.get(optimizer, 0)
+        self._backwards_of[optimizer] = self.num_backwards
+        self._steps_of[optimizer] = self._steps_of.get(optimizer, 0) + (not is_part)
         self._end_step(max(self._steps_of.values()))
         # of several optimizers, this one may have been the last that was waited for
         self.is_enough = self._has_seen_enough()
