@@ -9,6 +9,7 @@ import pytest
 
 import vramcast
 from vramcast.errors import UsageError
+from vramcast.forecast.budget import budget_for
 from vramcast.records.prediction import Prediction
 from vramcast.workload.world import rank_variables, world_request
 
@@ -59,6 +60,32 @@ def test_reserved_memory_is_within_a_thousandth_of_what_an_h200_took(
     assert found.peak_reserved_bytes >= low
     # 162 million parameters in float32 over eight GPUs, and a block that is gathered
     assert 81_000_000 < found.breakdown_bytes["parameters"] < 100_000_000
+    assert found.num_parameters == 162_371_712, "of the whole model"
+    assert found.attention_kernels == ["cudnn"]
+    # an estimate of what NCCL takes for one group is left out of what the allocator may take
+    assert found.communicators_bytes == 192 << 20
+    alone = budget_for("h200").capacity_bytes
+    assert alone is not None and found.capacity_bytes == alone - (192 << 20)
+
+
+def test_a_program_that_never_starts_torch_distributed_is_said_to_run_as_one_gpu() -> None:
+    plain = str(Path(PARALLEL).with_name("epochs.py"))
+    found = vramcast.predict(["python", plain], gpu="h200", world_size=4, ranks=[0])
+    assert (
+        "4 processes were asked for; the program never calls init_process_group, "
+        "so each of them runs as a single GPU"
+    ) in found.limits
+    assert found.communicators_bytes == 0
+
+
+def test_the_order_of_attention_kernels_can_be_chosen() -> None:
+    found = predict("fsdp2", ranks=[0], attention_order="efficient,flash")
+    assert (found.attention_order, found.attention_kernels) == (
+        ["efficient", "flash"],
+        ["efficient"],
+    )
+    with pytest.raises(UsageError, match="--attention-order flesh is not a list"):
+        predict("fsdp2", attention_order="flesh")
 
 
 def test_a_rank_is_told_what_torchrun_would_tell_it() -> None:

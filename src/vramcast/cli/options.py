@@ -42,6 +42,13 @@ Ranks = Annotated[
     str | None,
     typer.Option(help="Of several GPUs, those to simulate: 0,7 or all (default: first and last)."),
 ]
+AttentionOrder = Annotated[
+    str | None,
+    typer.Option(
+        help="Which kernels scaled_dot_product_attention tries, the first one first: "
+        "flash,efficient,cudnn (default: as torch would on this GPU)."
+    ),
+]
 Timeout = Annotated[float, typer.Option(help="Seconds after which a simulation is stopped.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")]
 Force = Annotated[

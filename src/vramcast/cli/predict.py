@@ -75,6 +75,7 @@ def predict(
     world_size: options.WorldSize = None,
     gpus_per_node: options.GpusPerNode = None,
     ranks: options.Ranks = None,
+    attention_order: options.AttentionOrder = None,
 ) -> int:
     """Predict the GPU memory and the time of a training step, with no GPU.
 
@@ -82,9 +83,10 @@ def predict(
     """
     is_table = bool(vary) or gpu is not None and (gpu == "all" or "," in gpu)
     _check(is_table, batch_sizes, {"--trace": trace, "--ray": ray, "--out": out, "--sort": sort})
-    if (is_table or batch_sizes is not None) and (world_size or gpus_per_node or ranks):
+    of_one = (world_size, gpus_per_node, ranks, attention_order)
+    if (is_table or batch_sizes is not None) and any(of_one):
         raise UsageError(
-            "--world-size, --gpus-per-node and --ranks are for one prediction.",
+            "--world-size, --gpus-per-node, --ranks and --attention-order are for one prediction.",
             "Give one GPU name and one batch size with them; a torchrun line works with all.",
         )
     given, values = workload_and_knobs(workload, knobs)
@@ -124,6 +126,7 @@ def predict(
                 world_size=world_size,
                 gpus_per_node=gpus_per_node,
                 ranks=ranks,
+                attention_order=attention_order,
                 **common,
             )
     if trace is not None:

@@ -15,6 +15,15 @@ from vramcast.tracing.trace import SimulatedRun
 DEFAULT_GPU = "h200"
 NO_GPU = "no GPU was named: kernels and workspaces are those of an H200"
 
+# Of NCCL 2.27, per communicator whose collectives go in rings: a channel has a buffer to receive
+# into, 4 MiB for the protocol Simple, 4,915,200 bytes for LL128 and 512 KiB for LL (src/init.cc),
+# and one to send, each rounded up to 2 MiB, the least that the driver maps: allocations of
+# 10,485,760 and 2,097,152 bytes, as on the H100s of NVIDIA/nccl issue 1685. With NVLink there are
+# 16 channels in the logs of issues 892 and 1453, without it 2 in that of nccl-tests issue 228.
+# Trees, NVLS and all-to-all add to it.
+NCCL_CHANNEL_BYTES = 10_485_760 + 2_097_152
+NVLINK_CHANNELS, PCIE_CHANNELS = 16, 2
+
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
@@ -48,20 +57,31 @@ class Budget:
         return replace(self, settings=AllocatorSettings.parse(text), settings_text=text)
 
     def of(self, run: SimulatedRun) -> Budget:
-        """With the allocator's settings that the run has chosen itself."""
-        settings = run.allocator_settings
-        return self if settings is None else self.with_settings(settings)
+        """With the allocator's settings that the run has chosen itself, and what NCCL leaves."""
+        settings, taken_bytes = run.allocator_settings, self.communicators_bytes(run)
+        budget = self if settings is None else self.with_settings(settings)
+        if self.memory_bytes is not None or self.capacity_bytes is None or not taken_bytes:
+            return budget
+        return replace(budget, memory_bytes=self.capacity_bytes - taken_bytes)
 
     def process_bytes(self, reserved_bytes: int, trace: SimulatedRun) -> int | None:
         """As nvidia-smi shows it."""
         if self.gpu is None:
             return None
+        reserved_bytes += self.communicators_bytes(trace)
         table = self._table_of_this_gpu
         if table is None:
             return reserved_bytes + _default_bytes(self.gpu)
         libraries = table.libraries_bytes * trace.uses_libraries
         solver = table.solver_bytes * trace.uses_solver
         return reserved_bytes + table.process_bytes + libraries + solver
+
+    def communicators_bytes(self, trace: SimulatedRun) -> int:
+        """What NCCL takes for talking to other GPUs, an estimate."""
+        if self.gpu is None or not trace.num_communicators:
+            return 0
+        channels = NVLINK_CHANNELS if self.gpu.nvlink_bytes_per_second else PCIE_CHANNELS
+        return trace.num_communicators * channels * NCCL_CHANNEL_BYTES
 
     def limits(self) -> list[str]:
         if self.gpu is None:

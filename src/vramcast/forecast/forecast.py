@@ -110,6 +110,9 @@ def forecast(
         torch_version=trace.torch_version,
         seconds=0.0,
         uncalibrated_kernels=list(trace.uncalibrated_kernels),
+        attention_order=list(trace.attention_order),
+        attention_kernels=list(trace.attention_kernels),
+        communicators_bytes=budget.communicators_bytes(trace),
     )
 
 

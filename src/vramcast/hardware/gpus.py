@@ -37,6 +37,8 @@ class Gpu:
     # dense; None where the hardware has no such rate
     flops_per_second: dict[str, Positive | None] = field(hash=False)
     context_bytes: PositiveInt
+    # to all others of its machine together, in one direction; None: they talk over PCIe
+    nvlink_bytes_per_second: Positive | None = None
     source: str
     # total and context were read from this GPU; else the context is an estimate
     measured: bool = False

@@ -19,6 +19,7 @@ from vramcast.workload.world import world_request
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
 OUTPUT_FOLLOWS = "What the program prints (its numbers are not real: nothing is computed):"
+ATTENTION_KERNELS = {"flash", "efficient", "cudnn", "math"}
 MAX_BATCH_SIZES = 10_000
 BATCH_SIZES_ADVICE = "For example --batch-sizes 1-64 or 8,16,32."
 
@@ -37,6 +38,7 @@ def predict(
     world_size: int | None = None,
     gpus_per_node: int | None = None,
     ranks: str | Sequence[int] | None = None,
+    attention_order: str | Sequence[str] | None = None,
     progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
@@ -48,12 +50,14 @@ def predict(
     `force=True` writes over old ones. A launch line is a list of words:
     `predict(["python", "train.py", "--batch_size={batch_size}"], batch_size=8)`; it runs until
     enough was seen, `steps` steps, or to its own end with `whole=True`. Of `world_size` GPUs the
-    first and the last are simulated, or `ranks`. A knob that has the name of an option goes into
-    `knobs`.
+    first and the last are simulated, or `ranks`. `attention_order` is the order in which
+    scaled_dot_product_attention tries its kernels, such as "flash,cudnn". A knob that has the name
+    of an option goes into `knobs`.
     """
     request = make_request(workload, joined(knobs, more_knobs), gpu, memory, allocator)
     request |= stop_rule(request, steps, whole)
     request |= world_request(request["started"], world_size, gpus_per_node, ranks)
+    request |= attention_request(attention_order)
     if trace is not None:
         from vramcast.tracing.files import check_free
 
@@ -149,6 +153,18 @@ def make_request(
         "memory_bytes": memory_in_bytes(memory),
         "allocator": settings,
     }
+
+
+def attention_request(order: str | Sequence[str] | None) -> dict[str, Any]:
+    if order is None:
+        return {}
+    names = order.split(",") if isinstance(order, str) else list(order)
+    if not names or not set(names) <= ATTENTION_KERNELS or len(names) != len(set(names)):
+        raise UsageError(
+            f"--attention-order {','.join(names)} is not a list of attention kernels.",
+            f"Name some of {', '.join(sorted(ATTENTION_KERNELS))}, the first one first.",
+        )
+    return {"attention_order": names}
 
 
 def stop_rule(request: dict[str, Any], steps: int | None, whole: bool) -> dict[str, Any]:

@@ -155,6 +155,11 @@ class Prediction(Record, kind="prediction"):
     # Of several GPUs: those that were simulated. All else is of the one that needs most.
     world_size: Count = 1
     ranks: list[RankMemory] = field(default_factory=list)
+    # Of scaled_dot_product_attention: the order in which kernels are tried, and those taken.
+    attention_order: list[str] = field(default_factory=list)
+    attention_kernels: list[str] = field(default_factory=list)
+    # Part of process_bytes: an estimate from NCCL's sources; no several GPUs were measured.
+    communicators_bytes: Bytes = 0
     # About the run of a program: what was not seen, what was not written.
     notes: list[str] = field(default_factory=list)
     source: str = "predicted"

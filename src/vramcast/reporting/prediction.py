@@ -53,7 +53,7 @@ def of_prediction(
             title=p.workload,
             knobs=p.knobs,
             verdict=_verdict(p),
-            text=[_step_time(p), *p.notes],
+            text=[_step_time(p), *_attention(p), *p.notes],
             parts=[meter, _totals(p, measured), _phases(p), _ranks(p)],
             limits=p.limits,
             made=page.predicted_with(p, "Predicted" if measured else "All numbers are predicted"),
@@ -97,6 +97,16 @@ def _step_time(p: Prediction) -> str:
     return f"one step: {page.duration(p.step.seconds)}{within}{tokens}, {peak}; {bound}{host}"
 
 
+def _attention(p: Prediction) -> list[str]:
+    if not p.attention_order or not p.ranks:
+        return []
+    used = " and ".join(p.attention_kernels)
+    return [
+        f"scaled_dot_product_attention takes {used}; it tries {', '.join(p.attention_order)} "
+        "(another version of torch may try another first: --attention-order)"
+    ]
+
+
 def _categories(p: Prediction) -> list[tuple[str, int]]:
     return [(name, num_bytes) for name, num_bytes in p.breakdown_bytes.items() if num_bytes > 0]
 
@@ -112,6 +122,7 @@ def _totals(p: Prediction, measured: Sequence[Measurement]) -> page.Table:
             size(p.peak_reserved_bytes),
         ],
         ["whole process (nvidia-smi)", "", size(p.process_bytes) or "unknown without --gpu"],
+        ["of it for NCCL, estimated", "", size(p.communicators_bytes or None)],
         ["allocator retries", "", str(p.num_alloc_retries)],
         ["parameters", "", page.amount(p.num_parameters)],
         ["step time", "", page.duration(p.step_seconds)],
@@ -168,6 +179,7 @@ def _measured_cells(p: Prediction, m: Measurement) -> list[list[str]]:
     seconds = m.times.median_seconds if m.times else None
     return [
         *(cells(page.written(name, m), getattr(p, name), getattr(m, name)) for name in sizes),
+        ["", ""],
         [page.number(m.num_alloc_retries), ""],
         [page.amount(m.num_parameters), ""],
         cells(page.duration(seconds), p.step_seconds, seconds),

@@ -13,6 +13,15 @@ from vramcast.simulate.live_memory import LiveMemory
 
 
 @dataclass
+class AttentionKernels:
+    """In which order scaled_dot_product_attention tries its kernels, and which it took."""
+
+    asked_for: tuple[str, ...] = ()  # by the user, instead of what torch would do
+    order: tuple[str, ...] = ()  # empty until it was called
+    used: set[str] = field(default_factory=set)
+
+
+@dataclass
 class SimulatedGpu:
     model: Gpu
     device: Device
@@ -20,7 +29,10 @@ class SimulatedGpu:
     # whether the program has asked which GPU it is, or how much memory that has
     was_asked: bool = False
     num_devices: int = 1  # of the machine, as the program sees it
+    num_processes: int = 1  # that the launch line or --world-size starts
     world_size: int = 1  # that the program has started torch.distributed with
+    num_communicators: int = 0  # that NCCL would have
+    attention: AttentionKernels = field(default_factory=AttentionKernels)
     # what torch.cuda says about memory, and where it ends
     memory: LiveMemory = field(init=False)
     # of the current recording
@@ -40,6 +52,16 @@ class SimulatedGpu:
         """Say in the prediction's limits what was not modelled."""
         self.notes.add(text)
 
+    def all_notes(self) -> set[str]:
+        """Of the recording, at its end."""
+        notes = {*self.notes, *self.reads.notes()}
+        if self.num_processes > 1 and self.world_size != self.num_processes:
+            did = f"starts torch.distributed with {self.world_size} processes"
+            if self.world_size == 1:
+                did = "never calls init_process_group, so each of them runs as a single GPU"
+            notes.add(f"{self.num_processes} processes were asked for; the program {did}")
+        return notes
+
     def clear(self) -> None:
         """Forget the last recording."""
         self.reads.clear()
@@ -48,4 +70,5 @@ class SimulatedGpu:
         self.uncalibrated_kernels.clear()
         self.convolution_plans.clear()
         self.library_memory.clear()
-        self.world_size = 1
+        self.world_size, self.num_communicators = 1, 0
+        self.attention = AttentionKernels(self.attention.asked_for)

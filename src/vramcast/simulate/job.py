@@ -35,6 +35,7 @@ class Job:
         self.rank_variables = rank_variables(rank, world["size"], world["gpus_per_node"])
         os.environ.update(self.rank_variables)
         self.session.gpu.num_devices = world["gpus_per_node"]
+        self.session.gpu.num_processes = world["size"]
         if rank != world["ranks"][0]:
             # a trace is of one rank
             self.request = {**self.request, "trace": None}

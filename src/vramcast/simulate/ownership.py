@@ -86,10 +86,17 @@ class Ownership:
     def num_parameters(self) -> int:
         """Elements of the distinct parameters of all modules and optimizers, trainable or frozen.
 
-        Also of modules that look() has seen and that are gone.
+        Also of modules that look() has seen and that are gone. What is spread over several GPUs
+        counts whole.
         """
-        now = sum(p.numel() for p in {id(p): p for p in self._parameters()}.values())
-        return max(self._most_parameters, now)
+        whole = {id(p): p.numel() for p in self._parameters()}
+        for module in _alive(self._modules):
+            # FullyShardedDataParallel has a flat parameter, and its parts where they are shown
+            handle = module.__dict__.get("_handle")
+            if (flat := getattr(handle, "flat_param", None)) is not None:
+                whole |= dict.fromkeys(map(id, getattr(flat, "_params", None) or ()), 0)
+                whole[id(flat)] = flat._unpadded_unsharded_size.numel()
+        return max(self._most_parameters, sum(whole.values()))
 
     def _parameters(self) -> Iterator[Tensor]:
         for module in _alive(self._modules):

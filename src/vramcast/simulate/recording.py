@@ -118,7 +118,7 @@ class Recording:
             sizes=allocations["num_bytes"][original],
             categories=trace.Labels(categories.codes[original], categories.words),
             num_parameters=self.ownership.num_parameters(),
-            notes=tuple(sorted({*self.gpu.notes, *self.gpu.reads.notes()})),
+            notes=tuple(sorted(self.gpu.all_notes())),
             torch_version=torch.__version__,
             allocation=self._details(allocations, categories, original),
             uses_libraries=any(map(_is_of_library, operators)),
@@ -127,6 +127,9 @@ class Recording:
             num_python_calls=[*self.calls, self.python_calls.of_step][step],
             segments=(*self.segments, *self.segments[-1:] * self.num_repetitions),
             uncalibrated_kernels=tuple(sorted(self.gpu.uncalibrated_kernels)),
+            attention_order=self.gpu.attention.order,
+            attention_kernels=tuple(sorted(self.gpu.attention.used)),
+            num_communicators=self.gpu.num_communicators,
             streams=streams if streams.any() else (),
             held_until=held_until,
         )

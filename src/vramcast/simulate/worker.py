@@ -78,6 +78,7 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
     budget = budget_for(request["gpu"], request["memory_bytes"], request["allocator"])
     session = _session_for(budget)
     session.gpu.memory = _live_memory(session, budget)
+    session.gpu.attention.asked_for = tuple(request.get("attention_order", ()))
     job = (ProgramJob if "line" in request else Job)(request, session, budget)
     if "world" in request and request.keys() & {"batch_sizes", "search", "plan", "gpus"}:
         job.use_rank(0)

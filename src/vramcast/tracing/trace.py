@@ -157,6 +157,10 @@ class SimulatedRun:
     works: Works = field(default_factory=lambda: Works.of(()))  # of the last step
     num_python_calls: int = 0  # functions that the program calls in the last step
     uncalibrated_kernels: tuple[str, ...] = ()  # whose memory is an estimate
+    # of scaled_dot_product_attention: the order in which kernels are tried, and those taken
+    attention_order: tuple[str, ...] = ()
+    attention_kernels: tuple[str, ...] = ()
+    num_communicators: int = 0  # of NCCL, with other GPUs
     # of each allocation; empty where all are on the default stream
     streams: NDArray[np.int64] | tuple[()] = ()
     # Allocations that another stream may use when they are freed: from which event on their memory

@@ -20,6 +20,7 @@ from vramcast_zoo.attention import rotary_angles
 from vramcast_zoo.language_model import run_blocks
 from vramcast_zoo.llama import THETA, Llama
 from vramcast_zoo.suites.models import GPT, Block
+from vramcast_zoo.suites.tensor_parallel import split
 from vramcast_zoo.suites.training import training_step
 from vramcast_zoo.transformer import DecoderBlock
 
@@ -272,55 +273,6 @@ def fsdp2(
             return step()
 
     return spread_step
-
-
-def split(model: nn.Module, mesh: Any, ways: int) -> None:
-    """Tensor and sequence parallel of a Llama, as torchtitan does it, with a parallel loss."""
-    from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.tensor.parallel import (
-        ColwiseParallel,
-        PrepareModuleInput,
-        RowwiseParallel,
-        SequenceParallel,
-        parallelize_module,
-    )
-
-    sequence = Shard(1)
-    parallelize_module(
-        model,
-        mesh,
-        {
-            "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=sequence),
-            "norm": SequenceParallel(),
-            "head": ColwiseParallel(
-                input_layouts=sequence, output_layouts=Shard(-1), use_local_output=False
-            ),
-        },
-    )
-    for block in model.blocks:  # type: ignore[union-attr]
-        block.mixer.heads //= ways
-        block.mixer.kv_heads //= ways
-        parallelize_module(
-            block,
-            mesh,
-            {
-                "norm_1": SequenceParallel(),
-                "norm_2": SequenceParallel(),
-                "mixer": PrepareModuleInput(
-                    input_layouts=(sequence, None, None),
-                    desired_input_layouts=(Replicate(), None, None),
-                ),
-                "mixer.query": ColwiseParallel(),
-                "mixer.key_value": ColwiseParallel(),
-                "mixer.out": RowwiseParallel(output_layouts=sequence),
-                "feed_forward": PrepareModuleInput(
-                    input_layouts=(sequence,), desired_input_layouts=(Replicate(),)
-                ),
-                "feed_forward.gate": ColwiseParallel(),
-                "feed_forward.up": ColwiseParallel(),
-                "feed_forward.down": RowwiseParallel(output_layouts=sequence),
-            },
-        )
 
 
 class Stage(nn.Module):

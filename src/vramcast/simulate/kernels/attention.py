@@ -15,6 +15,9 @@ from vramcast.hardware.calibration.table import minor_version
 from vramcast.simulate.kernels.registry import Target, kernel, new, scratch
 
 MATH, FLASH, EFFICIENT, CUDNN = 0, 1, 2, 3  # torch's enum SDPBackend
+BACKENDS = {"math": MATH, "flash": FLASH, "efficient": EFFICIENT, "cudnn": CUDNN}
+NAMES = {backend: name for name, backend in BACKENDS.items()}
+TORCH_ORDER = [FLASH, EFFICIENT, MATH, CUDNN, 4]  # before the GPU or the program has changed it
 HALVES = (torch.float16, torch.bfloat16)
 # GPUs with 100 KiB of shared memory instead of 164 or more
 SMALL_SHARED_MEMORY = ((8, 6), (8, 9), (12, 0))
@@ -89,14 +92,27 @@ def choose(
     is_causal: bool = False,
     enable_gqa: bool = False,
 ) -> int:
-    """Data-centre Hopper and Blackwell prefer cuDNN's kernel; the others ask flash first."""
-    prefers_cudnn = Target.gpu.model.capability in ((9, 0), (10, 0))
-    order = (CUDNN, FLASH, EFFICIENT) if prefers_cudnn else (FLASH, EFFICIENT)
+    order = Target.gpu.attention.order = _order()
     if _is_fused(q, k, v, attn_mask, enable_gqa):
-        for backend in order:
-            if CAN_USE[backend](q, k, v, attn_mask, is_causal):
+        for name in order:
+            backend = BACKENDS[name]
+            if backend == MATH or CAN_USE[backend](q, k, v, attn_mask, is_causal):
+                Target.gpu.attention.used.add(name)
                 return backend
+    Target.gpu.attention.used.add("math")
     return MATH
+
+
+def _order() -> tuple[str, ...]:
+    """As the user or the program wants it. Else data-centre Hopper and Blackwell prefer cuDNN's
+    kernel; the others ask flash first, and cuDNN only after the one that can always be used."""
+    if Target.gpu.attention.asked_for:
+        return Target.gpu.attention.asked_for
+    said = torch._C._get_sdp_priority_order()
+    if said != TORCH_ORDER:
+        return tuple(NAMES[backend] for backend in said if backend in NAMES)
+    prefers_cudnn = Target.gpu.model.capability in ((9, 0), (10, 0))
+    return ("cudnn", "flash", "efficient") if prefers_cudnn else ("flash", "efficient")
 
 
 # -------------------------------------------------------------------------------------- cuDNN

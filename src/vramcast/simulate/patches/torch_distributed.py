@@ -25,7 +25,7 @@ LIBRARY = "torch.distributed.distributed_c10d"
 NCCL_VERSION = (2, 27, 5)  # of torch 2.10
 NOT_MODELLED = (
     "the time of communication between GPUs is not in the step time",
-    "NCCL's own buffers are not in the memory of the whole process",
+    "what NCCL takes in the memory of the whole process is an estimate",
 )
 # The argument that holds the result of a collective.
 RESULTS = {
@@ -48,7 +48,7 @@ def apply(patcher: Patcher) -> None:
         return
     answers: dict[str, Callable[..., Any]] = {
         "init_process_group": _with_fake_backend(c10d.init_process_group, patcher.gpu),
-        "new_group": _new_group(c10d.new_group),
+        "new_group": _new_group(c10d.new_group, patcher.gpu),
         "all_gather_object": _all_gather_object,
         "gather_object": _gather_object,
         "broadcast_object_list": _nothing,
@@ -64,6 +64,11 @@ def apply(patcher: Patcher) -> None:
     for name, answer in answers.items():
         patcher.put(c10d, name, answer)
         patcher.put(dist, name, answer)
+    patcher.put(
+        c10d,
+        "_new_process_group_helper",
+        _counted(c10d._new_process_group_helper, patcher.gpu),
+    )
     # torch itself asks distributed_c10d, and is told the truth
     patcher.put(dist, "get_backend", lambda *_: "nccl")
     patcher.put(torch.cuda.nccl, "version", lambda: NCCL_VERSION)
@@ -96,7 +101,19 @@ def _with_fake_backend(init: Callable[..., Any], gpu: SimulatedGpu) -> Callable[
     return init_process_group
 
 
-def _new_group(new: Callable[..., Any]) -> Callable[..., Any]:
+def _counted(make: Callable[..., Any], gpu: SimulatedGpu) -> Callable[..., Any]:
+    """A communicator of NCCL belongs to every group with others."""
+
+    def make_group(group_size: int, *arguments: Any, **options: Any) -> Any:
+        made = make(group_size, *arguments, **options)
+        is_member = made[0] is not dist.GroupMember.NON_GROUP_MEMBER
+        gpu.num_communicators += group_size > 1 and is_member
+        return made
+
+    return make_group
+
+
+def _new_group(new: Callable[..., Any], gpu: SimulatedGpu) -> Callable[..., Any]:
     def new_group(
         ranks: Any = None,
         timeout: Any = None,
@@ -107,12 +124,16 @@ def _new_group(new: Callable[..., Any]) -> Callable[..., Any]:
         device_id: Any = None,
         **_: Any,
     ) -> Any:
-        return new(
+        before = gpu.num_communicators
+        made = new(
             ranks,
             backend="fake",
             use_local_synchronization=use_local_synchronization,
             group_desc=group_desc,
         )
+        if "gloo" in str(backend) and "cuda" not in str(backend):
+            gpu.num_communicators = before  # it talks over the host
+        return made
 
     return new_group
 
