@@ -20,7 +20,7 @@ EXPECTED = {
     "custom_autograd_function": "",
     "custom_operator_with_a_fake_kernel": "what they compute is not known",
     "triton_kernel_launched_directly": "the time of triton::double",
-    "compiled": "torch.compile",
+    "compiled": "",
     "reads_the_loss": "",
     "waits_for_a_value": "value from the GPU",
     "recurrent_by_cudnn": "",

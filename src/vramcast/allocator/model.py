@@ -35,6 +35,7 @@ from vramcast.allocator.settings import AllocatorSettings
 LARGE_POOL_BASE_ADDRESS = 2**50
 NEXT_POOLS_ADDRESS = 2**51
 DEFAULT_STREAM = 0
+PRIVATE = 1 << 40  # a pool's number in a key, beside the stream
 
 
 @dataclass(eq=False)
@@ -89,8 +90,8 @@ class CachingAllocator:
         return self.memory.peak_reserved_bytes
 
     def malloc(self, block_id: int, num_bytes: int, key: Hashable = DEFAULT_STREAM) -> int:
-        """Returns the size of the block given. The key of its pools is the stream, or (private
-        pool, stream)."""
+        """Returns the size of the block given. The key of its pools is the stream; from PRIVATE on,
+        also a private pool, as CUDA graphs have, which keeps its memory."""
         size_bytes = self.settings.rounded(num_bytes)
         pools = self._pools.get(key) or self._new_pools(key)
         pool = pools.small if size_bytes <= SMALL_REQUEST_BYTES else pools.large
@@ -135,7 +136,9 @@ class CachingAllocator:
         """Gives back every segment no part of which is in use. Waits for all streams first."""
         for block_id in list(self._held):
             self.release(block_id)
-        for pools in self._pools.values():
+        for key, pools in self._pools.items():
+            if isinstance(key, int) and key >= PRIVATE:
+                continue
             for segment in pools.segments:
                 segment.release_free_granules()
             if not pools.segments:

@@ -76,6 +76,10 @@ def predict(
     gpus_per_node: options.GpusPerNode = None,
     ranks: options.Ranks = None,
     attention_order: options.AttentionOrder = None,
+    no_compile: Annotated[
+        bool,
+        typer.Option("--no-compile", help="Predict the step without torch.compile, as eager code."),
+    ] = False,
 ) -> int:
     """Predict the GPU memory and the time of a training step, with no GPU.
 
@@ -127,6 +131,7 @@ def predict(
                 gpus_per_node=gpus_per_node,
                 ranks=ranks,
                 attention_order=attention_order,
+                no_compile=no_compile,
                 **common,
             )
     if trace is not None:

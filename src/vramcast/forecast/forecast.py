@@ -171,8 +171,8 @@ def timeline(shown: Replay) -> list[tuple[int, int, int]]:
 
 def time_limits(trace: SimulatedRun) -> list[str]:
     """Of an operator that is not torch's own only the bytes are known."""
-    kernels = {work.operator for work in trace.works.distinct if work.has_kernel}
-    others = ", ".join(sorted(name for name in kernels if not name.startswith("aten::")))
+    works = trace.works.distinct
+    others = ", ".join(sorted({w.operator for w in works if w.has_kernel and not w.is_known}))
     known = "is that of the bytes moved: what they compute is not known"
     return [f"the time of {others} {known}"] if others else []
 

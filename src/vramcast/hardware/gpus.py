@@ -34,6 +34,7 @@ class Gpu:
     num_multiprocessors: PositiveInt
     max_threads_per_multiprocessor: PositiveInt
     bandwidth_bytes_per_second: Positive
+    l2_cache_bytes: PositiveInt
     # dense; None where the hardware has no such rate
     flops_per_second: dict[str, Positive | None] = field(hash=False)
     context_bytes: PositiveInt

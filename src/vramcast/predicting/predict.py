@@ -39,6 +39,7 @@ def predict(
     gpus_per_node: int | None = None,
     ranks: str | Sequence[int] | None = None,
     attention_order: str | Sequence[str] | None = None,
+    no_compile: bool = False,
     progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
@@ -51,13 +52,15 @@ def predict(
     `predict(["python", "train.py", "--batch_size={batch_size}"], batch_size=8)`; it runs until
     enough was seen, `steps` steps, or to its own end with `whole=True`. Of `world_size` GPUs the
     first and the last are simulated, or `ranks`. `attention_order` is the order in which
-    scaled_dot_product_attention tries its kernels, such as "flash,cudnn". A knob that has the name
-    of an option goes into `knobs`.
+    scaled_dot_product_attention tries its kernels, such as "flash,cudnn". With
+    `no_compile` torch.compile does nothing. A knob that has the name of an option goes into `knobs`.
     """
     request = make_request(workload, joined(knobs, more_knobs), gpu, memory, allocator)
     request |= stop_rule(request, steps, whole)
     request |= world_request(request["started"], world_size, gpus_per_node, ranks)
     request |= attention_request(attention_order)
+    if no_compile:
+        request |= {"compiles": False}
     if trace is not None:
         from vramcast.tracing.files import check_free
 

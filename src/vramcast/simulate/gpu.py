@@ -28,6 +28,8 @@ class SimulatedGpu:
     convolutions: KnownConvolutions = field(default_factory=lambda: KnownConvolutions({}))
     # whether the program has asked which GPU it is, or how much memory that has
     was_asked: bool = False
+    compiles: bool = True  # torch.compile does, unless the user has switched it off
+    has_compiled: bool = False  # in this process
     num_devices: int = 1  # of the machine, as the program sees it
     num_processes: int = 1  # that the launch line or --world-size starts
     world_size: int = 1  # that the program has started torch.distributed with

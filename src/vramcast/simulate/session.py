@@ -83,10 +83,13 @@ class Session:
         from vramcast.simulate import patches
         from vramcast.simulate.locations import Locations
         from vramcast.simulate.ownership import Ownership
+        from vramcast.simulate.patches import torch_compile
         from vramcast.simulate.python_calls import PythonCalls
         from vramcast.simulate.recording import Recording
 
         self.gpu.clear()
+        if self.gpu.has_compiled:
+            torch_compile.forget()
         torch.manual_seed(0)
         locations, ownership = Locations(), Ownership(self.device.block_id, is_detailed=locate)
         python_calls = PythonCalls(self.device.library)
@@ -97,7 +100,8 @@ class Session:
             torch.empty(1, device="cuda")
             stack.enter_context(ownership.watching())
             if locate:
-                stack.enter_context(locations.watching_modules())
+                if not self.gpu.has_compiled:
+                    stack.enter_context(locations.watching_modules())
                 least = 0 if locate_all else LOCATED_BYTES
                 stack.enter_context(self.device.locating(locations.here, least))
             try:

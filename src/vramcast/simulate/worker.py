@@ -79,6 +79,7 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
     session = _session_for(budget)
     session.gpu.memory = _live_memory(session, budget)
     session.gpu.attention.asked_for = tuple(request.get("attention_order", ()))
+    session.gpu.compiles = request.get("compiles", True)
     job = (ProgramJob if "line" in request else Job)(request, session, budget)
     if "world" in request and request.keys() & {"batch_sizes", "search", "plan", "gpus"}:
         job.use_rank(0)

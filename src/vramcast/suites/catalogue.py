@@ -46,8 +46,8 @@ def _read() -> dict[str, list[SuiteRow]]:
 
 SUITES = _read()
 
-# Rows that use the libraries of many fields, and rows of several GPUs, are run when asked for.
-ONLY_BY_NAME = ("wide", "distributed")
+# Rows that use the libraries of many fields, of several GPUs, and of compiled steps, are run when asked for.
+ONLY_BY_NAME = ("wide", "distributed", "compiled")
 
 
 def rows_of(names: Iterable[str]) -> list[SuiteRow]:

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 NO_KERNEL, PLAIN, CONVERTING, STRIDED = range(4)  # native/work.h: enum Access
 ACCESS_NAMES = ("none", "plain", "converting", "strided")
-FORWARD, BACKWARD, UPDATE = range(3)
+FORWARD, BACKWARD, UPDATE, REPLAYED = range(4)  # the last: as part of a CUDA graph
 # c10::ScalarType; what has no rate of its own is as fast as fp32
 PRECISION_OF_DTYPE = {5: "fp16", 6: "fp32", 15: "bf16", 23: "fp8", 24: "fp8"}
+GENERATED = "inductor::"  # begins the names of kernels that torch.compile has written
 TF32 = 1006  # native/work.h: fp32 that tensor cores may round
 
 
@@ -57,6 +58,11 @@ class OperatorWork(NamedTuple):
     @property
     def has_kernel(self) -> bool:
         return self.access != NO_KERNEL
+
+    @property
+    def is_known(self) -> bool:
+        """A kernel of torch's own, or one that Inductor has written: not by hand."""
+        return self.operator.startswith(("aten::", GENERATED))
 
 
 class Works:

@@ -44,9 +44,12 @@ def training_step(
     clip: float = 1.0,
     accumulate: int = 1,
     scale_loss: bool = False,
+    prepare: Callable[[torch.optim.Optimizer], None] | None = None,
 ) -> Callable[[], torch.Tensor]:
     trained = [p for p in parameters if p.requires_grad]
     update = make_optimizer(optimizer, trained)
+    if prepare:
+        prepare(update)
     scaler = torch.amp.GradScaler("cuda") if scale_loss else None
 
     def step() -> torch.Tensor:

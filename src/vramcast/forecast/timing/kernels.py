@@ -108,7 +108,7 @@ def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
 
 def kernel_class(work: OperatorWork, rates: Rates) -> str:
     """How well its time is known: a key of Rates.spread."""
-    if not work.operator.startswith("aten::"):
+    if not work.is_known:
         return "custom"
     if crosses(work):
         return "pcie"
@@ -128,6 +128,6 @@ def _own_rate(work: OperatorWork, rates: Rates) -> list[float] | None:
 
 def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     fixed, of_bandwidth = _own_rate(work, rates) or rates.kernels[ACCESS_NAMES[work.access]]
-    if not work.operator.startswith("aten::"):
+    if not work.is_known:
         of_bandwidth /= CUSTOM_SLOWER
     return KernelTime(fixed + work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth), 0.0)

@@ -22,7 +22,7 @@ from vramcast.forecast.timing.rates import peak_flops, rates_here
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
 from vramcast.records.prediction import BoundBy, StepForecast
-from vramcast.tracing.work import BACKWARD, FORWARD, UPDATE, OperatorWork, Works
+from vramcast.tracing.work import BACKWARD, FORWARD, REPLAYED, UPDATE, OperatorWork, Works
 
 # the host waits until the GPU has answered
 _WAITS = (
@@ -148,6 +148,8 @@ def host_costs(works: Works, num_python_calls: int, rates: Rates) -> NDArray[np.
 
 def host_seconds(work: OperatorWork, rates: Rates) -> float:
     """The dispatcher, autograd and the launch. A list of tensors costs for each of them."""
+    if work.phase == REPLAYED:
+        return 0.0
     if not work.has_kernel:
         return rates.host["view"]
     seconds = rates.host[KIND_OF_PHASE[work.phase]]

@@ -125,6 +125,17 @@ int64_t vramcast_block_id(int64_t address) {
   const auto* block = block_at(address);
   return block ? block->id : 0;
 }
+void vramcast_make_gpu_generators(bool makes) { makes_gpu_generators = makes; }
+void vramcast_begin_pool(int64_t pool, int64_t stream, bool of_thread) {
+  private_pools.begin(pool, stream, of_thread);
+}
+void vramcast_end_pool(int64_t pool) { private_pools.end(pool); }
+void vramcast_drop_gemm_workspaces() { recorder.drop_gemm_workspaces(); }
+// A graph is replayed: the work from `begin` to `end` is done again, and the host launches nothing.
+int64_t vramcast_num_work() { return work_log.size(); }
+// What was done since was a replay.
+void vramcast_replayed_since(int64_t begin) { work_log.mark_replayed(begin); }
+void vramcast_repeat_work(int64_t begin, int64_t end) { work_log.repeat(begin, end); }
 int64_t vramcast_stream() { return current_stream(); }
 void vramcast_set_stream(int64_t stream) { current_stream() = stream; }
 int32_t vramcast_stream_priority(int64_t stream) { return Streams::priority_of(stream); }

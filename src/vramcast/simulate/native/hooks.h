@@ -6,7 +6,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include "storages.h"
+#include "generator.h"
 
 namespace vramcast {
 
@@ -43,7 +43,8 @@ struct Hooks final : at::CUDAHooksInterface {
     return at::detail::getDefaultCPUGenerator();
   }
   at::Generator getNewGenerator(c10::DeviceIndex) const override {
-    return at::detail::createCPUGenerator();
+    return makes_gpu_generators ? at::make_generator<GpuGenerator>()
+                                : at::detail::createCPUGenerator();
   }
 };
 

@@ -155,7 +155,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.uninitialised = full_name.rfind("aten::empty", 0) == 0;
   result.scatters = full_name == "aten::scatter_" || full_name == "aten::index_fill_";
   result.leaves_complex = full_name == "aten::abs" || full_name == "aten::angle";
-  result.adds_bias = full_name == "aten::addmm" && overload.empty();
+  result.adds_bias = full_name == "aten::addmm" && (overload.empty() || overload == "out");
   result.is_gemm = gemm_names.count(full_name) > 0;
   result.first_matrix = full_name.find("add") != std::string::npos ? 1 : 0;
   const bool has_kernel =

@@ -21,7 +21,7 @@ namespace vramcast {
 
 // Work outside the backward pass counts as forward while gradients are recorded, else as an update
 // (optimizer, clipping, evaluation).
-enum Phase : int32_t { forward = 0, backward = 1, update = 2 };
+enum Phase : int32_t { forward = 0, backward = 1, update = 2, replayed = 3 };
 
 struct Allocation {
   int64_t num_bytes;
@@ -82,7 +82,8 @@ struct Recorder {
   // Where in the user's program each autograd node was made, by the thread that made it and its
   // sequence number, which counts nodes per thread.
   std::map<std::pair<uint64_t, uint64_t>, int64_t> node_locations;
-  std::set<std::tuple<int64_t, int64_t, bool>> workspaces;  // taken: handle, stream, of cuBLASLt
+  // The number of the allocation by handle, stream, and whether it is cuBLASLt's.
+  std::map<std::tuple<int64_t, int64_t, bool>, int64_t> workspaces;
   int64_t gemm_workspace_bytes = 0;
   int64_t gemm_lt_workspace_bytes = 0;
   bool keeps_gemm_workspaces = true;
@@ -142,12 +143,12 @@ struct Recorder {
   }
 
   int64_t alloc(int64_t num_bytes) {
-    if (limit_callback && limit_callback(num_bytes, current_stream())) {
+    if (limit_callback && limit_callback(num_bytes, private_pools.key())) {
       pending_sizes().clear();
       TORCH_CHECK_WITH(OutOfMemoryError, false, out_of_memory_message);
     }
     Allocation allocation{num_bytes, current_operator(), -1, forward, pending_dtype(), 0, 0,
-                          -1,        current_stream()};
+                          -1,        private_pools.key()};
     const auto node = torch::autograd::get_current_node();
     if (node) {
       allocation.phase = backward;
@@ -206,17 +207,24 @@ struct Recorder {
   }
 
   void take_workspace_once(const BlasHandle& handle, bool lt, int64_t num_bytes) {
-    if (!num_bytes) return;
+    const std::tuple of(handle.number, current_stream(), lt);
     {
       const std::lock_guard<std::mutex> lock(mutex);
-      if (!workspaces.insert({handle.number, current_stream(), lt}).second) return;
+      if (!num_bytes || workspaces.count(of)) return;
     }
-    try {
-      take_workspace(num_bytes);
-    } catch (const c10::OutOfMemoryError&) {
-      workspaces.erase({handle.number, current_stream(), lt});
-      throw;
+    const auto id = take_workspace(num_bytes);
+    const std::lock_guard<std::mutex> lock(mutex);
+    workspaces[of] = id;
+  }
+
+  // cuBLAS forgets its workspaces, whose memory is given back.
+  void drop_gemm_workspaces() {
+    std::map<std::tuple<int64_t, int64_t, bool>, int64_t> taken;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      taken.swap(workspaces);
     }
+    for (const auto& [of, id] : taken) free(id, epoch, {});
   }
 
   int64_t take_workspace(int64_t num_bytes) {

@@ -14,6 +14,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 
 namespace vramcast {
@@ -138,5 +139,38 @@ class Streams {
   std::vector<Pending> pending_;
 };
 inline Streams streams;
+
+// Private memory pools, as CUDA graphs have. An allocation's key is its stream, or its pool and its
+// stream in one number (allocator/model.py: PRIVATE).
+class PrivatePools {
+ public:
+  // What is allocated from now on: on a stream, by any thread, or by this thread on any stream.
+  void begin(int64_t pool, int64_t stream, bool of_thread) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    active_.push_back({pool, stream, of_thread, std::this_thread::get_id()});
+  }
+  void end(int64_t pool) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::erase_if(active_, [&](const Active& one) { return one.pool == pool; });
+  }
+  int64_t key() {
+    const auto stream = current_stream();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto one = active_.rbegin(); one != active_.rend(); ++one)
+      if (one->of_thread ? one->thread == std::this_thread::get_id() : one->stream == stream)
+        return one->pool << 40 ^ stream;
+    return stream;
+  }
+
+ private:
+  struct Active {
+    int64_t pool, stream;
+    bool of_thread;
+    std::thread::id thread;
+  };
+  std::mutex mutex_;
+  std::vector<Active> active_;
+};
+inline PrivatePools private_pools;
 
 }  // namespace vramcast

@@ -44,6 +44,22 @@ struct WorkLog {
     const std::lock_guard<std::mutex> lock(mutex);
     list.push_back(work);
   }
+  int64_t size() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return static_cast<int64_t>(list.size());
+  }
+  void mark_replayed(int64_t begin) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    for (auto work = list.begin() + begin; work != list.end(); ++work) work->phase = replayed;
+  }
+  void repeat(int64_t begin, int64_t end) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    for (auto i = begin; i < end; ++i) {
+      auto work = list[i];
+      work.phase = replayed;
+      if (work.operator_name >= 0 && work.access != no_kernel) list.push_back(work);
+    }
+  }
 };
 static WorkLog work_log;
 

@@ -1,62 +1,93 @@
-"""CUDA graphs and private memory pools do nothing.
+"""CUDA graphs and private memory pools: what they allocate has pools of its own.
 
-Why: what a graph captures is simulated as it runs; replaying it takes no further memory. A graph's
-private memory pool is not modelled, and the answer says so.
+Why: torch.cuda.graph and make_graphed_callables stay torch's own; capturing and replaying ask the
+driver. What a graph captures is simulated as it is captured; replaying it takes no further memory,
+and does the same work again.
 Versions: torch 2.10 to 2.15.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from vramcast.simulate.patching import DoesNothing, Patcher
+from vramcast.simulate.patching import Patcher
 
 LIBRARY = "torch"
-NOTE = (
-    "CUDA graphs are not modelled: the step was simulated as eager code; "
-    "a graph keeps memory of its own and takes more"
-)
-POOL_NOTE = "torch.cuda.MemPool is not modelled: its memory was taken from the usual pools"
-
-
-@contextmanager
-def use_mem_pool(*_: Any, **__: Any) -> Iterator[None]:
-    """Made by contextlib like torch's own: torch 2.14 looks for the function that it wraps."""
-    yield
 
 
 def apply(patcher: Patcher) -> None:
-    class Graph(DoesNothing):
+    library = patcher.gpu.device.library
+    numbers = itertools.count(1)
+    capturing: list[Any] = []
+
+    def new_pool() -> tuple[int, int]:
+        return 0, next(numbers)
+
+    class Graph:
         """A class, as in torch: transformers has `torch.cuda.CUDAGraph | None` in a signature."""
 
         def __init__(self, *_: Any, **__: Any) -> None:
-            patcher.gpu.note(NOTE)
+            self._pool: tuple[int, int] | None = None
+            self._begin = self._end = 0
 
-        capture_begin = capture_end = replay = reset = DoesNothing.do_nothing
+        def capture_begin(self, pool: Any = None, *_: Any, **__: Any) -> None:
+            if not (state := patcher.gpu.library_memory.setdefault("graph random state", [])):
+                state += [torch.empty(1, dtype=torch.int64, device="cuda") for _ in range(2)]
+            self._pool = tuple(pool) if pool is not None else self._pool or new_pool()
+            library.vramcast_begin_pool(self._pool[1], library.vramcast_stream(), False)
+            capturing.append(self)
+            self._begin = library.vramcast_num_work()
+
+        def capture_end(self) -> None:
+            self._end = library.vramcast_num_work()
+            capturing.remove(self)
+            library.vramcast_end_pool(self.pool()[1])
+
+        def replay(self) -> None:
+            library.vramcast_repeat_work(self._begin, self._end)
 
         def pool(self) -> tuple[int, int]:
-            return 0, 0
+            self._pool = self._pool or new_pool()
+            return self._pool
 
-    def make_graphed_callables(callables: Any, *_: Any, **__: Any) -> Any:
-        patcher.gpu.note(NOTE)
-        return callables
+        def reset(self) -> None: ...
 
-    patcher.put(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
+        instantiate = enable_debug_mode = reset
 
-    class MemPool(DoesNothing):
-        id = (0, 1)
+        def register_generator_state(self, *_: Any) -> None: ...
 
+        debug_dump = register_generator_state
+
+    class MemPool:
         def __init__(self, *_: Any, **__: Any) -> None:
-            patcher.gpu.note(POOL_NOTE)
+            self.id = new_pool()
+
+        def use_count(self) -> int:
+            return 1
+
+        def snapshot(self) -> list[Any]:
+            return []
+
+    @contextmanager
+    def use_mem_pool(pool: Any, *_: Any, **__: Any) -> Iterator[None]:
+        """Made by contextlib like torch's own: torch 2.14 looks for the function that it wraps."""
+        library.vramcast_begin_pool(pool.id[1], 0, True)
+        try:
+            yield
+        finally:
+            library.vramcast_end_pool(pool.id[1])
 
     for module in (torch.cuda, torch.cuda.memory):
         patcher.put(module, "MemPool", MemPool)
         patcher.put(module, "use_mem_pool", use_mem_pool)
-    patcher.put(torch.cuda, "CUDAGraph", Graph)
-    patcher.put(torch.cuda, "graph", Graph)
-    patcher.put(torch.cuda, "graph_pool_handle", lambda: (0, 0))
-    patcher.put(torch.cuda, "make_graphed_callables", make_graphed_callables)
+    for module in (torch.cuda, torch.cuda.graphs):
+        patcher.put(module, "CUDAGraph", Graph)
+        patcher.put(module, "graph_pool_handle", new_pool)
+    patcher.put(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: bool(capturing))
+    patcher.put(torch.cuda.graph, "default_capture_stream", None)
+    patcher.put(torch._C, "_host_emptyCache", lambda *_: None, add=True)

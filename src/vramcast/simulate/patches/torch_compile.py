@@ -1,28 +1,77 @@
-"""torch.compile returns the model as it is.
+"""torch.compile compiles for the simulated GPU.
 
-Why: compiled code is simulated as eager code. The answer says so.
+Why: Dynamo and Inductor need no GPU to lower a program for one; the code that they write runs on
+the simulated device (inductor.py). Importing them takes seconds, so a function that is compiled
+while nothing else needs them yet, as libraries do when they are imported, waits for its first call.
 Versions: torch 2.10 to 2.15.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import os
+import sys
 from typing import Any
 
 import torch
 
+from vramcast.records.store import cache_folder, make_folder
+from vramcast.simulate.patches import torch_dynamo
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "torch"
-NOTE = (
-    "torch.compile is not modelled: the step was simulated as eager code, "
-    "which usually takes more memory"
+# in vramcast's cache: what Inductor keeps. Another number where what is simulated has changed.
+FOLDER = "inductor-1"
+OFF_NOTE = "torch.compile was switched off: the step was simulated as eager code"
+NO_TRITON_NOTE = (
+    "torch.compile was not simulated: the package triton is not installed (pip install triton). "
+    "The step was simulated as eager code, which usually takes more memory"
 )
 
 
 def apply(patcher: Patcher) -> None:
-    def compile(model: Any = None, **_: Any) -> Any:
-        patcher.gpu.note(NOTE)
-        return model if model is not None else (lambda function: function)
+    compile_really = torch.compile
 
-    patcher.put(torch, "compile", compile)
-    patcher.put(torch.nn.Module, "compile", lambda *_, **__: patcher.gpu.note(NOTE))
+    def compile(model: Any = None, **options: Any) -> Any:
+        if model is None:
+            return lambda function: compile(function, **options)
+        if options.get("disable"):
+            return compile_really(model, **options)
+        reason = _why_not(patcher, options.get("backend"))
+        if reason:
+            if torch_dynamo.is_real() or isinstance(model, torch.nn.Module):
+                patcher.gpu.note(reason)
+            return compile_really(model, **{**options, "disable": True})
+        if isinstance(model, torch.nn.Module) or torch_dynamo.is_real():
+            return _compiled(compile_really, model, options, patcher)
+        return torch_dynamo.later(
+            model, lambda function: _compiled(compile_really, function, options, patcher)
+        )
+
+    patcher.put(torch, "compile", functools.wraps(compile_really)(compile))
+
+
+def _why_not(patcher: Patcher, backend: Any) -> str | None:
+    if not patcher.gpu.compiles:
+        return OFF_NOTE
+    has_triton = "triton" in sys.modules or importlib.util.find_spec("triton") is not None
+    return None if has_triton or backend not in (None, "inductor") else NO_TRITON_NOTE
+
+
+def forget() -> None:
+    """As in a new process: nothing is compiled, and no configuration of a kernel was timed."""
+    sys.modules[torch_dynamo.NAME].reset()
+    if codecache := sys.modules.get("torch._inductor.codecache"):
+        codecache.PyCodeCache.cache_clear()
+
+
+def _compiled(compile_really: Any, model: Any, options: dict[str, Any], patcher: Patcher) -> Any:
+    patcher.gpu.has_compiled = True
+    folder = cache_folder() / FOLDER
+    make_folder(folder)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+    os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
+    # Dynamo must see the modules' own method, not the one that notes which module is running
+    torch.nn.Module.__call__ = torch.nn.Module._wrapped_call_impl  # type: ignore[method-assign]
+    return compile_really(model, **options)

@@ -92,7 +92,7 @@ def _about_the_device(gpu: Gpu, num_devices: int) -> dict[str, Callable[..., Any
         multi_processor_count=gpu.num_multiprocessors,
         max_threads_per_multi_processor=gpu.max_threads_per_multiprocessor,
         warp_size=32,
-        L2_cache_size=50 << 20,
+        L2_cache_size=gpu.l2_cache_bytes,
         is_integrated=0,
         gcnArchName=gpu.full_name,
         regs_per_multiprocessor=65536,

@@ -1,15 +1,18 @@
 """torch._dynamo is imported only when something of it is used.
 
 Why: optimizers import it to switch it off, and the import takes longer than most predictions.
+Functions that were decorated before are decorated again by the real module.
 Undo: none is needed, because the placeholder becomes the real module when it is used.
 Versions: torch 2.10 to 2.15.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,10 +29,55 @@ def apply(_: Patcher) -> None:
         sys.modules[NAME] = _LazyDynamo(NAME)
 
 
+def is_real() -> bool:
+    return not isinstance(sys.modules.get(NAME), _LazyDynamo)
+
+
+class _Later:
+    """A function, and what it is once torch._dynamo is real."""
+
+    waiting: list[_Later] = []  # noqa: RUF012 of all of them
+
+    def __init__(self, function: Any, decorate: Callable[[Any], Any]) -> None:
+        self.function, self._decorate = function, decorate
+        self.waiting.append(self)
+
+    def decorate(self) -> None:
+        self.function = self._decorate(self.function)
+
+
+def later(function: Any, decorate: Callable[[Any], Any], *, at_first_call: bool = True) -> Any:
+    """`function` until torch._dynamo is real, then `decorate(function)`. With `at_first_call` that
+    is when it is called."""
+    held = _Later(function, decorate)
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        if at_first_call and held in _Later.waiting:
+            become_real()
+        return held.function(*arguments, **options)
+
+    return call
+
+
+def become_real() -> None:
+    module = sys.modules[NAME]
+    if isinstance(module, _LazyDynamo):
+        module._become_real()
+
+
 class _LazyDynamo(types.ModuleType):
     @staticmethod
-    def disable(function: Any = None, recursive: bool = True, **_: Any) -> Any:
-        return function if function is not None else (lambda f: f)
+    def disable(function: Any = None, recursive: bool = True, **options: Any) -> Any:
+        if function is None:
+            return lambda f: _LazyDynamo.disable(f, recursive, **options)
+        if not isinstance(function, types.FunctionType):
+            return function
+
+        def decorate(function: Any) -> Any:
+            return sys.modules[NAME].disable(function, recursive, **options)
+
+        return later(function, decorate, at_first_call=False)
 
     @staticmethod
     def graph_break(*_: Any, **__: Any) -> None: ...
@@ -59,3 +107,5 @@ class _LazyDynamo(types.ModuleType):
         self.__spec__, self.__loader__, self.__file__ = spec, spec.loader, spec.origin
         self.__path__, self.__package__ = spec.submodule_search_locations or [], NAME
         spec.loader.exec_module(self)
+        while _Later.waiting:
+            _Later.waiting.pop().decorate()

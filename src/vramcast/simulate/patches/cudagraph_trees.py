@@ -1,0 +1,115 @@
+"""Inductor's CUDA graphs (mode="reduce-overhead") take their memory in a private pool.
+
+Why: torch's own trees of graphs rebuild tensors from addresses of the driver. Here a function runs
+as there: first in the pool to warm up, then captured, with copies of its inputs that stay. Later
+it is replayed: it runs again in the memory it has, and the host launches nothing.
+Versions: torch 2.10 to 2.15.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from vramcast.simulate.patching import Patcher
+
+LIBRARY = "torch._inductor.cudagraph_trees"
+WARM_UP, CAPTURE = range(2)  # what the first two runs do
+
+
+def apply(patcher: Patcher) -> None:
+    library = patcher.gpu.device.library
+
+    def cudagraphify(model: Any, inputs: Any, static_inputs: Any, *_: Any, **__: Any) -> Any:
+        # one graph for every combination of whole numbers
+        numbers = [i for i, value in enumerate(inputs) if isinstance(value, int)]
+        functions: dict[tuple[int, ...], _Graphed] = {}
+
+        def run(inputs: list[Any]) -> Any:
+            kept = patcher.gpu.library_memory
+            trees = kept.get("cudagraph trees") or kept.setdefault(
+                "cudagraph trees", _Trees(library)
+            )
+            key = tuple(inputs[i] for i in numbers)
+            function = functions.setdefault(key, _Graphed(model, set(static_inputs)))
+            return function.run(trees, inputs)
+
+        return run
+
+    patcher.put(sys.modules[LIBRARY], "cudagraphify_impl", cudagraphify)
+
+
+class _Trees:
+    """The pool and the stream of all graphs, and where their results are."""
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        self.pool = torch.cuda.graph_pool_handle()
+        self.stream = torch.cuda.Stream()
+        self.results: set[int] = set()
+        # as torch does, so that the pool stays
+        self._first = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._first, pool=self.pool, stream=self.stream):
+            pass
+
+    @contextmanager
+    def allocating(self) -> Iterator[None]:
+        """In the pool, on its stream."""
+        torch.cuda.synchronize()
+        with torch.cuda.stream(self.stream):
+            self.library.vramcast_begin_pool(self.pool[1], 0, True)
+            try:
+                yield
+            finally:
+                self.library.vramcast_end_pool(self.pool[1])
+
+    @contextmanager
+    def capturing(self) -> Iterator[None]:
+        with torch.cuda.graph(torch.cuda.CUDAGraph(), pool=self.pool, stream=self.stream):
+            yield
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage().data_ptr() in self.results
+
+
+class _Graphed:
+    def __init__(self, model: Callable[[list[Any]], Any], static_inputs: set[int]) -> None:
+        self._model, self._static_inputs = model, static_inputs
+        self._num_runs = 0
+        self._copies: dict[int, torch.Tensor] = {}
+
+    def run(self, trees: _Trees, inputs: list[Any]) -> Any:
+        if self._num_runs == CAPTURE:
+            with trees.allocating():
+                self._copy(trees, inputs)
+        before = trees.library.vramcast_num_work()
+        for index, copy in self._copies.items():
+            copy.copy_(inputs[index])
+            inputs[index] = copy
+        with ExitStack() as stack:
+            trees.library.vramcast_drop_gemm_workspaces()
+            stack.callback(trees.library.vramcast_drop_gemm_workspaces)
+            is_captured = self._num_runs == CAPTURE
+            stack.enter_context(trees.capturing() if is_captured else trees.allocating())
+            results = self._model(inputs)
+        if self._num_runs > CAPTURE:
+            trees.library.vramcast_replayed_since(before)
+        self._num_runs += 1
+        trees.results |= {
+            tensor.untyped_storage().data_ptr()
+            for tensor in results
+            if isinstance(tensor, torch.Tensor) and tensor.is_cuda
+        }
+        return results
+
+    def _copy(self, trees: _Trees, inputs: list[Any]) -> None:
+        for index, value in enumerate(inputs):
+            is_tensor = isinstance(value, torch.Tensor) and value.is_cuda
+            if is_tensor and index not in self._static_inputs and not trees.has(value):
+                self._copies[index] = torch.empty_strided(
+                    value.shape, value.stride(), dtype=value.dtype, device="cuda"
+                )

@@ -1,0 +1,77 @@
+"""Inductor's code runs on the simulated GPU; its Triton kernels do nothing but note their work.
+
+Why: there is no GPU to compile them for and launch them on. Everything else stays Inductor's own:
+which buffers its code takes and frees, how many configurations a kernel has, and what it allocates
+to time them at the first launch. What it writes for a later run is kept in a folder of our own,
+without the timings, which a first run on a GPU does not have.
+Versions: torch 2.10 to 2.15.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import math
+import sys
+from typing import Any
+
+import torch
+
+from vramcast.simulate.kernels.work import DTYPE_NUMBERS, work_of
+from vramcast.simulate.patching import Patcher
+from vramcast.tracing.work import GENERATED, PLAIN
+
+LIBRARY = "torch._inductor.runtime.triton_heuristics"
+MILLISECONDS = 1.0  # that every configuration takes: the first is chosen
+
+
+def apply(patcher: Patcher) -> None:
+    heuristics = sys.modules[LIBRARY]
+    library = patcher.gpu.device.library
+
+    def launcher_of(kernel: Any, config: Any) -> Any:
+        kind = GENERATED if kernel.filename and not kernel.custom_kernel else "triton::"
+        name = f"{kind}{kernel.fn.__name__}".encode()
+
+        def launch(*arguments: Any, stream: int = 0, **options: Any) -> None:
+            if kind == GENERATED:
+                library.vramcast_add_work(name, *_work(arguments))
+            else:
+                everything = (*arguments, *options.values())
+                library.vramcast_add_work(name, *work_of("triton", everything, {}, None))
+
+        launch.config = config
+        launch.cache_hash, launch.store_cubin = "", False
+        launch.n_regs = launch.n_spills = launch.shared = 0
+        return launch
+
+    def precompile(self: Any, *_: Any, **__: Any) -> None:
+        if not self.launchers:
+            self.launchers = [launcher_of(self, config) for config in self.configs]
+
+    def bench(self: Any, launcher: Any, *arguments: Any, **options: Any) -> float:
+        """As InductorBenchmarker: once without and then with its buffer, as often as it likes."""
+        copies = self.copy_args_to_cpu_if_needed(*arguments, **options)
+        self.maybe_clone_args(copies, *arguments, **options)
+        buffer_bytes = torch.cuda.get_device_properties().L2_cache_size
+        buffer = torch.empty(buffer_bytes // 4, dtype=torch.int, device="cuda")
+        self.maybe_clone_args(copies, *arguments, **options)
+        del buffer
+        return MILLISECONDS
+
+    helpers = importlib.import_module("torch._inductor.runtime.triton_helpers")
+    patcher.put(helpers, "set_driver_to_gpu", lambda: None)
+    autotuner = heuristics.CachingAutotuner
+    patcher.put(autotuner, "precompile", precompile)
+    patcher.put(autotuner, "bench", bench)
+    patcher.put(autotuner, "_build_fast_launcher", lambda self, launcher: launcher)
+
+
+def _work(arguments: tuple[Any, ...]) -> tuple[int, float, float, Any, int]:
+    """A fused kernel goes through its tensors; its last arguments are the sizes of its loops, and
+    of a tensor that it gathers from it reads no more elements than it makes turns."""
+    turns = math.prod(size for size in arguments if isinstance(size, int))
+    tensors = [t for t in arguments if isinstance(t, torch.Tensor)]
+    num_bytes = sum(min(t.numel(), turns) * t.element_size() for t in tensors)
+    dtype = next((DTYPE_NUMBERS.get(t.dtype, -1) for t in tensors if t.is_floating_point()), -1)
+    return dtype, 0.0, float(num_bytes), (ctypes.c_int64 * 4)(0, 0, 0, 0), PLAIN

@@ -1,0 +1,28 @@
+"""Inductor compiles in this process, and keeps what it compiles in a folder of our own.
+
+Why: its worker processes would compile Triton kernels, of which nothing is needed here. The results
+are no use to a real run, and those of a real run none here. Timings are not kept: a first run on a
+GPU has none.
+Versions: torch 2.10 to 2.15.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from vramcast.simulate.patching import Patcher
+
+LIBRARY = "torch._inductor.config"
+SETTINGS = {
+    "compile_threads": 1,
+    "autotune_local_cache": False,
+    "autotune_remote_cache": False,
+    "bundle_triton_into_fx_graph_cache": False,
+    "fx_graph_remote_cache": False,
+}
+
+
+def apply(patcher: Patcher) -> None:
+    config = sys.modules[LIBRARY]
+    for name, value in SETTINGS.items():
+        patcher.put(config, name, value)

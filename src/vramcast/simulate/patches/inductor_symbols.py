@@ -1,0 +1,26 @@
+"""Code of Inductor allocates on the simulated GPU.
+
+Why: a build of torch without CUDA lacks the function that it allocates with, and others.
+Versions: torch 2.10 to 2.15.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from vramcast.simulate.patching import Patcher
+
+LIBRARY = "torch"
+
+
+def apply(patcher: Patcher) -> None:
+    def empty_strided_cuda(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+    patcher.put(torch._C._dynamo.guards, "_empty_strided_cuda", empty_strided_cuda, add=True)
+    patcher.put(torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True, add=True)
+    for name in ("_cuda_CUDAAllocator_AllocatorState", "_set_cached_tensors_enabled"):
+        if not hasattr(torch._C, name):  # they are imported by name
+            patcher.put(torch._C, name, lambda *_: None, add=True)
