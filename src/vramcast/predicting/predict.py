@@ -52,8 +52,8 @@ def predict(
     `predict(["python", "train.py", "--batch_size={batch_size}"], batch_size=8)`; it runs until
     enough was seen, `steps` steps, or to its own end with `whole=True`. Of `world_size` GPUs the
     first and the last are simulated, or `ranks`. `attention_order` is the order in which
-    scaled_dot_product_attention tries its kernels, such as "flash,cudnn". With
-    `no_compile` torch.compile does nothing. A knob that has the name of an option goes into `knobs`.
+    scaled_dot_product_attention tries its kernels, such as "flash,cudnn". With `no_compile`
+    torch.compile does nothing. A knob that has the name of an option goes into `knobs`.
     """
     request = make_request(workload, joined(knobs, more_knobs), gpu, memory, allocator)
     request |= stop_rule(request, steps, whole)

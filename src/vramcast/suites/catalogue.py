@@ -46,7 +46,7 @@ def _read() -> dict[str, list[SuiteRow]]:
 
 SUITES = _read()
 
-# Rows that use the libraries of many fields, of several GPUs, and of compiled steps, are run when asked for.
+# Rows with the libraries of many fields, of several GPUs, and of compiled steps: when asked for.
 ONLY_BY_NAME = ("wide", "distributed", "compiled")
 
 
