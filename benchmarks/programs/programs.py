@@ -102,4 +102,30 @@ PROGRAMS = [
     Listed("fastai_learner", OWN, ".", "python fastai_learner.py"),
     Listed("reinforcement_ppo", OWN, ".", "python reinforcement_ppo.py"),
     Listed("ultralytics_yolo", OWN, ".", "python ultralytics_yolo.py"),
+    Listed("deepspeed_zero1", OWN, ".", "deepspeed deepspeed_trainer.py 1"),
+    Listed("deepspeed_zero2", OWN, ".", "deepspeed deepspeed_trainer.py 2"),
+    Listed("deepspeed_zero3", OWN, ".", "torchrun --nproc-per-node 2 deepspeed_trainer.py 3"),
+    Listed("unsloth_lora", OWN, ".", "python unsloth_lora.py DATA/llama"),
+    Listed(
+        "litgpt_pretrain",
+        OWN,
+        ".",
+        "litgpt pretrain pythia-14m --data TextFiles --data.train_data_path DATA/words "
+        "--tokenizer_dir DATA/llama --train.micro_batch_size 4 --train.global_batch_size 8 "
+        "--train.max_seq_length 256 --train.max_tokens 1000000 --precision bf16-true",
+    ),
+    Listed(
+        "torchtune_full",
+        OWN,
+        ".",
+        "tune run full_finetune_single_device --config torchtune.yaml",
+    ),
+    Listed(
+        "torchtune_distributed",
+        OWN,
+        ".",
+        "tune run --nproc_per_node 2 full_finetune_distributed --config torchtune.yaml",
+    ),
+    Listed("llamafactory_lora", OWN, ".", "llamafactory-cli train llamafactory.yaml"),
+    Listed("axolotl_lora", OWN, ".", "axolotl train axolotl.yaml"),
 ]

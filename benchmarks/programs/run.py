@@ -31,6 +31,10 @@ def predict(program: Listed, checkouts: Path, data: Path) -> dict[str, Any]:
         folder, own = Path(tempfile.mkdtemp()), f"{HERE / OWN}/"
     else:
         folder, own = checkouts / program.repository.split("/")[1] / program.folder, ""
+    for word in shlex.split(program.line) if own else []:
+        if word.endswith(".yaml"):
+            text = (HERE / OWN / word).read_text()
+            (folder / word).write_text(text.replace("DATA", str(data)))
     # scripts are started from the folder that they write to
     words = [own + w if own and w.endswith(".py") else w for w in shlex.split(program.line)]
     words = [word.replace("DATA", str(data)) for word in words]

@@ -131,9 +131,8 @@ class CommandWithLine(TyperCommand):
             return
         raise UsageError(
             f"vramcast {self.name} takes no launch line after --.",
-            "predict, max-batch, plan and probe do; fit, diff and report take what those wrote. "
-            "tune and calibrate need a function, whose keyword arguments they change: see "
-            "docs/your-model.md.",
+            "predict, max-batch, plan, probe and tune do; fit, diff and report take what those "
+            "wrote.",
         )
 
 

@@ -4,9 +4,6 @@ from typing import Annotated
 
 import typer
 
-Function = Annotated[
-    str, typer.Argument(help="file.py:function, package.module:function, or a name of the zoo.")
-]
 Workload = Annotated[
     str | None,
     typer.Argument(

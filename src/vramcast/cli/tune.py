@@ -6,19 +6,30 @@ import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, assignments, command, folder_for, resumable, say, show
+from vramcast.cli.command import (
+    ExitCode,
+    command,
+    folder_for,
+    resumable,
+    say,
+    show,
+    workload_and_knobs,
+)
 from vramcast.cli.progress import progress_display
 
 
 @command(
     "tune",
     question="Which settings make it fastest, which fail, and why?",
-    examples="vramcast tune train.py:build batch_size=8 --budget 20min --out runs/tune",
+    examples="""
+    vramcast tune train.py:build batch_size=8 --budget 20min --out runs/tune
+    vramcast tune batch_size=8 --budget 20min -- python train.py --batch_size={batch_size}
+    """,
     then="vramcast probe train.py:build --config runs/tune/final.json runs what came out; "
     "vramcast report runs/tune draws it.",
 )
 def tune(
-    workload: options.Function,
+    workload: options.Workload = None,
     knobs: Annotated[
         list[str] | None, typer.Argument(help="Knobs to begin with, as key=value.")
     ] = None,
@@ -57,10 +68,11 @@ def tune(
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing helped or the start does not fit.
     """
-    folder = folder_for("tune", workload, out)
+    given, values = workload_and_knobs(workload, knobs)
+    folder = folder_for("tune", given, out)
     with resumable(folder), progress_display() as progress:
         found = vramcast.tune(
-            workload,
+            given,
             out=folder,
             only=only,
             budget=budget,
@@ -71,7 +83,7 @@ def tune(
             outlook=outlook,
             force=force,
             progress=progress,
-            knobs=assignments(knobs),
+            knobs=values,
         )
     show(found, as_json, folder=str(folder))
     if not as_json:

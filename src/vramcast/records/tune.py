@@ -161,7 +161,8 @@ class TuneResult(Record, kind="tune result"):
     seconds_after: Seconds  # to as many tokens or samples
     rows: list[CandidateResult]
     configuration: dict[str, Any]
-    python_lines: list[str]
+    python_lines: list[str]  # of a launch line, the line itself is the first
+    line: list[str] = field(default_factory=list)  # of a program
     # Candidates in the order they were applied; the steps have those replaced later too.
     applied_order: list[str] = field(default_factory=list)
     step_order: list[str] = field(default_factory=list)

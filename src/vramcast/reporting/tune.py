@@ -248,6 +248,8 @@ def _method(result: TuneResult) -> page.Section:
 
 def probe_command(result: TuneResult, file: str = "final.json") -> str:
     device = "" if result.gpu else " --device cpu"
+    if result.line:
+        return f"vramcast probe --config {shlex.quote(file)}{device} -- {result.workload}"
     return f"vramcast probe {shlex.quote(result.workload)} --config {shlex.quote(file)}{device}"
 
 

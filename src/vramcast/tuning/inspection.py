@@ -1,6 +1,7 @@
-"""Which changes a workload takes: its function is loaded in another process, and not called."""
+"""Which changes a workload takes: its function is loaded in another process, and not called. The
+knobs of a launch line are its placeholders."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,6 +14,7 @@ from vramcast.records.tune import Reason
 from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.optimisations import Optimisation, Refusal
 from vramcast.workload import bind_knobs, load_function, parse_reference, separated, together
+from vramcast.workload.launch_line import typed_knobs
 
 SECONDS = 300.0
 
@@ -21,6 +23,30 @@ def inspect_workload(
     trial: Trial, optimisations: Sequence[Optimisation], *, timeout_seconds: float = SECONDS
 ) -> tuple[dict[str, Any], list[Candidate]]:
     """(the knobs in force, a candidate for every optimisation)."""
+    if trial.line:
+        found = _inspect_line(trial, optimisations)
+    else:
+        found = _inspect_function(trial, optimisations, timeout_seconds)
+    in_force: dict[str, Any] = found["knobs"]
+    answers = zip(optimisations, found["answers"], strict=True)
+    return in_force, [_candidate(one, taken, in_force) for one, taken in answers]
+
+
+def _inspect_line(trial: Trial, optimisations: Sequence[Optimisation]) -> dict[str, Any]:
+    """Whether the program takes a value is known when it is run with it."""
+    in_force = typed_knobs(trial.knobs)
+    return {
+        "knobs": in_force,
+        "answers": [
+            taken([change.knobs for change in one.changes], in_force, lambda to: {**in_force, **to})
+            for one in optimisations
+        ],
+    }
+
+
+def _inspect_function(
+    trial: Trial, optimisations: Sequence[Optimisation], timeout_seconds: float
+) -> dict[str, Any]:
     request = {
         "workload": parse_reference(trial.workload).portable,
         "device": trial.device,
@@ -29,7 +55,10 @@ def inspect_workload(
     }
     seconds = min(SECONDS, timeout_seconds)
     try:
-        found = ask("vramcast.tuning.inspection:answer", request, timeout_seconds=seconds)
+        found: dict[str, Any] = ask(
+            "vramcast.tuning.inspection:answer", request, timeout_seconds=seconds
+        )
+        return found
     except TaskFailed as failure:
         if failure.kind is FailureKind.NOT_STARTED:
             raise
@@ -39,9 +68,6 @@ def inspect_workload(
             if seconds < SECONDS:
                 advice = "Give more time with --budget, for example 20min."
         raise WorkloadError(f"{trial.workload} could not be imported{problem}", advice) from None
-    in_force: dict[str, Any] = found["knobs"]
-    answers = zip(optimisations, found["answers"], strict=True)
-    return in_force, [_candidate(one, taken, in_force) for one, taken in answers]
 
 
 def _candidate(
@@ -79,27 +105,36 @@ def answer(request: dict[str, Any], _: object = None) -> dict[str, Any]:
     given = together(request)
     in_force = bind_knobs(function, given)
 
-    def taken(changes: Sequence[Mapping[str, Any]]) -> int | Refusal | None:
-        refusals = []
-        for index, change in enumerate(changes):
-            missing = [_no_knob(name) for name in change if name not in in_force]
-            if missing:
-                refusals.append(missing[0])
-                continue
-            try:
-                changed = bind_knobs(function, {**given, **change})
-            except WorkloadError as problem:
-                sentence = f"the workload does not take it: {problem.message}"
-                refusals.append(Refusal(Reason.KNOBS_REFUSED, sentence))
-                continue
-            if change and changed == in_force:
-                shown = ", ".join(f"{name}={value}" for name, value in change.items())
-                return Refusal(Reason.ALREADY_SET, f"the baseline has it already ({shown})")
-            return index
-        # A knob that refuses a value says more than one that is missing.
-        return min(refusals, key=lambda one: one.code == Reason.NO_KNOB, default=None)
+    def bound(change: Mapping[str, Any]) -> dict[str, Any]:
+        return bind_knobs(function, {**given, **change})
 
     return {
         "knobs": {name: plain_value(value) for name, value in in_force.items()},
-        "answers": [taken(changes) for changes in request["changes"]],
+        "answers": [taken(changes, in_force, bound) for changes in request["changes"]],
     }
+
+
+def taken(
+    changes: Sequence[Mapping[str, Any]],
+    in_force: Mapping[str, Any],
+    bound: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+) -> int | Refusal | None:
+    """The index of the first change that the workload takes, or why there is none."""
+    refusals = []
+    for index, change in enumerate(changes):
+        missing = [_no_knob(name) for name in change if name not in in_force]
+        if missing:
+            refusals.append(missing[0])
+            continue
+        try:
+            changed = bound(change)
+        except WorkloadError as problem:
+            sentence = f"the workload does not take it: {problem.message}"
+            refusals.append(Refusal(Reason.KNOBS_REFUSED, sentence))
+            continue
+        if change and changed == in_force:
+            shown = ", ".join(f"{name}={value}" for name, value in change.items())
+            return Refusal(Reason.ALREADY_SET, f"the baseline has it already ({shown})")
+        return index
+    # A knob that refuses a value says more than one that is missing.
+    return min(refusals, key=lambda one: one.code == Reason.NO_KNOB, default=None)

@@ -72,13 +72,16 @@ class Runner:
                 raise BudgetSpent
             steps, warmup = (MIN_STEPS, 1) if self._has_slow_steps else (FIRST_STEPS, WARMUP_STEPS)
             start_seconds = max((one.start_seconds for one in optimisations), default=0.0)
+            warmup += max((one.warmup_steps for one in optimisations), default=0)
+            steps = self._num_steps.get(key, steps)
             trial = replace(
                 self.trial,
                 knobs=configuration.knobs,
                 allocator=configuration.allocator,
                 switches=configuration.switches,
-                warmup_steps=warmup + max((one.warmup_steps for one in optimisations), default=0),
-                measure_steps=self._num_steps.get(key, steps),
+                warmup_steps=warmup,
+                measure_steps=steps,
+                num_steps=warmup + steps if self.trial.line else None,
                 timeout_seconds=min(RUN_SECONDS + 3 * start_seconds, seconds),
             )
             found = self._prober.run(trial, self._folder.log)
@@ -125,9 +128,8 @@ class Runner:
         seconds = min(PREDICTION_SECONDS, self.seconds_left())
         if seconds < LEAST_SECONDS:
             raise BudgetSpent
-        request = make_request(
-            self.trial.workload, configuration.knobs, gpu, memory, configuration.allocator
-        )
+        workload = list(self.trial.line) or self.trial.workload
+        request = make_request(workload, configuration.knobs, gpu, memory, configuration.allocator)
         try:
             return Prediction.from_dict(simulate(request, seconds, stop=stop))
         except VramcastError as problem:

@@ -1,6 +1,7 @@
 """`vramcast.tune`: find the settings that make a step fastest."""
 
 import contextlib
+import hashlib
 import math
 import statistics
 import time
@@ -16,7 +17,8 @@ from vramcast.hardware import machine as machines
 from vramcast.hardware import nvml
 from vramcast.hardware.environment import command_line
 from vramcast.hardware.gpus import find_gpu
-from vramcast.probing.manager import Prober, preload_for
+from vramcast.probing.manager import Prober, preload_for, start_of
+from vramcast.probing.probe import line_of_trial
 from vramcast.probing.trial import Trial, device_named
 from vramcast.processes.progress import Report, ignore
 from vramcast.records.base import plain_value
@@ -43,11 +45,16 @@ from vramcast.tuning.predictions import predicted_gains
 from vramcast.tuning.runner import Runner
 from vramcast.tuning.search import Search
 from vramcast.units import check_whole_number, memory_in_bytes, parse_duration
-from vramcast.workload import Text, Workload, joined, parse_reference
+from vramcast.workload import Text, Workload, joined, name_of, parse_reference
 from vramcast.workload.configuration import Configuration
-from vramcast.workload.reference import name_of_function
+from vramcast.workload.launch_line import LaunchLine
+from vramcast.workload.launchers import read_line
 
 TARGET_STEPS = 200_000
+LINE_NOTE = (
+    "the losses of a program are not seen: whether it trains as well with these settings is not "
+    "compared"
+)
 
 
 def tune(
@@ -69,14 +76,17 @@ def tune(
     """Find the settings that make the workload's step fastest, by running each.
 
     `tune("train.py:build", out="runs/tune", budget="20min")`. The log.md in `out` says what came of
-    every one. `out` keeps every run; called again with the same one it goes on.
+    every one. `out` keeps every run; called again with the same one it goes on. Of a launch line,
+    `{name}` are the knobs.
     """
     optimisations = chosen(only)
     budget_seconds = parse_duration(budget) if isinstance(budget, str) else budget
     check_whole_number("--target-steps", target_steps, TARGET_STEPS)
+    values = joined(knobs, more_knobs)
     trial = Trial(
-        workload=name_of_function(workload, "tune"),
-        knobs=joined(knobs, more_knobs),
+        workload=name_of(workload),
+        knobs=values,
+        **line_of_trial(workload, values),
         device=device_named(device),
         memory_cap_bytes=memory_in_bytes(memory),
     )
@@ -92,7 +102,7 @@ def tune(
     request = _request(trial, gpu, only)
     with (
         contextlib.closing(TuneFolder(Path(out), request, force=force)) as folder,
-        Prober(preload_for(trial.workload)) as prober,
+        _prober(trial) as prober,
         shared_server(),
     ):
         prober.start()  # imports torch while the workload is inspected
@@ -119,11 +129,17 @@ def tune(
             command=command_line(),
         )
         final = Configuration.from_dict(result.configuration)
+        if trial.line:
+            result = replace(result, notes=[*result.notes, LINE_NOTE])
         final.save(folder.path / "final.json", workload=trial.workload, made_by="vramcast tune")
         log = markdown_of(result, f"Optimisation log of {trial.workload}")
         write_atomically(folder.path / "log.md", log)
         write_json(folder.path / "result.json", result.to_dict())
     return result
+
+
+def _prober(trial: Trial) -> Prober:
+    return Prober(**start_of(trial)) if trial.line else Prober(preload_for(trial.workload))
 
 
 def _request(trial: Trial, gpu: str | None, only: str | None) -> dict[str, Any]:
@@ -139,8 +155,17 @@ def _request(trial: Trial, gpu: str | None, only: str | None) -> dict[str, Any]:
         "memory": trial.memory_cap_bytes,
         "here": here[0].name if here else None,
         "torch": version("torch"),
-        "file": parse_reference(trial.workload).file_hash(),
+        "file": _file_hash(trial),
     }
+
+
+def _file_hash(trial: Trial) -> str | None:
+    if not trial.line:
+        return parse_reference(trial.workload).file_hash()
+    program = read_line(LaunchLine(trial.line).filled(trial.knobs))
+    if program.is_module:
+        return None
+    return hashlib.sha256(Path(program.target).read_bytes()).hexdigest()
 
 
 def tune_with(
@@ -210,7 +235,10 @@ def result_of(search: Search, total: Speedup, target_steps: int, machine: Machin
         seconds_after=target_steps * before.work_per_step / after.per_second,
         rows=[_candidate_result(one, trials.applied) for one in search.candidates],
         configuration=final.to_dict(),
-        python_lines=final.python_lines(trial.workload),
+        line=list(trial.line),
+        python_lines=final.launch_lines(trial.line)
+        if trial.line
+        else final.python_lines(trial.workload),
         applied_order=[one.name for one in trials.applied],
         step_order=[one.name for one in trials.steps.values()],
         notes=search.notes,

@@ -10,7 +10,8 @@ Reading it runs no code from it.
 """
 
 import json
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +21,7 @@ from vramcast.records.base import Record, convert
 from vramcast.records.store import write_json
 from vramcast.text import printable
 from vramcast.workload import bind_knobs, parse_reference, separated, together
+from vramcast.workload.launch_line import LaunchLine
 from vramcast.workload.reference import is_module_name
 from vramcast.workload.switches import SDPA_KERNELS, Switches, apply_allocator, apply_switches
 
@@ -91,6 +93,13 @@ class Configuration(Record, kind="vramcast configuration"):
         apply_switches(self.switches)
         if self.allocator is not None:
             apply_allocator(self.allocator)
+
+    def launch_lines(self, words: Sequence[str]) -> list[str]:
+        """The line to start the program with, and what to put at its beginning."""
+        setting = f"PYTORCH_ALLOC_CONF={self.allocator} " if self.allocator else ""
+        lines = [f"# {setting}{shlex.join(LaunchLine(tuple(words)).filled(self.knobs))}"]
+        switches = _switch_lines(self.switches)
+        return [*lines, *(["import torch"] if switches else []), *switches]
 
     def python_lines(self, workload: str) -> list[str]:
         """To paste into a script."""

@@ -172,17 +172,6 @@ def name_of(workload: Workload) -> str:
     return f"{file}:{name}"
 
 
-def name_of_function(workload: Workload, command: str) -> str:
-    """For commands that take no launch line."""
-    if isinstance(workload, list | tuple):
-        raise UsageError(
-            f"{command} takes no launch line: it changes the keyword arguments of a function.",
-            "Write a function that builds the model and returns its step, or move the knobs of "
-            "the line yourself, with probe.",
-        )
-    return name_of(workload)
-
-
 def register(name: str, target: str) -> None:
     """Names a workload: `register("my-gpt", "my_package.train:build")`. Nothing is imported yet."""
     if not name.strip() or ":" in name:
