@@ -54,6 +54,7 @@ def apply(patcher: Patcher) -> None:
         "broadcast_object_list": _nothing,
         "scatter_object_list": _scatter_object_list,
         "monitored_barrier": _nothing,
+        "_set_pg_timeout": _nothing,
         "is_nccl_available": lambda: True,
         **{
             name: _finished(getattr(c10d, name), result)
@@ -64,6 +65,9 @@ def apply(patcher: Patcher) -> None:
     for name, answer in answers.items():
         patcher.put(c10d, name, answer)
         patcher.put(dist, name, answer)
+    for module in (c10d, dist):
+        if not hasattr(module, "ProcessGroupNCCL"):
+            patcher.put(module, "ProcessGroupNCCL", _ProcessGroupNCCL, add=True)
     patcher.put(
         c10d,
         "_new_process_group_helper",
@@ -72,6 +76,15 @@ def apply(patcher: Patcher) -> None:
     # torch itself asks distributed_c10d, and is told the truth
     patcher.put(dist, "get_backend", lambda *_: "nccl")
     patcher.put(torch.cuda.nccl, "version", lambda: NCCL_VERSION)
+
+
+class _ProcessGroupNCCL:
+    """Of a torch without NCCL: programs ask for its options, and no group is one."""
+
+    class Options:
+        def __init__(self, **options: Any) -> None:
+            vars(self).update(options)
+            self.config = self
 
 
 def _with_fake_backend(init: Callable[..., Any], gpu: SimulatedGpu) -> Callable[..., Any]:

@@ -1,0 +1,64 @@
+"""Writes docs/published.md from the predictions. Needs no GPU.
+
+PYTHONPATH=src python benchmarks/published/table.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rows import COMMIT, REPOSITORY, ROWS, SOURCE, Published
+
+from vramcast.records.store import read_lines, write_atomically
+from vramcast.units import GiB
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "published.md"
+HEAD = f"""# Runs on real clusters, predicted with no GPU
+
+Made by `benchmarks/published/table.py`: do not edit by hand. The measurements are nobody's here:
+they are those that {REPOSITORY} has published ({SOURCE}),
+of 8 to 512 H100s with 96 GB. Its own trainer, unmodified, of the same commit ({COMMIT[:7]}), is
+started by its line on the simulated GPU, as the first of its ranks:
+
+<!-- not run: it needs a checkout of torchtitan -->
+```bash
+python benchmarks/published/data.py CHECKOUT
+python benchmarks/published/run.py CHECKOUT
+python benchmarks/published/table.py
+```
+
+Memory is the peak reserved by torch's allocator, of one GPU. What differs: the runs had the torch
+of 2024-12-23, the prediction has 2.13. That torch is thought to have tried flash attention before
+cuDNN's (`--attention-order flash,efficient`): with cuDNN's first, as torch 2.13 does on an H100,
+torchtitan's selective checkpointing keeps less. Tokenizer and text are generated. The seconds are
+of the whole prediction, on two cores that others use too. Tokens per second are not compared:
+communication between GPUs is not in the predicted time.
+"""
+
+
+def row(published: Published, record: dict[str, Any] | None) -> str:
+    cells = [published.name, published.gpus, f"{published.reserved_gib:.1f}"]
+    if record is None or "error" in record:
+        why = "not tried yet" if record is None else f"no answer: {record['error']}"
+        return _line([*cells, why, "", ""])
+    found = record["peak_reserved_bytes"] / GiB
+    error = 100 * (found / published.reserved_gib - 1)
+    return _line([*cells, f"{found:.2f}", f"{error:+.2f} %", f"{record['seconds']:.0f}"])
+
+
+def _line(cells: list[Any]) -> str:
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def main() -> None:
+    newest = {record["name"]: record for record in read_lines(HERE / "predicted.jsonl")}
+    heads = ["Llama 3.1", "GPUs", "published, GiB", "predicted, GiB", "error", "seconds"]
+    lines = [_line(heads), _line(["---", *["---:"] * 5])]
+    lines += [row(published, newest.get(published.name)) for published in ROWS]
+    write_atomically(PAGE, "\n".join([HEAD, *lines]) + "\n")
+
+
+if __name__ == "__main__":
+    main()
