@@ -273,7 +273,7 @@ def flex(*, batch_size: int = 4, seq_len: int = 2048, depth: int = 4, window: in
 
 
 def captured(
-    *, batch_size: int = 8, seq_len: int = 1024, depth: int = 6, whole: bool = True
+    *, batch_size: int = 8, seq_len: int = 1024, depth: int = 6, blocks: bool = False
 ) -> Step:
     """torch.cuda.graph around the step, or make_graphed_callables around each block."""
     model = models.on_gpu(
@@ -282,7 +282,7 @@ def captured(
     update = torch.optim.AdamW(model.parameters(), capturable=True)
     tokens = torch.randint(0, 50304, (batch_size, seq_len + 1), device="cuda")
     x, y = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-    if not whole:
+    if blocks:
         sample = torch.randn(
             batch_size, seq_len, 768, device="cuda", dtype=torch.bfloat16, requires_grad=True
         )
@@ -296,7 +296,7 @@ def captured(
         update.step()
         return loss.detach()
 
-    if not whole:
+    if blocks:
         return step
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
