@@ -47,12 +47,14 @@ docs: $(READY)
 	@echo "Open build/site/index.html; its search needs a server: $(BIN)/python -m http.server --directory build/site"
 
 # torch first and pinned: asked for by another package, pip would take the newest build with gigabytes of CUDA.
-# A CUDA build comes with the Triton it needs; beside a CPU build any may be installed.
+# A CUDA build comes with the Triton and the cuDNN it needs; beside a CPU build any may be installed.
+# cuDNN is asked about convolutions. It needs no GPU, and where there is none for this machine they are estimated.
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet torch==$(TORCH) numpy
 	$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python -m pip install --quiet 'triton==3.8.*'
+	$(BIN)/python -c 'import nvidia.cudnn' 2>/dev/null || $(BIN)/python -m pip install --quiet --no-deps nvidia-cudnn-cu13==9.19.0.56 || true
 	$(BIN)/python -m pip install --quiet --editable '.[hf,accuracy,dev,docs]'
 	$(BIN)/python -c 'from vramcast.simulate.build import build; print("simulated GPU:", build().name)'
 	touch $@

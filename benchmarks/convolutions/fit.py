@@ -28,14 +28,16 @@ import numpy as np
 
 from vramcast.allocator.blocks import round_up
 from vramcast.hardware.calibration.table import SHIPPED, parse_convolution_key
-from vramcast.simulate.kernels.convolution_workspace import (
+from vramcast.simulate.cudnn.convolution import (
     DATA_GRADIENT,
     FORWARD,
+    WEIGHT_GRADIENT,
+)
+from vramcast.simulate.kernels.convolution_workspace import (
     MODEL,
     NEARNESS,
-    WEIGHT_GRADIENT,
-    Convolution,
     Formula,
+    Layer,
     Model,
     extra_bytes,
 )
@@ -67,7 +69,7 @@ BLOCK_BYTES = 512
 
 class Recorded(NamedTuple):
     which: int
-    convolution: Convolution
+    convolution: Layer
     workspace_bytes: int
     layer: str  # what is held out together
     class_name: str
@@ -83,7 +85,7 @@ def recorded() -> Iterator[Recorded]:
     for key, workspaces in json.loads(TABLE.read_text())["convolutions"].items():
         sizes = parse_convolution_key(key)
         y = [sizes["x"][0], sizes["weight"][0], *_result_sizes(**sizes)]
-        convolution = Convolution(tf32=sizes["dtype"] == "fp32", y=y, **sizes)
+        convolution = Layer(tf32=sizes["dtype"] == "fp32", y=y, **sizes)
         for which, num_bytes in enumerate(workspaces):
             yield Recorded(which, convolution, num_bytes, _layer(sizes, False), "2-d")
 
@@ -102,7 +104,7 @@ def _of_line(line: dict[str, Any]) -> Iterator[Recorded]:
     is_told_apart = any(
         size[1] > 1 and math.prod(size[2:]) > 1 for size in (line["x"], line["weight"])
     )
-    convolution = Convolution(
+    convolution = Layer(
         line["dtype"], line["tf32"], line["channels_last"] and is_told_apart, x=x, y=y, **sizes
     )
     weight_bytes = math.prod(line["weight"]) * convolution.item_bytes
@@ -190,7 +192,7 @@ def explanations(item: Recorded) -> set[Formula]:
     return found
 
 
-def _with_gradients(copies: str, rest_bytes: int, c: Convolution) -> Iterator[Formula]:
+def _with_gradients(copies: str, rest_bytes: int, c: Layer) -> Iterator[Formula]:
     for multiple in CHANNEL_MULTIPLES:
         for some_bytes in EXTRA_BYTES:
             for extra in ("images", "splits"):
@@ -306,7 +308,7 @@ def fit(items: Sequence[Recorded], labels: Sequence[Formula]) -> dict[str, Any]:
     return {"formulas": formulas, "forests": forests, "counts": counts}
 
 
-def _count(formula: Formula, rest_bytes: int, c: Convolution) -> int:
+def _count(formula: Formula, rest_bytes: int, c: Layer) -> int:
     """The count whose `extra_bytes` are these."""
     if formula.extra == "share":
         return (rest_bytes << 20) // c.copies_bytes("XYWP")

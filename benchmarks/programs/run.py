@@ -26,7 +26,10 @@ GPU, MOST_SECONDS = "h200", 900
 KEPT = ("peak_reserved_bytes", "peak_allocated_bytes", "peak_phase", "phases", "notes", "limits")
 
 
-def predict(program: Listed, checkouts: Path, data: Path) -> dict[str, Any]:
+def start(
+    command: list[str], program: Listed, checkouts: Path, data: Path, most_seconds: float
+) -> subprocess.CompletedProcess[str] | None:
+    """vramcast with the program's line. None after the time."""
     if program.repository == OWN:
         folder, own = Path(tempfile.mkdtemp()), f"{HERE / OWN}/"
     else:
@@ -39,19 +42,25 @@ def predict(program: Listed, checkouts: Path, data: Path) -> dict[str, Any]:
     words = [own + w if own and w.endswith(".py") else w for w in shlex.split(program.line)]
     words = [word.replace("DATA", str(data)) for word in words]
     extra = ":".join(filter(None, [os.environ.get("PYTHONPATH"), str(folder)]))
-    command = [sys.executable, "-m", "vramcast", "predict", "--gpu", GPU, "--json", "--", *words]
-    environment = {**os.environ, "PYTHONPATH": extra, "HF_HUB_OFFLINE": "1"}
     try:
-        done = subprocess.run(
-            command,
+        return subprocess.run(
+            [sys.executable, "-m", "vramcast", *command, "--", *words],
             cwd=folder,
-            env=environment,
+            env={**os.environ, "PYTHONPATH": extra, "HF_HUB_OFFLINE": "1"},
             capture_output=True,
             text=True,
-            timeout=MOST_SECONDS,
+            timeout=most_seconds,
             check=False,
         )
     except subprocess.TimeoutExpired:
+        return None
+
+
+def predict(program: Listed, checkouts: Path, data: Path) -> dict[str, Any]:
+    folder = checkouts / program.repository.split("/")[-1] / program.folder
+    command = ["predict", "--gpu", GPU, "--json"]
+    done = start(command, program, checkouts, data, MOST_SECONDS)
+    if done is None:
         return {"error": f"no answer after {MOST_SECONDS} s"}
     if done.returncode:
         told = done.stderr.rpartition("vramcast: ")[2].strip().splitlines()

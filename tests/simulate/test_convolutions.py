@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any
 
 import pytest
 
-from vramcast.simulate.kernels.convolution_workspace import (
+from vramcast.simulate.cudnn import library
+from vramcast.simulate.cudnn.convolution import (
     DATA_GRADIENT,
     FORWARD,
     WEIGHT_GRADIENT,
-    Convolution,
+)
+from vramcast.simulate.kernels.convolution_workspace import (
+    Layer,
     workspace_bytes,
 )
 
@@ -25,7 +29,9 @@ EVERY = 130
 @pytest.fixture(scope="module")
 def lines() -> list[dict[str, Any]]:
     program = [sys.executable, str(HERE / "simulate_convolutions.py"), str(EVERY)]
-    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    # the model, which stands in where cuDNN is not installed
+    environment = {**os.environ, library.SWITCH: "off"}
+    done = subprocess.run(program, capture_output=True, text=True, check=True, env=environment)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -67,12 +73,12 @@ def test_without_cudnn_torchs_own_kernel_puts_the_patches_of_an_image_into_colum
     assert lines[-1]["without cuDNN"] == [RESULT_BYTES, columns, -columns]
 
 
-def convolution(**options: Any) -> Convolution:
+def convolution(**options: Any) -> Layer:
     """A 3 x 3 layer in bf16 with channels first."""
     sizes: dict[str, Any] = {"x": (32, 64, 56, 56), "weight": (64, 64, 3, 3)}
     sizes |= {"y": (32, 64, 56, 56), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1)}
     kind = {"dtype": "bf16", "tf32": False, "channels_last": False, "groups": 1}
-    return Convolution(**{**kind, **sizes, **options})
+    return Layer(**{**kind, **sizes, **options})
 
 
 @pytest.mark.parametrize("which", [FORWARD, DATA_GRADIENT, WEIGHT_GRADIENT])

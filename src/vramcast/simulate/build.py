@@ -24,11 +24,13 @@ from vramcast.records.store import (
     remove_unfinished,
     unfinished_name,
 )
+from vramcast.simulate.cudnn.files import installed
 from vramcast.simulate.libraries import torch_folder
 
 SOURCES = Path(__file__).parent / "native"
 # without contraction: sums of times come out as Python's
 OPTIONS = ("-O2", "-ffp-contract=off", "-shared", "-fPIC", "-std=c++20", "-w")
+CUBLAS_SUBSTITUTE = SOURCES / "cublas_substitute.c"
 # half a minute is usual
 COMPILE_SECONDS = 1800.0
 
@@ -61,7 +63,20 @@ def compiler() -> list[str]:
 
 def build() -> Path:
     """The compiled library; compiles it first where needed (about 30 s)."""
-    path = library_path()
+    cudnn = installed()
+    if cudnn and not cudnn.cublas:
+        name = cudnn.cublas_name
+        _built(cublas_substitute_path(name), "compile_cublas_substitute", name)
+    return _built(library_path(), "compile_library")
+
+
+def cublas_substitute_path(name: str) -> Path:
+    """Of a library that stands for cuBLAS, by the name under which it is looked for."""
+    digest = hashlib.sha256(CUBLAS_SUBSTITUTE.read_bytes()).hexdigest()[:16]
+    return cache_folder() / f"{name}-{digest}.so"
+
+
+def _built(path: Path, task: str, *options: str) -> Path:
     try:
         make_folder(path.parent)
         remove_unfinished(path.parent)
@@ -69,7 +84,8 @@ def build() -> Path:
             with _new_folder(path.parent) as folder:
                 fresh = folder / path.name
                 # in a process of its own, so that no compiler outlives this one
-                ask(f"{__name__}:compile_library", str(fresh), timeout_seconds=COMPILE_SECONDS)
+                request = [str(fresh), *options]
+                ask(f"{__name__}:{task}", request, timeout_seconds=COMPILE_SECONDS)
                 fresh.chmod(0o755)
                 os.replace(fresh, path)  # at once: other processes may be building it too
         check_trusted(path)
@@ -100,13 +116,24 @@ def _new_folder(parent: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def compile_library(result: str, _tell: Callable[[Any], None]) -> None:
+def compile_library(request: list[str], _tell: Callable[[Any], None]) -> None:
+    (result,) = request
     torch = torch_folder()
     folders = [f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include", f"-L{torch}/lib"]
     files = [f"{SOURCES}/device.cpp", "-lc10", "-ltorch_cpu", "-o", result]
-    command = [*compiler(), *OPTIONS, *folders, *files]
+    _compile([*OPTIONS, *folders, *files], result)
+
+
+def compile_cublas_substitute(request: list[str], _tell: Callable[[Any], None]) -> None:
+    result, name = request
+    options = ["-x", "c", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", result]
+    _compile([*options, str(CUBLAS_SUBSTITUTE)], result)
+
+
+def _compile(options: list[str], result: str) -> None:
     # the compiler's own files go with the folder, also when it is killed
     environment = {**os.environ, "TMPDIR": os.path.dirname(result)}
+    command = [*compiler(), *options]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         lines = done.stderr.splitlines()

@@ -12,21 +12,20 @@ from torch import Tensor
 from torch._C import _ConvBackend as Backend
 
 from vramcast.hardware.calibration.table import convolution_key
-from vramcast.simulate.kernels.convolution_workspace import (
-    DATA_GRADIENT,
-    FORWARD,
-    WEIGHT_GRADIENT,
-    Convolution,
-    tried_bytes,
-    workspace_bytes,
-)
+from vramcast.simulate.cudnn import plans
+from vramcast.simulate.cudnn.convolution import DATA_GRADIENT, FORWARD, WEIGHT_GRADIENT
+from vramcast.simulate.kernels.convolution_workspace import Layer, tried_bytes, workspace_bytes
 from vramcast.simulate.kernels.registry import Target, kernel, meta_result, new, note, scratch
 from vramcast.simulate.kernels.work import uses_tf32
 
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 ESTIMATED = (
-    "cuDNN chooses its convolution workspaces by heuristics that are not published; "
-    "where none was calibrated it is an estimate"
+    "convolution workspaces that were not calibrated are estimates; where the package "
+    "nvidia-cudnn-cu13 is installed, cuDNN itself says most of them"
+)
+ESTIMATED_PRODUCTS = (
+    "cuDNN leaves 1 x 1 convolutions to cuBLAS, which says nothing without a GPU: workspaces of "
+    "those that were not calibrated are estimates"
 )
 OTHER_CUDNN = (
     "cuDNN's convolution workspaces were measured in another version than this torch comes with, "
@@ -35,6 +34,10 @@ OTHER_CUDNN = (
 TRIED = (
     "cudnn.benchmark: which algorithms cuDNN tries in the first step is not known, so the memory "
     "for it is an estimate that may be far too low; later steps do not have it"
+)
+KEPT = (
+    "cudnn.benchmark: the first step has the memory in which cuDNN tries its kernels; which one is "
+    "the fastest, and what it takes in later steps, only a GPU can tell"
 )
 DETERMINISTIC = (
     "deterministic convolutions: cuDNN leaves out kernels whose results vary; their workspaces are "
@@ -61,7 +64,7 @@ def _layout(x: Tensor, other: Tensor) -> torch.memory_format:
 
 
 def _run(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry, tf32: bool) -> None:
-    """cuDNN's kernel. Its workspace is as measured; else between two batch sizes; else a model's.
+    """cuDNN's kernel.
 
     A transposed convolution is the data gradient of a plain one: `x` is its result, `y` its input.
     """
@@ -73,17 +76,21 @@ def _run(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry, t
     sizes: Any = {
         name: size if isinstance(size, int) else tuple(size) for name, size in lists.items()
     }
-    convolution = Convolution(dtype, tf32, channels_last, y=tuple(y.shape), **sizes)
+    convolution = Layer(dtype, tf32, channels_last, y=tuple(y.shape), **sizes)
     key = convolution_key(dtype=dtype, channels_last=channels_last, **sizes)
     workspace = _workspace_bytes(which, convolution, key)
-    if torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled():
-        note(DETERMINISTIC)
     # torch keeps a plan for each thread, whether it was tried out or not
     plan = (threading.get_ident(), which, key, tf32)
     if torch.backends.cudnn.benchmark and plan not in gpu.convolution_plans:
-        _try_algorithms([workspace, *tried_bytes(which, convolution)])
+        tried = plans.tried_bytes(which, convolution, gpu.model, _is_deterministic())
+        note(TRIED if tried is None else KEPT)
+        _try_algorithms([workspace, *(tried or tried_bytes(which, convolution))])
     gpu.convolution_plans.add(plan)
     scratch(workspace)
+
+
+def _is_deterministic() -> bool:
+    return torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
 
 
 def _try_algorithms(sizes: Sequence[int]) -> None:
@@ -100,20 +107,24 @@ def _try_algorithms(sizes: Sequence[int]) -> None:
         except torch.OutOfMemoryError:
             size //= 2
     gpu.device.empty_cache()
-    note(TRIED)
 
 
-def _workspace_bytes(which: int, convolution: Convolution, key: str) -> int:
-    gpu, known = Target.gpu, None
+def _workspace_bytes(which: int, convolution: Layer, key: str) -> int:
+    """As measured; as cuDNN says; as between two measured batch sizes; or as a model has it."""
+    gpu = Target.gpu
     is_in_tables = convolution.dtype != "fp32" or convolution.tf32
-    if is_in_tables:
-        known = gpu.convolutions.measured(key)
     if gpu.convolutions.of_other_cudnn:
         note(OTHER_CUDNN)
-    if known is None:
-        gpu.uncalibrated_kernels.add(key)
-        note(ESTIMATED)
-        known = gpu.convolutions.between(key) if is_in_tables else None
+    if is_in_tables and (known := gpu.convolutions.measured(key)) is not None:
+        return known[which]
+    gpu.uncalibrated_kernels.add(key)
+    asked = plans.workspace_bytes(which, convolution, gpu.model, _is_deterministic())
+    if asked is not None:
+        return asked
+    note(ESTIMATED if plans.version() is None else ESTIMATED_PRODUCTS)
+    if _is_deterministic():
+        note(DETERMINISTIC)
+    known = gpu.convolutions.between(key) if is_in_tables else None
     return workspace_bytes(which, convolution) if known is None else known[which]
 
 

@@ -1,4 +1,4 @@
-"""cuDNN's workspace of a convolution that is in no calibration table. No torch.
+"""cuDNN's workspace of a convolution where cuDNN itself cannot be asked. No torch.
 
 cuDNN's heuristics are not published, but what its kernels take is regular: copies of the input, the
 weight and the result in the layout that the kernel wants, one result for each image of the batch,
@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 
 from vramcast.allocator.blocks import round_up
 from vramcast.hardware.calibration.table import SHIPPED
+from vramcast.simulate.cudnn.convolution import NUM_PASSES, WEIGHT_GRADIENT, Convolution
 
-FORWARD, DATA_GRADIENT, WEIGHT_GRADIENT = 0, 1, 2
-NUM_PASSES = 3
 MODEL = SHIPPED / "convolution-workspaces.json.gz"
 # A larger tensor is worked off in parts of the batch.
 MAX_ELEMENTS = 1 << 31
@@ -34,33 +33,8 @@ NEARNESS = {"splits": (1, 1, 2), "sums": (4, 4, 1), "share": (1, 1, 1)}
 
 
 @dataclass(frozen=True)
-class Convolution:
-    """As cuDNN sees it: `x` is a transposed convolution's result, and `y` its input."""
-
-    dtype: str  # fp32, bf16 or fp16
-    tf32: bool
-    channels_last: bool
-    x: Sequence[int]
-    weight: Sequence[int]
-    y: Sequence[int]
-    stride: Sequence[int]
-    padding: Sequence[int]
-    dilation: Sequence[int]
-    groups: int
-
-    @property
-    def item_bytes(self) -> int:
-        return 4 if self.dtype == "fp32" else 2
-
-    @property
-    def filter_area(self) -> int:
-        return math.prod(self.weight[2:])
-
-    @property
-    def product(self) -> tuple[int, int, int]:
-        """Rows, columns and depth of the weight gradient as a matrix product."""
-        columns = self.weight[1] * self.filter_area
-        return self.weight[0], columns, self.y[0] * math.prod(self.y[2:])
+class Layer(Convolution):
+    """A convolution, with what the model asks about."""
 
     def copies_bytes(self, copies: str) -> int:
         """`copies` are letters: X, Y, W, and P if channels are padded to 16 bytes for them."""
@@ -137,11 +111,11 @@ class Formula(NamedTuple):
 
 
 @cache
-def workspace_bytes(which: int, c: Convolution) -> int:
+def workspace_bytes(which: int, c: Layer) -> int:
     return Model.shipped().workspace_bytes(which, c)
 
 
-def tried_bytes(which: int, c: Convolution) -> list[int]:
+def tried_bytes(which: int, c: Layer) -> list[int]:
     """Workspaces of kernels that cuDNN may try before it chooses one.
 
     By the model, if it was made from recordings of that; else those of well-known algorithms.
@@ -189,7 +163,7 @@ class Model:
         with gzip.open(MODEL, "rt") as file:
             return Model(json.load(file))
 
-    def workspace_bytes(self, which: int, c: Convolution) -> int:
+    def workspace_bytes(self, which: int, c: Layer) -> int:
         number, formula = self._formula(which, c)
         result_bytes = c.copies_bytes(formula.copies) + formula.extra_bytes
         if formula.extra:
@@ -197,12 +171,12 @@ class Model:
             result_bytes += extra_bytes(formula, count, c)
         return result_bytes
 
-    def _formula(self, which: int, c: Convolution) -> tuple[int, Formula]:
+    def _formula(self, which: int, c: Layer) -> tuple[int, Formula]:
         votes = Counter(_leaf(tree, c.features) for tree in self.forests[which])
         number = votes.most_common(1)[0][0]
         return number, self.formulas[number]
 
-    def _nearest(self, which: int, formula: int, c: Convolution) -> int:
+    def _nearest(self, which: int, formula: int, c: Layer) -> int:
         """The count of the recorded convolution with the most similar matrix product."""
         sizes = [math.log2(size) for size in c.product]
         weights = NEARNESS[self.formulas[formula].extra]
@@ -213,7 +187,7 @@ class Model:
         return int(min(self.counts[which][str(formula)], key=distance)[3])
 
 
-def extra_bytes(formula: Formula, count: int, c: Convolution) -> int:
+def extra_bytes(formula: Formula, count: int, c: Layer) -> int:
     if formula.extra == "sums":
         return count
     if formula.extra == "share":

@@ -1,0 +1,53 @@
+"""One convolution, as cuDNN sees it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+FORWARD, DATA_GRADIENT, WEIGHT_GRADIENT = 0, 1, 2
+NUM_PASSES = 3
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """`x` is a transposed convolution's result, and `y` its input."""
+
+    dtype: str  # fp32, bf16 or fp16
+    tf32: bool
+    channels_last: bool
+    x: Sequence[int]
+    weight: Sequence[int]
+    y: Sequence[int]
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    groups: int
+
+    @property
+    def item_bytes(self) -> int:
+        return 4 if self.dtype == "fp32" else 2
+
+    @property
+    def filter_area(self) -> int:
+        return math.prod(self.weight[2:])
+
+    @property
+    def product(self) -> tuple[int, int, int]:
+        """Rows, columns and depth of the weight gradient as a matrix product."""
+        columns = self.weight[1] * self.filter_area
+        return self.weight[0], columns, self.y[0] * math.prod(self.y[2:])
+
+    def product_of(self, which: int) -> tuple[int, int, int]:
+        """Rows, columns and depth of any pass as a matrix product."""
+        if which == WEIGHT_GRADIENT:
+            return self.product
+        result, other = (self.y, self.x) if which == FORWARD else (self.x, self.y)
+        return result[0] * math.prod(result[2:]), result[1], other[1] * self.filter_area
+
+    @property
+    def is_matrix_product(self) -> bool:
+        """One by one, of all positions: cuDNN can leave it to cuBLAS."""
+        is_whole = {*self.stride, self.groups, self.filter_area} == {1}
+        return is_whole and not any(self.padding)
