@@ -60,6 +60,11 @@ def test_settings_that_a_program_makes_itself_hold_at_every_size_of_a_search() -
     assert (found.peak_reserved_bytes, found.fits) == (80 * MiB, False)
 
 
+def test_the_steps_of_a_run_are_one_band_over_its_timeline() -> None:
+    found = [(one.name, one.first_event, one.last_event) for one in predicted("").phase_bands]
+    assert found == [("build", 0, 1), ("train", 1, 7)]
+
+
 def test_what_does_not_fit_is_shown_as_it_would_be_with_enough_memory() -> None:
     found = predicted("", memory_bytes=50 * MiB)
     assert (found.fits, found.failed_allocation_bytes) == (False, 33 * MiB)

@@ -38,6 +38,23 @@ def test_the_first_and_the_last_rank_are_simulated_and_the_larger_one_is_shown()
     assert found.peak_reserved_bytes == largest
 
 
+def test_where_only_one_rank_fails_the_other_is_the_answer(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import os, torch\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    raise RuntimeError('rank 0 said something else')\n"
+        "model = torch.nn.Linear(8, 8).cuda()\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "while True:\n"
+        "    model(torch.randn(4, 8, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    found = vramcast.predict(["torchrun", "--nproc-per-node=2", str(program)], gpu="h200")
+    assert [rank.rank for rank in found.ranks] == [0]
+    assert any(limit.startswith("rank 1 could not be simulated") for limit in found.limits)
+
+
 def test_of_a_pipeline_whose_stages_ask_each_other_only_the_first_is_simulated() -> None:
     """It is asked; the shape of the gradient it waits for is that of what it sent."""
     assert predict("pp-shapes-unknown", ranks=[0]).phases[-1].num_steps >= 3

@@ -19,6 +19,7 @@ from vramcast.records.prediction import (
     BoundBy,
     LargeTensor,
     Phase,
+    PhaseBand,
     PhaseName,
     Prediction,
     StepForecast,
@@ -99,6 +100,7 @@ def forecast(
         tokens_per_second=tokens / step.seconds if step and tokens else None,
         peak_reserved_bytes_low=lowest_reserved_bytes,
         phases=phases(trace, shown, segments),
+        phase_bands=phase_bands(trace, segments) if is_detailed else [],
         notes=list(trace.remarks),
         limits=[
             *trace.notes,
@@ -199,6 +201,16 @@ def phases(trace: SimulatedRun, shown: Replay, segments: Sequence[PhaseName]) ->
         )
         for name, (allocated, reserved) in peaks.items()
     ]
+
+
+def phase_bands(trace: SimulatedRun, segments: Sequence[PhaseName]) -> list[PhaseBand]:
+    bounds = [0, *np.flatnonzero(trace.events == 0).tolist(), len(trace.events)]
+    found: list[PhaseBand] = []
+    for name, begin, end in zip([PhaseName.BUILD, *segments], bounds, bounds[1:], strict=False):
+        if found and found[-1].name == name:
+            begin = found.pop().first_event
+        found.append(PhaseBand(name=name, first_event=begin, last_event=end))
+    return found
 
 
 def breakdown(categories: Labels, alive: NDArray[np.int64], shown: Replay) -> dict[str, int]:

@@ -20,3 +20,11 @@ class Phase(Part):
     num_steps: Count  # training steps, forward passes of an evaluation, or saves
     peak_allocated_bytes: Bytes
     peak_reserved_bytes: Bytes
+
+
+class PhaseBand(Part):
+    """A stretch of the timeline in which the program stays in one phase."""
+
+    name: PhaseName
+    first_event: Count
+    last_event: Count

@@ -20,6 +20,7 @@ from vramcast.records.base import (
 )
 from vramcast.records.measurement import Outcome
 from vramcast.records.phases import Phase as Phase
+from vramcast.records.phases import PhaseBand as PhaseBand
 from vramcast.records.phases import PhaseName as PhaseName
 
 CATEGORIES = (
@@ -152,6 +153,7 @@ class Prediction(Record, kind="prediction"):
     peak_reserved_bytes_low: Bytes | None = None
     # In the order in which they first came; empty in older records.
     phases: list[Phase] = field(default_factory=list)
+    phase_bands: list[PhaseBand] = field(default_factory=list)  # over the timeline
     # Of several GPUs: those that were simulated. All else is of the one that needs most.
     world_size: Count = 1
     ranks: list[RankMemory] = field(default_factory=list)

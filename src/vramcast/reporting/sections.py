@@ -54,9 +54,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Layer:
-    """One thing in a chart. Points are [x, y], of a bar [label, from, to, rank]."""
+    """One thing in a chart. Points are [x, y], of a bar [label, from, to, rank], of a band
+    [from, to]."""
 
-    # area (stacked), line, step (a line that jumps), dot, across (at y), down (at x), bar
+    # area (stacked), line, step (a line that jumps), dot, across (at y), down (at x), bar, band
     kind: str
     name: str
     points: Sequence[Sequence[Any]]

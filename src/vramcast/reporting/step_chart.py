@@ -6,6 +6,8 @@ from vramcast.records.prediction import CATEGORIES, LargeTensor, Prediction, Ste
 from vramcast.reporting import sections as page
 
 FAR = 2.5  # times the highest thing drawn
+# assets/page.css has them
+PHASE_COLOURS = {"build": "s7", "train": "s0", "evaluate": "s1", "save": "s4", "other": "s5"}
 TOTALS = {"event", "allocated", "reserved"}  # the other columns are categories
 
 
@@ -104,12 +106,20 @@ def _change(memory: StepMemory, change: Sequence[int]) -> list[str]:
     return [f"{'allocated' if change[1] else 'freed'}: {first}", *rest]
 
 
+def _bands(p: Prediction) -> list[page.Layer]:
+    stretches: dict[str, list[list[int]]] = {}
+    for band in p.phase_bands:
+        stretches.setdefault(band.name, []).append([band.first_event, band.last_event])
+    return [page.Layer("band", name, stretches[name], PHASE_COLOURS[name]) for name in stretches]
+
+
 def run_chart(p: Prediction) -> page.Chart:
     """The totals over the whole simulated run."""
     capacity, far = capacity_of(p.capacity_bytes, p.peak_reserved_bytes)
     allocated = [[event, value] for event, value, _ in p.timeline]
     reserved = [[event, value] for event, _, value in p.timeline]
     layers = [
+        *_bands(p),
         page.Layer("step", "allocated (predicted)", allocated, "allocated"),
         page.Layer("step", "reserved (predicted)", reserved, "reserved"),
         capacity,

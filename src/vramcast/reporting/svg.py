@@ -108,6 +108,10 @@ def _draw(axes: Any, layer: Layer, view: View, tops: list[float]) -> None:
     dashes = "--" if layer.dashed else "-"
     if layer.kind == "bar":
         _bars(axes, layer, view, style)
+    elif layer.kind == "band":
+        for begin, end in layer.points:
+            edges = _scaled(begin, view.x), _scaled(end, view.x)
+            axes.axvspan(*edges, alpha=0.15, linewidth=0, **style)
     elif layer.kind == "across":
         axes.axhline(_scaled(layer.points[0][0], view.y), linestyle="--", linewidth=1, **style)
     elif layer.kind == "down":

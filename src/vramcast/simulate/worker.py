@@ -95,17 +95,27 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
 
 
 def _of_ranks(job: Job) -> dict[str, Any]:
-    """The prediction of the rank that needs most, with the memory of all that were simulated."""
+    """The prediction of the rank that needs most, with the memory of all that were simulated.
+
+    A rank may fail where another does not: what the others would have told it is not known.
+    """
     world = job.request["world"]
 
-    def of(rank: int) -> Callable[[Any], dict[str, Any]]:
-        def predicted(_: Any) -> dict[str, Any]:
+    def of(rank: int) -> Callable[[Any], dict[str, Any] | WorkloadError]:
+        def predicted(_: Any) -> dict[str, Any] | WorkloadError:
             job.use_rank(rank)
-            return _prediction(job)
+            try:
+                return _prediction(job)
+            except WorkloadError as error:
+                return error
 
         return predicted
 
-    found = dict(zip(world["ranks"], in_forks([of(rank) for rank in world["ranks"]]), strict=True))
+    answers = dict(zip(world["ranks"], in_forks(list(map(of, world["ranks"]))), strict=True))
+    found = {rank: one for rank, one in answers.items() if not isinstance(one, WorkloadError)}
+    failed = {rank: one for rank, one in answers.items() if isinstance(one, WorkloadError)}
+    if not found:
+        raise next(iter(failed.values()))
     worst = max(found, key=lambda rank: (found[rank]["peak_reserved_bytes"], -rank))
     ranks = [
         {
@@ -114,7 +124,18 @@ def _of_ranks(job: Job) -> dict[str, Any]:
         }
         for rank, one in found.items()
     ]
-    return {**found[worst], "world_size": world["size"], "ranks": ranks}
+    limits = [
+        f"rank {rank} could not be simulated, and the answer is without it: "
+        + one.message.replace("\n", " ")[:200]
+        for rank, one in failed.items()
+    ]
+    answer = found[worst]
+    return {
+        **answer,
+        "limits": sorted([*answer["limits"], *limits]),
+        "world_size": world["size"],
+        "ranks": ranks,
+    }
 
 
 def _prediction(job: Job) -> dict[str, Any]:

@@ -134,7 +134,7 @@ function zoom(one, factor) {
 }
 
 function extent(layers) {
-  const drawn = layers.filter((layer) => !["across", "bar"].includes(layer.kind));
+  const drawn = layers.filter((layer) => !["across", "band", "bar"].includes(layer.kind));
   return d3.extent(drawn.flatMap((layer) => layer.points.map((point) => point[0])));
 }
 
@@ -234,7 +234,7 @@ function hideTip(one) {
 
 /** Where arrow keys stop: every x, or every point. */
 function stopsOf(view, layers, domain) {
-  const pointed = layers.filter((layer) => !["across", "down"].includes(layer.kind));
+  const pointed = layers.filter((layer) => !["across", "band", "down"].includes(layer.kind));
   if (view.pointer === "x") {
     const xs = new Set(pointed.flatMap((layer) => layer.points.map((point) => point[0])));
     const inside = (x) => !domain || (x >= domain[0] && x <= domain[1]);

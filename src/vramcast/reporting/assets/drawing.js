@@ -91,6 +91,7 @@ const largest = (values) => Math.max(0, ...values.map(Math.abs));
 
 function xValues(layer) {
   if (layer.kind === "across") return [];
+  if (layer.kind === "band") return layer.points.flat();
   if (layer.kind === "bar") return layer.points.flatMap((point) => [point[1], point[2]]);
   return layer.points.map((point) => point[0]);
 }
@@ -98,7 +99,7 @@ function xValues(layer) {
 function yValues(layer, tops, inDomain) {
   if (layer.kind === "area") return tops.get(layer).map((point) => point.y2);
   if (layer.kind === "across") return [layer.points[0][0]];
-  if (layer.kind === "down") return [];
+  if (["band", "down"].includes(layer.kind)) return [];
   return layer.points.filter((point) => inDomain(point[0])).map((point) => point[1]);
 }
 
@@ -216,6 +217,7 @@ const MARKS = {
   across: acrossMarks,
   down: downMarks,
   bar: barMarks,
+  band: bandMarks,
 };
 
 function scaledPoints(layer, { xSize, ySize }) {
@@ -259,6 +261,14 @@ function dotMarks(layer, scene) {
   const text = `peak ${shown(layer.points[0][1], scene.view.y.unit)}`;
   const place = { x: "x", y: "y", dx: 10, textAnchor: "start" };
   return [dots, Plot.text(data, { ...place, text: () => text, ...readable(colour(layer)) })];
+}
+
+/** Over the whole height, behind what is drawn after it. */
+function bandMarks(layer, scene) {
+  const { xSize } = scene;
+  const [x1, x2] = [(point) => point[0] / xSize, (point) => point[1] / xSize];
+  const style = { fill: colour(layer), fillOpacity: 0.13, clip: clipOf(scene) };
+  return [Plot.rect(layer.points, { x1, x2, ...style })];
 }
 
 function acrossMarks(layer, { view, ySize }) {
