@@ -20,6 +20,7 @@ from vramcast_zoo.fp8 import multiply_in_fp8
 from vramcast_zoo.graphs import captured
 from vramcast_zoo.language_model import check_length
 from vramcast_zoo.optimizers import OptimizerName, make_optimizer, update_in_backward
+from vramcast_zoo.parallel import Parallel, Spread
 
 # "bf16": weights, gradients and optimizer state too; "amp-": weights stay fp32; "amp-fp8": products
 # inside the blocks in 8 bits
@@ -55,6 +56,7 @@ def train(
     compile_dynamic: bool | None = None,
     cuda_graphs: bool = False,
     optimizer_in_backward: bool = False,
+    parallel: Parallel = "",
     seed: int = 42,
 ) -> Step:
     """One training step on random data: memory and speed do not depend on what the data says.
@@ -62,7 +64,8 @@ def train(
     `clip=0` clips no gradients.
 
     `cuda_graphs` captures the whole step in a graph. `optimizer_in_backward` updates a weight when
-    its gradient is there, and cannot clip: the norm is that of all gradients.
+    its gradient is there, and cannot clip: the norm is that of all gradients. `parallel` spreads
+    the model over the GPUs of torchrun's processes, see parallel.py.
     """
     torch.manual_seed(seed)
     with torch.device(DEVICE):  # makes the weights on the GPU, not on the CPU first
@@ -72,6 +75,13 @@ def train(
     if precision == "amp-fp8":
         multiply_in_fp8(model)
     trainable = typing.cast(Trainable, model)
+    if parallel:
+        if cuda_graphs or optimizer_in_backward:
+            raise ValueError(
+                f"parallel={parallel!r} cannot be had with cuda_graphs or optimizer_in_backward. "
+                "Leave them out."
+            )
+        trainable = Spread(model, parallel, precision)
     check_length(seq_len, trainable.longest)
     return training_step(
         trainable,

@@ -105,6 +105,17 @@ def test_the_order_of_attention_kernels_can_be_chosen() -> None:
         predict("fsdp2", attention_order="flesh")
 
 
+@pytest.mark.parametrize(("parallel", "share"), [("ddp", 1), ("fsdp2", 4)])
+def test_a_model_of_the_zoo_is_copied_or_sharded(parallel: str, share: int) -> None:
+    sizes = {"dim": 256, "depth": 2, "hidden": 512, "batch_size": 1, "precision": "bf16"}
+    found = vramcast.predict(
+        "llama-300m", gpu="h200", world_size=4, ranks=[0], parallel=parallel, knobs=sizes
+    )
+    assert found.num_parameters == 17_499_392
+    own_bytes = 2 * found.num_parameters / share
+    assert found.breakdown_bytes["parameters"] == pytest.approx(own_bytes, rel=0.02)
+
+
 def test_a_rank_is_told_what_torchrun_would_tell_it() -> None:
     told = rank_variables(13, world_size=16, gpus_per_node=8)
     assert (told["RANK"], told["WORLD_SIZE"], told["GROUP_RANK"]) == ("13", "16", "1")

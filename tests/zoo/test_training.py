@@ -19,6 +19,7 @@ from vramcast_zoo.gpt2 import GPT2
 from vramcast_zoo.language_model import shifted
 from vramcast_zoo.llama import Llama
 from vramcast_zoo.od1 import OD1
+from vramcast_zoo.parallel import join_processes
 from vramcast_zoo.training import make_optimizer, training_step, with_defaults, workload
 from vramcast_zoo.yxanul import Yxanul
 
@@ -208,3 +209,11 @@ def test_other_defaults_show_in_the_signature_and_can_still_be_changed() -> None
         with pytest.raises(ValueError, match="no further"):
             named(**given)
     assert seen == [{"dim": 64, "depth": 2}, {"dim": 3, "depth": 2}]
+
+
+def test_a_model_is_spread_only_over_processes_that_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with pytest.raises(ValueError, match="Start the program with torchrun"):
+        join_processes("ddp")
