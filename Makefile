@@ -1,6 +1,6 @@
 # make demo   set everything up on a fresh machine, then predict a GPT's memory with no GPU
 # make test   set everything up, then run every test
-# make faults attack every command, record and file; takes about an hour
+# make faults attack every command, record and file; takes about half an hour on two cores; stopped, it goes on later
 # make docs   set everything up, then build the documentation into build/site
 #
 # TORCH=2.15.0 uses that version of torch, from 2.10 on, in a virtual environment of its own.

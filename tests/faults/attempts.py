@@ -100,9 +100,11 @@ def run(
     *,
     own_workers: bool = False,
     real: bool = False,
+    leaves_server: bool = False,
     disturb: Any = None,
 ) -> Ending:
-    """`disturb(pid)` is called when it has started. `real` starts Python anew."""
+    """`disturb(pid)` is called when it has started. `real` starts Python anew. `leaves_server`: who
+    asks looks for processes that are left."""
     before = descendants(os.getpid())
     outputs = [os.memfd_create(name) for name in ("stdout", "stderr")]
     started = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -125,8 +127,7 @@ def run(
         processor_seconds=used.ru_utime + used.ru_stime - started.ru_utime - started.ru_stime,
     )
     judge(ending, code, hang)
-    left = _left_processes(before)
-    if left:
+    if not leaves_server and (left := end_left_processes(before)):
         ending.faults["orphans"] = ", ".join(left)
     return ending
 
@@ -240,7 +241,7 @@ def _read(descriptor: int) -> str:
         return file.read(2_000_000).decode(errors="replace")
 
 
-def _left_processes(before: set[int]) -> list[str]:
+def end_left_processes(before: set[int]) -> list[str]:
     """What still runs a while after the command; it is ended."""
     deadline = time.monotonic() + END_SECONDS
     while left := _alive(descendants(os.getpid()) - before):

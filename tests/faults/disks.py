@@ -47,29 +47,49 @@ def fail_writes(
     place: Sandbox, part: Part, seed: int, writers: Writers, most_each: int | None
 ) -> None:
     """Every write of every command fails once with each error; or some, as the seed says."""
-    shim, draw = FailingWrites(), random.Random(seed)
-    for name, arguments in writers.items():
+    shim = FailingWrites()
+    cases = [
+        case
+        for name, arguments in writers.items()
+        for case in _failures(
+            place, shim, name, arguments, random.Random(f"{seed} {name}"), most_each
+        )
+    ]
+    # in any order: a run that is stopped has tried some of everything
+    random.Random(seed).shuffle(cases)
+    for name, files, number, error, stays in part.left(cases):
         place.renew()
-        shim.arm(place.folder)
-        ending = place.run(arguments)
-        num_writes = shim.disarm()
-        assert ending.exit_code in (0, 3), ending.stderr
-        files = set(place.state())
-        numbers = range(1, num_writes + 1)
-        cases = [(number, *error) for number in numbers for error in ERRORS]
-        if num_writes > MAX_WRITES_FOR_ALL_ERRORS:
-            cases = [(number, *draw.choice(ERRORS)) for number in numbers]
-        if most_each is not None:
-            cases = draw.sample(cases, min(most_each, len(cases)))
-        for number, error, stays in cases:
-            place.renew()
-            shim.arm(place.folder, number, error, stays)
-            ending = place.run(arguments)
-            shim.disarm()
-            _judge_writes(place, ending, files, is_whole=bool(shim.failed))
-            case = f"{name}: {errno.errorcode[error]} at write {number}, {shim.failed}"
-            _again(place, arguments, ending)
-            part.note(arguments[0], case, ending.faults, ending.exit_code)
+        shim.arm(place.folder, number, error, stays)
+        ending = place.run(writers[name])
+        shim.disarm()
+        _judge_writes(place, ending, files, is_whole=bool(shim.failed))
+        case = f"{name}: {errno.errorcode[error]} at write {number}, {shim.failed}"
+        _again(place, writers[name], ending)
+        part.note(writers[name][0], case, ending.faults, ending.exit_code)
+
+
+def _failures(
+    place: Sandbox,
+    shim: FailingWrites,
+    name: str,
+    arguments: list[str],
+    draw: random.Random,
+    most: int | None,
+) -> Iterator[tuple[str, set[str], int, int, bool]]:
+    """The writes of a command, each with the files that it makes and an error."""
+    place.renew()
+    shim.arm(place.folder)
+    ending = place.run(arguments)
+    num_writes = shim.disarm()
+    assert ending.exit_code in (0, 3), ending.stderr
+    files = set(place.state())
+    numbers = range(1, num_writes + 1)
+    cases = [(number, *error) for number in numbers for error in ERRORS]
+    if num_writes > MAX_WRITES_FOR_ALL_ERRORS:
+        cases = [(number, *draw.choice(ERRORS)) for number in numbers]
+    if most is not None:
+        cases = draw.sample(cases, min(most, len(cases)))
+    yield from ((name, files, *case) for case in cases)
 
 
 def _judge_writes(place: Sandbox, ending: attempts.Ending, files: set[str], is_whole: bool) -> None:
@@ -95,7 +115,8 @@ def special_files(
     cases = list(_special_cases(place, writers))
     if count is not None:
         cases = random.Random(seed).sample(cases, count)
-    for arguments, name, kind in cases:
+    random.Random(seed).shuffle(cases)
+    for arguments, name, kind in part.left(cases):
         place.renew()
         path = place.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

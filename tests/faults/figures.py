@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import os
 import platform
 import sys
+import time
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+Case = TypeVar("Case")
+TITLES = {
+    "invocations": "wrong invocations",
+    "records": "edited records",
+    "kills": "killed at random moments",
+    "server": "server killed",
+    "writes": "failing writes",
+    "files": "special files",
+}
+SAVE_SECONDS = 5.0
+ROOT = Path(__file__).parents[2]
 # In the order of the page.
 KINDS = (
     "tracebacks",
@@ -37,19 +52,34 @@ class Part:
     exits: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     made: str = ""  # seed, date and machine
+    source: str = ""  # what was attacked, and with what: figures of another one are not added to
+    num_done: int = 0  # cases, in their order
     has_ended: bool = False  # not stopped before
 
     def save(self) -> None:
-        """Often: what was found is kept when the driver is stopped."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        self.file.write_text(json.dumps(self.to_dict(), indent=1) + "\n")
+        fresh = self.file.with_suffix(".new")
+        fresh.write_text(json.dumps(self.to_dict(), indent=1) + "\n")
+        fresh.replace(self.file)
+
+    def left(self, cases: Iterable[Case]) -> Iterator[Case]:
+        """Those that an earlier run has not done. What was found in the others is kept when this
+        one is stopped: it is saved every few seconds, between two cases."""
+        if isinstance(cases, Sized):
+            print(f"{self.title}: {self.num_done:,} of {len(cases):,} are done", flush=True)
+        started, before, saved = time.monotonic(), self.seconds, 0.0
+        for case in itertools.islice(cases, self.num_done, None):
+            yield case
+            self.num_done += 1
+            self.seconds = before + time.monotonic() - started
+            if self.seconds - saved > SAVE_SECONDS:
+                self.save()
+                saved = self.seconds
 
     def note(self, what: str, case: str, faults: dict[str, str], exit_code: int | None) -> None:
         self.tried[what] += 1
         if self.tried.total() % 100 == 0:
             print(f"{self.title}: {self.tried.total():,} tried", flush=True)
-        if self.tried.total() % 10 == 0:
-            self.save()
         self.exits[str(exit_code)] += 1
         for kind, details in faults.items():
             assert kind in KINDS, kind
@@ -113,8 +143,27 @@ def _machine() -> str:
     )
 
 
+def source_now(seed: int) -> str:
+    digest = hashlib.sha256(str(seed).encode())
+    for folder in ("src", "tests/faults"):
+        for path in sorted((ROOT / folder).rglob("*.*")):
+            if path.suffix in (".py", ".h", ".cpp", ".c", ".toml"):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 def made_now(seed: int) -> str:
     return f"seed {seed}, {datetime.now(UTC):%d %B %Y}, {_machine()}"
+
+
+def begin(path: Path, seed: int) -> Part:
+    """What an earlier run has left of the same attack on the same vramcast, or a new part."""
+    source = source_now(seed)
+    if path.exists():
+        found = read(path)
+        if found.source == source:
+            return found
+    return Part(TITLES[path.stem], path, made=made_now(seed), source=source)
 
 
 def read(path: Path) -> Part:

@@ -65,41 +65,53 @@ class Killer:
             if ticks >= self.ticks:
                 break
             time.sleep(0.003)
-        target = command
-        if self.is_worker:
-            workers = sorted(processes - {command})
-            if not workers:
-                return
-            target = workers[int(self._which * len(workers))]
-        with suppress(ProcessLookupError):
-            os.kill(target, self.signal)
-            self.has_hit = True
+        if target := self._target(command, processes):
+            with suppress(ProcessLookupError):
+                os.kill(target, self.signal)
+                self.has_hit = True
+
+    def _target(self, command: int, processes: set[int]) -> int:
+        """0: nobody."""
+        if not self.is_worker:
+            return command
+        workers = sorted(processes - {command})
+        return workers[int(self._which * len(workers))] if workers else 0
+
+
+class Watch(Killer):
+    """Only sees how much processor time it takes."""
+
+    def __init__(self) -> None:
+        super().__init__(random.Random(0), 0.0)
+        self.ticks = math.inf
+
+    def _target(self, command: int, processes: set[int]) -> int:
+        return 0
 
 
 def run_kills(
     place: Sandbox, part: Part, seed: int, names: list[str], *, count: int, kills_each: int
 ) -> None:
     """Until so many were tried; what is left alone after its kills counts too."""
-    draw = random.Random(seed)
     known: dict[tuple[str, bool], tuple[float, Any]] = {}
-    for number in itertools.count(1):
+    for number, name in part.left(
+        (number, name) for number in itertools.count(1) for name in names
+    ):
+        if part.tried.total() >= count:
+            return
         own_workers = number % OWN_WORKERS_EVERY == 0
-        for name in names:
-            if part.tried.total() >= count:
-                return
-            if (name, own_workers) not in known:
-                known[name, own_workers] = _undisturbed(place, name, own_workers)
-            most_ticks, expected = known[name, own_workers]
-            killers = [Killer(draw, most_ticks) for _ in range(kills_each)]
-            _chain(place, part, name, killers, expected, own_workers)
+        if (name, own_workers) not in known:
+            known[name, own_workers] = _undisturbed(place, name, own_workers)
+        most_ticks, expected = known[name, own_workers]
+        draw = random.Random(f"{seed} {number} {name}")
+        killers = [Killer(draw, most_ticks) for _ in range(kills_each)]
+        _chain(place, part, name, killers, expected, own_workers)
 
 
 def _undisturbed(place: Sandbox, name: str, own_workers: bool) -> tuple[float, Any]:
     """The processor time it takes, in ticks, and its answer."""
     place.renew()
-    watch = Killer(random.Random(0), 0.0)
-    watch.ticks = math.inf
-    watch.is_worker = True  # nobody, when it has ended
+    watch = Watch()
     ending = place.run(COMMANDS[name], own_workers=own_workers, disturb=watch)
     assert ending.exit_code in (0, 3), ending.stderr
     return watch.most_ticks, answer_of(place.folder / "new", ending)
@@ -141,17 +153,20 @@ def _chain(
 def _judge_kill(
     place: Sandbox, killer: Killer, ending: attempts.Ending, kept: dict[str, bytes]
 ) -> None:
-    is_ours = killer.has_hit and not killer.is_worker
-    if is_ours and ending.exit_code is None:
-        # the signal's own end is what was asked for
-        ending.faults.pop("undocumented exit codes", None)
-        if killer.signal != signal.SIGKILL:
-            ending.faults["undocumented exit codes"] = f"died of {killer.signal.name}"
+    forgive(killer, ending)
     if broken := place.half_written():
         ending.faults["half-written or lost records"] = ", ".join(broken)
     now = finished(place.folder / "new")
     if lost := [name for name, data in kept.items() if not now.get(name, b"").startswith(data)]:
         ending.faults["half-written or lost records"] = f"lost: {', '.join(lost)}"
+
+
+def forgive(killer: Killer, ending: attempts.Ending) -> None:
+    """Where the command itself was killed, the signal's own end is what was asked for."""
+    if killer.has_hit and not killer.is_worker and ending.exit_code is None:
+        ending.faults.pop("undocumented exit codes", None)
+        if killer.signal != signal.SIGKILL:
+            ending.faults["undocumented exit codes"] = f"died of {killer.signal.name}"
 
 
 def finished(folder: Path) -> dict[str, bytes]:

@@ -12,6 +12,7 @@ import invocations
 import kills
 import many
 import mutations
+import server_kills
 import workloads
 from figures import Part
 from sandbox import Sandbox
@@ -26,7 +27,7 @@ def wrong_invocations(place: Sandbox, part: Part, seed: int, sample: bool) -> No
     hostile = list(invocations.hostile_invocations(hostile_builds()))
     if sample:
         hostile = random.Random(seed).sample(hostile, 4)
-    for number, arguments in enumerate([*cases, *hostile]):
+    for number, arguments in part.left(list(enumerate([*cases, *hostile]))):
         is_real = not sample and number % REAL_EVERY == 0 and can_be_typed(arguments)
         before = place.state()
         ending = place.run(arguments, real=is_real)
@@ -48,7 +49,9 @@ def edited_records(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
     random.Random(seed).shuffle(cases)
     if sample:
         cases = cases[:40]
-    for case, ending in zip(cases, many.read_mutations(place, cases), strict=True):
+    endings = many.read_mutations(place, cases[part.num_done :])
+    for case in part.left(cases):
+        ending = next(endings)
         text = f"{case.file}: {case.what}: {case.reader}"
         part.note(case.reader.split()[0], text, ending.faults, ending.exit_code)
 
@@ -97,6 +100,11 @@ def killed(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
         kills.run_kills(place, part, seed, list(kills.COMMANDS), count=360, kills_each=5)
 
 
+def killed_servers(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
+    if not sample:
+        server_kills.run_server_kills(place, part, seed, count=40)
+
+
 def failing_writes(place: Sandbox, part: Part, seed: int, sample: bool) -> None:
     disks.fail_writes(place, part, seed, writers(sample), 1 if sample else None)
 
@@ -109,13 +117,7 @@ PARTS: dict[str, Attack] = {
     "invocations": wrong_invocations,
     "records": edited_records,
     "kills": killed,
+    "server": killed_servers,
     "writes": failing_writes,
     "files": special_files,
-}
-TITLES = {
-    "invocations": "wrong invocations",
-    "records": "edited records",
-    "kills": "killed at random moments",
-    "writes": "failing writes",
-    "files": "special files",
 }
