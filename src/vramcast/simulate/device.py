@@ -16,6 +16,7 @@ from vramcast.allocator import compiled
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.simulate import libraries, meta_kernels, stream_classes
 from vramcast.simulate.build import build
+from vramcast.tracing.work import OperatorWork
 
 if TYPE_CHECKING:
     import numpy as np
@@ -183,6 +184,20 @@ class Device:
     def work_array(self) -> NDArray[Any]:
         """What each operator computed and moved, in order, with the fields of Work."""
         return self._array("work", Work)
+
+    def work(self, start: int) -> Sequence[Work]:
+        return self._copy("work", Work, start)
+
+    def operator_work(self, done: Work) -> OperatorWork:
+        return OperatorWork(
+            self.name(done.operator_name).partition(".")[0],
+            done.dtype,
+            done.flops,
+            done.num_bytes,
+            tuple(done.sizes),
+            done.phase,
+            done.access,
+        )
 
     def shapes(self) -> Sequence[int]:
         """The dimensions of all allocations, one after the other."""

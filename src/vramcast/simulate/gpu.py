@@ -38,6 +38,7 @@ class SimulatedGpu:
     # what torch.cuda says about memory, and where it ends
     memory: LiveMemory = field(init=False)
     # of the current recording
+    was_timed: bool = False  # something, while it was compiled
     reads: HostReads = field(init=False)
     notes: set[str] = field(default_factory=set)
     uncalibrated_kernels: set[str] = field(default_factory=set)
@@ -73,4 +74,5 @@ class SimulatedGpu:
         self.convolution_plans.clear()
         self.library_memory.clear()
         self.world_size, self.num_communicators = 1, 0
+        self.was_timed = False
         self.attention = AttentionKernels(self.attention.asked_for)

@@ -18,7 +18,7 @@ from vramcast.simulate.locations import Locations
 from vramcast.simulate.ownership import Ownership
 from vramcast.simulate.python_calls import PythonCalls
 from vramcast.tracing import trace
-from vramcast.tracing.work import FORWARD, OperatorWork, Works
+from vramcast.tracing.work import FORWARD, Works
 
 # A step with fewer operators than this part of the longest one's is not whole.
 WHOLE_STEP = 0.9
@@ -197,19 +197,8 @@ class Recording:
         items = np.ascontiguousarray(step).view(f"V{step.itemsize}")
         numbers: dict[bytes, int] = {}
         codes = [numbers.setdefault(item, len(numbers)) for item in items.tolist()]
-        found = (self._operator_work(Work.from_buffer_copy(item)) for item in numbers)
+        found = (self.device.operator_work(Work.from_buffer_copy(item)) for item in numbers)
         return Works(np.array(codes, np.int64), tuple(found))
-
-    def _operator_work(self, done: Work) -> OperatorWork:
-        return OperatorWork(
-            self.device.name(done.operator_name).partition(".")[0],
-            done.dtype,
-            done.flops,
-            done.num_bytes,
-            tuple(done.sizes),
-            done.phase,
-            done.access,
-        )
 
 
 def _is_of_library(operator: str) -> bool:

@@ -1,0 +1,22 @@
+"""Inductor asks for the simulated GPU's current stream.
+
+Why: in a build of torch without CUDA it has no function for that.
+Versions: torch 2.10 to 2.15.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from vramcast.simulate.patching import Patcher
+
+LIBRARY = "torch._dynamo.device_interface"
+
+
+def apply(patcher: Patcher) -> None:
+    def current_stream(*_: Any) -> int:
+        return int(patcher.gpu.device.library.vramcast_stream())
+
+    cuda = sys.modules[LIBRARY].CudaInterface
+    patcher.put(cuda, "get_raw_stream", staticmethod(current_stream))

@@ -1,0 +1,30 @@
+"""With max-autotune, kernels of cuBLAS and cuDNN win against Triton's templates.
+
+Why: how fast a template is cannot be said without a GPU. What timing them allocates is allocated.
+Versions: torch 2.10 to 2.15.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from vramcast.simulate.patching import Patcher
+
+LIBRARY = "torch._inductor.select_algorithm"
+NOTE = (
+    "max-autotune chooses kernels by timing them: those of cuBLAS and cuDNN were taken, and "
+    "Triton's where there is no other"
+)
+SLOW_MILLISECONDS = 1e6
+
+
+def apply(patcher: Patcher) -> None:
+    template = sys.modules[LIBRARY].TritonTemplateCaller
+    benchmark = template.benchmark
+
+    def as_slow(self: Any, *arguments: Any, **options: Any) -> float:
+        patcher.gpu.note(NOTE)
+        return SLOW_MILLISECONDS + float(benchmark(self, *arguments, **options))
+
+    patcher.put(template, "benchmark", as_slow)
