@@ -220,6 +220,7 @@ def and_prepare_to_show(report: Report, as_json: bool) -> Report:
 def _import_reporting() -> None:
     with contextlib.suppress(ImportError):  # it is reported when it is imported again
         importlib.import_module("vramcast.reporting.showing")
+        importlib.import_module("vramcast.reporting.prediction")
 
 
 def show(record: Record, as_json: bool = False, **more: str) -> None:

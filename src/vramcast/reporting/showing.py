@@ -1,56 +1,39 @@
 """The one way to show a record: as sections, in the terminal, as HTML or Markdown; and reports."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from vramcast.errors import UsageError
-from vramcast.records.accuracy import AccuracyResult
-from vramcast.records.bench import Comparison, TrainedRun
-from vramcast.records.fit import MemoryFit
 from vramcast.records.measurement import Measurement
-from vramcast.records.plan import Plan
-from vramcast.records.prediction import BatchSizeCurve, MaxBatch, Prediction, PredictionTable
+from vramcast.records.prediction import MaxBatch, Prediction
 from vramcast.records.store import write_atomically
-from vramcast.records.tune import TuneResult
-from vramcast.reporting import (
-    accuracy,
-    bench,
-    laws,
-    max_batch,
-    measurement,
-    plan,
-    prediction,
-    prediction_table,
-    trace,
-    tune,
-)
-from vramcast.reporting.html import as_html
-from vramcast.reporting.loading import Loaded, load
-from vramcast.reporting.markdown import as_markdown
 from vramcast.reporting.sections import Report, Section
-from vramcast.reporting.svg import write_figures
 from vramcast.reporting.terminal import show_sections
-from vramcast.tracing.trace import Trace
+
+if TYPE_CHECKING:  # what shows one prediction is imported fast
+    from vramcast.reporting.loading import Loaded
+    from vramcast.tracing.trace import Trace
 
 FILE_WIDTH = 120
 MARK = "vramcast report"  # in the first line of every report
-# A new kind of record gets a line here and a file beside this one.
-MAKERS: Mapping[type, Callable[[Any], list[Section]]] = {
-    BatchSizeCurve: prediction.of_curve,
-    PredictionTable: prediction_table.of_table,
-    Trace: trace.of_trace,
-    Plan: plan.of_plan,
-    TuneResult: tune.of_tune,
-    AccuracyResult: accuracy.of_accuracy,
-    Comparison: bench.of_comparison,
-    MemoryFit: laws.of_fit,
+# A new kind of record gets a line here and a file beside this one, imported when it is needed.
+MAKERS: Mapping[str, tuple[str, str]] = {
+    "BatchSizeCurve": ("prediction", "of_curve"),
+    "PredictionTable": ("prediction_table", "of_table"),
+    "Trace": ("trace", "of_trace"),
+    "Plan": ("plan", "of_plan"),
+    "TuneResult": ("tune", "of_tune"),
+    "AccuracyResult": ("accuracy", "of_accuracy"),
+    "Comparison": ("bench", "of_comparison"),
+    "MemoryFit": ("laws", "of_fit"),
 }
 
 
@@ -74,13 +57,19 @@ def show(record: Any, console: Console | None = None) -> None:
 
 
 def markdown_of(record: Any, title: str) -> str:
+    from vramcast.reporting.markdown import as_markdown
+
     return as_markdown(Report(title=title, sections=sections_of(record)))
 
 
 def render(report: Report, form: Format) -> str:
     if form == Format.HTML:
+        from vramcast.reporting.html import as_html
+
         return as_html(report)
     if form == Format.MARKDOWN:
+        from vramcast.reporting.markdown import as_markdown
+
         return as_markdown(report)
     file = StringIO()
     console = Console(file=file, width=FILE_WIDTH, no_color=True)
@@ -89,6 +78,8 @@ def render(report: Report, form: Format) -> str:
 
 
 def make_report(paths: Sequence[Path]) -> Report:
+    from vramcast.reporting.loading import load
+
     loaded = [one for path in paths for one in load(path)]
     sections = [
         section for one in loaded for section in sections_of(one.record, one.traces, loaded)
@@ -99,27 +90,37 @@ def make_report(paths: Sequence[Path]) -> Report:
 
 
 def sections_of(
-    record: Any, traces: Sequence[Trace] = (), others: Sequence[Loaded] = ()
+    record: Any, traces: "Sequence[Trace]" = (), others: "Sequence[Loaded]" = ()
 ) -> list[Section]:
     """`traces` are a measurement's; `others` may hold measurements of the same workload."""
     match record:
         case Prediction():
-            same = [other for other in others if _measures(other.record, record)]
-            overlay = trace.overlay_of([one for other in same for one in other.traces])
-            return prediction.of_prediction(record, [other.record for other in same], overlay)
+            return _of_prediction(record, others)
         case Measurement():
-            return measurement.of_measurement(record, *traces[:1])
+            return _made("measurement", "of_measurement", record, *traces[:1])
         case MaxBatch():
             runs = [other.record for other in others]
             same_runs = [run for run in runs if _measures(run, record, but="batch_size")]
-            return max_batch.of_max_batch(record, same_runs)
-        case [MemoryFit(), *_]:
-            return [section for found in record for section in laws.of_fit(found)]
-        case [TrainedRun(), *_]:
-            return bench.of_runs(record)
+            return _made("max_batch", "of_max_batch", record, same_runs)
         case [Section(), *_]:
             return list(record)
-    return MAKERS[type(record)](record)
+        case [first, *_] if type(first).__name__ == "MemoryFit":
+            return [section for found in record for section in sections_of(found)]
+        case [first, *_] if type(first).__name__ == "TrainedRun":
+            return _made("bench", "of_runs", record)
+    return _made(*MAKERS[type(record).__name__], record)
+
+
+def _of_prediction(record: Prediction, others: "Sequence[Loaded]") -> list[Section]:
+    same = [other for other in others if _measures(other.record, record)]
+    measured = [one for other in same for one in other.traces]
+    overlay = _made("trace", "overlay_of", measured) if measured else []
+    return _made("prediction", "of_prediction", record, [o.record for o in same], overlay)
+
+
+def _made(file: str, function: str, *arguments: Any) -> list[Any]:
+    made: list[Any] = getattr(import_module(f"{__package__}.{file}"), function)(*arguments)
+    return made
 
 
 def _measures(run: Any, record: Prediction | MaxBatch, but: str = "") -> bool:
@@ -152,7 +153,11 @@ def report(
     if target is not None:
         _check_free(target)
     made = make_report([Path(run) for run in runs])
-    drawn = [] if figures is None else write_figures(made, _folder(figures))
+    drawn = []
+    if figures is not None:
+        from vramcast.reporting.svg import write_figures
+
+        drawn = write_figures(made, _folder(figures))
     page = Page(made, Format(format), render(made, Format(format)), drawn)
     if target is not None:
         write_atomically(target, page.text)
