@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import vramcast
 from vramcast.allocator import EMPTY_CACHE, AllocatorSettings, Replay, compiled, replay
+from vramcast.allocator.model import PRIVATE
 from vramcast.hardware.machine import cxx_compiler
 
 MIB = 2**20
@@ -55,7 +56,7 @@ def run(seed: int) -> dict[str, Any]:
             alive.append(len(sizes))
             events.append(len(sizes))
     held = {n: at + pick.randint(1, 40) for n, at in freed.items() if pick.random() < 0.1}
-    keys = [pick.choice([0, 0, 3, 8]) for _ in sizes] if pick.random() < 0.5 else []
+    keys = [pick.choice([0, 0, 3, 8, PRIVATE + 3]) for _ in sizes] if pick.random() < 0.5 else []
     return {
         "events": np.array(events, np.int64),
         "sizes": np.array(sizes, np.int64),

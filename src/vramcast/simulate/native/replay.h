@@ -148,8 +148,9 @@ class ReplayAllocator {
   Pools& pools_for(int64_t key) {
     const auto [found, is_new] = pools_by_key_.try_emplace(key, nullptr);
     if (is_new) {
-      pools_.push_back({Pool{512, {}}, Pool{mebibyte + 1, {}}});
-      found->second = &pools_.back();
+      auto& kept = key < first_private ? pools_ : private_pools_;
+      kept.push_back({Pool{512, {}}, Pool{mebibyte + 1, {}}});
+      found->second = &kept.back();
     }
     return *found->second;
   }
@@ -231,6 +232,9 @@ class ReplayAllocator {
   std::unordered_map<int64_t, Span*> held_;
   std::unordered_map<int64_t, Pools*> pools_by_key_;
   std::deque<Pools> pools_;  // in the order in which they came to be
+  // of CUDA graphs, which keep their memory (allocator/model.py: PRIVATE)
+  static constexpr int64_t first_private = int64_t{1} << 40;
+  std::deque<Pools> private_pools_;
   std::deque<Span> spans_;
   std::vector<Span*> unused_;
   AddressSpace addresses_;
