@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,6 +129,36 @@ def against_torch(
     )
     ratio = timing.wall_seconds / torch.wall_seconds
     return Row(name, shown(command), timing, "import torch", ratio, at_most, at_most_seconds)
+
+
+def grown(
+    name: str,
+    sizes: Sequence[int],
+    commands: Sequence[Sequence[str]],
+    folder: Path,
+    repeats: int,
+    *,
+    at_most_seconds: float | None,
+    at_most_bytes: int | None = None,
+) -> Iterator[Row]:
+    """A row a size; the ratio of processor seconds to the first must not grow faster than the size.
+    The limits are of the last, largest one."""
+    first_seconds = 0.0
+    for size, words in zip(sizes, commands, strict=True):
+        command = (*VRAMCAST, *words)
+        (best,) = in_turns(repeats, command, exit_codes=(0, 3), folder=folder)
+        first_seconds = first_seconds or best.processor_seconds
+        is_last = size == sizes[-1]
+        yield Row(
+            name.format(f"{size:,}"),
+            shown(command),
+            best,
+            f"{sizes[0]:,}",
+            best.processor_seconds / first_seconds,
+            at_most=1.2 * size / sizes[0],
+            at_most_seconds=at_most_seconds if is_last else None,
+            at_most_bytes=at_most_bytes if is_last else None,
+        )
 
 
 def shown(command: Sequence[str]) -> str:

@@ -1,21 +1,17 @@
-"""Large input: long traces in report and diff, models of many tensors, steps of many kernels.
-
-Three sizes of each; the ratio is to the first. It stays below the ratio of the sizes where time
-grows no faster than they do.
-"""
+"""Long traces in report and diff: three sizes of each, the ratio is to the first."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from timing import VRAMCAST, Row, once, shown
+from timing import Row, grown
 
-TITLE = "Large input"
-TIMES = (1, 2, 5)  # the sizes, as parts of what the issue names
-EVENTS, TENSORS, LAUNCHES = 1_000_000, 4_000, 200_000
+TITLE = "Long traces"
+TIMES = (1, 2, 5)
+EVENTS = 1_000_000
 NUM_LAYERS = 48
 FORWARD = ("native_layer_norm", "addmm", "add", "addmm", "gelu", "addmm", "add")
 BACKWARD = ("mm", "gelu_backward", "mm")
@@ -29,40 +25,11 @@ HEAD = {
     "torch_version": "2.13.0",
     "allocator_settings": "",
 }
-WORKLOADS = """
-import torch
-from torch import nn
-
-
-def tensors(num_tensors=4_000):
-    model = nn.Sequential(*[nn.Linear(16, 16) for _ in range(num_tensors // 2)]).cuda()
-    optimizer = torch.optim.AdamW(model.parameters())
-    x = torch.randn(4, 16, device="cuda")
-
-    def step():
-        optimizer.zero_grad()
-        model(x).sum().backward()
-        optimizer.step()
-
-    return step
-
-
-def launches(num_launches=200_000):
-    x = torch.randn(4, 16, device="cuda")
-
-    def step():
-        y = x
-        for _ in range(num_launches):
-            y = y * 1.5
-
-    return step
-"""
 
 
 def rows(repeats: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "large.py").write_text(WORKLOADS)
         for times in TIMES:
             for other in ("", "other"):
                 file = folder / f"{times}{other}.json"
@@ -70,48 +37,11 @@ def rows(repeats: int) -> Iterator[Row]:
         report = [("report", f"{times}.json", "-o", "report.html") for times in TIMES]
         same = [("diff", f"{times}.json", f"{times}.json") for times in TIMES]
         changed = [("diff", f"{times}.json", f"{times}other.json") for times in TIMES]
-        yield from grown("report, {} events", EVENTS, report, folder, repeats, 15.0, 10**9)
-        yield from grown("diff, {} events, the same", EVENTS, same, folder, repeats, 15.0, 10**9)
-        yield from grown("diff, {} events, changed", EVENTS, changed, folder, repeats, 15.0, 10**9)
-        tensors = [simulated("tensors", times * TENSORS) for times in TIMES]
-        launches = [simulated("launches", times * LAUNCHES) for times in TIMES]
-        yield from grown("{} parameter tensors", TENSORS, tensors, folder, repeats, 5.0)
-        yield from grown("{} launches a step", LAUNCHES, launches, folder, repeats, 12.0)
-
-
-def simulated(name: str, number: int) -> tuple[str, ...]:
-    return "predict", f"large.py:{name}", f"num_{name}={number}", "--gpu", "h200"
-
-
-def grown(
-    name: str,
-    unit: int,
-    commands: Sequence[Sequence[str]],
-    folder: Path,
-    repeats: int,
-    at_most_seconds: float,
-    at_most_bytes: int | None = None,
-) -> Iterator[Row]:
-    """The limits are of the last, largest one. Processor seconds are compared."""
-    first_seconds = 0.0
-    for times, words in zip(TIMES, commands, strict=True):
-        command = (*VRAMCAST, *words)
-        timings = [once(command, (0, 3), folder) for _ in range(repeats)]
-        best = timings[0]
-        for timing in timings[1:]:
-            best = best.best(timing)
-        first_seconds = first_seconds or best.processor_seconds
-        is_last = times == TIMES[-1]
-        yield Row(
-            name.format(f"{times * unit:,}"),
-            shown(command),
-            best,
-            f"{unit:,}",
-            best.processor_seconds / first_seconds,
-            at_most=1.2 * times,
-            at_most_seconds=at_most_seconds if is_last else None,
-            at_most_bytes=at_most_bytes if is_last else None,
-        )
+        sizes = [times * EVENTS for times in TIMES]
+        limits = {"at_most_seconds": 15.0, "at_most_bytes": 10**9}
+        yield from grown("report, {} events", sizes, report, folder, repeats, **limits)
+        yield from grown("diff, {} events, the same", sizes, same, folder, repeats, **limits)
+        yield from grown("diff, {} events, changed", sizes, changed, folder, repeats, **limits)
 
 
 def write_trace(file: Path, num_events: int, *, is_other: bool) -> None:
