@@ -87,3 +87,12 @@ def test_parameters_of_copied_modules_and_of_no_module_are_parameters(
         <= prediction.breakdown_bytes["parameters"]
         <= 4 * prediction.num_parameters + 50 * 512
     )
+
+
+def test_a_compiled_chain_keeps_less_than_an_eager_one(
+    predictions: dict[str, vramcast.Prediction],
+) -> None:
+    compiled = predictions["compiled"]
+    eager = vramcast.predict(f"{WORKLOADS}:compiled", gpu="h200", no_compile=True)
+    assert compiled.peak_allocated_bytes < eager.peak_allocated_bytes / 2
+    assert any("torch.compile was switched off" in limit for limit in eager.limits)

@@ -99,8 +99,15 @@ def triton_kernel_launched_directly() -> Callable[[], Any]:
 
 
 def compiled() -> Callable[[], Any]:
-    model = torch.compile(nn.Linear(WIDTH, WIDTH).cuda())
-    return steps(model, lambda x: model(x).mean())
+    """Eagerly every result of the chain is kept for the backward pass."""
+    model = nn.Linear(WIDTH, WIDTH).cuda()
+
+    @torch.compile
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        y = model(x).repeat(1 << 14, 1)
+        return y.sin().exp().cos().sin().mean()
+
+    return steps(model, loss)
 
 
 def reads_the_loss() -> Callable[[], Any]:

@@ -55,7 +55,7 @@ def apply(patcher: Patcher) -> None:
 def _why_not(patcher: Patcher, backend: Any) -> str | None:
     if not patcher.gpu.compiles:
         return OFF_NOTE
-    has_triton = "triton" in sys.modules or importlib.util.find_spec("triton") is not None
+    has_triton = sys.modules.get("triton") or importlib.util.find_spec("triton")
     return None if has_triton or backend not in (None, "inductor") else NO_TRITON_NOTE
 
 

@@ -1,0 +1,80 @@
+"""CUDA graphs keep memory of their own; what is missing for torch.compile is named."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vramcast
+from vramcast.simulate.patches import bitsandbytes_library
+from vramcast.simulate.patching import Patcher
+
+MIB = 1 << 20
+CAPTURED = """
+import torch
+
+def build(*, replays: int = 1):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        assert torch.cuda.is_current_stream_capturing()
+        x = torch.ones(64 << 20, dtype=torch.uint8, device="cuda")
+        x + x
+    del x
+    torch.cuda.empty_cache()
+
+    def step():
+        for _ in range(replays):
+            graph.replay()
+        return torch.ones(64 << 20, dtype=torch.uint8, device="cuda")
+
+    return step
+"""
+WITHOUT_TRITON = """
+import sys
+import torch
+
+sys.modules["triton"] = None
+
+def build():
+    model = torch.compile(torch.nn.Linear(64, 64).cuda())
+    return lambda: model(torch.ones(64, 64, device="cuda")).sum().backward()
+"""
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_the_memory_of_a_graph_is_not_used_by_others(tmp_path: Path) -> None:
+    """Two tensors of 64 MiB in the graph, one of the step, and small ones."""
+    (tmp_path / "work.py").write_text(CAPTURED)
+    once, often = (
+        vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200", replays=n) for n in (1, 100)
+    )
+    assert 3 * 64 * MIB <= once.peak_reserved_bytes < 4 * 64 * MIB
+    assert once.step is not None and often.step is not None
+    assert often.peak_reserved_bytes == once.peak_reserved_bytes
+    assert often.step.moved_bytes > 90 * once.step.moved_bytes / 2
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_without_triton_the_step_is_eager_and_the_package_is_named(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(WITHOUT_TRITON)
+    prediction = vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200")
+    assert any("pip install triton" in limit for limit in prediction.limits)
+
+
+def test_bitsandbytes_finds_a_library_whose_pages_can_be_written() -> None:
+    gpu: Any = None
+    patcher = Patcher(gpu)
+    bitsandbytes_library.apply(patcher)
+    try:
+        library = ctypes.cdll.LoadLibrary("libbitsandbytes_cuda130.so")
+    finally:
+        patcher.undo()
+    library.cadam32bit_grad_fp32.argtypes = [ctypes.c_void_p]
+    assert library.cadam32bit_grad_fp32(None) == 0
+    address = library.cget_managed_ptr(ctypes.c_size_t(8192))
+    ctypes.memset(address, 1, 8192)
+    with pytest.raises(OSError):
+        ctypes.cdll.LoadLibrary("libbitsandbytes_cuda130.so")
