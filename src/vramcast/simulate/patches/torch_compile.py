@@ -40,9 +40,7 @@ def apply(patcher: Patcher) -> None:
             return compile_really(model, **options)
         reason = _why_not(patcher, options.get("backend"))
         if reason:
-            if torch_dynamo.is_real() or isinstance(model, torch.nn.Module):
-                patcher.gpu.note(reason)
-            return compile_really(model, **{**options, "disable": True})
+            return _eager(model, reason, patcher)
         if isinstance(model, torch.nn.Module) or torch_dynamo.is_real():
             return _compiled(compile_really, model, options, patcher)
         return torch_dynamo.later(
@@ -57,6 +55,21 @@ def _why_not(patcher: Patcher, backend: Any) -> str | None:
         return OFF_NOTE
     has_triton = sys.modules.get("triton") or importlib.util.find_spec("triton")
     return None if has_triton or backend not in (None, "inductor") else NO_TRITON_NOTE
+
+
+def _eager(model: Any, reason: str, patcher: Patcher) -> Any:
+    """A function says so when it is called: libraries compile some that are never used."""
+    if isinstance(model, torch.nn.Module):
+        patcher.gpu.note(reason)
+        vars(model)["_orig_mod"] = model  # not as a part of itself
+        return model
+
+    @functools.wraps(model)
+    def call(*arguments: Any, **options: Any) -> Any:
+        patcher.gpu.note(reason)
+        return model(*arguments, **options)
+
+    return call
 
 
 def forget() -> None:
