@@ -169,6 +169,9 @@ def test_a_program_that_is_no_python_is_named(folder: Path) -> None:
     Path("train.py").write_text("def f(:\n")
     with pytest.raises(WorkloadError, match=r"train\.py:1 is not valid Python"):
         predict("train.py")
+    Path("binary.py").write_bytes(b"\x7fELF\0\0")
+    with pytest.raises(WorkloadError, match=r"binary\.py is not valid Python"):
+        predict("binary.py")
     with pytest.raises(WorkloadError, match="There is no module 'no_such_module'"):
         predict("-m", "no_such_module")
 

@@ -38,9 +38,12 @@ def _compiled(path: str) -> CodeType:
             source = file.read()
         return compile(source, path, "exec")
     except (SyntaxError, ValueError) as problem:
-        where = f"{path}:{problem.lineno}" if isinstance(problem, SyntaxError) else path
+        line = getattr(problem, "lineno", None)
+        where, advice = f"{path}:{line}", "Correct that line."
+        if line is None:
+            where, advice = path, "Name the program's file in Python."
         what = problem.msg if isinstance(problem, SyntaxError) else str(problem)
-        raise WorkloadError(f"{where} is not valid Python: {what}", "Correct that line.") from None
+        raise WorkloadError(f"{where} is not valid Python: {what}", advice) from None
     except OSError as problem:
         raise WorkloadError(
             f"{path} cannot be read: {problem.strerror}.", "Make it readable."

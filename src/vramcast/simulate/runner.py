@@ -162,7 +162,7 @@ def simulate(
                 family=_family({**request, "target": target}),
             )
         except TaskFailed as failure:
-            raise _explained(failure, timeout_seconds) from None
+            raise _explained(failure, timeout_seconds, is_program="line" in request) from None
     return {**answer, "seconds": time.perf_counter() - started}
 
 
@@ -176,12 +176,18 @@ def _family(request: dict[str, Any]) -> dict[str, Any] | None:
     return {"name": name, "task": IMPORT_TASK, "request": what}
 
 
-def _explained(failure: TaskFailed, timeout_seconds: float) -> VramcastError:
+def _explained(failure: TaskFailed, timeout_seconds: float, *, is_program: bool) -> VramcastError:
     if failure.kind is FailureKind.STOPPED:
         return VramcastError("Stopped, because another simulation of the same request failed.")
     if failure.kind is FailureKind.NOT_STARTED:
         return failure
     message = failure.message
+    if failure.kind is FailureKind.TIMEOUT and is_program:
+        return WorkloadError(
+            f"Enough of the program was not seen within {timeout_seconds:g} s.",
+            "Allow more time with --timeout SECONDS, or look for what it waits for: a server "
+            "never ends, and a loop may wait for a value that the GPU would compute.",
+        )
     if failure.kind is FailureKind.TIMEOUT:
         limit = f"The workload did not finish within {timeout_seconds:g} s"
         message = f"{limit}: its build or step may never end."
