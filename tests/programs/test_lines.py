@@ -176,6 +176,23 @@ def test_a_program_that_is_no_python_is_named(folder: Path) -> None:
         predict("-m", "no_such_module")
 
 
+def test_the_evaluation_of_a_compiled_model_is_seen(folder: Path) -> None:
+    """Compiling once put the modules' own method back in place of the one that is watched."""
+    Path("train.py").write_text(
+        "import torch\n"
+        "model = torch.compile(torch.nn.Linear(8, 8).cuda(), backend='eager')\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "loader = torch.utils.data.DataLoader(torch.randn(64, 8), batch_size=4)\n"
+        "for batch in loader:\n"
+        "    model(batch.cuda()).sum().backward()\n"
+        "    optimizer.step()\n"
+        "with torch.no_grad():\n"
+        "    model.eval()(batch.cuda())\n"
+    )
+    found, _ = predict("train.py")
+    assert [phase.name for phase in found.phases] == ["build", "train", "evaluate"]
+
+
 def test_a_module_finds_its_neighbours(folder: Path) -> None:
     package = folder / "package"
     package.mkdir()

@@ -28,6 +28,8 @@ MOST_BACKWARDS_WITHOUT_STEP = 64
 # So many forward passes may come before a data loader is asked again, which then ends: the rest of
 # a GAN's iteration, and batches that were read ahead.
 MOST_READ_AHEAD = 8
+# Of the method that modules are called by: puts it around another one.
+AROUND = "vramcast_around"
 
 
 class Enough(BaseException):
@@ -226,6 +228,8 @@ def _modules(watcher: Watcher) -> Wrap:
 
     def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
         def __call__(self: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
+            if torch.compiler.is_dynamo_compiling():
+                return call(self, *arguments, **options)
             if inside.depth == 0 and threading.get_ident() == main:
                 _heard_forward(watcher, self)
             inside.depth += 1
@@ -234,6 +238,7 @@ def _modules(watcher: Watcher) -> Wrap:
             finally:
                 inside.depth -= 1
 
+        setattr(__call__, AROUND, wrap)
         return __call__
 
     return wrap

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from vramcast.programs.watching import AROUND
 from vramcast.records.store import cache_folder, make_folder
 from vramcast.simulate.patches import torch_dynamo
 from vramcast.simulate.patching import Patcher
@@ -85,6 +86,13 @@ def _compiled(compile_really: Any, model: Any, options: dict[str, Any], patcher:
     make_folder(folder)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
-    # Dynamo must see the modules' own method, not the one that notes which module is running
-    torch.nn.Module.__call__ = torch.nn.Module._wrapped_call_impl  # type: ignore[method-assign]
+    # Dynamo must see the modules' own method, not the one that notes which module is running; a
+    # program that is watched still hears of calls from outside
+    own: Any = torch.nn.Module._wrapped_call_impl
+    if around := getattr(torch.nn.Module.__call__, AROUND, None):
+        own = around(own)
+        from torch._dynamo.eval_frame import skip_code
+
+        skip_code(own.__code__)
+    torch.nn.Module.__call__ = own  # type: ignore[method-assign]
     return compile_really(model, **options)
