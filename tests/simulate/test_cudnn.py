@@ -29,6 +29,8 @@ PASSES = ("forward", "data_gradient", "weight_gradient")
 # counters that kernels keep beside their partial sums
 COUNTERS_BYTES = 2048
 EVERY = 17
+SHAPES = ("x", "weight", "y", "stride", "padding")
+KINDS = ("forward", "data", "weight")
 
 asked = pytest.mark.skipif(installed() is None, reason="nvidia-cudnn-cu13 is not installed")
 
@@ -140,18 +142,34 @@ def test_fourier_transforms_take_what_was_recorded_when_they_were_tried() -> Non
         events = [*calls["forward"]["first"], *calls["backward"]["first"]]
         taken = [events[i - 2] for i, size in enumerate(events) if size == 0]
         c = of_line(line)
-        sizes = {which: list(transform_bytes(which, c)) for which in range(len(PASSES))}
-        found += sum(which_taken in sizes[which] for which, which_taken in enumerate(taken))
+        sizes = {size for which in range(len(PASSES)) for size in transform_bytes(which, c)}
+        found += sum(size in sizes for size in taken)
     assert found == 6
+
+
+def test_fourier_transforms_of_popular_networks_take_what_cudnn_planned_on_an_h200() -> None:
+    with gzip.open(RECORDINGS / "transforms-h200-torch-2.11.jsonl.gz", "rt") as file:
+        lines = [json.loads(line) for line in file]
+    near = planned = wrongly_expected = 0
+    for line in lines:
+        shapes = {name: tuple(line[key]) for name, key in zip(SHAPES, "xwysp", strict=True)}
+        c = convolution(dtype="fp32", tf32=True, channels_last=line["cl"], **shapes)
+        expected = list(transform_bytes(KINDS.index(line["kind"]), c))
+        if line["transform_bytes"] is None:
+            wrongly_expected += bool(expected)
+        else:
+            planned += 1
+            near += bool(expected) and abs(expected[0] / line["transform_bytes"] - 1) < 0.01
+    assert (near, planned, wrongly_expected) == (217, 225, 12)
 
 
 @pytest.mark.parametrize(
     ("weight", "depth_of_y", "knobs", "expected_bytes"),
     [
         # 2 x 9 tiles of 128 x 128; 117 blocks run at once in groups of three: 6 parts each
-        ((256, 128, 3, 3), (128, 28, 28), {2: 0, 27: 1, 28: 3}, 108 * 65536),
+        ((256, 128, 3, 3), (128, 28, 28), {2: 0, 27: 1, 28: 3}, 108 * 65536 + 90 * 4 + 28),
         # 4 x 16 tiles of 256 x 128, twice on 132 units
-        ((1024, 512, 2, 2), (512, 28, 28), {2: 3, 27: 1, 28: 2}, 128 * 131072),
+        ((1024, 512, 2, 2), (512, 28, 28), {2: 3, 27: 1, 28: 2}, 128 * 131072 + 64 * 4 + 28),
         # too shallow to be split
         ((256, 128, 3, 3), (1, 14, 14), {2: 0, 27: 1, 28: 3}, 0),
     ],

@@ -36,6 +36,8 @@ UNITS_OF_H200 = 132
 MIN_STEPS = 8
 STEP = {"fp32": 32, "bf16": 64, "fp16": 64}
 SUM_BYTES = 4
+# Parts wait for each other.
+COUNTER_BYTES, MORE_BYTES = 4, 28
 
 
 def partial_sums_bytes(
@@ -55,7 +57,10 @@ def partial_sums_bytes(
         return 0
     num_steps = -(-depth // STEP[convolution.dtype])
     num_parts = min(at_once // remaining, num_steps // MIN_STEPS)
-    return num_parts * remaining * tile[0] * tile[1] * SUM_BYTES if num_parts > 1 else 0
+    if num_parts < 2:
+        return 0
+    sums_bytes = num_parts * remaining * tile[0] * tile[1] * SUM_BYTES
+    return sums_bytes + (num_parts - 1) * remaining * COUNTER_BYTES + MORE_BYTES
 
 
 def _padded(size: int, tile: int, cluster: int) -> int:

@@ -25,6 +25,7 @@ from vramcast.simulate.kernels import (  # noqa: F401
     normalisation,
     recurrent,
     reductions,
+    resampling,
     sorting,
     spectral,
     without_memory,

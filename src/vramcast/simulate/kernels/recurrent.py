@@ -37,6 +37,7 @@ def _describe(x: Tensor, arguments: dict[str, Any]) -> Recurrent:
         layers=layers,
         batch=batch,
         steps=steps,
+        all_steps=x.shape[0] if batch_sizes else steps * batch,
         directions=2 if arguments["bidirectional"] else 1,
         dropout=dropout,
         is_half=x.dtype == torch.float16,

@@ -26,6 +26,7 @@ class Recurrent:
     layers: int
     batch: int
     steps: int
+    all_steps: int  # of all samples together; packed samples have lengths of their own
     directions: int
     dropout: bool = False  # between layers
     is_half: bool = False  # fp16; cuDNN has other kernels for bf16
@@ -49,7 +50,7 @@ class Recurrent:
     @property
     def feature_bytes(self) -> int:
         """One feature at every step of every sample."""
-        return self.steps * self.batch * self.item_bytes
+        return self.all_steps * self.item_bytes
 
     @property
     def is_persistent(self) -> bool:
@@ -78,7 +79,7 @@ def reserve_bytes(r: Recurrent) -> int:
     """Kept for the backward pass: activations, and what passes between layers."""
     between = r.layers - 1
     num_results = KEPT_ACTIVATIONS[r.kind] * r.layers + between
-    mask_bits = r.steps * r.batch * r.result_width * r.directions * between if r.dropout else 0
+    mask_bits = r.all_steps * r.result_width * r.directions * between if r.dropout else 0
     return num_results * r.feature_bytes * r.result_width + 256 + mask_bits // 8
 
 
@@ -91,7 +92,7 @@ def workspace_bytes(r: Recurrent, *, backward: bool) -> int:
     total += 256 + 8 * r.batch  # lengths
     # an input wider than the state needs wider buffers
     wider = max(0, r.input_size - r.hidden) * r.directions
-    total += wider * (r.steps + r.is_bidirectional) * r.batch * r.item_bytes
+    total += wider * (r.all_steps + r.is_bidirectional * r.batch) * r.item_bytes
     is_small = r.is_persistent or (
         (r.item_bytes == 4 or r.is_half) and r.hidden <= MAX_SMALL_HIDDEN[r.kind][backward]
     )
