@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vramcast.allocator import AllocatorSettings, OutOfMemory
+from vramcast.allocator.model import OutOfMemory
+from vramcast.allocator.settings import AllocatorSettings
 
 MIB = 2**20
 

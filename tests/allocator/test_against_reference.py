@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import ReferenceAllocator
 
-from vramcast.allocator import AllocatorSettings, CachingAllocator, OutOfMemory
+from vramcast.allocator.model import CachingAllocator, OutOfMemory
+from vramcast.allocator.settings import AllocatorSettings
 
 MIB = 2**20
 

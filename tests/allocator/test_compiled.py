@@ -16,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vramcast
-from vramcast.allocator import EMPTY_CACHE, AllocatorSettings, Replay, compiled, replay
+from vramcast.allocator import compiled
 from vramcast.allocator.model import PRIVATE
+from vramcast.allocator.replay import EMPTY_CACHE, Replay, replay
+from vramcast.allocator.settings import AllocatorSettings
 from vramcast.hardware.machine import cxx_compiler
 
 MIB = 2**20

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.allocator import Replay, replay
+from vramcast.allocator.replay import Replay, replay
 
 RECORDINGS = Path(__file__).parent / "recordings"
 MEASURED = json.loads((RECORDINGS / "measured.json").read_text())

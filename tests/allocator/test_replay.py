@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from vramcast.allocator import EMPTY_CACHE, AllocatorSettings, live_at, replay
+from vramcast.allocator.replay import EMPTY_CACHE, live_at, replay
+from vramcast.allocator.settings import AllocatorSettings
 
 MIB = 2**20
 

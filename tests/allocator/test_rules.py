@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramcast.allocator import AllocatorSettings, CachingAllocator, OutOfMemory
+from vramcast.allocator.model import CachingAllocator, OutOfMemory
+from vramcast.allocator.settings import AllocatorSettings
 
 MIB = 2**20
 

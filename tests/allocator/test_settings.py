@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramcast.allocator import AllocatorSettings
+from vramcast.allocator.settings import AllocatorSettings
 from vramcast.errors import UsageError
 
 MIB = 2**20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramcast.allocator import AllocatorSettings
+from vramcast.allocator.settings import AllocatorSettings
 from vramcast.downsampling import downsample
 from vramcast.forecast.budget import Budget
 from vramcast.forecast.forecast import batch_size_point, forecast

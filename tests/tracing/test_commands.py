@@ -13,7 +13,7 @@ import pytest
 from trace_examples import of, trace
 
 from vramcast import UsageError
-from vramcast.allocator import replay
+from vramcast.allocator.replay import replay
 from vramcast.predicting.predict import predict
 from vramcast.simulate import build
 from vramcast.tracing.files import read_trace, write_files

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_examples import HEAD, ROWS, trace, traces
 
-from vramcast.allocator import EMPTY_CACHE
+from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.tracing.files import (
     _described,

@@ -21,7 +21,7 @@ from typer.core import TyperCommand
 
 from vramcast import __version__
 from vramcast.cli.coercion import read_plain_values_without_pydantic
-from vramcast.cli.main import lacks_file
+from vramcast.cli.missing_file import lacks_file
 from vramcast.errors import UsageError
 from vramcast.text import printable
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import NoReturn
 
+from vramcast.cli.missing_file import lacks_file
 from vramcast.errors import UsageError, VramcastError
 from vramcast.processes import lifetime
 from vramcast.text import printable
@@ -149,12 +150,6 @@ def _simulated_gpu(words: list[str]) -> contextlib.AbstractContextManager[object
 
         return early_server()
     return contextlib.nullcontext()
-
-
-def lacks_file(workload: str) -> bool:
-    """Whether it names a file that is not there."""
-    file = workload.rpartition(":")[0] or workload
-    return file.endswith(".py") and not os.path.exists(file)
 
 
 def _prepare_output() -> None:

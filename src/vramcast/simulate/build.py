@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem
-from vramcast.hardware.machine import cxx_compiler
 from vramcast.processes.ask import TaskFailed, ask
 from vramcast.records.store import (
     cache_folder,
@@ -51,6 +50,8 @@ def needs_building() -> bool:
 
 
 def compiler() -> list[str]:
+    from vramcast.hardware.machine import cxx_compiler  # slow to import, and needed once
+
     command = cxx_compiler()
     if command is None:
         raise EnvironmentProblem(

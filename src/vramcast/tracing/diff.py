@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vramcast.allocator import EMPTY_CACHE
+from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.records.trace_diff import (
     Difference,
     DifferenceKind,

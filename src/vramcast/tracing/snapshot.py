@@ -9,14 +9,10 @@ import re
 from functools import cache
 from typing import Any
 
-from vramcast.allocator import (
-    EMPTY_CACHE,
-    AllocatorSettings,
-    Block,
-    CachingAllocator,
-    OutOfMemory,
-    Segment,
-)
+from vramcast.allocator.blocks import Block, Segment
+from vramcast.allocator.model import CachingAllocator, OutOfMemory
+from vramcast.allocator.replay import EMPTY_CACHE
+from vramcast.allocator.settings import AllocatorSettings
 from vramcast.tracing.trace import Allocation, Trace
 
 Frames = list[dict[str, Any]]
