@@ -305,6 +305,12 @@ def every_function_of_the_program_counts_each_time_it_is_called() -> None:
     assert _num_calls_in(lambda: (add_all(), add_all())) == 1 + 2 * (1 + 9)
 
 
+def what_a_function_calls_that_is_kept_from_compilation_counts_too() -> None:
+    kept = torch._disable_dynamo(lambda: functools.reduce(_add, range(10)))
+    kept()
+    assert _num_calls_in(kept) >= 1 + 9
+
+
 def what_the_simulation_calls_does_not_count() -> None:
     assert _num_calls_in(lambda: format_bytes(5 << 20)) == 1
 
