@@ -109,8 +109,9 @@ def test_the_answer_depends_on_the_gpu() -> None:
     [
         {"x": (8, 64, 14, 14), "weight": (128, 64, 1, 1), "y": (8, 128, 14, 14), "padding": (0, 0)},
         {"dtype": "fp32", "tf32": False},
+        {"weight": (64, 1, 3, 3), "groups": 64},
     ],
-    ids=["1 x 1, for cuBLAS", "exact products, by Winograd's algorithm"],
+    ids=["1 x 1, for cuBLAS", "exact products, by Winograd's algorithm", "depthwise"],
 )
 def test_what_cudnn_plans_on_a_gpu_only_is_left_to_the_model(sizes: dict[str, Any]) -> None:
     assert plans.workspace_bytes(FORWARD, convolution(**sizes), H200, deterministic=False) is None

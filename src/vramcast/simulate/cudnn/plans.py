@@ -48,7 +48,7 @@ def workspace_bytes(
     which: int, convolution: Convolution, gpu: Gpu, deterministic: bool
 ) -> int | None:
     """Of the kernel that torch runs without cudnn.benchmark. None if cuDNN cannot say."""
-    if version() is None or convolution.is_matrix_product or _wants_exact_products(convolution):
+    if version() is None or _is_planned_on_a_gpu_only(convolution):
         return None
     try:
         return next(_workspaces(which, convolution, gpu, deterministic), None)
@@ -70,9 +70,10 @@ def tried_bytes(
         return None
 
 
-def _wants_exact_products(c: Convolution) -> bool:
-    """Those are mostly computed by Winograd's algorithm, which cuDNN plans on a GPU only."""
-    return c.dtype == "fp32" and not c.tf32
+def _is_planned_on_a_gpu_only(c: Convolution) -> bool:
+    """By cuBLAS; for exact products by Winograd's algorithm; and channels that are each alone."""
+    is_exact = c.dtype == "fp32" and not c.tf32
+    return c.is_matrix_product or is_exact or 1 < c.groups == c.x[1]
 
 
 def _workspaces(

@@ -23,9 +23,9 @@ ESTIMATED = (
     "convolution workspaces that were not calibrated are estimates; where the package "
     "nvidia-cudnn-cu13 is installed, cuDNN itself says most of them"
 )
-ESTIMATED_PRODUCTS = (
-    "cuDNN leaves 1 x 1 convolutions to cuBLAS, which says nothing without a GPU: workspaces of "
-    "those that were not calibrated are estimates"
+ESTIMATED_IN_PART = (
+    "cuDNN plans 1 x 1 and depthwise convolutions, and those in fp32 without TF32, on a GPU only: "
+    "workspaces of those that were not calibrated are estimates"
 )
 OTHER_CUDNN = (
     "cuDNN's convolution workspaces were measured in another version than this torch comes with, "
@@ -121,7 +121,7 @@ def _workspace_bytes(which: int, convolution: Layer, key: str) -> int:
     asked = plans.workspace_bytes(which, convolution, gpu.model, _is_deterministic())
     if asked is not None:
         return asked
-    note(ESTIMATED if plans.version() is None else ESTIMATED_PRODUCTS)
+    note(ESTIMATED if plans.version() is None else ESTIMATED_IN_PART)
     if _is_deterministic():
         note(DETERMINISTIC)
     known = gpu.convolutions.between(key) if is_in_tables else None
