@@ -19,6 +19,7 @@ from vramcast.simulate.cudnn.files import installed
 
 # Set to "off", cuDNN is not asked.
 SWITCH = "VRAMCAST_CUDNN"
+PART_WITH_DRIVER = "libcudnn_engines_runtime_compiled.so.9"
 # the first version that can be asked without a GPU
 OLDEST_VERSION = 90800
 # What follows from the compute capability; what else a GPU has does not change cuDNN's choices.
@@ -180,6 +181,8 @@ def _library() -> Any:
         cublas = found.cublas or cublas_substitute_path(found.cublas_name)
         ctypes.CDLL(str(cublas), mode=ctypes.RTLD_GLOBAL)
         library = ctypes.CDLL(str(found.library))
+        # likewise for its own parts: in 9.27 this one needs the driver of a GPU
+        ctypes.CDLL(str(found.library.parent / PART_WITH_DRIVER))
     except OSError:
         return None
     library.cudnnGetVersion.restype = ctypes.c_size_t

@@ -21,7 +21,7 @@ from vramcast.simulate.kernels.work import uses_tf32
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 ESTIMATED = (
     "convolution workspaces that were not calibrated are estimates; where the package "
-    "nvidia-cudnn-cu13 is installed, cuDNN itself says most of them"
+    "nvidia-cudnn-cu13==9.19.0.56 is installed, cuDNN itself says most of them"
 )
 ESTIMATED_IN_PART = (
     "cuDNN plans 1 x 1 and depthwise convolutions, and those in fp32 without TF32, on a GPU only: "
