@@ -4,7 +4,7 @@ PYTHONPATH=src python benchmarks/published/data.py CHECKOUT
 PYTHONPATH=src python benchmarks/published/run.py CHECKOUT [NAME...]
 
 CHECKOUT is of the commit in rows.py. Its requirements (torchdata, datasets, tiktoken, blobfile, and
-torchao for float8) must be found. Without names, all rows are predicted.
+torchao 0.7.0 for float8) must be found. Without names, all rows are predicted.
 """
 
 from __future__ import annotations

@@ -30,11 +30,11 @@ python benchmarks/published/table.py
 ```
 
 Memory is the peak reserved by torch's allocator, of one GPU. What differs: the runs had the torch
-of 2024-12-23, the prediction has 2.13. That torch is thought to have tried flash attention before
-cuDNN's (`--attention-order flash,efficient`): with cuDNN's first, as torch 2.13 does on an H100,
-torchtitan's selective checkpointing keeps less. Tokenizer and text are generated. The seconds are
-of the whole prediction, on two cores that others use too. Tokens per second are not compared:
-communication between GPUs is not in the predicted time.
+and torchao of 2024-12-23, the prediction has torch 2.13 and torchao 0.7.0. That torch is thought
+to have tried flash attention before cuDNN's (`--attention-order flash,efficient`): with cuDNN's
+first, as torch 2.13 does on an H100, torchtitan's selective checkpointing keeps less. Tokenizer
+and text are generated. The seconds are of the whole prediction, on two cores that others use too.
+Tokens per second are not compared: communication between GPUs is not in the predicted time.
 """
 
 

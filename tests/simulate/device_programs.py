@@ -249,6 +249,16 @@ def torch_describes_its_build_and_has_the_parts_that_no_one_imported() -> None:
     assert torch.broadcast_shapes((2, 1), (1, 3)) == (2, 3)
 
 
+def a_product_in_8_bits_into_a_given_tensor_is_not_computed_on_the_host() -> None:
+    left, right = (torch.empty(64, 64, device="cuda").to(torch.float8_e4m3fn) for _ in range(2))
+    out, one = (
+        torch.empty(64, 64, device="cuda", dtype=torch.bfloat16),
+        torch.ones((), device="cuda"),
+    )
+    torch._scaled_mm(left, right.t(), one, one, out_dtype=torch.bfloat16, out=out)
+    assert torch._C._dispatch_has_kernel_for_dispatch_key("aten::_scaled_mm.out", "Meta")
+
+
 def integers_of_a_large_graph_are_computed() -> None:
     links = torch.arange(1 << 20, device="cuda").view(2, -1)
     loops = links.clone()

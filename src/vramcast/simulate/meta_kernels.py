@@ -80,6 +80,9 @@ def _allow_generators() -> None:
         torch._C._set_generator_metaclass(base)
 
 
+_kept: list[Any] = []  # a library takes its kernels with it when it goes
+
+
 def load() -> bool:
     """Register them where there is no C++ Meta kernel; False if that was done before."""
     if NAME in sys.modules:
@@ -102,6 +105,9 @@ def load() -> bool:
     torch.library.Library.impl = register_if_missing  # type: ignore[method-assign,assignment]
     try:
         importlib.import_module(NAME)
+        # torch itself has none; without, the host would compute the whole product
+        _kept.append(torch.library.Library("aten", "IMPL", "Meta"))
+        _kept[-1].impl("_scaled_mm.out", lambda *_, out, **__: out)
     finally:
         torch.library.Library.impl = register  # type: ignore[method-assign]
     return True
