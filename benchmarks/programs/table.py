@@ -1,4 +1,4 @@
-"""Writes README.md from the predictions. Needs no GPU.
+"""Writes README.md from the predictions and the measurements. Needs no GPU.
 
 PYTHONPATH=src python benchmarks/programs/table.py
 """
@@ -15,14 +15,16 @@ from vramcast.units import format_bytes
 HERE = Path(__file__).parent
 INTRODUCTION = """# Training programs of other people, started by their line
 
-Made by `table.py` from `predicted.jsonl`, which `run.py` appends to: do not edit by hand.
-**Everything here is predicted** for one H200; what the programs really take is not measured yet.
+Made by `table.py` from `predicted.jsonl` and `measured.jsonl`: do not edit by hand. Predicted with
+no GPU, measured on one H200 (torch 2.11) by the same line under `vramcast probe` (`measure.py`). A
+program without a measured size was not run there: its packages were not on that machine.
 Programs are run unmodified from checkouts of the commits in `programs.py` and are not part of this
 repository. Those of `frameworks` are: each uses one library as people do. The data is small and
 generated (`data.py`), so evaluations are shorter than with the real data.
 
     python benchmarks/programs/data.py DATA
     PYTHONPATH=src python benchmarks/programs/run.py CHECKOUTS DATA
+    PYTHONPATH=src python benchmarks/programs/measure.py CHECKOUTS DATA
     PYTHONPATH=src python benchmarks/programs/table.py
 
 *steps* are the training steps after which enough was seen. Seconds are of the whole prediction on
@@ -30,15 +32,29 @@ a machine with two cores that others use too.
 """
 
 
-def row(record: dict[str, Any]) -> str:
+def row(record: dict[str, Any], measured_bytes: int | None) -> str:
     where = record["repository"] + (f" {record['commit'][:7]}" if record["commit"] else "")
     cells = [record["name"], where, f"`{record['line']}`"]
     if "error" in record:
-        return _line([*cells, f"no answer: {record['error']}", "", "", "", ""])
+        return _line([*cells, f"no answer: {record['error']}", *[""] * 6])
     phases = [phase["name"] for phase in record["phases"]]
     steps = next((p["num_steps"] for p in record["phases"] if p["name"] == "train"), 0)
-    peak = format_bytes(record["peak_reserved_bytes"])
-    return _line([*cells, peak, record["peak_phase"], ", ".join(phases), steps, record["seconds"]])
+    peak_bytes = record["peak_reserved_bytes"]
+    measured, error = "", ""
+    if measured_bytes is not None:
+        measured, error = (
+            format_bytes(measured_bytes),
+            f"{error_of(peak_bytes, measured_bytes):+.2f} %",
+        )
+        if peak_bytes == measured_bytes:
+            error = "exact"
+    sizes = [format_bytes(peak_bytes), measured, error]
+    others = [record["peak_phase"], ", ".join(phases), steps, record["seconds"]]
+    return _line([*cells, *sizes, *others])
+
+
+def error_of(predicted_bytes: int, measured_bytes: int) -> float:
+    return 100 * (predicted_bytes / measured_bytes - 1)
 
 
 def _line(cells: list[Any]) -> str:
@@ -50,13 +66,25 @@ def main() -> None:
     records = [newest[program.name] for program in PROGRAMS if program.name in newest]
     answered = [record for record in records if "error" not in record]
     others = sum(record["repository"] != OWN for record in answered)
-    heads = ["program", "of", "line", "reserved", "peak in", "phases seen", "steps", "seconds"]
+    measured = {
+        record["name"]: record["peak_reserved_bytes"]
+        for record in read_lines(HERE / "measured.jsonl")
+    }
+    errors = [
+        error_of(record["peak_reserved_bytes"], measured[record["name"]])
+        for record in answered
+        if record["name"] in measured
+    ]
+    heads = ["program", "of", "line", "predicted", "measured", "error"]
+    heads += ["peak in", "phases seen", "steps", "seconds"]
     lines = [
         INTRODUCTION,
         f"{len(answered)} of {len(records)} answered, {others} of them programs of other people.\n",
+        f"Measured: {len(errors)}. Reserved memory is exact to the byte on {errors.count(0.0)} and "
+        f"within 1 % on {sum(abs(error) <= 1 for error in errors)}.\n",
         _line(heads),
         _line(["---"] * len(heads)),
-        *map(row, records),
+        *(row(record, measured.get(record["name"])) for record in records),
     ]
     write_atomically(HERE / "README.md", "\n".join(lines) + "\n")
 
