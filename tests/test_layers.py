@@ -57,7 +57,8 @@ WITH_TORCH = (
 ZOO_WITHOUT_TORCH = ("catalogue", "sizing", "document_004")
 MOST_LINES = 400
 # The goal was 95,000; the simulated GPU has since learnt to meet any program, vramcast to take
-# launch lines, to answer fast and safely, to simulate compiled steps and several GPUs, and to ask cuDNN.
+# launch lines, to answer fast and safely, to simulate compiled steps and several GPUs, and to ask
+# cuDNN.
 # Raise this only for a capability that is worth it.
 MOST_WORDS = 149_000
 MOST_FILES_AT_THE_ROOT = 6

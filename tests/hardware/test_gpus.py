@@ -322,6 +322,7 @@ capability = "9.0"
 total_bytes = 1_000_000_000
 num_multiprocessors = 1
 bandwidth_bytes_per_second = 1e9
+l2_cache_bytes = 1_000_000
 flops_per_second = { bf16 = 2.5e12 }
 context_bytes = 1_000
 source = "a dream, 2026"
