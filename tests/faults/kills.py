@@ -65,6 +65,8 @@ class Killer:
             if ticks >= self.ticks:
                 break
             time.sleep(0.003)
+        else:
+            return  # it has ended: what runs now is the next one
         if target := self._target(command, processes):
             with suppress(ProcessLookupError):
                 os.kill(target, self.signal)
