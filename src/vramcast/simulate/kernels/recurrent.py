@@ -109,13 +109,18 @@ def backward(
     hx: Tensor,
     cx: Tensor | None,
     output: Tensor,
-    grad: Tensor,
+    grad: Tensor | None,
+    grad_hy: Tensor | None,
+    grad_cy: Tensor | None,
     batch_first: bool,
     wanted: Sequence[bool],
     **others: Any,
 ) -> Any:
-    # gradients of the last states, which nobody asked for
-    zeros = [torch.zeros_like(state) for state in (hx, cx) if state is not None]
+    # what the loss does not depend on has gradients of zero
+    if grad is None:
+        grad = torch.zeros_like(output, memory_format=torch.contiguous_format)
+    states = ((hx, grad_hy), (cx, grad_cy))
+    zeros = [torch.zeros_like(s) for s, given in states if s is not None and given is None]
     dense = [_time_first(t, batch_first) for t in (x, grad, output)]
     described = _describe(dense[0], others)
     grad_x, grad_hx = torch.empty_like(dense[0]), torch.empty_like(hx)

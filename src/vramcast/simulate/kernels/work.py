@@ -133,8 +133,11 @@ def _recurrent(name: str, named: Mapping[str, Any]) -> tuple[float, Sizes]:
     steps, batch = named["x"].shape[:2]
     if named["batch_first"]:
         steps, batch = batch, steps
+    all_steps = steps * batch
+    if batch_sizes := named["batch_sizes"]:  # packed: samples have lengths of their own
+        steps, batch, all_steps = len(batch_sizes), batch_sizes[0], steps
     num_weights = sum(w.numel() for w in named["weight"] if w.dim() > 1)
     num_products = 2 if name.endswith("_backward") else 1
     directions = 2 if named["bidirectional"] else 1
     sizes = (steps, batch, named["num_layers"] * directions, named["hidden_size"])
-    return 2.0 * steps * batch * num_weights * num_products, sizes
+    return 2.0 * all_steps * num_weights * num_products, sizes
