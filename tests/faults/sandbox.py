@@ -135,7 +135,10 @@ class Sandbox:
         return [
             str(path.relative_to(self.folder))
             for path in _walk(self.folder)
-            if path.suffix in WHOLE and path.is_file() and not WHOLE[path.suffix](path)
+            if path.suffix in WHOLE
+            and path.is_file()
+            and not WHOLE[path.suffix](path)
+            and path.relative_to(self.folder).parts[0] != "home"  # caches of libraries
         ]
 
     def temporary(self) -> list[str]:
