@@ -135,10 +135,7 @@ class Sandbox:
         return [
             str(path.relative_to(self.folder))
             for path in _walk(self.folder)
-            if path.suffix in WHOLE
-            and path.is_file()
-            and not WHOLE[path.suffix](path)
-            and path.relative_to(self.folder).parts[0] != "home"  # caches of libraries
+            if path.suffix in WHOLE and path.is_file() and not WHOLE[path.suffix](path)
         ]
 
     def temporary(self) -> list[str]:
@@ -173,10 +170,10 @@ def _write_configuration(path: Path) -> None:
 
 
 def _walk(folder: Path) -> list[Path]:
-    """Every file below, links not followed; Python's caches are not ours."""
+    """Every file below, links not followed; caches of Python and of libraries are not ours."""
     found = []
     for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name != "__pycache__"]
+        folders[:] = [name for name in folders if name not in ("__pycache__", ".cache")]
         links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
         found += [Path(parent, name) for name in (*names, *links)]
     return sorted(found)
