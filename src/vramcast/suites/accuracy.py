@@ -82,7 +82,10 @@ def accuracy(
         torch_version = metadata.version("torch")
         _check_same_machine(known, torch_version, gpu)
         build.build()
-        preload = HUGGING_FACE if find_spec("transformers") else ()
+        # where bitsandbytes is installed, transformers imports it, and it starts CUDA: no process
+        # that has started CUDA can be forked
+        can_preload = find_spec("transformers") and not find_spec("bitsandbytes")
+        preload = HUGGING_FACE if can_preload else ()
         with (
             _workspaces_as_in(recorded),
             shared_server(),
