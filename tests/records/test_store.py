@@ -295,3 +295,12 @@ def test_a_folder_that_cannot_be_a_runs_is_refused_with_its_name(tmp_path: Path)
             new_folder(path, force=False)
     assert new_folder(tmp_path / "full", force=True).is_dir()
     assert new_folder(tmp_path / "a" / "b", force=False).is_dir()
+
+
+def test_a_line_with_half_a_character_is_passed_over_like_every_line_that_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    """No file and no page could hold it."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"row": "a"}\n{"row": "\\ud800"}\n{"row": \n{"row": "b"}\n')
+    assert [line["row"] for line in read_lines(path)] == ["a", "b"]

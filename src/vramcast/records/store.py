@@ -317,6 +317,8 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     for line in read_file(path).splitlines():
         try:
             value = json.loads(line)
+            # half a character is text to json, but no file can hold it
+            json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
