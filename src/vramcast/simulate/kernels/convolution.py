@@ -70,7 +70,8 @@ def _run(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry, t
     """
     gpu = Target.gpu
     dtype = DTYPES.get(x.dtype, "fp32")
-    tf32 = tf32 and dtype == "fp32"
+    # what is neither single nor half precision is never rounded
+    tf32 = tf32 and x.dtype == torch.float32
     channels_last = _layout(x, weight) != torch.contiguous_format
     lists = dict(x=x.shape, weight=weight.shape, **geometry._asdict())
     sizes: Any = {

@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 from vramcast.allocator.blocks import round_up
 from vramcast.hardware.calibration.table import SHIPPED
 from vramcast.simulate.cudnn.convolution import NUM_PASSES, WEIGHT_GRADIENT, Convolution
+from vramcast.simulate.cudnn.transforms import transform_bytes
 
 MODEL = SHIPPED / "convolution-workspaces.json.gz"
 # A larger tensor is worked off in parts of the batch.
 MAX_ELEMENTS = 1 << 31
-# Kernels by Winograd's algorithm make a square of 4 results from 6 x 6 inputs, and those by Fourier
-# transforms work on squares of 32.
-WINOGRAD_TILE, FFT_TILE = 4, 32
+# Kernels by Winograd's algorithm make a square of 4 results from 6 x 6 inputs.
+WINOGRAD_TILE = 4
 # How much rows, columns and depth of a product weigh where the most similar one is looked for.
 NEARNESS = {"splits": (1, 1, 2), "sums": (4, 4, 1), "share": (1, 1, 1)}
 
@@ -126,16 +126,10 @@ def tried_bytes(which: int, c: Layer) -> list[int]:
     if which == WEIGHT_GRADIENT:
         found.append(c.x[0] * math.prod(c.weight) * 4)
     is_plain = len(c.x) == 4 and {*c.stride, *c.dilation, c.groups} == {1}
-    if c.dtype == "fp32" and is_plain:
-        channels = c.x[1] + c.weight[0]
-        if tuple(c.weight[2:]) == (3, 3):
-            tiles = c.x[0] * math.prod(-(-size // WINOGRAD_TILE) for size in c.y[2:])
-            found.append(36 * 4 * (tiles * channels + math.prod(c.weight[:2])))
-        if 1 < max(c.weight[2:]) < FFT_TILE:
-            sizes = zip(c.y[2:], c.weight[2:], strict=True)
-            tiles = c.x[0] * math.prod(-(-size // (FFT_TILE - k + 1)) for size, k in sizes)
-            plane_bytes = FFT_TILE * (FFT_TILE // 2 + 1) * 8
-            found.append(plane_bytes * (tiles * channels + math.prod(c.weight[:2])))
+    if c.dtype == "fp32" and is_plain and tuple(c.weight[2:]) == (3, 3):
+        tiles = c.x[0] * math.prod(-(-size // WINOGRAD_TILE) for size in c.y[2:])
+        found.append(36 * 4 * (tiles * (c.x[1] + c.weight[0]) + math.prod(c.weight[:2])))
+    found += transform_bytes(which, c)
     return found
 
 
