@@ -60,3 +60,10 @@ Ray = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="Simulate on a Ray cluster: host:port, or auto."),
 ]
+Price = Annotated[
+    list[str] | None,
+    typer.Option(metavar="GPU=PRICE", help="Of one GPU for an hour; may be given again."),
+]
+Prices = Annotated[
+    str | None, typer.Option(metavar="FILE", help="A TOML file of prices: h200 = 3.5, ...")
+]

@@ -44,7 +44,7 @@ def plan(
         int | None,
         typer.Option(help="Tokens in an optimizer step; what does not fit at once is accumulated."),
     ] = None,
-    tokens: Annotated[str, typer.Option(help="Tokens to train on in all.")] = "1e9",
+    tokens: Annotated[str, typer.Option(help="Tokens to train on in all: 10B, 1e9.")] = "1e9",
     safety: options.Safety = 0.05,
     allocator: options.Allocator = None,
     timeout: options.Timeout = 300.0,
@@ -54,12 +54,14 @@ def plan(
         typer.Option(help="A folder for plan.json and a curriculum-GPU.yaml for each GPU."),
     ] = None,
     force: options.Force = False,
+    price: options.Price = None,
+    prices: options.Prices = None,
     as_json: options.Json = False,
 ) -> int:
     """Plan a batch for every sequence length and GPU: memory, what binds, time, and the curriculum
     they make.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 at some length not even one sample fits.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 on no GPU do all lengths fit.
     """
     given, values = workload_and_knobs(workload, knobs)
     with progress_display() as display:
@@ -77,6 +79,8 @@ def plan(
             ray=ray,
             out=out,
             force=force,
+            price=price or (),
+            prices=prices,
             progress=progress,
             knobs=values,
         )

@@ -25,7 +25,7 @@ from vramcast.errors import UsageError
     vramcast predict --gpu rtx-4090 -- python train.py --batch_size=12
     vramcast predict train.py:build batch_size=8 --gpu rtx-4090
     vramcast predict gpt2-124m --batch-sizes 4-32:4 --memory 24GiB
-    vramcast predict train.py:build --gpu all
+    vramcast predict train.py:build --gpu all --tokens 10B --price h200=3.5 --price a100-80gb=1.8
     vramcast predict train.py:build --gpu h200 --vary batch_size=8,16 --vary depth=12,24
     """,
     then="vramcast max-batch finds the largest batch; --json > fits.json and vramcast report "
@@ -51,8 +51,20 @@ def predict(
         ),
     ] = None,
     sort: Annotated[
-        str, typer.Option(help="Order of a table's rows: given, memory or time.")
-    ] = "given",
+        str | None,
+        typer.Option(
+            help="Order of a table's rows: given, memory, time or cost (default: cost with "
+            "prices, else given)."
+        ),
+    ] = None,
+    tokens: Annotated[
+        str | None, typer.Option(help="Hours for so many tokens (samples, without seq_len): 10B.")
+    ] = None,
+    train_steps: Annotated[
+        int | None, typer.Option(help="Hours for so many steps; of a function also --steps.")
+    ] = None,
+    price: options.Price = None,
+    prices: options.Prices = None,
     allocator: options.Allocator = None,
     timeout: options.Timeout = 300.0,
     ray: options.Ray = None,
@@ -85,7 +97,8 @@ def predict(
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 it does not fit, and of several none does.
     """
-    is_table = bool(vary) or gpu is not None and (gpu == "all" or "," in gpu)
+    is_of_training = any(one is not None for one in (tokens, train_steps, price, prices))
+    is_table = bool(vary) or is_of_training or gpu is not None and (gpu == "all" or "," in gpu)
     _check(is_table, batch_sizes, {"--trace": trace, "--ray": ray, "--out": out, "--sort": sort})
     of_one = (world_size, gpus_per_node, ranks, attention_order)
     if (is_table or batch_sizes is not None) and any(of_one):
@@ -116,6 +129,10 @@ def predict(
                 force=force,
                 steps=steps,
                 whole=whole,
+                tokens=tokens,
+                train_steps=train_steps,
+                price=price or (),
+                prices=prices,
                 **common,
             )
         elif batch_sizes is not None:
@@ -150,7 +167,7 @@ def _check(is_table: bool, batch_sizes: str | None, given: dict[str, str | None]
             "Give one GPU and batch_size=N with --trace, or leave --trace out.",
         )
     for option in ("--ray", "--out", "--sort"):
-        if not is_table and given[option] not in (None, "given"):
+        if not is_table and given[option] is not None:
             raise UsageError(
                 f"{option} is for many predictions.", "Add several GPUs or --vary, or leave it out."
             )

@@ -15,6 +15,7 @@ MAX_OVER_LABEL = 1.1
 LENGTHS_ADVICE = "Give lengths in rising order, for example --seq-lens 128,256,512."
 MAX_LENGTH = 1 << 24
 MAX_TOKENS = 10**18
+TOKEN_UNITS = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 def check_memory(gpus: Sequence[str], memory_bytes: int | None, safety: float) -> None:
@@ -94,16 +95,18 @@ def read_gpus(given: str | Sequence[str] | None) -> list[str]:
 
 
 def read_tokens(given: str | float) -> int:
-    """1e9, 1000000000 or 1_000_000_000."""
+    """10B, 1e9, 1000000000 or 1_000_000_000."""
+    text = str(given).strip().lower()
+    unit = TOKEN_UNITS.get(text[-1:], 1)
     try:
-        tokens = float(given)
+        tokens = unit * float(text[:-1] if unit > 1 else given)
     except (TypeError, ValueError):
         tokens = math.nan
     # Also refuses NaN, which compares false with everything.
     if not 1 <= tokens <= MAX_TOKENS or isinstance(given, bool):
         raise UsageError(
             f"--tokens is how many tokens to train on, from 1 to 1e18, not {str(given)[:40]}.",
-            "For example --tokens 1e9.",
+            "For example --tokens 10B, or 1e10.",
         )
     return int(given) if isinstance(given, int) else round(tokens)
 

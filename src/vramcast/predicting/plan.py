@@ -1,19 +1,22 @@
 """`vramcast.plan`: a batch for every sequence length and GPU, and the curriculum they make."""
 
 import itertools
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vramcast.errors import VramcastError
 from vramcast.predicting import checks
 from vramcast.predicting.plan_stages import SPLIT, in_sequence, make_stage, reserved_law, totals
 from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, compile_device, make_request
+from vramcast.predicting.training_cost import Training, read_prices
 from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.plan import GpuPlan, Plan
 from vramcast.records.store import locked_run, write_atomically
-from vramcast.simulate.many import Where, simulate_all
+from vramcast.simulate.many import Where, try_all
 from vramcast.workload import Workload, joined
 
 
@@ -32,6 +35,8 @@ def plan(
     ray: str | None = None,
     out: str | os.PathLike[str] | None = None,
     force: bool = False,
+    price: Mapping[str, float] | Sequence[str] = (),
+    prices: str | os.PathLike[str] | None = None,
     progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
@@ -41,12 +46,14 @@ def plan(
     `plan("train.py:build", seq_lens=[128, 256, 512], gpu=["rtx-4090", "h200"])`. Without `seq_lens`
     it is for the knob `seq_len` as it is; in a model without that, for samples. `out` is a folder
     for plan.json and a curriculum-GPU.yaml each. `ray` is the address of a Ray cluster.
+    With `price`, {GPU: price of an hour}, or a file of `prices` GPUs have a cost.
     """
     started = time.perf_counter()
     # None: of the length that the workload has, or of none.
     lengths = None if seq_lens is None else checks.read_lengths(seq_lens)
     gpus = checks.read_gpus(gpu)
     num_tokens = checks.read_tokens(tokens)
+    training = Training(tokens=num_tokens, prices=read_prices(price, prices))
     request = make_request(
         workload,
         joined(knobs, more_knobs),
@@ -85,7 +92,7 @@ def plan(
             progress(Progress("Planning", next(done), total))
 
         tell()
-        answers = simulate_all(
+        answers = try_all(
             jobs,
             timeout,
             where=Where(ray),
@@ -95,24 +102,31 @@ def plan(
             tell=tell,
         )
         # The answers for one GPU follow each other.
+        of_gpus = [answers[i * len(shares) :][: len(shares)] for i in range(len(named))]
         plans = [
-            _gpu_plan(name, answers[i * len(shares) :][: len(shares)], tokens_per_step, num_tokens)
-            for i, name in enumerate(named)
+            _gpu_plan(name, its, tokens_per_step, training)
+            for name, its in zip(named, of_gpus, strict=True)
         ]
+        made = [one for one in answers if not isinstance(one, VramcastError)]
+        if all(gpu.error for gpu in plans):
+            raise next(one for one in answers if isinstance(one, VramcastError))
+        if training.prices:
+            plans.sort(key=lambda gpu: math.inf if gpu.cost is None else gpu.cost)
         found = Plan(
             workload=request["workload"],
-            knobs=answers[0]["knobs"],
-            seq_lens=[stage.seq_len for stage in plans[0].stages],
-            has_lengths=answers[0]["has_lengths"],
+            knobs=made[0]["knobs"],
+            seq_lens=next([s.seq_len for s in gpu.stages] for gpu in plans if gpu.stages),
+            has_lengths=made[0]["has_lengths"],
             tokens=num_tokens,
             tokens_per_step=tokens_per_step,
             safety=float(safety),
             split=SPLIT,
             gpus=plans,
             step_seconds_reason=_why_no_time(plans),
-            allocator_settings=answers[0]["allocator_settings"],
-            torch_version=answers[0]["torch_version"],
+            allocator_settings=made[0]["allocator_settings"],
+            torch_version=made[0]["torch_version"],
             seconds=time.perf_counter() - started,
+            prices={name: training.prices[name] for name in gpus if name in training.prices},
         )
         if folder is not None:
             write(found, folder)
@@ -169,14 +183,34 @@ def _shares(lengths: list[int], num_gpus: int) -> list[list[int]]:
 
 
 def _gpu_plan(
-    gpu: str | None, answers: Sequence[Mapping[str, Any]], tokens_per_step: int | None, tokens: int
+    gpu: str | None,
+    found_or_errors: Sequence[dict[str, Any] | VramcastError],
+    tokens_per_step: int | None,
+    training: Training,
 ) -> GpuPlan:
+    errors = [one.message for one in found_or_errors if isinstance(one, VramcastError)]
+    if errors:
+        return GpuPlan(
+            gpu=gpu,
+            capacity_bytes=0,
+            limit_bytes=0,
+            stages=[],
+            error=errors[0],
+            total_steps=None,
+            total_tokens=None,
+            total_hours=None,
+        )
+    answers = [one for one in found_or_errors if not isinstance(one, VramcastError)]
+    tokens = training.tokens or 0
     capacity, limit = answers[0]["capacity_bytes"], answers[0]["limit_bytes"]
     found = [stage for answer in answers for stage in answer["stages"]]
     found.sort(key=lambda stage: stage["seq_len"])
     stages = [make_stage(stage, capacity, limit, tokens_per_step, tokens) for stage in found]
     if all(stage.fits for stage in stages):
         stages = in_sequence(stages, tokens)
+    total = totals(stages)
+    for bound in ("", "_low", "_high"):
+        total[f"cost{bound}"] = training.cost(gpu, total[f"total_hours{bound}"])
     return GpuPlan(
         gpu=gpu,
         capacity_bytes=capacity,
@@ -184,7 +218,7 @@ def _gpu_plan(
         stages=stages,
         limits=sorted({text for answer in answers for text in answer["limits"]}),
         law=reserved_law(found),
-        **totals(stages),
+        **total,
     )
 
 

@@ -177,7 +177,7 @@ def stop_rule(request: dict[str, Any], steps: int | None, whole: bool) -> dict[s
     if "line" not in request:
         raise UsageError(
             "--steps and --whole are for launch lines; a function is always stepped four times.",
-            "Leave them out.",
+            "Leave them out; --train-steps N is for the hours that N steps take.",
         )
     if steps is not None and whole:
         raise UsageError("--steps and --whole contradict each other.", "Give one of them.")

@@ -21,6 +21,7 @@ from vramcast.predicting.predict import (
     read_batch_sizes,
     stop_rule,
 )
+from vramcast.predicting.training_cost import Training, per_step, read_training
 from vramcast.processes.progress import Report, ignore
 from vramcast.records.base import Knobs
 from vramcast.records.prediction import PredictedCase, Prediction, PredictionTable
@@ -37,6 +38,14 @@ class Sort(StrEnum):
     GIVEN = "given"  # as it was asked for
     MEMORY = "memory"
     TIME = "time"
+    COST = "cost"
+
+
+SORTED_BY = {
+    Sort.MEMORY: "peak_reserved_bytes",
+    Sort.TIME: "step_seconds",
+    Sort.COST: "cost",
+}
 
 
 def predict_many(
@@ -46,7 +55,7 @@ def predict_many(
     memory: str | int | None = None,
     vary: Mapping[str, Sequence[Any]] | Sequence[str] = (),
     batch_sizes: str | Sequence[int] | None = None,
-    sort: str = Sort.GIVEN,
+    sort: str | None = None,
     allocator: str | None = None,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     ray: str | None = None,
@@ -54,6 +63,10 @@ def predict_many(
     force: bool = False,
     steps: int | None = None,
     whole: bool = False,
+    tokens: str | float | None = None,
+    train_steps: int | None = None,
+    price: Mapping[str, float] | Sequence[str] = (),
+    prices: str | os.PathLike[str] | None = None,
     progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
@@ -62,10 +75,12 @@ def predict_many(
 
     `predict_many("train.py:build", gpu=["rtx-4090", "h200"], vary={"batch_size": [8, 16]})`; "all"
     is every GPU that is known. The others are compared with the first that is predicted. `out` is a
-    folder: what it holds is not simulated again. `ray` is the address of a Ray cluster.
+    folder: what it holds is not simulated again. `ray` is the address of a Ray cluster. With
+    `tokens` or `train_steps` every row has the hours of that training; with `price`, {GPU: price of
+    an hour}, or a file of `prices` also the cost, and the cheapest comes first.
     """
     started = time.perf_counter()
-    gpus, order = read_gpus(gpu), _sort(sort)
+    gpus = read_gpus(gpu)
     varied = _varied(vary, batch_sizes)
     fixed = joined(knobs, more_knobs)
     for name in varied.keys() & fixed:
@@ -81,12 +96,23 @@ def predict_many(
         make_request(workload, {**fixed, **chosen}, None, memory, allocator)
         for chosen in combinations
     ]
+    if "line" not in requests[0] and steps is not None and train_steps is None:
+        # A function is not stopped: its steps are those of the training.
+        steps, train_steps = None, steps
     requests = [{**request, **stop_rule(request, steps, whole)} for request in requests]
+    training = read_training(
+        tokens=tokens,
+        steps=train_steps,
+        price=price,
+        prices=prices,
+        num_gpus=requests[0]["started"][0],
+    )
+    order = _sort(sort, training)
     folder = None if out is None else Path(out)
     with _locked(folder, force=force):
         compile_device(progress)
         answers = _predictions(requests, gpus, timeout, Where(ray, folder), progress)
-        table = _table(requests[0], varied, combinations, gpus, answers)
+        table = _table(requests[0], varied, combinations, gpus, answers, training)
         table = replace(
             table,
             cases=_sorted(table.cases, order),
@@ -117,9 +143,10 @@ def _table(
     combinations: Sequence[Mapping[str, Any]],
     gpus: list[str],
     answers: Sequence[Mapping[str | None, Prediction | VramcastError]],
+    training: Training,
 ) -> PredictionTable:
     cases = [
-        _case(name, chosen, answer)
+        _case(name, chosen, answer, training)
         for chosen, of_gpus in zip(combinations, answers, strict=True)
         for name, answer in of_gpus.items()
     ]
@@ -135,6 +162,9 @@ def _table(
         cases=[_compared(case, first) for case in cases],
         allocator_settings=made[0].allocator_settings,
         torch_version=made[0].torch_version,
+        tokens=training.tokens,
+        train_steps=training.steps,
+        prices={name: training.prices[name] for name in gpus if name in training.prices},
     )
 
 
@@ -168,13 +198,14 @@ def _parsed(text: str) -> tuple[str, list[Any]]:
     return name, [Text(part) for part in parts]
 
 
-def _sort(given: str) -> Sort:
-    try:
-        return Sort(given)
-    except ValueError:
-        raise UsageError(
-            f"--sort {given!r} is not known.", f"Give one of {', '.join(Sort)}."
-        ) from None
+def _sort(given: str | None, training: Training) -> Sort:
+    if given is None:
+        return Sort.COST if training.prices else Sort.GIVEN
+    if given not in list(Sort):
+        raise UsageError(f"--sort {given!r} is not known.", f"Give one of {', '.join(Sort)}.")
+    if given == Sort.COST and not training.prices:
+        raise UsageError("--sort cost needs prices.", "Give --prices FILE or --price GPU=PRICE.")
+    return Sort(given)
 
 
 def _predictions(
@@ -217,11 +248,22 @@ def _predictions(
 
 
 def _case(
-    gpu: str | None, chosen: Mapping[str, Any], found: Prediction | VramcastError
+    gpu: str | None,
+    chosen: Mapping[str, Any],
+    found: Prediction | VramcastError,
+    training: Training,
 ) -> PredictedCase:
     if isinstance(found, VramcastError):
         texts: Knobs = {name: str(value) for name, value in chosen.items()}
         return PredictedCase(gpu=gpu, knobs=texts, error=found.message)
+    samples, tokens = per_step(found.knobs)
+    whole: dict[str, Any] = {}
+    for bound in ("", "_low", "_high"):
+        # What does not fit is not trained.
+        seconds = getattr(found, f"step_seconds{bound}") if found.fits else None
+        hours = whole[f"hours{bound}"] = training.hours(seconds, tokens)
+        whole[f"cost{bound}"] = training.cost(gpu, hours)
+    batch = found.knobs.get("batch_size")
     return PredictedCase(
         gpu=gpu,
         knobs={name: found.knobs.get(name) for name in chosen},
@@ -239,6 +281,9 @@ def _case(
         bound_by=found.step.bound_by if found.step else PredictedCase.bound_by,
         tokens_per_second=found.tokens_per_second,
         limits=found.limits,
+        batch_size=batch if type(batch) is int and batch > 0 else None,
+        samples_per_second=samples / found.step_seconds if samples and found.step_seconds else None,
+        **whole,
     )
 
 
@@ -255,8 +300,8 @@ def _compared(case: PredictedCase, first: PredictedCase) -> PredictedCase:
 def _sorted(cases: list[PredictedCase], order: Sort) -> list[PredictedCase]:
     """Those without the number come last."""
 
-    def key(case: PredictedCase) -> float:
-        value = case.peak_reserved_bytes if order is Sort.MEMORY else case.step_seconds
-        return math.inf if value is None else value
+    def key(case: PredictedCase) -> tuple[float, bool]:
+        value = getattr(case, SORTED_BY[order])
+        return math.inf if value is None else float(value), not case.fits
 
     return cases if order is Sort.GIVEN else sorted(cases, key=key)

@@ -56,13 +56,17 @@ class GpuPlan(Part):
     total_hours: Number | None
     total_hours_low: Number | None = None
     total_hours_high: Number | None = None
+    cost: Number | None = None  # of all hours, where there is a price
+    cost_low: Number | None = None
+    cost_high: Number | None = None
+    error: str = ""  # why there are no stages
     limits: list[str] = field(default_factory=list)
     # Of reserved memory; None where too few sizes were simulated.
     law: MemoryFit | None = None
 
     @property
     def complete(self) -> bool:
-        return all(stage.fits for stage in self.stages)
+        return not self.error and all(stage.fits for stage in self.stages)
 
 
 class Plan(Record, kind="plan"):
@@ -82,11 +86,13 @@ class Plan(Record, kind="plan"):
     allocator_settings: str
     torch_version: str = ""
     seconds: Seconds = 0.0
+    prices: dict[str, Number] = field(default_factory=dict)  # of an hour, by GPU
     source: str = "planned"
 
     @property
     def fits(self) -> bool:
-        return all(gpu.complete for gpu in self.gpus)
+        """Everything on at least one GPU."""
+        return any(gpu.complete for gpu in self.gpus)
 
     def check(self) -> None:
         for gpu in self.gpus:

@@ -234,6 +234,15 @@ class PredictedCase(Part):
     more_percent: Number | None = None
     more_seconds: Number | None = None
     limits: list[str] = field(default_factory=list)
+    batch_size: Count | None = None  # the knob, where there is one
+    samples_per_second: Number | None = None
+    # Of the whole training, where its length was given; the cost where there is a price.
+    hours: Number | None = None
+    hours_low: Number | None = None
+    hours_high: Number | None = None
+    cost: Number | None = None
+    cost_low: Number | None = None
+    cost_high: Number | None = None
 
 
 class PredictionTable(Record, kind="table of predictions"):
@@ -247,6 +256,10 @@ class PredictionTable(Record, kind="table of predictions"):
     allocator_settings: str = ""
     torch_version: str = ""
     seconds: Seconds = 0.0
+    # How long the training is, and the price of an hour by GPU, where they were given.
+    tokens: Count | None = None
+    train_steps: Count | None = None
+    prices: dict[str, Number] = field(default_factory=dict)
     source: str = "predicted"
 
     @property

@@ -6,6 +6,7 @@ from vramcast.records.plan import GpuPlan, Plan
 from vramcast.reporting import sections as page
 from vramcast.reporting.laws import calculator_of
 from vramcast.reporting.prediction import largest_table, where_of
+from vramcast.reporting.prediction_table import COST, hours
 
 
 def of_plan(plan: Plan) -> list[page.Section]:
@@ -14,7 +15,7 @@ def of_plan(plan: Plan) -> list[page.Section]:
         title=plan.workload,
         knobs=plan.knobs,
         verdict=_ranking(plan),
-        parts=[_overview(plan), _calculator(plan)],
+        parts=[_gpus(plan), _overview(plan), _calculator(plan)],
         notes=_notes(plan),
         made=page.predicted_with(plan),
     )
@@ -48,22 +49,69 @@ def _ranking(plan: Plan) -> page.Remark:
     fits = f"{what} on {len(complete)} of {len(plan.gpus)} GPUs{page.given(': {}', order)}"
     if not complete:
         return page.bad(fits)
-    return page.good(fits) if plan.fits else page.unsure(f"✓ {fits}")
+    is_all = len(complete) == len(plan.gpus)
+    return page.good(fits) if is_all else page.unsure(f"✓ {fits}")
+
+
+def _gpus(plan: Plan) -> page.Table | None:
+    """Which GPU: all of them side by side."""
+    if len(plan.gpus) < 2:
+        return None
+    rate = "tok/s" if plan.has_lengths else "smp/s"
+    return page.table_of(
+        plan.gpus,
+        {
+            "GPU": _name,
+            "fits": lambda gpu: "failed" if gpu.error else "yes" if gpu.complete else "no",
+            "batch": lambda gpu: _span([s.batch_size for s in gpu.stages if s.batch_size]),
+            "memory": lambda gpu: page.size(
+                max((s.peak_reserved_bytes or 0 for s in gpu.stages), default=0) or None
+            ),
+            rate: lambda gpu: _rate(_mean_rate(gpu)),
+            "hours": lambda gpu: hours(gpu.total_hours),
+            "90 % within": lambda gpu: (
+                f"{hours(gpu.total_hours_low)} to {hours(gpu.total_hours_high)}"
+                if gpu.total_hours_low is not None
+                else ""
+            ),
+            "cost": lambda gpu: page.number(gpu.cost, ",.2f"),
+        },
+        left=("GPU",),
+        title="GPUs",
+        tones=[page.Tone.PLAIN if gpu.complete else page.Tone.BAD for gpu in plan.gpus],
+        origin=page.PREDICTED,
+        samples=page.count(len(plan.gpus), "GPU"),
+    )
+
+
+def _span(sizes: list[int]) -> str:
+    low, high = min(sizes, default=0), max(sizes, default=0)
+    return page.number(high or None) if low == high else f"{low} to {high}"
+
+
+def _mean_rate(gpu: GpuPlan) -> float | None:
+    """Over the whole training."""
+    if not gpu.total_hours or gpu.total_tokens is None:
+        return None
+    return gpu.total_tokens / gpu.total_hours / 3600
 
 
 def _notes(plan: Plan) -> list[str]:
     timed = any(stage.hours_to_budget is not None for gpu in plan.gpus for stage in gpu.stages)
     tokens = page.amount(plan.tokens)
+    cost = COST if plan.prices else ""
     if not plan.has_lengths:
         return [
             f"the workload has no knob seq_len: --tokens is {tokens} samples",
             page.given("not predicted: {}", plan.step_seconds_reason),
+            cost,
         ]
     return [
         "start is the step at which a length begins",
         f"tokens are those of one step; of the {tokens} in all, {plan.split}",
         f"hours are those for all {tokens} tokens at that length" if timed else "",
         page.given("not predicted: {}", plan.step_seconds_reason),
+        cost,
     ]
 
 
@@ -113,6 +161,8 @@ def _hours(gpu: GpuPlan) -> str:
 
 
 def _verdict(plan: Plan, gpu: GpuPlan) -> page.Remark:
+    if gpu.error:
+        return page.bad(f"{_name(gpu)}: {' '.join(gpu.error.split())}")
     spared = page.given(", {:g} % of it left free", 100 * plan.safety or None)
     where = where_of(gpu.gpu, gpu.capacity_bytes, spared)
     missing = [str(stage.seq_len) for stage in gpu.stages if not stage.fits]

@@ -6,6 +6,7 @@ from vramcast.records.prediction import PredictedCase, PredictionTable
 from vramcast.reporting import sections as page
 
 MAX_ERRORS = MAX_LIMITS = 3
+COST = "cost is hours times the price given, empty where there is none"
 
 
 def of_table(table: PredictionTable) -> list[page.Section]:
@@ -34,7 +35,11 @@ def _verdict(table: PredictionTable) -> page.Remark:
         return page.bad(f"none of {len(cases)} fits")
     text = f"{len(fitting)} of {len(cases)} fit"
     timed = [case for case in fitting if case.step_seconds is not None]
-    if len(timed) > 1:
+    priced = [case for case in fitting if case.cost is not None]
+    if priced:
+        best = min(priced, key=lambda case: case.cost or 0.0)
+        text += f"; the cheapest is {best.cost:,.2f} in {hours(best.hours)} hours, {_name(best)}"
+    elif len(timed) > 1:
         fastest = min(timed, key=lambda case: case.step_seconds or 0.0)
         text += f"; the shortest step is {page.duration(fastest.step_seconds)}, {_name(fastest)}"
     return page.good(text) if len(fitting) == len(cases) else page.unsure(f"✓ {text}")
@@ -55,16 +60,21 @@ def _rows(table: PredictionTable) -> page.Table:
         "%": lambda case: page.percent(case.more_percent, 1),
     }
     is_limited = any(case.capacity_bytes is not None for case in table.cases)
+    is_of_training = table.tokens is not None or table.train_steps is not None
+    between = {} if is_of_training else {"free": lambda case: _signed_size(case.headroom_bytes)}
+    batch = {} if "batch_size" in table.vary else {"batch": "batch_size"}
     return page.table_of(
         table.cases,
         {
             **({"GPU": lambda case: case.gpu or ""} if len(table.gpus) > 1 else {}),
             **varied,
             "fits": lambda case: _fits(case) if is_limited else page.given("failed", case.error),
+            **(batch if len(table.gpus) > 1 else {}),
             "peak": "peak_reserved_bytes",
-            **(changes if table.vary else {"free": lambda case: _signed_size(case.headroom_bytes)}),
+            **(changes if table.vary else between),
             "step": "step_seconds",
             "90 % within": lambda c: page.between(c.step_seconds_low, c.step_seconds_high),
+            **(_training_cells(table) if is_of_training else {}),
         },
         left=("GPU", *table.vary),
         title="Predictions",
@@ -72,6 +82,22 @@ def _rows(table: PredictionTable) -> page.Table:
         origin=page.PREDICTED,
         samples=page.count(len(table.cases), "prediction"),
     )
+
+
+def _training_cells(table: PredictionTable) -> dict[str, page.Cell]:
+    has_tokens = any(case.tokens_per_second is not None for case in table.cases)
+    rate = (
+        {"tok/s": "tokens_per_second:,.0f"} if has_tokens else {"smp/s": "samples_per_second:,.3g"}
+    )
+    return {
+        **rate,
+        "hours": lambda case: hours(case.hours),
+        "cost": lambda case: page.number(case.cost, ",.2f"),
+    }
+
+
+def hours(value: float | None) -> str:
+    return page.number(value, ",.2f" if value is not None and value < 10 else ",.0f")
 
 
 def _fits(case: PredictedCase) -> str:
@@ -98,6 +124,14 @@ def _compared(table: PredictionTable) -> str:
     notes = []
     if table.vary and first is not None:
         notes.append(f"change is that of the peak, from the first asked for, {_name(first)}")
+    length = page.given("{:,} steps", table.train_steps)
+    if table.tokens is not None:
+        has_tokens = any(case.tokens_per_second is not None for case in table.cases)
+        length = f"{page.amount(table.tokens)} {'tokens' if has_tokens else 'samples'}"
+    if length:
+        notes.append(f"hours are those of {length}, and as uncertain as the step")
+    if table.prices:
+        notes.append(COST)
     if slow:
         notes.append('"slow" means that the allocator has to empty its cache')
     return "; ".join(notes)
