@@ -54,7 +54,14 @@ WITH_TORCH = (
     "benching.tensorboard",
 )
 # The zoo's lists of models and sizes are read by commands that do not import torch.
-ZOO_WITHOUT_TORCH = ("catalogue", "sizing", "document_004")
+ZOO_WITHOUT_TORCH = (
+    "catalogue",
+    "sizing",
+    "document_004",
+    "refusal",
+    "known.catalogue",
+    "known.tasks",
+)
 MOST_LINES = 400
 # The goal was 95,000; the simulated GPU has since learnt to meet any program, vramcast to take
 # launch lines, to answer fast and safely, to simulate compiled steps and several GPUs, and to ask

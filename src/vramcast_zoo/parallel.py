@@ -24,8 +24,8 @@ class WithLoss(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        loss: Tensor = self.model.loss(inputs, targets)  # type: ignore[operator]
+    def forward(self, *batch: Tensor) -> Tensor:
+        loss: Tensor = self.model.loss(*batch)  # type: ignore[operator]
         return loss
 
 
@@ -33,7 +33,7 @@ class Spread:
     """A model on this GPU and others, to be trained as one."""
 
     def __init__(self, model: Any, parallel: Parallel, precision: str) -> None:
-        self.longest, self.random_batch = model.longest, model.random_batch
+        self.longest, self.random_batch = model.longest, getattr(model, "random_batch", None)
         join_processes(parallel)
         whole = WithLoss(model)
         self.loss: Any = (

@@ -35,9 +35,9 @@ class Trainable(Protocol):
 
     longest: int | None  # the longest sequence it can take; None where there is no limit
 
-    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor: ...
+    def loss(self, *batch: Tensor) -> Tensor: ...
 
-    def random_batch(self, batch_size: int, seq_len: int, device: str) -> tuple[Tensor, Tensor]: ...
+    def random_batch(self, batch_size: int, seq_len: int, device: str) -> tuple[Tensor, ...]: ...
 
     def parameters(self) -> Iterable[nn.Parameter]: ...
 
@@ -101,12 +101,13 @@ def train(
 
 def training_step(
     model: Trainable,
-    next_batch: Callable[[], tuple[Tensor, Tensor]],
+    next_batch: Callable[[], tuple[Tensor, ...]],
     *,
     precision: Precision,
     optimizer: OptimizerName,
     lr: float,
     clip: float,
+    accumulation: int = 1,
     compile: bool = False,
     compile_mode: CompileMode = "default",
     compile_dynamic: bool | None = None,
@@ -114,6 +115,7 @@ def training_step(
     optimizer_in_backward: bool = False,
     device: str = DEVICE,
 ) -> Step:
+    """`accumulation` batches make one update."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     loss_of = (
         torch.compile(model.loss, mode=compile_mode, dynamic=compile_dynamic)
@@ -140,8 +142,9 @@ def training_step(
 
     def step() -> Tensor:
         update.zero_grad(set_to_none=True)
-        loss = loss_of_next()
-        scaler.scale(loss).backward()
+        for _ in range(accumulation):
+            loss = loss_of_next() / accumulation if accumulation > 1 else loss_of_next()
+            scaler.scale(loss).backward()
         if clip:
             scaler.unscale_(update)
             nn.utils.clip_grad_norm_(trained, clip)

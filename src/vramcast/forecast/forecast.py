@@ -86,6 +86,7 @@ def forecast(
         num_alloc_retries=limited.num_alloc_retries,
         failed_allocation_bytes=failed.requested_bytes if failed else None,
         num_parameters=trace.num_parameters,
+        num_trainable_parameters=trace.num_trainable_parameters,
         breakdown_bytes=breakdown(trace.categories, alive, shown) if is_detailed else {},
         largest_tensors=[describe(number) for number in largest] if is_detailed else [],
         timeline=timeline(shown) if is_detailed else [],

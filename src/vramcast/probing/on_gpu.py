@@ -185,6 +185,7 @@ class GpuRun:
             build_seconds=time.perf_counter() - started,
             switches=switches_in_force(),
             num_parameters=ownership.num_parameters(),
+            num_trainable_parameters=ownership.num_trainable_parameters(),
         )
         return step
 

@@ -11,7 +11,13 @@ from vramcast.probing.trial import Trial
 from vramcast.processes.child import cut
 from vramcast.records.base import plain_value
 from vramcast.records.measurement import Device, MemoryOf, Outcome
-from vramcast.workload import bind_knobs, load_function, parse_reference, user_traceback
+from vramcast.workload import (
+    bind_knobs,
+    load_function,
+    parse_reference,
+    refusals,
+    user_traceback,
+)
 from vramcast.workload.launch_line import LaunchLine, typed_knobs
 from vramcast.workload.launchers import read_line
 
@@ -66,7 +72,8 @@ def _run(trial: Trial, target: str, report: Reporter) -> None:
         function = load_function(parse_reference(target))
         knobs = bind_knobs(function, trial.knobs)
         report.tell(knobs={key: plain_value(value) for key, value in knobs.items()})
-        run.go(function, knobs)
+        with refusals():
+            run.go(function, knobs)
 
 
 def _run_program(trial: Trial, scratch: str, report: Reporter) -> NoReturn:

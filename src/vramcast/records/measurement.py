@@ -78,6 +78,7 @@ class RunFacts(Part):
     gpu: str | None = None
     capacity_bytes: Bytes | None = None  # of the card
     num_parameters: Count | None = None
+    num_trainable_parameters: Count | None = None
     build: Memory | None = None
     first_step: Memory | None = None
     cold: Memory | None = None  # building and warming up

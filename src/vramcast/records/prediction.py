@@ -130,6 +130,7 @@ class Prediction(Record, kind="prediction"):
     num_alloc_retries: Count
     failed_allocation_bytes: Bytes | None
     num_parameters: Count
+    num_trainable_parameters: Count | None = None  # None in older records
     breakdown_bytes: dict[str, SignedBytes]
     largest_tensors: list[LargeTensor]
     timeline: list[tuple[int, int, int]]  # event, allocated bytes, reserved bytes

@@ -125,6 +125,7 @@ def _totals(p: Prediction, measured: Sequence[Measurement]) -> page.Table:
         ["of it for NCCL, estimated", "", size(p.communicators_bytes or None)],
         ["allocator retries", "", str(p.num_alloc_retries)],
         ["parameters", "", page.amount(p.num_parameters)],
+        ["of them trained", "", _trained(p)],
         ["step time", "", page.duration(p.step_seconds)],
     ]
     for m in measured:
@@ -140,6 +141,14 @@ def _totals(p: Prediction, measured: Sequence[Measurement]) -> page.Table:
         origin="predicted, and measured where a column says so" if measured else page.PREDICTED,
         samples=f"{ONE_RUN} of a few steps{steps}",
     )
+
+
+def _trained(found: Prediction | Measurement) -> str:
+    """Where not all parameters are."""
+    trained = found.num_trainable_parameters
+    if trained is None or trained == found.num_parameters:
+        return ""
+    return page.amount(trained) or "0"
 
 
 def _phases(p: Prediction) -> page.Table | None:
@@ -182,6 +191,7 @@ def _measured_cells(p: Prediction, m: Measurement) -> list[list[str]]:
         ["", ""],
         [page.number(m.num_alloc_retries), ""],
         [page.amount(m.num_parameters), ""],
+        [_trained(m), ""],
         cells(page.duration(seconds), p.step_seconds, seconds),
     ]
 

@@ -29,7 +29,7 @@ class Ownership:
         self._block_id, self._is_detailed = block_id, is_detailed
         self._modules: dict[int, weakref.ref[nn.Module]] = {}
         self._optimizers: dict[int, weakref.ref[Any]] = {}
-        self._most_parameters = 0
+        self._most_parameters = self._most_trainable = 0
         # numbers of allocations by the address of a tensor's first element
         self._numbers_at: dict[int, tuple[int, ...]] = {}
         # by the number of the allocation
@@ -82,6 +82,7 @@ class Ownership:
             self._put_gradients()
             self._put_state()
         self._most_parameters = self.num_parameters()
+        self._most_trainable = self.num_trainable_parameters()
 
     def num_parameters(self) -> int:
         """Elements of the distinct parameters of all modules and optimizers, trainable or frozen.
@@ -89,14 +90,24 @@ class Ownership:
         Also of modules that look() has seen and that are gone. What is spread over several GPUs
         counts whole.
         """
-        whole = {id(p): p.numel() for p in self._parameters()}
+        return max(self._most_parameters, sum(self._numbers_of_elements().values()))
+
+    def num_trainable_parameters(self) -> int:
+        """Of those, the elements of which gradients are wanted."""
+        return max(self._most_trainable, sum(self._numbers_of_elements(trainable=True).values()))
+
+    def _numbers_of_elements(self, *, trainable: bool = False) -> dict[int, int]:
+        """By the id of the parameter."""
+        wanted = (p for p in self._parameters() if p.requires_grad or not trainable)
+        whole = {id(p): _num_elements(p) for p in wanted}
         for module in _alive(self._modules):
             # FullyShardedDataParallel has a flat parameter, and its parts where they are shown
             handle = module.__dict__.get("_handle")
             if (flat := getattr(handle, "flat_param", None)) is not None:
                 whole |= dict.fromkeys(map(id, getattr(flat, "_params", None) or ()), 0)
-                whole[id(flat)] = flat._unpadded_unsharded_size.numel()
-        return max(self._most_parameters, sum(whole.values()))
+                if flat.requires_grad or not trainable:
+                    whole[id(flat)] = flat._unpadded_unsharded_size.numel()
+        return whole
 
     def _parameters(self) -> Iterator[Tensor]:
         for module in _alive(self._modules):
@@ -187,6 +198,12 @@ def _parts(tensor: Tensor) -> Iterator[Tensor]:
                 yield from _parts(part)
     elif tensor.layout is torch.strided:
         yield tensor
+
+
+def _num_elements(parameter: Tensor) -> int:
+    """bitsandbytes packs two weights of 4 bits into one element, and says which shape they had."""
+    shape = getattr(getattr(parameter, "quant_state", None), "shape", None)
+    return int(torch.Size(shape).numel()) if shape is not None else parameter.numel()
 
 
 def _parameters_of(optimizer: Any) -> Iterator[Tensor]:

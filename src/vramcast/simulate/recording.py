@@ -118,6 +118,7 @@ class Recording:
             sizes=allocations["num_bytes"][original],
             categories=trace.Labels(categories.codes[original], categories.words),
             num_parameters=self.ownership.num_parameters(),
+            num_trainable_parameters=self.ownership.num_trainable_parameters(),
             notes=tuple(sorted(self.gpu.all_notes())),
             torch_version=torch.__version__,
             allocation=self._details(allocations, categories, original),

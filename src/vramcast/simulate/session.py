@@ -17,7 +17,7 @@ from vramcast.simulate.device import Device
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.workspaces import gemm_workspaces
 from vramcast.tracing.trace import SimulatedRun
-from vramcast.workload import bind_knobs, check_step, user_traceback
+from vramcast.workload import bind_knobs, check_step, refusals, user_traceback
 
 if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
     from vramcast.simulate.recording import Recording
@@ -152,7 +152,8 @@ def _user_code(call: Callable[[], Any], what: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return call()
+            with refusals():
+                return call()
         except WorkloadError:
             raise
         except Exception as error:

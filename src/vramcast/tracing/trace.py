@@ -160,6 +160,7 @@ class SimulatedRun:
     # of scaled_dot_product_attention: the order in which kernels are tried, and those taken
     attention_order: tuple[str, ...] = ()
     attention_kernels: tuple[str, ...] = ()
+    num_trainable_parameters: int | None = None
     num_communicators: int = 0  # of NCCL, with other GPUs
     # of each allocation; empty where all are on the default stream
     streams: NDArray[np.int64] | tuple[()] = ()

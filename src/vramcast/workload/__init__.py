@@ -10,7 +10,7 @@ No torch here: the command line's own process must stay light.
 
 from vramcast.workload.knobs import Text, bind_knobs, joined, separated, split_assignments, together
 from vramcast.workload.loading import check_step, load_function
-from vramcast.workload.reference import Workload, name_of, parse_reference, register
+from vramcast.workload.reference import Workload, name_of, parse_reference, refusals, register
 from vramcast.workload.tracebacks import user_traceback
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "load_function",
     "name_of",
     "parse_reference",
+    "refusals",
     "register",
     "separated",
     "split_assignments",

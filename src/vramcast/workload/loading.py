@@ -13,7 +13,7 @@ from typing import Any
 
 from vramcast.errors import VramcastError, WorkloadError
 from vramcast.text import did_you_mean
-from vramcast.workload.reference import WorkloadReference
+from vramcast.workload.reference import WorkloadReference, refusals
 from vramcast.workload.tracebacks import shown_path, user_traceback
 
 EXPECTED = (
@@ -43,7 +43,8 @@ A workload is a function like this one:
 def load_function(reference: WorkloadReference) -> Callable[..., Any]:
     module = _import(reference)
     name, where = reference.function, _shown(reference)
-    function: object = getattr(module, name, None)
+    with refusals():
+        function: object = getattr(module, name, None)
     if callable(function):
         return function
     known = _public_functions(module)

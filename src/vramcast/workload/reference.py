@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,12 +23,15 @@ from vramcast.workload.launch_line import launch_line
 Workload = str | Callable[..., Any] | Sequence[str]
 
 FORMS = (
-    "Name a workload as path/to/file.py:function, package.module:function, or by a registered name."
+    "Name a workload as path/to/file.py:function, package.module:function, or by a registered "
+    "name; a model of Hugging Face as hf:NAME."
 )
 FEW_FILES = 12
 MAX_SOURCE_BYTES = 64 << 20
 ENTRY_POINT_GROUP = "vramcast.workloads"
 DEFAULT_FUNCTION = "build"
+# What comes before the colon -> the module whose attributes are the models by name.
+KNOWN_MODELS = {"hf": "vramcast_zoo.known.hf"}
 
 # By name: `package.module:function`.
 _registered: dict[str, str] = {}
@@ -47,9 +50,14 @@ class WorkloadReference:
         return self.text
 
     @property
+    def is_known_model(self) -> bool:
+        """Such as hf:gpt2, whose `function` is gpt2."""
+        return self.module in KNOWN_MODELS.values()
+
+    @property
     def portable(self) -> str:
         """A name that any process understands; only this one may know the registered names."""
-        return self.text if self.path else f"{self.module}:{self.function}"
+        return self.text if self.path or self.is_known_model else f"{self.module}:{self.function}"
 
     def file_hash(self) -> str | None:
         """Of the user's file as it is now; None for a module."""
@@ -62,6 +70,9 @@ def parse_reference(text: str) -> WorkloadReference:
     text = text.strip()
     if not text:
         raise WorkloadError("The workload's name is empty.", FORMS)
+    source, _, model = text.partition(":")
+    if source in KNOWN_MODELS:
+        return _known_model(text, source, model.strip())
     target, colon, function = text.rpartition(":")
     if not colon or "/" in function:  # a folder's name may have a colon
         target, colon, function = text, "", DEFAULT_FUNCTION
@@ -81,6 +92,26 @@ def parse_reference(text: str) -> WorkloadReference:
             f"{target!r} in {text!r} is neither a .py file nor a module's name.", FORMS
         )
     return WorkloadReference(text, function, module=target)
+
+
+def _known_model(text: str, source: str, model: str) -> WorkloadReference:
+    """Its name is checked here where that needs no library."""
+    from vramcast_zoo.known.catalogue import check
+
+    with refusals():
+        check(source, model)
+    return WorkloadReference(text, model, module=KNOWN_MODELS[source])
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """What a model of the zoo refuses is wrong usage: its own words are enough."""
+    from vramcast_zoo.refusal import Refused
+
+    try:
+        yield
+    except Refused as refused:
+        raise WorkloadError(refused.message, refused.advice) from None
 
 
 def _looks_like_a_file(target: str) -> bool:
