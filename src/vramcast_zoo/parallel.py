@@ -33,7 +33,7 @@ class Spread:
     """A model on this GPU and others, to be trained as one."""
 
     def __init__(self, model: Any, parallel: Parallel, precision: str) -> None:
-        self.longest, self.random_batch = model.longest, getattr(model, "random_batch", None)
+        self.longest, self.random_batch = model.longest, model.random_batch
         join_processes(parallel)
         whole = WithLoss(model)
         self.loss: Any = (

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 Batch = dict[str, Tensor]
+Sizes = Mapping[str, int]
 FRAMES_PER_SECOND = 16_000
-NO_LABEL = -100
 
 
 def random_batch(
-    task: str, config: Any, sizes: dict[str, int], dtype: torch.dtype, device: str, packed: bool
+    task: str, config: Any, sizes: Sizes, dtype: torch.dtype, device: str, packed: bool
 ) -> Batch:
     with torch.device(device):
         return _MAKERS[task](config, sizes, dtype, packed)
@@ -24,7 +25,7 @@ def _tokens(config: Any, batch_size: int, length: int) -> Tensor:
     return torch.randint(2, config.get_text_config().vocab_size, (batch_size, length))
 
 
-def _causal(config: Any, sizes: dict[str, int], _: torch.dtype, packed: bool) -> Batch:
+def _causal(config: Any, sizes: Sizes, _: torch.dtype, packed: bool) -> Batch:
     batch_size, length = sizes["batch_size"], sizes["seq_len"]
     if packed:
         # one row, in which the positions of every sequence begin anew
@@ -35,18 +36,18 @@ def _causal(config: Any, sizes: dict[str, int], _: torch.dtype, packed: bool) ->
     return {"input_ids": tokens, "labels": tokens}
 
 
-def _classification(config: Any, sizes: dict[str, int], _: torch.dtype, packed: bool) -> Batch:
+def _classification(config: Any, sizes: Sizes, _: torch.dtype, packed: bool) -> Batch:
     batch_size = sizes["batch_size"]
     tokens = _tokens(config, batch_size, sizes["seq_len"])
     return {"input_ids": tokens, "labels": torch.randint(0, config.num_labels, (batch_size,))}
 
 
-def _token_labels(config: Any, sizes: dict[str, int], _: torch.dtype, packed: bool) -> Batch:
+def _token_labels(config: Any, sizes: Sizes, _: torch.dtype, packed: bool) -> Batch:
     tokens = _tokens(config, sizes["batch_size"], sizes["seq_len"])
     return {"input_ids": tokens, "labels": torch.randint(0, config.num_labels, tokens.shape)}
 
 
-def _pairs(config: Any, sizes: dict[str, int], _: torch.dtype, packed: bool) -> Batch:
+def _pairs(config: Any, sizes: Sizes, _: torch.dtype, packed: bool) -> Batch:
     tokens = _tokens(config, sizes["batch_size"], sizes["seq_len"])
     return {
         "input_ids": tokens,
@@ -54,7 +55,7 @@ def _pairs(config: Any, sizes: dict[str, int], _: torch.dtype, packed: bool) -> 
     }
 
 
-def _pixels(config: Any, sizes: dict[str, int], dtype: torch.dtype) -> Tensor:
+def _pixels(config: Any, sizes: Sizes, dtype: torch.dtype) -> Tensor:
     shown = getattr(config, "vision_config", config)
     channels = getattr(shown, "num_channels", 3)
     return torch.randn(
@@ -62,20 +63,20 @@ def _pixels(config: Any, sizes: dict[str, int], dtype: torch.dtype) -> Tensor:
     )
 
 
-def _image(config: Any, sizes: dict[str, int], dtype: torch.dtype, packed: bool) -> Batch:
+def _image(config: Any, sizes: Sizes, dtype: torch.dtype, packed: bool) -> Batch:
     pixels = _pixels(config, sizes, dtype)
     labels = torch.randint(0, config.num_labels, (sizes["batch_size"],))
     return {"pixel_values": pixels, "labels": labels}
 
 
-def _speech(config: Any, sizes: dict[str, int], dtype: torch.dtype, packed: bool) -> Batch:
+def _speech(config: Any, sizes: Sizes, dtype: torch.dtype, packed: bool) -> Batch:
     # two frames of sound make one position of the encoder
     shape = (sizes["batch_size"], config.num_mel_bins, 2 * config.max_source_positions)
     labels = _tokens(config, sizes["batch_size"], sizes["target_len"])
     return {"input_features": torch.randn(shape, dtype=dtype), "labels": labels}
 
 
-def _sound(config: Any, sizes: dict[str, int], dtype: torch.dtype, packed: bool) -> Batch:
+def _sound(config: Any, sizes: Sizes, dtype: torch.dtype, packed: bool) -> Batch:
     sound = torch.randn(sizes["batch_size"], sizes["num_seconds"] * FRAMES_PER_SECOND, dtype=dtype)
     return {
         "input_values": sound,
@@ -83,7 +84,7 @@ def _sound(config: Any, sizes: dict[str, int], dtype: torch.dtype, packed: bool)
     }
 
 
-def _text_and_image(config: Any, sizes: dict[str, int], dtype: torch.dtype, packed: bool) -> Batch:
+def _text_and_image(config: Any, sizes: Sizes, dtype: torch.dtype, packed: bool) -> Batch:
     return {
         "input_ids": _tokens(config, sizes["batch_size"], sizes["seq_len"]),
         "pixel_values": _pixels(config, sizes, dtype),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,20 +16,27 @@ from vramcast_zoo.known.adapters import (
     quantized,
     with_lora,
 )
-from vramcast_zoo.known.batches import random_batch
+from vramcast_zoo.known.batches import Batch
 from vramcast_zoo.known.catalogue import KnownModel
 from vramcast_zoo.known.configurations import configuration, longest, model_class
 from vramcast_zoo.refusal import Refused, need
 
 
 class Trained(nn.Module):
-    """A model whose forward pass returns its loss, as the zoo's training step asks for it."""
+    """A model and its batches, as the zoo's training step asks for them."""
 
-    def __init__(self, model: nn.Module, longest: int | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, make_batch: Callable[[], Batch], longest: int | None = None
+    ) -> None:
         super().__init__()
-        self.model, self.longest = model, longest
+        self.model, self.longest, self._make_batch = model, longest, make_batch
         self.names: tuple[str, ...] = ()
         self.extra: dict[str, Any] = {}
+
+    def random_batch(self, *_: Any) -> tuple[Tensor, ...]:
+        batch = self._make_batch()
+        self.names = tuple(batch)
+        return tuple(batch.values())
 
     def loss(self, *batch: Tensor) -> Tensor:
         found: Tensor = self.model(**dict(zip(self.names, batch, strict=True)), **self.extra).loss
@@ -48,6 +55,7 @@ def build(
     lora: int,
     lora_targets: str,
     lora_in_fp32: bool,
+    make_batch: Callable[[Any], Batch],
     device: str,
 ) -> Trained:
     config = configuration(known)
@@ -69,7 +77,7 @@ def build(
         model = with_lora(model, lora, lora_targets, in_fp32=lora_in_fp32)
         if checkpointing:
             model.enable_input_require_grads()
-    trained = Trained(model, longest(config))
+    trained = Trained(model, lambda: make_batch(config), longest(config))
     trained.extra = {"return_loss": True} if task == "contrastive" else {}
     return trained
 
@@ -110,23 +118,3 @@ def _use_liger(known: KnownModel, model: Any) -> None:
             f"It has some for {', '.join(sorted(known_types))}.",
         )
     patches._apply_liger_kernel_to_instance(model=model)
-
-
-def next_batch(
-    model: Trained,
-    known: KnownModel,
-    task: str,
-    sizes: Mapping[str, int],
-    dtype: torch.dtype,
-    *,
-    packing: bool,
-    device: str,
-) -> Any:
-    config = model.model.config
-
-    def make() -> tuple[Tensor, ...]:
-        batch = random_batch(task, config, dict(sizes), dtype, device, packing)
-        model.names = tuple(batch)
-        return tuple(batch.values())
-
-    return make

@@ -11,6 +11,7 @@ import torch
 
 from vramcast_zoo.known import huggingface
 from vramcast_zoo.known.adapters import Quantize
+from vramcast_zoo.known.batches import random_batch
 from vramcast_zoo.known.catalogue import KnownModel, find
 from vramcast_zoo.known.tasks import TASKS, TaskName, sizes_of
 from vramcast_zoo.optimizers import OptimizerName
@@ -74,6 +75,7 @@ def _train(
     _check(known, sizes, task, lora=lora, quantize=quantize, packing=packing)
     torch.manual_seed(seed)
     weights = _weights_dtype(precision, dtype, is_frozen=bool(lora))
+    inputs = torch.float32 if precision.startswith("amp-") else weights
     model = huggingface.build(
         known,
         task=task,
@@ -85,18 +87,14 @@ def _train(
         lora=lora,
         lora_targets=lora_targets,
         lora_in_fp32=precision != "bf16",
+        make_batch=lambda config: random_batch(task, config, sizes, inputs, DEVICE, packing),
         device=DEVICE,
     )
     _check_length(known, sizes, model.longest)
-    is_mixed = precision.startswith("amp-")
-    inputs = torch.float32 if is_mixed else weights
-    make_batch = huggingface.next_batch(
-        model, known, task, sizes, inputs, packing=packing, device=DEVICE
-    )
     trainable: Any = Spread(model, parallel, precision) if parallel else model
     return training_step(
         trainable,
-        make_batch,
+        trainable.random_batch,
         precision=precision,
         optimizer=optimizer,
         lr=lr,
