@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from vramcast.allocator.replay import Replay, live_at, replay
 from vramcast.downsampling import downsample
 from vramcast.forecast.budget import Budget
+from vramcast.forecast.failure import failed_allocation, memory_growth
 from vramcast.forecast.step_memory import alive_groups, step_memory
 from vramcast.forecast.timing.pipeline import forecast_step
 from vramcast.records.measurement import Outcome
@@ -116,6 +117,12 @@ def forecast(
         attention_order=list(trace.attention_order),
         attention_kernels=list(trace.attention_kernels),
         communicators_bytes=budget.communicators_bytes(trace),
+        failure=(
+            failed_allocation(trace, budget, limited, shown, segments, describe)
+            if is_detailed
+            else None
+        ),
+        growth=(memory_growth(trace, shown, capacity, segments, describe) if is_detailed else None),
     )
 
 

@@ -31,7 +31,7 @@ def step_memory(
     changes = bytes_by_event(events, block_bytes)
     allocated = changes.cumsum()
     peak = int(allocated.argmax())
-    begin, end, phase = _step_around(events, peak, segments)
+    begin, end, phase = step_around(events, peak, segments)
     kept = downsample(allocated[begin:end], MOST_POINTS, [peak - begin])
     columns = {"event": np.array(kept), "allocated": allocated[begin:end][kept]}
     if reserved_bytes is not None:
@@ -54,7 +54,7 @@ def step_memory(
     )
 
 
-def _step_around(
+def step_around(
     events: Numbers, event_index: int, segments: Sequence[PhaseName]
 ) -> tuple[int, int, str]:
     """(its first event, the one after its last, its name)."""

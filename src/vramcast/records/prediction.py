@@ -113,6 +113,28 @@ class StepForecast(Part):
     host: str = ""  # the machine for which the host's seconds hold
 
 
+class FailedAllocation(Part):
+    """The first that finds no room."""
+
+    tensor: LargeTensor  # what was asked for
+    phase: str  # "step 2", "build", "evaluate", ...
+    during: str  # forward, backward or update; "" where it is not known
+    free_bytes: Bytes  # that the allocator had not taken, with its cache emptied
+    fragmented_bytes: Bytes  # that it had taken, free between tensors in pieces too small
+    alive_bytes: dict[str, Bytes]  # by category, largest first
+    largest_alive: list[LargeTensor]
+    settings_that_fit: list[str]  # of the allocator, with which the whole run fits
+
+
+class MemoryGrowth(Part):
+    """What every step leaves behind, from the second on."""
+
+    bytes_per_step: Bytes
+    num_tensors_per_step: Count
+    tensors: list[LargeTensor]  # the largest that one step leaves
+    num_steps_that_fit: Count | None
+
+
 class Prediction(Record, kind="prediction"):
     """Everything `vramcast predict` knows about one step."""
 
@@ -165,6 +187,8 @@ class Prediction(Record, kind="prediction"):
     communicators_bytes: Bytes = 0
     # About the run of a program: what was not seen, what was not written.
     notes: list[str] = field(default_factory=list)
+    failure: FailedAllocation | None = None  # where it does not fit
+    growth: MemoryGrowth | None = None  # where steps leave memory behind
     source: str = "predicted"
 
     def check(self) -> None:

@@ -13,6 +13,7 @@ from vramcast.records.prediction import (
     Prediction,
 )
 from vramcast.reporting import sections as page
+from vramcast.reporting.failure import growth_lines, why_not
 from vramcast.reporting.phases import phases_table
 from vramcast.reporting.step_chart import (
     capacity_of,
@@ -54,7 +55,14 @@ def of_prediction(
             knobs=p.knobs,
             verdict=_verdict(p),
             text=[_step_time(p), *_attention(p), *p.notes],
-            parts=[meter, _totals(p, measured), _phases(p), _ranks(p)],
+            parts=[
+                *why_not(p),
+                *map(page.unsure, growth_lines(p.growth)),
+                meter,
+                _totals(p, measured),
+                _phases(p),
+                _ranks(p),
+            ],
             limits=p.limits,
             made=page.predicted_with(p, "Predicted" if measured else "All numbers are predicted"),
         ),

@@ -18,7 +18,7 @@ from vramcast.simulate.locations import Locations
 from vramcast.simulate.ownership import Ownership
 from vramcast.simulate.python_calls import PythonCalls
 from vramcast.tracing import trace
-from vramcast.tracing.work import FORWARD, Works
+from vramcast.tracing.work import FORWARD, PHASES, Works
 
 # A step with fewer operators than this part of the longest one's is not whole.
 WHOLE_STEP = 0.9
@@ -173,6 +173,7 @@ class Recording:
                 module=modules[a.location] if is_located else "",
                 source=self.locations.found[a.location].source if is_located else "",
                 stream=a.stream,
+                phase=PHASES.get(a.phase, ""),
             )
 
         return detail_of

@@ -37,6 +37,7 @@ class Allocation(NamedTuple):
     shape: tuple[int, ...] = ()
     dtype: str = ""
     stream: int = 0
+    phase: str = ""  # forward, backward or update
 
     @property
     def facts(self) -> dict[str, str]:
@@ -44,7 +45,8 @@ class Allocation(NamedTuple):
 
     def as_tensor(self) -> LargeTensor:
         known = self._asdict()
-        op, node, _ = known.pop("op"), known.pop("node"), known.pop("stream")
+        op, node = known.pop("op"), known.pop("node")
+        del known["stream"], known["phase"]
         known["shape"] = list(self.shape)
         return LargeTensor(operator=f"{op} ({node})" if node else op, **known)
 
@@ -194,7 +196,7 @@ class SimulatedRun:
             # A profiler names operators without their overload, and so does a trace. Shapes and
             # types are not part of it.
             allocations=Allocations.of(
-                a._replace(op=a.op.partition(".")[0], shape=(), dtype="") for a in found
+                a._replace(op=a.op.partition(".")[0], shape=(), dtype="", phase="") for a in found
             ),
             steps=range(1, int(np.count_nonzero(self.events == 0)) + 1),
             **head,

@@ -22,7 +22,7 @@ from vramcast.forecast.timing.rates import peak_flops, rates_here
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
 from vramcast.records.prediction import BoundBy, StepForecast
-from vramcast.tracing.work import BACKWARD, FORWARD, REPLAYED, UPDATE, OperatorWork, Works
+from vramcast.tracing.work import PHASES, REPLAYED, OperatorWork, Works
 
 # the host waits until the GPU has answered
 _WAITS = (
@@ -30,7 +30,6 @@ _WAITS = (
     *("_unique2", "unique_consecutive", "unique_dim", "bincount"),
 )
 WAITS = frozenset(f"aten::{name}" for name in _WAITS)
-KIND_OF_PHASE = {FORWARD: "forward", BACKWARD: "backward", UPDATE: "update"}
 REPETITIONS = 3  # by then both sides have found their pace
 QUEUE_LENGTH = 1024  # kernels the host can be ahead of the GPU
 # A step that may be this much longer than the GPU's work waits for the host.
@@ -152,7 +151,7 @@ def host_seconds(work: OperatorWork, rates: Rates) -> float:
         return 0.0
     if not work.has_kernel:
         return rates.host["view"]
-    seconds = rates.host[KIND_OF_PHASE[work.phase]]
+    seconds = rates.host[PHASES[work.phase]]
     if work.operator in RECURRENT:  # one call launches the kernels of all its steps
         return seconds + rates.host["recurrent_step"] * work.sizes[0] * work.sizes[2]
     if "_foreach_" in work.operator or "_fused_" in work.operator:
