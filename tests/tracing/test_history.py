@@ -248,11 +248,10 @@ class Machine:
     def empty_cache(self) -> None:
         self.entries.append(entry("segment_free", 0))
 
-    def memory_stats(self) -> dict[str, int]:
-        return {
-            "allocation.all.allocated": 41 + sum(e["action"] == "alloc" for e in self.entries),
-            "allocation.all.freed": 7,
-        }
+    def stats(self, device: int) -> dict[str, Any]:
+        """The extension's own: torch.cuda.memory_stats() is empty while CUDA starts."""
+        num_allocs = 41 + sum(entry["action"] == "alloc" for entry in self.entries)
+        return {"allocation": {"all": {"allocated": num_allocs, "freed": 7}}}
 
     def empty(self, *size: int, device: str) -> None:
         self.entries.append(entry("alloc", 8 * len(self.entries), 4 * size[0]))
@@ -268,7 +267,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(subject, "_profiler", lambda: profiler)
     monkeypatch.setattr(torch.cuda, "memory", machine)
     monkeypatch.setattr(torch.cuda, "empty_cache", machine.empty_cache)
-    monkeypatch.setattr(torch.cuda, "memory_stats", machine.memory_stats)
+    monkeypatch.setattr(torch._C, "_cuda_memoryStats", machine.stats, raising=False)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch, "empty", machine.empty)
     return machine

@@ -88,9 +88,9 @@ class History:
 
     def _so_far(self) -> tuple[int, int]:
         """How much was allocated and freed since the start."""
-        stats = torch.cuda.memory_stats()
-        num_allocs = stats.get("allocation.all.allocated", 0) - self._base[0]
-        return num_allocs, stats.get("allocation.all.freed", 0) - self._base[1]
+        # torch.cuda.memory_stats() is empty while CUDA starts, where a program's history begins
+        stats = torch._C._cuda_memoryStats(torch.cuda.current_device())["allocation"]["all"]
+        return stats["allocated"] - self._base[0], stats["freed"] - self._base[1]
 
 
 def _profiler() -> Any:
