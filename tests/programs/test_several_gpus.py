@@ -29,11 +29,43 @@ def test_a_rank_trains_in_whatever_way_the_model_is_spread(kind: str) -> None:
     assert [rank.rank for rank in found.ranks] == [0]
     assert found.phases[-1].num_steps >= 3
     assert any("communication between GPUs" in limit for limit in found.limits)
+    assert found.step and found.step.communication
+    assert found.step.communication.seconds > 0
+
+
+def test_a_step_sends_every_gradient_once_around_the_ring() -> None:
+    """An all-reduce sends it once to be summed, and once to be known."""
+    found = predict("ddp", ranks=[0], link="pcie-4", network="100Gb/s")
+    assert found.step and found.step.communication
+    between = found.step.communication
+    assert (between.link, between.network) == ("pcie-4", "100Gb/s")
+    reduced = [one for one in between.collectives if one.operation == "all-reduce"]
+    assert sum(one.sent_bytes for one in reduced) == 2 * 7 / 8 * 4 * found.num_parameters
+    assert found.step.seconds >= found.step.communication.exposed_seconds
+
+
+def test_every_stage_of_a_pipeline_is_simulated() -> None:
+    """Each keeps one batch more than the next until its backward pass."""
+    taken = {rank.rank: rank.peak_allocated_bytes for rank in predict("pp", processes=3).ranks}
+    assert list(taken) == [0, 1, 2]
+    assert taken[0] > taken[1] > taken[2]
+
+
+def test_ranks_that_take_the_same_are_shown_once() -> None:
+    (only,) = predict("ddp", processes=2, ranks="all").ranks
+    assert (only.rank, only.alike) == (0, [1])
+
+
+def test_what_connects_the_gpus_must_be_known() -> None:
+    with pytest.raises(UsageError, match="--link 'token-ring' is not known"):
+        predict("ddp", link="token-ring")
+    with pytest.raises(UsageError, match="--network is for several GPUs"):
+        vramcast.predict("llama-300m", gpu="h200", network="ethernet-100")
 
 
 def test_the_first_and_the_last_rank_are_simulated_and_the_larger_one_is_shown() -> None:
     found = predict("fsdp2", processes=3)
-    assert [rank.rank for rank in found.ranks] == [0, 2]
+    assert sorted(n for rank in found.ranks for n in (rank.rank, *rank.alike)) == [0, 2]
     largest = max(rank.peak_reserved_bytes for rank in found.ranks)
     assert found.peak_reserved_bytes == largest
 
@@ -146,6 +178,11 @@ def test_a_world_that_cannot_be_is_refused(
 def test_ranks_are_read() -> None:
     assert world_request((8, 8), None, None, "all")["world"]["ranks"] == list(range(8))
     assert world_request((1, 1), 4096, None, None) == {
-        "world": {"size": 4096, "gpus_per_node": 8, "ranks": [0, 4095]}
+        "world": {
+            "size": 4096,
+            "gpus_per_node": 8,
+            "ranks": [0, 4095],
+            "are_default_ranks": True,
+        }
     }
     assert world_request((1, 1), None, None, None) == {}

@@ -39,6 +39,20 @@ Ranks = Annotated[
     str | None,
     typer.Option(help="Of several GPUs, those to simulate: 0,7 or all (default: first and last)."),
 ]
+Link = Annotated[
+    str | None,
+    typer.Option(
+        help="What connects the GPUs of a machine: nvlink-4, pcie-4, ... or a speed such as "
+        "200GB/s (default: by the GPU's data sheet)."
+    ),
+]
+Network = Annotated[
+    str | None,
+    typer.Option(
+        help="What connects machines, for each GPU: infiniband-ndr, ethernet-100, ... or a speed "
+        "such as 400Gb/s (default: infiniband-ndr)."
+    ),
+]
 AttentionOrder = Annotated[
     str | None,
     typer.Option(

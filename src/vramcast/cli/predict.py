@@ -88,6 +88,8 @@ def predict(
     gpus_per_node: options.GpusPerNode = None,
     ranks: options.Ranks = None,
     attention_order: options.AttentionOrder = None,
+    link: options.Link = None,
+    network: options.Network = None,
     no_compile: Annotated[
         bool,
         typer.Option("--no-compile", help="Predict the step without torch.compile, as eager code."),
@@ -100,10 +102,11 @@ def predict(
     is_of_training = any(one is not None for one in (tokens, train_steps, price, prices))
     is_table = bool(vary) or is_of_training or gpu is not None and (gpu == "all" or "," in gpu)
     _check(is_table, batch_sizes, {"--trace": trace, "--ray": ray, "--out": out, "--sort": sort})
-    of_one = (world_size, gpus_per_node, ranks, attention_order)
+    of_one = (world_size, gpus_per_node, ranks, attention_order, link, network)
     if (is_table or batch_sizes is not None) and any(of_one):
         raise UsageError(
-            "--world-size, --gpus-per-node, --ranks and --attention-order are for one prediction.",
+            "--world-size, --gpus-per-node, --ranks, --link, --network and --attention-order are "
+            "for one prediction.",
             "Give one GPU name and one batch size with them; a torchrun line works with all.",
         )
     given, values = workload_and_knobs(workload, knobs)
@@ -148,6 +151,8 @@ def predict(
                 gpus_per_node=gpus_per_node,
                 ranks=ranks,
                 attention_order=attention_order,
+                link=link,
+                network=network,
                 no_compile=no_compile,
                 **common,
             )

@@ -9,6 +9,7 @@ from vramcast.allocator.settings import AllocatorSettings
 from vramcast.errors import UsageError
 from vramcast.hardware.calibration.table import DEFAULT_KERNELS_BYTES, find
 from vramcast.hardware.gpus import Gpu, find_gpu
+from vramcast.hardware.links import Fabric, fabric_for
 from vramcast.records.calibration import Calibration
 from vramcast.tracing.trace import SimulatedRun
 
@@ -33,6 +34,7 @@ class Budget:
     settings_text: str = ""
     calibration: Calibration | None = None
     calibration_limits: list[str] = field(default_factory=list)
+    fabric: Fabric | None = None  # that connects several GPUs; None without a GPU
 
     @property
     def capacity_bytes(self) -> int | None:
@@ -103,7 +105,13 @@ def _default_bytes(gpu: Gpu) -> int:
     return gpu.context_bytes + DEFAULT_KERNELS_BYTES
 
 
-def budget_for(gpu: str | None, memory_bytes: int | None = None, settings: str = "") -> Budget:
+def budget_for(
+    gpu: str | None,
+    memory_bytes: int | None = None,
+    settings: str = "",
+    link: str | None = None,
+    network: str | None = None,
+) -> Budget:
     """With what was measured of this GPU; of the H200 where none is named."""
     known = find_gpu(gpu or DEFAULT_GPU)
     calibration, limits = find(known, version("torch"))
@@ -114,4 +122,5 @@ def budget_for(gpu: str | None, memory_bytes: int | None = None, settings: str =
         settings_text=settings,
         calibration=calibration,
         calibration_limits=limits,
+        fabric=fabric_for(known, link, network) if gpu else None,
     )

@@ -128,7 +128,7 @@ def forecast(
 
 def _step(trace: SimulatedRun, budget: Budget) -> StepForecast | None:
     return (
-        forecast_step(trace.works, budget.gpu, trace.num_python_calls)
+        forecast_step(trace.works, budget.gpu, trace.num_python_calls, fabric=budget.fabric)
         if budget.gpu and trace.works
         else None
     )

@@ -39,6 +39,8 @@ def predict(
     gpus_per_node: int | None = None,
     ranks: str | Sequence[int] | None = None,
     attention_order: str | Sequence[str] | None = None,
+    link: str | None = None,
+    network: str | None = None,
     no_compile: bool = False,
     progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
@@ -51,14 +53,15 @@ def predict(
     `force=True` writes over old ones. A launch line is a list of words:
     `predict(["python", "train.py", "--batch_size={batch_size}"], batch_size=8)`; it runs until
     enough was seen, `steps` steps, or to its own end with `whole=True`. Of `world_size` GPUs the
-    first and the last are simulated, or `ranks`. `attention_order` is the order in which
+    first and the last are simulated, or `ranks`; `link` connects those of a machine ("pcie-4"),
+    `network` the machines ("infiniband-ndr", "100Gb/s"). `attention_order` is the order in which
     scaled_dot_product_attention tries its kernels, such as "flash,cudnn". With `no_compile`
     torch.compile does nothing. A knob that has the name of an option goes into `knobs`.
     """
     request = make_request(workload, joined(knobs, more_knobs), gpu, memory, allocator)
     request |= stop_rule(request, steps, whole)
     request |= world_request(request["started"], world_size, gpus_per_node, ranks)
-    request |= attention_request(attention_order)
+    request |= attention_request(attention_order) | links_request(request, link, network)
     if no_compile:
         request |= {"compiles": False}
     if trace is not None:
@@ -168,6 +171,24 @@ def attention_request(order: str | Sequence[str] | None) -> dict[str, Any]:
             f"Name some of {', '.join(sorted(ATTENTION_KERNELS))}, the first one first.",
         )
     return {"attention_order": names}
+
+
+def links_request(
+    request: Mapping[str, Any], link: str | None, network: str | None
+) -> dict[str, Any]:
+    from vramcast.hardware.links import find_link
+
+    given = {name: text for name, text in (("link", link), ("network", network)) if text}
+    if given and "world" not in request:
+        raise UsageError(
+            f"--{next(iter(given))} is for several GPUs, and there is one.",
+            "Add --world-size N, or leave it out.",
+        )
+    if link:
+        find_link("link", link)
+    if network:
+        find_link("network", network)
+    return given
 
 
 def stop_rule(request: dict[str, Any], steps: int | None, whole: bool) -> dict[str, Any]:

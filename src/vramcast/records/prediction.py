@@ -49,6 +49,8 @@ class RankMemory(Part):
     peak_allocated_bytes: Bytes
     peak_reserved_bytes: Bytes
     fits: bool
+    step_seconds: Seconds | None = None
+    alike: list[int] = field(default_factory=list)  # others that were simulated, with the same
 
 
 class LargeTensor(Part):
@@ -97,6 +99,29 @@ class AliveGroup(Part):
     num_tensors: Count
 
 
+class Collective(Part):
+    """All of one kind and one group of GPUs in a step."""
+
+    operation: str
+    num_gpus: Count
+    num_gpus_in_machine: Count
+    count: Count
+    sent_bytes: Number  # by this GPU
+    seconds: Seconds
+
+
+class Communication(Part):
+    """Between GPUs in a step, predicted from data sheets: no several GPUs were measured."""
+
+    link: str  # inside a machine
+    network: str  # between machines, for each GPU
+    sent_bytes: Number  # by this GPU
+    seconds: Seconds  # of all collectives, one after the other
+    exposed_seconds: Seconds  # by which they make the step longer: the rest goes on beside kernels
+    efficiency: Number  # the step's time without them, as a part of that with them
+    collectives: list[Collective]
+
+
 class StepForecast(Part):
     """Of a training step, once warm."""
 
@@ -111,6 +136,7 @@ class StepForecast(Part):
     achieved_fraction: Number  # of the GPU's peak rate for the main precision
     bound_by: BoundBy
     host: str = ""  # the machine for which the host's seconds hold
+    communication: Communication | None = None  # of several GPUs
 
 
 class FailedAllocation(Part):

@@ -62,6 +62,7 @@ def of_prediction(
                 _totals(p, measured),
                 _phases(p),
                 _ranks(p),
+                _communication(p),
             ],
             limits=p.limits,
             made=page.predicted_with(p, "Predicted" if measured else "All numbers are predicted"),
@@ -172,18 +173,43 @@ def _ranks(p: Prediction) -> page.Table | None:
         return None
     return page.Table(
         title=f"Ranks (of {p.world_size} GPUs)",
-        columns=["rank", "allocated", "reserved", "fits"],
+        columns=["rank", "alike", "allocated", "reserved", "fits", "step time"],
         rows=[
             [
                 str(rank.rank),
+                ", ".join(map(str, rank.alike)),
                 page.size(rank.peak_allocated_bytes),
                 page.size(rank.peak_reserved_bytes),
                 "yes" if rank.fits else "no",
+                page.duration(rank.step_seconds),
             ]
             for rank in p.ranks
         ],
         origin=page.PREDICTED,
-        samples=f"{ONE_RUN} of each; the others are assumed to lie between them",
+        samples=f"{ONE_RUN} of each rank that is named; the others are taken to be like them",
+    )
+
+
+def _communication(p: Prediction) -> page.Table | None:
+    between = p.step.communication if p.step else None
+    if between is None:
+        return None
+    return page.table_of(
+        between.collectives,
+        {
+            "collective": "operation",
+            "GPUs": "num_gpus",
+            "of a machine": "num_gpus_in_machine",
+            "count": "count",
+            "sent": lambda one: page.size(round(one.sent_bytes)),
+            "time": lambda one: page.duration(one.seconds),
+        },
+        left=("collective",),
+        title=f"Communication: it makes the step {page.duration(between.exposed_seconds)} longer "
+        f"(efficiency {page.share(between.efficiency)})",
+        origin=f"predicted from data sheets: {between.link} in a machine, {between.network} "
+        "between machines",
+        samples=ONE_RUN,
     )
 
 

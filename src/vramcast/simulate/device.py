@@ -52,6 +52,7 @@ class Work(ctypes.Structure):
         ("dtype", c_int32),
         ("phase", c_int32),
         ("access", c_int32),
+        ("stream", c_int64),
     ]
 
 
@@ -87,6 +88,9 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "end_pool": (None, c_int64),
     "drop_gemm_workspaces": (None,),
     "num_work": (c_int64,),
+    "note_group": (None, c_char_p, c_int64),
+    "wait_for_groups": (None,),
+    "wait_for_collective": (None, c_int64),
     "repeat_work": (None, c_int64, c_int64),
     "replayed_since": (None, c_int64),
     "stream": (c_int64,),
@@ -197,6 +201,7 @@ class Device:
             tuple(done.sizes),
             done.phase,
             done.access,
+            done.stream,
         )
 
     def shapes(self) -> Sequence[int]:

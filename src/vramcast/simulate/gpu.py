@@ -8,7 +8,9 @@ from typing import Any
 from vramcast.hardware.calibration.table import KnownConvolutions
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.device import Device
+from vramcast.simulate.elapsed import Elapsed
 from vramcast.simulate.host_reads import HostReads
+from vramcast.simulate.kept_by_nccl import KeptByNccl
 from vramcast.simulate.live_memory import LiveMemory
 
 
@@ -34,12 +36,14 @@ class SimulatedGpu:
     num_processes: int = 1  # that the launch line or --world-size starts
     world_size: int = 1  # that the program has started torch.distributed with
     num_communicators: int = 0  # that NCCL would have
+    pipeline_ranks: set[int] = field(default_factory=set)  # that have its stages
     attention: AttentionKernels = field(default_factory=AttentionKernels)
     # what torch.cuda says about memory, and where it ends
     memory: LiveMemory = field(init=False)
     # of the current recording
     was_timed: bool = False  # something, while it was compiled
     reads: HostReads = field(init=False)
+    kept_by_nccl: KeptByNccl = field(init=False)
     notes: set[str] = field(default_factory=set)
     uncalibrated_kernels: set[str] = field(default_factory=set)
     # the convolutions for which cuDNN has chosen a kernel, by thread
@@ -49,6 +53,7 @@ class SimulatedGpu:
 
     def __post_init__(self) -> None:
         self.reads = HostReads(self.device)
+        self.kept_by_nccl = KeptByNccl(Elapsed(self.model, self.device))
         self.memory = LiveMemory(self.device, self.model.total_bytes)
 
     def note(self, text: str) -> None:
@@ -68,10 +73,12 @@ class SimulatedGpu:
     def clear(self) -> None:
         """Forget the last recording."""
         self.reads.clear()
+        self.kept_by_nccl.clear()
         self.memory.clear()
         self.notes.clear()
         self.uncalibrated_kernels.clear()
         self.convolution_plans.clear()
+        self.pipeline_ranks.clear()
         self.library_memory.clear()
         self.world_size, self.num_communicators = 1, 0
         self.was_timed = False

@@ -20,7 +20,8 @@ from vramcast.simulate.python_calls import PythonCalls
 from vramcast.tracing import trace
 from vramcast.tracing.work import FORWARD, PHASES, Works
 
-# A step with fewer operators than this part of the longest one's is not whole.
+# A step with fewer operators than this part of a usual one's is not whole. One may have more: in
+# its second, DistributedDataParallel makes new buckets.
 WHOLE_STEP = 0.9
 SOLVER_OPERATORS = frozenset(
     (
@@ -131,6 +132,7 @@ class Recording:
             attention_order=self.gpu.attention.order,
             attention_kernels=tuple(sorted(self.gpu.attention.used)),
             num_communicators=self.gpu.num_communicators,
+            pipeline_ranks=tuple(sorted(self.gpu.pipeline_ranks)),
             streams=streams if streams.any() else (),
             held_until=held_until,
         )
@@ -188,11 +190,12 @@ class Recording:
         """The last training step that was whole: what was begun last may lack its update."""
         steps = [i for i, phase in enumerate(self.segments) if phase is PhaseName.TRAIN] or [0]
         # the first step also makes the optimizer's state
-        longest = max(bounds[step + 1] - bounds[step] for step in steps[1:] or steps)
+        lengths = sorted(bounds[step + 1] - bounds[step] for step in steps[1:] or steps)
+        usual = lengths[len(lengths) // 2]
         return next(
             step
             for step in reversed(steps)
-            if bounds[step + 1] - bounds[step] >= WHOLE_STEP * longest
+            if bounds[step + 1] - bounds[step] >= WHOLE_STEP * usual
         )
 
     def _described(self, step: NDArray[Any]) -> Works:

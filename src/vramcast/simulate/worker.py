@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,8 @@ from vramcast.tracing.files import write_files
 from vramcast.tracing.snapshot import make_snapshot
 from vramcast.tracing.trace import SimulatedRun
 
+MOST_STAGES = 16  # of a pipeline, simulated without being asked for
+OF_A_RANK = ("peak_allocated_bytes", "peak_reserved_bytes", "fits")
 # of this process, by GPU: libraries that were imported on one may hold on to it
 _sessions: dict[str, Session] = {}
 
@@ -53,6 +55,11 @@ def preload() -> None:
     del kernels, locations, ownership, patches, python_calls, recording
 
 
+def _budget(request: dict[str, Any], gpu: str | None) -> Budget:
+    between = request.get("link"), request.get("network")
+    return budget_for(gpu, request["memory_bytes"], request["allocator"], *between)
+
+
 def _session_for(budget: Budget) -> Session:
     gpu = budget.gpu or find_gpu(DEFAULT_GPU)
     if gpu.name not in _sessions:
@@ -63,7 +70,7 @@ def _session_for(budget: Budget) -> Session:
 def import_libraries(request: dict[str, Any], names: list[str]) -> None:
     """In a branch of a kept server, as a workload would import them. What it imports only under
     conditions that are not met here is left to it."""
-    budget = budget_for(request["gpu"], request["memory_bytes"], request["allocator"])
+    budget = _budget(request, request["gpu"])
     with _session_for(budget).importing():
         for name in names:
             with contextlib.suppress(Exception):
@@ -75,7 +82,7 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
 
     A plan takes longer and tells how far it is: a message for each length.
     """
-    budget = budget_for(request["gpu"], request["memory_bytes"], request["allocator"])
+    budget = _budget(request, request["gpu"])
     session = _session_for(budget)
     session.gpu.memory = _live_memory(session, budget)
     session.gpu.attention.asked_for = tuple(request.get("attention_order", ()))
@@ -101,29 +108,33 @@ def _of_ranks(job: Job) -> dict[str, Any]:
     """
     world = job.request["world"]
 
-    def of(rank: int) -> Callable[[Any], dict[str, Any] | WorkloadError]:
-        def predicted(_: Any) -> dict[str, Any] | WorkloadError:
+    def of(rank: int) -> Callable[[Any], tuple[dict[str, Any], Sequence[int]] | WorkloadError]:
+        def predicted(_: Any) -> tuple[dict[str, Any], Sequence[int]] | WorkloadError:
             job.use_rank(rank)
             try:
-                return _prediction(job)
+                return _with_stages(job)
             except WorkloadError as error:
                 return error
 
         return predicted
 
-    answers = dict(zip(world["ranks"], in_forks(list(map(of, world["ranks"]))), strict=True))
-    found = {rank: one for rank, one in answers.items() if not isinstance(one, WorkloadError)}
-    failed = {rank: one for rank, one in answers.items() if isinstance(one, WorkloadError)}
+    found: dict[int, dict[str, Any]] = {}
+    failed: dict[int, WorkloadError] = {}
+    to_do = list(world["ranks"])
+    while to_do:
+        answers = zip(to_do, in_forks(list(map(of, to_do))), strict=True)
+        stages: set[int] = set()
+        for rank, one in answers:
+            if isinstance(one, WorkloadError):
+                failed[rank] = one
+            else:
+                found[rank], of_pipeline = one
+                stages.update(of_pipeline)
+        is_open = world["are_default_ranks"] and len(stages) <= MOST_STAGES
+        to_do = sorted(stages - found.keys() - failed.keys()) if is_open else []
     if not found:
         raise next(iter(failed.values()))
     worst = max(found, key=lambda rank: (found[rank]["peak_reserved_bytes"], -rank))
-    ranks = [
-        {
-            "rank": rank,
-            **{name: one[name] for name in ("peak_allocated_bytes", "peak_reserved_bytes", "fits")},
-        }
-        for rank, one in found.items()
-    ]
     limits = [
         f"rank {rank} could not be simulated, and the answer is without it: "
         + one.message.replace("\n", " ")[:200]
@@ -134,14 +145,35 @@ def _of_ranks(job: Job) -> dict[str, Any]:
         **answer,
         "limits": sorted([*answer["limits"], *limits]),
         "world_size": world["size"],
-        "ranks": ranks,
+        "ranks": _distinct_ranks(found),
     }
 
 
+def _distinct_ranks(found: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """One of those that take the same memory stands for the others."""
+    distinct: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for rank in sorted(found):
+        told = {name: found[rank][name] for name in OF_A_RANK}
+        same = distinct.setdefault(
+            tuple(told.values()),
+            {"rank": rank, **told, "step_seconds": found[rank]["step_seconds"], "alike": []},
+        )
+        if same["rank"] != rank:
+            same["alike"].append(rank)
+    return list(distinct.values())
+
+
 def _prediction(job: Job) -> dict[str, Any]:
+    return _with_stages(job)[0]
+
+
+def _with_stages(job: Job) -> tuple[dict[str, Any], Sequence[int]]:
+    """And the ranks that have the stages of its pipeline."""
     has_trace = job.request.get("trace") is not None
-    found, is_short = job.run(lambda run: _predicted(job, run), locate_all=has_trace)
-    return _within_the_limit(job, found) if is_short else found
+    found, is_short, stages = job.run(
+        lambda run: (*_predicted(job, run), run.pipeline_ranks), locate_all=has_trace
+    )
+    return (_within_the_limit(job, found) if is_short else found), stages
 
 
 def _within_the_limit(job: Job, found: dict[str, Any]) -> dict[str, Any]:
@@ -209,7 +241,7 @@ def _on_several_gpus(job: Job) -> dict[str, Any]:
 
 
 def _use_gpu(job: Job, name: str | None) -> None:
-    job.budget = budget_for(name, job.request["memory_bytes"], job.request["allocator"])
+    job.budget = _budget(job.request, name)
     job.session.gpu.memory = _live_memory(job.session, job.budget)
 
 

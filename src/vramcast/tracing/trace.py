@@ -164,6 +164,7 @@ class SimulatedRun:
     attention_kernels: tuple[str, ...] = ()
     num_trainable_parameters: int | None = None
     num_communicators: int = 0  # of NCCL, with other GPUs
+    pipeline_ranks: Sequence[int] = ()  # that have the stages of a pipeline
     # of each allocation; empty where all are on the default stream
     streams: NDArray[np.int64] | tuple[()] = ()
     # Allocations that another stream may use when they are freed: from which event on their memory

@@ -51,6 +51,7 @@ class OperatorWork(NamedTuple):
     sizes: tuple[int, int, int, int]
     phase: int
     access: int
+    stream: int = 0
 
     @property
     def precision(self) -> str:
@@ -63,7 +64,7 @@ class OperatorWork(NamedTuple):
     @property
     def is_known(self) -> bool:
         """A kernel of torch's own, or one that Inductor has written: not by hand."""
-        return self.operator.startswith(("aten::", GENERATED))
+        return self.operator.startswith(("aten::", "c10d::", GENERATED))
 
 
 class Works:

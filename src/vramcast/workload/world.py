@@ -64,7 +64,14 @@ def world_request(
             raise UsageError("--ranks is for several GPUs, and there is one.", "Leave it out.")
         return {}
     chosen = _ranks(ranks, size)
-    return {"world": {"size": size, "gpus_per_node": per_node, "ranks": chosen}}
+    return {
+        "world": {
+            "size": size,
+            "gpus_per_node": per_node,
+            "ranks": chosen,
+            "are_default_ranks": ranks is None,  # then stages of a pipeline are added
+        }
+    }
 
 
 def _ranks(given: str | Sequence[int] | None, size: int) -> list[int]:

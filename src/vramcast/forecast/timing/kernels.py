@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from vramcast.forecast.timing.communication import COLLECTIVE
 from vramcast.forecast.timing.convolutions import (
     base_seconds,
     convolution_seconds,
@@ -47,7 +48,7 @@ class KernelTime(NamedTuple):
 
 
 def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
-    if not work.has_kernel:
+    if not work.has_kernel or work.operator.startswith(COLLECTIVE):
         return KernelTime(0.0, 0.0)
     if crosses(work):
         rate = PINNED_BYTES_PER_SECOND if work.sizes[1] else PAGEABLE_BYTES_PER_SECOND

@@ -11,6 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vramcast.allocator import compiled
+from vramcast.forecast.timing.communication import (
+    WAIT,
+    collective_seconds,
+    communication_of,
+    is_collective,
+)
 from vramcast.forecast.timing.kernels import (
     RECURRENT,
     KernelTime,
@@ -19,7 +25,9 @@ from vramcast.forecast.timing.kernels import (
     kernel_time,
 )
 from vramcast.forecast.timing.rates import peak_flops, rates_here
+from vramcast.forecast.timing.streams import has_streams, period_of_streams
 from vramcast.hardware.gpus import Gpu
+from vramcast.hardware.links import Fabric
 from vramcast.records.calibration import Rates
 from vramcast.records.prediction import BoundBy, StepForecast
 from vramcast.tracing.work import PHASES, REPLAYED, OperatorWork, Works
@@ -42,20 +50,27 @@ def forecast_step(
     gpu: Gpu,
     num_python_calls: int = 0,
     rates: Rates | None = None,
+    fabric: Fabric | None = None,
 ) -> StepForecast:
+    """Of several GPUs where `fabric` says what connects them."""
     rates = rates or rates_here()
     works = Works.of(done)
     kernel_seconds = works.each(lambda work: kernel_time(work, gpu, rates).seconds)
+    between = works.each(lambda work: _between_gpus(work, fabric))
     costs = host_costs(works, num_python_calls, rates)
     device_seconds = _sum(kernel_seconds)
     is_other_gpu = gpu.full_name != rates.gpu
     device_factor = device_factor_of(works, kernel_seconds, rates, is_other_gpu=is_other_gpu)
     host_factor = math.exp(WITHIN_90_PERCENT * rates.spread.get("host", 0.0))
 
-    def period(device: float = 1.0, host: float = 1.0) -> float:
-        return period_seconds(works, kernel_seconds, costs, rates, device, host)
+    def period(device: float = 1.0, host: float = 1.0, alone: bool = False) -> float:
+        all_seconds = kernel_seconds if alone else kernel_seconds + between
+        return period_seconds(works, all_seconds, costs, rates, device, host)
 
     seconds, high = period(), period(device_factor, host_factor)
+    communication = None
+    if fabric and between.any():
+        communication = communication_of(works, fabric, seconds, period(alone=True))
     flops = _sum(works.each(lambda work: work.flops))
     by_compute = works.each(lambda work: _seconds_of_arithmetic(kernel_time(work, gpu, rates)))
     return StepForecast(
@@ -71,7 +86,12 @@ def forecast_step(
         else 0.0,
         bound_by=_bound_by(high, device_factor, device_seconds, _sum(by_compute)),
         host=rates.host_name,
+        communication=communication,
     )
+
+
+def _between_gpus(work: OperatorWork, fabric: Fabric | None) -> float:
+    return collective_seconds(work, fabric) if fabric and is_collective(work) else 0.0
 
 
 def _sum(numbers: NDArray[np.float64]) -> float:
@@ -119,6 +139,18 @@ def period_seconds(
     """
     waiting = works.each(waits).astype(bool)
     latency, gap, wait = rates.host["latency"], rates.host["gap"], rates.host["wait"]
+    if has_streams(works):
+        return period_of_streams(
+            works,
+            kernel_seconds * device_factor,
+            costs * host_factor,
+            waiting,
+            repetitions=REPETITIONS,
+            queue_length=QUEUE_LENGTH,
+            latency=latency,
+            gap=gap,
+            wait=wait,
+        )
     reals = latency, gap, wait, device_factor, host_factor
     found = compiled.step_period(costs, kernel_seconds, waiting, REPETITIONS, QUEUE_LENGTH, *reals)
     if found is not None:
@@ -147,7 +179,7 @@ def host_costs(works: Works, num_python_calls: int, rates: Rates) -> NDArray[np.
 
 def host_seconds(work: OperatorWork, rates: Rates) -> float:
     """The dispatcher, autograd and the launch. A list of tensors costs for each of them."""
-    if work.phase == REPLAYED:
+    if work.phase == REPLAYED or work.operator == WAIT:
         return 0.0
     if not work.has_kernel:
         return rates.host["view"]

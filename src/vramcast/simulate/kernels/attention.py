@@ -195,7 +195,8 @@ def flash_backward(
 ) -> tuple[Tensor, ...]:
     batch, heads, queries, width = q.shape
     dense = grad.transpose(1, 2).contiguous(), out.transpose(1, 2).contiguous()
-    grads = [torch.empty_like(x.transpose(1, 2)) for x in (q, k, v)]
+    # strides as torch's Meta kernel has them, which torch.compile relies on: heads may be expanded
+    grads = [torch.empty_like(x) for x in (q, k, v)]
     rounded_queries = round_up(queries, 128)
     rounded_width = round_up(width, 32 if width <= 128 else 64)
     row_sums = new(batch, heads, rounded_queries, dtype=torch.float32)
@@ -204,7 +205,7 @@ def flash_backward(
         per_head = [new(batch, k.shape[2], heads, width, dtype=q.dtype) for _ in (k, v)]
         del per_head
     del grad_q_sums, row_sums, dense
-    return tuple(grad.transpose(1, 2) for grad in grads)
+    return tuple(grads)
 
 
 # --------------------------------------------------------------------------- memory-efficient

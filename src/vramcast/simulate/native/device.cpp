@@ -37,6 +37,7 @@
 #include <vector>
 
 #include "autocast.h"
+#include "collectives.h"
 #include "hooks.h"
 #include "meta.h"
 #include "products.h"
@@ -143,16 +144,18 @@ static bool run_host_kernel(const c10::OperatorHandle& op, const Operator& info,
   const auto num_below = stack->size() - num_arguments;
   try {
     const CurrentOperator current(recorder, info.name);
+    const PartOfKernel part(info.is_collective);
     op.redispatchBoxed(keys, stack);
-    return true;
   } catch (const std::exception& error) {
     const bool is_full = std::string(error.what()).find("out of memory") != std::string::npos;
     if (is_full || !op.hasKernelForDispatchKey(DispatchKey::Meta)) throw;
+    stack->resize(num_below);
+    stack->insert(stack->end(), arguments.begin(), arguments.end());
+    simulate_from_now_on(op);
+    return false;
   }
-  stack->resize(num_below);
-  stack->insert(stack->end(), arguments.begin(), arguments.end());
-  simulate_from_now_on(op);
-  return false;
+  if (info.is_collective) note_collective(op, info, arguments);
+  return true;
 }
 
 static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
@@ -163,6 +166,7 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
   if (below.has(DispatchKey::Python)) return op.redispatchBoxed(below, stack);
   const auto num_arguments = op.schema().arguments().size();
   const auto arguments = torch::jit::last(*stack, num_arguments);
+  if (info.waits_for_collective) note_wait_for_tensor(arguments[0].toTensor());
   const bool made_of_dense = is_made_of_dense(info, below, arguments);
   if (info.is_copy && !made_of_dense && simulate_copy_operator(info, stack)) return;
   if (made_of_dense || info.kind == Kind::redispatch) {

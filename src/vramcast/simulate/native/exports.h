@@ -50,6 +50,8 @@ void vramcast_reset() {
     recorder.workspaces.clear();
     streams.clear();
     work_log.list.clear();
+    num_works = 0;
+    communicated.clear();
     recorder.epoch += 1;
     recorder.allocated_bytes = recorder.peak_allocated_bytes = 0;
   }
@@ -133,6 +135,11 @@ void vramcast_end_pool(int64_t pool) { private_pools.end(pool); }
 void vramcast_drop_gemm_workspaces() { recorder.drop_gemm_workspaces(); }
 // A graph is replayed: the work from `begin` to `end` is done again, and the host launches nothing.
 int64_t vramcast_num_work() { return work_log.size(); }
+void vramcast_note_group(const char* name, int64_t in_machine) {
+  gpus_in_machine[name] = in_machine;
+}
+void vramcast_wait_for_groups() { note_wait_for_groups(); }
+void vramcast_wait_for_collective(int64_t number) { note_wait_for(number); }
 // What was done since was a replay.
 void vramcast_replayed_since(int64_t begin) { work_log.mark_replayed(begin); }
 void vramcast_repeat_work(int64_t begin, int64_t end) { work_log.repeat(begin, end); }

@@ -24,6 +24,7 @@ struct Operator {
   Kind kind = Kind::simulate;
   bool is_copy = false;
   bool is_host_code = false;
+  bool is_collective = false, waits_for_collective = false;
   const Reduction* reduction = nullptr;
   // gives the result's shape where there is no Meta kernel in C++
   const ShapeRule* shape_rule = nullptr;
@@ -141,6 +142,8 @@ static Operator describe(const c10::OperatorHandle& op) {
     result.shape_rule = find_shape_rule(overload.empty() ? full_name : full_name + "." + overload);
   result.reduction = find_reduction(full_name, overload);
   result.is_host_code = host_code_names.count(full_name) > 0;
+  result.is_collective = full_name.rfind("c10d::", 0) == 0;
+  result.waits_for_collective = full_name == "_c10d_functional::wait_tensor";
   result.is_copy = full_name == "aten::copy_";
   result.ranks = ranking_names.count(full_name) > 0;
   if (picking_names.count(full_name)) result.picked_result = 0;

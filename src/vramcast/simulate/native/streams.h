@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -42,7 +43,11 @@ inline void advance(Progress& progress, const Progress& other) {
 struct Event {
   Progress progress;  // what has finished when the event has
   int64_t num_launches;
+  int64_t stream = 0, num_works = 0;  // where it was recorded: work.h
 };
+// work.h counts what was done, and notes where one stream waits for another.
+inline std::atomic<int64_t> num_works = 0;
+inline void (*note_wait)(int64_t waiting, int64_t for_stream, int64_t num_works) = nullptr;
 
 // A launch takes about ten microseconds, and time does not stand still.
 inline double elapsed_milliseconds(const Event& from, const Event& to) {
@@ -66,11 +71,12 @@ class Streams {
   }
   void record(Event& event, int64_t stream) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    event = {now(stream), num_launches_};
+    event = {now(stream), num_launches_, stream, num_works};
   }
   void wait(int64_t stream, const Event& event) {
     const std::lock_guard<std::mutex> lock(mutex_);
     advance(waited_for_[stream], event.progress);
+    if (note_wait && event.stream != stream) note_wait(stream, event.stream, event.num_works);
   }
   // The host waits: for an event, for a stream, for everything.
   void finish(const Event& event) {

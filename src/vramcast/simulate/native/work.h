@@ -19,6 +19,7 @@ struct Work {
   int32_t dtype;          // of the first floating-point argument, or -1
   int32_t phase;
   int32_t access;
+  int64_t stream = 0;
 };
 
 // as a dtype: fp32 that may be rounded for the tensor cores
@@ -35,6 +36,10 @@ struct WorkLog {
   }
 
   void add(Work work) {
+    work.stream = current_stream();
+    add_on_stream(work);
+  }
+  void add_on_stream(Work work) {
     if (depth() > 0) return;  // part of the kernel that is running
     if (work.access != no_kernel) streams.note_launch();
     // what checkpointing computes again costs the host what it cost in the forward pass
@@ -43,6 +48,7 @@ struct WorkLog {
                                                        : update;
     const std::lock_guard<std::mutex> lock(mutex);
     list.push_back(work);
+    num_works = static_cast<int64_t>(list.size());
   }
   int64_t size() {
     const std::lock_guard<std::mutex> lock(mutex);

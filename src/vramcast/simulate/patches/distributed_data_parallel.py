@@ -6,7 +6,10 @@ its own, that is called. Parameters are not compared with other ranks, and nothi
 Versions: torch 2.10 to 2.15.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -25,21 +28,50 @@ def apply(patcher: Patcher) -> None:
     patcher.put(dist.Logger, "set_runtime_stats_and_log", lambda *_: None)
     parallel = ddp.DistributedDataParallel
     before_forward, register = parallel._pre_forward, parallel.register_comm_hook
+    kept, library = patcher.gpu.kept_by_nccl, patcher.gpu.device.library
+    rebuild = dist.Reducer._rebuild_buckets
+    have_rebuilt: WeakSet[Any] = WeakSet()
+
+    def reduce_bucket(group, bucket):  # type: ignore[no-untyped-def]  # torch checks annotations
+        dist.all_reduce(bucket.buffer(), group=group, async_op=True)
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    def waited_for(hook: Callable[..., Any]) -> Callable[..., Any]:
+        """At the end of the backward pass the stream waits for all buckets."""
+
+        @functools.wraps(hook)
+        def run(state, bucket):  # type: ignore[no-untyped-def]
+            if bucket.is_last() and torch._C._current_autograd_node() is not None:
+                engine: Any = torch.autograd.Variable._execution_engine
+                engine.queue_callback(library.vramcast_wait_for_groups)
+            return hook(state, bucket)
+
+        return run
+
+    def register_comm_hook(self: Any, state: Any, hook: Callable[..., Any]) -> None:
+        register(self, state, waited_for(hook))
 
     def _pre_forward(self: Any, *inputs: Any, **options: Any) -> Any:
         if not self._comm_hooks:
-            register(self, None, _return_bucket)
+            register_comm_hook(self, self.process_group, reduce_bucket)
         return before_forward(self, *inputs, **options)
 
+    def _rebuild_buckets(self: Any) -> bool:
+        """The ranks agree on new buckets, and wait for it, before the old ones are dropped."""
+        if self not in have_rebuilt:
+            kept.let_go(waits=True)
+        is_rebuilt: bool = rebuild(self)
+        if is_rebuilt:
+            have_rebuilt.add(self)
+        return is_rebuilt
+
     patcher.put(parallel, "_pre_forward", _pre_forward)
+    patcher.put(parallel, "register_comm_hook", register_comm_hook)
+    patcher.put(dist.Reducer, "_rebuild_buckets", _rebuild_buckets)
     patcher.put(
         parallel,
         "_register_builtin_comm_hook",
-        lambda self, _: register(self, None, _return_bucket),
+        lambda self, _: register_comm_hook(self, self.process_group, reduce_bucket),
     )
-
-
-def _return_bucket(_, bucket):  # type: ignore[no-untyped-def]  # torch checks annotations
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    future.set_result(bucket.buffer())
-    return future

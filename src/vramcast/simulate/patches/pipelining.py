@@ -2,13 +2,16 @@
 
 Why: stages vote whether shapes are known beforehand, and else tell each other the shapes of what
 they send. One rank is simulated: the others vote as it does, and gradients that come back have the
-shapes of what was sent. What comes from the stage before must be said by the program.
+shapes of what was sent. What comes from the stage before must be said by the program, or have the
+shape of what an earlier stage of this rank sends.
 Versions: torch 2.10 to 2.15; up to 2.11 there is no vote.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import torch.distributed as dist
 
 from vramcast.errors import WorkloadError
 from vramcast.simulate.patching import Patcher
@@ -20,6 +23,16 @@ def apply(patcher: Patcher) -> None:
     from torch.distributed.pipelining import stage as stages
 
     kind = stages.PipelineStage
+    make = kind.__init__
+
+    def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+        make(self, *arguments, **options)
+        patcher.gpu.pipeline_ranks.update(dist.get_process_group_ranks(self.group))
+        patcher.gpu.note(
+            "what a stage waits for the others of its pipeline is not in the step time"
+        )
+
+    patcher.put(kind, "__init__", __init__)
     if not hasattr(kind, "_warmup_forward_vote"):
         return
     vote = kind._warmup_forward_vote
@@ -29,7 +42,19 @@ def apply(patcher: Patcher) -> None:
         is_dynamic = stages.InferenceMode.needs_dynamic(self._user_meta, has_backward)
         return mine.fill_(int(not is_dynamic))
 
+    sent: dict[int, Any] = {}  # by stage
+
+    def send_meta(self: Any, meta: Any, to_stage: int) -> None:
+        if to_stage > self.stage_index:
+            sent[self.stage_index] = meta
+
     def receive_meta(self: Any, source: int) -> Any:
+        if source < self.stage_index and sent:
+            patcher.gpu.note(
+                "what another GPU's stage of the pipeline sends is taken to have the shape of what "
+                "this one's stages send"
+            )
+            return sent[max(sent)]
         if source < self.stage_index:
             raise WorkloadError(
                 f"Stage {self.stage_index} of the pipeline asks stage {source}, which another "
@@ -43,3 +68,4 @@ def apply(patcher: Patcher) -> None:
     patcher.put(kind, "_warmup_forward_vote", forward_vote)
     patcher.put(kind, "_warmup_backward_result", lambda self, received_result=None: received_result)
     patcher.put(kind, "_recv_meta", receive_meta)
+    patcher.put(kind, "_send_meta", send_meta)

@@ -18,13 +18,16 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
+from vramcast.simulate.device import Device
 from vramcast.simulate.gpu import SimulatedGpu
+from vramcast.simulate.kept_by_nccl import Shelf
 from vramcast.simulate.patching import Patcher
+from vramcast.workload.world import USUAL_GPUS_PER_NODE
 
 LIBRARY = "torch.distributed.distributed_c10d"
 NCCL_VERSION = (2, 27, 5)  # of torch 2.10
 NOT_MODELLED = (
-    "the time of communication between GPUs is not in the step time",
+    "the time of communication between GPUs is predicted from data sheets: it was not measured",
     "what NCCL takes in the memory of the whole process is an estimate",
 )
 # The argument that holds the result of a collective.
@@ -57,7 +60,7 @@ def apply(patcher: Patcher) -> None:
         "_set_pg_timeout": _nothing,
         "is_nccl_available": lambda: True,
         **{
-            name: _finished(getattr(c10d, name), result)
+            name: _finished(getattr(c10d, name), result, patcher.gpu)
             for name, result in RESULTS.items()
             if hasattr(c10d, name)
         },
@@ -115,12 +118,21 @@ def _with_fake_backend(init: Callable[..., Any], gpu: SimulatedGpu) -> Callable[
 
 
 def _counted(make: Callable[..., Any], gpu: SimulatedGpu) -> Callable[..., Any]:
-    """A communicator of NCCL belongs to every group with others."""
+    """A communicator of NCCL belongs to every group with others. How fast it is depends on how many
+    of them are in one machine."""
 
-    def make_group(group_size: int, *arguments: Any, **options: Any) -> Any:
-        made = make(group_size, *arguments, **options)
-        is_member = made[0] is not dist.GroupMember.NON_GROUP_MEMBER
-        gpu.num_communicators += group_size > 1 and is_member
+    def make_group(
+        group_size: int, group_rank: int, ranks: list[int], *arguments: Any, **options: Any
+    ) -> Any:
+        made = make(group_size, group_rank, ranks, *arguments, **options)
+        if made[0] is dist.GroupMember.NON_GROUP_MEMBER:
+            return made
+        gpu.num_communicators += group_size > 1
+        in_machine = int(os.environ.get("LOCAL_WORLD_SIZE", 0)) or USUAL_GPUS_PER_NODE
+        ranks = ranks or list(range(group_size))
+        machine = ranks[group_rank] // in_machine
+        count = sum(rank // in_machine == machine for rank in ranks)
+        gpu.device.library.vramcast_note_group(made[0].group_name.encode(), count)
         return made
 
     return make_group
@@ -164,24 +176,60 @@ def _scatter_object_list(outputs: list[Any], inputs: Any = None, *_: Any, **__: 
     outputs[0] = inputs[dist.get_rank()] if inputs else None
 
 
-def _finished(collective: Callable[..., Any], result: str) -> Callable[..., Any]:
-    """Of a collective that was started asynchronously, the future has its result: communication
+class _Finished(dist.Work):
+    """Of a collective that was started asynchronously. The future has its result: communication
     hooks compute with that."""
+
+    def __init__(self, result: list[Any], shelf: Shelf, device: Device) -> None:
+        super().__init__()
+        self._result, self._shelf, self._device = result, shelf, device
+        self._number = device.library.vramcast_num_work() - 1
+        self._future: Any = torch.futures.Future()
+        self._future.set_result(result)
+
+    def wait(self, timeout: Any = None) -> bool:
+        self.synchronize()
+        return True
+
+    def synchronize(self) -> None:
+        self._device.library.vramcast_wait_for_collective(self._number)
+        self._shelf.clear()
+
+    def is_completed(self) -> bool:
+        return True
+
+    is_success = is_completed
+
+    def result(self) -> list[Any]:
+        return self._result
+
+    def get_future(self) -> Any:
+        return self._future
+
+
+def _finished(collective: Callable[..., Any], result: str, gpu: SimulatedGpu) -> Callable[..., Any]:
     signature = inspect.signature(collective)
 
     @functools.wraps(collective)
     def run(*arguments: Any, **options: Any) -> Any:
         given = signature.bind(*arguments, **options)
         tensors = given.arguments[result]
+        used = _tensors(given.arguments)
         _flatten(given.arguments)
         work = collective(*given.args, **given.kwargs)
-        if work is None:
-            return None
-        future: Any = torch.futures.Future()
-        future.set_result(tensors if isinstance(tensors, list) else [tensors])
-        return torch._C._distributed_c10d._create_work_from_future(future)
+        finished = None
+        if work is not None:
+            results = tensors if isinstance(tensors, list) else [tensors]
+            finished = _Finished(results, gpu.kept_by_nccl.keep(used), gpu.device)
+        gpu.kept_by_nccl.let_go()
+        return finished
 
     return run
+
+
+def _tensors(arguments: dict[str, Any]) -> list[Any]:
+    lists = (given if isinstance(given, list) else [given] for given in arguments.values())
+    return [each for given in lists for each in given if isinstance(each, torch.Tensor)]
 
 
 def _flatten(arguments: dict[str, Any]) -> None:

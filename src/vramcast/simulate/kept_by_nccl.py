@@ -1,0 +1,60 @@
+"""Tensors of collectives that torch's process group of NCCL keeps.
+
+A collective that was started asynchronously runs on a stream of its own, so the group keeps its
+tensors until the program waits for it. DistributedDataParallel and communication hooks wait for a
+future instead. Then a thread of the group, which looks ten times a second, notices that the
+collective has ended, and the next collective lets the tensors go. So buckets that were replaced and
+compressed gradients live on, for a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vramcast.simulate.elapsed import Elapsed
+
+# kWatchdogThreadSleepMillis of ProcessGroupNCCL.cpp: what has ended is noticed after half of it on
+# average. On an H200 replaced buckets were let go at the first collective of a backward pass.
+LOOKS_EVERY_SECONDS = 0.1
+
+
+@dataclass
+class Shelf:
+    tensors: list[Any]
+    ends_seconds: float  # of the collective, at which the GPU is done with them
+
+    def clear(self) -> None:
+        self.tensors.clear()
+
+
+class KeptByNccl:
+    def __init__(self, elapsed: Elapsed) -> None:
+        self._elapsed = elapsed
+        self._shelves: list[Shelf] = []
+
+    def clear(self) -> None:
+        self._shelves.clear()
+        self._elapsed.clear()
+
+    def keep(self, tensors: list[Any]) -> Shelf:
+        self._elapsed.look()
+        shelf = Shelf(tensors, max(self._elapsed.host_seconds, self._elapsed.device_seconds))
+        self._shelves.append(shelf)
+        return shelf
+
+    def let_go(self, *, waits: bool = False) -> None:
+        """A collective is started; `waits` where the host has waited for the GPU before it."""
+        if not self._shelves:
+            return
+        self._elapsed.look()
+        if waits:
+            self._elapsed.wait()
+        noticed_until = self._elapsed.host_seconds - LOOKS_EVERY_SECONDS / 2
+        kept = []
+        for shelf in self._shelves:
+            if shelf.ends_seconds <= noticed_until:
+                shelf.clear()
+            elif shelf.tensors:
+                kept.append(shelf)
+        self._shelves = kept
