@@ -216,7 +216,7 @@ def workload(make_model: Callable[..., nn.Module], **defaults: object) -> Callab
 
     signed = make_model.__init__ if isinstance(make_model, type) else make_model  # type: ignore[misc]
     hints = {**typing.get_type_hints(train), **typing.get_type_hints(signed)}
-    _sign(build, [*of_model.values(), *of_training.values()], hints)
+    put_signature(build, [*of_model.values(), *of_training.values()], hints)
     return with_defaults(build, "build", defaults)
 
 
@@ -232,7 +232,7 @@ def with_defaults(
     unknown = defaults.keys() - parameters.keys()
     assert not unknown, f"{name} has no knobs {unknown}"
     named.__name__ = named.__qualname__ = name
-    _sign(
+    put_signature(
         named,
         [p.replace(default=defaults.get(p.name, p.default)) for p in parameters.values()],
         build.__annotations__,
@@ -240,7 +240,7 @@ def with_defaults(
     return named
 
 
-def _sign(
+def put_signature(
     function: Callable[..., Step], parameters: list[inspect.Parameter], hints: Mapping[str, Any]
 ) -> None:
     # Annotations are given as types, not as text: whoever reads them need not know this module's

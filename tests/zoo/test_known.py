@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from vramcast_zoo.known import catalogue
-from vramcast_zoo.known.configurations import configuration, model_class
+from vramcast_zoo.known.configurations import configuration, model_class, tasks_of
+from vramcast_zoo.known.huggingface import untie
+from vramcast_zoo.known.tasks import sizes_of
 from vramcast_zoo.refusal import Refused
 
 
@@ -26,16 +29,45 @@ def write_configuration(folder: Path, **settings: object) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", list(catalogue.shipped()))
+# Taken, though they are not among the fields of the configuration.
+NO_FIELDS = {
+    "num_labels",
+    "partial_rotary_factor",
+    "head_dim",
+    "decoder_start_token_id",
+    "norm_rel_ebd",
+    "position_buckets",
+    "share_att_key",
+}
+
+
+def test_at_least_sixty_models_are_shipped() -> None:
+    assert len(catalogue.shipped()) >= 60
+    assert len(set(catalogue.all_names())) == len(catalogue.all_names())
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, model in catalogue.shipped().items() if model.task != "diffusion"]
+)
 def test_every_shipped_configuration_is_one_of_transformers(name: str) -> None:
     model = catalogue.find(name)
     config = configuration(model)
-    assert model_class(model, config, model.task).config_class is type(config)
-    settings = config.to_dict()
+    assert model.task in tasks_of(config)
+    assert sizes_of(model.settings, model.task)["batch_size"] > 0
     # a misspelt setting would be kept silently beside the default that it should have replaced
-    defaults = type(config)().to_dict()
-    assert {key for key in model.settings if key not in defaults} <= {"model_type"}
-    assert settings["model_type"] == model.type
+    known = {*type(config)().to_dict(), *type(config).attribute_map}
+    assert set(model.settings) - known <= NO_FIELDS
+
+
+@pytest.mark.parametrize("name", ["openai-community/gpt2", "google/flan-t5-small"])
+def test_the_number_of_parameters_is_that_of_the_configuration(name: str) -> None:
+    model = catalogue.find(name)
+    config = configuration(model)
+    with torch.device("meta"):
+        made = model_class(model, config, model.task)._from_config(config)
+    if model.settings.get("tie_word_embeddings") is False:
+        untie(made)
+    assert sum(p.numel() for p in made.parameters()) == model.parameters
 
 
 def test_a_name_is_found_in_any_case_and_without_its_owner() -> None:

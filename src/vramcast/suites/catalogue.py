@@ -46,8 +46,9 @@ def _read() -> dict[str, list[SuiteRow]]:
 
 SUITES = _read()
 
-# Rows with the libraries of many fields, of several GPUs, and of compiled steps: when asked for.
-ONLY_BY_NAME = ("wide", "distributed", "compiled")
+# Rows with the libraries of many fields, of several GPUs, of compiled steps, and of models known
+# by name: when asked for.
+ONLY_BY_NAME = ("wide", "distributed", "compiled", "known")
 
 
 def rows_of(names: Iterable[str]) -> list[SuiteRow]:

@@ -31,7 +31,7 @@ MAX_SOURCE_BYTES = 64 << 20
 ENTRY_POINT_GROUP = "vramcast.workloads"
 DEFAULT_FUNCTION = "build"
 # What comes before the colon -> the module whose attributes are the models by name.
-KNOWN_MODELS = {"hf": "vramcast_zoo.known.hf"}
+KNOWN_MODELS = {name: f"vramcast_zoo.known.{name}" for name in ("hf", "timm", "torchvision")}
 
 # By name: `package.module:function`.
 _registered: dict[str, str] = {}

@@ -91,7 +91,7 @@ def materialized(model: nn.Module, dtype: torch.dtype, device: str) -> None:
                 part._parameters[name] = nn.Parameter(new.normal_(std=0.02), requires_grad=False)
 
 
-def with_lora(model: Any, rank: int, targets: str, *, in_fp32: bool) -> Any:
+def with_lora(model: Any, rank: int, targets: str, in_fp32: bool) -> Any:
     """peft's adapters beside the named layers; everything else is frozen."""
     peft = need("peft", f"lora={rank}")
     wanted: str | list[str] = targets

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-Batch = dict[str, Tensor]
-Sizes = Mapping[str, int]
+from vramcast_zoo.known.options import Batch, Options
+
 FRAMES_PER_SECOND = 16_000
 
 
-def random_batch(
-    task: str, config: Any, sizes: Sizes, dtype: torch.dtype, device: str, packed: bool
-) -> Batch:
-    with torch.device(device):
-        return _MAKERS[task](config, sizes, dtype, packed)
+def random_batch(config: Any, options: Options) -> Batch:
+    with torch.device(options.device):
+        return _MAKERS[options.task](config, options)
 
 
 def _tokens(config: Any, batch_size: int, length: int) -> Tensor:
@@ -25,9 +22,10 @@ def _tokens(config: Any, batch_size: int, length: int) -> Tensor:
     return torch.randint(2, config.get_text_config().vocab_size, (batch_size, length))
 
 
-def _causal(config: Any, sizes: Sizes, _: torch.dtype, packed: bool) -> Batch:
+def _causal(config: Any, options: Options) -> Batch:
+    sizes = options.sizes
     batch_size, length = sizes["batch_size"], sizes["seq_len"]
-    if packed:
+    if options.packing:
         # one row, in which the positions of every sequence begin anew
         tokens = _tokens(config, 1, batch_size * length)
         positions = torch.arange(length).repeat(batch_size)[None]
@@ -36,18 +34,21 @@ def _causal(config: Any, sizes: Sizes, _: torch.dtype, packed: bool) -> Batch:
     return {"input_ids": tokens, "labels": tokens}
 
 
-def _classification(config: Any, sizes: Sizes, _: torch.dtype, packed: bool) -> Batch:
+def _classification(config: Any, options: Options) -> Batch:
+    sizes = options.sizes
     batch_size = sizes["batch_size"]
     tokens = _tokens(config, batch_size, sizes["seq_len"])
     return {"input_ids": tokens, "labels": torch.randint(0, config.num_labels, (batch_size,))}
 
 
-def _token_labels(config: Any, sizes: Sizes, _: torch.dtype, packed: bool) -> Batch:
+def _token_labels(config: Any, options: Options) -> Batch:
+    sizes = options.sizes
     tokens = _tokens(config, sizes["batch_size"], sizes["seq_len"])
     return {"input_ids": tokens, "labels": torch.randint(0, config.num_labels, tokens.shape)}
 
 
-def _pairs(config: Any, sizes: Sizes, _: torch.dtype, packed: bool) -> Batch:
+def _pairs(config: Any, options: Options) -> Batch:
+    sizes = options.sizes
     tokens = _tokens(config, sizes["batch_size"], sizes["seq_len"])
     return {
         "input_ids": tokens,
@@ -55,39 +56,45 @@ def _pairs(config: Any, sizes: Sizes, _: torch.dtype, packed: bool) -> Batch:
     }
 
 
-def _pixels(config: Any, sizes: Sizes, dtype: torch.dtype) -> Tensor:
+def _pixels(config: Any, options: Options) -> Tensor:
+    sizes = options.sizes
     shown = getattr(config, "vision_config", config)
     channels = getattr(shown, "num_channels", 3)
-    return torch.randn(
-        sizes["batch_size"], channels, sizes["image_size"], sizes["image_size"], dtype=dtype
-    )
+    side = sizes["image_size"]
+    return torch.randn(sizes["batch_size"], channels, side, side, dtype=options.inputs)
 
 
-def _image(config: Any, sizes: Sizes, dtype: torch.dtype, packed: bool) -> Batch:
-    pixels = _pixels(config, sizes, dtype)
+def _image(config: Any, options: Options) -> Batch:
+    sizes = options.sizes
+    pixels = _pixels(config, options)
     labels = torch.randint(0, config.num_labels, (sizes["batch_size"],))
     return {"pixel_values": pixels, "labels": labels}
 
 
-def _speech(config: Any, sizes: Sizes, dtype: torch.dtype, packed: bool) -> Batch:
+def _speech(config: Any, options: Options) -> Batch:
+    sizes = options.sizes
     # two frames of sound make one position of the encoder
     shape = (sizes["batch_size"], config.num_mel_bins, 2 * config.max_source_positions)
     labels = _tokens(config, sizes["batch_size"], sizes["target_len"])
-    return {"input_features": torch.randn(shape, dtype=dtype), "labels": labels}
+    return {"input_features": torch.randn(shape, dtype=options.inputs), "labels": labels}
 
 
-def _sound(config: Any, sizes: Sizes, dtype: torch.dtype, packed: bool) -> Batch:
-    sound = torch.randn(sizes["batch_size"], sizes["num_seconds"] * FRAMES_PER_SECOND, dtype=dtype)
+def _sound(config: Any, options: Options) -> Batch:
+    sizes = options.sizes
+    sound = torch.randn(
+        sizes["batch_size"], sizes["num_seconds"] * FRAMES_PER_SECOND, dtype=options.inputs
+    )
     return {
         "input_values": sound,
         "labels": torch.randint(1, config.vocab_size, (sizes["batch_size"], sizes["target_len"])),
     }
 
 
-def _text_and_image(config: Any, sizes: Sizes, dtype: torch.dtype, packed: bool) -> Batch:
+def _text_and_image(config: Any, options: Options) -> Batch:
+    sizes = options.sizes
     return {
         "input_ids": _tokens(config, sizes["batch_size"], sizes["seq_len"]),
-        "pixel_values": _pixels(config, sizes, dtype),
+        "pixel_values": _pixels(config, options),
     }
 
 

@@ -21,6 +21,8 @@ from vramcast_zoo.refusal import Refused
 # What comes before the colon, and the package that the models are of.
 PACKAGES = {"hf": "transformers", "timm": "timm", "torchvision": "torchvision"}
 CONFIGURATION = "config.json"
+# Where it lies; a pipeline of diffusers has several, and this part is what is trained.
+PARTS = ("", "unet", "transformer")
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,9 @@ def shipped() -> dict[str, KnownModel]:
         for name, own in family["models"].items():
             own = dict(own)
             facts = {"parameters": own.pop("parameters"), "also": tuple(own.pop("also", ()))}
-            settings = {**common, **own}
+            settings = {
+                key: None if value == "null" else value for key, value in {**common, **own}.items()
+            }
             task = usual_task(settings)
             found[name] = KnownModel(name, settings, source=family["source"], task=task, **facts)
     return found
@@ -130,7 +134,12 @@ def _cached(name: str) -> Path | None:
     hub = Path(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub"))
     snapshots = hub / f"models--{name.replace('/', '--')}" / "snapshots"
     try:
-        found = [folder for folder in snapshots.iterdir() if (folder / CONFIGURATION).is_file()]
+        found = [
+            folder / part
+            for folder in snapshots.iterdir()
+            for part in PARTS
+            if (folder / part / CONFIGURATION).is_file()
+        ]
         return max(found, key=lambda folder: folder.stat().st_mtime, default=None)
     except OSError:
         return None

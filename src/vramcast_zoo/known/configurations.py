@@ -48,24 +48,31 @@ def configuration(model: KnownModel) -> Any:
         ) from None
 
 
+def tasks_of(config: Any) -> list[str]:
+    """What transformers has a model of this configuration for."""
+    import transformers
+
+    found = [
+        name
+        for name, task in TASKS.items()
+        if task.maker not in ("", "AutoModel")
+        and type(config) in getattr(transformers, task.maker)._model_mapping
+    ]
+    is_contrastive = BY_TYPE.get(config.model_type) == "contrastive"
+    return [*found, "contrastive"] if is_contrastive else found
+
+
 def model_class(model: KnownModel, config: Any, task: str) -> Any:
     """The class of transformers that is trained for the task."""
-    transformers = need("transformers", f"hf:{model.name}")
-    kind = type(config)
-    having = [
-        name
-        for name, one in TASKS.items()
-        if one.maker not in ("", "AutoModel")
-        and kind in getattr(transformers, one.maker)._model_mapping
-    ]
-    if BY_TYPE.get(model.type) == "contrastive":
-        having.append("contrastive")
+    import transformers
+
+    having = tasks_of(config)
     if task not in having:
         raise Refused(
             f"hf:{model.name} is of type {model.type}, which has no model for task={task}.",
             f"It has {', '.join(having) or 'none that vramcast knows'}.",
         )
-    return getattr(transformers, TASKS[task].maker)._model_mapping[kind]
+    return getattr(transformers, TASKS[task].maker)._model_mapping[type(config)]
 
 
 def longest(config: Any) -> int | None:

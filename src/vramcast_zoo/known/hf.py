@@ -1,4 +1,4 @@
-"""Every model of transformers as an attribute: `getattr(hf, "gpt2")` builds a step of it."""
+"""`getattr(hf, NAME)`: the function that builds a training step of that model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from typing import Any
 def __getattr__(name: str) -> Callable[..., Any]:
     if name.startswith("__"):
         raise AttributeError(name)
-    from vramcast_zoo.known.workloads import hf
+    from vramcast_zoo.known.workloads import workload
 
-    return hf(name)
+    return workload(f"hf:{name}")

@@ -2,111 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vramcast_zoo.known.adapters import (
-    Quantize,
-    linear_layers_later,
-    materialized,
-    quantized,
-    with_lora,
-)
-from vramcast_zoo.known.batches import Batch
+from vramcast_zoo.known.adapters import linear_layers_later, materialized, quantized, with_lora
+from vramcast_zoo.known.batches import random_batch
 from vramcast_zoo.known.catalogue import KnownModel
 from vramcast_zoo.known.configurations import configuration, longest, model_class
+from vramcast_zoo.known.options import Options, Trained
 from vramcast_zoo.refusal import Refused, need
 
 
-class Trained(nn.Module):
-    """A model and its batches, as the zoo's training step asks for them."""
-
-    def __init__(
-        self, model: nn.Module, make_batch: Callable[[], Batch], longest: int | None = None
-    ) -> None:
-        super().__init__()
-        self.model, self.longest, self._make_batch = model, longest, make_batch
-        self.names: tuple[str, ...] = ()
-        self.extra: dict[str, Any] = {}
-
-    def random_batch(self, *_: Any) -> tuple[Tensor, ...]:
-        batch = self._make_batch()
-        self.names = tuple(batch)
-        return tuple(batch.values())
-
+class Contrasted(Trained):
     def loss(self, *batch: Tensor) -> Tensor:
-        found: Tensor = self.model(**dict(zip(self.names, batch, strict=True)), **self.extra).loss
+        found: Tensor = self.model(**self.named(batch), return_loss=True).loss
         return found
 
 
-def build(
-    known: KnownModel,
-    *,
-    task: str,
-    dtype: torch.dtype,
-    attention: str,
-    quantize: Quantize,
-    checkpointing: bool,
-    liger: bool,
-    lora: int,
-    lora_targets: str,
-    lora_in_fp32: bool,
-    make_batch: Callable[[Any], Batch],
-    device: str,
-) -> Trained:
+def build(known: KnownModel, options: Options) -> Trained:
     config = configuration(known)
-    kind = model_class(known, config, task)
+    kind = model_class(known, config, options.task)
     # no cache of keys and values: it is for generating
     config.use_cache = False
-    model = _made(known, kind, config, dtype, attention, quantize, device)
+    positions = longest(config)
+    _check_length(known, options, positions)
+    model = _made(known, kind, config, options)
     model.train()
-    if liger:
+    if options.liger:
         _use_liger(known, model)
-    if checkpointing:
+    if options.checkpointing:
         if not model.supports_gradient_checkpointing:
             raise Refused(
                 f"hf:{known.name} ({known.type}) cannot be checkpointed in transformers.",
                 "Leave checkpointing out.",
             )
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    if lora:
-        model = with_lora(model, lora, lora_targets, in_fp32=lora_in_fp32)
-        if checkpointing:
+    if options.lora:
+        model = with_lora(model, options.lora, options.lora_targets, options.lora_in_fp32)
+        if options.checkpointing:
             model.enable_input_require_grads()
-    trained = Trained(model, lambda: make_batch(config), longest(config))
-    trained.extra = {"return_loss": True} if task == "contrastive" else {}
-    return trained
+    trained = Contrasted if options.task == "contrastive" else Trained
+    return trained(model, lambda: random_batch(config, options))
 
 
-def _made(
-    known: KnownModel,
-    kind: Any,
-    config: Any,
-    dtype: torch.dtype,
-    attention: str,
-    quantize: Quantize,
-    device: str,
-) -> Any:
+def _made(known: KnownModel, kind: Any, config: Any, options: Options) -> Any:
+    attention, quantize = options.attention, options.quantize
     if quantize:
         need("bitsandbytes", f"quantize={quantize}")
     try:
-        with torch.device(device), linear_layers_later() if quantize else nullcontext():
-            model = kind._from_config(config, dtype=dtype, attn_implementation=attention or None)
+        with torch.device(options.device), linear_layers_later() if quantize else nullcontext():
+            model = kind._from_config(
+                config, dtype=options.weights, attn_implementation=attention or None
+            )
     except (ValueError, ImportError) as error:
         if not attention:
             raise
         raise Refused(
             f"attention={attention} cannot be had with hf:{known.name}: {error}"
         ) from None
+    _move_stragglers(model, options.device)
     if quantize:
-        quantized(model, quantize, dtype, device)
+        quantized(model, quantize, options.weights, options.device)
         model.tie_weights()
-        materialized(model, dtype, device)
+        materialized(model, options.weights, options.device)
+    if known.settings.get("tie_word_embeddings") is False:
+        untie(model)
     return model
+
+
+def _move_stragglers(model: nn.Module, device: str) -> None:
+    """torch.Tensor(768) is always on the CPU, whatever the default device is."""
+    for part in model.modules():
+        for tensor in (*part._parameters.values(), *part._buffers.values()):
+            if tensor is not None and tensor.device.type == "cpu":
+                tensor.data = tensor.data.to(device)
+
+
+def untie(model: Any) -> None:
+    """T5's configuration ties the head always, though the checkpoints of Flan-T5 have both."""
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    if head is not None and head.weight is embedding.weight:
+        head.weight = nn.Parameter(torch.empty_like(embedding.weight).normal_(std=0.02))
 
 
 def _use_liger(known: KnownModel, model: Any) -> None:
@@ -118,3 +97,14 @@ def _use_liger(known: KnownModel, model: Any) -> None:
             f"It has some for {', '.join(sorted(known_types))}.",
         )
     patches._apply_liger_kernel_to_instance(model=model)
+
+
+def _check_length(known: KnownModel, options: Options, positions: int | None) -> None:
+    for name in ("seq_len", "target_len"):
+        length = options.sizes.get(name, 0)
+        if positions is not None and length > positions:
+            raise Refused(
+                f"{name}={length} is longer than the {positions} positions that hf:{known.name} "
+                "has learned.",
+                f"Give {name}={positions} or less.",
+            )

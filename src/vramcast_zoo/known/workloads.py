@@ -5,19 +5,20 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 
-from vramcast_zoo.known import huggingface
+from vramcast_zoo.known import denoisers, huggingface, vision
 from vramcast_zoo.known.adapters import Quantize
-from vramcast_zoo.known.batches import random_batch
-from vramcast_zoo.known.catalogue import KnownModel, find
+from vramcast_zoo.known.catalogue import PACKAGES, find
+from vramcast_zoo.known.options import Options, Trained
 from vramcast_zoo.known.tasks import TASKS, TaskName, sizes_of
 from vramcast_zoo.optimizers import OptimizerName
 from vramcast_zoo.parallel import Parallel, Spread
 from vramcast_zoo.refusal import Refused, need
-from vramcast_zoo.training import DEVICE, CompileMode, Step, _sign, training_step
+from vramcast_zoo.training import DEVICE, CompileMode, Step, put_signature, training_step
 
 # "bf16": what is trained is in bf16 too; "amp-": what is trained stays fp32
 KnownPrecision = Literal["fp32", "bf16", "amp-bf16", "amp-fp16"]
@@ -25,29 +26,82 @@ KnownPrecision = Literal["fp32", "bf16", "amp-bf16", "amp-fp16"]
 Dtype = Literal["", "fp32", "bf16", "fp16"]
 Attention = Literal["", "sdpa", "eager", "flash_attention_2", "flex_attention"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# Knobs that only some models have.
+OF_TEXT = {"liger", "packing"}
+OF_TRANSFORMERS = {"quantize", "attention"}
+# Where peft's examples for diffusers put adapters.
+OF_ATTENTION = "to_k,to_q,to_v,to_out.0"
 
 
-def hf(name: str) -> Callable[..., Step]:
-    """The function that builds a training step of a model of transformers."""
-    known = find(name)
-    sizes = sizes_of(known.settings, known.task)
+@dataclass(frozen=True)
+class Source:
+    """How a model is made, and with which sizes and knobs."""
+
+    name: str
+    task: str
+    sizes: Mapping[str, int]
+    make: Callable[[Options], Trained]
+    absent: set[str] = field(default_factory=set)
+    defaults: Mapping[str, object] = field(default_factory=dict)
+
+
+def workload(text: str) -> Callable[..., Step]:
+    """The function that builds a training step of a model such as "hf:gpt2"."""
+    source, _, name = text.partition(":")
+    if source not in PACKAGES:
+        raise Refused(f"{text!r} names no known model.", "For example hf:gpt2 or timm:resnet50.")
+    found = {"hf": _hf, "timm": _timm, "torchvision": _torchvision}[source](name)
 
     def build(**knobs: Any) -> Step:
-        given = {size: knobs.pop(size) for size in sizes}
-        return _train(known, given, **knobs)
+        given = {size: knobs.pop(size) for size in found.sizes}
+        return train(found, given, **knobs)
 
-    is_text = "seq_len" in sizes and known.task != "contrastive"
-    absent = set() if is_text else {"liger", "packing"}
-    defaults = {"task": known.task, "precision": "bf16" if known.task == "causal" else "amp-bf16"}
-    _with_signature(build, name, sizes, absent, defaults)
+    _put_signature(build, found)
     return build
 
 
-def _train(
-    known: KnownModel,
+def _hf(name: str) -> Source:
+    known = find(name)
+    sizes, text = sizes_of(known.settings, known.task), f"hf:{known.name}"
+    if known.task == "diffusion":
+        return Source(
+            text,
+            known.task,
+            sizes,
+            lambda options: denoisers.build(known, options),
+            OF_TEXT | OF_TRANSFORMERS,
+            {"lora_targets": OF_ATTENTION},
+        )
+    return Source(
+        text,
+        known.task,
+        sizes,
+        lambda options: huggingface.build(known, options),
+        set() if known.task == "causal" else OF_TEXT,
+        {"precision": "bf16"} if known.task == "causal" else {},
+    )
+
+
+def _timm(name: str) -> Source:
+    return _of_images(f"timm:{name}", vision.timm_image_size(name), vision.build_timm)
+
+
+def _torchvision(name: str) -> Source:
+    size = vision.torchvision_image_size(name)
+    return _of_images(f"torchvision:{name}", size, vision.build_torchvision)
+
+
+def _of_images(text: str, image_size: int, make: Callable[[str, Options], Trained]) -> Source:
+    sizes, name = {**TASKS["image"].sizes, "image_size": image_size}, text.partition(":")[2]
+    absent = OF_TEXT | OF_TRANSFORMERS
+    return Source(text, "image", sizes, lambda options: make(name, options), absent)
+
+
+def train(
+    source: Source,
     sizes: Mapping[str, int],
     *,
-    precision: KnownPrecision = "bf16",
+    precision: KnownPrecision = "amp-bf16",
     optimizer: OptimizerName = "adamw",
     lora: int = 0,
     quantize: Quantize = "",
@@ -72,33 +126,34 @@ def _train(
     `lora` is the rank of peft's adapters; 0 trains all weights. `packing` puts the sequences of a
     batch one after the other into one row.
     """
-    _check(known, sizes, task, lora=lora, quantize=quantize, packing=packing)
-    torch.manual_seed(seed)
     weights = _weights_dtype(precision, dtype, is_frozen=bool(lora))
-    inputs = torch.float32 if precision.startswith("amp-") else weights
-    model = huggingface.build(
-        known,
+    options = Options(
         task=task,
-        dtype=weights,
+        sizes=sizes,
+        weights=weights,
+        inputs=torch.float32 if precision.startswith("amp-") else weights,
         attention=attention,
         quantize=quantize,
         checkpointing=checkpointing,
         liger=liger,
+        packing=packing,
         lora=lora,
         lora_targets=lora_targets,
         lora_in_fp32=precision != "bf16",
-        make_batch=lambda config: random_batch(task, config, sizes, inputs, DEVICE, packing),
         device=DEVICE,
     )
-    _check_length(known, sizes, model.longest)
-    trainable: Any = Spread(model, parallel, precision) if parallel else model
+    _check(source, options, accumulation, parallel)
+    torch.manual_seed(seed)
+    model: Any = source.make(options)
+    if parallel:
+        model = Spread(model, parallel, precision)
     return training_step(
-        trainable,
-        trainable.random_batch,
+        model,
+        model.random_batch,
         precision=precision,
         optimizer=optimizer,
         lr=lr,
-        clip=clip,
+        clip=0.0 if optimizer_in_backward else clip,
         accumulation=accumulation,
         compile=compile,
         compile_mode=compile_mode,
@@ -117,62 +172,41 @@ def _weights_dtype(precision: KnownPrecision, dtype: Dtype, *, is_frozen: bool) 
     return torch.float32
 
 
-def _check(
-    known: KnownModel,
-    sizes: Mapping[str, int],
-    task: str,
-    *,
-    lora: int,
-    quantize: str,
-    packing: bool,
-) -> None:
-    for size, value in sizes.items():
+def _check(source: Source, options: Options, accumulation: int, parallel: str) -> None:
+    for name, value in {**options.sizes, "accumulation": accumulation}.items():
         if value < 1:
-            raise Refused(f"{size}={value} must be at least 1.")
-    if lora:
-        need("peft", f"lora={lora}")
-    if lora < 0:
-        raise Refused(f"lora={lora} is no rank.", "Give 8 or 16, or 0 to train all weights.")
-    if quantize and not lora:
+            raise Refused(f"{name}={value} must be at least 1.")
+    if options.lora < 0:
+        raise Refused(f"lora={options.lora} is no rank.", "Give 16, or 0 to train all weights.")
+    if options.lora:
+        need("peft", f"lora={options.lora}")
+    if options.quantize and not options.lora:
         raise Refused(
-            f"quantize={quantize} freezes the weights, and nothing is left to train.",
+            f"quantize={options.quantize} freezes the weights, and nothing is left to train.",
             "Add adapters, for example lora=16.",
         )
-    if missing := TASKS[task].sizes.keys() - sizes.keys():
+    if options.quantize and parallel == "fsdp2":
+        raise Refused("parallel=fsdp2 does not spread weights of few bits.", "Give parallel=ddp.")
+    if missing := TASKS[options.task].sizes.keys() - options.sizes.keys():
         raise Refused(
-            f"hf:{known.name} ({known.type}) is not trained for task={task}: it has no "
+            f"{source.name} is not trained for task={options.task}: it has no "
             f"{' or '.join(sorted(missing))}.",
-            f"Its usual task is {known.task}.",
+            f"Its usual task is {source.task}.",
         )
-    if packing and task != "causal":
-        raise Refused(f"packing=true is for task=causal, not {task}.", "Leave packing out.")
+    if options.packing and options.task != "causal":
+        raise Refused(f"packing=true is for task=causal, not {options.task}.", "Leave it out.")
 
 
-def _check_length(known: KnownModel, sizes: Mapping[str, int], longest: int | None) -> None:
-    for name in ("seq_len", "target_len"):
-        if longest is not None and sizes.get(name, 0) > longest:
-            raise Refused(
-                f"{name}={sizes[name]} is longer than the {longest} positions that "
-                f"hf:{known.name} has learned.",
-                f"Give {name}={longest} or less.",
-            )
-
-
-def _with_signature(
-    build: Callable[..., Step],
-    name: str,
-    sizes: Mapping[str, int],
-    absent: set[str],
-    defaults: Mapping[str, object],
-) -> None:
+def _put_signature(build: Callable[..., Step], source: Source) -> None:
     """The sizes first, then the knobs that all known models share."""
+    defaults = {**source.defaults, "task": source.task}
     knobs = [
         one.replace(default=defaults.get(one.name, one.default))
-        for one in inspect.signature(_train).parameters.values()
-        if one.kind is one.KEYWORD_ONLY and one.name not in absent
+        for one in inspect.signature(train).parameters.values()
+        if one.kind is one.KEYWORD_ONLY and one.name not in source.absent
     ]
     only = inspect.Parameter.KEYWORD_ONLY
-    first = [inspect.Parameter(size, only, default=value) for size, value in sizes.items()]
-    hints = {**dict.fromkeys(sizes, int), **typing.get_type_hints(_train)}
-    build.__name__ = build.__qualname__ = name
-    _sign(build, [*first, *knobs], hints)
+    first = [inspect.Parameter(name, only, default=size) for name, size in source.sizes.items()]
+    hints = {**typing.get_type_hints(train), **dict.fromkeys(source.sizes, int)}
+    build.__name__ = build.__qualname__ = source.name
+    put_signature(build, [*first, *knobs], hints)
