@@ -94,7 +94,9 @@ def _batch(kind: str, config: Any, options: Options) -> Batch:
 
 
 def _texts(config: Any, batch_size: int, options: Options) -> Batch:
-    made = {"encoder_hidden_states": (batch_size, NUM_WORDS, config.cross_attention_dim)}
+    made: dict[str, tuple[int, ...]] = {
+        "encoder_hidden_states": (batch_size, NUM_WORDS, config.cross_attention_dim)
+    }
     if config.addition_embed_type == "text_time":
         made |= {"text_embeds": (batch_size, POOLED), "time_ids": (batch_size, NUM_TIME_IDS)}
     return {name: torch.randn(shape, dtype=options.inputs) for name, shape in made.items()}
