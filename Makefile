@@ -1,4 +1,4 @@
-# make demo   set everything up on a fresh machine, then predict a GPT's memory with no GPU
+# make demo   set up what a prediction needs on a fresh machine, then predict a GPT's memory with no GPU
 # make test   set everything up, then run every test
 # make faults attack every command, record and file; takes about half an hour on two cores; stopped, it goes on later
 # make docs   set everything up, then build the documentation into build/site
@@ -9,14 +9,21 @@ PYTHON ?= python3
 VENV := $(if $(filter 2.13.0,$(TORCH)),.venv,.venv-$(TORCH))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.ready-for-demo
 # Where it is set, each of the tests' many processes would compile all sources anew.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test lint pytest accuracy faults docs clean
 
-demo: $(READY)
+demo: $(DEMO_READY)
 	$(BIN)/vramcast predict examples/gpt.py:build batch_size=16 --gpu rtx-4090
 	$(BIN)/vramcast predict examples/gpt.py:build --batch-sizes 4-32:4 --memory 24GiB
+	@echo
+	@echo "Next, with your own program: put the line that starts it behind --, as you type it:"
+	@echo "  source $(BIN)/activate"
+	@echo "  vramcast predict --gpu rtx-4090 -- python train.py --batch_size=12"
+	@echo "It needs the packages that your program imports: pip install them into $(VENV), or vramcast into your own environment:"
+	@echo "  pip install $(CURDIR)"
 
 # Both at once, and both must pass. mypy takes what the tests leave of the cores.
 test: $(READY)
@@ -50,14 +57,17 @@ docs: $(READY)
 # torch first and pinned: asked for by another package, pip would take the newest build with gigabytes of CUDA.
 # A CUDA build comes with the Triton and the cuDNN it needs; beside a CPU build any may be installed.
 # cuDNN is asked about convolutions. It needs no GPU, and where there is none for this machine they are estimated.
-$(READY): pyproject.toml
+$(DEMO_READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet torch==$(TORCH) numpy
+	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -c 'from vramcast.simulate.build import build; print("simulated GPU:", build().name)'
+	touch $@
+
+$(READY): $(DEMO_READY)
 	$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python -m pip install --quiet 'triton==3.8.*'
 	$(BIN)/python -c 'import nvidia.cudnn' 2>/dev/null || $(BIN)/python -m pip install --quiet --no-deps nvidia-cudnn-cu13==9.19.0.56 || true
 	$(BIN)/python -m pip install --quiet --editable '.[hf,accuracy,dev,docs]'
-	$(BIN)/python -c 'from vramcast.simulate.build import build; print("simulated GPU:", build().name)'
 	touch $@
 
 clean:

@@ -155,3 +155,20 @@ def test_a_backward_pass_inside_another_does_not_wait_for_its_own_thread(
     thread.start()
     thread.join()
     assert len(pauses) == 2
+
+
+ASKS_FOR_PROPERTIES = """
+import torch
+
+def build():
+    properties = torch.cuda.get_device_properties(0)
+    # torch._dynamo keeps constants by type and hash
+    assert type(properties) is torch.cuda._CudaDeviceProperties and hash(properties)
+    return lambda: torch.ones(properties.multi_processor_count, device="cuda")
+"""
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_compiled_functions_may_ask_for_the_gpus_properties(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(ASKS_FOR_PROPERTIES)
+    assert vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200").peak_allocated_bytes >= 4 * 132

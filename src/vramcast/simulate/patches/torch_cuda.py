@@ -8,7 +8,6 @@ Versions: torch 2.10 to 2.15; names that a version lacks are skipped.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -53,6 +52,7 @@ def apply(patcher: Patcher) -> None:
         # a function of its own each: torch._dynamo keeps a table of them
         **{name: _always(None) for name in DO_NOTHING},
     }
+    patcher.put(torch.cuda, "_CudaDeviceProperties", DeviceProperties)
     for name in OF_THIS_GPU:
         answers[name] = _noted(answers[name], patcher.gpu)
     for name, answer in answers.items():
@@ -83,8 +83,16 @@ def _calls(function: Callable[[], Any]) -> Callable[..., Any]:
     return lambda *_, **__: function()
 
 
+class DeviceProperties:
+    """As torch.cuda.get_device_properties() gives it. torch._dynamo takes this type for a constant,
+    which needs a hash."""
+
+    def __init__(self, **properties: Any) -> None:
+        vars(self).update(properties)
+
+
 def _about_the_device(gpu: Gpu, num_devices: int) -> dict[str, Callable[..., Any]]:
-    properties = SimpleNamespace(
+    properties = DeviceProperties(
         name=gpu.full_name,
         major=gpu.capability[0],
         minor=gpu.capability[1],
