@@ -56,12 +56,25 @@ def plan(
     force: options.Force = False,
     price: options.Price = None,
     prices: options.Prices = None,
+    world_sizes: Annotated[
+        str | None, typer.Option(help="Numbers of GPUs to plan for: 1,2,4,8,16 (default: 1).")
+    ] = None,
+    strategies: Annotated[
+        str | None,
+        typer.Option(
+            help="On several GPUs, values of the workload's knob parallel: ddp,fsdp2 "
+            "(default: the workload as it is)."
+        ),
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option(help="How long the training may take: 12h, 7d.")
+    ] = None,
     as_json: options.Json = False,
 ) -> int:
     """Plan a batch for every sequence length and GPU: memory, what binds, time, and the curriculum
     they make.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 on no GPU do all lengths fit.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 on no GPU do all lengths fit, or none is in time.
     """
     given, values = workload_and_knobs(workload, knobs)
     with progress_display() as display:
@@ -81,11 +94,14 @@ def plan(
             force=force,
             price=price or (),
             prices=prices,
+            world_sizes=world_sizes,
+            strategies=strategies,
+            deadline=deadline,
             progress=progress,
             knobs=values,
         )
     if out is not None:
-        complete = [f"curriculum-{gpu.gpu or 'memory'}.yaml" for gpu in found.gpus if gpu.complete]
+        complete = [f"curriculum-{gpu.name}.yaml" for gpu in found.gpus if gpu.complete]
         say(f"Wrote {', '.join(['plan.json', *complete])} into {out}.")
     show(found, as_json)
     return ExitCode.DONE if found.fits else ExitCode.NO

@@ -122,3 +122,12 @@ def check_tokens_per_step(tokens_per_step: int | None, lengths: Sequence[int]) -
                 f"of length {length}.",
                 f"Give a multiple of every length, for example {near}, or leave such lengths out.",
             )
+
+
+def check_divides(tokens_per_step: int | None, world_sizes: Sequence[int]) -> None:
+    for size in world_sizes:
+        if tokens_per_step is not None and tokens_per_step % size:
+            raise UsageError(
+                f"{tokens_per_step} tokens in a step do not divide over {size} GPUs.",
+                "Give --tokens-per-step a multiple of the numbers of GPUs.",
+            )

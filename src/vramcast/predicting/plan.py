@@ -11,6 +11,14 @@ from typing import Any
 from vramcast.errors import VramcastError
 from vramcast.predicting import checks
 from vramcast.predicting.plan_stages import SPLIT, in_sequence, make_stage, reserved_law, totals
+from vramcast.predicting.plan_worlds import (
+    KNOB,
+    Case,
+    read_cases,
+    read_deadline,
+    together,
+    with_efficiency,
+)
 from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, compile_device, make_request
 from vramcast.predicting.training_cost import Training, read_prices
 from vramcast.processes.progress import Progress, Report, ignore
@@ -37,6 +45,9 @@ def plan(
     force: bool = False,
     price: Mapping[str, float] | Sequence[str] = (),
     prices: str | os.PathLike[str] | None = None,
+    world_sizes: str | Sequence[int] | None = None,
+    strategies: str | Sequence[str] | None = None,
+    deadline: str | float | None = None,
     progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
@@ -46,7 +57,9 @@ def plan(
     `plan("train.py:build", seq_lens=[128, 256, 512], gpu=["rtx-4090", "h200"])`. Without `seq_lens`
     it is for the knob `seq_len` as it is; in a model without that, for samples. `out` is a folder
     for plan.json and a curriculum-GPU.yaml each. `ray` is the address of a Ray cluster.
-    With `price`, {GPU: price of an hour}, or a file of `prices` GPUs have a cost.
+    With `price`, {GPU: price of an hour}, or a file of `prices` GPUs have a cost. `world_sizes`
+    are numbers of GPUs to plan for, `strategies` values of the workload's knob `parallel` on
+    several, and `deadline` ("7d") the time that the training may take.
     """
     started = time.perf_counter()
     # None: of the length that the workload has, or of none.
@@ -54,39 +67,45 @@ def plan(
     gpus = checks.read_gpus(gpu)
     num_tokens = checks.read_tokens(tokens)
     training = Training(tokens=num_tokens, prices=read_prices(price, prices))
-    request = make_request(
-        workload,
-        joined(knobs, more_knobs),
-        None,
-        memory,
-        allocator,
-        moved=["batch_size", "seq_len"],
-    )
+    cases = read_cases(gpus, world_sizes, strategies)
+    deadline_hours = read_deadline(deadline)
+    given = joined(knobs, more_knobs)
+    requests = {
+        way: make_request(
+            workload,
+            {**given, **({KNOB: way} if way else {})},
+            None,
+            memory,
+            allocator,
+            moved=["batch_size", "seq_len"],
+        )
+        for way in {case.strategy: None for case in cases}
+    }
+    request = next(iter(requests.values()))
     checks.check_memory(gpus, request["memory_bytes"], safety)
     checks.check_tokens_per_step(tokens_per_step, lengths or [])
-    # None: only its memory is known.
-    named: list[str | None] = [*gpus] or [None]
+    checks.check_divides(tokens_per_step, [case.world_size for case in cases])
     folder = None if out is None else Path(out)
     with locked_run(folder, force=force):
         compile_device(progress)
         shares: Sequence[list[int] | None] = [None]
         if lengths is not None:
-            shares = _shares(lengths, len(gpus))
+            shares = _shares(lengths, len(cases) if gpus else 0)
         jobs = [
             {
-                **request,
-                "gpu": name,
+                **requests[case.strategy],
+                **case.request(request["started"]),
                 "safety": safety,
                 "plan": {
                     "seq_lens": share,
-                    "tokens_per_step": tokens_per_step,
-                    "is_only_gpu": len(named) == 1,
+                    "tokens_per_step": tokens_per_step and tokens_per_step // case.world_size,
+                    "is_only_gpu": len(cases) == 1,
                 },
             }
-            for name in named
+            for case in cases
             for share in shares
         ]
-        total, done = (1 if lengths is None else len(lengths)) * len(named), itertools.count()
+        total, done = (1 if lengths is None else len(lengths)) * len(cases), itertools.count()
 
         def tell(_length: object = None) -> None:
             progress(Progress("Planning", next(done), total))
@@ -102,11 +121,13 @@ def plan(
             tell=tell,
         )
         # The answers for one GPU follow each other.
-        of_gpus = [answers[i * len(shares) :][: len(shares)] for i in range(len(named))]
+        of_cases = [answers[i * len(shares) :][: len(shares)] for i in range(len(cases))]
         plans = [
-            _gpu_plan(name, its, tokens_per_step, training)
-            for name, its in zip(named, of_gpus, strict=True)
+            _gpu_plan(case, its, tokens_per_step, training)
+            for case, its in zip(cases, of_cases, strict=True)
         ]
+        if len({case.world_size for case in cases}) > 1:
+            plans = with_efficiency(plans)
         made = [one for one in answers if not isinstance(one, VramcastError)]
         if all(gpu.error for gpu in plans):
             raise next(one for one in answers if isinstance(one, VramcastError))
@@ -127,6 +148,7 @@ def plan(
             torch_version=made[0]["torch_version"],
             seconds=time.perf_counter() - started,
             prices={name: training.prices[name] for name in gpus if name in training.prices},
+            deadline_hours=deadline_hours,
         )
         if folder is not None:
             write(found, folder)
@@ -138,7 +160,7 @@ def write(found: Plan, folder: Path) -> None:
     write_atomically(folder / "plan.json", found.to_json() + "\n")
     for gpu in found.gpus:
         if gpu.complete:
-            path = folder / f"curriculum-{gpu.gpu or 'memory'}.yaml"
+            path = folder / f"curriculum-{gpu.name}.yaml"
             write_atomically(path, as_yaml(found, gpu))
 
 
@@ -163,6 +185,8 @@ def as_yaml(found: Plan, gpu: GpuPlan) -> str:
         "workload": found.workload,
         "knobs": found.knobs,
         "gpu": gpu.gpu,
+        **({"num_gpus": gpu.world_size} if gpu.world_size > 1 else {}),
+        **({"strategy": gpu.strategy} if gpu.strategy else {}),
         "memory_bytes": gpu.limit_bytes,
         "tokens": found.tokens,
         "total_steps": gpu.total_steps,
@@ -183,15 +207,18 @@ def _shares(lengths: list[int], num_gpus: int) -> list[list[int]]:
 
 
 def _gpu_plan(
-    gpu: str | None,
+    case: Case,
     found_or_errors: Sequence[dict[str, Any] | VramcastError],
     tokens_per_step: int | None,
     training: Training,
 ) -> GpuPlan:
     errors = [one.message for one in found_or_errors if isinstance(one, VramcastError)]
+    gpu, count = case.gpu, case.world_size
     if errors:
         return GpuPlan(
             gpu=gpu,
+            world_size=count,
+            strategy=case.strategy,
             capacity_bytes=0,
             limit_bytes=0,
             stages=[],
@@ -201,6 +228,8 @@ def _gpu_plan(
             total_hours=None,
         )
     answers = [one for one in found_or_errors if not isinstance(one, VramcastError)]
+    training = case.share(training)
+    tokens_per_step = tokens_per_step and tokens_per_step // count
     tokens = training.tokens or 0
     capacity, limit = answers[0]["capacity_bytes"], answers[0]["limit_bytes"]
     found = [stage for answer in answers for stage in answer["stages"]]
@@ -211,7 +240,7 @@ def _gpu_plan(
     total = totals(stages)
     for bound in ("", "_low", "_high"):
         total[f"cost{bound}"] = training.cost(gpu, total[f"total_hours{bound}"])
-    return GpuPlan(
+    plan = GpuPlan(
         gpu=gpu,
         capacity_bytes=capacity,
         limit_bytes=limit,
@@ -220,6 +249,7 @@ def _gpu_plan(
         law=reserved_law(found),
         **total,
     )
+    return together(plan, case)
 
 
 def _why_no_time(gpus: Sequence[GpuPlan]) -> str:

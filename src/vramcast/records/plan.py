@@ -59,10 +59,21 @@ class GpuPlan(Part):
     cost: Number | None = None  # of all hours, where there is a price
     cost_low: Number | None = None
     cost_high: Number | None = None
+    # Batches and memory are those of one GPU; tokens, hours and cost those of all together.
+    world_size: Count = 1
+    strategy: str = ""
+    gpu_hours: Number | None = None
+    efficiency: Number | None = None  # of one GPU, against the fewest on which it fits
     error: str = ""  # why there are no stages
     limits: list[str] = field(default_factory=list)
     # Of reserved memory; None where too few sizes were simulated.
     law: MemoryFit | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its files: h200, h200x8-fsdp2."""
+        several = f"x{self.world_size}" if self.world_size > 1 else ""
+        return f"{self.gpu or 'memory'}{several}{self.strategy and '-'}{self.strategy}"
 
     @property
     def complete(self) -> bool:
@@ -87,12 +98,34 @@ class Plan(Record, kind="plan"):
     torch_version: str = ""
     seconds: Seconds = 0.0
     prices: dict[str, Number] = field(default_factory=dict)  # of an hour, by GPU
+    deadline_hours: Number | None = None
     source: str = "planned"
 
     @property
     def fits(self) -> bool:
-        """Everything on at least one GPU."""
-        return any(gpu.complete for gpu in self.gpus)
+        """Everything on at least one GPU, in time."""
+        return bool(self.in_time)
+
+    @property
+    def in_time(self) -> list[GpuPlan]:
+        complete = [gpu for gpu in self.gpus if gpu.complete]
+        if self.deadline_hours is None:
+            return complete
+        timed = [(gpu.total_hours, gpu) for gpu in complete]
+        return [gpu for hours, gpu in timed if hours is not None and hours <= self.deadline_hours]
+
+    @property
+    def fewest(self) -> GpuPlan | None:
+        """GPUs on which it fits."""
+        complete = [gpu for gpu in self.gpus if gpu.complete]
+        return min(complete, key=lambda gpu: gpu.world_size, default=None)
+
+    @property
+    def cheapest(self) -> GpuPlan | None:
+        """Of those that are in time: by cost, or where there are no prices by hours of GPUs."""
+        priced = [(gpu.cost if self.prices else gpu.gpu_hours, gpu) for gpu in self.in_time]
+        known = [(value, gpu) for value, gpu in priced if value is not None]
+        return min(known, key=lambda pair: pair[0])[1] if known else None
 
     def check(self) -> None:
         for gpu in self.gpus:

@@ -8,6 +8,8 @@ from vramcast.reporting.laws import calculator_of
 from vramcast.reporting.prediction import largest_table, where_of
 from vramcast.reporting.prediction_table import COST, hours
 
+MOST_IN_A_SENTENCE = 8
+
 
 def of_plan(plan: Plan) -> list[page.Section]:
     overview = page.Section(
@@ -15,6 +17,7 @@ def of_plan(plan: Plan) -> list[page.Section]:
         title=plan.workload,
         knobs=plan.knobs,
         verdict=_ranking(plan),
+        text=_choices(plan),
         parts=[_gpus(plan), _overview(plan), _calculator(plan)],
         notes=_notes(plan),
         made=page.predicted_with(plan),
@@ -35,7 +38,8 @@ def of_plan(plan: Plan) -> list[page.Section]:
 
 
 def _name(gpu: GpuPlan) -> str:
-    return gpu.gpu or "the given memory"
+    count = f"{gpu.world_size} x " if gpu.world_size > 1 else ""
+    return f"{count}{gpu.gpu or 'the given memory'}{page.given(', {}', gpu.strategy)}"
 
 
 def _ranking(plan: Plan) -> page.Remark:
@@ -46,11 +50,36 @@ def _ranking(plan: Plan) -> page.Remark:
     timed = [(gpu.total_hours, _name(gpu)) for gpu in complete if gpu.total_hours is not None]
     order = ", ".join(f"{name} {hours:,.1f} hours" for hours, name in sorted(timed))
     what = "all lengths fit" if plan.has_lengths else "it fits"
-    fits = f"{what} on {len(complete)} of {len(plan.gpus)} GPUs{page.given(': {}', order)}"
+    kind = "plans" if _is_spread(plan) else "GPUs"
+    fits = f"{what} on {len(complete)} of {len(plan.gpus)} {kind}"
+    fits += page.given(": {}", order if len(complete) < MOST_IN_A_SENTENCE else "")
     if not complete:
         return page.bad(fits)
+    if plan.deadline_hours is not None and not plan.in_time:
+        return page.bad(f"{fits}; none is done in {plan.deadline_hours:,.1f} hours")
     is_all = len(complete) == len(plan.gpus)
     return page.good(fits) if is_all else page.unsure(f"✓ {fits}")
+
+
+def _is_spread(plan: Plan) -> bool:
+    return any(gpu.world_size > 1 for gpu in plan.gpus)
+
+
+def _choices(plan: Plan) -> list[str]:
+    """The fewest GPUs on which it fits, and the cheapest that is in time."""
+    if not _is_spread(plan) or plan.fewest is None:
+        return []
+    lines = [f"the fewest GPUs on which it fits: {_name(plan.fewest)}"]
+    best = plan.cheapest
+    if best is None:
+        return lines
+    limit = plan.deadline_hours
+    within = "" if limit is None else f" that is done in {page.number(limit, ',.1f')} hours"
+    spent = page.number(best.cost, ",.2f") if plan.prices else f"{hours(best.gpu_hours)} GPU-hours"
+    return [
+        *lines,
+        f"the cheapest{within}: {_name(best)}, {hours(best.total_hours)} hours, {spent}",
+    ]
 
 
 def _gpus(plan: Plan) -> page.Table | None:
@@ -74,6 +103,8 @@ def _gpus(plan: Plan) -> page.Table | None:
                 if gpu.total_hours_low is not None
                 else ""
             ),
+            "GPU-hours": lambda gpu: hours(gpu.gpu_hours) if _is_spread(plan) else "",
+            "efficiency": lambda gpu: page.share(gpu.efficiency),
             "cost": lambda gpu: page.number(gpu.cost, ",.2f"),
         },
         left=("GPU",),

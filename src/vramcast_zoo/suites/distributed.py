@@ -95,6 +95,7 @@ def ddp(
     static_graph: bool = False,
     find_unused: bool = False,
     hook: str = "",
+    bucket_mb: int = 0,
 ) -> Step:
     """`hook` is one of torch's communication hooks, by name."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -106,6 +107,7 @@ def ddp(
         gradient_as_bucket_view=bucket_view,
         static_graph=static_graph,
         find_unused_parameters=find_unused,
+        bucket_cap_mb=bucket_mb or None,
     )
     if hook:
         model.register_comm_hook(None, getattr(default_hooks, hook))
