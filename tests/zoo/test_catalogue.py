@@ -19,6 +19,7 @@ from vramcast.probing.measurement import workload_id
 from vramcast.workload import parse_reference
 from vramcast_zoo import names
 from vramcast_zoo.catalogue import BY_NAME, DOCUMENTS, ENTRIES, find_named
+from vramcast_zoo.known import catalogue as known
 from vramcast_zoo.sizing import FAMILIES, solve
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
@@ -131,10 +132,26 @@ def test_the_nearest_size_wins_on_both_sides() -> None:
 
 def test_the_command_lists_every_name_for_people_and_as_json() -> None:
     listed = json.loads(run("--json").stdout)
-    assert {entry["name"]: entry["num_parameters"] for entry in listed} == EXACT
+    shipped = {f"hf:{name}": model.parameters for name, model in known.shipped().items()}
+    assert {entry["name"]: entry["num_parameters"] for entry in listed} == {**EXACT, **shipped}
     assert {"family", "document", "document_title", "sizes"} <= set(listed[0])
     table = run().stdout
-    assert all(f"{name} " in table and f"{count:,}" in table for name, count in EXACT.items())
+    rows = {**EXACT, **shipped}.items()
+    assert all(f"{name} " in table and f"{count:,}" in table for name, count in rows)
+
+
+def test_the_command_finds_models_by_a_part_of_their_names() -> None:
+    found = [entry["name"] for entry in json.loads(run("gemma-2-", "--json").stdout)]
+    assert found == ["hf:google/gemma-2-2b", "hf:google/gemma-2-9b", "hf:google/gemma-2-27b"]
+    llamas = {entry["name"] for entry in json.loads(run("llama", "--json").stdout)}
+    assert {"llama-300m", "hf:meta-llama/Llama-3.1-8B"} <= llamas
+
+
+@pytest.mark.parametrize("name", ["hf:gpt2", "gpt2-xl"])
+def test_the_command_shows_the_knobs_of_a_model_with_defaults(name: str) -> None:
+    shown = json.loads(run(name, "--json").stdout)
+    knobs = {knob["name"]: knob["default"] for knob in shown["knobs"]}
+    assert (knobs["seq_len"], knobs["lora"], knobs["task"]) == (1024, 0, "causal")
 
 
 def test_the_command_finds_the_rank_of_document_002() -> None:
@@ -154,7 +171,8 @@ def test_the_command_finds_the_rank_of_document_002() -> None:
     "arguments, message",
     [
         (("e6",), "There is no family 'e6'"),
-        (("e5-d1536-r270",), "is one model, not a family"),
+        (("gemma-22",), "Did you mean hf:google/gemma-2-2b"),
+        (("e5-d1536-r270", "--params", "50M"), "needs a family"),
         (("e5", "--params", "many"), "not a number of parameters"),
         (("e5", "--params", "0"), "not a number of parameters"),
         (("--params", "50M"), "needs a family"),

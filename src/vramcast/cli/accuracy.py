@@ -21,8 +21,8 @@ def accuracy(
     suite: Annotated[
         list[str] | None,
         typer.Option(
-            help="open, varied, settings, hf, zoo, distributed, compiled, or wide, which needs "
-            "vramcast[wide]; may be given again (default: all but the last three)."
+            help="open, varied, settings, hf, zoo, distributed, compiled, known, or wide, which "
+            "needs vramcast[wide]; may be given again (default: all but the last four)."
         ),
     ] = None,
     out: Annotated[

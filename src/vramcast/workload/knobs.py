@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, Union, get_args, get_origin
 
 from vramcast.errors import WorkloadError
+from vramcast.records.base import plain_value
 from vramcast.text import did_you_mean
 
 Parameter = inspect.Parameter
@@ -81,6 +82,19 @@ def bind_knobs(function: Callable[..., object], values: Mapping[str, object]) ->
         bound[name] = _value_of(name, value, _type_of(function, parameter), parameter)
         _check_size(name, bound[name], parameter.default)
     return bound
+
+
+def described(function: Callable[..., object]) -> list[dict[str, Any]]:
+    """The knobs with their defaults, and what each takes, as plain values."""
+    return [
+        {
+            "name": name,
+            "default": None if one.default is EMPTY else plain_value(one.default),
+            "takes": type_name(_type_of(function, one)),
+            "required": one.default is EMPTY,
+        }
+        for name, one in _parameters(function)[0].items()
+    ]
 
 
 def _parameters(function: Callable[..., object]) -> tuple[dict[str, Parameter], bool]:
