@@ -23,10 +23,17 @@ def make(folder: Path) -> None:
     _words(folder / "words")
     _pictures(folder / "pictures")
     _digits(folder / "MNIST" / "raw")
+    _digits(folder / "clothes" / "FashionMNIST" / "raw")
     _tokenizer(folder / "tokenizer")
     _llama(folder / "llama")
     _instructions(folder / "instructions")
     _sentencepiece(folder / "words" / "train.txt", folder / "llama")
+    _characters(folder / "words" / "train.txt", folder / "characters")
+    _pairs_of_pictures(folder / "pairs")
+    _citations(folder / "citations")
+    _bert(folder / "bert")
+    _choices(folder / "choices")
+    _preferences(folder)
 
 
 def _words(folder: Path) -> None:
@@ -125,6 +132,114 @@ def _sentencepiece(text: Path, folder: Path) -> None:
     SentencePieceTrainer.train(
         input=str(text), model_prefix=str(folder / "tokenizer"), vocab_size=400, pad_id=3
     )
+
+
+def _characters(text: Path, folder: Path) -> None:
+    """What nanoGPT's prepare.py makes of a text."""
+    import pickle
+
+    import numpy
+
+    folder.mkdir(parents=True, exist_ok=True)
+    words = text.read_text()
+    characters = sorted(set(words))
+    numbers = {character: index for index, character in enumerate(characters)}
+    rows = numpy.array([numbers[character] for character in words], dtype=numpy.uint16)
+    split = int(len(rows) * 0.9)
+    rows[:split].tofile(folder / "train.bin")
+    rows[split:].tofile(folder / "val.bin")
+    known = {"vocab_size": len(numbers), "itos": dict(enumerate(characters)), "stoi": numbers}
+    (folder / "meta.pkl").write_bytes(pickle.dumps(known))
+
+
+def _pairs_of_pictures(folder: Path) -> None:
+    """Two pictures side by side, as pix2pix reads them."""
+    import numpy
+    from PIL import Image
+
+    chosen = numpy.random.default_rng(0)
+    for part in ("train", "test", "val"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        for number in range(12):
+            pixels = chosen.integers(0, 255, (256, 512, 3), dtype=numpy.uint8)
+            Image.fromarray(pixels).save(folder / part / f"{number}.jpg", quality=60)
+
+
+def _citations(folder: Path) -> None:
+    """A graph of the size and in the form of Cora."""
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = random.Random(0)
+    num_papers, num_words, num_links = 2708, 1433, 5429
+    with (folder / "cora.content").open("w") as file:
+        for paper in range(num_papers):
+            words = ["0"] * num_words
+            for word in chosen.sample(range(num_words), 18):
+                words[word] = "1"
+            file.write("\t".join([str(paper), *words, f"class{paper % 7}"]) + "\n")
+    links = [chosen.sample(range(num_papers), 2) for _ in range(num_links)]
+    (folder / "cora.cites").write_text("".join(f"{a}\t{b}\n" for a, b in links))
+
+
+def _bert(folder: Path) -> None:
+    """Weights and a tokenizer of an encoder: 21 million parameters."""
+    from transformers import BertConfig, BertModel
+
+    _tokenizer(folder)
+    BertModel(
+        BertConfig(
+            vocab_size=1000,
+            hidden_size=512,
+            intermediate_size=2048,
+            num_hidden_layers=6,
+            num_attention_heads=8,
+            max_position_embeddings=1024,
+        )
+    ).save_pretrained(folder)
+
+
+def _choices(folder: Path) -> None:
+    """Questions in the form of SWAG."""
+    chosen = random.Random(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, num_rows in (("train", 400), ("val", 100)):
+        rows = (
+            {
+                "sent1": " ".join(chosen.choices(WORDS, k=30)),
+                "sent2": " ".join(chosen.choices(WORDS, k=10)),
+                **{f"ending{i}": " ".join(chosen.choices(WORDS, k=25)) for i in range(4)},
+                "label": index % 4,
+            }
+            for index in range(num_rows)
+        )
+        (folder / f"{part}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _preferences(folder: Path) -> None:
+    """Answers and which is better, in the forms that TRL's scripts read. Every answer has the same
+    length, so that the batches of a shuffled epoch take the same memory."""
+    chosen = random.Random(0)
+
+    def words(count: int) -> str:
+        return " ".join(chosen.choices(WORDS, k=count))
+
+    kinds = {
+        "texts": lambda _: {"text": words(200)},
+        "preferences": lambda _: {
+            "prompt": words(20),
+            "chosen": " " + words(120),
+            "rejected": " " + words(120),
+        },
+        "judged": lambda index: {
+            "prompt": words(20),
+            "completion": " " + words(120),
+            "label": index % 2 == 0,
+        },
+    }
+    for kind, row in kinds.items():
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+        for part, num_rows in (("train", 256), ("test", 64)):
+            lines = (json.dumps(row(index)) + "\n" for index in range(num_rows))
+            (folder / kind / f"{part}.jsonl").write_text("".join(lines))
 
 
 if __name__ == "__main__":

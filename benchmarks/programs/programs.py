@@ -14,11 +14,28 @@ COMMITS = {
     "huggingface/trl": "f2cd57710ae345ea6428ae95363267fcf38a3dc8",
     "pytorch/vision": "e6f04004f0e0f759b44329d9ee6751a55abf0f83",
     "pytorch/ignite": "de08e799cfb55a6cf4aa778575d6bad725385453",
+    "karpathy/makemore": "988aa59e4d8fefa526d06f3b453ad116258398d4",
+    "karpathy/ng-video-lecture": "52201428ed7b46804849dea0b3ccf0de9df1a5c3",
+    "karpathy/nanoGPT": "3adf61e154c3fe3fca428ad6bc3818b27a3b8291",
+    "eriklindernoren/PyTorch-GAN": "36d3c77e5ff20ebe0aeefd322326a134a279b93e",
+    "yunjey/pytorch-tutorial": "0500d3df5a2a8080ccfccbc00aca0eacc21818db",
+    "lucidrains/x-transformers": "9252ed7838021ee61e6c5be0930b3a9a88efdf06",
+    "tkipf/pygcn": "1600b5b748b3976413d1e307540ccc62605b4d6d",
+    "Lightning-AI/pytorch-lightning": "7f0c3436cd3f6ad3753125672024fc415cbcb414",
+    "vwxyzjn/cleanrl": "fe8d8a03c41a7ef5b523e2e354bd01c363e786bb",
 }
 # Written for this list, in frameworks/: each uses one library as people do.
 OWN = "frameworks"
 EXAMPLES, TIMM, MINGPT = "pytorch/examples", "huggingface/pytorch-image-models", "karpathy/minGPT"
+HUGGING_FACE, TRL = "huggingface/transformers", "huggingface/trl"
 LANGUAGE = "examples/pytorch/language-modeling"
+GAN, TUTORIAL = "eriklindernoren/PyTorch-GAN", "yunjey/pytorch-tutorial"
+LIGHTNING = "Lightning-AI/pytorch-lightning"
+# Where programs look for their data, from the top of the repository, and what of DATA that is.
+DIGITS_OF_EXAMPLES = (("data/MNIST", "MNIST"),)
+DIGITS_OF_GAN = (("data/mnist/MNIST", "MNIST"),)
+DIGITS_OF_TUTORIAL = (("tutorials/data/MNIST", "MNIST"),)
+CITATIONS = "citations"
 
 
 @dataclass(frozen=True)
@@ -27,6 +44,7 @@ class Listed:
     repository: str
     folder: str  # in the repository, where the line is started
     line: str  # DATA is the folder that data.py has filled
+    places: tuple[tuple[str, str], ...] = ()
 
     @property
     def commit(self) -> str:
@@ -34,7 +52,7 @@ class Listed:
 
 
 PROGRAMS = [
-    Listed("vae", EXAMPLES, "vae", "python main.py --epochs 1"),
+    Listed("vae", EXAMPLES, "vae", "python main.py --epochs 1", DIGITS_OF_EXAMPLES),
     Listed("dcgan", EXAMPLES, "dcgan", "python main.py --dataset fake --niter 1 --accel"),
     Listed(
         "word_language_model",
@@ -48,11 +66,29 @@ PROGRAMS = [
         "word_language_model",
         "python main.py --data DATA/words --accel --epochs 1 --model Transformer --use-optimizer",
     ),
-    Listed("siamese_network", EXAMPLES, "siamese_network", "python main.py --epochs 1"),
-    Listed("mnist", EXAMPLES, "mnist", "python main.py --epochs 1"),
-    Listed("mnist_rnn", EXAMPLES, "mnist_rnn", "python main.py --epochs 1 --accel"),
+    Listed(
+        "siamese_network",
+        EXAMPLES,
+        "siamese_network",
+        "python main.py --epochs 1",
+        DIGITS_OF_EXAMPLES,
+    ),
+    Listed("mnist", EXAMPLES, "mnist", "python main.py --epochs 1", DIGITS_OF_EXAMPLES),
+    Listed(
+        "mnist_rnn",
+        EXAMPLES,
+        "mnist_rnn",
+        "python main.py --epochs 1 --accel",
+        DIGITS_OF_EXAMPLES,
+    ),
     Listed("adder", MINGPT, ".", "python projects/adder/adder.py"),
-    Listed("chargpt", MINGPT, ".", "python projects/chargpt/chargpt.py"),
+    Listed(
+        "chargpt",
+        MINGPT,
+        ".",
+        "python projects/chargpt/chargpt.py",
+        (("input.txt", "words/train.txt"),),
+    ),
     Listed(
         "timm_resnet18",
         TIMM,
@@ -82,7 +118,13 @@ PROGRAMS = [
         "python train.py --data-path DATA/pictures --model mobilenet_v3_small --epochs 1 -b 32 "
         "-j 2 --amp --model-ema --output-dir DATA/out",
     ),
-    Listed("ignite_mnist", "pytorch/ignite", "examples/mnist", "python mnist.py --epochs 1"),
+    Listed(
+        "ignite_mnist",
+        "pytorch/ignite",
+        "examples/mnist",
+        "python mnist.py --epochs 1",
+        (("examples/mnist/MNIST", "MNIST"),),
+    ),
     Listed(
         "run_mlm",
         "huggingface/transformers",
@@ -90,6 +132,164 @@ PROGRAMS = [
         "python run_mlm.py --model_type bert --tokenizer_name DATA/tokenizer "
         "--train_file DATA/words/train.txt --do_train --max_seq_length 256 "
         "--gradient_accumulation_steps 2 --output_dir DATA/out --report_to none",
+    ),
+    Listed(
+        "makemore",
+        "karpathy/makemore",
+        ".",
+        "python makemore.py -i names.txt --device cuda -o DATA/out/makemore",
+    ),
+    Listed("video_lecture_gpt", "karpathy/ng-video-lecture", ".", "python gpt.py"),
+    Listed(
+        "nanogpt_characters",
+        "karpathy/nanoGPT",
+        ".",
+        "python train.py config/train_shakespeare_char.py --compile=False",
+        tuple(
+            (f"data/shakespeare_char/{name}", f"characters/{name}")
+            for name in ("train.bin", "val.bin", "meta.pkl")
+        ),
+    ),
+    *(
+        Listed(f"gan_{name}", GAN, f"implementations/{name}", f"python {name}.py", DIGITS_OF_GAN)
+        for name in ("gan", "dcgan", "wgan_gp", "acgan", "infogan", "aae")
+    ),
+    Listed(
+        "gan_pix2pix",
+        GAN,
+        "implementations/pix2pix",
+        "python pix2pix.py --batch_size 4",
+        (("data/facades", "pairs"),),
+    ),
+    Listed(
+        "gan_cyclegan",
+        GAN,
+        "implementations/cyclegan",
+        "python cyclegan.py",
+        tuple(
+            (f"data/monet2photo/{part}/{side}", f"pictures/train/class{index}")
+            for index, (part, side) in enumerate(
+                (part, side) for part in ("train", "test") for side in "AB"
+            )
+        ),
+    ),
+    *(
+        Listed(
+            f"tutorial_{name}",
+            TUTORIAL,
+            f"tutorials/{folder}",
+            "python main.py",
+            DIGITS_OF_TUTORIAL,
+        )
+        for name, folder in (
+            ("cnn", "02-intermediate/convolutional_neural_network"),
+            ("rnn", "02-intermediate/recurrent_neural_network"),
+            ("two_way_rnn", "02-intermediate/bidirectional_recurrent_neural_network"),
+            ("gan", "03-advanced/generative_adversarial_network"),
+            ("vae", "03-advanced/variational_autoencoder"),
+        )
+    ),
+    Listed(
+        "tutorial_language_model",
+        TUTORIAL,
+        "tutorials/02-intermediate/language_model",
+        "python main.py",
+        (("tutorials/02-intermediate/language_model/data/train.txt", "words/train.txt"),),
+    ),
+    Listed("x_transformers_copy", "lucidrains/x-transformers", ".", "python train_copy.py"),
+    Listed(
+        "super_resolution",
+        EXAMPLES,
+        "super_resolution",
+        "python main.py --upscale_factor 3 --batchSize 4 --nEpochs 30 --accel",
+        (
+            ("super_resolution/dataset/BSDS300/images/train", "pictures/train/class0"),
+            ("super_resolution/dataset/BSDS300/images/test", "pictures/val/class0"),
+        ),
+    ),
+    Listed("gat", EXAMPLES, "gat", "python main.py", (("gat/cora", CITATIONS),)),
+    Listed(
+        "pygcn",
+        "tkipf/pygcn",
+        "pygcn",
+        "python train.py",
+        (
+            ("data/cora/cora.content", f"{CITATIONS}/cora.content"),
+            ("data/cora/cora.cites", f"{CITATIONS}/cora.cites"),
+        ),
+    ),
+    Listed(
+        "forward_forward",
+        EXAMPLES,
+        "mnist_forward_forward",
+        "python main.py --epochs 2",
+        (("mnist_forward_forward/data/MNIST", "MNIST"),),
+    ),
+    Listed(
+        "imagenet_dummy",
+        EXAMPLES,
+        "imagenet",
+        "python main.py -a resnet50 -b 64 --dummy",
+    ),
+    Listed(
+        "vision_similarity",
+        "pytorch/vision",
+        "references/similarity",
+        "python train.py --dataset-dir DATA/clothes --epochs 1 --workers 2 --save-dir DATA/out",
+    ),
+    Listed(
+        "lightning_bug_report",
+        LIGHTNING,
+        "examples/pytorch/bug_report",
+        "python bug_report_model.py",
+    ),
+    Listed(
+        "fabric_classifier",
+        LIGHTNING,
+        "examples/fabric/image_classifier",
+        "python train_fabric.py --epochs 2",
+        (("Datasets/MNIST", "MNIST"),),
+    ),
+    Listed("cleanrl_ppo", "vwxyzjn/cleanrl", ".", "python cleanrl/ppo.py"),
+    Listed(
+        "run_clm",
+        HUGGING_FACE,
+        LANGUAGE,
+        "python run_clm.py --model_type gpt2 --tokenizer_name DATA/tokenizer "
+        "--train_file DATA/words/train.txt --validation_file DATA/words/valid.txt "
+        "--block_size 256 --do_train --bf16 --output_dir DATA/out/run_clm --report_to none",
+    ),
+    Listed(
+        "run_mae",
+        HUGGING_FACE,
+        "examples/pytorch/image-pretraining",
+        "python run_mae.py --dataset_name DATA/pictures --remove_unused_columns False "
+        "--label_names pixel_values --do_train --do_eval --output_dir DATA/out/run_mae "
+        "--report_to none",
+    ),
+    Listed(
+        "run_swag",
+        HUGGING_FACE,
+        "examples/pytorch/multiple-choice",
+        "python run_swag.py --model_name_or_path DATA/bert --train_file DATA/choices/train.json "
+        "--validation_file DATA/choices/val.json --do_train --do_eval "
+        "--output_dir DATA/out/run_swag --report_to none",
+    ),
+    *(
+        Listed(
+            f"trl_{name}_script",
+            TRL,
+            ".",
+            f"python trl/scripts/{name}.py --model_name_or_path DATA/llama "
+            f"--dataset_name DATA/{rows} --per_device_train_batch_size 4 {more}"
+            f"--output_dir DATA/out/trl_{name} --report_to none",
+        )
+        for name, rows, more in (
+            ("sft", "texts", "--eval_strategy steps --eval_steps 10 "),
+            ("dpo", "preferences", "--use_peft "),
+            ("reward", "preferences", "--eval_strategy epoch "),
+            ("kto", "judged", ""),
+        )
     ),
     Listed("hugging_face_trainer_steps", OWN, ".", "python hugging_face_trainer.py steps"),
     Listed("hugging_face_trainer_epochs", OWN, ".", "python hugging_face_trainer.py epoch"),

@@ -3,7 +3,7 @@
 PYTHONPATH=src python benchmarks/programs/run.py CHECKOUTS DATA [NAME...]
 
 CHECKOUTS has a folder for each repository, by its last name (minGPT, vision). DATA is made by
-data.py; programs that read MNIST find it in the folders where they look for it.
+data.py; links to it are made in the folders where the programs look for their data.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,9 @@ def start(
     if program.repository == OWN:
         folder, own = Path(tempfile.mkdtemp()), f"{HERE / OWN}/"
     else:
-        folder, own = checkouts / program.repository.split("/")[1] / program.folder, ""
+        top = checkouts / program.repository.split("/")[1]
+        folder, own = top / program.folder, ""
+        _link(program, top, data)
     for word in shlex.split(program.line) if own else []:
         if word.endswith(".yaml"):
             text = (HERE / OWN / word).read_text()
@@ -43,7 +46,9 @@ def start(
     # scripts are started from the folder that they write to
     words = [own + w if own and w.endswith(".py") else w for w in shlex.split(program.line)]
     words = [word.replace("DATA", str(data)) for word in words]
-    extra = ":".join(filter(None, [os.environ.get("PYTHONPATH"), str(folder)]))
+    # the repository's own package counts as installed
+    top_of_own = [] if own else [str(top)]
+    extra = ":".join(filter(None, [os.environ.get("PYTHONPATH"), str(folder), *top_of_own]))
     try:
         return subprocess.run(
             [sys.executable, "-m", "vramcast", *command, "--", *words],
@@ -56,6 +61,16 @@ def start(
         )
     except subprocess.TimeoutExpired:
         return None
+
+
+def _link(program: Listed, top: Path, data: Path) -> None:
+    """What the program reads is where it looks for it."""
+    for place, what in program.places:
+        link = top / place
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink() or link.readlink() != data / what:
+            shutil.rmtree(link) if link.is_dir() and not link.is_symlink() else link.unlink(True)
+            link.symlink_to(data / what)
 
 
 def predict(program: Listed, checkouts: Path, data: Path) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Ends data loaders early, so that a program goes on to its evaluation and its saving.
 
 A loader that training reads from ends when enough steps were seen. One that an evaluation reads
-from ends after a few batches, once memory no longer grows from batch to batch.
+from ends after a few batches, once memory no longer grows from batch to batch. A program that
+evaluates or saves only after its last epoch goes through the epochs left with no batches.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ from vramcast.units import format_bytes
 
 # The most is for evaluations that keep their outputs on the GPU until their end.
 FEWEST_BATCHES, MOST_BATCHES = 3, 128
+# A program that reads until it has had enough batches would never end.
+MOST_EMPTY_LOADERS = 1000
+# Of a data loader: it was read to its end, early or not, after enough was seen.
+ENDED = "vramcast_ended"
 
 
 @dataclass
 class _Reading:
     """What has happened since a loader was begun."""
 
+    loader: Any  # None: the iterator was made without one
     num_backwards: int
     num_training_forwards: int
     num_evaluation_forwards: int
@@ -33,9 +39,10 @@ class _Reading:
     has_ended: bool = False
 
     @classmethod
-    def begin(cls, watcher: Watcher) -> _Reading:
+    def begin(cls, watcher: Watcher, loader: Any) -> _Reading:
         watcher.new_loader()
         return cls(
+            loader,
             watcher.num_backwards,
             watcher.num_training_forwards,
             watcher.num_evaluation_forwards,
@@ -50,9 +57,14 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
 
     def begin(original: Any) -> Any:
         def __iter__(self: Any) -> Any:
+            if hasattr(self, ENDED) and watcher.waits_for_the_end:
+                watcher.num_empty_loaders += 1
+                if watcher.num_empty_loaders > MOST_EMPTY_LOADERS:
+                    watcher.stop()
+                return iter(())
             _note_few_samples(watcher, self)
             iterator = original(self)
-            iterator.vramcast_reading = _Reading.begin(watcher)
+            iterator.vramcast_reading = _Reading.begin(watcher, self)
             return iterator
 
         return __iter__
@@ -61,13 +73,18 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
         def __next__(self: Any) -> Any:
             if not hasattr(self, "vramcast_reading"):
                 # made without a DataLoader, as fastai does
-                self.vramcast_reading = _Reading.begin(watcher)
+                self.vramcast_reading = _Reading.begin(watcher, None)
             reading: _Reading = self.vramcast_reading
-            if reading.has_ended or _ends(watcher, reading, self):
-                reading.has_ended = watcher.has_ended_loader = True
-                raise StopIteration
-            reading.num_batches += 1
-            return original(self)
+            try:
+                if reading.has_ended or _ends(watcher, reading, self):
+                    reading.has_ended = watcher.has_ended_loader = True
+                    raise StopIteration
+                reading.num_batches += 1
+                return original(self)
+            except StopIteration:
+                if reading.loader is not None and watcher.is_winding_down:
+                    setattr(reading.loader, ENDED, True)
+                raise
 
         return __next__
 

@@ -211,6 +211,8 @@ class ProgramRun(ABC):
         is_short = type(error).__name__ == "OutOfMemoryError"
         if self.watcher.is_enough and self.watcher.is_winding_down and not is_short:
             text = f"{type(error).__name__}: {error}"[:200]
+            if self.watcher.num_empty_loaders:
+                return  # it cannot do without batches; what was not seen is said
             self._failure = FAILED_AFTER_ENOUGH.format(error=text)
             return
         if isinstance(error, KeyboardInterrupt):

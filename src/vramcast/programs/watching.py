@@ -75,6 +75,8 @@ class Watcher:
     trains_from_loader: bool = False
     # of the data loaders, the one begun last was ended early
     has_ended_loader: bool = False
+    # begun again after that, with no batches: epochs that nothing is done in
+    num_empty_loaders: int = 0
     notes: set[str] = field(default_factory=set)
     _read_ahead: int = 0
     _step_ended: bool = True
@@ -145,6 +147,11 @@ class Watcher:
             self._next_epoch()
 
     # -- when to stop
+
+    @property
+    def waits_for_the_end(self) -> bool:
+        """Its evaluation or its saving may come after its last epoch."""
+        return self.is_winding_down and not (self.num_evaluation_forwards and self.num_saves)
 
     def stop(self) -> None:
         self.on_enough()

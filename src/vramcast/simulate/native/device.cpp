@@ -61,11 +61,14 @@ constexpr int64_t max_host_float_bytes = 256 << 10, max_host_other_bytes = 32 <<
 
 static bool runs_on_host(const Operator& info, c10::ArrayRef<IValue> arguments) {
   int64_t float_bytes = 0, other_bytes = 0;
+  bool any_sparse = false;
   auto count = [&](const at::Tensor& tensor) {
+    any_sparse = any_sparse || tensor.layout() != at::kStrided;
     const auto num_bytes = tensor.numel() * tensor.itemsize();
     (c10::isFloatingType(tensor.scalar_type()) ? float_bytes : other_bytes) += num_bytes;
   };
   for (const auto& argument : arguments) for_each_tensor(argument, count);
+  if (any_sparse) return true;  // it has no storage of its own whose size could stand for it
   if (info.asks) return float_bytes + other_bytes <= max_host_asked_bytes;
   return float_bytes <= max_host_float_bytes && other_bytes <= max_host_other_bytes;
 }
