@@ -40,6 +40,20 @@ def test_an_epoch_ends_early_and_its_evaluation_and_saving_are_seen(kind: str) -
         assert "the engine ended in epoch 1" in printed
 
 
+def test_an_evaluation_after_the_last_of_many_epochs_is_seen() -> None:
+    found, printed = predict("at-the-end")
+    assert [phase.name for phase in found.phases] == ALL_PHASES
+    assert found.phases[1].num_steps <= 12
+    assert "evaluated 24" in printed and "ended" in printed
+
+
+@pytest.mark.parametrize("kind", ["until-enough", "mean-of-batches"])
+def test_a_program_that_cannot_do_without_batches_is_ended(kind: str) -> None:
+    found, _ = predict(kind)
+    assert [phase.name for phase in found.phases] == ALL_PHASES[:2]
+    assert not any("failed" in note for note in found.notes)
+
+
 def test_an_evaluation_that_keeps_its_outputs_runs_on_while_memory_grows() -> None:
     found, printed = predict("keeps-outputs")
     assert "kept 40" in printed

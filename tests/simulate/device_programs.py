@@ -29,6 +29,12 @@ from vramcast.units import format_bytes
 # storages
 
 
+def a_sparse_matrix_of_the_host_is_computed_however_large_it_would_be_dense() -> None:
+    matrix = torch.eye(600).to_sparse()
+    assert matrix._nnz() == 600
+    assert torch.equal(matrix @ torch.full((600, 2), 3.0), torch.full((600, 2), 3.0))
+
+
 def a_deep_copy_takes_the_whole_storage_and_views_stay_views() -> None:
     x = torch.zeros(KIB, device="cuda")
     scalar = [4, -4]  # torch makes a tensor of no dimensions, and gives it the copied storage

@@ -21,7 +21,7 @@ from vramcast.units import format_bytes
 FEWEST_BATCHES, MOST_BATCHES = 3, 128
 # A program that reads until it has had enough batches would never end.
 MOST_EMPTY_LOADERS = 1000
-# Of a data loader: it was read to its end, early or not, after enough was seen.
+# Of a data loader that was read to its end, early or not, after enough was seen: whether to train.
 ENDED = "vramcast_ended"
 
 
@@ -57,7 +57,8 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
 
     def begin(original: Any) -> Any:
         def __iter__(self: Any) -> Any:
-            if hasattr(self, ENDED) and watcher.waits_for_the_end:
+            has_ended = getattr(self, ENDED, None) is watcher.is_in_training_mode()
+            if has_ended and watcher.waits_for_the_end:
                 watcher.num_empty_loaders += 1
                 if watcher.num_empty_loaders > MOST_EMPTY_LOADERS:
                     watcher.stop()
@@ -83,7 +84,7 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
                 return original(self)
             except StopIteration:
                 if reading.loader is not None and watcher.is_winding_down:
-                    setattr(reading.loader, ENDED, True)
+                    setattr(reading.loader, ENDED, watcher.is_in_training_mode())
                 raise
 
         return __next__

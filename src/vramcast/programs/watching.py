@@ -77,6 +77,8 @@ class Watcher:
     has_ended_loader: bool = False
     # begun again after that, with no batches: epochs that nothing is done in
     num_empty_loaders: int = 0
+    # the module that was trained last
+    trained: Callable[[], torch.nn.Module | None] = lambda: None
     notes: set[str] = field(default_factory=set)
     _read_ahead: int = 0
     _step_ended: bool = True
@@ -145,6 +147,10 @@ class Watcher:
         self.has_ended_loader = False
         if self.is_winding_down:
             self._next_epoch()
+
+    def is_in_training_mode(self) -> bool:
+        module = self.trained()
+        return torch.is_grad_enabled() and (module is None or module.training)
 
     # -- when to stop
 
@@ -262,6 +268,7 @@ def _heard_forward(watcher: Watcher, module: torch.nn.Module) -> None:
         if is_evaluation and any(p.requires_grad for p in module.parameters()):
             watcher.evaluation_forward()
     elif module.training or not watcher.is_enough:
+        watcher.trained = weakref.ref(module)
         watcher.training_forward()
     else:
         # Some evaluate without torch.no_grad(); if it does train, a backward pass follows.

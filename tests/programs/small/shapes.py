@@ -95,6 +95,25 @@ match kind:
 
         for _ in range(1000):
             epoch()
+    case "at-the-end":  # evaluates, also with what it trained with, and saves after its last epoch
+        for _ in range(1000):
+            for (x,) in loader:
+                step(x)
+        model.eval()
+        with torch.no_grad():
+            print("evaluated", sum(len(model(x.cuda())) for (x,) in loader))
+        evaluate_and_save()
+        print("ended")
+    case "until-enough":  # would read for ever what has ended
+        num_batches = 0
+        while num_batches < 1000:
+            for (x,) in loader:
+                step(x)
+                num_batches += 1
+    case "mean-of-batches":  # cannot do without batches
+        for _ in range(1000):
+            losses = [step(x) for (x,) in loader]
+            print("mean", len(losses) / len(losses))
     case "safetensors":
         from accelerate.utils.other import save
 
