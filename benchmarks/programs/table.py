@@ -17,7 +17,7 @@ INTRODUCTION = """# Training programs of other people, started by their line
 
 Made by `table.py` from `predicted.jsonl` and `measured.jsonl`: do not edit by hand. Predicted with
 no GPU, measured on one H200 (torch 2.11) by the same line under `vramcast probe` (`measure.py`). A
-program without a measured size was not run there: its packages were not on that machine.
+program without a measured size was not run there, or its packages were not on that machine.
 Programs are run unmodified from checkouts of the commits in `programs.py` and are not part of this
 repository. Those of `frameworks` are: each uses one library as people do. The data is small and
 generated (`data.py`), so evaluations are shorter than with the real data.
@@ -26,6 +26,11 @@ generated (`data.py`), so evaluations are shorter than with the real data.
     PYTHONPATH=src python benchmarks/programs/run.py CHECKOUTS DATA
     PYTHONPATH=src python benchmarks/programs/measure.py CHECKOUTS DATA
     PYTHONPATH=src python benchmarks/programs/table.py
+
+To measure on a machine without a network, carry what the programs need to it:
+
+    python benchmarks/programs/carry.py pack CHECKOUTS WHEELS FOLDER
+    PYTHONPATH=src python benchmarks/programs/carry.py measure FOLDER [NAME...]
 
 *steps* are the training steps after which enough was seen. Seconds are of the whole prediction on
 a machine with two cores that others use too.
@@ -69,6 +74,7 @@ def main() -> None:
     measured = {
         record["name"]: record["peak_reserved_bytes"]
         for record in read_lines(HERE / "measured.jsonl")
+        if record.get("peak_reserved_bytes")
     }
     errors = [
         error_of(record["peak_reserved_bytes"], measured[record["name"]])

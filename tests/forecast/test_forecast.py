@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from vramcast.allocator.settings import AllocatorSettings
 from vramcast.downsampling import downsample
+from vramcast.forecast.bands import step_bands
 from vramcast.forecast.budget import Budget
 from vramcast.forecast.forecast import batch_size_point, forecast
-from vramcast.records.prediction import Prediction
+from vramcast.records.prediction import PhaseName, Prediction
 from vramcast.tracing.trace import Allocation, SimulatedRun
+from vramcast.tracing.work import BACKWARD, FORWARD, UPDATE
 
 MiB = 1 << 20
 
@@ -63,6 +68,26 @@ def test_settings_that_a_program_makes_itself_hold_at_every_size_of_a_search() -
 def test_the_steps_of_a_run_are_one_band_over_its_timeline() -> None:
     found = [(one.name, one.first_event, one.last_event) for one in predicted("").phase_bands]
     assert found == [("build", 0, 1), ("train", 1, 7)]
+
+
+def test_forward_backward_and_optimizer_are_bands_of_a_training_step() -> None:
+    """A teacher's forward pass, without gradients, is forward and not the optimizer's."""
+    kinds = [FORWARD, UPDATE, FORWARD, BACKWARD, UPDATE, FORWARD]
+    run = replace(
+        a_run(),
+        events=[1, 0, 2, -2, 3, 4, -3, 5, -5, 0, 6],
+        sizes=[33 * MiB] * 6,
+        categories=["activations"] * 6,
+        parts=np.array(kinds),
+        segments=[PhaseName.TRAIN, PhaseName.EVALUATE],
+        allocation=lambda _: Allocation(33 * MiB, "aten::empty", "activations"),
+    )
+    found = step_bands(run, run.segments)
+    assert [(one.name, one.first_event, one.last_event) for one in found] == [
+        ("forward", 1, 5),
+        ("backward", 5, 7),
+        ("optimizer", 7, 9),
+    ]
 
 
 def test_what_does_not_fit_is_shown_as_it_would_be_with_enough_memory() -> None:

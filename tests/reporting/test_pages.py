@@ -26,7 +26,7 @@ from vramcast.reporting.loading import load
 from vramcast.reporting.prediction import of_prediction
 from vramcast.reporting.sections import Axis, Calculator, Chart, Layer, Meter, Report, View
 from vramcast.reporting.showing import Format, make_report, render
-from vramcast.reporting.terminal import blocks_of, show_sections
+from vramcast.reporting.terminal import bands_of, blocks_of, show_sections
 from vramcast.text import markdown_cell, printable
 
 MOST_BYTES = 3 << 20
@@ -333,6 +333,19 @@ def blocks(
 ) -> list[str]:
     layers = [Layer("line", "", points=[[i, y] for i, y in enumerate(line, 1)]) for line in lines]
     return blocks_of(View(Axis(""), Axis("", unit, log), layers), room)
+
+
+def test_bands_are_letters_below_the_blocks_and_their_names_are_said() -> None:
+    line = Layer("step", "allocated", [[event, 1] for event in range(1, 9)], "allocated")
+    bands = [
+        Layer("band", "build", [[0, 2]], "s7"),
+        Layer("band", "forward", [[2, 4], [6, 7]], "s0"),
+        Layer("band", "backward", [[4, 6], [7, 8]], "s3"),
+    ]
+    letters, key = bands_of(View(Axis(""), Axis(""), [*bands, line]), 8)
+    assert letters == "bbffBBfB"
+    assert key == "b build, f forward, B backward"
+    assert bands_of(View(Axis(""), Axis(""), [line]), 8) == ("", "")
 
 
 def test_a_line_of_blocks_keeps_its_peak_and_fits() -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from vramcast.allocator.replay import Replay, live_at, replay
 from vramcast.downsampling import downsample
+from vramcast.forecast.bands import phase_bands, step_bands
 from vramcast.forecast.budget import Budget
 from vramcast.forecast.failure import failed_allocation, memory_growth
 from vramcast.forecast.step_memory import alive_groups, step_memory
@@ -20,7 +21,6 @@ from vramcast.records.prediction import (
     BoundBy,
     LargeTensor,
     Phase,
-    PhaseBand,
     PhaseName,
     Prediction,
     StepForecast,
@@ -103,6 +103,7 @@ def forecast(
         peak_reserved_bytes_low=lowest_reserved_bytes,
         phases=phases(trace, shown, segments),
         phase_bands=phase_bands(trace, segments) if is_detailed else [],
+        step_bands=step_bands(trace, segments) if is_detailed else [],
         notes=list(trace.remarks),
         limits=[
             *trace.notes,
@@ -209,16 +210,6 @@ def phases(trace: SimulatedRun, shown: Replay, segments: Sequence[PhaseName]) ->
         )
         for name, (allocated, reserved) in peaks.items()
     ]
-
-
-def phase_bands(trace: SimulatedRun, segments: Sequence[PhaseName]) -> list[PhaseBand]:
-    bounds = [0, *np.flatnonzero(trace.events == 0).tolist(), len(trace.events)]
-    found: list[PhaseBand] = []
-    for name, begin, end in zip([PhaseName.BUILD, *segments], bounds, bounds[1:], strict=False):
-        if found and found[-1].name == name:
-            begin = found.pop().first_event
-        found.append(PhaseBand(name=name, first_event=begin, last_event=end))
-    return found
 
 
 def breakdown(categories: Labels, alive: NDArray[np.int64], shown: Replay) -> dict[str, int]:

@@ -28,3 +28,17 @@ class PhaseBand(Part):
     name: PhaseName
     first_event: Count
     last_event: Count
+
+
+class StepPart(StrEnum):
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+
+
+class StepBand(Part):
+    """A stretch of the timeline within a training step."""
+
+    name: StepPart
+    first_event: Count
+    last_event: Count

@@ -22,6 +22,7 @@ from vramcast.records.measurement import Outcome
 from vramcast.records.phases import Phase as Phase
 from vramcast.records.phases import PhaseBand as PhaseBand
 from vramcast.records.phases import PhaseName as PhaseName
+from vramcast.records.phases import StepBand as StepBand
 
 CATEGORIES = (
     "parameters",
@@ -203,6 +204,7 @@ class Prediction(Record, kind="prediction"):
     # In the order in which they first came; empty in older records.
     phases: list[Phase] = field(default_factory=list)
     phase_bands: list[PhaseBand] = field(default_factory=list)  # over the timeline
+    step_bands: list[StepBand] = field(default_factory=list)  # within the bands of training
     # Of several GPUs: those that were simulated. All else is of the one that needs most.
     world_size: Count = 1
     ranks: list[RankMemory] = field(default_factory=list)

@@ -2,12 +2,27 @@
 
 from collections.abc import Sequence
 
-from vramcast.records.prediction import CATEGORIES, LargeTensor, Prediction, StepMemory
+from vramcast.records.prediction import (
+    CATEGORIES,
+    LargeTensor,
+    PhaseName,
+    Prediction,
+    StepMemory,
+)
 from vramcast.reporting import sections as page
 
 FAR = 2.5  # times the highest thing drawn
 # assets/page.css has them
-PHASE_COLOURS = {"build": "s7", "train": "s0", "evaluate": "s1", "save": "s4", "other": "s5"}
+PHASE_COLOURS = {
+    "build": "s7",
+    "train": "s0",
+    "forward": "s0",
+    "backward": "s3",
+    "optimizer": "s2",
+    "evaluate": "s1",
+    "save": "s4",
+    "other": "s5",
+}
 TOTALS = {"event", "allocated", "reserved"}  # the other columns are categories
 
 
@@ -107,8 +122,10 @@ def _change(memory: StepMemory, change: Sequence[int]) -> list[str]:
 
 
 def _bands(p: Prediction) -> list[page.Layer]:
+    """In the order of a program; a step's parts in place of training where they are known."""
     stretches: dict[str, list[list[int]]] = {}
-    for band in p.phase_bands:
+    whole = [band for band in p.phase_bands if not (p.step_bands and band.name == PhaseName.TRAIN)]
+    for band in sorted([*whole, *p.step_bands], key=lambda one: one.first_event):
         stretches.setdefault(band.name, []).append([band.first_event, band.last_event])
     return [page.Layer("band", name, stretches[name], PHASE_COLOURS[name]) for name in stretches]
 

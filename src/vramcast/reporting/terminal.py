@@ -216,10 +216,15 @@ def _chart(chart: page.Chart, width: int) -> Iterator[RenderableType]:
     blocks = [blocks_of(view, room) for view in views]
     for name, *row in zip_longest(names, *blocks, fillvalue=""):
         drawn.add_row(_plain(name), *(Text(line, style="green") for line in row))
+    bands, key = bands_of(views[0], len(blocks[0][0]) if blocks[0] else 0)
+    if bands:
+        drawn.add_row("phases", Text(bands, style=GREY))
     for label, bar, colour in bars_of(views[0], room):
         drawn.add_row(_plain(label), Text(bar, style=COLOURS.get(colour, "green")))
     if drawn.rows:
         yield drawn
+    if key:
+        yield Text(key, style=GREY)
 
 
 def _lines(view: page.View) -> list[page.Layer]:
@@ -245,9 +250,7 @@ def blocks_of(view: page.View, room: int) -> list[str]:
     layers = _lines(view)
     if not layers:
         return []
-    end = max(layer.points[-1][0] for layer in layers)
-    # Steps and events begin at any number; time at zero.
-    begin = min(layer.points[0][0] for layer in layers) - 1 if view.x.unit == "number" else 0.0
+    begin, end = _range(view)
     num_columns = min(room, max(len(layer.points) for layer in layers))
     lines = [_in_columns(layer, view.y.log, begin, end, num_columns) for layer in layers]
     # Memory from zero; losses without the first eighth, which would flatten the rest.
@@ -255,6 +258,41 @@ def blocks_of(view: page.View, room: int) -> list[str]:
     values = [value for line in lines for value in line[first:] if value is not None] or [0.0]
     low, high = 0.0 if view.y.unit == "bytes" else min(values), max(values)
     return ["".join(_block(value, low, high) for value in line) for line in lines]
+
+
+def _range(view: page.View) -> tuple[float, float]:
+    layers = _lines(view)
+    end = max(layer.points[-1][0] for layer in layers)
+    # Steps and events begin at any number; time at zero.
+    begin = min(layer.points[0][0] for layer in layers) - 1 if view.x.unit == "number" else 0.0
+    return begin, end
+
+
+def bands_of(view: page.View, num_columns: int) -> tuple[str, str]:
+    """For each column the letter of the band that begins last in it, and what the letters mean."""
+    letters: dict[str, str] = {}
+    for layer in view.layers:
+        if layer.kind == "band":
+            choice = (layer.name[0], layer.name[0].upper(), *layer.name)
+            letters[layer.name] = next(x for x in choice if x not in letters.values())
+    if not letters or not num_columns:
+        return "", ""
+    begin, end = _range(view)
+    columns = [" "] * num_columns
+    bands = [
+        (*ends, layer.name)
+        for layer in view.layers
+        if layer.kind == "band"
+        for ends in layer.points
+    ]
+    for first, last, name in sorted(bands):
+        places = (
+            int(num_columns * (place - begin) / max(1, end - begin)) for place in (first, last)
+        )
+        at, until = (min(max(0, place), num_columns) for place in places)
+        for index in range(at, min(max(at + 1, until), num_columns)):
+            columns[index] = letters[name]
+    return "".join(columns), ", ".join(f"{letter} {name}" for name, letter in letters.items())
 
 
 def _in_columns(

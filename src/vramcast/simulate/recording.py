@@ -134,6 +134,7 @@ class Recording:
             num_communicators=self.gpu.num_communicators,
             pipeline_ranks=tuple(sorted(self.gpu.pipeline_ranks)),
             streams=streams if streams.any() else (),
+            parts=allocations["phase"][original],
             held_until=held_until,
         )
 

@@ -167,6 +167,8 @@ class SimulatedRun:
     pipeline_ranks: Sequence[int] = ()  # that have the stages of a pipeline
     # of each allocation; empty where all are on the default stream
     streams: NDArray[np.int64] | tuple[()] = ()
+    # of each allocation: whether forward, backward or update (tracing/work.py); empty: not known
+    parts: NDArray[np.int32] | tuple[()] = ()
     # Allocations that another stream may use when they are freed: from which event on their memory
     # can be used again at the latest.
     held_until: Mapping[int, int] = field(default_factory=dict)
