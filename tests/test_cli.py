@@ -415,3 +415,18 @@ def test_commands_are_listed_in_one_order_whatever_was_imported_first() -> None:
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("vramcast pro", ["probe"]), ("vramcast predict --pric", ["--price", "--prices"])],
+)
+def test_the_shell_completes_commands_and_options(typed: str, offered: list[str]) -> None:
+    """`vramcast --install-completion` lets the shell ask like this."""
+    asked = {
+        "_VRAMCAST_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(typed.count(" ")),
+    }
+    done = subprocess.run([VRAMCAST], env={**os.environ, **asked}, capture_output=True, text=True)
+    assert done.stdout.split() == offered

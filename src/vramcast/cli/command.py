@@ -45,7 +45,6 @@ app = typer.Typer(
     "how long a step takes, and why.",
     epilog=START,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

@@ -134,7 +134,7 @@ def _run_command(words: list[str]) -> None:
         # their options are not part of the list, and take long to make
         for command in app.registered_commands:
             command.callback = _without_options
-    app()
+    app(prog_name="vramcast")  # also as python -m vramcast: completion goes by the name
 
 
 def _without_options() -> None:
