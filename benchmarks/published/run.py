@@ -38,7 +38,9 @@ def predict(row: Published, checkout: Path) -> dict[str, Any]:
         told = done.stderr.rpartition("vramcast: ")[2].strip().splitlines()
         return {"error": " / ".join(dict.fromkeys([*told[:1], *told[-2:]]))}
     found = json.loads(done.stdout)
-    return {name: found[name] for name in KEPT}
+    between = (found["step"] or {}).get("communication") or {}
+    kept = {name: between[name] for name in ("seconds", "exposed_seconds") if between}
+    return {**{name: found[name] for name in KEPT}, "communication": kept}
 
 
 def main() -> None:

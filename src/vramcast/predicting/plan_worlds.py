@@ -44,9 +44,9 @@ def read_cases(
         raise UsageError(
             "--strategies is for several GPUs, and there is one.", "Add --world-sizes 1,2,4,8."
         )
+    named: list[str | None] = [*gpus] or [None]
     cases = [
-        Case(gpu, size, "" if size == 1 else way)
-        for gpu, size, way in product([*gpus] or [None], sizes, ways)
+        Case(gpu, size, "" if size == 1 else way) for gpu, size, way in product(named, sizes, ways)
     ]
     cases = list(dict.fromkeys(cases))
     if len(cases) > MOST_CASES:
@@ -107,7 +107,8 @@ def together(plan: GpuPlan, case: Case) -> GpuPlan:
 def _together(stage: Stage, count: int) -> Stage:
     names = ("tokens_per_step", "tokens_per_second", "samples_per_second", "tokens")
     values = {name: getattr(stage, name) for name in names}
-    return replace(stage, **{n: v if v is None else v * count for n, v in values.items()})
+    more: dict[str, Any] = {n: v if v is None else v * count for n, v in values.items()}
+    return replace(stage, **more)
 
 
 def with_efficiency(plans: Sequence[GpuPlan]) -> list[GpuPlan]:

@@ -139,6 +139,7 @@ def cuda_means_cpu() -> Iterator[None]:
             (torch.amp.grad_scaler.GradScaler, "device"),
         ):
             patcher.put(kind, "__init__", _first_argument_on_cpu(kind.__init__, name))
+        _talk_over_the_host(patcher)
         with OnCpu():
             yield
     finally:
@@ -164,3 +165,23 @@ def _first_argument_on_cpu(make: Callable[..., None], name: str) -> Callable[...
         make(self, "cpu" if str(device).startswith("cuda") else device, *args[1:], **kwargs)
 
     return __init__
+
+
+def _talk_over_the_host(patcher: Patcher) -> None:
+    """Gloo does on the CPU what NCCL does between GPUs."""
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return
+    init, parallel = dist.init_process_group, torch.nn.parallel.DistributedDataParallel
+    make = parallel.__init__
+
+    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> None:
+        init("gloo", *args, **{**kwargs, "device_id": None})
+
+    def __init__(self: Any, module: Any, *_: Any, **kwargs: Any) -> None:
+        """Its other arguments by place are devices."""
+        make(self, module, **{**kwargs, "device_ids": None, "output_device": None})
+
+    patcher.put(dist, "init_process_group", init_process_group)
+    patcher.put(parallel, "__init__", __init__)

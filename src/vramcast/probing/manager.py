@@ -51,10 +51,11 @@ class Prober(ForkServer):
         log: Path | None = None,
         progress: OnFacts = lambda _: None,
         on_output: OnOutput = None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> Measurement:
         """Wrong requests (no such file, knob, ...) are raised; everything else is a value.
 
-        `on_output` gets what a program prints.
+        `on_output` gets what a program prints. It is ended where `stop` says so.
         """
         started = time.monotonic()
         watch, failure = _Watch(progress), None
@@ -72,7 +73,7 @@ class Prober(ForkServer):
                     timeout_seconds=trial.timeout_seconds,
                     log=log,
                     progress=watch.hear,
-                    stop=watch.is_stalled,
+                    stop=lambda: watch.is_stalled() or stop(),
                     on_output=on_output,
                 )
             except TaskFailed as failed:

@@ -10,10 +10,11 @@ from vramcast.hardware import nvml
 from vramcast.probing.facts import Facts
 from vramcast.probing.manager import OnFacts, OnOutput, Prober, start_of
 from vramcast.probing.measurement import unfinished
+from vramcast.probing.ranks import check_ranks, run_ranks
 from vramcast.probing.run_folder import RunFolder
 from vramcast.probing.trial import Trial, device_named
 from vramcast.processes.progress import OutputLines, Progress, Report, ignore
-from vramcast.records.measurement import Measurement
+from vramcast.records.measurement import Device, Measurement
 from vramcast.units import check_whole_number, memory_in_bytes
 from vramcast.workload import Workload, joined, name_of, parse_reference
 from vramcast.workload.configuration import Configuration, load_configuration
@@ -58,7 +59,7 @@ def probe(
     settings = config.allocator if allocator is None else allocator
     AllocatorSettings.parse(settings or "")
     values = {**config.knobs, **joined(knobs, more_knobs)}
-    line = line_of_trial(workload, values, steps, whole)
+    line = line_of_trial(workload, values, steps, whole, several=device_named(device))
     if not line:
         parse_reference(name)
     trial = Trial(
@@ -99,9 +100,16 @@ def probe(
 
 
 def line_of_trial(
-    workload: Workload, knobs: Mapping[str, Any], steps: int | None = None, whole: bool = False
+    workload: Workload,
+    knobs: Mapping[str, Any],
+    steps: int | None = None,
+    whole: bool = False,
+    several: Device | None = None,
 ) -> dict[str, Any]:
-    """What a trial has for a launch line, which is checked; nothing for a function."""
+    """What a trial has for a launch line, which is checked; nothing for a function.
+
+    It may start several processes only where the device is given that they run on.
+    """
     found = line_request(workload, knobs)
     if whole and not found:
         raise UsageError("--whole is for launch lines; a function has no end.", "Leave it out.")
@@ -109,13 +117,17 @@ def line_of_trial(
         raise UsageError("--steps and --whole contradict each other.", "Give one of them.")
     if not found:
         return {}
-    if found["started"][0] > 1:
+    num_processes = found["started"][0]
+    if num_processes > 1 and several is None:
         raise UsageError(
-            f"The line starts {found['started'][0]} processes, and probe runs one.",
+            f"The line starts {num_processes} processes, and one is run.",
             "Start one process, for example with --nproc-per-node 1; "
             "vramcast predict simulates one of many.",
         )
+    if several is not None:
+        num_processes = check_ranks(found["started"], several)
     return {
+        "num_processes": num_processes,
         "line": tuple(found["line"]),
         "stdin": found["stdin"],
         "num_steps": steps,
@@ -149,10 +161,8 @@ def run_trial(
     on_output: OnOutput = None,
 ) -> Measurement:
     """Its folder has a record before and after."""
-    start = start_of(trial)
     if folder is None:
-        with Prober(**start) as prober:
-            return prober.run(trial, None, progress, on_output)
+        return _run(trial, None, progress, on_output)
     heard = Facts()
 
     def listen(facts: Facts) -> None:
@@ -163,8 +173,7 @@ def run_trial(
     with folder.locked():
         try:
             folder.before(trial)
-            with Prober(**start) as prober:
-                measurement = prober.run(trial, folder.log, listen, on_output)
+            measurement = _run(trial, folder.log, listen, on_output)
         except VramcastError:
             folder.discard()  # nothing was run: the corrected command may use the same folder
             raise
@@ -176,3 +185,10 @@ def run_trial(
         except EnvironmentProblem as problem:
             raise NotSaved(measurement, problem) from None
     return measurement
+
+
+def _run(trial: Trial, log: Path | None, progress: OnFacts, on_output: OnOutput) -> Measurement:
+    if trial.num_processes > 1:
+        return run_ranks(trial, log, progress, on_output)
+    with Prober(**start_of(trial)) as prober:
+        return prober.run(trial, log, progress, on_output)

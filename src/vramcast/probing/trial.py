@@ -30,6 +30,8 @@ class Trial:
     stdin: str | None = None
     num_steps: int | None = None
     whole: bool = False
+    num_processes: int = 1
+    variables: dict[str, str] = field(default_factory=dict)  # of one of several processes
 
     def __post_init__(self) -> None:
         check_whole_number("--steps", self.measure_steps, 20)

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -81,6 +82,7 @@ def _run_program(trial: Trial, scratch: str, report: Reporter) -> NoReturn:
 
     report.tell(phase=Phase.LOADING, knobs=typed_knobs(trial.knobs))
     program = read_line(LaunchLine(trial.line).filled(trial.knobs))
+    program = replace(program, environment={**program.environment, **trial.variables})
     MeasuredProgram(trial, report, program, Path(scratch)).go()
 
 

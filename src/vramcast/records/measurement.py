@@ -97,6 +97,16 @@ class RunFacts(Part):
     phases: list[Phase] = field(default_factory=list)
 
 
+class MeasuredRank(Part):
+    """One of several processes."""
+
+    rank: Count
+    outcome: Outcome
+    peak_allocated_bytes: Bytes | None = None
+    peak_reserved_bytes: Bytes | None = None
+    process_bytes: SignedBytes | None = None
+
+
 class Measurement(Record, RunFacts, kind="measurement"):
     """What one real run showed."""
 
@@ -122,6 +132,9 @@ class Measurement(Record, RunFacts, kind="measurement"):
     seconds: Seconds = 0.0  # of the whole probe
     allocator_settings: str = ""
     switches: Knobs = field(default_factory=dict)  # torch's global ones
+    # Of several processes: all of them. All else is of the one that failed, or took most.
+    world_size: Count = 1
+    ranks: list[MeasuredRank] = field(default_factory=list)
     source: str = "measured"
 
     def to_dict(self) -> dict[str, Any]:

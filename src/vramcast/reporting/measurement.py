@@ -30,6 +30,7 @@ def of_measurement(m: Measurement, trace: Trace | None = None) -> list[page.Sect
             _meter(m),
             _memory(m),
             phases_table(m.phases, page.MEASURED, "one process") if m.phases else None,
+            _ranks(m),
             _times(m),
             page.facts(
                 "The run",
@@ -53,6 +54,25 @@ def of_measurement(m: Measurement, trace: Trace | None = None) -> list[page.Sect
     steps = page.Section(title="Every step", parts=[_time_chart(m), _loss_chart(m)])
     through = of_trace(trace) if trace is not None else []
     return [summary, *([steps] if steps.figures else []), *through]
+
+
+def _ranks(m: Measurement) -> page.Table | None:
+    if not m.ranks:
+        return None
+    return page.table_of(
+        m.ranks,
+        {
+            "rank": "rank",
+            "outcome": lambda one: one.outcome.replace("_", " "),
+            "allocated": "peak_allocated_bytes",
+            "reserved": "peak_reserved_bytes",
+            "whole process": "process_bytes",
+        },
+        left=("outcome",),
+        title=f"Ranks ({m.world_size} processes)",
+        origin=page.MEASURED,
+        samples="one process each",
+    )
 
 
 def _verdict(m: Measurement) -> page.Remark:
