@@ -37,6 +37,7 @@ WITH_TORCH = (
     "programs.loaders",
     "programs.saving",
     "workload.switches",
+    "workload.forced_changes",
     "suites.peers",
     "hardware.calibration.measure",
     "hardware.calibration.host",

@@ -225,8 +225,8 @@ def test_more_batch_sizes_than_anyone_wants_are_refused_at_once(sizes: str | ran
 
 
 def test_every_command_has_a_function_that_takes_its_options() -> None:
-    """What the command line shows or asks of a person (--json, --open) is its own."""
-    of_people = {"as_json", "show", "version"}
+    """What the command line shows or asks of a person (--json, --open, --advice) is its own."""
+    of_people = {"as_json", "show", "version", "advice"}
     renamed = {"form": "format", "term": "own_terms", "row": "only", "suite": "suites", "at": ""}
     for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
         if name in ("gpus", "zoo"):

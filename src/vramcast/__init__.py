@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vramcast.probing.probe import NotSaved, probe
     from vramcast.processes.progress import Progress
     from vramcast.records.accuracy import AccuracyResult
+    from vramcast.records.advice import Advice, AdvisedChange
     from vramcast.records.bench import Comparison, TrainedRun
     from vramcast.records.fit import MemoryFit
     from vramcast.records.measurement import Measurement
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from vramcast.reporting.showing import report
     from vramcast.suites.accuracy import accuracy
     from vramcast.tracing.diff import diff
+    from vramcast.tuning.advise import advise
     from vramcast.tuning.tune import tune
     from vramcast.workload import register
     from vramcast.workload.configuration import Configuration, load_configuration
@@ -66,6 +68,7 @@ _HOME = {
         "probing.probe": "NotSaved probe",
         "processes.progress": "Progress",
         "records.accuracy": "AccuracyResult",
+        "records.advice": "Advice AdvisedChange",
         "records.bench": "Comparison TrainedRun",
         "records.fit": "MemoryFit",
         "records.measurement": "Measurement",
@@ -77,6 +80,7 @@ _HOME = {
         "reporting.showing": "report",
         "suites.accuracy": "accuracy",
         "tracing.diff": "diff",
+        "tuning.advise": "advise",
         "tuning.tune": "tune",
         "workload": "register",
         "workload.configuration": "Configuration load_configuration",
@@ -86,6 +90,8 @@ _HOME = {
 # Written out for type checkers; a test compares it with the table above.
 __all__ = [
     "AccuracyResult",
+    "Advice",
+    "AdvisedChange",
     "BatchSizeCurve",
     "BatchSizePoint",
     "Comparison",
@@ -112,6 +118,7 @@ __all__ = [
     "WorkloadError",
     "__version__",
     "accuracy",
+    "advise",
     "bench",
     "calibrate",
     "calibrate_host",

@@ -21,6 +21,7 @@ GOOD: dict[str, list[str]] = {
     "predict": ["work.py:good", "batch_size=4"],
     "max-batch": ["work.py:good", "--memory", "1GiB", "--max", "4"],
     "plan": ["work.py:sequence", "--seq-lens", "8,16", "--gpu", "rtx-4090", "--out", "new"],
+    "advise": ["work.py:good", "batch_size=4", "--memory", "1GiB"],
     "probe": [*sandbox.PROBE[1:-1], "new"],
     "fit": ["runs.csv"],
     "diff": ["a/trace.json", "b/trace.json"],
@@ -33,7 +34,7 @@ GOOD: dict[str, list[str]] = {
     "zoo": ["e5", "--params", "50M"],
 }
 # Commands whose workload may be the line a program is started with.
-LAUNCHING = ("predict", "max-batch", "plan")
+LAUNCHING = ("predict", "max-batch", "plan", "advise")
 LAUNCHES = [
     "python train.py",
     "python train.py --steps 2",

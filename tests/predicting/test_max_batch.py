@@ -270,7 +270,7 @@ def test_names_in_the_way_are_shown_without_escape_codes(tmp_path: Path) -> None
                 "optimizer with less state",
             ],
         ),
-        ("2300MiB", ["activations and temporaries take", "checkpointing"]),
+        ("2300MiB", ["activations and temporaries take", "vramcast advise"]),
     ],
 )
 def test_a_budget_that_is_too_small_is_answered_with_what_is_missing_and_what_would_help(

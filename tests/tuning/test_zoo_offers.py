@@ -15,7 +15,7 @@ from vramcast.records.tune import Reason
 from vramcast.tuning import inspection
 from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.inspection import inspect_workload
-from vramcast.tuning.optimisations import Optimisation, catalogue, knobs
+from vramcast.tuning.optimisations import Optimisation, catalogue, chosen, knobs
 from vramcast.workload import Text
 from vramcast.workload.configuration import Configuration
 from vramcast.workload.switches import Switches
@@ -51,7 +51,7 @@ def refused(candidates: Candidates) -> set[str]:
 
 @pytest.fixture(scope="module")
 def candidates() -> dict[str, Candidates]:
-    return {name: inspected(name, catalogue(), **given) for name, given in naive().items()}
+    return {name: inspected(name, chosen(None), **given) for name, given in naive().items()}
 
 
 def test_every_optimisation_can_be_tried_on_some_model_of_the_zoo(

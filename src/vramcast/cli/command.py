@@ -130,8 +130,8 @@ class CommandWithLine(TyperCommand):
             return
         raise UsageError(
             f"vramcast {self.name} takes no launch line after --.",
-            "predict, max-batch, plan, probe and tune do; fit, diff and report take what those "
-            "wrote.",
+            "predict, max-batch, plan, advise, probe and tune do; fit, diff and report take what "
+            "those wrote.",
         )
 
 

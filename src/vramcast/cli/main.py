@@ -21,6 +21,7 @@ COMMANDS = (
     "predict",
     "max_batch",
     "plan",
+    "advise",
     "probe",
     "fit",
     "diff",
@@ -36,7 +37,7 @@ COMMANDS = (
     "server",
 )
 # These simulate: their worker process starts while this one still reads the command line.
-SIMULATING = ("predict", "max-batch", "plan")
+SIMULATING = ("predict", "max-batch", "plan", "advise")
 DONE, FAILED = 0, 1
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 # EBADF: stdout is closed.

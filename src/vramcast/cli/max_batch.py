@@ -46,6 +46,7 @@ def max_batch(
     ] = True,
     allocator: options.Allocator = None,
     timeout: options.Timeout = 300.0,
+    advice: options.Advice = True,
     as_json: options.Json = False,
 ) -> int:
     """Find the largest batch size that fits: predicted without a GPU, confirmed with one.
@@ -70,4 +71,10 @@ def max_batch(
             knobs=values,
         )
     show(found, as_json)
+    if advice and found.largest_batch is None and not as_json:
+        from vramcast.cli.brief_advice import show_brief_advice
+
+        where = {"gpu": found.gpu, "memory": memory, "allocator": allocator, "timeout": timeout}
+        smallest = {**values, "batch_size": multiple_of}
+        show_brief_advice(given, smallest, None, found.seconds, where)
     return ExitCode.NO if found.largest_batch is None else ExitCode.DONE

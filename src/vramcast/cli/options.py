@@ -81,3 +81,6 @@ Price = Annotated[
 Prices = Annotated[
     str | None, typer.Option(metavar="FILE", help="A TOML file of prices: h200 = 3.5, ...")
 ]
+Advice = Annotated[
+    bool, typer.Option(help="Where it does not fit: also predict some changes that make it fit.")
+]

@@ -28,8 +28,8 @@ from vramcast.errors import UsageError
     vramcast predict train.py:build --gpu all --tokens 10B --price h200=3.5 --price a100-80gb=1.8
     vramcast predict train.py:build --gpu h200 --vary batch_size=8,16 --vary depth=12,24
     """,
-    then="vramcast max-batch finds the largest batch; --json > fits.json and vramcast report "
-    "fits.json draw it; vramcast probe measures it.",
+    then="vramcast advise says what would save memory, max-batch finds the largest batch; --json "
+    "> fits.json and vramcast report fits.json draw it; vramcast probe measures it.",
 )
 def predict(
     workload: options.Workload = None,
@@ -94,6 +94,7 @@ def predict(
         bool,
         typer.Option("--no-compile", help="Predict the step without torch.compile, as eager code."),
     ] = False,
+    advice: options.Advice = True,
 ) -> int:
     """Predict the GPU memory and the time of a training step, with no GPU.
 
@@ -162,6 +163,12 @@ def predict(
             "https://pytorch.org/memory_viz opens the latter."
         )
     show(found, as_json)
+    is_no = isinstance(found, vramcast.Prediction) and not found.fits and not found.ranks
+    if advice and is_no and not as_json:
+        from vramcast.cli.brief_advice import show_brief_advice
+
+        where = {name: common[name] for name in ("gpu", "memory", "allocator", "timeout")}
+        show_brief_advice(given, values, found, found.seconds, where)
     return ExitCode.DONE if found.fits else ExitCode.NO
 
 

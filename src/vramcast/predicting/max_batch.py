@@ -37,7 +37,7 @@ LESS_STATE = (
     "an optimizer with less state (SGD, Adafactor, 8-bit Adam), weights in 16 bits, "
     "a larger GPU, or several that share it"
 )
-LESS_ACTIVATIONS = "checkpointing, a shorter sequence, a loss taken in chunks, autocast in 16 bits"
+LESS_ACTIVATIONS = "vramcast advise predicts which changes are enough"
 
 
 def max_batch(

@@ -4,6 +4,7 @@ from typing import Any
 
 from vramcast.errors import UsageError
 from vramcast.records.accuracy import AccuracyResult
+from vramcast.records.advice import Advice
 from vramcast.records.base import Record, shortened
 from vramcast.records.bench import Comparison, TrainedRun
 from vramcast.records.fit import MemoryFit
@@ -27,6 +28,7 @@ KINDS: tuple[type[Record], ...] = (
     TuneResult,
     TrainedRun,
     MemoryFit,
+    Advice,
 )
 # Some kinds have the same source: those before the last have a field that the others lack.
 OWN_FIELD: dict[type[Record], str] = {

@@ -34,6 +34,7 @@ MAKERS: Mapping[str, tuple[str, str]] = {
     "AccuracyResult": ("accuracy", "of_accuracy"),
     "Comparison": ("bench", "of_comparison"),
     "MemoryFit": ("laws", "of_fit"),
+    "Advice": ("advice", "of_advice"),
 }
 
 

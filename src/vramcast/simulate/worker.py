@@ -19,8 +19,10 @@ from vramcast.hardware.gpus import find_gpu
 from vramcast.processes.forked import in_forks
 from vramcast.processes.lifetime import end_if_forked
 from vramcast.processes.parallel import in_parallel
+from vramcast.records.base import plain_value
 from vramcast.records.prediction import BatchSizeCurve
 from vramcast.records.store import locked_folder
+from vramcast.simulate.accumulating import PASSES, accumulating
 from vramcast.simulate.build import needs_building
 from vramcast.simulate.device import Device
 from vramcast.simulate.job import Job
@@ -31,6 +33,8 @@ from vramcast.simulate.session import STEPS, Session
 from vramcast.tracing.files import write_files
 from vramcast.tracing.snapshot import make_snapshot
 from vramcast.tracing.trace import SimulatedRun
+from vramcast.workload import bind_knobs, together
+from vramcast.workload.switches import Switches, apply_switches
 
 MOST_STAGES = 16  # of a pipeline, simulated without being asked for
 OF_A_RANK = ("peak_allocated_bytes", "peak_reserved_bytes", "fits")
@@ -87,9 +91,13 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
     session.gpu.memory = _live_memory(session, budget)
     session.gpu.attention.asked_for = tuple(request.get("attention_order", ()))
     session.gpu.compiles = request.get("compiles", True)
+    if "switches" in request:
+        apply_switches(Switches(**request["switches"]))
     job = (ProgramJob if "line" in request else Job)(request, session, budget)
     if "world" in request and request.keys() & {"batch_sizes", "search", "plan", "gpus"}:
         job.use_rank(0)
+    if "bind" in request:
+        return _bound(job)
     if "batch_sizes" in request:
         return _curve(job)
     if "search" in request:
@@ -97,8 +105,23 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
     if "plan" in request:
         return plan_lengths(job, tell)
     if "gpus" in request:
-        return _on_several_gpus(job)
+        return _in_passes(job) if request.get("passes", 1) > 1 else _on_several_gpus(job)
     return _of_ranks(job) if "world" in request else _prediction(job)
+
+
+def _bound(job: Job) -> dict[str, Any]:
+    """The knobs in force, and with each of the changes; a text says why one is not taken."""
+    given, found = together(job.request), list[dict[str, Any] | str]()
+    for change in job.request["bind"]:
+        try:
+            changed = bind_knobs(job.function, {**given, **change})
+            found.append({name: plain_value(value) for name, value in changed.items()})
+        except WorkloadError as error:
+            found.append(error.message)
+    return {
+        "knobs": {name: plain_value(value) for name, value in job.knobs.items()},
+        "bound": found,
+    }
 
 
 def _of_ranks(job: Job) -> dict[str, Any]:
@@ -238,6 +261,25 @@ def _on_several_gpus(job: Job) -> dict[str, Any]:
         # A name of JSON is a text: "" where no GPU was named.
         predictions[name or ""] = prediction
     return {"predictions": predictions}
+
+
+def _in_passes(job: Job) -> dict[str, Any]:
+    """A step that accumulates the gradients of so many passes before its update."""
+    passes, plain = job.request["passes"], None
+    if passes > PASSES:
+        plain = _on_several_gpus(job)["predictions"]
+    job.function = accumulating(job.function)
+    found: dict[str, Any] = _on_several_gpus(job)["predictions"]
+    for name, two in found.items():
+        # What two passes take longer than one is the time of every further pass.
+        one = plain[name] if plain else None
+        if not one or not one["step_seconds"] or not two["step_seconds"]:
+            continue
+        more = max(0.0, two["step_seconds"] - one["step_seconds"])
+        factor = (one["step_seconds"] + (passes - 1) * more) / two["step_seconds"]
+        for bound in ("", "_low", "_high"):
+            two[f"step_seconds{bound}"] *= factor
+    return {"predictions": found}
 
 
 def _use_gpu(job: Job, name: str | None) -> None:

@@ -32,6 +32,27 @@ def inspect_workload(
     return in_force, [_candidate(one, taken, in_force) for one, taken in answers]
 
 
+def inspect_bound(
+    optimisations: Sequence[Optimisation],
+    in_force: Mapping[str, Any],
+    bind: Callable[[list[dict[str, Any]]], Sequence[Mapping[str, Any] | str]],
+) -> list[Candidate]:
+    """Likewise, where `bind` says of all changes at once what the knobs would be."""
+    asked = [change.knobs for one in optimisations for change in one.changes]
+    answers = {str(change): found for change, found in zip(asked, bind(asked), strict=True)}
+
+    def bound(change: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = answers[str(change)]
+        if isinstance(found, str):
+            raise WorkloadError(found)
+        return found
+
+    def answer_for(one: Optimisation) -> Any:
+        return taken([change.knobs for change in one.changes], in_force, bound)
+
+    return [_candidate(one, answer_for(one), in_force) for one in optimisations]
+
+
 def _inspect_line(trial: Trial, optimisations: Sequence[Optimisation]) -> dict[str, Any]:
     """Whether the program takes a value is known when it is run with it."""
     in_force = typed_knobs(trial.knobs)
@@ -71,13 +92,15 @@ def _inspect_function(
 
 
 def _candidate(
-    optimisation: Optimisation, taken: int | list[str], in_force: Mapping[str, Any]
+    optimisation: Optimisation, taken: int | list[str] | None, in_force: Mapping[str, Any]
 ) -> Candidate:
-    """`taken` is the index of a change, or why there is none."""
+    """`taken` is the index of a change, or why there is none; None where none is listed."""
     size = optimisation.size
     if size is not None:  # which sizes are tried is known later
         has_knob = type(in_force.get(size)) is int
         return Candidate(optimisation, refusal=None if has_knob else _no_knob(size))
+    if taken is None:
+        return Candidate(optimisation)
     if not isinstance(taken, int):
         return Candidate(optimisation, refusal=Refusal(Reason(taken[0]), taken[1]))
     for name, beginning in optimisation.only_from.items():

@@ -1,4 +1,5 @@
-"""The optimisations that `vramcast tune` tries, read from optimisations.toml."""
+"""The optimisations that `vramcast tune` tries and `vramcast advise` predicts, read from
+optimisations.toml."""
 
 import tomllib
 from collections.abc import Sequence
@@ -55,6 +56,15 @@ class Optimisation:
     warmup_steps: int = 0
     needs: tuple[str, ...] = ()
     capability: tuple[int, int] | None = None
+    advised: bool = False
+    only_advised: bool = False
+    forced: Configuration | None = None
+    flags: dict[str, str] = field(default_factory=dict)
+    passes: int = 1
+    world_size: int = 1
+    saves: dict[str, float] = field(default_factory=dict)
+    saves_loss: float = 0.0
+    code: str = ""
 
     @property
     def loss_tolerance(self) -> float | None:
@@ -72,7 +82,7 @@ def catalogue() -> list[Optimisation]:
 
 def chosen(only: str | None) -> Sequence[Optimisation]:
     """All for None. What is asked for by name may change the training."""
-    every = catalogue()
+    every = [one for one in catalogue() if not one.only_advised]
     if only is None:
         return every
     names = [name.strip() for name in only.split(",") if name.strip()]

@@ -31,6 +31,12 @@ LINES = {
     "tf32": "torch.backends.cuda.matmul.allow_tf32 = {}",
     "cudnn_benchmark": "torch.backends.cudnn.benchmark = {}",
     "detect_anomaly": "torch.autograd.set_detect_anomaly({})",
+    # No setting of torch: what to write where the step is.
+    "autocast": "# run the forward pass and the loss under torch.autocast('cuda'): {}",
+    "checkpoint_every": "# checkpoint every n-th block (torch.utils.checkpoint), n = {}",
+    "foreach": "# make the optimizer with foreach={}",
+    "fused": "# make the optimizer with fused={}",
+    "set_to_none": "# call zero_grad(set_to_none={})",
 }
 
 

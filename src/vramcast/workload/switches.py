@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vramcast.errors import UsageError
+from vramcast.workload.forced_changes import AUTOCAST_DTYPES, FORCED, force, in_force
 
 # Our name of a kernel, and torch's.
 SDPA_KERNELS = {"flash": "flash", "efficient": "mem_efficient", "cudnn": "cudnn", "math": "math"}
@@ -20,8 +21,21 @@ class Switches:
     cudnn_benchmark: bool | None = None
     detect_anomaly: bool | None = None
     sdpa: str | None = None  # the only kernel that scaled_dot_product_attention may use
+    # Changes of the step itself, for programs without a knob for them: forced_changes.py.
+    autocast: str | None = None  # bf16 or fp16
+    checkpoint_every: int | None = None  # 1: every block that the model repeats
+    foreach: bool | None = None  # of optimizers that leave it to torch
+    fused: bool | None = None
+    set_to_none: bool | None = None  # by zero_grad
 
     def __post_init__(self) -> None:
+        if self.autocast not in (None, *AUTOCAST_DTYPES):
+            advice = f"It is one of {', '.join(AUTOCAST_DTYPES)}, or absent."
+            raise UsageError(f"The switch autocast is {self.autocast!r}.", advice)
+        if self.checkpoint_every is not None and self.checkpoint_every < 1:
+            raise UsageError(
+                f"The switch checkpoint_every is {self.checkpoint_every}.", "It is 1 or more."
+            )
         if self.sdpa not in (None, *SDPA_KERNELS):
             advice = f"It is one of {', '.join(SDPA_KERNELS)}, or absent."
             raise UsageError(f"The switch sdpa is {self.sdpa!r}.", advice)
@@ -44,6 +58,9 @@ def apply_switches(switches: Switches) -> None:
     if switches.sdpa is not None:
         for kernel, name in SDPA_KERNELS.items():
             getattr(torch.backends.cuda, f"enable_{name}_sdp")(kernel == switches.sdpa)
+    for name in FORCED:
+        if (value := getattr(switches, name)) is not None:
+            force(name, value)
 
 
 def switches_in_force() -> dict[str, Any]:
@@ -61,6 +78,7 @@ def switches_in_force() -> dict[str, Any]:
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "detect_anomaly": torch.is_anomaly_enabled(),
         "sdpa": enabled[0] if len(enabled) == 1 else None,
+        **in_force(),
     }
 
 
