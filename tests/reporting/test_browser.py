@@ -88,7 +88,7 @@ def test_a_page_opens_without_an_error_and_draws_every_figure(
         figures = page.locator("figure[data-figure]")
         assert (
             figures.count()
-            == page.locator("figure[data-figure] .chart svg, figure[data-figure] .sliders").count()
+            == page.locator("figure[data-figure] :is(.chart svg, .sliders, .tree)").count()
             > 0
         )
         page.evaluate("document.querySelectorAll('[role=tab]').forEach((tab) => tab.click())")
@@ -262,3 +262,20 @@ def test_on_paper_the_page_is_light_and_whole(browser: Browser, files: dict[str,
         page.locator(".scroll").first.evaluate("node => getComputedStyle(node).overflowX")
         == "visible"
     )
+
+
+def test_a_part_of_the_memory_is_shown_alone_and_left_again(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    page = browser.open(files["prediction"])
+    boxes, told = page.locator(".tree button"), page.locator(".tree-tip")
+    num_boxes = boxes.count()
+    page.locator(".tree button", has_text="blocks.*").click()
+    assert "12 alike, each about" in told.inner_text()
+    assert boxes.first.inner_text().startswith("all ")  # the way back
+    page.keyboard.press("Escape")
+    assert boxes.count() == num_boxes
+    page.get_by_role("tab", name="by source line").click()
+    page.locator(".tree button", has_text="line 61").focus()
+    assert "of what is alive" in told.inner_text()
+    assert browser.problems == []

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from vramcast.allocator.replay import EMPTY_CACHE, replay
-from vramcast.forecast.step_memory import MOST_GROUPS, MOST_POINTS, alive_groups, step_memory
+from vramcast.forecast.step_memory import (
+    MOST_GROUPS,
+    MOST_PLACES,
+    MOST_POINTS,
+    alive_groups,
+    alive_places,
+    step_memory,
+)
 from vramcast.records.prediction import LargeTensor, StepMemory
 from vramcast.tracing.trace import Labels
 
@@ -139,3 +146,30 @@ def test_a_parameters_state_belongs_to_the_module_that_has_the_parameter() -> No
         np.array([1]), np.array([512]), Labels.of(["optimizer_state"]), lambda _: one
     )
     assert group.module == "blocks.0.qkv"
+
+
+def test_blocks_that_are_alike_are_one_place_with_their_number() -> None:
+    found = alive_places(
+        np.arange(1, 13),
+        np.array([512] * 12),
+        Labels.of(["activations"] * 12),
+        lambda n: tensor(n, module=f"blocks.{n}.up" if n < 12 else "head"),
+    )
+    assert [(each.module, each.num_modules, each.num_bytes) for each in found] == [
+        ("blocks.*.up", 11, 11 * 512),
+        ("head", 1, 512),
+    ]
+
+
+def test_places_hold_all_that_is_alive_however_many_there_are() -> None:
+    many = MOST_PLACES + 100
+    found = alive_places(
+        np.arange(1, many + 1),
+        np.arange(1, many + 1) * 512,
+        Labels.of(["activations"] * many),
+        lambda n: tensor(n, module=f"module_{n}"),
+    )
+    assert len(found) == MOST_PLACES + 1
+    assert sum(each.num_bytes for each in found) == 512 * many * (many + 1) // 2
+    (left,) = (each for each in found if not each.module)
+    assert left.num_tensors == 100

@@ -12,7 +12,7 @@ from vramcast.downsampling import downsample
 from vramcast.forecast.bands import phase_bands, step_bands
 from vramcast.forecast.budget import Budget
 from vramcast.forecast.failure import failed_allocation, memory_growth
-from vramcast.forecast.step_memory import alive_groups, step_memory
+from vramcast.forecast.step_memory import alive_groups, alive_places, step_memory
 from vramcast.forecast.timing.pipeline import forecast_step
 from vramcast.records.measurement import Outcome
 from vramcast.records.prediction import (
@@ -95,6 +95,9 @@ def forecast(
         step_memory=memory,
         alive_at_peak=(
             alive_groups(alive, block_bytes, trace.categories, describe) if is_detailed else []
+        ),
+        alive_places=(
+            alive_places(alive, block_bytes, trace.categories, describe) if is_detailed else []
         ),
         step=step,
         **_times(step),

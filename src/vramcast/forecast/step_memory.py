@@ -8,11 +8,13 @@ from numpy.typing import NDArray
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.downsampling import downsample
-from vramcast.records.prediction import AliveGroup, LargeTensor, PhaseName, StepMemory
+from vramcast.records.phases import PhaseName
+from vramcast.records.step_memory import AliveGroup, AlivePlace, LargeTensor, StepMemory
 from vramcast.tracing.trace import Labels, bytes_by_event
 
 MOST_POINTS = 240
 MOST_GROUPS = 80
+MOST_PLACES = 300
 # The small ones of the tensors alive take long to look up and hold little memory.
 MOST_LOOKED_UP = 4000
 Describe = Callable[[int], LargeTensor]
@@ -114,6 +116,51 @@ def alive_groups(
         AliveGroup(category=key[0], module=key[1], num_bytes=size, num_tensors=counts[key])
         for key, size in num_bytes.most_common()
     ]
+
+
+def alive_places(
+    alive: Numbers, block_bytes: Numbers, categories: Labels, describe: Describe
+) -> list[AlivePlace]:
+    """By category, module and line, largest first; what is left over has neither."""
+    ranked = alive[np.argsort(-block_bytes[alive - 1], kind="stable")].tolist()
+    sums: dict[tuple[str, str, str], list[int]] = {}
+    modules: dict[str, set[str]] = {}
+    for number in ranked[:MOST_LOOKED_UP]:
+        tensor = describe(number)
+        module = _module(tensor)
+        folded = ".".join("*" if part.isdigit() else part for part in module.split("."))
+        modules.setdefault(folded, set()).add(module)
+        key = (tensor.category, folded, tensor.source)
+        _count_in(sums, key, int(block_bytes[number - 1]), 1)
+    kept = sorted(sums, key=lambda key: -sums[key][0])[:MOST_PLACES]
+    left = {key: sums.pop(key) for key in sums.keys() - set(kept)}
+    for (category, _, _), (num_bytes, num_tensors) in left.items():
+        _count_in(sums, (category, "", ""), num_bytes, num_tensors)
+    small = np.array(ranked[MOST_LOOKED_UP:], np.int64)
+    for (category, _), (num_bytes, num_tensors) in _rest(small, block_bytes, categories).items():
+        _count_in(sums, (category, "", ""), num_bytes, num_tensors)
+    return [
+        AlivePlace(
+            category=key[0],
+            module=key[1],
+            num_modules=len(modules.get(key[1], ())),
+            source=key[2],
+            num_bytes=sums[key][0],
+            num_tensors=sums[key][1],
+        )
+        for key in sorted(sums, key=lambda key: -sums[key][0])
+    ]
+
+
+def _count_in(
+    sums: dict[tuple[str, str, str], list[int]],
+    key: tuple[str, str, str],
+    num_bytes: int,
+    num_tensors: int,
+) -> None:
+    found = sums.setdefault(key, [0, 0])
+    found[0] += num_bytes
+    found[1] += num_tensors
 
 
 def _rest(

@@ -16,13 +16,16 @@ from vramcast.records.base import (
     Record,
     Seconds,
     SignedBytes,
-    require,
 )
 from vramcast.records.measurement import Outcome
 from vramcast.records.phases import Phase as Phase
 from vramcast.records.phases import PhaseBand as PhaseBand
 from vramcast.records.phases import PhaseName as PhaseName
 from vramcast.records.phases import StepBand as StepBand
+from vramcast.records.step_memory import AliveGroup as AliveGroup
+from vramcast.records.step_memory import AlivePlace as AlivePlace
+from vramcast.records.step_memory import LargeTensor as LargeTensor
+from vramcast.records.step_memory import StepMemory as StepMemory
 
 CATEGORIES = (
     "parameters",
@@ -52,52 +55,6 @@ class RankMemory(Part):
     fits: bool
     step_seconds: Seconds | None = None
     alike: list[int] = field(default_factory=list)  # others that were simulated, with the same
-
-
-class LargeTensor(Part):
-    num_bytes: Bytes
-    category: str
-    name: str
-    shape: list[int]
-    dtype: str
-    operator: str
-    module: str
-    source: str
-
-
-class StepMemory(Part):
-    """Thinned to some hundred events; the peak is among them."""
-
-    phase: str  # "step 2", or "build"
-    num_events: Count  # of the whole step
-    # "event" counted in the step, "allocated", where known "reserved", then categories.
-    columns: list[str]
-    points: list[list[int]]
-    peak_point: int  # where most is allocated
-    tensors: list[LargeTensor]
-    # At every point: [index of a tensor, 1 where it was allocated or 0 where freed], or [].
-    changes: list[list[int]]
-
-    def check(self) -> None:
-        require(self.columns[:2] == ["event", "allocated"], "step_memory.columns are out of order")
-        is_table = all(len(point) == len(self.columns) for point in self.points)
-        require(is_table, "step_memory.points do not have a number for each column")
-        num_points, changed = len(self.points), list(filter(None, self.changes))
-        require(0 <= self.peak_point < num_points, "step_memory.peak_point is none of the points")
-        names_tensors = all(len(one) == 2 and 0 <= one[0] < len(self.tensors) for one in changed)
-        require(
-            len(self.changes) == num_points and names_tensors,
-            "step_memory.changes do not name a tensor for each point",
-        )
-
-
-class AliveGroup(Part):
-    """Tensors that are alive at the peak."""
-
-    category: str
-    module: str  # as far down as there is room; "" where it is not known
-    num_bytes: Bytes
-    num_tensors: Count
 
 
 class Collective(Part):
@@ -199,6 +156,7 @@ class Prediction(Record, kind="prediction"):
     # Of the step with the peak; None in older records.
     step_memory: StepMemory | None = None
     alive_at_peak: list[AliveGroup] = field(default_factory=list)
+    alive_places: list[AlivePlace] = field(default_factory=list)  # largest first; some hundred
     # Where several streams use the same memory, timing decides: then it is below the peak shown.
     peak_reserved_bytes_low: Bytes | None = None
     # In the order in which they first came; empty in older records.

@@ -1,6 +1,6 @@
 """A prediction, with measurements of the workload, and a curve over batch sizes, as sections."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from vramcast.records.accuracy import percent
 from vramcast.records.measurement import Measurement
@@ -13,12 +13,12 @@ from vramcast.records.prediction import (
     Prediction,
 )
 from vramcast.reporting import sections as page
+from vramcast.reporting.alive import alive_bars, alive_tree, categories_of, operator_of
 from vramcast.reporting.failure import growth_lines, why_not
 from vramcast.reporting.phases import phases_table
 from vramcast.reporting.step_chart import (
     capacity_of,
     colour_of,
-    described,
     run_chart,
     shape_of,
     step_chart,
@@ -26,7 +26,6 @@ from vramcast.reporting.step_chart import (
     words,
 )
 
-MOST_BARS = 24
 ONE_RUN = "one simulated run"
 BOUND_BY = {
     "compute": "arithmetic takes most of it",
@@ -42,7 +41,7 @@ def of_prediction(
     """`overlay` is the memory of those measured through the step."""
     meter = page.Meter(
         title="Reserved at the peak (predicted)",
-        parts=[(words(name), size, colour_of(name)) for name, size in _categories(p)],
+        parts=[(words(name), size, colour_of(name)) for name, size in categories_of(p)],
         capacity_bytes=p.capacity_bytes,
         capacity_name=p.gpu or "the given memory",
     )
@@ -68,7 +67,10 @@ def of_prediction(
             made=page.predicted_with(p, "Predicted" if measured else "All numbers are predicted"),
         ),
         page.Section(title="Memory over time", parts=over_time),
-        page.Section(title="What is alive at the peak", parts=[_alive(p), _breakdown(p), largest]),
+        page.Section(
+            title="What is alive at the peak",
+            parts=[alive_tree(p), alive_bars(p), _breakdown(p), largest],
+        ),
     ]
     return [section for section in sections if section.figures or section.tables]
 
@@ -114,10 +116,6 @@ def _attention(p: Prediction) -> list[str]:
         f"scaled_dot_product_attention takes {used}; it tries {', '.join(p.attention_order)} "
         "(another version of torch may try another first: --attention-order)"
     ]
-
-
-def _categories(p: Prediction) -> list[tuple[str, int]]:
-    return [(name, num_bytes) for name, num_bytes in p.breakdown_bytes.items() if num_bytes > 0]
 
 
 def _totals(p: Prediction, measured: Sequence[Measurement]) -> page.Table:
@@ -251,50 +249,6 @@ def _through_step(
     )
 
 
-def _alive(p: Prediction) -> page.Chart:
-    num_groups = len(p.alive_at_peak)
-    more = f" By module: the {MOST_BARS} largest groups of {num_groups}."
-    return page.chart(
-        f"Alive at the peak ({p.peak_phase})",
-        f"Predicted, largest first.{more if num_groups > MOST_BARS else ''}",
-        _bars(
-            "by category",
-            (
-                (name, words(name), num_bytes, [f"{words(name)}: {page.size(num_bytes)}"])
-                for name, num_bytes in sorted(_categories(p), key=lambda item: -item[1])
-            ),
-        ),
-        _bars(
-            "by module",
-            (
-                (
-                    group.category,
-                    f"{group.module or 'no module'} · {words(group.category)}",
-                    group.num_bytes,
-                    [page.size(group.num_bytes), page.count(group.num_tensors, "tensor")],
-                )
-                for group in p.alive_at_peak[:MOST_BARS]
-            ),
-        ),
-        _bars(
-            "by tensor",
-            (
-                (t.category, f"{i}. {t.name or _operator(t)}", t.num_bytes, described(t))
-                for i, t in enumerate(p.largest_tensors, 1)
-            ),
-        ),
-    )
-
-
-def _bars(name: str, bars: Iterable[tuple[str, str, int, list[str]]]) -> page.View:
-    """Of category, label, bytes and details; a layer for each category makes a legend."""
-    colours, drawn = {}, []
-    for category, label, num_bytes, details in bars:
-        colours[words(category)] = colour_of(category)
-        drawn.append(page.Bar(words(category), label, 0, num_bytes, details))
-    return page.bar_view(page.MEMORY_AXIS, drawn, colours, name)
-
-
 def _breakdown(p: Prediction) -> page.Table:
     total = max(p.peak_reserved_bytes, 1)
     found = {name: num_bytes for name, num_bytes in p.breakdown_bytes.items() if num_bytes}
@@ -316,7 +270,7 @@ def largest_table(tensors: Sequence[LargeTensor], title: str) -> page.Table:
             "size": "num_bytes",
             "what": what_of,
             "shape": shape_of,
-            "made by": _operator,
+            "made by": operator_of,
             "where": lambda t: f"{t.module} {t.source}".strip(),
         },
         left=("what", "shape", "made by", "where"),
@@ -324,10 +278,6 @@ def largest_table(tensors: Sequence[LargeTensor], title: str) -> page.Table:
         origin=page.PREDICTED,
         samples=ONE_RUN,
     )
-
-
-def _operator(tensor: LargeTensor) -> str:
-    return tensor.operator.removeprefix("aten::")
 
 
 def of_curve(curve: BatchSizeCurve) -> list[page.Section]:

@@ -145,6 +145,27 @@ class Calculator:
 
 
 @dataclass(frozen=True)
+class Node:
+    """A part of a tree, as wide as its size; its parts are below it."""
+
+    name: str
+    num_bytes: int
+    details: Sequence[str] = ()
+    colour: str = ""  # of a node without parts
+    parts: Sequence["Node"] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """What is inside what, by size; several are tabs. Only the page draws it."""
+
+    title: str
+    caption: str
+    trees: Sequence[tuple[str, Node]]  # with the name of the tab
+    detail: bool = True
+
+
+@dataclass(frozen=True)
 class Remark:
     """A line in the colour of its tone, with lines that explain it below."""
 
@@ -165,7 +186,7 @@ def unsure(text: str) -> Remark:
     return Remark(text, Tone.UNSURE)
 
 
-Figure = Chart | Meter | Calculator
+Figure = Chart | Meter | Calculator | Tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +224,7 @@ class Section:
     @property
     def figures(self) -> list[Figure]:
         figures = [part for part in self.parts if isinstance(part, Figure)]
-        return [figure for figure in figures if getattr(figure, "views", True)]
+        return [each for each in figures if getattr(each, "views", getattr(each, "trees", True))]
 
     @property
     def warnings(self) -> list[str]:

@@ -117,6 +117,8 @@ def _part(part: page.Table | page.Figure, width: int, detail: bool) -> Iterator[
         yield _meter(part, width)
     elif isinstance(part, page.Calculator):
         yield _plain(f"{part.title}: sliders in the HTML page.", GREY)
+    elif isinstance(part, page.Tree):
+        yield _plain(f"{part.title}: a tree in the HTML page.", GREY)
     else:
         yield from _chart(part, width)
         if detail:

@@ -6,5 +6,6 @@ document.querySelectorAll("figure[data-figure]").forEach((node) => {
   const figure = figures[Number(node.dataset.figure)];
   const place = make("div");
   node.insertBefore(place, node.querySelector("figcaption"));
-  ("sliders" in figure ? calculator : chart)(place, figure);
+  const draw = "sliders" in figure ? calculator : "trees" in figure ? tree : chart;
+  draw(place, figure);
 });

@@ -1,0 +1,63 @@
+"""Memory through the step with the peak, and the tensors that are alive there."""
+
+from vramcast.records.base import Bytes, Count, Part, require
+
+
+class LargeTensor(Part):
+    num_bytes: Bytes
+    category: str
+    name: str
+    shape: list[int]
+    dtype: str
+    operator: str
+    module: str
+    source: str
+
+
+class StepMemory(Part):
+    """Thinned to some hundred events; the peak is among them."""
+
+    phase: str  # "step 2", or "build"
+    num_events: Count  # of the whole step
+    # "event" counted in the step, "allocated", where known "reserved", then categories.
+    columns: list[str]
+    points: list[list[int]]
+    peak_point: int  # where most is allocated
+    tensors: list[LargeTensor]
+    # At every point: [index of a tensor, 1 where it was allocated or 0 where freed], or [].
+    changes: list[list[int]]
+
+    def check(self) -> None:
+        require(self.columns[:2] == ["event", "allocated"], "step_memory.columns are out of order")
+        is_table = all(len(point) == len(self.columns) for point in self.points)
+        require(is_table, "step_memory.points do not have a number for each column")
+        num_points, changed = len(self.points), list(filter(None, self.changes))
+        require(0 <= self.peak_point < num_points, "step_memory.peak_point is none of the points")
+        names_tensors = all(len(one) == 2 and 0 <= one[0] < len(self.tensors) for one in changed)
+        require(
+            len(self.changes) == num_points and names_tensors,
+            "step_memory.changes do not name a tensor for each point",
+        )
+
+
+class AliveGroup(Part):
+    """Tensors that are alive at the peak."""
+
+    category: str
+    module: str  # as far down as there is room; "" where it is not known
+    num_bytes: Bytes
+    num_tensors: Count
+
+
+class AlivePlace(Part):
+    """Tensors that are alive at the peak, where the code made them.
+
+    Numbers in a module's name are `*`: what is true of a block is true of the others.
+    """
+
+    category: str
+    module: str
+    num_modules: Count  # that `module` stands for
+    source: str  # the line, "" where it is not known
+    num_bytes: Bytes
+    num_tensors: Count

@@ -1,0 +1,158 @@
+"""What is alive at the peak: a tree by module and by line, and bars."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from vramcast.records.prediction import AlivePlace, LargeTensor, Prediction
+from vramcast.reporting import sections as page
+from vramcast.reporting.step_chart import colour_of, described, words
+
+NO_MODULE, NO_LINE = "outside of modules", "line not known"
+# What is narrower than this share of the whole cannot be seen or pointed at.
+SMALLEST_SHARE = 2e-4
+MOST_BARS = 24
+Path = tuple[str, ...]
+
+
+def alive_tree(p: Prediction) -> page.Tree | None:
+    if not p.alive_places:
+        return None
+    return page.Tree(
+        title=f"What holds the memory at the peak ({p.peak_phase})",
+        caption="Predicted. As wide as its memory. Choose a part to see it alone, and the top one "
+        "to go back. * stands for the numbers of modules that are alike.",
+        trees=[
+            ("by module", _root(p.alive_places, _modules)),
+            ("by source line", _root(p.alive_places, _lines)),
+        ],
+    )
+
+
+def _root(places: Sequence[AlivePlace], path_of: Callable[[AlivePlace], Path]) -> page.Node:
+    total = max(1, sum(place.num_bytes for place in places))
+    return _node("all", [(path_of(place), place) for place in places], 0, total)
+
+
+def _modules(place: AlivePlace) -> Path:
+    """`blocks.*` is one part, not two."""
+    parts: list[str] = []
+    for name in place.module.split("."):
+        if name == "*" and parts:
+            parts[-1] += ".*"
+        else:
+            parts.append(name)
+    return tuple(parts) if place.module else (NO_MODULE,)
+
+
+def _lines(place: AlivePlace) -> Path:
+    file, found, line = place.source.rpartition(":")
+    return (file, f"line {line}") if found else (NO_LINE,)
+
+
+def _node(name: str, held: Sequence[tuple[Path, AlivePlace]], depth: int, total: int) -> page.Node:
+    places = [place for _, place in held]
+    num_bytes = sum(place.num_bytes for place in places)
+    deeper: dict[str, list[tuple[Path, AlivePlace]]] = {}
+    for path, place in held:
+        if len(path) > depth:
+            deeper.setdefault(path[depth], []).append((path, place))
+    parts = [_node(part, inside, depth + 1, total) for part, inside in deeper.items()]
+    parts += _categories([place for path, place in held if len(path) == depth])
+    return page.Node(
+        name,
+        num_bytes,
+        [*_size(places, num_bytes, total), *_alike(name, places, num_bytes)],
+        parts=_largest_first(part for part in parts if part.num_bytes >= SMALLEST_SHARE * total),
+    )
+
+
+def _categories(places: Sequence[AlivePlace]) -> list[page.Node]:
+    by_category: dict[str, list[AlivePlace]] = {}
+    for place in places:
+        by_category.setdefault(place.category, []).append(place)
+    return [
+        page.Node(
+            words(category),
+            sum(place.num_bytes for place in inside),
+            [page.count(sum(place.num_tensors for place in inside), "tensor"), *_where(inside)],
+            colour_of(category),
+        )
+        for category, inside in by_category.items()
+    ]
+
+
+def _largest_first(nodes: Iterable[page.Node]) -> list[page.Node]:
+    return sorted(nodes, key=lambda node: -node.num_bytes)
+
+
+def _size(places: Sequence[AlivePlace], num_bytes: int, total: int) -> list[str]:
+    tensors = page.count(sum(place.num_tensors for place in places), "tensor")
+    return [f"{page.share(num_bytes / total)} of what is alive, in {tensors}"]
+
+
+def _alike(name: str, places: Sequence[AlivePlace], num_bytes: int) -> list[str]:
+    num_modules = max((place.num_modules for place in places), default=1)
+    if not name.endswith("*") or num_modules < 2:
+        return []
+    each = page.size(round(num_bytes / num_modules))
+    return [f"{num_modules} alike, each about {each}"]
+
+
+def _where(places: Sequence[AlivePlace]) -> list[str]:
+    """The largest lines, or modules."""
+    ranked = sorted(places, key=lambda place: -place.num_bytes)[:3]
+    return [
+        f"{page.size(place.num_bytes)} {place.source or place.module or NO_LINE}"
+        for place in ranked
+    ]
+
+
+def alive_bars(p: Prediction) -> page.Chart:
+    num_groups = len(p.alive_at_peak)
+    more = f" By module: the {MOST_BARS} largest groups of {num_groups}."
+    return page.chart(
+        f"Alive at the peak ({p.peak_phase})",
+        f"Predicted, largest first.{more if num_groups > MOST_BARS else ''}",
+        _bars(
+            "by category",
+            (
+                (name, words(name), num_bytes, [f"{words(name)}: {page.size(num_bytes)}"])
+                for name, num_bytes in sorted(categories_of(p), key=lambda item: -item[1])
+            ),
+        ),
+        _bars(
+            "by module",
+            (
+                (
+                    group.category,
+                    f"{group.module or 'no module'} · {words(group.category)}",
+                    group.num_bytes,
+                    [page.size(group.num_bytes), page.count(group.num_tensors, "tensor")],
+                )
+                for group in p.alive_at_peak[:MOST_BARS]
+            ),
+        ),
+        _bars(
+            "by tensor",
+            (
+                (t.category, f"{i}. {t.name or operator_of(t)}", t.num_bytes, described(t))
+                for i, t in enumerate(p.largest_tensors, 1)
+            ),
+        ),
+    )
+
+
+def _bars(name: str, bars: Iterable[tuple[str, str, int, list[str]]]) -> page.View:
+    """Of category, label, bytes and details; a layer for each category makes a legend."""
+    colours, drawn = {}, []
+    for category, label, num_bytes, details in bars:
+        colours[words(category)] = colour_of(category)
+        drawn.append(page.Bar(words(category), label, 0, num_bytes, details))
+    return page.bar_view(page.MEMORY_AXIS, drawn, colours, name)
+
+
+def categories_of(p: Prediction) -> list[tuple[str, int]]:
+    return [(name, num_bytes) for name, num_bytes in p.breakdown_bytes.items() if num_bytes > 0]
+
+
+def operator_of(tensor: LargeTensor) -> str:
+    return tensor.operator.removeprefix("aten::")
