@@ -35,6 +35,24 @@ def a_sparse_matrix_of_the_host_is_computed_however_large_it_would_be_dense() ->
     assert torch.equal(matrix @ torch.full((600, 2), 3.0), torch.full((600, 2), 3.0))
 
 
+def products_of_half_precision_add_into_single_precision() -> None:
+    """TRL's losses do; torch 2.11 has the wrong Meta kernel for it."""
+    left = torch.zeros(3, 8, 4, device="cuda", dtype=torch.bfloat16)
+    right, sums = left.transpose(1, 2).contiguous(), torch.zeros(3, 8, 8, device="cuda")
+    into = {"out_dtype": torch.float32}
+    assert torch.addmm(sums[0], left[0], right[0], out=sums[0], **into).dtype is torch.float32
+    assert torch.addmm(sums[0], left[0], right[0], **into).shape == (8, 8)
+    assert torch.baddbmm(sums, left, right, **into).shape == (3, 8, 8)
+    torch.baddbmm(sums, left, right, out=sums, **into)
+    torch.bmm(left, right, out=sums, **into)
+
+
+def the_binary_cross_entropy_keeps_the_buffer_of_its_losses() -> None:
+    """As in a trace of an H200."""
+    x = torch.ones(KIB, device="cuda")
+    assert taken_by(lambda: nn.functional.binary_cross_entropy(x, x)) == [4 * KIB, 4, -4]
+
+
 def a_deep_copy_takes_the_whole_storage_and_views_stay_views() -> None:
     x = torch.zeros(KIB, device="cuda")
     scalar = [4, -4]  # torch makes a tensor of no dimensions, and gives it the copied storage

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from vramcast.records.prediction import (
     CATEGORIES,
     LargeTensor,
+    PhaseBand,
     PhaseName,
     Prediction,
+    StepBand,
     StepMemory,
 )
 from vramcast.reporting import sections as page
@@ -124,8 +126,11 @@ def _change(memory: StepMemory, change: Sequence[int]) -> list[str]:
 def _bands(p: Prediction) -> list[page.Layer]:
     """In the order of a program; a step's parts in place of training where they are known."""
     stretches: dict[str, list[list[int]]] = {}
-    whole = [band for band in p.phase_bands if not (p.step_bands and band.name == PhaseName.TRAIN)]
-    for band in sorted([*whole, *p.step_bands], key=lambda one: one.first_event):
+    bands: list[PhaseBand | StepBand] = [
+        *(band for band in p.phase_bands if not (p.step_bands and band.name == PhaseName.TRAIN)),
+        *p.step_bands,
+    ]
+    for band in sorted(bands, key=lambda one: one.first_event):
         stretches.setdefault(band.name, []).append([band.first_event, band.last_event])
     return [page.Layer("band", name, stretches[name], PHASE_COLOURS[name]) for name in stretches]
 

@@ -104,10 +104,22 @@ def load() -> bool:
 
     torch.library.Library.impl = register_if_missing  # type: ignore[method-assign,assignment]
     try:
-        importlib.import_module(NAME)
-        # torch itself has none; without, the host would compute the whole product
         _kept.append(torch.library.Library("aten", "IMPL", "Meta"))
-        _kept[-1].impl("_scaled_mm.out", lambda *_, out, **__: out)
+        _add_products(_kept[-1])
+        importlib.import_module(NAME)
     finally:
         torch.library.Library.impl = register  # type: ignore[method-assign]
     return True
+
+
+def _add_products(library: Any) -> None:
+    """Products whose result has another type. torch has no kernel for some, and up to 2.12 takes
+    the one of another overload for others."""
+    for name in ("_scaled_mm.out", "bmm.dtype_out", "addmm.dtype_out", "baddbmm.dtype_out"):
+        library.impl(name, lambda *_, out, **__: out)
+    for name in ("addmm.dtype", "baddbmm.dtype"):
+        library.impl(name, _added_product)
+
+
+def _added_product(_: Any, left: Any, right: Any, out_dtype: Any, **__: Any) -> Any:
+    return left.new_empty((*left.shape[:-1], right.shape[-1]), dtype=out_dtype)

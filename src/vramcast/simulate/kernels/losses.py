@@ -23,6 +23,16 @@ def pointwise_loss(x: Tensor, reduction: int = MEAN) -> Tensor:
     return reduce(losses, [], out=out.resize_(()))
 
 
+@kernel("binary_cross_entropy")
+def binary_cross_entropy(x: Tensor, reduction: int = MEAN) -> Tensor:
+    """The scalar result is put into the buffer of the unreduced losses, which it keeps."""
+    losses = torch.empty_like(x)
+    if reduction == NONE:
+        return losses
+    reduced = losses.mean() if reduction == MEAN else losses.sum()
+    return losses.resize_(()).copy_(reduced)
+
+
 @kernel("huber_loss")
 def huber_loss(x: Tensor, reduction: int = MEAN) -> Tensor:
     losses = torch.empty_like(x)
