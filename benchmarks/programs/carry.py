@@ -2,14 +2,17 @@
 
 python benchmarks/programs/carry.py pack CHECKOUTS WHEELS FOLDER [NAME...]
 PYTHONPATH=src python benchmarks/programs/carry.py measure FOLDER [NAME...]
+PYTHONPATH=src python benchmarks/programs/carry.py addresses FOLDER [NAME...]
 
 FOLDER gets an archive of the programs' own files and the wheels of the packages that they need
 beside those of the GPU machine. There the wheels are installed, the data is made by data.py, and
-measure.py is run. WHEELS is a folder of wheels for that machine's Python.
+measure.py is run, or addresses.py. NAME `new` stands for the programs that were not measured yet.
+WHEELS is a folder of wheels for that machine's Python.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -65,7 +68,13 @@ def _is_needed(path: Path, top: Path) -> bool:
     )
 
 
-def measure(folder: Path, names: list[str]) -> int:
+def not_measured() -> list[str]:
+    lines = (HERE / "measured.jsonl").read_text().splitlines()
+    known = {found["name"] for found in map(json.loads, lines) if found.get("peak_reserved_bytes")}
+    return [program.name for program in PROGRAMS if program.name not in known]
+
+
+def run(script: str, folder: Path, names: list[str]) -> int:
     place = Path(tempfile.mkdtemp(prefix="programs-"))
     packages, data = place / "packages", place / "data"
     wheels = sorted((folder / "wheels").glob("*.whl"))
@@ -80,7 +89,8 @@ def measure(folder: Path, names: list[str]) -> int:
         "PATH": f"{packages}/bin:{os.environ['PATH']}",
     }
     subprocess.run([sys.executable, HERE / "data.py", data], env=environment, check=True)
-    command = [sys.executable, HERE / "measure.py", place / "checkouts", data, *names]
+    names = not_measured() if names == ["new"] else names
+    command = [sys.executable, HERE / script, place / "checkouts", data, *names]
     return subprocess.run(command, env=environment, check=False).returncode
 
 
@@ -88,4 +98,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "pack":
         pack(*(Path(word).resolve() for word in sys.argv[2:5]), sys.argv[5:])
     else:
-        sys.exit(measure(Path(sys.argv[2]).resolve(), sys.argv[3:]))
+        sys.exit(run(f"{sys.argv[1]}.py", Path(sys.argv[2]).resolve(), sys.argv[3:]))

@@ -30,7 +30,7 @@ generated (`data.py`), so evaluations are shorter than with the real data.
 To measure on a machine without a network, carry what the programs need to it:
 
     python benchmarks/programs/carry.py pack CHECKOUTS WHEELS FOLDER
-    PYTHONPATH=src python benchmarks/programs/carry.py measure FOLDER [NAME...]
+    PYTHONPATH=src python benchmarks/programs/carry.py measure FOLDER [new|NAME...]
 
 *steps* are the training steps after which enough was seen. Seconds are of the whole prediction on
 a machine with two cores that others use too.
