@@ -48,7 +48,8 @@ def start(
     words = [word.replace("DATA", str(data)) for word in words]
     # the repository's own package counts as installed
     top_of_own = [] if own else [str(top)]
-    extra = ":".join(filter(None, [os.environ.get("PYTHONPATH"), str(folder), *top_of_own]))
+    given = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(":") if path]
+    extra = ":".join([*given, str(folder), *top_of_own])
     try:
         return subprocess.run(
             [sys.executable, "-m", "vramcast", *command, "--", *words],
