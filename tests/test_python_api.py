@@ -235,6 +235,7 @@ def test_every_command_has_a_function_that_takes_its_options() -> None:
         if name == "predict":
             accepted |= set(inspect.signature(vramcast.predict_batch_sizes).parameters)
             accepted |= set(inspect.signature(vramcast.predict_many).parameters)
+            accepted |= {vramcast.sensitivity.__name__}
         if name == "calibrate" and callable(vramcast.calibrate_host):  # another kind of record
             accepted.add("host")
         options = {renamed.get(one.name, one.name) for one in command.params} - {*of_people, ""}

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from vramcast.hardware.env import MachineReport, env
     from vramcast.hardware.gpus import GPUS, Gpu, find_gpu
     from vramcast.predicting.calibrate import calibrate, calibrate_host
+    from vramcast.predicting.diff import diff
     from vramcast.predicting.fit import fit
     from vramcast.predicting.max_batch import max_batch
     from vramcast.predicting.plan import plan
     from vramcast.predicting.predict import predict, predict_batch_sizes
     from vramcast.predicting.predict_many import predict_many
+    from vramcast.predicting.sensitivity import sensitivity
     from vramcast.predicting.server import server
     from vramcast.probing.probe import NotSaved, probe
     from vramcast.processes.progress import Progress
@@ -36,11 +38,12 @@ if TYPE_CHECKING:
         Prediction,
         PredictionTable,
     )
+    from vramcast.records.run_diff import RunDiff
+    from vramcast.records.sensitivity import Sensitivity
     from vramcast.records.trace_diff import TraceDiff
     from vramcast.records.tune import TuneResult
     from vramcast.reporting.showing import report
     from vramcast.suites.accuracy import accuracy
-    from vramcast.tracing.diff import diff
     from vramcast.tuning.advise import advise
     from vramcast.tuning.tune import tune
     from vramcast.workload import register
@@ -59,11 +62,13 @@ _HOME = {
         "hardware.env": "MachineReport env",
         "hardware.gpus": "GPUS Gpu find_gpu",
         "predicting.calibrate": "calibrate calibrate_host",
+        "predicting.diff": "diff",
         "predicting.fit": "fit",
         "predicting.max_batch": "max_batch",
         "predicting.plan": "plan",
         "predicting.predict": "predict predict_batch_sizes",
         "predicting.predict_many": "predict_many",
+        "predicting.sensitivity": "sensitivity",
         "predicting.server": "server",
         "probing.probe": "NotSaved probe",
         "processes.progress": "Progress",
@@ -75,11 +80,12 @@ _HOME = {
         "records.plan": "Plan",
         "records.prediction": "BatchSizeCurve BatchSizePoint LargeTensor MaxBatch PredictedCase "
         "Prediction PredictionTable",
+        "records.run_diff": "RunDiff",
+        "records.sensitivity": "Sensitivity",
         "records.trace_diff": "TraceDiff",
         "records.tune": "TuneResult",
         "reporting.showing": "report",
         "suites.accuracy": "accuracy",
-        "tracing.diff": "diff",
         "tuning.advise": "advise",
         "tuning.tune": "tune",
         "workload": "register",
@@ -110,6 +116,8 @@ __all__ = [
     "Prediction",
     "PredictionTable",
     "Progress",
+    "RunDiff",
+    "Sensitivity",
     "TraceDiff",
     "TrainedRun",
     "TuneResult",
@@ -137,6 +145,7 @@ __all__ = [
     "probe",
     "register",
     "report",
+    "sensitivity",
     "server",
     "tune",
 ]

@@ -7,31 +7,67 @@ import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, command
+from vramcast.cli.command import ExitCode, and_prepare_to_show, command, show
+from vramcast.cli.progress import progress_display
+from vramcast.errors import UsageError
+
+WHAT = (
+    "A trace.json or a folder with one; a file with what predict --json or probe --json printed, "
+    "or a run folder; or a workload, with knobs behind it."
+)
 
 
 @command(
     "diff",
-    question="Where do two memory traces part?",
-    examples="vramcast diff predicted/trace.json measured/trace.json",
-    then="the first difference names operator, module and source line; docs/how-it-works.md says "
-    "how to go on from there.",
+    question="What differs between two traces, runs or workloads?",
+    examples="""
+    vramcast diff predicted/trace.json measured/trace.json
+    vramcast diff before.json after.json
+    vramcast diff gpt2-124m batch_size=8 gpt2-124m batch_size=16 --gpu h200
+    """,
+    then="the first difference of two traces names operator, module and source line; "
+    "docs/how-it-works.md says how to go on from there.",
 )
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A trace.json, or a folder with one.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    a: Annotated[str, typer.Argument(metavar="A", help=WHAT)],
+    b: Annotated[list[str], typer.Argument(metavar="B", help="Another of the same kind.")],
+    gpu: options.Gpu = None,
+    memory: options.Memory = None,
+    allocator: options.Allocator = None,
+    timeout: options.Timeout = 300.0,
     as_json: options.Json = False,
 ) -> int:
-    """Line up two memory traces and show the first place where they differ.
+    """Line up two memory traces and show the first place where they differ; or compare two
+    predictions, measurements or workloads: knobs, peaks, categories, modules, tensors, time.
 
     Exit codes: 0 they are the same, 2 wrong usage, 3 they differ.
     """
-    found = vramcast.diff(a, b)
-    if as_json:
-        print(json.dumps({"a_file": a, "b_file": b, **found.to_dict()}))
+    from vramcast.predicting.diff import with_knobs
+
+    names, knobs = with_knobs([a, *b])
+    if len(names) != 2:
+        raise UsageError(
+            f"diff compares two things, and {len(names)} are named.",
+            "For example vramcast diff gpt2-124m batch_size=8 gpt2-124m batch_size=16.",
+        )
+    with progress_display() as display:
+        found = vramcast.diff(
+            *names,
+            gpu=gpu,
+            memory=memory,
+            allocator=allocator,
+            timeout=timeout,
+            a_knobs=knobs[0],
+            b_knobs=knobs[1],
+            progress=and_prepare_to_show(display, as_json),
+        )
+    if not isinstance(found, vramcast.TraceDiff):
+        show(found, as_json)
+    elif as_json:
+        print(json.dumps({"a_file": names[0], "b_file": names[1], **found.to_dict()}))
     else:
-        from vramcast.reporting.showing import show
+        from vramcast.reporting.showing import show as show_record
         from vramcast.reporting.trace import of_diff
 
-        show(of_diff(found, a, b))
+        show_record(of_diff(found, *names))
     return ExitCode.DONE if found.same else ExitCode.NO

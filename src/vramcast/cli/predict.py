@@ -94,6 +94,10 @@ def predict(
         bool,
         typer.Option("--no-compile", help="Predict the step without torch.compile, as eager code."),
     ] = False,
+    sensitivity: Annotated[
+        bool,
+        typer.Option("--sensitivity", help="How the peak moves with each whole-number knob."),
+    ] = False,
     advice: options.Advice = True,
 ) -> int:
     """Predict the GPU memory and the time of a training step, with no GPU.
@@ -104,6 +108,11 @@ def predict(
     is_table = bool(vary) or is_of_training or gpu is not None and (gpu == "all" or "," in gpu)
     _check(is_table, batch_sizes, {"--trace": trace, "--ray": ray, "--out": out, "--sort": sort})
     of_one = (world_size, gpus_per_node, ranks, attention_order, link, network)
+    if sensitivity and (is_table or batch_sizes is not None or trace is not None or any(of_one)):
+        raise UsageError(
+            "--sensitivity is of one GPU and moves every knob itself.",
+            "Leave out --vary, --batch-sizes, --trace, prices, and what is for several GPUs.",
+        )
     if (is_table or batch_sizes is not None) and any(of_one):
         raise UsageError(
             "--world-size, --gpus-per-node, --ranks, --link, --network and --attention-order are "
@@ -118,11 +127,18 @@ def predict(
         "timeout": timeout,
         "knobs": values,
     }
-    found: vramcast.Prediction | vramcast.BatchSizeCurve | vramcast.PredictionTable
+    found: (
+        vramcast.Prediction
+        | vramcast.BatchSizeCurve
+        | vramcast.PredictionTable
+        | vramcast.Sensitivity
+    )
     with progress_display() as display:
         progress = and_prepare_to_show(display, as_json)
         common["progress"] = progress
-        if is_table:
+        if sensitivity:
+            found = vramcast.sensitivity(given, steps=steps, whole=whole, **common)
+        elif is_table:
             found = vramcast.predict_many(
                 given,
                 vary=vary or (),

@@ -10,7 +10,14 @@ from vramcast.records.bench import Comparison, TrainedRun
 from vramcast.records.fit import MemoryFit
 from vramcast.records.measurement import Measurement
 from vramcast.records.plan import Plan
-from vramcast.records.prediction import BatchSizeCurve, MaxBatch, Prediction, PredictionTable
+from vramcast.records.prediction import (
+    BatchSizeCurve,
+    MaxBatch,
+    Prediction,
+    PredictionTable,
+)
+from vramcast.records.run_diff import RunDiff
+from vramcast.records.sensitivity import Sensitivity
 from vramcast.records.tune import TuneResult
 
 GIVE = (
@@ -19,6 +26,7 @@ GIVE = (
 KINDS: tuple[type[Record], ...] = (
     BatchSizeCurve,
     PredictionTable,
+    Sensitivity,
     Prediction,
     Measurement,
     MaxBatch,
@@ -29,11 +37,13 @@ KINDS: tuple[type[Record], ...] = (
     TrainedRun,
     MemoryFit,
     Advice,
+    RunDiff,
 )
 # Some kinds have the same source: those before the last have a field that the others lack.
 OWN_FIELD: dict[type[Record], str] = {
     BatchSizeCurve: "points",
     PredictionTable: "cases",
+    Sensitivity: "effects",
     Comparison: "models",
 }
 

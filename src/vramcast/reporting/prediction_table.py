@@ -3,6 +3,7 @@
 from collections import Counter
 
 from vramcast.records.prediction import PredictedCase, PredictionTable
+from vramcast.records.sensitivity import Sensitivity
 from vramcast.reporting import sections as page
 
 MAX_ERRORS = MAX_LIMITS = 3
@@ -194,3 +195,56 @@ def _chart(table: PredictionTable) -> page.Chart | None:
         view("memory", "peak_reserved_bytes", page.MEMORY_AXIS),
         view("time of a step", "step_seconds", page.Axis("time of a step", "seconds")),
     )
+
+
+def of_sensitivity(found: Sensitivity) -> list[page.Section]:
+    made = [one for one in found.effects if not one.error]
+    ranked = sorted(made, key=lambda one: -(one.more_reserved_bytes or 0))
+    failed = [one for one in found.effects if one.error]
+    peak = page.size(found.peak_reserved_bytes)
+    return [
+        page.Section(
+            kind="Sensitivity",
+            title=found.workload,
+            knobs=found.knobs,
+            verdict=page.Remark(_in_words(found)),
+            parts=[
+                page.table_of(
+                    ranked,
+                    {
+                        "knob": "knob",
+                        "from": "value:,",
+                        "to": "other_value:,",
+                        "reserved": lambda one: _signed_size(one.more_reserved_bytes, "+"),
+                        "allocated": lambda one: _signed_size(one.more_allocated_bytes, "+"),
+                        "step": lambda one: _signed_time(one.more_seconds),
+                    },
+                    left=("knob",),
+                    title=f"One knob at a time, from a peak of {peak}",
+                    origin=page.PREDICTED,
+                    samples=page.count(len(ranked) + 1, "prediction"),
+                )
+            ],
+            notes=[f"{one.knob}={one.other_value}: {one.error}" for one in failed],
+            made=page.predicted_with(found),
+        )
+    ]
+
+
+def _in_words(found: Sensitivity) -> str:
+    """The two sizes that people move, where they are knobs."""
+    by_name = {one.knob: one for one in found.effects if one.more_reserved_bytes is not None}
+    nouns = {"batch_size": "sample", "seq_len": "token"}
+    said = [
+        f"{page.count(one.other_value - one.value, noun).replace(' ', ' more ', 1)}: "
+        f"{_signed_size(one.more_reserved_bytes, '+')}"
+        for name, noun in nouns.items()
+        if (one := by_name.get(name))
+    ]
+    return "; ".join([f"peak {page.size(found.peak_reserved_bytes)}", *said])
+
+
+def _signed_time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{'+' if seconds > 0 else ''}{page.duration(seconds)}"

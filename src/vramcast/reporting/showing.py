@@ -26,7 +26,7 @@ FILE_WIDTH = 120
 MARK = "vramcast report"  # in the first line of every report
 # A new kind of record gets a line here and a file beside this one, imported when it is needed.
 MAKERS: Mapping[str, tuple[str, str]] = {
-    "BatchSizeCurve": ("prediction", "of_curve"),
+    "BatchSizeCurve": ("batch_sizes", "of_curve"),
     "PredictionTable": ("prediction_table", "of_table"),
     "Trace": ("trace", "of_trace"),
     "Plan": ("plan", "of_plan"),
@@ -35,6 +35,8 @@ MAKERS: Mapping[str, tuple[str, str]] = {
     "Comparison": ("bench", "of_comparison"),
     "MemoryFit": ("laws", "of_fit"),
     "Advice": ("advice", "of_advice"),
+    "Sensitivity": ("prediction_table", "of_sensitivity"),
+    "RunDiff": ("run_diff", "of_run_diff"),
 }
 
 

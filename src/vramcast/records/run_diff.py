@@ -1,0 +1,47 @@
+"""What differs between two predictions or measurements."""
+
+from dataclasses import field
+
+from vramcast.records.base import Knobs, Number, Part, Record, Seconds
+
+
+class RunSide(Part):
+    """One of the two."""
+
+    name: str  # a file, or a workload
+    workload: str
+    source: str  # predicted or measured
+    gpu: str | None
+    torch_version: str
+    # Event as a share of all, and allocated bytes; empty where it is not known.
+    timeline: list[tuple[float, int]] = field(default_factory=list)
+
+
+class ComparedNumber(Part):
+    """None where one side does not have it."""
+
+    what: str
+    a: Number | None
+    b: Number | None
+
+
+class RunDiff(Record, kind="difference of two runs"):
+    a: RunSide
+    b: RunSide
+    knobs_a: Knobs  # those that differ
+    knobs_b: Knobs
+    totals_bytes: list[ComparedNumber]
+    times_seconds: list[ComparedNumber]
+    others: list[ComparedNumber]
+    # Those that differ, largest difference first; of predictions only.
+    categories_bytes: list[ComparedNumber] = field(default_factory=list)
+    modules_bytes: list[ComparedNumber] = field(default_factory=list)
+    tensors_bytes: list[ComparedNumber] = field(default_factory=list)
+    seconds: Seconds = 0.0
+    source: str = "compared"
+
+    @property
+    def same(self) -> bool:
+        """In everything that both have."""
+        compared = (*self.totals_bytes, *self.times_seconds, *self.others, *self.categories_bytes)
+        return not any(each.a != each.b for each in compared if None not in (each.a, each.b))
