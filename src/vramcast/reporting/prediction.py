@@ -1,4 +1,4 @@
-"""A prediction, with measurements of the workload, and a curve over batch sizes, as sections."""
+"""A prediction, with measurements of the workload, as sections."""
 
 from collections.abc import Sequence
 
