@@ -231,11 +231,14 @@ def allocations_have_the_stream_of_the_forward_pass_also_in_the_backward_pass() 
 
 def memory_that_another_stream_uses_comes_back_when_the_host_knows_it_has_finished() -> None:
     side, other = torch.cuda.Stream(), torch.cuda.Stream()
+    large = torch.empty(1 << 15, 1 << 15, device="cuda")
 
-    def held_after(wait: Callable[[], object]) -> bool:
+    def held_after(wait: Callable[[], object], is_busy: bool = True) -> bool:
         x = torch.empty(KIB, device="cuda")
         number = len(SESSION.device.allocations())
         x.record_stream(side)
+        if is_busy:  # for longer than the host takes here
+            torch.mm(large, large, out=large)
         del x
         wait()
         torch.empty(1, device="cuda")
@@ -243,10 +246,10 @@ def memory_that_another_stream_uses_comes_back_when_the_host_knows_it_has_finish
         return held_until[number] > len(events)
 
     recorded_before = side.record_event()
+    assert not held_after(lambda: None, is_busy=False), "the GPU has nothing to do"
     assert held_after(lambda: None)
     assert held_after(recorded_before.synchronize)
     assert held_after(other.synchronize)
-    assert held_after(torch.ones(1, device="cuda").item)
     assert not held_after(lambda: side.record_event().synchronize())
     assert not held_after(torch.cuda.synchronize)
     # the default stream waits for the other, and the host for the default stream

@@ -59,11 +59,13 @@ class Work(ctypes.Structure):
 LOCATION_CALLBACK = ctypes.CFUNCTYPE(c_int64)
 LIMIT_CALLBACK = ctypes.CFUNCTYPE(c_int32, c_int64, c_int64)
 META_LOADER = ctypes.CFUNCTYPE(c_int32)
+FINISHED_CALLBACK = ctypes.CFUNCTYPE(c_int64)
 # The functions of native/exports.h: what each returns, then what it takes.
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "install": (None,),
     "set_gpu": (None, c_int32, c_int32, c_int64, c_int64, c_bool),
     "set_meta_loader": (None, META_LOADER),
+    "set_finished_callback": (None, FINISHED_CALLBACK),
     "set_healthy": (None, c_double, c_double),
     "set_limit_callback": (None, LIMIT_CALLBACK),
     "set_out_of_memory_message": (None, c_char_p),
@@ -88,6 +90,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "end_pool": (None, c_int64),
     "drop_gemm_workspaces": (None,),
     "num_work": (c_int64,),
+    "num_python_calls": (c_int64,),
     "note_group": (None, c_char_p, c_int64),
     "wait_for_groups": (None,),
     "wait_for_collective": (None, c_int64),
@@ -134,6 +137,12 @@ class Device:
         library.vramcast_install()
         compiled.use(library)
         stream_classes.install(library)
+
+    def watch_progress(self, num_finished: Callable[[], int]) -> None:
+        """`num_finished` tells how many launches the GPU would have finished by now."""
+        # must live as long as C++ has the pointer to it
+        self._finished = FINISHED_CALLBACK(num_finished)
+        self.library.vramcast_set_finished_callback(self._finished)
 
     @contextmanager
     def on(self) -> Iterator[None]:

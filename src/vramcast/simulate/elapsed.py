@@ -12,6 +12,7 @@ from vramcast.forecast.timing.pipeline import QUEUE_LENGTH, host_seconds, waits
 from vramcast.forecast.timing.rates import rates_here
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.device import Device
+from vramcast.tracing.work import NO_KERNEL, REPLAYED
 
 # A kernel's code is loaded when it is first launched: the first steps of the suite `distributed`
 # took 0.7 to 1.3 s on an H200, with some 70 kernels.
@@ -29,11 +30,25 @@ class Elapsed:
         self._ends = deque([0.0] * QUEUE_LENGTH, maxlen=QUEUE_LENGTH)
         self._known: dict[bytes, tuple[float, float, bool]] = {}
         self._loaded: set[int] = set()
+        self._unfinished: deque[float] = deque()
+        self._num_finished = 0
+        self._num_calls = 0
+
+    def num_finished_launches(self) -> int:
+        """By the GPU, when the host is where it is now."""
+        self.look()
+        while self._unfinished and self._unfinished[0] <= self.host_seconds:
+            self._unfinished.popleft()
+            self._num_finished += 1
+        return self._num_finished
 
     def look(self) -> None:
         """Takes in what was done since the last time."""
+        if self._device.library.vramcast_num_work() < self._num_seen:
+            self.clear()  # another recording has begun
         done = self._device.work(self._num_seen)
         self._num_seen += len(done)
+        self.host_seconds += self._python_seconds()
         for work in done:
             if work.operator_name < 0:
                 continue
@@ -49,8 +64,17 @@ class Elapsed:
                 self.host_seconds = max(self.host_seconds, self._ends[0])
                 self.device_seconds = max(self.device_seconds, self.host_seconds) + on_device
                 self._ends.append(self.device_seconds)
+            if work.access != NO_KERNEL and work.phase != REPLAYED:
+                self._unfinished.append(self.device_seconds)
             if must_wait:
                 self.wait()
+
+    def _python_seconds(self) -> float:
+        """Of the functions that the program has called since; a step counts its own."""
+        count = int(self._device.library.vramcast_num_python_calls())
+        new = count - self._num_calls if count >= self._num_calls else count
+        self._num_calls = count
+        return new * rates_here().host.get("python_call", 0.0)
 
     def wait(self) -> None:
         """The host waits for the GPU."""

@@ -53,7 +53,9 @@ class SimulatedGpu:
 
     def __post_init__(self) -> None:
         self.reads = HostReads(self.device)
-        self.kept_by_nccl = KeptByNccl(Elapsed(self.model, self.device))
+        elapsed = Elapsed(self.model, self.device)
+        self.kept_by_nccl = KeptByNccl(elapsed)
+        self.device.watch_progress(elapsed.num_finished_launches)
         self.memory = LiveMemory(self.device, self.model.total_bytes)
 
     def note(self, text: str) -> None:

@@ -22,7 +22,7 @@ _HIDDEN = (_PACKAGE, *(_TORCH + name for name in (*_OF_META_KERNELS, "library.py
 _PASSED_THROUGH = {
     *(("locations.py", "__call__"), ("backward_threads.py", "run_to_the_end")),
     *(("session.py", "_user_code"), ("accumulating.py", "passes"), ("accumulating.py", "gated")),
-    ("torch_dynamo.py", "call"),
+    *(("torch_dynamo.py", "call"), ("distributed_data_parallel.py", "run")),
     *(("forced_changes.py", "forward"), ("forced_changes.py", "backward")),
 }
 _COUNTED, _PASSED, _SKIPPED = range(3)

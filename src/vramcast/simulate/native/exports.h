@@ -80,6 +80,7 @@ void vramcast_set_limit_callback(int32_t (*callback)(int64_t, int64_t)) {
 void vramcast_set_out_of_memory_message(const char* message) {
   recorder.out_of_memory_message = message;
 }
+void vramcast_set_finished_callback(int64_t (*callback)()) { finished_callback = callback; }
 void vramcast_set_meta_loader(int32_t (*loader)()) { load_more_meta_kernels = loader; }
 int32_t vramcast_begin_kernel(const char* name) {
   WorkLog::depth() += 1;

@@ -159,6 +159,7 @@ struct Recorder {
     // In the backward pass there are lines of the user's program only where checkpointing computes
     // a part of the forward pass again: with gradients enabled.
     const bool has_line = !node || c10::GradMode::is_enabled();
+    streams.ask_progress();
     if (location_callback && has_line && num_bytes >= location_minimum_bytes)
       allocation.location = current_location();
     const std::lock_guard<std::mutex> lock(mutex);

@@ -54,8 +54,21 @@ inline double elapsed_milliseconds(const Event& from, const Event& to) {
   return std::max(0.001, 0.01 * static_cast<double>(to.num_launches - from.num_launches));
 }
 
+// Asks Python how many launches the GPU would have finished by now.
+inline int64_t (*finished_callback)() = nullptr;
+
 class Streams {
  public:
+  // Not while a lock is held: the callback waits for Python's.
+  void ask_progress() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!finished_callback || pending_.empty()) return;
+    }
+    const auto num_finished = finished_callback();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    num_finished_ = std::max(num_finished_, num_finished);
+  }
   // As torch does, streams are handed out in turn from 32 for each of 4 priorities.
   int64_t from_pool(int priority) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -114,6 +127,7 @@ class Streams {
     const std::lock_guard<std::mutex> lock(mutex_);
     pending_.clear();
     num_taken_ = {};
+    num_launches_ = num_finished_ = 0;
   }
 
  private:
@@ -132,6 +146,7 @@ class Streams {
   }
   bool is_finished(const Pending& pending) {
     if (num_launches_ - pending.num_launches > max_launches_ahead) return true;
+    if (pending.num_launches <= num_finished_) return true;
     return std::all_of(pending.needed.begin(), pending.needed.end(), [&](const auto& need) {
       return std::max(all_finished_, finished_[need.first]) >= need.second;
     });
@@ -139,7 +154,7 @@ class Streams {
 
   std::mutex mutex_;
   std::array<int64_t, 4> num_taken_ = {};
-  int64_t position_ = 0, all_finished_ = 0, num_launches_ = 0;
+  int64_t position_ = 0, all_finished_ = 0, num_launches_ = 0, num_finished_ = 0;
   Progress finished_;
   std::map<int64_t, Progress> waited_for_;
   std::vector<Pending> pending_;
