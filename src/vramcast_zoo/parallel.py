@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from vramcast_zoo.refusal import Refused
+
 Parallel = Literal["", "ddp", "fsdp2"]
 HALVES = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
 
@@ -51,9 +53,9 @@ def join_processes(parallel: str) -> None:
     if dist.is_initialized():
         return
     if "WORLD_SIZE" not in os.environ:
-        raise ValueError(
-            f"parallel={parallel!r} is for several processes. Start the program with torchrun, or "
-            "give vramcast predict --world-size."
+        raise Refused(
+            f"parallel={parallel!r} is for several processes.",
+            "Start the program with torchrun, or give vramcast predict --world-size.",
         )
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     dist.init_process_group("nccl")
@@ -66,9 +68,12 @@ def shard(model: nn.Module, precision: str) -> nn.Module:
     options: dict[str, Any] = {}
     if precision in HALVES:
         options["mp_policy"] = MixedPrecisionPolicy(HALVES[precision], torch.float32)
+    inside: set[nn.Module] = set()
     for module in list(model.modules()):
-        if isinstance(module, nn.ModuleList):
+        # a list inside of a block, as T5 has them, goes with its block
+        if isinstance(module, nn.ModuleList) and module not in inside:
             for block in module:
+                inside.update(block.modules())
                 fully_shard(block, **options)
     fully_shard(model, **options)
     return model

@@ -21,6 +21,7 @@ from vramcast_zoo.graphs import captured
 from vramcast_zoo.language_model import check_length
 from vramcast_zoo.optimizers import OptimizerName, make_optimizer, update_in_backward
 from vramcast_zoo.parallel import Parallel, Spread
+from vramcast_zoo.refusal import Refused
 
 # "bf16": weights, gradients and optimizer state too; "amp-": weights stay fp32; "amp-fp8": products
 # inside the blocks in 8 bits
@@ -77,7 +78,7 @@ def train(
     trainable = typing.cast(Trainable, model)
     if parallel:
         if cuda_graphs or optimizer_in_backward:
-            raise ValueError(
+            raise Refused(
                 f"parallel={parallel!r} cannot be had with cuda_graphs or optimizer_in_backward. "
                 "Leave them out."
             )
@@ -132,7 +133,7 @@ def training_step(
         update_in_backward(optimizer, trained, lr)
         return _backward_only(loss_of_next)
     if cuda_graphs and getattr(model, "stochastic_depth", False):
-        raise ValueError(
+        raise Refused(
             "cuda_graphs=True repeats one step: stochastic_depth would leave out the same blocks "
             "for ever. Give one of the two."
         )
@@ -150,7 +151,7 @@ def training_step(
             nn.utils.clip_grad_norm_(trained, clip)
         scaler.step(update)
         scaler.update()
-        return loss.detach()
+        return loss.detach() * accumulation if accumulation > 1 else loss.detach()
 
     return captured(step, typing.cast(nn.Module, model)) if cuda_graphs else step
 
@@ -183,9 +184,7 @@ def _check_in_backward(precision: Precision, clip: float, cuda_graphs: bool) -> 
         ),
     ):
         if given:
-            raise ValueError(
-                f"optimizer_in_backward=True cannot be had with {knob}. Give {instead}."
-            )
+            raise Refused(f"optimizer_in_backward=True cannot be had with {knob}. Give {instead}.")
 
 
 def autocast(precision: Precision, device: str) -> AbstractContextManager[Any]:

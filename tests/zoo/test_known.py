@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import in_process
 import pytest
 import torch
 
+from vramcast import predict
+from vramcast.workload.configuration import Configuration
+from vramcast_zoo import refusal
 from vramcast_zoo.known import catalogue
 from vramcast_zoo.known.configurations import configuration, model_class, tasks_of
 from vramcast_zoo.known.huggingface import untie
 from vramcast_zoo.known.tasks import sizes_of
-from vramcast_zoo.refusal import Refused
+from vramcast_zoo.known.workloads import workload
+from vramcast_zoo.optimizers import make_optimizer
+from vramcast_zoo.refusal import Refused, need
 
 
 @pytest.fixture(autouse=True)
@@ -112,3 +119,85 @@ def test_a_type_that_transformers_lacks_is_refused(tmp_path: Path) -> None:
     folder = write_configuration(tmp_path / "new", model_type="next-year")
     with pytest.raises(Refused, match="no model of type 'next-year'"):
         configuration(catalogue.find(str(folder)))
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> str:
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 128}
+    folder = write_configuration(tmp_path / "tiny", model_type="llama", **sizes, **heads)
+    return f"hf:{folder}"
+
+
+def test_a_known_model_is_predicted_with_what_is_trained(tiny: str) -> None:
+    found = predict(tiny, gpu="h200", batch_size=2, seq_len=32, checkpointing=True)
+    # embedding and head; per block four projections of attention, three matrices, two norms; a norm
+    block = 32 * (32 + 16 + 16 + 32) + 3 * 32 * 64 + 2 * 32
+    assert found.num_parameters == found.num_trainable_parameters == 2 * 128 * 32 + 2 * block + 32
+    assert (found.knobs["task"], found.knobs["lora"]) == ("causal", 0)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"task": "image"}, "is not trained for task=image"),
+        ({"quantize": "nf4"}, "nothing is left to train"),
+        ({"lora": -1}, "lora=-1 is no rank"),
+        ({"accumulation": 0}, "accumulation=0 must be at least 1"),
+        ({"task": "classification", "packing": True}, "packing=true is for task=causal"),
+    ],
+)
+def test_knobs_that_cannot_be_had_are_refused(
+    tiny: str, knobs: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(Refused, match=message):
+        workload(tiny)(**knobs)
+
+
+def test_what_a_model_refuses_is_wrong_usage_of_the_command(tiny: str) -> None:
+    done = in_process.vramcast("predict", tiny, "task=image", "--gpu", "h200")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is not trained for task=image" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hf:meta-llama/Lama-3.1-8B", "Did you mean meta-llama/Llama-3.1-8B"),
+        ("hf:someone/gated", "hf download someone/gated config.json"),
+        ("hf:", "hf: names no model"),
+        ("timm:", "timm: names no model"),
+    ],
+)
+def test_wrong_names_are_answered_with_one_message(name: str, message: str) -> None:
+    done = in_process.vramcast("predict", name, "--gpu", "h200")
+    assert (done.returncode, done.stdout) == (2, "") and message in done.stderr
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusal, "find_spec", lambda name: None)
+    with pytest.raises(Refused, match="lora=8 needs the package peft.*pip install peft"):
+        need("peft", "lora=8")
+    with pytest.raises(Refused, match="pip install liger-kernel"):
+        need("liger-kernel", "liger=true", "liger_kernel.transformers.monkey_patch")
+
+
+def test_every_optimizer_of_torch_updates_all_weights() -> None:
+    for name in ("adafactor", "muon", "sgd"):
+        model = torch.nn.Sequential(torch.nn.Embedding(8, 4), torch.nn.Linear(4, 4))
+        before = [p.detach().clone() for p in model.parameters()]
+        optimizer = make_optimizer(name, list(model.parameters()), lr=0.1)
+        model(torch.arange(8)).square().sum().backward()
+        optimizer.step()
+        changed = [not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
+        assert all(changed), name
+        optimizer.zero_grad(set_to_none=True)
+        assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_configuration_of_a_known_model_can_be_pasted_into_a_script() -> None:
+    lines = Configuration(knobs={"batch_size": 2}).python_lines("hf:gpt2")
+    assert lines == [
+        "from vramcast_zoo.known.workloads import workload",
+        "step = workload('hf:gpt2')(batch_size=2)",
+    ]

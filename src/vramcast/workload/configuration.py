@@ -118,7 +118,10 @@ class Configuration(Record, kind="vramcast configuration"):
             lines += ["import os", f"{setting}  # before torch is imported"]
         if switches:
             lines.append("import torch")
-        if is_module_name(module):
+        if reference.is_known_model:
+            lines.append("from vramcast_zoo.known.workloads import workload")
+            function = f"workload({workload!r})"
+        elif is_module_name(module):
             lines.append(f"from {module} import {function}")
         else:
             lines.append(f"# {function} is that of {printable(workload)}")

@@ -27,6 +27,8 @@ def build(known: KnownModel, options: Options) -> Trained:
     kind = model_class(known, config, options.task)
     # no cache of keys and values: it is for generating
     config.use_cache = False
+    if options.task == "classification" and config.pad_token_id is None:
+        config.pad_token_id = 0  # a decoder looks for the last token that is no padding
     positions = longest(config)
     _check_length(known, options, positions)
     model = _made(known, kind, config, options)

@@ -53,8 +53,10 @@ def workload(text: str) -> Callable[..., Step]:
     found = {"hf": _hf, "timm": _timm, "torchvision": _torchvision}[source](name)
 
     def build(**knobs: Any) -> Step:
-        given = {size: knobs.pop(size) for size in found.sizes}
-        return train(found, given, **knobs)
+        known = {one.name: one.default for one in inspect.signature(build).parameters.values()}
+        every = {**known, **knobs}
+        sizes = {size: every.pop(size) for size in found.sizes}
+        return train(found, sizes, **every)
 
     _put_signature(build, found)
     return build
