@@ -99,7 +99,7 @@ def measure() -> None:
             "gpu": found.gpu,
             "torch": version("torch"),
             "outcome": found.outcome,
-            "error": found.error[:300],
+            "error": (found.error or "")[:300],
             "peak_reserved_bytes": found.peak_reserved_bytes,
         }
         _append(MEASURED, record)
