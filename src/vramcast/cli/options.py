@@ -7,7 +7,8 @@ import typer
 Workload = Annotated[
     str | None,
     typer.Argument(
-        help="file.py:function, package.module:function, or a name of the zoo. "
+        help="file.py:function, package.module:function, or a name of `vramcast zoo`, such as "
+        "hf:gpt2. "
         "Instead of it, after --, the line that a program is started with."
     ),
 ]

@@ -42,6 +42,10 @@ def build(known: KnownModel, options: Options) -> Trained:
                 "Leave checkpointing out.",
             )
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if options.prepare_kbit:
+        need("peft", "prepare_kbit=true").prepare_model_for_kbit_training(
+            model, use_gradient_checkpointing=False
+        )
     if options.lora:
         model = with_lora(model, options.lora, options.lora_targets, options.lora_in_fp32)
         if options.checkpointing:

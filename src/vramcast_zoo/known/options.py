@@ -24,6 +24,7 @@ class Options:
     inputs: torch.dtype
     attention: str
     quantize: Quantize
+    prepare_kbit: bool
     checkpointing: bool
     liger: bool
     packing: bool

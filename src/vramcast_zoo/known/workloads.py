@@ -28,7 +28,7 @@ Attention = Literal["", "sdpa", "eager", "flash_attention_2", "flex_attention"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Knobs that only some models have.
 OF_TEXT = {"liger", "packing"}
-OF_TRANSFORMERS = {"quantize", "attention"}
+OF_TRANSFORMERS = {"quantize", "prepare_kbit", "attention"}
 # Where peft's examples for diffusers put adapters.
 OF_ATTENTION = "to_k,to_q,to_v,to_out.0"
 
@@ -114,6 +114,7 @@ def train(
     clip: float = 1.0,
     accumulation: int = 1,
     lora_targets: str = "all-linear",
+    prepare_kbit: bool = False,
     attention: Attention = "",
     compile: bool = False,
     compile_mode: CompileMode = "default",
@@ -126,7 +127,8 @@ def train(
     """Weights are random: memory and speed do not depend on them.
 
     `lora` is the rank of peft's adapters; 0 trains all weights. `packing` puts the sequences of a
-    batch one after the other into one row.
+    batch one after the other into one row. `prepare_kbit` calls peft's
+    prepare_model_for_kbit_training: what is not quantized becomes fp32.
     """
     weights = _weights_dtype(precision, dtype, is_frozen=bool(lora))
     options = Options(
@@ -136,6 +138,7 @@ def train(
         inputs=torch.float32 if precision.startswith("amp-") else weights,
         attention=attention,
         quantize=quantize,
+        prepare_kbit=prepare_kbit,
         checkpointing=checkpointing,
         liger=liger,
         packing=packing,
@@ -187,6 +190,8 @@ def _check(source: Source, options: Options, accumulation: int, parallel: str) -
             f"quantize={options.quantize} freezes the weights, and nothing is left to train.",
             "Add adapters, for example lora=16.",
         )
+    if options.prepare_kbit and not options.quantize:
+        raise Refused("prepare_kbit=true is for quantized weights.", "Give quantize=nf4 too.")
     if options.quantize and parallel == "fsdp2":
         raise Refused("parallel=fsdp2 does not spread weights of few bits.", "Give parallel=ddp.")
     if missing := TASKS[options.task].sizes.keys() - options.sizes.keys():
