@@ -188,3 +188,27 @@ def test_a_command_that_runs_another_is_passed_over(train: str, before: str) -> 
     assert program.argv == [train, "-b", "64"] and program.environment == {"SEED": "1"}
     with pytest.raises(WorkloadError, match="starts no program"):
         read_line(before.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "target"),
+    [
+        ("uv run train.py 7", "train.py"),
+        ("uv run --no-project --active python -O train.py 7", "train.py"),
+        ("uv run --with torch --no-extra gpu -p 3.12 -- python train.py 7", "train.py"),
+        ("uv run -q -m package.train 7", "package.train"),
+        ("conda run -n ml --no-capture-output python train.py 7", "train.py"),
+        ("poetry run python train.py 7", "train.py"),
+    ],
+)
+def test_the_line_behind_uv_and_conda_is_run_by_the_interpreter_that_they_choose(
+    train: str, line: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("uv", "conda", "poetry"):
+        tool = tmp_path / name
+        tool.write_text("#!/bin/sh\necho /env/bin/python\n")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    program = read_line(line.split())
+    assert (program.target, program.arguments) == (target, ("7",))
+    assert program.interpreter == "/env/bin/python"

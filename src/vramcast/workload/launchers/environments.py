@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,14 +12,18 @@ from vramcast.errors import WorkloadError
 from vramcast.workload import launchers
 from vramcast.workload.launch_line import Program
 
+# Options that are followed by no value.
 WITHOUT_VALUE = {
-    "uv": frozenset(
-        ("--isolated", "--no-sync", "--frozen", "--locked", "--no-project", "--quiet", "-q")
+    "uv": (
+        r"--all-.*|--no-(?!extra$|group$|.*-package$).*|--(active|compile-bytecode|exact|frozen"
+        r"|gui-script|isolated|locked|managed-python|native-tls|offline|only-dev|quiet|refresh"
+        r"|reinstall|script|system-certs|upgrade|verbose)|-[nqsvU]+"
     ),
-    "conda": frozenset(("--no-capture-output", "--live-stream", "-v", "--verbose")),
-    "poetry": frozenset(),
-    "pixi": frozenset(("--frozen", "--locked")),
+    "conda": r"--(no-capture-output|live-stream|dev|debug-wrapper-scripts|verbose)|-v+",
+    "poetry": r"--(quiet|verbose)|-[qv]+",
+    "pixi": r"--(frozen|locked|no-install|quiet|verbose)|-[qv]+",
 }
+MODULE = ("-m", "--module")  # of uv: the next word is a module
 SECONDS = 120
 
 
@@ -30,9 +35,15 @@ def read(words: Sequence[str], so_far: Program) -> Program:
     name = os.path.basename(words[0])
     position = 2
     while position < len(words) and words[position].startswith("-"):
-        has_value = words[position] not in WITHOUT_VALUE[name] and "=" not in words[position]
-        position += 1 + has_value
-    before, rest = list(words[:position]), words[position:]
+        if words[position] in ("--", *MODULE):
+            break
+        is_alone = re.fullmatch(WITHOUT_VALUE[name], words[position]) or "=" in words[position]
+        position += 1 if is_alone else 2
+    before, rest = list(words[:position]), list(words[position:])
+    if rest[:1] == ["--"]:
+        rest = rest[1:]
+    elif rest and rest[0] in MODULE:
+        rest = ["python", "-m", *rest[1:]]
     if not rest:
         raise WorkloadError(
             f"`{name} run` starts no program.", f"For example {name} run python train.py."
