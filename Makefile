@@ -41,7 +41,7 @@ pytest: $(READY)
 accuracy: $(READY)
 	$(BIN)/vramcast accuracy --against benchmarks/accuracy/h200-torch-2.11 --out build/accuracy --force --figure docs/accuracy.svg || test $$? -eq 3
 	cp build/accuracy/accuracy.md docs/accuracy.md
-	for suite in distributed compiled; do $(BIN)/vramcast report benchmarks/accuracy/$$suite-h200-torch-2.11 --format md -o docs/accuracy-$$suite.md; done
+	for suite in distributed compiled known; do $(BIN)/vramcast report benchmarks/accuracy/$$suite-h200-torch-2.11 --format md -o docs/accuracy-$$suite.md; done
 	$(BIN)/python docs/generate.py
 
 # A sample of this is among the tests. Exit code 1 is a fault found.
