@@ -44,6 +44,22 @@ def _long(gpus: int, cp: int) -> Published:
     )
 
 
+def _longer(cp: int, tokens_per_second: int, reserved_gib: float) -> Published:
+    """With all four kinds of parallelism."""
+    return Published(
+        f"405B, FSDP {8 // cp}, TP 8, PP 8 1F1B, CP {cp}, {32 * cp}k tokens, compile, float8, "
+        "async TP",
+        512,
+        "405b",
+        f"--training.batch_size 8 --training.seq_len {32768 * cp} "
+        "--training.tensor_parallel_degree 8 --experimental.pipeline_parallel_degree 8 "
+        f"--experimental.context_parallel_degree {cp} "
+        f"--experimental.pipeline_parallel_schedule 1F1B {FULL} {ASYNC}",
+        tokens_per_second,
+        reserved_gib,
+    )
+
+
 TWO = "--training.batch_size 2"
 TP = f"--training.batch_size 16 --training.tensor_parallel_degree 8 {FULL}"
 PP = (
@@ -78,4 +94,8 @@ ROWS = [
         128,
         72.7,
     ),
+    _longer(1, 76, 75.3),
+    _longer(2, 47, 75.9),
+    _longer(4, 31, 77.1),
+    _longer(8, 16, 84.9),
 ]

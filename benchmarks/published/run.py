@@ -21,8 +21,8 @@ from typing import Any
 from rows import COMMIT, ROWS, Published
 
 RECORDS = Path(__file__).with_name("predicted.jsonl")
-# The H100s of the table have 96 GB. The torch of December 2024 tried flash attention first.
-OPTIONS = ("--gpu", "h100-80gb", "--memory", "94GiB", "--attention-order", "flash,efficient")
+# The torch of December 2024 tried flash attention first.
+OPTIONS = ("--gpu", "h100-96gb", "--memory", "94GiB", "--attention-order", "flash,efficient")
 MOST_SECONDS = 900
 KEPT = ("peak_reserved_bytes", "peak_allocated_bytes", "step_seconds", "seconds", "limits")
 

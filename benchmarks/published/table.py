@@ -14,6 +14,7 @@ from vramcast.records.store import read_lines, write_atomically
 from vramcast.units import GiB
 
 HERE = Path(__file__).parent
+TOKENS_PER_GPU = 2 * 8192  # of a step, in the rows without float8
 PAGE = HERE.parents[1] / "docs" / "published.md"
 HEAD = f"""# Runs on real clusters, predicted with no GPU
 
@@ -33,8 +34,14 @@ Memory is the peak reserved by torch's allocator, of one GPU. What differs: the 
 and torchao of 2024-12-23, the prediction has torch 2.13 and torchao 0.7.0. That torch is thought
 to have tried flash attention before cuDNN's (`--attention-order flash,efficient`): with cuDNN's
 first, as torch 2.13 does on an H100, torchtitan's selective checkpointing keeps less. Tokenizer
-and text are generated. The seconds are of the whole prediction, on two cores that others use too.
-Tokens per second are not compared: communication between GPUs is not in the predicted time.
+and text are generated. Of a pipeline the first of its stages is simulated; published is the largest
+of all GPUs. The seconds are of the whole prediction, on two cores that others use too.
+
+Tokens per second are of one GPU. They are predicted from data sheets and from kernels recorded on
+an H200 at 700 W; those H100s have HBM2e (2.4 TB/s) and were held at 500 W, and their peak rate is
+not known: `--gpu h100-96gb` lies half way between the SXM and the NVL card. They are compared on
+the rows without float8: kernels in 8 bits were not recorded. In a pipeline a stage waits for others,
+which is not in the predicted time.
 """
 
 
@@ -42,10 +49,19 @@ def row(published: Published, record: dict[str, Any] | None) -> str:
     cells = [published.name, published.gpus, f"{published.reserved_gib:.1f}"]
     if record is None or "error" in record:
         why = "not tried yet" if record is None else f"no answer: {record['error']}"
-        return _line([*cells, why, "", ""])
+        return _line([*cells, why, "", "", f"{published.tokens_per_second:,}", "", ""])
     found = record["peak_reserved_bytes"] / GiB
     error = 100 * (found / published.reserved_gib - 1)
-    return _line([*cells, f"{found:.2f}", f"{error:+.2f} %", f"{record['seconds']:.0f}"])
+    memory = [f"{found:.2f}", f"{error:+.2f} %", f"{record['seconds']:.0f}"]
+    return _line([*cells, *memory, f"{published.tokens_per_second:,}", *_speed(published, record)])
+
+
+def _speed(published: Published, record: dict[str, Any]) -> list[str]:
+    """Where communication is in the predicted time."""
+    if "float8" in published.name or "communication" not in record:
+        return ["", ""]
+    found = TOKENS_PER_GPU / record["step_seconds"]
+    return [f"{found:,.0f}", f"{100 * (found / published.tokens_per_second - 1):+.1f} %"]
 
 
 def _line(cells: list[Any]) -> str:
@@ -55,7 +71,8 @@ def _line(cells: list[Any]) -> str:
 def main() -> None:
     newest = {record["name"]: record for record in read_lines(HERE / "predicted.jsonl")}
     heads = ["Llama 3.1", "GPUs", "published, GiB", "predicted, GiB", "error", "seconds"]
-    lines = [_line(heads), _line(["---", *["---:"] * 5])]
+    heads += ["tokens/s, published", "predicted", "error"]
+    lines = [_line(heads), _line(["---", *["---:"] * 8])]
     lines += [row(published, newest.get(published.name)) for published in ROWS]
     write_atomically(PAGE, "\n".join([HEAD, *lines]) + "\n")
 

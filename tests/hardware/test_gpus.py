@@ -18,6 +18,7 @@ from vramcast.units import GiB
 ASKED_FOR = [
     "h200",
     "h100-80gb",
+    "h100-96gb",
     "h100-pcie",
     "h100-nvl",
     "gh200-96gb",
@@ -60,6 +61,7 @@ LABEL_GB = {
     "h200": 141,
     "gh200-96gb": 96,
     "h100-80gb": 80,
+    "h100-96gb": 96,
     "h100-pcie": 80,
     "h100-nvl": 94,
     "a100-pcie-80gb": 80,

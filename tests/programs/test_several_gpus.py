@@ -56,6 +56,23 @@ def test_ranks_that_take_the_same_are_shown_once() -> None:
     assert (only.rank, only.alike) == (0, [1])
 
 
+def test_a_workload_that_starts_torch_distributed_can_be_built_at_many_sizes(
+    tmp_path: Path,
+) -> None:
+    workload = tmp_path / "train.py"
+    workload.write_text(
+        "import torch, torch.distributed as dist\n"
+        "def build(batch_size: int = 1):\n"
+        "    dist.init_process_group('nccl')\n"
+        "    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64).cuda())\n"
+        "    def step():\n"
+        "        model(torch.randn(batch_size, 64, device='cuda')).sum().backward()\n"
+        "    return step\n"
+    )
+    found = vramcast.max_batch(f"{workload}:build", memory="200MiB", gpu="h200", maximum=8)
+    assert found.largest_batch
+
+
 def test_what_connects_the_gpus_must_be_known() -> None:
     with pytest.raises(UsageError, match="--link 'token-ring' is not known"):
         predict("ddp", link="token-ring")

@@ -108,6 +108,8 @@ class Session:
                 yield Recording(self.gpu, locations, ownership, python_calls)
             finally:
                 python_calls.stop()
+                if torch.distributed.is_available() and torch.distributed.is_initialized():
+                    torch.distributed.destroy_process_group()  # the next may begin another
                 self.gpu.library_memory.clear()
                 gc.collect()
                 self.device.reset()
