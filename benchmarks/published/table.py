@@ -40,8 +40,8 @@ of all GPUs. The seconds are of the whole prediction, on two cores that others u
 Tokens per second are of one GPU. They are predicted from data sheets and from kernels recorded on
 an H200 at 700 W; those H100s have HBM2e (2.4 TB/s) and were held at 500 W, and their peak rate is
 not known: `--gpu h100-96gb` lies half way between the SXM and the NVL card. They are compared on
-the rows without float8: kernels in 8 bits were not recorded. In a pipeline a stage waits for others,
-which is not in the predicted time.
+the rows without float8: kernels in 8 bits were not recorded. In a pipeline a stage waits for
+others, which is not in the predicted time.
 """
 
 

@@ -107,16 +107,12 @@ def predict(
     is_of_training = any(one is not None for one in (tokens, train_steps, price, prices))
     is_table = bool(vary) or is_of_training or gpu is not None and (gpu == "all" or "," in gpu)
     _check(is_table, batch_sizes, {"--trace": trace, "--ray": ray, "--out": out, "--sort": sort})
-    of_one = (world_size, gpus_per_node, ranks, attention_order, link, network)
-    if sensitivity and (is_table or batch_sizes is not None or trace is not None or any(of_one)):
+    of_one = (ranks, attention_order, link, network)
+    of_table = (world_size, gpus_per_node)
+    if is_table and any(of_one) or batch_sizes is not None and any((*of_one, *of_table)):
         raise UsageError(
-            "--sensitivity is of one GPU and moves every knob itself.",
-            "Leave out --vary, --batch-sizes, --trace, prices, and what is for several GPUs.",
-        )
-    if (is_table or batch_sizes is not None) and any(of_one):
-        raise UsageError(
-            "--world-size, --gpus-per-node, --ranks, --link, --network and --attention-order are "
-            "for one prediction.",
+            "--ranks, --link, --network and --attention-order are for one prediction, "
+            "--world-size and --gpus-per-node also for several GPU names and --vary.",
             "Give one GPU name and one batch size with them; a torchrun line works with all.",
         )
     given, values = workload_and_knobs(workload, knobs)
@@ -153,6 +149,8 @@ def predict(
                 train_steps=train_steps,
                 price=price or (),
                 prices=prices,
+                world_size=world_size,
+                gpus_per_node=gpus_per_node,
                 **common,
             )
         elif batch_sizes is not None:

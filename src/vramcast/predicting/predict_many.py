@@ -28,6 +28,7 @@ from vramcast.records.prediction import PredictedCase, Prediction, PredictionTab
 from vramcast.records.store import locked_folder, new_folder, write_atomically
 from vramcast.simulate.many import ANSWERS_FILE, Where, try_all
 from vramcast.workload import Text, Workload, joined
+from vramcast.workload.world import world_request
 
 TABLE_FILE = "predictions.json"
 MAX_CASES = 10_000
@@ -67,6 +68,8 @@ def predict_many(
     train_steps: int | None = None,
     price: Mapping[str, float] | Sequence[str] = (),
     prices: str | os.PathLike[str] | None = None,
+    world_size: int | None = None,
+    gpus_per_node: int | None = None,
     progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
@@ -77,7 +80,8 @@ def predict_many(
     is every GPU that is known. The others are compared with the first that is predicted. `out` is a
     folder: what it holds is not simulated again. `ray` is the address of a Ray cluster. With
     `tokens` or `train_steps` every row has the hours of that training; with `price`, {GPU: price of
-    an hour}, or a file of `prices` also the cost, and the cheapest comes first.
+    an hour}, or a file of `prices` also the cost, and the cheapest comes first. Of `world_size`
+    GPUs every row is the first one.
     """
     started = time.perf_counter()
     gpus = read_gpus(gpu)
@@ -99,13 +103,20 @@ def predict_many(
     if "line" not in requests[0] and steps is not None and train_steps is None:
         # A function is not stopped: its steps are those of the training.
         steps, train_steps = None, steps
-    requests = [{**request, **stop_rule(request, steps, whole)} for request in requests]
+    requests = [
+        {
+            **request,
+            **stop_rule(request, steps, whole),
+            **world_request(request["started"], world_size, gpus_per_node, None),
+        }
+        for request in requests
+    ]
     training = read_training(
         tokens=tokens,
         steps=train_steps,
         price=price,
         prices=prices,
-        num_gpus=requests[0]["started"][0],
+        num_gpus=world_size or requests[0]["started"][0],
     )
     order = _sort(sort, training)
     folder = None if out is None else Path(out)
