@@ -16,7 +16,7 @@ from vramcast.predicting.predict import (
 from vramcast.processes.progress import Report, ignore
 from vramcast.records.prediction import Prediction
 from vramcast.records.sensitivity import KnobEffect, Sensitivity
-from vramcast.simulate.many import try_all
+from vramcast.simulate.many import try_cases
 from vramcast.workload import Workload, joined
 
 # They decide what is computed, not how much of it.
@@ -51,7 +51,7 @@ def sensitivity(
         return {**request, **stop_rule(request, steps, whole), "gpus": [request["gpu"]]}
 
     def predicted(changes: list[dict[str, int]]) -> list[Prediction | VramcastError]:
-        answers = try_all([asked(each) for each in changes], timeout, progress=progress)
+        answers = try_cases([asked(each) for each in changes], timeout, progress=progress)
         return [
             one
             if isinstance(one, VramcastError)

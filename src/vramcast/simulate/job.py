@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -39,6 +40,11 @@ class Job:
         if rank != world["ranks"][0]:
             # a trace is of one rank
             self.request = {**self.request, "trace": None}
+
+    def build_once(self) -> None:
+        """Imports what the workload imports when it builds. What fails here fails again later."""
+        with suppress(Exception), self.session.recording(locate=False):
+            self.function(**self.knobs)
 
     def run(self, use: Callable[[SimulatedRun], Answer], **options: Any) -> Answer:
         """What `use` makes of a run with the user's knobs. The options are those of Session.run."""

@@ -32,6 +32,8 @@ from vramcast.workload import parse_reference
 ANSWERS_FILE = "answers.jsonl"
 # A node or a worker that is lost takes its simulation with it: Ray makes it again elsewhere.
 RAY_RETRIES = 5
+# From so many on, what a workload imports is imported once for all.
+FEWEST_CASES, CASES_AT_A_TIME = 3, 32
 Request = dict[str, Any]
 Answer = dict[str, Any]
 Item = TypeVar("Item")
@@ -113,6 +115,36 @@ def try_all(
 
             in_parallel(answer_or_error, missing, num_workers=num_workers, done=done)
     return [found[index] for index in range(len(requests))]
+
+
+def try_cases(
+    requests: Sequence[Request],
+    timeout_seconds: float,
+    *,
+    progress: Report = ignore,
+    name: str = "Predicting",
+) -> list[Answer | VramcastError]:
+    """As `try_all`, of requests for one function that differ in knobs: what the workload imports is
+    imported once. Launch lines import what they do in each of their own runs."""
+    num_cores = os.cpu_count() or 1
+    if len(requests) < FEWEST_CASES or "line" in requests[0]:
+        return try_all(requests, timeout_seconds, progress=progress, name=name)
+    found: list[Answer | VramcastError] = []
+    for first in range(0, len(requests), CASES_AT_A_TIME):
+        now = requests[first : first + CASES_AT_A_TIME]
+        progress(Progress(name, first, len(requests), f"{first} of {len(requests)}"))
+        seconds = timeout_seconds * max(1, len(now) / num_cores)
+        try:
+            with shared_server():
+                answers = simulate({**now[0], "cases": list(now)}, seconds)["answers"]
+        except EnvironmentProblem:
+            raise
+        except VramcastError:
+            # One that kills its process ends all: each has its own then.
+            found += try_all(now, timeout_seconds, progress=progress, name=name)
+            continue
+        found += [error_from_dict(one["error"]) if "error" in one else one for one in answers]
+    return found
 
 
 def in_parallel(

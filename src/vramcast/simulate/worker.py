@@ -10,12 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vramcast.errors import WorkloadError
+from vramcast.errors import VramcastError, WorkloadError
 from vramcast.forecast.budget import DEFAULT_GPU, Budget, budget_for
 from vramcast.forecast.forecast import batch_size_point, forecast
 from vramcast.forecast.interpolate import over_sizes
 from vramcast.forecast.largest import BatchSearch
 from vramcast.hardware.gpus import find_gpu
+from vramcast.processes.channel import error_to_dict
 from vramcast.processes.forked import in_forks
 from vramcast.processes.lifetime import end_if_forked
 from vramcast.processes.parallel import in_parallel
@@ -38,6 +39,8 @@ from vramcast.workload.switches import Switches, apply_switches
 
 MOST_STAGES = 16  # of a pipeline, simulated without being asked for
 OF_A_RANK = ("peak_allocated_bytes", "peak_reserved_bytes", "fits")
+# Of many predictions: with more, what they import in seconds is imported once.
+FEW_CHECKPOINTED = 2
 # of this process, by GPU: libraries that were imported on one may hold on to it
 _sessions: dict[str, Session] = {}
 
@@ -98,6 +101,8 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
         job.use_rank(0)
     if "bind" in request:
         return _bound(job)
+    if "cases" in request:
+        return _cases(job)
     if "batch_sizes" in request:
         return _curve(job)
     if "search" in request:
@@ -107,6 +112,25 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
     if "gpus" in request:
         return _in_passes(job) if request.get("passes", 1) > 1 else _on_several_gpus(job)
     return _of_ranks(job) if "world" in request else _prediction(job)
+
+
+def _cases(job: Job) -> dict[str, Any]:
+    """Many predictions of one function: each in a fork of this process, which has imported what
+    the workload imports."""
+    if sum("checkpoint" in str(case) for case in job.request["cases"]) > FEW_CHECKPOINTED:
+        importlib.import_module("torch._dynamo")  # as torch does where something is checkpointed
+    job.build_once()
+
+    def of(case: dict[str, Any]) -> Callable[[Any], dict[str, Any]]:
+        def predicted(_: Any) -> dict[str, Any]:
+            try:
+                return answer({**case, "target": job.request["target"]}, lambda _: None)
+            except VramcastError as error:
+                return {"error": error_to_dict(error)}
+
+        return predicted
+
+    return {"answers": in_forks(list(map(of, job.request["cases"])))}
 
 
 def _bound(job: Job) -> dict[str, Any]:

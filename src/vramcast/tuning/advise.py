@@ -17,7 +17,7 @@ from vramcast.processes.progress import Report, ignore
 from vramcast.records.advice import Advice, AdvisedChange, NotAdvised
 from vramcast.records.base import plain_value
 from vramcast.records.prediction import LargeTensor, Prediction
-from vramcast.simulate.many import try_all
+from vramcast.simulate.many import try_cases
 from vramcast.simulate.runner import shared_server, simulate
 from vramcast.tuning.advised_changes import Applicable, Change, applicable
 from vramcast.tuning.candidates import SLOW_START_SECONDS
@@ -185,7 +185,7 @@ class Adviser:
                 made.append(change)
             except VramcastError as problem:
                 failed[" + ".join(change.names)] = problem.message
-        answers = try_all(requests, self._timeout, progress=self._progress, name="Advising")
+        answers = try_cases(requests, self._timeout, progress=self._progress, name="Advising")
         found = []
         for change, answer in zip(made, answers, strict=True):
             if isinstance(answer, VramcastError):
