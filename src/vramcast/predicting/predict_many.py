@@ -26,7 +26,7 @@ from vramcast.processes.progress import Report, ignore
 from vramcast.records.base import Knobs
 from vramcast.records.prediction import PredictedCase, Prediction, PredictionTable
 from vramcast.records.store import locked_folder, new_folder, write_atomically
-from vramcast.simulate.many import ANSWERS_FILE, Where, try_all
+from vramcast.simulate.many import ANSWERS_FILE, Where, try_cases
 from vramcast.workload import Text, Workload, joined
 from vramcast.workload.world import world_request
 
@@ -238,12 +238,8 @@ def _predictions(
         groups[None] = [None]
     asked = [(place, group) for place in range(len(requests)) for group in groups.values()]
     while asked:
-        answers = try_all(
-            [{**requests[place], "gpu": group[0], "gpus": group} for place, group in asked],
-            timeout,
-            where=where,
-            progress=progress,
-        )
+        now = [{**requests[place], "gpu": group[0], "gpus": group} for place, group in asked]
+        answers = try_cases(now, timeout, where=where, progress=progress)
         alone: list[tuple[int, list[str | None]]] = []
         for (place, group), answer in zip(asked, answers, strict=True):
             if isinstance(answer, VramcastError):

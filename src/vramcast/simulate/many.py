@@ -121,14 +121,17 @@ def try_cases(
     requests: Sequence[Request],
     timeout_seconds: float,
     *,
+    where: Where = HERE,
     progress: Report = ignore,
     name: str = "Predicting",
 ) -> list[Answer | VramcastError]:
-    """As `try_all`, of requests for one function that differ in knobs: what the workload imports is
-    imported once. Launch lines import what they do in each of their own runs."""
-    num_cores = os.cpu_count() or 1
-    if len(requests) < FEWEST_CASES or "line" in requests[0]:
-        return try_all(requests, timeout_seconds, progress=progress, name=name)
+    """As `try_all`, of requests for one function that differ in knobs: on this machine, what the
+    workload imports is imported once. Launch lines import what they do in each of their own runs,
+    and what a library finds when it is imported may depend on the GPU."""
+    num_cores, num_gpus = os.cpu_count() or 1, len({request["gpu"] for request in requests})
+    is_line = any("line" in request for request in requests)
+    if len(requests) < FEWEST_CASES or where != HERE or num_gpus > 1 or is_line:
+        return try_all(requests, timeout_seconds, where=where, progress=progress, name=name)
     found: list[Answer | VramcastError] = []
     for first in range(0, len(requests), CASES_AT_A_TIME):
         now = requests[first : first + CASES_AT_A_TIME]
