@@ -17,6 +17,7 @@ from vramcast.simulate.elapsed import Elapsed
 # kWatchdogThreadSleepMillis of ProcessGroupNCCL.cpp: what has ended is noticed after half of it on
 # average. On an H200 replaced buckets were let go at the first collective of a backward pass.
 LOOKS_EVERY_SECONDS = 0.1
+ONE_HOLDER = 2  # a tensor, and the object by which it is asked
 
 
 @dataclass
@@ -32,10 +33,13 @@ class KeptByNccl:
     def __init__(self, elapsed: Elapsed) -> None:
         self._elapsed = elapsed
         self._shelves: list[Shelf] = []
+        self.lets_go_early = False  # what has ended is noticed at once
+        self.was_last = False  # to keep a tensor: then it matters when it is let go
 
     def clear(self) -> None:
         self._shelves.clear()
         self._elapsed.clear()
+        self.was_last = False
 
     def keep(self, tensors: list[Any]) -> Shelf:
         self._elapsed.look()
@@ -50,11 +54,20 @@ class KeptByNccl:
         self._elapsed.look()
         if waits:
             self._elapsed.wait()
-        noticed_until = self._elapsed.host_seconds - LOOKS_EVERY_SECONDS / 2
+        now = self._elapsed.host_seconds
+        noticed_until = now - LOOKS_EVERY_SECONDS / 2
         kept = []
         for shelf in self._shelves:
-            if shelf.ends_seconds <= noticed_until:
+            self.was_last = self.was_last or any(map(_is_last, shelf.tensors))
+            if self.lets_go_early or shelf.ends_seconds <= noticed_until:
                 shelf.clear()
             elif shelf.tensors:
                 kept.append(shelf)
         self._shelves = kept
+
+
+def _is_last(tensor: Any) -> bool:
+    """Whether nothing else has this tensor's memory."""
+    import torch  # which the simulated device must precede
+
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)) <= ONE_HOLDER

@@ -164,6 +164,8 @@ class SimulatedRun:
     attention_kernels: tuple[str, ...] = ()
     num_trainable_parameters: int | None = None
     num_communicators: int = 0  # of NCCL, with other GPUs
+    # Whether memory is given back when a clock says so: it may also be at once.
+    keeps_by_time: bool = False
     pipeline_ranks: Sequence[int] = ()  # that have the stages of a pipeline
     # of each allocation; empty where all are on the default stream
     streams: NDArray[np.int64] | tuple[()] = ()
