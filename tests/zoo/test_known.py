@@ -14,7 +14,7 @@ from vramcast import predict
 from vramcast.workload.configuration import Configuration
 from vramcast_zoo import refusal
 from vramcast_zoo.known import catalogue
-from vramcast_zoo.known.configurations import configuration, model_class, tasks_of
+from vramcast_zoo.known.configurations import configuration, longest, model_class, tasks_of
 from vramcast_zoo.known.huggingface import untie
 from vramcast_zoo.known.tasks import sizes_of
 from vramcast_zoo.known.workloads import workload
@@ -60,7 +60,8 @@ def test_every_shipped_configuration_is_one_of_transformers(name: str) -> None:
     model = catalogue.find(name)
     config = configuration(model)
     assert model.task in tasks_of(config)
-    assert sizes_of(model.settings, model.task)["batch_size"] > 0
+    sizes, most = sizes_of(model.settings, model.task), longest(config) or 2048
+    assert max(sizes.get("seq_len", 1), sizes.get("target_len", 1)) <= most
     # a misspelt setting would be kept silently beside the default that it should have replaced
     known = {*type(config)().to_dict(), *type(config).attribute_map}
     assert set(model.settings) - known <= NO_FIELDS

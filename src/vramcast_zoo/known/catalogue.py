@@ -87,7 +87,10 @@ def find(name: str) -> KnownModel:
         return known
     if "/" in name and not name.startswith((".", "/", "~")):
         where = "is neither in this machine's Hugging Face cache nor comes with vramcast"
-        fetch = f"Fetch its configuration once: hf download {name} {CONFIGURATION}"
+        fetch = (
+            f"Fetch its configuration once: hf download {name} {CONFIGURATION} (a gated one after "
+            "hf auth login)."
+        )
         raise Refused(f"{name} {where}.", f"{_hint(name)}{fetch}")
     raise Refused(
         f"There is no known model {name!r}.",

@@ -24,6 +24,9 @@ LEARNED_POSITIONS = {
     "opt": 0,
     "bart": 0,
     "biogpt": 0,
+    "clip_text_model": 0,
+    "siglip_text_model": 0,
+    "whisper": 0,
 }
 
 
@@ -77,5 +80,9 @@ def model_class(model: KnownModel, config: Any, task: str) -> Any:
 
 def longest(config: Any) -> int | None:
     """The longest sequence that a model takes; None where nothing stops it."""
-    kept = LEARNED_POSITIONS.get(config.model_type)
-    return None if kept is None else int(config.max_position_embeddings) - kept
+    text = config.get_text_config()
+    kept = LEARNED_POSITIONS.get(text.model_type)
+    if kept is None:
+        return None
+    # Whisper names them otherwise
+    return int(getattr(text, "max_target_positions", None) or text.max_position_embeddings) - kept
