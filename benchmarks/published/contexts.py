@@ -1,6 +1,6 @@
 """The longest contexts that unsloth's README gives for Hugging Face's own code, predicted.
 
-PYTHONPATH=src python benchmarks/published/contexts.py
+PYTHONPATH=src python benchmarks/published/contexts.py ["24 GB"...]
 
 Needs transformers, peft and bitsandbytes. QLoRA of Llama 3.1 8B: 4 bits, rank 32 on all linear
 layers, batch size 1. Appends to contexts.jsonl.
@@ -9,6 +9,7 @@ layers, batch size 1. Appends to contexts.jsonl.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -66,8 +67,9 @@ def qlora(*, batch_size: int = 1024) -> Callable[[], Any]:
 def main() -> None:
     import vramcast
 
-    rows = [(*one, allocator) for one in PUBLISHED.items() for allocator in ALLOCATORS]
-    for label, (gpu, published), allocator in rows:
+    labels = sys.argv[1:] or list(PUBLISHED)
+    for label, allocator in [(label, one) for one in ALLOCATORS for label in labels]:
+        gpu, published = PUBLISHED[label]
         found = vramcast.max_batch(
             f"{__file__}:qlora",
             gpu=gpu,

@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from contexts import PUBLISHED
+from contexts import SOURCE as CONTEXTS_SOURCE
 from rows import COMMIT, REPOSITORY, ROWS, SOURCE, Published
 
 from vramcast.records.store import read_lines, write_atomically
@@ -43,6 +45,40 @@ not known: `--gpu h100-96gb` lies half way between the SXM and the NVL card. The
 the rows without float8: kernels in 8 bits were not recorded. In a pipeline a stage waits for
 others, which is not in the predicted time.
 """
+CONTEXTS = f"""
+## The longest context on one GPU
+
+The other way round: how long may a sequence be? QLoRA of Llama 3.1 8B (4 bits, rank 32 on all
+linear layers, batch 1) with Hugging Face's own code, as given in {CONTEXTS_SOURCE}.
+Predicted by `benchmarks/published/contexts.py` from
+`hf:meta-llama/Llama-3.1-8B` with peft's `prepare_model_for_kbit_training`, checkpointing, autocast
+to bf16, AdamW of 8 bits, and the loss as transformers 4.46 computed it (a copy of the logits in
+fp32). Known of the published runs is only what is in the first sentence: optimizer, precision,
+the GPUs of each size and the versions are what was usual then. The prediction has transformers
+5.17 and torch's attention in place of flash-attention's. `expandable` is with
+`expandable_segments:True`, which unsloth sets in its own runs.
+"""
+
+
+def context_row(label: str, found: dict[tuple[str, str], int]) -> str:
+    gpu, published = PUBLISHED[label]
+    plain, expandable = (found.get((label, one)) for one in ("", "expandable_segments:True"))
+    if plain is None:
+        return _line([label, gpu, published, "not tried yet", "", ""])
+    if not published or not plain:
+        error = "both out of memory" if published == plain else "one of them out of memory"
+    else:
+        error = f"{100 * (plain / published - 1):+.1f} %"
+    shown = [one or "out of memory" for one in (published, plain)]
+    return _line([label, gpu, *shown, error, "" if expandable is None else expandable or "none"])
+
+
+def context_lines() -> list[str]:
+    records = read_lines(HERE / "contexts.jsonl")
+    found = {(one["label"], one["allocator"]): one["predicted_tokens"] for one in records}
+    heads = ["memory", "predicted for", "published", "predicted", "error", "expandable"]
+    rows = [context_row(label, found) for label in PUBLISHED]
+    return [CONTEXTS, _line(heads), _line(["---", "---", *["---:"] * 4]), *rows]
 
 
 def row(published: Published, record: dict[str, Any] | None) -> str:
@@ -74,7 +110,7 @@ def main() -> None:
     heads += ["tokens/s, published", "predicted", "error"]
     lines = [_line(heads), _line(["---", *["---:"] * 8])]
     lines += [row(published, newest.get(published.name)) for published in ROWS]
-    write_atomically(PAGE, "\n".join([HEAD, *lines]) + "\n")
+    write_atomically(PAGE, "\n".join([HEAD, *lines, *context_lines()]) + "\n")
 
 
 if __name__ == "__main__":
