@@ -42,7 +42,7 @@ from vramcast.forecast.timing.pipeline import (
 from vramcast.forecast.timing.rates import TABLE, peak_flops
 from vramcast.hardware.gpus import find_gpu
 from vramcast.records.calibration import Rates
-from vramcast.tracing.work import ACCESS_NAMES, OperatorWork, Works
+from vramcast.tracing.work import ACCESS_NAMES, STRIDED, OperatorWork, Works
 
 HERE = Path(__file__).parent
 HOST_NAME = "the H200 machines that were measured"
@@ -63,6 +63,8 @@ SOFT = {"loss": "soft_l1", "f_scale": 0.1}
 START_OF_PRODUCT = (3e-6, 0.8, 0.7, 3e-6, 100.0)
 SMALL_BYTES = 1e6
 LONGEST_STEP = 30_000
+BF16 = 15
+FILL_OF_BANDWIDTH = 0.7814  # of the bandwidth, as all plain kernels
 LATENCY_SECONDS = 4e-6  # from a launch to the kernel's begin
 # microseconds: where the search begins, least, most
 HOST = {
@@ -91,6 +93,30 @@ def recorded() -> list[tuple[OperatorWork, float, int]]:
                 )
             )
     return kernels
+
+
+def recorded_unaligned() -> tuple[list[tuple[OperatorWork, float, int]], list[float]]:
+    """Products whose rows do not begin at multiples of 16 bytes, and for transposed copies
+    the share of the bandwidth."""
+    products, shares = [], []
+    for line in (HERE / "unaligned.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        tokens, width, words = row["tokens"], row["width"], row["words"]
+        m, k, n = {
+            "forward": (tokens, width, words),
+            "of_hidden": (tokens, words, width),
+            "of_weight": (words, tokens, width),
+        }[row["kind"]]
+        moved = 2.0 * (m * k + k * n + m * n)
+        work = OperatorWork("aten::mm", BF16, 2.0 * m * k * n, moved, (1, m, n, k), 0, STRIDED)
+        if words % 8:
+            products.append((work, row["product_seconds"], 1))
+        if words % 8 and row["kind"] == "of_weight":
+            # to pad is to fill all of it and then to copy
+            filling = 2.0 * m * k / (H200.bandwidth_bytes_per_second * FILL_OF_BANDWIDTH)
+            copying = row["pad_first_seconds"] - filling
+            shares.append(4.0 * m * k / copying / H200.bandwidth_bytes_per_second)
+    return products, shares
 
 
 def tell(what: str, error: np.ndarray) -> None:
@@ -185,6 +211,8 @@ def fit_device(kernels: list[tuple[OperatorWork, float, int]]) -> dict[str, obje
         name: fit_memory([k for k in moving if ACCESS_NAMES[k[0].access] == name])
         for name in ACCESS_NAMES[1:]
     }
+    unaligned, transposed_shares = recorded_unaligned()
+    transposed = [defaults["strided"][0], float(f"{np.median(transposed_shares):.4g}")]
     attention = [k for name, ks in compute.items() if "attention" in name for k in ks]
     steps = {}
     for name in RECURRENT:
@@ -197,7 +225,8 @@ def fit_device(kernels: list[tuple[OperatorWork, float, int]]) -> dict[str, obje
             )
     return {
         "products": {
-            kind: fit_products(kernels, kind) for kind in ("tensor", "tensor unaligned", "fp32")
+            kind: fit_products(kernels + unaligned, kind)
+            for kind in ("tensor", "tensor unaligned", "tensor even", "fp32")
         },
         "compute": {
             **{
@@ -212,6 +241,7 @@ def fit_device(kernels: list[tuple[OperatorWork, float, int]]) -> dict[str, obje
         "recurrent_step_seconds": steps,
         "kernels": {
             **defaults,
+            **{f"aten::copy_ transposed {name}": transposed for name in ("bf16", "fp16")},
             **{
                 name: fit_memory(ks, defaults[ACCESS_NAMES[ks[0][0].access]])
                 for name, ks in sorted(memory.items())

@@ -82,6 +82,20 @@ def test_rows_that_are_not_aligned_cost_a_slower_kernel() -> None:
     )
 
 
+RECORDED = Path(__file__).parents[2] / "benchmarks" / "step_time" / "unaligned.jsonl"
+
+
+@pytest.mark.parametrize("words", [30522, 50257, 50260])
+def test_an_output_layer_of_unaligned_width_takes_what_an_h200_took(words: int) -> None:
+    """Inductor pads these where that is faster; odd widths are slowest."""
+    for row in map(json.loads, RECORDED.read_text().splitlines()):
+        if (row["words"], row["tokens"], row["kind"]) == (words, 8192, "of_hidden"):
+            found = kernel_time(
+                product(8192, row["width"], words, access=STRIDED), H200, shipped()
+            ).seconds
+            assert found == pytest.approx(row["product_seconds"], rel=0.25)
+
+
 def test_an_addition_is_as_fast_as_memory_allows_and_converting_is_slower() -> None:
     num_bytes = 1e9
     assert 0.7 < num_bytes / seconds(addition(num_bytes)) / H200.bandwidth_bytes_per_second < 1.0
@@ -335,6 +349,13 @@ def test_copies_to_and_from_the_host_take_their_time_and_pinned_memory_less(tmp_
     num_bytes = 4 << 26
     assert all(seconds > num_bytes / 64e9 for seconds in seconds.values())
     assert seconds["large.copy_(pageable)"] > 3 * seconds["large.copy_(pinned)"]
+
+
+def test_a_copy_that_transposes_takes_several_times_as_long(tmp_path: Path) -> None:
+    make = "x = large.view(8192, 8192).to(torch.bfloat16); "
+    codes = (make, f"{make}x.clone()", f"{make}x.t().contiguous()")
+    without, straight, across = (step_of(code, tmp_path).device_seconds for code in codes)
+    assert across - without > 4 * (straight - without) > 0
 
 
 def test_products_in_tf32_are_faster_however_they_were_switched_on(tmp_path: Path) -> None:

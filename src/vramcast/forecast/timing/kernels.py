@@ -73,7 +73,11 @@ def crosses(work: OperatorWork) -> bool:
 def product_kind(work: OperatorWork) -> str:
     if work.precision == "fp32":
         return "fp32"
-    return "tensor" if work.access == PLAIN else "tensor unaligned"
+    if work.access == PLAIN:
+        return "tensor"
+    # rows begin at multiples of 16 bytes, of 4, or of 2
+    is_odd = work.precision != "tf32" and any(size % 2 for size in work.sizes[1:])
+    return "tensor unaligned" if is_odd else "tensor even"
 
 
 def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime:
@@ -123,8 +127,12 @@ def kernel_class(work: OperatorWork, rates: Rates) -> str:
 
 
 def _own_rate(work: OperatorWork, rates: Rates) -> list[float] | None:
-    name = f"{work.operator} {ACCESS_NAMES[work.access]}"
-    return rates.kernels.get(f"{name} {work.precision}") or rates.kernels.get(name)
+    names = [f"{work.operator} {ACCESS_NAMES[work.access]}"]
+    # native/work.h: sizes[3] of a copy
+    if work.operator == "aten::copy_" and work.sizes[3]:
+        names.insert(0, "aten::copy_ transposed")
+    tried = (each for name in names for each in (f"{name} {work.precision}", name))
+    return next((rates.kernels[name] for name in tried if name in rates.kernels), None)
 
 
 def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:

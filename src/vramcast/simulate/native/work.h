@@ -155,6 +155,13 @@ static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
   work_log.add(work);
 }
 
+// The dimension whose elements are neighbours in memory, -1 where there is none.
+static int64_t innermost(const at::Tensor& tensor) {
+  for (int64_t dim = tensor.dim() - 1; dim >= 0; --dim)
+    if (tensor.stride(dim) == 1 && tensor.size(dim) > 1) return dim;
+  return -1;
+}
+
 static void note_copy(const Operator& info, const at::Tensor& destination, const at::Tensor& source,
                       bool non_blocking) {
   AccessOf access;
@@ -169,9 +176,12 @@ static void note_copy(const Operator& info, const at::Tensor& destination, const
   const auto& on_host = destination.is_cuda() ? source : destination;
   const int64_t is_pinned = crosses && PinnedAllocator::owns(on_host.storage().data()) ? 1 : 0;
   const int64_t goes_on = is_pinned && non_blocking ? 1 : 0;
+  // sizes[3]: whether neighbours in one are not neighbours in the other
+  const int64_t is_transposed =
+      !crosses && access.access == strided && innermost(source) != innermost(destination) ? 1 : 0;
   work_log.add({0,
                 num_bytes,
-                {crosses, is_pinned, goes_on, 0},
+                {crosses, is_pinned, goes_on, is_transposed},
                 info.name,
                 static_cast<int32_t>(destination.scalar_type()),
                 forward,
