@@ -9,7 +9,7 @@ from vramcast.allocator.replay import Replay, live_at, replay
 from vramcast.forecast.budget import Budget
 from vramcast.forecast.step_memory import step_around
 from vramcast.records.prediction import FailedAllocation, LargeTensor, MemoryGrowth, PhaseName
-from vramcast.tracing.trace import SimulatedRun, bytes_by_event
+from vramcast.tracing.trace import SimulatedRun, bytes_by_event, rounded_bytes
 
 NUM_ALIVE = NUM_GROWING = 5
 # Settings that may let through what fragmentation stops.
@@ -95,19 +95,22 @@ def memory_growth(
     starts = [mark for mark, name in zip(marks, segments, strict=False) if name is PhaseName.TRAIN]
     if len(starts) < 4:
         return None
-    changes = bytes_by_event(trace.events, shown.block_bytes).cumsum()
+    # What is asked for: the blocks given for it differ from step to step.
+    sizes = rounded_bytes(trace.sizes)
+    changes = bytes_by_event(trace.events, sizes).cumsum()
     at_start = changes[np.array(starts[1:])]
     grown = int(np.diff(at_start).min())
     if grown < LEAST_GROWTH_BYTES:
         return None
-    # Made in the second step, and still there at the end.
-    step = trace.events[starts[1] : starts[2]]
+    # Made in the last step but one, and still there at the end: the second may replace things once,
+    # as DistributedDataParallel does its buckets.
+    step = trace.events[starts[-2] : starts[-1]]
     left = np.intersect1d(step[step > 0], live_at(trace.events, len(trace.events) - 1))
     if not len(left):
         return None
-    order = np.argsort(-shown.block_bytes[left - 1], kind="stable")
+    order = np.argsort(-sizes[left - 1], kind="stable")
     num_steps = None
-    if capacity_bytes is not None:
+    if capacity_bytes is not None and shown.peak_reserved_bytes <= capacity_bytes:
         num_steps = len(starts) + max(0, (capacity_bytes - shown.peak_reserved_bytes) // grown)
     return MemoryGrowth(
         bytes_per_step=grown,
