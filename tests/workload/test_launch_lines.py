@@ -102,6 +102,7 @@ def test_assignments_before_the_line_are_its_environment(train: str) -> None:
     "line",
     [
         "torchrun --nproc-per-node 4 --nnodes=2 train.py --lr 1",
+        "torchrun --nproc 4 --nnodes=2 -r 3 --rdzv_backend c10d train.py --lr 1",
         "torchrun --standalone --nproc_per_node=4 --nnodes 1:2 --rdzv-backend c10d train.py --lr 1",
         "python -m torch.distributed.run --nproc-per-node=4 --nnodes 2 train.py --lr 1",
     ],
@@ -151,6 +152,9 @@ def test_the_interpreter_of_vramcast_itself_is_not_another_one(train: str) -> No
         ("python -m", "names no module"),
         ("python -W", "has no value"),
         ("torchrun --nproc-per-node", "has no value"),
+        ("torchrun --warp-speed 9 train.py", "option --warp-speed is not known"),
+        ("torchrun --n 9 train.py", "option --n is not known"),
+        ("torchrun -x 9 train.py", "option -x is not known"),
         ("torchrun --nproc-per-node many train.py", "'many'"),
         ("torchrun --nproc-per-node 99999999999999999999 train.py", "expected a whole number"),
         ("torchrun", "starts no program"),

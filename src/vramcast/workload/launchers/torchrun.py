@@ -11,14 +11,18 @@ from vramcast.workload import launchers
 from vramcast.workload.launch_line import Program
 from vramcast.workload.world import MAX_WORLD_SIZE, rank_variables
 
-# From torch/distributed/run.py: options that take no value.
-WITHOUT_VALUE = (
-    "--standalone",
-    "--no-python",
-    "--run-path",
-    "--virtual-local-rank",
-    "--use-env",
+# From torch/distributed/run.py, of torch 2.13 and before.
+_WITHOUT_VALUE = "standalone no-python run-path virtual-local-rank use-env"
+_WITH_VALUE = (
+    "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf max-restarts role "
+    "monitor-interval start-method event-log-handler log-dir redirects tee local-ranks-filter "
+    "duplicate-stdout-filters duplicate-stderr-filters node-rank master-addr master-port "
+    "local-addr logs-specs numa-binding signals-to-handle shutdown-timeout"
 )
+WITHOUT_VALUE, WITH_VALUE = (
+    {f"--{name}" for name in names.split()} for names in (_WITHOUT_VALUE, _WITH_VALUE)
+)
+SHORT = {"-r": "--redirects", "-t": "--tee"}
 
 
 def understands(words: Sequence[str]) -> bool:
@@ -30,8 +34,8 @@ def read(words: Sequence[str], so_far: Program) -> Program:
     rest = list(words[1:])
     while rest and rest[0].startswith("-"):
         option, equals, value = rest.pop(0).partition("=")
-        name = option.replace("_", "-")
-        if option in ("-m", "--module"):
+        name = _full_name(option)
+        if name in ("-m", "--module"):
             is_module = True
             continue
         if name in WITHOUT_VALUE:
@@ -50,6 +54,19 @@ def read(words: Sequence[str], so_far: Program) -> Program:
         )
     command = ["-m", *rest] if is_module else rest
     return in_world(launchers.read_line(["python", *command], so_far), per_node * nodes, per_node)
+
+
+def _full_name(option: str) -> str:
+    """As torchrun, which takes underscores and beginnings of names."""
+    name = SHORT.get(option, option.replace("_", "-"))
+    known = {"-m", "--module", *WITHOUT_VALUE, *WITH_VALUE}
+    meant = [name] if name in known else [each for each in known if each.startswith(name)]
+    if len(meant) != 1 or not name.startswith("--") and name != "-m":
+        raise WorkloadError(
+            f"torchrun's option {option} is not known.",
+            "Correct it; options of the program come behind its file.",
+        )
+    return meant[0]
 
 
 def in_world(program: Program, world_size: int, gpus_per_node: int) -> Program:
