@@ -42,6 +42,11 @@ def test_a_deadline_is_a_time() -> None:
         read_deadline("soon")
 
 
+def test_what_connects_one_gpu_is_not_asked() -> None:
+    with pytest.raises(UsageError, match="--link is for several GPUs"):
+        vramcast.plan("llama-300m", gpu="h200", link="pcie-5")
+
+
 @pytest.mark.usefixtures("warm_simulations")
 def test_more_gpus_take_less_time_and_the_cheapest_in_time_is_named() -> None:
     sizes = {"dim": 256, "depth": 2, "hidden": 512, "seq_len": 64, "precision": "bf16"}
@@ -53,6 +58,7 @@ def test_more_gpus_take_less_time_and_the_cheapest_in_time_is_named() -> None:
         tokens_per_step=4096,
         world_sizes=[1, 4],
         strategies="fsdp2",
+        link="pcie-5",
         knobs=sizes,
     )
     alone, four = found.gpus

@@ -69,6 +69,8 @@ def plan(
     deadline: Annotated[
         str | None, typer.Option(help="How long the training may take: 12h, 7d.")
     ] = None,
+    link: options.Link = None,
+    network: options.Network = None,
     as_json: options.Json = False,
 ) -> int:
     """Plan a batch for every sequence length and GPU: memory, what binds, time, and the curriculum
@@ -97,6 +99,8 @@ def plan(
             world_sizes=world_sizes,
             strategies=strategies,
             deadline=deadline,
+            link=link,
+            network=network,
             progress=progress,
             knobs=values,
         )

@@ -19,7 +19,12 @@ from vramcast.predicting.plan_worlds import (
     together,
     with_efficiency,
 )
-from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, compile_device, make_request
+from vramcast.predicting.predict import (
+    DEFAULT_TIMEOUT_SECONDS,
+    compile_device,
+    links_request,
+    make_request,
+)
 from vramcast.predicting.training_cost import Training, read_prices
 from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.plan import GpuPlan, Plan
@@ -48,6 +53,8 @@ def plan(
     world_sizes: str | Sequence[int] | None = None,
     strategies: str | Sequence[str] | None = None,
     deadline: str | float | None = None,
+    link: str | None = None,
+    network: str | None = None,
     progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
@@ -59,7 +66,8 @@ def plan(
     for plan.json and a curriculum-GPU.yaml each. `ray` is the address of a Ray cluster.
     With `price`, {GPU: price of an hour}, or a file of `prices` GPUs have a cost. `world_sizes`
     are numbers of GPUs to plan for, `strategies` values of the workload's knob `parallel` on
-    several, and `deadline` ("7d") the time that the training may take.
+    several, and `deadline` ("7d") the time that the training may take; `link` and `network` connect
+    them, as in predict.
     """
     started = time.perf_counter()
     # None: of the length that the workload has, or of none.
@@ -69,6 +77,8 @@ def plan(
     training = Training(tokens=num_tokens, prices=read_prices(price, prices))
     cases = read_cases(gpus, world_sizes, strategies)
     deadline_hours = read_deadline(deadline)
+    is_spread = {"world": cases} if any(case.world_size > 1 for case in cases) else {}
+    links = links_request(is_spread, link, network)
     given = joined(knobs, more_knobs)
     requests = {
         way: make_request(
@@ -95,6 +105,7 @@ def plan(
             {
                 **requests[case.strategy],
                 **case.request(request["started"]),
+                **links,
                 "safety": safety,
                 "plan": {
                     "seq_lens": share,
