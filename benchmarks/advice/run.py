@@ -130,6 +130,9 @@ def table() -> None:
         if num_rows
         else "Nothing is measured yet: all numbers are predicted."
     )
+    num_left = len(lines) - num_rows
+    if num_rows and num_left:
+        said += f" {num_left} more were predicted and not measured: their cells are empty."
     columns = (
         "| workload | change | predicted to save | measured | off by |\n|---|---|---:|---:|---:|"
     )
