@@ -64,6 +64,7 @@ def run(seed: int) -> dict[str, Any]:
         "sizes": np.array(sizes, np.int64),
         "keys": np.array(keys, np.int64),
         "held_until": held,
+        "first_kernel": pick.choice([0, len(events) // 4]),
     }
 
 

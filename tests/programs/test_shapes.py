@@ -38,6 +38,7 @@ def test_an_epoch_ends_early_and_its_evaluation_and_saving_are_seen(kind: str) -
     assert found.phases[1].num_steps <= 12
     if kind == "ignite":
         assert "the engine ended in epoch 1" in printed
+        assert printed.count("evaluated 8") == 3
 
 
 def test_an_evaluation_after_the_last_of_many_epochs_is_seen() -> None:

@@ -88,20 +88,22 @@ session = Session(device.Device(), find_gpu("h200"))
 import torch
 
 with session.recording() as recording:
-    weight = torch.zeros(1024, 1024, device="cuda", requires_grad=True)
+    weight = torch.zeros(1024, 1024).cuda().requires_grad_()
     for _ in range(2):
         recording.mark_step()
         (weight * 2).sum().backward()
     trace = recording.describe()
 print(trace.events.tolist().count(0), [size for size in trace.sizes.tolist() if size == 4 << 20])
+print(trace.allocation(trace.events[trace.first_kernel]).op.partition(".")[0])
 """
 
 
 def test_any_program_can_be_recorded_with_a_mark_for_each_step() -> None:
-    """4 MiB each: the weight, and in both steps the product and the weight's gradient."""
+    """4 MiB each: the weight, and in both steps the product and the weight's gradient. The weight
+    is a copy, and the first kernel multiplies it."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert done.stderr == ""
-    assert done.stdout == f"2 {[4 << 20] * 5}\n"
+    assert done.stdout == f"2 {[4 << 20] * 5}\naten::mul\n"
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 Read off recorded traces (H200, driver 580, CUDA 13.0): addresses come in units of 2 MiB. A process
 starts with an arena of 512 MiB that fills upwards; after that the driver takes the lowest gap that
 fits, or else reserves a new range, a multiple of 32 MiB, below all others. Segments of 32 MiB and
-more begin at multiples of 32 MiB.
+more begin at multiples of 32 MiB. The driver loads kernels when the first one is launched, which
+takes ranges of its own: what is taken after that lies below what was taken before, as a model that
+was copied from the host (seen in programs that move a model of the host to the GPU).
 """
 
 from __future__ import annotations
@@ -19,12 +21,18 @@ ORIGIN = 1 << 20
 
 class AddressSpace:
     def __init__(self) -> None:
-        # sorted by address
-        self._gaps: list[tuple[int, int]] = [
-            (ORIGIN - UNITS_BELOW_ARENA, UNITS_BELOW_ARENA),
-            (ORIGIN, ARENA_UNITS),
+        self._gaps: list[tuple[int, int]] = []  # sorted by address
+        self._begin_at(ORIGIN)
+
+    def begin_below(self) -> None:
+        self._begin_at(self._lowest - 4 * ARENA_UNITS)
+
+    def _begin_at(self, origin: int) -> None:
+        self._origin, self._lowest = origin, origin - RANGE_UNITS
+        self._gaps = [
+            (origin - UNITS_BELOW_ARENA, UNITS_BELOW_ARENA),
+            (origin, ARENA_UNITS),
         ]
-        self._lowest = ORIGIN - RANGE_UNITS
 
     def take(self, num_bytes: int) -> int:
         units = -(-num_bytes // UNIT_BYTES)
@@ -50,7 +58,7 @@ class AddressSpace:
         insort(self._gaps, (start, units))
         merged: list[tuple[int, int]] = []
         for gap in self._gaps:
-            if merged and sum(merged[-1]) == gap[0] and gap[0] != ORIGIN:
+            if merged and sum(merged[-1]) == gap[0] and gap[0] != self._origin:
                 merged[-1] = (merged[-1][0], merged[-1][1] + gap[1])
             else:
                 merged.append(gap)

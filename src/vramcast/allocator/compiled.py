@@ -27,7 +27,7 @@ def use(library: ctypes.CDLL | None) -> None:
         replay.restype, period.restype = number, real
         replay.argtypes = [
             *(pointer, number, pointer, pointer, number, pointer, pointer, number),
-            *(number, number, number),
+            *[number] * 4,
             *[pointer] * 5,
         ]
         period.argtypes = [*[pointer] * 3, *[number] * 3, *[real] * 5]
@@ -47,6 +47,7 @@ def replay(
     keys: NDArray[np.int64] | None,
     releases: NDArray[np.int64],
     empty_cache: int,
+    first_kernel: int,
 ) -> tuple[Any, ...] | None:
     """The fields of Replay, the second as those of OutOfMemory or None. None where an event frees
     what is not allocated."""
@@ -64,7 +65,7 @@ def replay(
         *(events.ctypes.data, len(events), sizes.ctypes.data, rounded.ctypes.data, len(sizes)),
         *(None if keys is None else keys.ctypes.data, releases.ctypes.data, len(releases)),
         *(empty_cache, -1 if capacity_bytes is None else capacity_bytes),
-        settings.large_segment_bytes,
+        *(settings.large_segment_bytes, first_kernel),
         *(each.ctypes.data for each in (allocated, reserved, block_bytes, peaks, result)),
     )
     if num_done < 0:

@@ -222,6 +222,10 @@ class CachingAllocator:
             )
         return span
 
+    def start_kernels(self) -> None:
+        """From here on the driver has loaded kernels."""
+        self._addresses.begin_below()
+
     def _new_span(
         self, pools: Pools, pool: Pool, size_bytes: int, segment_bytes: int
     ) -> Span | None:

@@ -62,17 +62,21 @@ def replay(
     *,
     keys: Sequence[Hashable] | NDArray[np.int64] = (),
     held_until: Mapping[int, int] | None = None,
+    first_kernel: int = 0,
 ) -> Replay:
     """`keys` has the stream of each allocation, where there is more than the default one.
 
     `held_until` has allocations that another stream uses when they are freed: the index of the
     event before which their memory can be used again.
+
+    Before the event `first_kernel` there were only copies from the host (addresses.py); 0 where
+    that is not known.
     """
     settings, held = settings or AllocatorSettings(), held_until or {}
     found = None
     if compiled.can_replay(settings, capacity_bytes):
-        found = _compiled(events, sizes, settings, capacity_bytes, keys, held)
-    return found or _in_python(events, sizes, settings, capacity_bytes, keys, held)
+        found = _compiled(events, sizes, settings, capacity_bytes, keys, held, first_kernel)
+    return found or _in_python(events, sizes, settings, capacity_bytes, keys, held, first_kernel)
 
 
 def _in_python(
@@ -82,6 +86,7 @@ def _in_python(
     capacity_bytes: int | None,
     keys: Any,
     held: Mapping[int, int],
+    first_kernel: int,
 ) -> Replay:
     import numpy as np
 
@@ -105,6 +110,8 @@ def _in_python(
         for index, event in enumerate(_listed(events)):
             while releases and releases[-1][0] <= index:
                 allocator.release(releases.pop()[1])
+            if first_kernel and index == first_kernel:
+                allocator.start_kernels()
             if event > 0:
                 block_bytes[event - 1] = malloc(event, all_sizes[event - 1], all_keys[event - 1])
             elif event == 0:
@@ -137,6 +144,7 @@ def _compiled(
     capacity_bytes: int | None,
     keys: Any,
     held_until: Mapping[int, int],
+    first_kernel: int,
 ) -> Replay | None:
     import numpy as np
 
@@ -151,6 +159,7 @@ def _compiled(
         np.asarray(keys, np.int64) if len(keys) else None,
         np.array(releases, np.int64).reshape(-1, 2),
         EMPTY_CACHE,
+        first_kernel,
     )
     if found is None:
         return None

@@ -77,6 +77,7 @@ def _settings_that_fit(trace: SimulatedRun, budget: Budget) -> list[str]:
             budget.capacity_bytes,
             keys=trace.streams,
             held_until=trace.held_until,
+            first_kernel=trace.first_kernel,
         )
         if other.fits:
             found.append(setting)

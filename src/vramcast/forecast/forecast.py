@@ -151,7 +151,11 @@ def replay_within(
 ) -> tuple[Replay, Replay]:
     """(within the budget, the same with enough memory)."""
     budget = budget.of(trace)
-    streams: dict[str, Any] = {"keys": trace.streams, "held_until": trace.held_until}
+    streams: dict[str, Any] = {
+        "keys": trace.streams,
+        "held_until": trace.held_until,
+        "first_kernel": trace.first_kernel,
+    }
     limited = replay(trace.events, sizes, budget.settings, budget.capacity_bytes, **streams)
     if limited.fits:
         return limited, limited
@@ -162,7 +166,13 @@ def _lowest_reserved_bytes(trace: SimulatedRun, budget: Budget, shown: Replay) -
     """Where no stream keeps memory from being used again after it was freed."""
     if not trace.held_until:
         return shown.peak_reserved_bytes
-    early = replay(trace.events, trace.sizes, budget.settings, keys=trace.streams)
+    early = replay(
+        trace.events,
+        trace.sizes,
+        budget.settings,
+        keys=trace.streams,
+        first_kernel=trace.first_kernel,
+    )
     return early.peak_reserved_bytes
 
 

@@ -37,7 +37,7 @@ def _hugging_face(watcher: Watcher) -> None:
     class StopWhenSeen(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
             if watcher.is_enough:
-                watcher.is_winding_down = True
+                watcher.is_winding_down = watcher.ends_itself = True
                 control.should_evaluate = str(args.eval_strategy.value) != "no"
                 control.should_save = str(args.save_strategy.value) != "no"
                 control.should_training_stop = True
@@ -59,7 +59,7 @@ def _lightning(watcher: Watcher, package: str) -> None:
     class StopWhenSeen(callbacks.Callback):  # type: ignore[misc, name-defined]
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             if watcher.is_enough:
-                watcher.is_winding_down = True
+                watcher.is_winding_down = watcher.ends_itself = True
                 trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = None
                 trainer.should_stop = True
 
@@ -88,6 +88,7 @@ def _ignite(watcher: Watcher) -> None:
             engine.terminate()
 
     def run_until_seen(self: Any, *arguments: Any, **options: Any) -> Any:
+        watcher.ends_itself = True
         added = [
             self.add_event_handler(events.DATALOADER_STOP_ITERATION, end_epoch),
             self.add_event_handler(events.EPOCH_COMPLETED, end_training, watcher.num_backwards),

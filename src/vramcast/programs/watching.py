@@ -75,6 +75,8 @@ class Watcher:
     trains_from_loader: bool = False
     # of the data loaders, the one begun last was ended early
     has_ended_loader: bool = False
+    # a library's trainer ends itself after the epoch: none are left
+    ends_itself: bool = False
     # begun again after that, with no batches: epochs that nothing is done in
     num_empty_loaders: int = 0
     # the module that was trained last
@@ -157,7 +159,8 @@ class Watcher:
     @property
     def waits_for_the_end(self) -> bool:
         """Its evaluation or its saving may come after its last epoch."""
-        return self.is_winding_down and not (self.num_evaluation_forwards and self.num_saves)
+        seen_all = self.num_evaluation_forwards and self.num_saves
+        return self.is_winding_down and not self.ends_itself and not seen_all
 
     def stop(self) -> None:
         self.on_enough()

@@ -35,6 +35,7 @@ SOLVER_OPERATORS = frozenset(
         "linalg_inv_ex",
     )
 )
+COPIES = frozenset(("aten::_to_copy", "aten::copy_"))
 # c10::ScalarType; a rare type that is not listed is shown by its number
 DTYPES = {
     -1: "bytes",
@@ -136,8 +137,19 @@ class Recording:
             pipeline_ranks=tuple(sorted(self.gpu.pipeline_ranks)),
             streams=streams if streams.any() else (),
             parts=allocations["phase"][original],
+            first_kernel=self._first_kernel(events, allocations),
             held_until=held_until,
         )
+
+    def _first_kernel(self, events: NDArray[np.int64], allocations: NDArray[Any]) -> int:
+        """Where the first allocation is that no copy from the host has made."""
+        names = np.unique(allocations["operator_name"])
+        copies = [name for name in names if self.device.name(name).partition(".")[0] in COPIES]
+        is_copy = np.isin(allocations["operator_name"], copies)
+        # what starts CUDA is a tensor of one element
+        is_copy |= (np.arange(len(is_copy)) == 0) & (allocations["num_bytes"] <= 8)
+        others = np.flatnonzero(~is_copy)
+        return int(np.flatnonzero(events == others[0] + 1)[0]) if len(others) else 0
 
     def _categories(self, allocations: NDArray[Any]) -> trace.Labels:
         words = ["activations", "temporaries", "workspaces"]

@@ -174,6 +174,8 @@ class SimulatedRun:
     # Allocations that another stream may use when they are freed: from which event on their memory
     # can be used again at the latest.
     held_until: Mapping[int, int] = field(default_factory=dict)
+    # The event from which on kernels run; before it, only copies from the host. 0: not known.
+    first_kernel: int = 0
     # What each 0 in the events begins; empty where all are training steps.
     segments: Sequence[PhaseName] = ()
     allocator_settings: str | None = None  # that a program has set itself

@@ -126,7 +126,17 @@ match kind:
     case "ignite":
         from ignite.engine.engine import Engine, Events
 
+        def forward(engine, batch):
+            model.eval()
+            with torch.no_grad():
+                print("evaluated", len(model(batch[0].cuda())))
+
+        def evaluate(engine):
+            model.train()
+            Engine(forward).run(loader, max_epochs=1)  # with what it trains with
+            evaluate_and_save()
+
         trainer = Engine(lambda engine, batch: step(batch[0]))
-        trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda engine: evaluate_and_save())
+        trainer.add_event_handler(Events.EPOCH_COMPLETED, evaluate)
         trainer.run(loader, max_epochs=1000)
         print("the engine ended in epoch", trainer.epoch)

@@ -37,30 +37,36 @@ class AddressSpace {
     if (whole > units) add_gap(lowest_ + units, whole - units);
     return lowest_ * unit_bytes;
   }
+  void begin_below() {
+    origin_ = lowest_ - 4 * arena_units;
+    lowest_ = origin_ - range_units;
+    gaps_ = {{origin_ - 4, 4}, {origin_, arena_units}};
+  }
   void give_back(int64_t address, int64_t num_bytes) {
     add_gap(address / unit_bytes, divided_up(num_bytes, unit_bytes));
   }
 
  private:
-  static constexpr int64_t unit_bytes = 2 * mebibyte, range_units = 16, origin = 1 << 20;
+  static constexpr int64_t unit_bytes = 2 * mebibyte, range_units = 16, arena_units = 256;
+  int64_t origin_ = 1 << 20;
 
   // Neighbouring gaps become one, except across the beginning of the arena.
   void add_gap(int64_t start, int64_t units) {
     auto gap = gaps_.emplace(start, units).first;
     const auto next = std::next(gap);
-    if (next != gaps_.end() && start + units == next->first && next->first != origin) {
+    if (next != gaps_.end() && start + units == next->first && next->first != origin_) {
       gap->second += next->second;
       gaps_.erase(next);
     }
-    if (gap == gaps_.begin() || start == origin) return;
+    if (gap == gaps_.begin() || start == origin_) return;
     const auto previous = std::prev(gap);
     if (previous->first + previous->second != start) return;
     previous->second += gap->second;
     gaps_.erase(gap);
   }
 
-  std::map<int64_t, int64_t> gaps_{{origin - 4, 4}, {origin, 256}};  // length by start
-  int64_t lowest_ = origin - range_units;
+  std::map<int64_t, int64_t> gaps_{{origin_ - 4, 4}, {origin_, arena_units}};  // length by start
+  int64_t lowest_ = origin_ - range_units;
 };
 
 struct Replayed {
@@ -80,6 +86,7 @@ class ReplayAllocator {
         large_segment_bytes_(large_segment_bytes),
         in_use_(num_allocations + 1) {}
 
+  void start_kernels() { addresses_.begin_below(); }
   // The size of the block; 0 where there is no memory for it.
   int64_t malloc(int64_t id, int64_t requested_bytes, int64_t size_bytes, int64_t key) {
     auto& pool = pools_for(key)[size_bytes > mebibyte];
@@ -249,7 +256,8 @@ extern "C" {
 int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t* sizes,
                       const int64_t* rounded, int64_t num_allocations, const int64_t* keys,
                       const int64_t* releases, int64_t num_releases, int64_t empty_cache,
-                      int64_t capacity_bytes, int64_t large_segment_bytes, int64_t* allocated,
+                      int64_t capacity_bytes, int64_t large_segment_bytes,
+                      int64_t first_kernel, int64_t* allocated,
                       int64_t* reserved, int64_t* block_bytes, int64_t* peaks, vramcast::Replayed* result) {
   vramcast::ReplayAllocator allocator(num_allocations, capacity_bytes, large_segment_bytes);
   std::vector<bool> is_held(num_allocations + 1);
@@ -262,6 +270,7 @@ int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t
   for (; at < num_events; ++at) {
     for (; num_releases && releases[0] <= at; --num_releases, releases += 2)
       allocator.release(releases[1]);
+    if (first_kernel && at == first_kernel) allocator.start_kernels();
     const auto event = events[at], id = event < 0 ? -event : event;
     if (event == 0) {
       note_peaks();
