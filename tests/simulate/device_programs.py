@@ -268,6 +268,23 @@ def pinned_memory_is_known_as_such() -> None:
     assert pinned.cuda(non_blocking=True).sum().item() == 4
 
 
+def a_copy_to_the_host_goes_through_a_dense_buffer_of_the_gpu() -> None:
+    """As torch's Copy.cu: it converts on the host, or on the GPU if the host does not wait."""
+    dense = torch.zeros(32, 32, device="cuda")
+    assert taken_by(lambda: dense.to("cpu", torch.uint8)) == []
+    assert taken_by(lambda: dense.t().cpu()) == []
+    assert taken_by(lambda: dense.t().to("cpu", torch.uint8)) == [4 * KIB, -4 * KIB]
+    waits_not = functools.partial(dense.to, "cpu", torch.uint8, non_blocking=True)
+    assert taken_by(waits_not) == [KIB, -KIB]
+
+
+def a_copy_from_the_host_is_converted_on_the_gpu_if_the_host_does_not_wait() -> None:
+    host = torch.zeros(32, 32)
+    assert taken_by(lambda: host.to("cuda", torch.float16)) == [2 * KIB]
+    waits_not = functools.partial(host.to, "cuda", torch.float16, non_blocking=True)
+    assert taken_by(waits_not) == [2 * KIB, 4 * KIB, -4 * KIB]
+
+
 # torch itself
 
 

@@ -4,24 +4,35 @@
 
 namespace vramcast {
 
-// Copies within the device take nothing. Between host and device a strided or converted copy goes
-// through a dense buffer on the device.
+// What a copy between host and device takes on the device: the conversion is made there if the host
+// does not wait, else on the host, and dense buffers are what is moved.
+static void simulate_crossing(const at::Tensor& destination, const at::Tensor& source,
+                              bool non_blocking) {
+  const bool same_type = destination.dtype() == source.dtype();
+  const bool same_layout =
+      destination.strides() == source.strides() && destination.is_non_overlapping_and_dense();
+  const bool both_dense = destination.is_contiguous() && source.is_contiguous();
+  if (same_type && destination.sizes() == source.sizes() && (same_layout || both_dense)) return;
+  const bool source_converts = source.is_cuda() == non_blocking;
+  const auto moved_type = source_converts ? destination.dtype() : source.dtype();
+  if (destination.is_cuda()) {
+    if (!destination.is_contiguous() || (!source_converts && !same_type))
+      new_tensor(destination.sizes(), dense_strides(destination.sizes()), moved_type, true);
+    return;
+  }
+  at::Tensor converted;
+  if (source_converts && !same_type)
+    converted = new_tensor(source.sizes(), dense_strides(source.sizes()), moved_type, true);
+  if (!source.is_contiguous())
+    new_tensor(source.sizes(), dense_strides(source.sizes()), moved_type, true);
+}
+
+// Copies within the device take nothing.
 static void simulate_copy(const at::Tensor& destination, const at::Tensor& source,
                           bool non_blocking) {
   const bool crosses = destination.is_cuda() != source.is_cuda();
   if (crosses && !non_blocking) streams.finish(current_stream());
-  if (crosses) {
-    const bool same_layout =
-        destination.strides() == source.strides() && destination.is_non_overlapping_and_dense();
-    const bool both_dense = destination.is_contiguous() && source.is_contiguous();
-    const bool direct = destination.dtype() == source.dtype() &&
-                        destination.sizes() == source.sizes() && (same_layout || both_dense);
-    if (!direct && destination.is_cuda() && !destination.is_contiguous())
-      new_tensor(destination.sizes(), dense_strides(destination.sizes()), destination.dtype(),
-                 true);
-    if (!direct && source.is_cuda() && !source.is_non_overlapping_and_dense())
-      new_tensor(source.sizes(), dense_strides(source.sizes()), source.dtype(), true);
-  }
+  if (crosses) simulate_crossing(destination, source, non_blocking);
   const auto values = known_values(source);
   if (!destination.is_cuda()) {
     BelowSimulation below;
