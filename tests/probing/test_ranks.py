@@ -43,7 +43,8 @@ def test_the_peaks_of_every_rank_are_in_one_record(line: list[str]) -> None:
     first, second = found.ranks
     assert (first.rank, second.rank) == (0, 1)
     assert first.peak_allocated_bytes and second.peak_allocated_bytes
-    assert second.peak_allocated_bytes - first.peak_allocated_bytes == 4_000_000
+    more = second.peak_allocated_bytes - first.peak_allocated_bytes
+    assert more == pytest.approx(4_000_000, abs=1000)  # a number may be alive at the peak of one
     assert found.peak_allocated_bytes == second.peak_allocated_bytes, "the one that takes most"
 
 

@@ -126,7 +126,10 @@ def test_below_a_no_predict_shows_what_makes_it_fit_and_the_command_for_more(
     done = run("predict", *where)
     assert done.returncode == 3
     assert "accumulate-4 makes it fit" in done.stdout and "amp-bf16" not in done.stdout
-    assert f"vramcast advise {workload}:flat amp=true" in " ".join(done.stdout.split())
+    # a long name is broken where the line ends
+    assert f"vramcast advise {workload}:flat amp=true".replace(" ", "") in "".join(
+        done.stdout.split()
+    )
 
 
 def offers(in_force: dict[str, object], line: Sequence[str] = ()) -> Applicable:

@@ -109,6 +109,12 @@ def predict(
     _check(is_table, batch_sizes, {"--trace": trace, "--ray": ray, "--out": out, "--sort": sort})
     of_one = (ranks, attention_order, link, network)
     of_table = (world_size, gpus_per_node)
+    is_of_many = is_table or batch_sizes is not None or trace is not None
+    if sensitivity and (is_of_many or any((*of_one, *of_table))):
+        raise UsageError(
+            "--sensitivity is of one GPU and moves every knob itself.",
+            "Leave out --vary, --batch-sizes, --trace, prices, and what is for several GPUs.",
+        )
     if is_table and any(of_one) or batch_sizes is not None and any((*of_one, *of_table)):
         raise UsageError(
             "--ranks, --link, --network and --attention-order are for one prediction, "

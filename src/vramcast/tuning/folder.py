@@ -64,7 +64,9 @@ class TuneFolder:
         """A tune needs sizes and times; memory over time is nine tenths of a prediction."""
         written: dict[str, Any] = {"error": answer}
         if isinstance(answer, Prediction):
-            answer = replace(answer, timeline=[], step_memory=None, alive_at_peak=[])
+            answer = replace(
+                answer, timeline=[], step_memory=None, alive_at_peak=[], alive_places=[]
+            )
             written = {"prediction": answer.to_dict()}
         self.predictions[key] = answer
         store.append_line(self._records, {"kind": "prediction", "key": key, "answer": written})

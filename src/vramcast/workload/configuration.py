@@ -26,6 +26,7 @@ from vramcast.workload.reference import is_module_name
 from vramcast.workload.switches import SDPA_KERNELS, Switches, apply_allocator, apply_switches
 
 SWITCHES = [switch.name for switch in fields(Switches)]
+FIRST_SWITCHES = ("cudnn_benchmark", "detect_anomaly", "sdpa", "tf32")
 # What each switch is in Python.
 LINES = {
     "tf32": "torch.backends.cuda.matmul.allow_tf32 = {}",
@@ -69,8 +70,13 @@ class Configuration(Record, kind="vramcast configuration"):
 
     @property
     def key(self) -> str:
-        """The same for the same configuration, whatever the order of its knobs."""
-        return json.dumps({**asdict(self), **separated(self.knobs)}, sort_keys=True)
+        """The same for the same configuration, whatever the order of its knobs.
+
+        Records are found by it: a switch that came later is part of it only where it is set.
+        """
+        switches = {**dict.fromkeys(FIRST_SWITCHES), **self.switches.given()}
+        whole = {**asdict(self), **separated(self.knobs), "switches": switches}
+        return json.dumps(whole, sort_keys=True)
 
     def knobs_of(self, function: Callable[..., Any]) -> dict[str, Any]:
         """The keyword arguments for this workload's function."""
