@@ -6,7 +6,8 @@ The processes are torchrun's, or `vramcast predict --world-size`'s.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -49,6 +50,25 @@ class Spread:
         return parameters
 
 
+@contextmanager
+def weights_later() -> Iterator[None]:
+    """Parameters made inside get no memory: `shard` gives it to this GPU's part of them. A model
+    that is larger than one GPU cannot be made on it."""
+    register: Any = nn.Module.register_parameter
+
+    def on_meta(self: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        # one that has none already may belong to two modules
+        if parameter is not None and not parameter.is_meta:
+            parameter = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+        register(self, name, parameter)
+
+    nn.Module.register_parameter = on_meta  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
+
+
 def join_processes(parallel: str) -> None:
     if dist.is_initialized():
         return
@@ -76,4 +96,21 @@ def shard(model: nn.Module, precision: str) -> nn.Module:
                 inside.update(block.modules())
                 fully_shard(block, **options)
     fully_shard(model, **options)
+    if any(parameter.is_meta for parameter in model.parameters()):
+        _fill(model)
     return model
+
+
+def _fill(model: nn.Module) -> None:
+    """Memory and random values for the parts of parameters that are this GPU's."""
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model.to_empty(device=torch.device("cuda", torch.cuda.current_device()))
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers[name])
+        for parameter in model.parameters():
+            part: Tensor = parameter.to_local()  # type: ignore[operator]
+            if parameter.dim() == 1:
+                part.fill_(1.0)
+            else:
+                part.normal_(std=0.02)

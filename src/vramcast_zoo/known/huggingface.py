@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from vramcast_zoo.known.batches import random_batch
 from vramcast_zoo.known.catalogue import KnownModel
 from vramcast_zoo.known.configurations import configuration, longest, model_class
 from vramcast_zoo.known.options import Options, Trained
+from vramcast_zoo.parallel import weights_later
 from vramcast_zoo.refusal import Refused, need
 
 
@@ -59,7 +60,7 @@ def _made(known: KnownModel, kind: Any, config: Any, options: Options) -> Any:
     if quantize:
         need("bitsandbytes", f"quantize={quantize}")
     try:
-        with torch.device(options.device), linear_layers_later() if quantize else nullcontext():
+        with torch.device(options.device), _no_weights(options):
             model = kind._from_config(
                 config, dtype=options.weights, attn_implementation=attention or None
             )
@@ -77,6 +78,13 @@ def _made(known: KnownModel, kind: Any, config: Any, options: Options) -> Any:
     if known.settings.get("tie_word_embeddings") is False:
         untie(model)
     return model
+
+
+def _no_weights(options: Options) -> AbstractContextManager[None]:
+    """Where they are made later, in fewer bits or as parts."""
+    if options.is_sharded:
+        return weights_later()
+    return linear_layers_later() if options.quantize else nullcontext()
 
 
 def _move_stragglers(model: nn.Module, device: str) -> None:

@@ -32,6 +32,7 @@ class Options:
     lora_targets: str
     lora_in_fp32: bool
     device: str
+    is_sharded: bool = False  # each GPU gets a part of every weight
 
 
 class Trained(nn.Module):

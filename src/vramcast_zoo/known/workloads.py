@@ -146,6 +146,7 @@ def train(
         lora_targets=lora_targets,
         lora_in_fp32=precision != "bf16",
         device=DEVICE,
+        is_sharded=parallel == "fsdp2",
     )
     _check(source, options, accumulation, parallel)
     torch.manual_seed(seed)
