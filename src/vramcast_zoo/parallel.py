@@ -62,7 +62,7 @@ def weights_later() -> Iterator[None]:
             parameter = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
         register(self, name, parameter)
 
-    nn.Module.register_parameter = on_meta  # type: ignore[method-assign]
+    nn.Module.register_parameter = on_meta  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
@@ -109,7 +109,7 @@ def _fill(model: nn.Module) -> None:
         for name, buffer in model.named_buffers():
             buffer.copy_(buffers[name])
         for parameter in model.parameters():
-            part: Tensor = parameter.to_local()  # type: ignore[operator]
+            part: Tensor = parameter.to_local()  # type: ignore[attr-defined]
             if parameter.dim() == 1:
                 part.fill_(1.0)
             else:

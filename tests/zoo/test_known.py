@@ -141,11 +141,11 @@ def test_a_known_model_is_predicted_with_what_is_trained(tiny: str) -> None:
 @pytest.mark.usefixtures("warm_simulations")
 def test_a_sharded_model_is_never_whole_on_one_gpu(tiny: str) -> None:
     """Else a model that fits on eight GPUs would not fit while it is made."""
-    options: dict[str, Any] = {"batch_size": 1, "seq_len": 16, "precision": "fp32"}
-    found = predict(tiny, gpu="h200", parallel="fsdp2", world_size=8, **options)
-    whole = predict(tiny, gpu="h200", **options)
-    assert found.num_parameters == whole.num_parameters
-    assert found.phases[0].peak_allocated_bytes < whole.phases[0].peak_allocated_bytes / 4
+    found = predict(
+        tiny, gpu="h200", parallel="fsdp2", world_size=8, ranks="0", batch_size=1, seq_len=16
+    )
+    assert found.num_parameters is not None
+    assert found.phases[0].peak_allocated_bytes < found.num_parameters  # of 2 bytes each
 
 
 @pytest.mark.parametrize(
