@@ -249,7 +249,11 @@ def test_a_signal_while_modules_are_imported_is_one_line(
     )
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run(
-        [sys.executable, "-m", "vramcast", "gpus"], env=environment, capture_output=True, text=True
+        [sys.executable, "-m", "vramcast", "gpus"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        preexec_fn=let_ctrl_c_through,  # a shell in the background ignores it
     )
     said = "Interrupted.\n" if number == signal.SIGINT else "Terminated.\n"
     assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", said)
