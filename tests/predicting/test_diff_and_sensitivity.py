@@ -105,3 +105,5 @@ def test_the_peak_moves_with_each_knob_as_single_predictions_say(workload: str) 
     assert "1 more sample:" in shown.getvalue()
     wrong = in_process.vramcast("predict", workload, "--gpu", "h200,t4", "--sensitivity")
     assert wrong.returncode == 2 and "--sensitivity is of one GPU" in wrong.stderr
+    ignored = in_process.vramcast("predict", workload, "--gpu", "h200,t4", "--no-compile")
+    assert ignored.returncode == 2 and "--no-compile are for one prediction" in ignored.stderr

@@ -107,20 +107,14 @@ def predict(
     is_of_training = any(one is not None for one in (tokens, train_steps, price, prices))
     is_table = bool(vary) or is_of_training or gpu is not None and (gpu == "all" or "," in gpu)
     _check(is_table, batch_sizes, {"--trace": trace, "--ray": ray, "--out": out, "--sort": sort})
-    of_one = (ranks, attention_order, link, network)
-    of_table = (world_size, gpus_per_node)
-    is_of_many = is_table or batch_sizes is not None or trace is not None
-    if sensitivity and (is_of_many or any((*of_one, *of_table))):
-        raise UsageError(
-            "--sensitivity is of one GPU and moves every knob itself.",
-            "Leave out --vary, --batch-sizes, --trace, prices, and what is for several GPUs.",
-        )
-    if is_table and any(of_one) or batch_sizes is not None and any((*of_one, *of_table)):
-        raise UsageError(
-            "--ranks, --link, --network and --attention-order are for one prediction, "
-            "--world-size and --gpus-per-node also for several GPU names and --vary.",
-            "Give one GPU name and one batch size with them; a torchrun line works with all.",
-        )
+    _check_together(
+        is_table=is_table,
+        batch_sizes=batch_sizes,
+        of_one=(ranks, attention_order, link, network, no_compile),
+        of_table=(world_size, gpus_per_node),
+        sensitivity=sensitivity,
+        trace=trace,
+    )
     given, values = workload_and_knobs(workload, knobs)
     common: dict[str, Any] = {
         "gpu": gpu,
@@ -203,3 +197,28 @@ def _check(is_table: bool, batch_sizes: str | None, given: dict[str, str | None]
             raise UsageError(
                 f"{option} is for many predictions.", "Add several GPUs or --vary, or leave it out."
             )
+
+
+def _check_together(
+    *,
+    is_table: bool,
+    batch_sizes: str | None,
+    of_one: tuple[object, ...],
+    of_table: tuple[object, ...],
+    sensitivity: bool,
+    trace: str | None,
+) -> None:
+    """Options that are for one prediction, and those that a table takes too."""
+    is_of_many = is_table or batch_sizes is not None or trace is not None
+    if sensitivity and (is_of_many or any((*of_one, *of_table))):
+        raise UsageError(
+            "--sensitivity is of one GPU and moves every knob itself.",
+            "Leave out --vary, --batch-sizes, --trace, --no-compile, prices, and what is for "
+            "several GPUs.",
+        )
+    if is_table and any(of_one) or batch_sizes is not None and any((*of_one, *of_table)):
+        raise UsageError(
+            "--ranks, --link, --network, --attention-order and --no-compile are for one "
+            "prediction, --world-size and --gpus-per-node also for several GPU names and --vary.",
+            "Give one GPU name and one batch size with them; a torchrun line works with all.",
+        )

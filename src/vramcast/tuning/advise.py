@@ -219,7 +219,6 @@ class Adviser:
 
     def _combinations(self, saving: Sequence[Found], *, is_brief: bool) -> list[Found]:
         """Of a workload that does not fit: the cheapest that may. Else those that save most."""
-        peaks = {id(change): found.peak_reserved_bytes for change, found in saving}
         base, capacity = self._base.peak_reserved_bytes, self._base.capacity_bytes or 0
 
         def estimate(change: Change, value: Callable[[Found], float]) -> float:
@@ -231,7 +230,7 @@ class Adviser:
 
         rated: list[tuple[tuple[float, ...], Change]] = []
         for change in _joined(saving):
-            peak = base * estimate(change, lambda one: peaks[id(one[0])] / base)
+            peak = base * estimate(change, lambda one: one[1].peak_reserved_bytes / base)
             time_ratio = estimate(change, lambda one: self._time_ratio(one[1]))
             if self._base.fits:
                 rated.append(((peak, time_ratio), change))
@@ -250,8 +249,9 @@ class Adviser:
             waiting = [c for c in waiting if not any(_has_all(c, one) for one in fitting)]
             now = waiting[: min(most - first, COMBINATIONS_AT_A_TIME)]
             waiting = waiting[len(now) :]
-            found += self._predicted(now)[0]
-            fitting += [change for change, one in found if one.fits and not self._base.fits]
+            new, _ = self._predicted(now)
+            found += new
+            fitting += [change for change, one in new if one.fits and not self._base.fits]
             if len(fitting) >= ENOUGH or not waiting:
                 break
         return found

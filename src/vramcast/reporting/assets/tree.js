@@ -1,6 +1,6 @@
 "use strict";
-// What is inside what, as rows of boxes that are as wide as their memory. A box is a button: it shows
-// its part alone, and the top one goes back.
+// What is inside what, as rows of boxes that are as wide as their memory. A box is a button: it
+// shows its part alone, and the top one goes back.
 
 const NARROWEST = 0.003; // of the width shown; narrower boxes are left out
 
@@ -12,7 +12,9 @@ function tree(place, figure) {
   const one = { boxes, tip, path: [] };
   figure.trees.forEach(([name, root], index) => {
     const choose = () => {
-      [...tabs.children].forEach((tab, i) => tab.setAttribute("aria-selected", String(i === index)));
+      [...tabs.children].forEach((tab, i) => {
+        tab.setAttribute("aria-selected", String(i === index));
+      });
       one.path = [root];
       drawTree(one);
     };
