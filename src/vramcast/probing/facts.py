@@ -33,6 +33,8 @@ class Phase(StrEnum):
 class Facts(RunFacts):
     phase: Phase = Phase.START
     outcome: Outcome | None = None
+    # on the machine's monotonic clock, which its processes share
+    failed_at_seconds: float | None = None
     knobs: Knobs | None = None
     allocator_settings: str | None = None
     switches: Knobs | None = None

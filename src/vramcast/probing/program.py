@@ -264,6 +264,7 @@ class MeasuredProgram(ProgramRun):
         _exit(0)
 
     def failed(self, what: str, advice: str, error: BaseException | None = None) -> NoReturn:
+        self._report.tell(failed_at_seconds=time.monotonic())
         with contextlib.suppress(RuntimeError):
             self._clock.drain()
             self._note_peaks()

@@ -9,11 +9,13 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.hardware import nvml
+from vramcast.probing.facts import Facts
 from vramcast.probing.manager import OnFacts, OnOutput, Prober, start_of
 from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Device, MeasuredRank, Measurement, Outcome
@@ -51,10 +53,16 @@ def run_ranks(
     """The record is that of the rank that failed, or took most; what the first one prints is
     shown."""
     started, port = time.monotonic(), _free_port()
-    failed: dict[int, float] = {}  # when each did, the first one first
+    failed: dict[int, float] = {}  # when each did, by its own process
 
     def is_over() -> bool:
         return bool(failed) and time.monotonic() - min(failed.values()) > GRACE_SECONDS
+
+    def hear(rank: int, facts: Facts) -> None:
+        if facts.failed_at_seconds is not None:
+            failed.setdefault(rank, facts.failed_at_seconds)
+        if rank == 0:
+            progress(facts)
 
     def run(rank: int) -> Measurement:
         start, variables = start_of(trial), _variables(trial, rank, port)
@@ -62,17 +70,15 @@ def run_ranks(
         folder = trial.trace_folder if rank == 0 else None
         own = replace(trial, variables=variables, trace_folder=folder)
         with Prober(**start) as prober:
-            shown: dict[str, Any] = (
-                {"log": log, "progress": progress, "on_output": on_output} if rank == 0 else {}
-            )
-            measured = prober.run(own, stop=is_over, **shown)
+            shown: dict[str, Any] = {"log": log, "on_output": on_output} if rank == 0 else {}
+            measured = prober.run(own, stop=is_over, progress=partial(hear, rank), **shown)
         if measured.outcome != Outcome.OK:
-            failed[rank] = time.monotonic()
+            failed.setdefault(rank, time.monotonic())  # its process died without a word
         return measured
 
     with ThreadPoolExecutor(trial.num_processes) as threads:
         found = list(threads.map(run, range(trial.num_processes)))
-    return together(found, list(failed), time.monotonic() - started)
+    return together(found, sorted(failed, key=lambda rank: failed[rank]), time.monotonic() - started)
 
 
 def together(found: Sequence[Measurement], failed: Sequence[int], seconds: float) -> Measurement:

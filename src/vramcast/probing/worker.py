@@ -1,6 +1,7 @@
 """The task that really runs a trial, and what its exceptions stand for."""
 
 import errno
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +58,7 @@ def work(request: dict[str, Any], tell: Callable[[Any], None]) -> None:
         raise
     except BaseException as error:
         # also SystemExit: a step that ends the program has not done its work
+        report.tell(failed_at_seconds=time.monotonic())
         outcome, memory, text = failure(error)
         report.tell(outcome=outcome, out_of_memory_on=memory, error=text)
     else:
