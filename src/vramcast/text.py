@@ -27,7 +27,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def markdown_cell(value: object) -> str:
     """On one line, whatever Markdown or HTML is in it."""
     text = html.escape(printable(" ".join(str(value).split())), quote=False)
-    return re.sub(r"[|`\[\]\\*]", lambda found: f"&#{ord(found[0])};", text)
+    # An underscore inside a word means nothing; one around it, as of __init__, would make it bold.
+    special = r"[|`\[\]\\*]|(?<!\w)__(?=\w)"
+    return re.sub(special, lambda found: "".join(f"&#{ord(c)};" for c in found[0]), text)
 
 
 def whole_words(text: str, width: int) -> str:

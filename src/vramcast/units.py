@@ -15,13 +15,14 @@ GiB = 2**30
 MAX_NUMBER = 10**12
 
 _NUMBER = re.compile(r"([0-9]{1,24}(?:\.[0-9]{1,12})?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
+_DECIMAL = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?", re.ASCII)
 _SUFFIXES: dict[str, int] = {"": 1, "b": 1} | {
     f"{letter}{end}": base**power
     for power, letter in enumerate("kmgtp", 1)
     for end, base in (("", 1024), ("ib", 1024), ("b", 1000))
 }
 _SIZE_ADVICE = (
-    "Write a number above zero and a unit, for example --memory 24GiB "
+    "Write a number above zero and a unit, for example {} 24GiB "
     "(also 512MiB, 80G, 24GB, or plain bytes)."
 )
 
@@ -34,31 +35,44 @@ _BYTE_UNITS = (
 _COUNT_UNITS = (("", 1, 0), ("K", 10**3, 1), ("M", 10**6, 1), ("B", 10**9, 2), ("T", 10**12, 2))
 
 
-def parse_size(text: str) -> int:
+def parse_size(text: str, option: str = "--memory") -> int:
     """Bytes, rounded down, from "24GiB", "1.5 GiB", "80g" (GiB), "24GB" (10^9) or "512"."""
+    advice = _SIZE_ADVICE.format(option)
     match = _NUMBER.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"not a memory size: {text!r}", _SIZE_ADVICE)
+        raise UsageError(f"not a memory size: {text!r}", advice)
     unit = _SUFFIXES.get(match[2].lower())
     if unit is None:
-        raise UsageError(f"unknown unit {match[2]!r} in memory size {text!r}", _SIZE_ADVICE)
+        raise UsageError(f"unknown unit {match[2]!r} in memory size {text!r}", advice)
     if unit == 1 and "." in match[1]:
-        raise UsageError(f"memory size {text!r} is a fraction of bytes", _SIZE_ADVICE)
+        raise UsageError(f"memory size {text!r} is a fraction of bytes", advice)
     size = int(Fraction(match[1]) * unit)
     if size == 0:
-        raise UsageError(f"memory size {text!r} is zero", _SIZE_ADVICE)
+        raise UsageError(f"memory size {text!r} is zero", advice)
     return size
 
 
-def memory_in_bytes(memory: str | int | None) -> int | None:
+def grown(size: int, growth: str) -> int:
+    """The size after it grew by "2%" or by "500MiB"."""
+    number, percent, rest = growth.strip().partition("%")
+    if not percent:
+        return size + parse_size(growth, "--fail-above")
+    if rest or not _DECIMAL.fullmatch(number.strip()):
+        raise UsageError(
+            f"--fail-above {growth!r} is no growth.", "Write for example --fail-above 2% or 500MiB."
+        )
+    return int(size * (1 + Fraction(number.strip()) / 100))
+
+
+def memory_in_bytes(memory: str | int | None, option: str = "--memory") -> int | None:
     """Of text with a unit, or bytes."""
     if memory is None:
         return None
-    size = memory if type(memory) is int and memory > 0 else parse_size(str(memory))
+    size = memory if type(memory) is int and memory > 0 else parse_size(str(memory), option)
     if size < MiB:
         raise UsageError(
-            f"--memory {memory} is {format_bytes(size)}: no GPU has so little.",
-            f"Write the unit too, for example --memory {memory}GiB.",
+            f"{option} {memory} is {format_bytes(size)}: no GPU has so little.",
+            f"Write the unit too, for example {option} {memory}GiB.",
         )
     return size
 

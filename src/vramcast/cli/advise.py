@@ -21,6 +21,7 @@ from vramcast.cli.progress import progress_display
     """,
     then="change the knobs or the lines that it names; vramcast predict --vary shows values of a "
     "knob side by side.",
+    is_shared=True,
 )
 def advise(
     workload: options.Workload = None,

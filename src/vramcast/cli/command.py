@@ -9,7 +9,7 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -22,12 +22,14 @@ from typer.core import TyperCommand
 from vramcast import __version__
 from vramcast.cli.coercion import read_plain_values_without_pydantic
 from vramcast.cli.missing_file import lacks_file
+from vramcast.cli.sharing import shared_answer, with_sharing
 from vramcast.errors import UsageError
 from vramcast.text import printable
 
 if TYPE_CHECKING:
     from vramcast.processes.progress import Progress, Report
     from vramcast.records.base import Record
+    from vramcast.reporting.sections import Section
 
 START = """\b
 Start here:
@@ -79,21 +81,29 @@ class ExitCode(IntEnum):
 
 
 def command(
-    name: str, *, question: str, examples: str, then: str, needs_arguments: bool = True
+    name: str,
+    *,
+    question: str,
+    examples: str,
+    then: str,
+    needs_arguments: bool = True,
+    is_shared: bool = False,
 ) -> Callable[[Run], Run]:
     """Declares a command whose function returns the exit code.
 
     `question` is its line in the list of commands; `examples`, one a line, and `then` end its
-    --help.
+    --help. One that `is_shared` has --format, --report and --open.
     """
     lines = examples.strip().splitlines()
     shown = "\n".join(f"  {line.strip()}" for line in lines)
     epilog = f"\b\nExample{'s' * (len(lines) > 1)}:\n{shown}\n\nNext: {then}"
 
     def declare(function: Run) -> Run:
-        @functools.wraps(function)
+        called = with_sharing(function) if is_shared else function
+
+        @functools.wraps(called)
         def run(*arguments: Any, **options: Any) -> None:
-            raise typer.Exit(function(*arguments, **options))
+            raise typer.Exit(called(*arguments, **options))
 
         app.command(
             name,
@@ -222,13 +232,20 @@ def _import_reporting() -> None:
         importlib.import_module("vramcast.reporting.prediction")
 
 
-def show(record: Record, as_json: bool = False, **more: str) -> None:
+def show(record: Record | Sequence[Section], as_json: bool = False, **more: str) -> None:
     """The record on stdout: one JSON object, which has `more` too, or for people."""
-    if not as_json:
-        from vramcast.reporting import showing
+    answer = shared_answer()
+    if answer is not None:
+        from vramcast.reporting.showing import sections_of
 
-        showing.show(record)
-    elif more:
+        answer.sections += sections_of(record)
+    if not as_json:
+        if answer is None or not answer.is_markdown:
+            from vramcast.reporting import showing
+
+            showing.show(record)
+        return
+    if more:
         print(json.dumps({**json.loads(record.to_json()), **more}))
     else:
         print(record.to_json())

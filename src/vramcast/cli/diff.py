@@ -24,9 +24,11 @@ WHAT = (
     vramcast diff predicted/trace.json measured/trace.json
     vramcast diff before.json after.json
     vramcast diff gpt2-124m batch_size=8 gpt2-124m batch_size=16 --gpu h200
+    vramcast diff main.json branch.json --fail-above 2% --format md
     """,
     then="the first difference of two traces names operator, module and source line; "
     "docs/how-it-works.md says how to go on from there.",
+    is_shared=True,
 )
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help=WHAT)],
@@ -35,12 +37,19 @@ def diff(
     memory: options.Memory = None,
     allocator: options.Allocator = None,
     timeout: options.Timeout = 300.0,
+    fail_above: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROWTH", help="Exit with 3 only if B's peak is larger by more: 2%, 500MiB."
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> int:
     """Line up two memory traces and show the first place where they differ; or compare two
     predictions, measurements or workloads: knobs, peaks, categories, modules, tensors, time.
 
-    Exit codes: 0 they are the same, 2 wrong usage, 3 they differ.
+    Exit codes: 0 they are the same, 2 wrong usage, 3 they differ. With --fail-above: 3 where the
+    peak of B is larger than that of A by more, else 0.
     """
     from vramcast.predicting.diff import with_knobs
 
@@ -59,6 +68,7 @@ def diff(
             timeout=timeout,
             a_knobs=knobs[0],
             b_knobs=knobs[1],
+            fail_above=fail_above,
             progress=and_prepare_to_show(display, as_json),
         )
     if not isinstance(found, vramcast.TraceDiff):
@@ -66,8 +76,8 @@ def diff(
     elif as_json:
         print(json.dumps({"a_file": names[0], "b_file": names[1], **found.to_dict()}))
     else:
-        from vramcast.reporting.showing import show as show_record
         from vramcast.reporting.trace import of_diff
 
-        show_record(of_diff(found, *names))
-    return ExitCode.DONE if found.same else ExitCode.NO
+        show(of_diff(found, *names))
+    is_yes = found.same if fail_above is None else not found.over_max_bytes
+    return ExitCode.DONE if is_yes else ExitCode.NO

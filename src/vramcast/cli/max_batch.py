@@ -21,6 +21,7 @@ from vramcast.cli.progress import progress_display
     question="What is the largest batch that fits?",
     examples="vramcast max-batch train.py:build --gpu rtx-4090 --global-batch 256",
     then="train with the recommended size; vramcast plan does the same for every sequence length.",
+    is_shared=True,
 )
 def max_batch(
     workload: options.Workload = None,

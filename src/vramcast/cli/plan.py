@@ -23,6 +23,7 @@ from vramcast.cli.progress import progress_display
     examples="vramcast plan train.py:build --seq-lens 128,512 --gpu rtx-4090 --out runs/plan",
     then="curriculum-GPU.yaml in the folder is for your training loop; vramcast report runs/plan "
     "draws it.",
+    is_shared=True,
 )
 def plan(
     workload: options.Workload = None,

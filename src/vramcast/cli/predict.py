@@ -27,9 +27,11 @@ from vramcast.errors import UsageError
     vramcast predict gpt2-124m --batch-sizes 4-32:4 --memory 24GiB
     vramcast predict train.py:build --gpu all --tokens 10B --price h200=3.5 --price a100-80gb=1.8
     vramcast predict train.py:build --gpu h200 --vary batch_size=8,16 --vary depth=12,24
+    vramcast predict train.py:build --gpu rtx-4090 --max 22GiB --report page.html
     """,
-    then="vramcast advise says what would save memory, max-batch finds the largest batch; --json "
-    "> fits.json and vramcast report fits.json draw it; vramcast probe measures it.",
+    then="vramcast advise says what would save memory, max-batch finds the largest batch; --open "
+    "shows a page; vramcast probe measures it.",
+    is_shared=True,
 )
 def predict(
     workload: options.Workload = None,
@@ -39,6 +41,12 @@ def predict(
         typer.Option(help="The GPU to predict for (see `vramcast gpus`); several, or all."),
     ] = None,
     memory: options.Memory = None,
+    most: Annotated[
+        str | None,
+        typer.Option(
+            "--max", metavar="SIZE", help="Exit with 3 if the peak is larger: 22GiB. For CI."
+        ),
+    ] = None,
     batch_sizes: Annotated[
         str | None,
         typer.Option(help="Predict many batch sizes: 1-64, 4-32:4 (every fourth) or 8,16,32."),
@@ -102,7 +110,8 @@ def predict(
 ) -> int:
     """Predict the GPU memory and the time of a training step, with no GPU.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 it does not fit, and of several none does.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 it does not fit (of several: none does), or the
+    peak is larger than --max.
     """
     is_of_training = any(one is not None for one in (tokens, train_steps, price, prices))
     is_table = bool(vary) or is_of_training or gpu is not None and (gpu == "all" or "," in gpu)
@@ -110,7 +119,7 @@ def predict(
     _check_together(
         is_table=is_table,
         batch_sizes=batch_sizes,
-        of_one=(ranks, attention_order, link, network, no_compile),
+        of_one=(ranks, attention_order, link, network, no_compile, most),
         of_table=(world_size, gpus_per_node),
         sensitivity=sensitivity,
         trace=trace,
@@ -169,6 +178,7 @@ def predict(
                 link=link,
                 network=network,
                 no_compile=no_compile,
+                max_memory=most,
                 **common,
             )
     if trace is not None:
@@ -183,7 +193,8 @@ def predict(
 
         where = {name: common[name] for name in ("gpu", "memory", "allocator", "timeout")}
         show_brief_advice(given, values, found, found.seconds, where)
-    return ExitCode.DONE if found.fits else ExitCode.NO
+    is_over = isinstance(found, vramcast.Prediction) and bool(found.over_max_bytes)
+    return ExitCode.DONE if found.fits and not is_over else ExitCode.NO
 
 
 def _check(is_table: bool, batch_sizes: str | None, given: dict[str, str | None]) -> None:
@@ -213,12 +224,12 @@ def _check_together(
     if sensitivity and (is_of_many or any((*of_one, *of_table))):
         raise UsageError(
             "--sensitivity is of one GPU and moves every knob itself.",
-            "Leave out --vary, --batch-sizes, --trace, --no-compile, prices, and what is for "
-            "several GPUs.",
+            "Leave out --vary, --batch-sizes, --trace, --no-compile, --max, prices, and what is "
+            "for several GPUs.",
         )
     if is_table and any(of_one) or batch_sizes is not None and any((*of_one, *of_table)):
         raise UsageError(
-            "--ranks, --link, --network, --attention-order and --no-compile are for one "
+            "--max, --ranks, --link, --network, --attention-order and --no-compile are for one "
             "prediction, --world-size and --gpus-per-node also for several GPU names and --vary.",
             "Give one GPU name and one batch size with them; a torchrun line works with all.",
         )

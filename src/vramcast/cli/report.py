@@ -7,9 +7,8 @@ import typer
 
 import vramcast
 from vramcast.cli.command import ExitCode, command, say
+from vramcast.cli.sharing import PAGE, wrote
 from vramcast.errors import UsageError
-
-PAGE = "report.html"
 
 
 @command(
@@ -61,15 +60,10 @@ def report(
     if figures is not None:
         say(f"Wrote {len(page.figures)} figures into {figures}.")
     if target is not None:
-        say(f"Wrote {target}.")
+        wrote(target, show)
         megabytes = len(page.text) / 1e6
         if megabytes > 3:  # it opens slowly
             say(f"It has {megabytes:.1f} MB: fewer runs make a lighter one.")
-        if show:
-            import webbrowser
-
-            if not webbrowser.open(target.absolute().as_uri()):
-                say(f"There is no browser here to open it. Open {target} yourself.")
     elif page.format == "terminal":
         from rich.console import Console
 

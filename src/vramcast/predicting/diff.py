@@ -20,6 +20,7 @@ from vramcast.reporting.loading import load
 from vramcast.simulate.runner import shared_server
 from vramcast.tracing.diff import diff as diff_traces
 from vramcast.tracing.files import TRACE_NAME, begins_as_trace
+from vramcast.units import grown
 from vramcast.workload import parse_reference, split_assignments
 
 NUM_SHOWN = 12
@@ -42,6 +43,7 @@ def diff(
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     a_knobs: Mapping[str, Any] | None = None,
     b_knobs: Mapping[str, Any] | None = None,
+    fail_above: str | None = None,
     progress: Report = ignore,
 ) -> TraceDiff | RunDiff:
     """Where two memory traces differ, or what differs between two runs.
@@ -49,13 +51,18 @@ def diff(
     A trace is a trace.json or a folder with one. A run is a file with a prediction or a
     measurement, a run folder, or a workload, which is predicted: `diff("train.py:build",
     "train.py:build", gpu="h200", a_knobs={"batch_size": 8}, b_knobs={"batch_size": 16})`.
+    With `fail_above`, such as "2%" or "500MiB", the answer says whether B's peak grew by more.
     """
+    if fail_above is not None:
+        grown(0, fail_above)  # what is no growth is told before anything is predicted
     started = time.perf_counter()
     options = {"gpu": gpu, "memory": memory, "allocator": allocator}
     asks = a_knobs or b_knobs or any(value is not None for value in options.values())
     kinds = {_is_run(a), _is_run(b)}
     if not asks and kinds == {False}:
-        return diff_traces(a, b)
+        traces = diff_traces(a, b)
+        peaks = traces.a.peak_allocated_bytes, traces.b.peak_allocated_bytes
+        return replace(traces, **_limit(*peaks, fail_above))
     if not asks and kinds == {True, False}:
         raise UsageError(f"{a} and {b} are not of a kind.", GIVE)
     with shared_server():
@@ -64,7 +71,21 @@ def diff(
             for name, knobs in ((a, a_knobs), (b, b_knobs))
         ]
     found = diff_runs(*runs, names=(os.fspath(a), os.fspath(b)))
-    return replace(found, seconds=time.perf_counter() - started)
+    peak = found.totals_bytes[0]
+    limit = _limit(peak.a, peak.b, fail_above)
+    return replace(found, seconds=time.perf_counter() - started, **limit)
+
+
+def _limit(a: float | None, b: float | None, fail_above: str | None) -> dict[str, int]:
+    if fail_above is None:
+        return {}
+    if a is None or b is None:
+        raise UsageError(
+            f"--fail-above {fail_above}: one of the two has no peak of memory.",
+            "Leave --fail-above out, or compare runs that ended.",
+        )
+    most = grown(int(a), fail_above)
+    return {"max_bytes": most, "over_max_bytes": max(0, int(b) - most)}
 
 
 def _is_run(name: str | os.PathLike[str]) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def predict(
     link: str | None = None,
     network: str | None = None,
     no_compile: bool = False,
+    max_memory: str | int | None = None,
     progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
@@ -56,8 +58,10 @@ def predict(
     first and the last are simulated, or `ranks`; `link` connects those of a machine ("pcie-4"),
     `network` the machines ("infiniband-ndr", "100Gb/s"). `attention_order` is the order in which
     scaled_dot_product_attention tries its kernels, such as "flash,cudnn". With `no_compile`
-    torch.compile does nothing. A knob that has the name of an option goes into `knobs`.
+    torch.compile does nothing. With `max_memory` the answer says by how much the peak is larger. A
+    knob that has the name of an option goes into `knobs`.
     """
+    most_bytes = memory_in_bytes(max_memory, "--max")
     request = make_request(workload, joined(knobs, more_knobs), gpu, memory, allocator)
     request |= stop_rule(request, steps, whole)
     request |= world_request(request["started"], world_size, gpus_per_node, ranks)
@@ -71,7 +75,11 @@ def predict(
         folder = Path(trace).absolute()
         check_free(folder, force=force)
         request |= {"trace": str(folder), "force": force}
-    return Prediction.from_dict(simulated(request, timeout, progress))
+    found = Prediction.from_dict(simulated(request, timeout, progress))
+    if most_bytes is None:
+        return found
+    over_bytes = max(0, found.peak_reserved_bytes - most_bytes)
+    return replace(found, max_bytes=most_bytes, over_max_bytes=over_bytes)
 
 
 def predict_batch_sizes(

@@ -78,7 +78,9 @@ def run_ranks(
 
     with ThreadPoolExecutor(trial.num_processes) as threads:
         found = list(threads.map(run, range(trial.num_processes)))
-    return together(found, sorted(failed, key=lambda rank: failed[rank]), time.monotonic() - started)
+    return together(
+        found, sorted(failed, key=lambda rank: failed[rank]), time.monotonic() - started
+    )
 
 
 def together(found: Sequence[Measurement], failed: Sequence[int], seconds: float) -> Measurement:

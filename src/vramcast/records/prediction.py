@@ -175,6 +175,8 @@ class Prediction(Record, kind="prediction"):
     notes: list[str] = field(default_factory=list)
     failure: FailedAllocation | None = None  # where it does not fit
     growth: MemoryGrowth | None = None  # where steps leave memory behind
+    max_bytes: Bytes | None = None  # what --max allows the peak reserved memory to be
+    over_max_bytes: Bytes | None = None  # by how much it is larger; 0 is within
     source: str = "predicted"
 
     def check(self) -> None:

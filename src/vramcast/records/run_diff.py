@@ -2,7 +2,7 @@
 
 from dataclasses import field
 
-from vramcast.records.base import Knobs, Number, Part, Record, Seconds
+from vramcast.records.base import Bytes, Knobs, Number, Part, Record, Seconds
 
 
 class RunSide(Part):
@@ -38,6 +38,8 @@ class RunDiff(Record, kind="difference of two runs"):
     modules_bytes: list[ComparedNumber] = field(default_factory=list)
     tensors_bytes: list[ComparedNumber] = field(default_factory=list)
     seconds: Seconds = 0.0
+    max_bytes: Bytes | None = None  # what --fail-above allows B's peak reserved memory to be
+    over_max_bytes: Bytes | None = None  # by how much it is larger; 0 is within
     source: str = "compared"
 
     @property

@@ -66,3 +66,5 @@ class TraceDiff(Record, kind="trace_diff"):
     first: Difference | None
     first_in_memory: Difference | None  # more than a name; often the same
     ops: list[OpDifference]
+    max_bytes: Bytes | None = None  # what --fail-above allows B's peak allocated memory to be
+    over_max_bytes: Bytes | None = None  # by how much it is larger; 0 is within

@@ -52,6 +52,7 @@ def of_prediction(
             verdict=_verdict(p),
             text=[_step_time(p), *_attention(p), *p.notes],
             parts=[
+                page.limit("--max", "the peak", p.max_bytes, p.over_max_bytes),
                 *why_not(p),
                 *map(page.unsure, growth_lines(p.growth)),
                 meter,

@@ -29,6 +29,7 @@ def of_run_diff(found: RunDiff) -> list[page.Section]:
             verdict=_verdict(found),
             text=[_side("A", found.a, found.knobs_a), _side("B", found.b, found.knobs_b)],
             parts=[
+                page.limit("--fail-above", "B's peak", found.max_bytes, found.over_max_bytes),
                 _table("Memory", found.totals_bytes, page.size),
                 _table("Time", found.times_seconds, page.duration),
                 _table("Beside that", found.others, lambda value: page.number(value, ",.0f")),

@@ -186,6 +186,16 @@ def unsure(text: str) -> Remark:
     return Remark(text, Tone.UNSURE)
 
 
+def limit(option: str, what: str, most: int | None, over: int | None) -> Remark | None:
+    """Whether `what` is larger than an option allows."""
+    if most is None or over is None:
+        return None
+    allowed = f"the limit of {format_bytes(most)} ({option})"
+    if over:
+        return bad(f"{what} is {format_bytes(over)} above {allowed}")
+    return good(f"{what} is within {allowed}")
+
+
 Figure = Chart | Meter | Calculator | Tree
 
 
@@ -237,6 +247,16 @@ class Report:
     title: str
     sections: Sequence[Section]
     sources: Sequence[str] = ()  # the files it was made from
+
+
+def by_record(sections: Sequence[Section]) -> list[list[Section]]:
+    """Notes and limits are shown once, after all sections of a record."""
+    records: list[list[Section]] = []
+    for section in sections:
+        if section.made or not records:
+            records.append([])
+        records[-1].append(section)
+    return records
 
 
 def is_code(text: str) -> bool:

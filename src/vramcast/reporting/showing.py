@@ -149,12 +149,11 @@ def report(
     """
     target = None if out is None else Path(out)
     if format is None:
-        is_markdown = target is not None and target.suffix.lower() in (".md", ".markdown")
-        format = Format.MARKDOWN if is_markdown else Format.HTML
+        format = _format_of(target)
     elif format not in list(Format):
         raise UsageError(f"--format {format!r} is not known.", f"Formats: {', '.join(Format)}.")
     if target is not None:
-        _check_free(target)
+        check_free(target, "-o")
     made = make_report([Path(run) for run in runs])
     drawn = []
     if figures is not None:
@@ -167,12 +166,32 @@ def report(
     return page
 
 
-def _check_free(target: Path) -> None:
+def write_report(sections: Sequence[Section], target: Path) -> None:
+    """What a command showed, in the format of the file's ending."""
+    if _format_of(target) is Format.MARKDOWN:
+        from vramcast.reporting.markdown import brief_markdown
+
+        text = f"<!-- {MARK} -->\n\n{brief_markdown(sections)}"
+    else:
+        text = render(Report(title=sections[0].heading, sections=sections), Format.HTML)
+    write_atomically(target, text)
+
+
+def _format_of(target: Path | None) -> Format:
+    is_markdown = target is not None and target.suffix.lower() in (".md", ".markdown")
+    return Format.MARKDOWN if is_markdown else Format.HTML
+
+
+def check_free(target: Path, option: str) -> None:
+    """`option` is the one that names the file."""
     if target.is_dir():
-        raise UsageError(f"{target} is a folder.", f"Give a file: -o {target / 'report.html'}.")
+        raise UsageError(
+            f"{target} is a folder.", f"Give a file: {option} {target / 'report.html'}."
+        )
     if target.exists() and not (target.is_file() and _is_report(target)):
         raise UsageError(
-            f"{target} is there and is no report of vramcast.", "Choose another file with -o."
+            f"{target} is there and is no report of vramcast.",
+            f"Choose another file with {option}.",
         )
 
 

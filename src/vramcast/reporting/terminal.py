@@ -47,7 +47,7 @@ def show_sections(
     sections: Sequence[page.Section], console: Console, *, detail: bool = False
 ) -> None:
     """Without `detail` the short form that commands show."""
-    for index, record in enumerate(_by_record(sections)):
+    for index, record in enumerate(page.by_record(sections)):
         if index:
             console.print()
         shown = [section for section in record if detail or not section.detail]
@@ -58,16 +58,6 @@ def show_sections(
             console.print(_plain(line, "yellow"))
         if record[0].made:
             console.print(_plain("\n" * bool(warnings) + record[0].made, GREY))
-
-
-def _by_record(sections: Sequence[page.Section]) -> list[list[page.Section]]:
-    """Notes and limits are shown once, after all sections of a record."""
-    records: list[list[page.Section]] = []
-    for section in sections:
-        if section.made or not records:
-            records.append([])
-        records[-1].append(section)
-    return records
 
 
 def _show_section(section: page.Section, console: Console, detail: bool) -> None:

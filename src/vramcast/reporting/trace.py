@@ -86,7 +86,10 @@ def of_diff(found: TraceDiff, a: str, b: str) -> list[page.Section]:
     summary = page.Section(
         title=f"{a} and {b}",
         verdict=verdict,
-        parts=[_sides(found, a, b)],
+        parts=[
+            page.limit("--fail-above", "B's peak", found.max_bytes, found.over_max_bytes),
+            _sides(found, a, b),
+        ],
         notes=[note] if found.a.num_steps != found.b.num_steps else [],
     )
     return [summary, *sections]

@@ -73,7 +73,7 @@ def together(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bind_knobs(function: Callable[..., object], values: Mapping[str, object]) -> dict[str, object]:
-    """The keyword arguments, with defaults: a record says every value in force."""
+    """The keyword arguments, those that are given first, then defaults: a record has them all."""
     known, takes_any = _parameters(function)
     _check_names(function, known, known.keys() & values if takes_any else values)
     bound = {name: one.default for name, one in known.items() if one.default is not EMPTY}
@@ -81,7 +81,7 @@ def bind_knobs(function: Callable[..., object], values: Mapping[str, object]) ->
         parameter = known.get(name, ANY_PARAMETER)
         bound[name] = _value_of(name, value, _type_of(function, parameter), parameter)
         _check_size(name, bound[name], parameter.default)
-    return bound
+    return {**{name: bound[name] for name in values}, **bound}
 
 
 def described(function: Callable[..., object]) -> list[dict[str, Any]]:
