@@ -7,16 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from vramcast.allocator.model import PRIVATE
 from vramcast.allocator.settings import AllocatorSettings
 from vramcast.downsampling import downsample
 from vramcast.forecast.bands import step_bands
 from vramcast.forecast.budget import Budget
 from vramcast.forecast.forecast import batch_size_point, forecast
 from vramcast.records.prediction import PhaseName, Prediction
-from vramcast.tracing.trace import Allocation, SimulatedRun
+from vramcast.tracing.trace import Allocation, Compilations, SimulatedRun
 from vramcast.tracing.work import BACKWARD, FORWARD, UPDATE
 
 MiB = 1 << 20
+ENDLESS = Budget(gpu=None, memory_bytes=None, settings=AllocatorSettings())
 
 
 def a_run(own_settings: str | None = None) -> SimulatedRun:
@@ -36,6 +38,36 @@ def a_run(own_settings: str | None = None) -> SimulatedRun:
         allocation=allocation,
         allocator_settings=own_settings,
     )
+
+
+def test_what_a_graph_keeps_is_no_memory_that_others_could_use() -> None:
+    """Two tensors of a graph, of which one goes; then the largest tensor, of the default stream."""
+    run = replace(
+        a_run(),
+        events=np.array([1, 2, -1, 0, 3, -3]),
+        sizes=np.array([10 * MiB, 30 * MiB, 100 * MiB]),
+        streams=np.array([PRIVATE + 1, PRIVATE + 1, 0]),
+    )
+    found = forecast(run, ENDLESS, workload="w", knobs={})
+    assert found.breakdown_bytes["private_pools"] == 10 * MiB
+    assert found.breakdown_bytes["cached_unused"] == 0
+    assert sum(found.breakdown_bytes.values()) == found.peak_reserved_bytes == 140 * MiB
+
+
+def test_with_caches_a_run_lacks_what_was_alive_only_while_kernels_were_timed() -> None:
+    """Of three tensors that were made meanwhile one stays: it is a result."""
+    run = replace(
+        a_run(),
+        events=np.array([0, 1, 2, 3, -2, 4, -4, -1, 0]),
+        sizes=np.array([20, 30, 40, 50]) * MiB,
+        categories=["temporaries"] * 4,
+        allocation=lambda number: Allocation(20 * MiB, "aten::empty"),
+        compilations=Compilations([(1, 4)], {("forward", "size mismatch"): 2}),
+    )
+    found = forecast(run, ENDLESS, workload="w", knobs={}).compilation
+    assert found is not None and found.peak_is_in_first_step
+    assert found.cached_peak_reserved_bytes == (20 + 40 + 50) * MiB
+    assert [again.count for again in found.recompilations] == [2]
 
 
 def predicted(settings: str, memory_bytes: int | None = None) -> Prediction:

@@ -98,3 +98,17 @@ def test_a_compiled_chain_keeps_less_than_an_eager_one(
     eager = vramcast.predict(f"{WORKLOADS}:compiled", gpu="h200", no_compile=True)
     assert compiled.peak_allocated_bytes < eager.peak_allocated_bytes / 2
     assert any("torch.compile was switched off" in limit for limit in eager.limits)
+    found = compiled.compilation
+    assert found is not None and eager.compilation is None
+    assert found.eager_peak_reserved_bytes == eager.peak_reserved_bytes
+    assert found.eager_step_seconds == pytest.approx(eager.step_seconds, rel=0.2)
+
+
+def test_what_is_compiled_again_is_said_with_the_reason(
+    predictions: dict[str, vramcast.Prediction],
+) -> None:
+    found = predictions["compiled"].compilation
+    assert found is not None
+    [again] = found.recompilations
+    assert again.function.startswith("double (workloads.py:")
+    assert "expected 2, actual 3" in again.reason

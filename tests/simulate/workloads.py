@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -99,7 +100,8 @@ def triton_kernel_launched_directly() -> Callable[[], Any]:
 
 
 def compiled() -> Callable[[], Any]:
-    """Eagerly every result of the chain is kept for the backward pass."""
+    """Eagerly every result of the chain is kept for the backward pass. Another function is
+    compiled again, because its input grows."""
     model = nn.Linear(WIDTH, WIDTH).cuda()
 
     @torch.compile
@@ -107,7 +109,12 @@ def compiled() -> Callable[[], Any]:
         y = model(x).repeat(1 << 14, 1)
         return y.sin().exp().cos().sin().mean()
 
-    return steps(model, loss)
+    @torch.compile(backend="eager")
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    sizes = itertools.count(2)
+    return steps(model, lambda x: loss(x) + double(torch.ones(next(sizes)).cuda()).sum())
 
 
 def reads_the_loss() -> Callable[[], Any]:

@@ -11,6 +11,7 @@ from vramcast.allocator.replay import Replay, live_at, replay
 from vramcast.downsampling import downsample
 from vramcast.forecast.bands import phase_bands, step_bands
 from vramcast.forecast.budget import Budget
+from vramcast.forecast.compilation import compilation, private_bytes
 from vramcast.forecast.failure import failed_allocation, memory_growth
 from vramcast.forecast.step_memory import alive_groups, alive_places, step_memory
 from vramcast.forecast.timing.pipeline import forecast_step
@@ -88,7 +89,11 @@ def forecast(
         failed_allocation_bytes=failed.requested_bytes if failed else None,
         num_parameters=trace.num_parameters,
         num_trainable_parameters=trace.num_trainable_parameters,
-        breakdown_bytes=breakdown(trace.categories, alive, shown) if is_detailed else {},
+        breakdown_bytes=(
+            breakdown(trace.categories, alive, shown, private_bytes(trace, budget, alive, shown))
+            if is_detailed
+            else {}
+        ),
         largest_tensors=[describe(number) for number in largest] if is_detailed else [],
         timeline=timeline(shown) if is_detailed else [],
         peak_phase=memory.phase if memory else "",
@@ -126,6 +131,7 @@ def forecast(
             if is_detailed
             else None
         ),
+        compilation=compilation(trace, budget, shown, first_step) if is_detailed else None,
         growth=(memory_growth(trace, shown, capacity, segments, describe) if is_detailed else None),
     )
 
@@ -225,12 +231,16 @@ def phases(trace: SimulatedRun, shown: Replay, segments: Sequence[PhaseName]) ->
     ]
 
 
-def breakdown(categories: Labels, alive: NDArray[np.int64], shown: Replay) -> dict[str, int]:
-    """Blocks in use when most is allocated, by category; the rest of peak reserved is cached."""
+def breakdown(
+    categories: Labels, alive: NDArray[np.int64], shown: Replay, private_bytes: int = 0
+) -> dict[str, int]:
+    """Blocks in use when most is allocated, by category; the rest of peak reserved is kept by
+    private pools, or cached."""
     result = dict.fromkeys(CATEGORIES, 0)
     owners, block_bytes = categories.codes[alive - 1], shown.block_bytes[alive - 1]
     for code, name in enumerate(categories.words):
         result[name] += int(block_bytes[owners == code].sum())
+    result["private_pools"] = private_bytes
     result["cached_unused"] = shown.peak_reserved_bytes - sum(result.values())
     return result
 

@@ -66,8 +66,8 @@ def predict(
     request |= stop_rule(request, steps, whole)
     request |= world_request(request["started"], world_size, gpus_per_node, ranks)
     request |= attention_request(attention_order) | links_request(request, link, network)
-    if no_compile:
-        request |= {"compiles": False}
+    # A program would run twice from its beginning.
+    request |= {"compiles": not no_compile, "compares_eager": "line" not in request}
     if trace is not None:
         from vramcast.tracing.files import check_free
 

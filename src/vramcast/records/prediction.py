@@ -17,6 +17,8 @@ from vramcast.records.base import (
     Seconds,
     SignedBytes,
 )
+from vramcast.records.compiled import Compilation as Compilation
+from vramcast.records.compiled import Recompilation as Recompilation
 from vramcast.records.measurement import Outcome
 from vramcast.records.phases import Phase as Phase
 from vramcast.records.phases import PhaseBand as PhaseBand
@@ -35,6 +37,7 @@ CATEGORIES = (
     "activations",
     "workspaces",
     "temporaries",
+    "private_pools",
     "cached_unused",
 )
 
@@ -177,6 +180,7 @@ class Prediction(Record, kind="prediction"):
     growth: MemoryGrowth | None = None  # where steps leave memory behind
     max_bytes: Bytes | None = None  # what --max allows the peak reserved memory to be
     over_max_bytes: Bytes | None = None  # by how much it is larger; 0 is within
+    compilation: Compilation | None = None  # where torch.compile compiled something
     source: str = "predicted"
 
     def check(self) -> None:

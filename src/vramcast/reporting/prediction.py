@@ -12,6 +12,7 @@ from vramcast.records.prediction import (
 )
 from vramcast.reporting import sections as page
 from vramcast.reporting.alive import alive_bars, alive_tree, categories_of, operator_of
+from vramcast.reporting.compiled import compiled_lines
 from vramcast.reporting.failure import growth_lines, why_not
 from vramcast.reporting.phases import phases_table
 from vramcast.reporting.step_chart import (
@@ -50,7 +51,7 @@ def of_prediction(
             title=p.workload,
             knobs=p.knobs,
             verdict=_verdict(p),
-            text=[_step_time(p), *_attention(p), *p.notes],
+            text=[_step_time(p), *compiled_lines(p), *_attention(p), *p.notes],
             parts=[
                 page.limit("--max", "the peak", p.max_bytes, p.over_max_bytes),
                 *why_not(p),

@@ -36,6 +36,7 @@ COLOURS = {
     "optimizer_state": "yellow",
     "workspaces": "cyan",
     "temporaries": "red",
+    "private_pools": "bright_red",
     "cached_unused": "bright_black",
     "bad": "red",
     "unsure": "yellow",

@@ -187,6 +187,9 @@ class Device:
     def allocations(self, start: int = 0) -> Sequence[Allocation]:
         return self._copy("allocations", Allocation, start)
 
+    def num_allocations(self) -> int:
+        return int(self.library.vramcast_allocations(None, 0, 0))
+
     def events_array(self) -> NDArray[np.int64]:
         return self._array("events", c_int64)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +14,7 @@ from vramcast.simulate.elapsed import Elapsed
 from vramcast.simulate.host_reads import HostReads
 from vramcast.simulate.kept_by_nccl import KeptByNccl
 from vramcast.simulate.live_memory import LiveMemory
+from vramcast.tracing.trace import Compilations
 
 
 @dataclass
@@ -42,6 +45,7 @@ class SimulatedGpu:
     memory: LiveMemory = field(init=False)
     # of the current recording
     was_timed: bool = False  # something, while it was compiled
+    compilations: Compilations | None = None
     reads: HostReads = field(init=False)
     kept_by_nccl: KeptByNccl = field(init=False)
     notes: set[str] = field(default_factory=set)
@@ -61,6 +65,17 @@ class SimulatedGpu:
     def note(self, text: str) -> None:
         """Say in the prediction's limits what was not modelled."""
         self.notes.add(text)
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """What is allocated and freed in this block is not, where Inductor's caches have it."""
+        done = self.compilations = self.compilations or Compilations()
+        begin = self.device.num_allocations()
+        try:
+            yield
+        finally:
+            if (end := self.device.num_allocations()) > begin:
+                done.spans.append((begin + 1, end + 1))
 
     def all_notes(self) -> set[str]:
         """Of the recording, at its end."""
@@ -84,4 +99,5 @@ class SimulatedGpu:
         self.library_memory.clear()
         self.world_size, self.num_communicators = 1, 0
         self.was_timed = False
+        self.compilations = None
         self.attention = AttentionKernels(self.attention.asked_for)

@@ -139,6 +139,7 @@ class Recording:
             parts=allocations["phase"][original],
             first_kernel=self._first_kernel(events, allocations),
             held_until=held_until,
+            compilations=self.gpu.compilations,
         )
 
     def _first_kernel(self, events: NDArray[np.int64], allocations: NDArray[Any]) -> int:

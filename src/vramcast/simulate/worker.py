@@ -24,6 +24,7 @@ from vramcast.records.base import plain_value
 from vramcast.records.prediction import BatchSizeCurve
 from vramcast.records.store import locked_folder
 from vramcast.simulate.accumulating import PASSES, accumulating
+from vramcast.simulate.again import as_eager, with_least
 from vramcast.simulate.build import needs_building
 from vramcast.simulate.device import Device
 from vramcast.simulate.job import Job
@@ -34,7 +35,6 @@ from vramcast.simulate.session import STEPS, Session
 from vramcast.tracing.files import write_files
 from vramcast.tracing.snapshot import make_snapshot
 from vramcast.tracing.trace import SimulatedRun
-from vramcast.units import format_bytes
 from vramcast.workload import bind_knobs, together
 from vramcast.workload.switches import Switches, apply_switches
 
@@ -223,37 +223,10 @@ def _with_stages(job: Job) -> tuple[dict[str, Any], Sequence[int]]:
         locate_all=has_trace,
     )
     if keeps_by_time:
-        found = _with_least(job, found)
+        found = with_least(job, found)
+    if found["compilation"] and job.request.get("compares_eager"):
+        found["compilation"] |= as_eager(job)
     return (_within_the_limit(job, found) if is_short else found), stages
-
-
-def _with_least(job: Job, found: dict[str, Any]) -> dict[str, Any]:
-    """What it takes where NCCL's process group keeps no tensor longer than it must."""
-    kept = job.session.gpu.kept_by_nccl
-    kept.lets_go_early = True
-    try:
-        low: int = job.run(
-            lambda run: (
-                forecast(
-                    run, job.budget.of(run), workload=job.workload, knobs={}, is_detailed=False
-                ).peak_reserved_bytes
-            )
-        )
-    finally:
-        kept.lets_go_early = False
-    shown = found["peak_reserved_bytes"]
-    if low >= shown:
-        return found
-    limit = (
-        "when NCCL's process group lets tensors go is a matter of time: the peak reserved may be "
-        f"{format_bytes(low)}, and is expected at {format_bytes(shown)}, which is shown"
-    )
-    low = min(low, found["peak_reserved_bytes_low"])
-    return {
-        **found,
-        "peak_reserved_bytes_low": low,
-        "limits": sorted([*found["limits"], limit]),
-    }
 
 
 def _within_the_limit(job: Job, found: dict[str, Any]) -> dict[str, Any]:

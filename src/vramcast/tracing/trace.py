@@ -142,6 +142,17 @@ class Trace(TraceHead):
         return self.allocations.num_bytes
 
 
+@dataclass
+class Compilations:
+    """What torch.compile did in a run."""
+
+    # Allocations that were made while something was compiled or timed: the first one's number, and
+    # that of the next after the last.
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    # How often a function was compiled again, by its name and the reason.
+    recompilations: dict[tuple[str, str], int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class SimulatedRun:
     """What a simulation saw. May be made of lists. Allocations are described when asked for: they
@@ -182,6 +193,7 @@ class SimulatedRun:
     remarks: Sequence[str] = ()  # about the run of a program
     # Of a program: how often each phase did what it is for.
     phase_counts: Mapping[PhaseName, int] = field(default_factory=dict)
+    compilations: Compilations | None = None  # where something was compiled
 
     def portable(self) -> Self:
         """Without the descriptions of allocations, which only the process that ran it has."""

@@ -53,12 +53,13 @@ def apply(patcher: Patcher) -> None:
         """As InductorBenchmarker: once without and then with its buffer, as often as it likes."""
         before = library.vramcast_begin_kernel(b"inductor::timing")  # no work of the step
         try:
-            copies = self.copy_args_to_cpu_if_needed(*arguments, **options)
-            self.maybe_clone_args(copies, *arguments, **options)
-            buffer_bytes = torch.cuda.get_device_properties().L2_cache_size
-            buffer = torch.empty(buffer_bytes // 4, dtype=torch.int, device="cuda")
-            self.maybe_clone_args(copies, *arguments, **options)
-            del buffer
+            with patcher.gpu.compiling():
+                copies = self.copy_args_to_cpu_if_needed(*arguments, **options)
+                self.maybe_clone_args(copies, *arguments, **options)
+                buffer_bytes = torch.cuda.get_device_properties().L2_cache_size
+                buffer = torch.empty(buffer_bytes // 4, dtype=torch.int, device="cuda")
+                self.maybe_clone_args(copies, *arguments, **options)
+                del buffer
         finally:
             library.vramcast_end_kernel(before)
         return MILLISECONDS

@@ -12,12 +12,15 @@ import functools
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from vramcast.programs.watching import AROUND
 from vramcast.records.store import cache_folder, make_folder
+from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.patches import torch_dynamo
 from vramcast.simulate.patching import Patcher
 
@@ -78,6 +81,17 @@ def forget() -> None:
     sys.modules[torch_dynamo.NAME].reset()
     if codecache := sys.modules.get("torch._inductor.codecache"):
         codecache.PyCodeCache.cache_clear()
+
+
+@contextmanager
+def switched_off(gpu: SimulatedGpu) -> Iterator[None]:
+    """Also for functions that were compiled when their module was imported."""
+    gpu.compiles = False
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        gpu.compiles = True
 
 
 def _compiled(compile_really: Any, model: Any, options: dict[str, Any], patcher: Patcher) -> Any:

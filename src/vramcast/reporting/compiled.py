@@ -1,0 +1,66 @@
+"""What torch.compile brings, and what Inductor's caches change, as lines."""
+
+from vramcast.records.prediction import Prediction
+from vramcast.reporting import sections as page
+
+MOST_RECOMPILATIONS = 5
+
+
+def compiled_lines(p: Prediction) -> list[str]:
+    return [*_saved(p), *_when(p), *_again(p)]
+
+
+def _saved(p: Prediction) -> list[str]:
+    c = p.compilation
+    if c is None or c.eager_peak_reserved_bytes is None:
+        return []
+    parts = [
+        f"{page.size(c.eager_peak_reserved_bytes)}"
+        + _less(p.peak_reserved_bytes, c.eager_peak_reserved_bytes)
+    ]
+    if c.eager_step_seconds and p.step_seconds:
+        parts.append(
+            f"{page.duration(c.eager_step_seconds)}" + _less(p.step_seconds, c.eager_step_seconds)
+        )
+    return [f"without torch.compile the step takes {' and '.join(parts)}"]
+
+
+def _less(now: float, before: float) -> str:
+    """Of a number without torch.compile: what it does to it."""
+    change = now / before - 1
+    if abs(change) < 0.005:
+        return " (the same)"
+    return (
+        f" (it saves {page.share(-change, 0)})"
+        if change < 0
+        else f" (it adds {page.share(change, 0)})"
+    )
+
+
+def _when(p: Prediction) -> list[str]:
+    c = p.compilation
+    if c is None:
+        return []
+    when = "in the first step" if c.peak_is_in_first_step else "after the first step"
+    if c.cached_peak_reserved_bytes == p.peak_reserved_bytes:
+        return [
+            f"the peak is {when}, also in a run that finds what it compiles in Inductor's caches"
+        ]
+    return [
+        f"the peak is {when} of a run that compiles and times its kernels; one that finds them in "
+        f"Inductor's caches takes {page.size(c.cached_peak_reserved_bytes)}"
+    ]
+
+
+def _again(p: Prediction) -> list[str]:
+    found = p.compilation.recompilations if p.compilation else []
+    shown = [
+        f"compiled again{page.given(', {} times', one.count if one.count > 1 else None)}: "
+        f"{one.function}: {one.reason}"
+        for one in found[:MOST_RECOMPILATIONS]
+    ]
+    more = len(found) - len(shown)
+    return [
+        *shown,
+        *([f"compiled again: {page.count(more, 'other function or reason')}"] if more else []),
+    ]

@@ -1,0 +1,29 @@
+"""It is noted when something is compiled, and what is allocated meanwhile.
+
+Why: Inductor times kernels while it compiles. A second run finds them in its caches.
+Versions: torch 2.10 to 2.15.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import Any
+
+from vramcast.simulate.patching import Patcher
+
+LIBRARY = "torch._dynamo.callback"
+
+
+def apply(patcher: Patcher) -> None:
+    compiling = ExitStack()
+
+    def begin(*_: Any) -> None:
+        compiling.enter_context(patcher.gpu.compiling())
+
+    def end(*_: Any) -> None:
+        compiling.close()
+
+    handler = sys.modules[LIBRARY].CompilationCallbackHandler
+    patcher.put(handler, "run_start_callbacks", begin)
+    patcher.put(handler, "run_end_callbacks", end)

@@ -1,0 +1,46 @@
+"""A function that is compiled again is noted, with torch's reason.
+
+Why: a run that compiles again and again is slow, and each compilation may allocate.
+Versions: torch 2.10 to 2.15.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from vramcast.simulate.patching import Patcher
+from vramcast.text import whole_words
+
+LIBRARY = "torch._dynamo.convert_frame"
+FIND_REASONS = "get_and_maybe_log_recompilation_reasons"
+MOST_LETTERS = 120
+# which compilation it is, and the line of torch or the program that asked
+_COMPILATION, _WHERE = re.compile(r"^\d+/\d+: "), re.compile(r"\s+#.*")
+
+
+def apply(patcher: Patcher) -> None:
+    frames = sys.modules[LIBRARY]
+    find_reasons = getattr(frames, FIND_REASONS)
+
+    def note_reasons(cache: Any, frame: Any, *more: Any, **options: Any) -> Any:
+        reasons = find_reasons(cache, frame, *more, **options)
+        if not options.get("skip_logging") and patcher.gpu.compilations:
+            code = frame.f_code
+            name = f"{code.co_name} ({Path(code.co_filename).name}:{code.co_firstlineno})"
+            known = patcher.gpu.compilations.recompilations
+            key = name, _short(reasons)
+            known[key] = known.get(key, 0) + 1
+        return reasons
+
+    patcher.put(frames, FIND_REASONS, note_reasons)
+
+
+def _short(reasons: list[str]) -> str:
+    """Of the newest compilation, whose inputs are most alike."""
+    if not reasons:
+        return "torch found no reason"
+    first = _COMPILATION.sub("", reasons[0]).strip().splitlines()[0]
+    return whole_words(_WHERE.sub("", first), MOST_LETTERS)
