@@ -113,6 +113,7 @@ def test_the_pointer_shows_the_tensor_its_shape_module_and_source_line(
     browser: Browser, files: dict[str, Path]
 ) -> None:
     page = browser.open(files["prediction"])
+    page.get_by_role("tab", name="by category").first.click()
     chart = page.locator(".chart").first
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
@@ -125,10 +126,55 @@ def test_the_pointer_shows_the_tensor_its_shape_module_and_source_line(
     assert chart.locator(".tip").is_hidden()
 
 
+def test_every_large_allocation_is_a_piece_that_tells_what_it_is(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    page = browser.open(files["prediction"])
+    memory = record("prediction.json")["step_memory"]
+    chart, below = page.locator(".chart").first, page.locator(".below").first
+    assert chart.locator(".piece").count() == len(memory["allocations"]) > 200
+    rank, large = max(enumerate(memory["allocations"]), key=lambda one: one[1]["num_bytes"])
+    tensor, piece = memory["tensors"][large["tensor"]], chart.locator(f"[data-rank='{rank}']")
+    piece.hover()
+    told = chart.locator(".tip").inner_text()
+    assert tensor["source"] in told and tensor["dtype"] in told
+    assert "pointed" in piece.get_attribute("class") and "Point at an area" in below.inner_text()
+    page.mouse.down()
+    page.mouse.up()
+    made, freed = (large[name] - memory["first_event"] for name in ("made_event", "freed_event"))
+    told = below.inner_text()
+    assert f"at event {made:,} of" in told and f"at event {freed:,} of" in told
+    assert "(forward)" in told and "(backward)" in told and tensor["module"] in told
+    page.get_by_role("button", name="temporaries").first.click()
+    num_left = sum(memory["tensors"][one["tensor"]]["category"] != "temporaries"
+                   for one in memory["allocations"])  # fmt: skip
+    assert chart.locator(".piece").count() == num_left
+
+
+def test_keys_go_from_piece_to_piece_and_say_what_each_is(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    page = browser.open(files["prediction"])
+    chart, below = page.locator(".chart").first, page.locator(".below").first
+    pointed = lambda: int(chart.locator(".pointed").get_attribute("data-rank"))
+    chart.focus()
+    ranks = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowUp", "ArrowDown", "ArrowLeft"):
+        page.keyboard.press(key)
+        ranks.append(pointed())
+    assert ranks == [0, 1, 2, 1, 0]
+    assert "parameters token.weight" in chart.locator(".tip").inner_text()
+    page.keyboard.press("Enter")
+    assert "before step 2 (build)" in below.inner_text()
+    assert below.get_attribute("aria-live") == "polite"
+    assert browser.problems == []
+
+
 def test_keys_walk_through_the_step_zoom_and_go_back(
     browser: Browser, files: dict[str, Path]
 ) -> None:
     page = browser.open(files["prediction"])
+    page.get_by_role("tab", name="by category").first.click()
     chart = page.locator(".chart").first
     ticks = lambda: chart.locator("[aria-label='x-axis tick label']").text_content()
     chart.focus()

@@ -50,6 +50,8 @@ def edited(data: Any, path: Path, value: Any) -> Any:
 @pytest.mark.parametrize("name", NAMES)
 def test_an_edited_field_never_ends_in_a_traceback(name: str) -> None:
     data = record(name)
+    if "step_memory" in data:  # the others are alike, and take long
+        del data["step_memory"]["allocations"][5:]
     made = 0
     for path in fields(data):
         for value in VALUES:

@@ -100,7 +100,7 @@ def test_a_page_is_one_small_file_that_needs_no_network(paths: list[Path]) -> No
 def test_a_prediction_shows_the_step_of_its_peak_and_what_is_alive_there() -> None:
     prediction = record("prediction.json")
     found = charts(make_report(PAGES["prediction"]))
-    step = layers(found["Memory through step 2"])
+    step = layers(found["Memory through step 2"], 1)
     assert [
         max(y for _, y in step[name].points)
         for name in ("allocated (predicted)", "reserved (predicted)")
@@ -158,12 +158,12 @@ def test_a_measured_trace_is_laid_over_the_predicted_step(tmp_path: Path) -> Non
     put(tmp_path / "trace.json", {**head, "events": events})
     put(tmp_path / "metrics.json", record("h200-measurement.json"))
     report = make_report([RECORDS / "h200-prediction.json", tmp_path])
-    assert layers(charts(report)["Memory through step 2"])["allocated (measured)"].points == [
+    assert layers(charts(report)["Memory through step 2"], -1)["allocated (measured)"].points == [
         [0, 1024],
         [1, 6144],
         [2, 1024],
     ]
-    own = layers(charts(report)["Memory through step 1"])["allocated (measured)"]
+    own = layers(charts(report)["Memory through step 1"], -1)["allocated (measured)"]
     assert own.details[1] == ["allocated: 4.9 KiB", "addmm", "a.py:3 in f"]
 
 

@@ -110,7 +110,7 @@ def test_figures_are_svg_files_one_for_every_view(tmp_path: Path) -> None:
     names = sorted(path.name for path in (tmp_path / "figures").iterdir())
     assert f"Wrote {len(names)} figures" in done.stderr
     assert (
-        "01-memory-through-step-2.svg" in names
+        "01-memory-through-step-2-by-category.svg" in names
         and "03-alive-at-the-peak-step-2-by-module.svg" in names
     )
     assert all("<svg" in path.read_text() for path in (tmp_path / "figures").iterdir())

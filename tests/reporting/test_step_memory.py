@@ -105,12 +105,36 @@ def test_a_point_says_which_tensor_came_or_went() -> None:
     )
     assert memory.phase == "step 1"
     assert memory.changes == [[], [0, 1], [0, 0], [1, 1], [], [1, 0]]
-    assert [t.num_bytes for t in memory.tensors] == [2, 3]
+    assert [t.num_bytes for t in memory.tensors][:2] == [2, 3]
 
 
 def test_a_peak_before_the_first_step_is_in_the_build() -> None:
     memory = made([1, 2, -2, 0, 3, -3], [512, 99_999, 512], ["parameters"] * 3)
     assert (memory.phase, memory.num_events) == ("build", 3)
+
+
+def test_large_allocations_and_the_rest_are_all_that_is_allocated() -> None:
+    events, sizes, categories = run_of(3, 600)
+    memory = made(events, sizes, categories)
+    assert len(memory.allocations) < memory.num_events / 2  # some are left for the rest
+    rest, first = dict(memory.rest), memory.first_event
+    both = [point for point in memory.points if point[0] in rest]
+    assert len(both) > 2 and memory.points[memory.peak_point] in both
+    for event, allocated, *_ in both:
+        alive = [
+            one.num_bytes
+            for one in memory.allocations
+            if one.made_event <= first + event
+            and (one.freed_event is None or one.freed_event > first + event)
+        ]
+        assert sum(alive) + rest[event] == allocated
+
+
+def test_a_large_allocation_has_the_events_at_which_it_is_made_and_freed() -> None:
+    memory = made([1, 0, 2, 3, -3, -2, 0], [512, 9000, 4096], ["parameters", "a", "a"])
+    found = [(each.made_event, each.freed_event) for each in memory.allocations]
+    assert (memory.first_event, found) == (1, [(0, None), (2, 5), (3, 4)])
+    assert [memory.tensors[each.tensor].num_bytes for each in memory.allocations] == [1, 2, 3]
 
 
 def test_without_the_allocator_nothing_is_said_of_what_is_reserved() -> None:

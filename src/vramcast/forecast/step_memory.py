@@ -8,8 +8,15 @@ from numpy.typing import NDArray
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.downsampling import downsample
+from vramcast.forecast.step_allocations import large_allocations
 from vramcast.records.phases import PhaseName
-from vramcast.records.step_memory import AliveGroup, AlivePlace, LargeTensor, StepMemory
+from vramcast.records.step_memory import (
+    AliveGroup,
+    AlivePlace,
+    LargeTensor,
+    StepAllocation,
+    StepMemory,
+)
 from vramcast.tracing.trace import Labels, bytes_by_event
 
 MOST_POINTS = 240
@@ -45,14 +52,28 @@ def step_memory(
         columns[name] = own_bytes[begin:][kept]
     tensors: dict[int, int] = {}
     shown = events[begin:end][kept].tolist()
+    changed = [_tensor_change(event, tensors) for event in shown]
+    large = large_allocations(events, block_bytes, (begin, end), peak)
+    allocations = [
+        StepAllocation(
+            tensor=tensors.setdefault(number, len(tensors)),
+            num_bytes=int(block_bytes[number - 1]),
+            made_event=made,
+            freed_event=freed,
+        )
+        for number, made, freed in zip(large.numbers, large.made, large.freed, strict=True)
+    ]
     return StepMemory(
         phase=phase,
         num_events=end - begin,
         columns=list(columns),
         points=np.stack([*columns.values()], axis=1).tolist(),
         peak_point=kept.index(peak - begin),
-        changes=[_tensor_change(event, tensors) for event in shown],
+        changes=changed,
         tensors=[describe(number) for number in tensors],
+        allocations=allocations,
+        rest=large.rest,
+        first_event=begin,
     )
 
 

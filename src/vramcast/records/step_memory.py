@@ -1,5 +1,7 @@
 """Memory through the step with the peak, and the tensors that are alive there."""
 
+from dataclasses import field
+
 from vramcast.records.base import Bytes, Count, Part, require
 
 
@@ -14,6 +16,15 @@ class LargeTensor(Part):
     source: str
 
 
+class StepAllocation(Part):
+    """A large one that is alive in the step. Events are those of the whole run."""
+
+    tensor: Count  # index in the step's tensors
+    num_bytes: Bytes  # of its block
+    made_event: Count
+    freed_event: Count | None  # None: never
+
+
 class StepMemory(Part):
     """Thinned to some hundred events; the peak is among them."""
 
@@ -26,6 +37,10 @@ class StepMemory(Part):
     tensors: list[LargeTensor]
     # At every point: [index of a tensor, 1 where it was allocated or 0 where freed], or [].
     changes: list[list[int]]
+    # In the order in which they were made; empty in older records.
+    allocations: list[StepAllocation] = field(default_factory=list)
+    rest: list[tuple[Count, Bytes]] = field(default_factory=list)  # event, bytes of all others
+    first_event: Count = 0  # of the step, in the whole run
 
     def check(self) -> None:
         require(self.columns[:2] == ["event", "allocated"], "step_memory.columns are out of order")
@@ -38,6 +53,8 @@ class StepMemory(Part):
             len(self.changes) == num_points and names_tensors,
             "step_memory.changes do not name a tensor for each point",
         )
+        is_known = all(one.tensor < len(self.tensors) for one in self.allocations)
+        require(is_known, "step_memory.allocations name a tensor that is not there")
 
 
 class AliveGroup(Part):

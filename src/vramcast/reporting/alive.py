@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from vramcast.records.prediction import AlivePlace, LargeTensor, Prediction
+from vramcast.records.prediction import AlivePlace, Prediction
 from vramcast.reporting import sections as page
-from vramcast.reporting.step_chart import colour_of, described, words
+from vramcast.reporting.tensors import colour_of, described, operator_of, words
 
 NO_MODULE, NO_LINE = "outside of modules", "line not known"
 # What is narrower than this share of the whole cannot be seen or pointed at.
@@ -152,7 +152,3 @@ def _bars(name: str, bars: Iterable[tuple[str, str, int, list[str]]]) -> page.Vi
 
 def categories_of(p: Prediction) -> list[tuple[str, int]]:
     return [(name, num_bytes) for name, num_bytes in p.breakdown_bytes.items() if num_bytes > 0]
-
-
-def operator_of(tensor: LargeTensor) -> str:
-    return tensor.operator.removeprefix("aten::")

@@ -2,7 +2,7 @@
 
 from vramcast.records.prediction import FailedAllocation, LargeTensor, MemoryGrowth, Prediction
 from vramcast.reporting import sections as page
-from vramcast.reporting.step_chart import shape_of, words
+from vramcast.reporting.tensors import shape_of, words
 
 
 def why_not(p: Prediction) -> list[page.Remark]:

@@ -11,18 +11,12 @@ from vramcast.records.prediction import (
     Prediction,
 )
 from vramcast.reporting import sections as page
-from vramcast.reporting.alive import alive_bars, alive_tree, categories_of, operator_of
+from vramcast.reporting.alive import alive_bars, alive_tree, categories_of
 from vramcast.reporting.compiled import compiled_lines
 from vramcast.reporting.failure import growth_lines, why_not
 from vramcast.reporting.phases import phases_table
-from vramcast.reporting.step_chart import (
-    colour_of,
-    run_chart,
-    shape_of,
-    step_chart,
-    what_of,
-    words,
-)
+from vramcast.reporting.step_chart import bands_of, run_chart, step_chart
+from vramcast.reporting.tensors import colour_of, operator_of, shape_of, what_of, words
 
 ONE_RUN = "one simulated run"
 BOUND_BY = {
@@ -244,7 +238,12 @@ def _through_step(
         if m.peak_reserved_bytes is not None
     ]
     return step_chart(
-        p.step_memory, page.PREDICTED, p.capacity_bytes, p.peak_reserved_bytes, overlay or peaks
+        p.step_memory,
+        page.PREDICTED,
+        p.capacity_bytes,
+        p.peak_reserved_bytes,
+        overlay or peaks,
+        bands_of(p),
     )
 
 

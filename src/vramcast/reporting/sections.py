@@ -55,15 +55,17 @@ class Table:
 @dataclass(frozen=True)
 class Layer:
     """One thing in a chart. Points are [x, y], of a bar [label, from, to, rank], of a band
-    [from, to]."""
+    [from, to], of a piece [from, to, height, rank, label]."""
 
-    # area (stacked), line, step (a line that jumps), dot, across (at y), down (at x), bar, band
+    # area (stacked), line, step (a line that jumps), dot, across (at y), down (at x), bar, band;
+    # piece (stacked by rank while it is there), rest (on top of all pieces)
     kind: str
     name: str
     points: Sequence[Sequence[Any]]
     colour: str = "blue"
     details: Sequence[Sequence[str]] = ()  # lines to show when a point is pointed at
     dashed: bool = False
+    more: Sequence[Mapping[str, str]] = ()  # to show when a piece is chosen
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class View:
     y: Axis
     layers: Sequence[Layer]
     name: str = ""
-    pointer: str = "x"  # shows everything at the nearest "x", or the nearest "point"
+    pointer: str = "x"  # shows everything at the nearest "x", the nearest "point", or a "piece"
     in_terminal: bool = False
 
 

@@ -1,17 +1,11 @@
 """Memory through a step as a chart: categories, allocated and reserved, capacity and peak."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from vramcast.records.prediction import (
-    CATEGORIES,
-    LargeTensor,
-    PhaseBand,
-    PhaseName,
-    Prediction,
-    StepBand,
-    StepMemory,
-)
+from vramcast.records.prediction import CATEGORIES, PhaseName, Prediction, StepMemory
 from vramcast.reporting import sections as page
+from vramcast.reporting.allocations import Bands, piece_layers
+from vramcast.reporting.tensors import colour_of, described, words
 
 FAR = 2.5  # times the highest thing drawn
 # assets/page.css has them
@@ -26,35 +20,6 @@ PHASE_COLOURS = {
     "other": "s5",
 }
 TOTALS = {"event", "allocated", "reserved"}  # the other columns are categories
-
-
-def words(category: str) -> str:
-    return category.replace("_", " ")
-
-
-def colour_of(category: str) -> str:
-    return category if category in CATEGORIES else "activations"
-
-
-def shape_of(tensor: LargeTensor) -> str:
-    return f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
-
-
-def what_of(tensor: LargeTensor) -> str:
-    return f"{words(tensor.category)} {tensor.name}".strip()
-
-
-def described(tensor: LargeTensor) -> list[str]:
-    # A kernel's scratch memory has the type "bytes" and no shape.
-    has_shape = tensor.shape or tensor.dtype not in ("", "bytes")
-    lines = [
-        f"{page.size(tensor.num_bytes)} {what_of(tensor)}".rstrip(),
-        shape_of(tensor) if has_shape else "",
-        tensor.operator.removeprefix("aten::"),
-        tensor.module,
-        tensor.source,
-    ]
-    return [line for line in lines if line]
 
 
 def capacity_of(capacity_bytes: int | None, top_bytes: int) -> tuple[page.Layer, str]:
@@ -73,8 +38,9 @@ def step_chart(
     capacity_bytes: int | None = None,
     peak_reserved_bytes: int | None = None,
     measured: Sequence[page.Layer] = (),
+    bands: Bands = (),
 ) -> page.Chart:
-    """`measured` is laid over the rest."""
+    """`measured` is laid over the rest; `bands` are those of the whole run."""
     peak = memory.points[memory.peak_point]
     top = max(peak_reserved_bytes or 0, *(point[1] for point in memory.points))
     capacity, far = capacity_of(capacity_bytes, top)
@@ -84,36 +50,47 @@ def step_chart(
         name: [[point[0], point[place]] for point in memory.points]
         for place, name in enumerate(memory.columns)
     }
-    # Categories in the usual order, with unknown ones last.
-    names = sorted(lines.keys() - TOTALS, key=[*CATEGORIES, *lines].index)
-    layers = [
-        *(
-            page.Layer("area", words(name), lines[name], colour_of(name))
-            for name in names
-            if any(value for _, value in lines[name])
-        ),
+    over = [
         page.Layer("step", f"allocated ({origin})", lines["allocated"], "allocated", changes),
         page.Layer("step", f"reserved ({origin})", lines.get("reserved", []), "reserved"),
         *measured,
         capacity,
         page.Layer("dot", "peak", [peak[:2]], "peak", [at_peak]),
     ]
+    behind = _bands_of_step(memory, bands)
+    pieces, areas = piece_layers(memory, bands), _areas(lines)
+    x = page.Axis(f"allocations and frees through {memory.phase}")
+    categories = [*behind, *areas, *over]
+    views = [page.View(x, page.MEMORY_AXIS, categories, "by category", in_terminal=True)]
+    if pieces:
+        layers = [*behind, *pieces, *over[1:]]  # the pieces are what is allocated
+        views.insert(0, page.View(x, page.MEMORY_AXIS, layers, "every allocation", "piece"))
     reserved = page.given(", {} reserved", page.size(peak_reserved_bytes))
-    events = page.count(memory.num_events, "event")
     caption = (
         f"{origin.capitalize()}: the peak is {page.size(peak[1])} allocated{reserved}, "
         f"at event {peak[0]:,} of {memory.num_events:,} in {memory.phase}. "
-        f"{page.count(len(memory.points), 'point')} of {events} are drawn.{far}"
+        f"{_drawn(memory)}{far}"
     )
-    return _through(memory.phase, caption, layers)
+    return page.chart(f"Memory through {memory.phase}", caption, *views)
 
 
-def _through(
-    phase: str, caption: str, layers: Sequence[page.Layer], detail: bool = True
-) -> page.Chart:
-    x = page.Axis(f"allocations and frees through {phase}")
-    view = page.View(x, page.MEMORY_AXIS, layers)
-    return page.chart(f"Memory through {phase}", caption, view, detail=detail)
+def _areas(lines: Mapping[str, list[list[int]]]) -> list[page.Layer]:
+    """Categories in the usual order, with unknown ones last."""
+    names = sorted(lines.keys() - TOTALS, key=[*CATEGORIES, *lines].index)
+    return [
+        page.Layer("area", words(name), lines[name], colour_of(name))
+        for name in names
+        if any(value for _, value in lines[name])
+    ]
+
+
+def _drawn(memory: StepMemory) -> str:
+    events = page.count(memory.num_events, "event")
+    text = f"{page.count(len(memory.points), 'point')} of {events} are drawn."
+    if not memory.allocations:
+        return text
+    large = page.count(len(memory.allocations), "large allocation")
+    return f"{large} are drawn one by one, the smaller ones together; of the lines {text}"
 
 
 def _change(memory: StepMemory, change: Sequence[int]) -> list[str]:
@@ -123,16 +100,27 @@ def _change(memory: StepMemory, change: Sequence[int]) -> list[str]:
     return [f"{'allocated' if change[1] else 'freed'}: {first}", *rest]
 
 
-def _bands(p: Prediction) -> list[page.Layer]:
-    """In the order of a program; a step's parts in place of training where they are known."""
+def bands_of(p: Prediction) -> Bands:
+    """A step's parts in place of training where they are known, in the order they came."""
+    phases = [band for band in p.phase_bands if not (p.step_bands and band.name == PhaseName.TRAIN)]
+    return sorted([*phases, *p.step_bands], key=lambda one: one.first_event)
+
+
+def _bands(bands: Bands, first_event: int = 0, last_event: int | None = None) -> list[page.Layer]:
+    """Those between two events, counted from the first."""
     stretches: dict[str, list[list[int]]] = {}
-    bands: list[PhaseBand | StepBand] = [
-        *(band for band in p.phase_bands if not (p.step_bands and band.name == PhaseName.TRAIN)),
-        *p.step_bands,
-    ]
-    for band in sorted(bands, key=lambda one: one.first_event):
-        stretches.setdefault(band.name, []).append([band.first_event, band.last_event])
+    for band in bands:
+        last = band.last_event if last_event is None else min(band.last_event, last_event)
+        begin, end = max(band.first_event, first_event) - first_event, last - first_event
+        if begin < end or last_event is None:
+            stretches.setdefault(band.name, []).append([begin, end])
     return [page.Layer("band", name, stretches[name], PHASE_COLOURS[name]) for name in stretches]
+
+
+def _bands_of_step(memory: StepMemory, bands: Bands) -> list[page.Layer]:
+    """One band alone would colour everything."""
+    layers = _bands(bands, memory.first_event, memory.first_event + memory.num_events)
+    return layers if len(layers) > 1 else []
 
 
 def run_chart(p: Prediction) -> page.Chart:
@@ -141,11 +129,14 @@ def run_chart(p: Prediction) -> page.Chart:
     allocated = [[event, value] for event, value, _ in p.timeline]
     reserved = [[event, value] for event, _, value in p.timeline]
     layers = [
-        *_bands(p),
+        *_bands(bands_of(p)),
         page.Layer("step", "allocated (predicted)", allocated, "allocated"),
         page.Layer("step", "reserved (predicted)", reserved, "reserved"),
         capacity,
     ]
     old = " This record is of an earlier version, which does not say which tensors these are."
     caption = f"Predicted.{far}{'' if p.step_memory else old}"
-    return _through("build and steps", caption, layers, detail=False)
+    through = "through build and steps"
+    x = page.Axis(f"allocations and frees {through}")
+    view = page.View(x, page.MEMORY_AXIS, layers)
+    return page.chart(f"Memory {through}", caption, view, detail=False)

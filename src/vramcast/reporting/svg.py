@@ -25,12 +25,12 @@ def _colours() -> dict[str, str]:
 
 
 def write_figures(report: Report, folder: Path) -> list[Path]:
-    """One SVG file for each view of every chart."""
+    """One SVG file for each view of every chart; single allocations are only on the page."""
     figures = [figure for section in report.sections for figure in section.figures]
     charts = [figure for figure in figures if isinstance(figure, Chart)]
     written = []
     for number, chart in enumerate(charts, 1):
-        for view in chart.views:
+        for view in (each for each in chart.views if each.pointer != "piece"):
             name = re.sub(r"[^a-z0-9]+", "-", f"{chart.title} {view.name}".lower()).strip("-")[:80]
             written.append(folder / f"{number:02d}-{name}.svg")
             write_view(chart, view, written[-1])

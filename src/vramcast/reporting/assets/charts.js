@@ -17,6 +17,7 @@ function chart(place, figure) {
     at: null,
     stop: -1,
     dragFrom: null,
+    chosen: null,
     drawn: null,
   };
   const one = {
@@ -45,9 +46,10 @@ function chartParts(place, figure) {
     legend: make("div", { class: "legend" }),
     box: make("div", { class: "chart", tabindex: "0", role: "group", "aria-label": label }),
     tip: make("div", { class: "tip", role: "status", "aria-live": "polite", hidden: "" }),
+    below: make("div", { class: "below", role: "status", "aria-live": "polite" }),
   };
   const head = make("div", { class: "bar-row" }, place.parentNode.querySelector("h3"), parts.tools);
-  place.append(head, parts.tabs, parts.legend, parts.box);
+  place.append(head, parts.tabs, parts.legend, parts.box, parts.below);
   return parts;
 }
 
@@ -69,7 +71,9 @@ function addTabs(one) {
 }
 
 function chooseView(one, index) {
-  Object.assign(one.state, { view: index, hidden: new Set(), domain: null, at: null, stop: -1 });
+  const fresh = { view: index, hidden: new Set(), domain: null, at: null, stop: -1, chosen: null };
+  Object.assign(one.state, fresh);
+  one.below.hidden = one.view().pointer !== "piece";
   [...one.tabs.children].forEach((tab, i) => {
     tab.setAttribute("aria-selected", String(i === index));
     tab.tabIndex = i === index ? 0 : -1;
@@ -91,9 +95,15 @@ function addTools(one) {
 
 /** A button for every name; it hides and shows all layers of that name. */
 function showLegend(one) {
-  const byName = new Map(one.view().layers.map((layer) => [layer.name, layer]));
+  const byName = new Map(namedLayers(one.view()).map((layer) => [layer.name, layer]));
   one.legend.replaceChildren(...[...byName.values()].map((layer) => legendButton(one, layer)));
   one.legend.hidden = byName.size < 2;
+}
+
+/** Over areas the bands have no colour of their own: their names stand in them. */
+function namedLayers({ layers }) {
+  const isFilled = layers.some(isFilling);
+  return layers.filter((layer) => !isFilled || layer.kind !== "band");
 }
 
 function legendButton(one, layer) {
@@ -115,6 +125,7 @@ function draw(one) {
   one.box.replaceChildren(one.state.drawn.svg, one.tip);
   one.tools.hidden = isBars(one.view());
   hideTip(one);
+  if (!one.below.hidden) choosePiece(one, one.state.chosen);
 }
 
 function showAll(one) {
@@ -135,7 +146,7 @@ function zoom(one, factor) {
 
 function extent(layers) {
   const drawn = layers.filter((layer) => !["across", "band", "bar"].includes(layer.kind));
-  return d3.extent(drawn.flatMap((layer) => layer.points.map((point) => point[0])));
+  return d3.extent(drawn.flatMap(xValues));
 }
 
 function addPointer(one) {
@@ -158,6 +169,9 @@ function addPointer(one) {
     if (from !== null && Math.abs(to - from) > SMALLEST_DRAG) {
       state.domain = [state.drawn.invert(from), state.drawn.invert(to)].sort((a, b) => a - b);
       draw(one);
+    } else if (!one.below.hidden) {
+      const rank = event.target.closest?.(".piece")?.dataset.rank;
+      choosePiece(one, rank === undefined || Number(rank) === state.chosen ? null : Number(rank));
     }
     endDrag();
   });
@@ -174,10 +188,11 @@ function addKeys(one) {
     "-": () => zoom(one, ZOOM_OUT),
     0: () => showAll(one),
     Escape: () => showAll(one),
-    ArrowRight: () => walk(one, 1),
-    ArrowDown: () => walk(one, 1),
-    ArrowLeft: () => walk(one, -1),
-    ArrowUp: () => walk(one, -1),
+    Enter: () => one.below.hidden || choosePiece(one, one.state.stop),
+    ArrowRight: () => walk(one, 1, "ArrowRight"),
+    ArrowDown: () => walk(one, 1, "ArrowDown"),
+    ArrowLeft: () => walk(one, -1, "ArrowLeft"),
+    ArrowUp: () => walk(one, -1, "ArrowUp"),
   };
   one.box.addEventListener("keydown", (event) => {
     const act = actions[event.key];
@@ -191,6 +206,7 @@ function addKeys(one) {
 function look(one, event) {
   const { drawn } = one.state;
   const [x, y] = drawn.inside(event);
+  if (one.view().pointer === "piece") return lookAtPiece(one, x, y);
   const byX = one.view().pointer === "x";
   const found = byX
     ? atX(one.view(), one.layers(), drawn.invert(x))
@@ -199,8 +215,9 @@ function look(one, event) {
 }
 
 /** Goes to the next stop, or to the one before, and tells what is there. */
-function walk(one, way) {
+function walk(one, way, key) {
   const { state } = one;
+  if (one.view().pointer === "piece") return walkPieces(one, key);
   const stops = stopsOf(one.view(), one.layers(), state.domain);
   if (!stops.length) return;
   state.stop = Math.max(0, Math.min(stops.length - 1, state.stop + way));
@@ -224,11 +241,16 @@ function showTip(one, found, left, top = 0) {
   // Left of the pointer where there is no room to its right.
   const fits = left + 16 + tip.offsetWidth < box.clientWidth;
   tip.style.left = `${Math.max(0, fits ? left + 16 : left - tip.offsetWidth - 16)}px`;
-  tip.style.top = `${bars ? top + 16 : 12}px`;
+  const isBeside = bars || found.beside;
+  // Above the pointer where there is no room below it.
+  const isHigh = found.beside && top + 16 + tip.offsetHeight > box.clientHeight;
+  const place = isHigh ? Math.max(0, top - tip.offsetHeight - 16) : top + 16;
+  tip.style.top = `${isBeside ? place : 12}px`;
 }
 
 function hideTip(one) {
   one.tip.hidden = true;
+  outlinePiece(one, "pointed");
   one.state.drawn.cross(null);
 }
 

@@ -1,10 +1,11 @@
 "use strict";
 // One view of a chart as SVG, drawn with Observable Plot. Pointer and keys are in charts.js.
 
-const MARGIN_TOP = 30;
+const MARGIN_TOP = 40;
 const MARGIN_BOTTOM = 40;
 const ROW_HEIGHT = 26;
 const NARROW_WIDTH = 520; // below this there is room for fewer ticks and shorter labels
+const isFilling = (layer) => ["area", "piece"].includes(layer.kind);
 const isBars = (view) => view.layers.some((layer) => layer.kind === "bar");
 
 /** Draws the layers and returns the SVG with functions that turn pixels into values and back. */
@@ -21,13 +22,16 @@ function plot(view, layers, width, domain) {
   return {
     svg,
     width,
+    scene,
     inside(event) {
       const at = svg.getBoundingClientRect();
       const ratio = width / at.width;
       return [(event.clientX - at.left) * ratio, (event.clientY - at.top) * ratio];
     },
     invert: (pixel) => (x.invert ? x.invert(pixel) * xSize : 0),
+    invertY: (pixel) => (y.invert ? y.invert(pixel) * ySize : 0),
     x: (value) => x.apply(value / xSize),
+    y: (value) => y.apply(value / ySize),
     place(layer, point) {
       if (layer.kind !== "bar") return [x.apply(point[0] / xSize), y.apply(point[1] / ySize)];
       return [x.apply(point[2] / xSize), y.apply(point[0]) + (y.bandwidth ?? 0) / 2];
@@ -61,9 +65,13 @@ function setAll(node, attributes) {
 function measured(view, layers, width, domain) {
   const bars = isBars(view);
   const tops = stacked(layers);
+  const pile = piled(layers);
   const inDomain = (value) => !domain || (value >= domain[0] && value <= domain[1]);
   const xs = layers.flatMap(xValues);
-  const ys = bars ? [] : layers.flatMap((layer) => yValues(layer, tops, inDomain));
+  const isNear = domain !== null && pile.pieces.length > 0; // then the pieces fill the height
+  const ys = bars || isNear ? [] : layers.flatMap((layer) => yValues(layer, tops, inDomain));
+  ys.push(...pile.tops.filter(([x]) => inDomain(x)).map((point) => point[1]));
+  ys.push(...pile.rest.filter(([x]) => inDomain(x)).map((point) => point[2]));
   const [xUnit, xSize] = scaleFor(view.x.unit, largest(xs));
   const [yUnit, ySize] = scaleFor(view.y.unit, largest(ys));
   const narrow = width < NARROW_WIDTH;
@@ -75,6 +83,8 @@ function measured(view, layers, width, domain) {
     domain,
     bars,
     tops,
+    pile,
+    isNear,
     inDomain,
     xs,
     ys,
@@ -92,6 +102,7 @@ const largest = (values) => Math.max(0, ...values.map(Math.abs));
 function xValues(layer) {
   if (layer.kind === "across") return [];
   if (layer.kind === "band") return layer.points.flat();
+  if (layer.kind === "piece") return layer.points.flatMap((point) => point.slice(0, 2));
   if (layer.kind === "bar") return layer.points.flatMap((point) => [point[1], point[2]]);
   return layer.points.map((point) => point[0]);
 }
@@ -99,7 +110,7 @@ function xValues(layer) {
 function yValues(layer, tops, inDomain) {
   if (layer.kind === "area") return tops.get(layer).map((point) => point.y2);
   if (layer.kind === "across") return [layer.points[0][0]];
-  if (["band", "down"].includes(layer.kind)) return [];
+  if (["band", "down", "piece", "rest"].includes(layer.kind)) return [];
   return layer.points.filter((point) => inDomain(point[0])).map((point) => point[1]);
 }
 
@@ -131,10 +142,10 @@ function plotOptions(scene) {
   // Bars that begin at zero have their number beside them.
   const numbered =
     bars && layers.some((layer) => layer.kind === "bar" && layer.points.some((p) => p[1] === 0));
-  const plainHeight = narrow ? 280 : 380;
+  const plainHeight = (narrow ? 280 : 380) + (scene.pile.pieces.length ? 80 : 0);
   return {
     width,
-    height: bars ? 78 + rows.length * ROW_HEIGHT : plainHeight,
+    height: bars ? 88 + rows.length * ROW_HEIGHT : plainHeight,
     marginLeft: bars ? 14 + longest * 6.6 : 52,
     marginRight: numbered ? (narrow ? 66 : 80) : 18,
     insetLeft: numbered && xs.some((x) => x < 0) ? (narrow ? 48 : 70) : 0,
@@ -147,23 +158,29 @@ function plotOptions(scene) {
   };
 }
 
-function xOptions({ view, xs, xUnit, xSize, domain, bars, narrow }) {
+function xOptions({ view, xs, xUnit, xSize, domain, bars, narrow, pile }) {
   const options = {
     label: axisLabel(view.x, xUnit),
     labelArrow: "none",
     labelAnchor: "center",
-    domain: domain ? domain.map((value) => value / xSize) : undefined,
+    domain: domain ? domain.map((value) => value / xSize) : pileDomain(pile, xs, xSize),
     ticks: narrow ? (bars ? 3 : 4) : 8,
     nice: false,
   };
   return { ...options, ...tickOptions(view.x, xs, xSize, domain) };
 }
 
-function yOptions({ view, layers, ys, yUnit, ySize }) {
+/** Pieces draw themselves, so Plot does not know how far they reach. */
+function pileDomain(pile, values, size, low = Math.min(...values)) {
+  return pile.pieces.length ? [low / size, Math.max(...values) / size] : undefined;
+}
+
+function yOptions({ view, layers, ys, yUnit, ySize, pile }) {
   const options = {
     label: axisLabel(view.y, yUnit),
     labelArrow: "none",
     grid: true,
+    domain: pileDomain(pile, ys, ySize, 0),
     zero: !view.y.log && layers.some((layer) => ["area", "across"].includes(layer.kind)),
     ticks: 6,
     nice: !view.y.log,
@@ -218,6 +235,8 @@ const MARKS = {
   down: downMarks,
   bar: barMarks,
   band: bandMarks,
+  piece: pieceMarks,
+  rest: restMarks,
 };
 
 function scaledPoints(layer, { xSize, ySize }) {
@@ -265,13 +284,23 @@ function dotMarks(layer, scene) {
 
 /** Over the whole height, behind what is drawn after it. */
 function bandMarks(layer, scene) {
-  const { xSize } = scene;
+  const { xSize, xs, domain, width } = scene;
+  const [low, high] = domain ?? [Math.min(...xs), Math.max(...xs)];
+  const seen = layer.points
+    .map(([from, to]) => [Math.max(from, low), Math.min(to, high)])
+    .filter(([from, to]) => to > from);
   const [x1, x2] = [(point) => point[0] / xSize, (point) => point[1] / xSize];
-  const style = { fill: colour(layer), fillOpacity: 0.13, clip: clipOf(scene) };
-  return [Plot.rect(layer.points, { x1, x2, ...style })];
+  const style = { fill: colour(layer), fillOpacity: 0.13 };
+  const room = (point) => ((point[1] - point[0]) / (high - low)) * (width - 70);
+  const isFilled = scene.layers.some(isFilling);
+  const named = seen.filter((point) => isFilled && room(point) > 7 * layer.name.length);
+  const x = (point) => (point[0] + point[1]) / 2 / xSize;
+  const place = { x, frameAnchor: "top", dy: -16, text: () => layer.name };
+  return [Plot.rect(seen, { x1, x2, ...style }), Plot.text(named, { ...place, fill: "var(--quiet)" })];
 }
 
-function acrossMarks(layer, { view, ySize }) {
+function acrossMarks(layer, { view, ySize, ys, isNear }) {
+  if (isNear && layer.points[0][0] > largest(ys)) return [];
   const y = (point) => point[0] / ySize;
   const text = `${layer.name} ${shown(layer.points[0][0], view.y.unit)}`;
   const line = {

@@ -1,0 +1,71 @@
+"""The large allocations of a step, each with the events at which it was made and freed."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vramcast.downsampling import downsample
+from vramcast.tracing.trace import bytes_by_event
+
+# A page with so many stays small, and each can still be pointed at.
+MOST_BY_AREA = 300
+MOST_BY_SIZE = 60
+MOST_REST_POINTS = 240
+Numbers = NDArray[np.signedinteger]
+
+
+class Lives(NamedTuple):
+    """Of chosen allocations, in the order in which they were made; events of the whole run."""
+
+    numbers: list[int]  # from 1
+    made: list[int]
+    freed: list[int | None]  # None: never
+    rest: list[tuple[int, int]]  # event counted in the step, bytes of all that were not chosen
+
+
+def large_allocations(
+    events: Numbers, block_bytes: Numbers, step: tuple[int, int], peak: int
+) -> Lives:
+    """Those with the most bytes times events in the step, and the largest of it."""
+    begin, end = step
+    made, freed = _made_and_freed(events, len(block_bytes))
+    alive_events = np.minimum(freed, end) - np.maximum(made, begin)
+    areas = np.where(alive_events > 0, alive_events * block_bytes, 0)
+    sizes = np.where(alive_events > 0, block_bytes, 0)
+    chosen = {*_largest(areas, MOST_BY_AREA), *_largest(sizes, MOST_BY_SIZE)}
+    ordered = sorted(chosen, key=lambda index: (made[index], index))
+    return Lives(
+        numbers=[index + 1 for index in ordered],
+        made=[int(made[index]) for index in ordered],
+        freed=[int(freed[index]) if freed[index] < len(events) else None for index in ordered],
+        rest=_rest(events, block_bytes, ordered, step, peak),
+    )
+
+
+def _made_and_freed(events: Numbers, num_allocations: int) -> tuple[Numbers, Numbers]:
+    """The event of each allocation; behind the last one where there is none."""
+    made = np.full(num_allocations, len(events))
+    freed = np.full(num_allocations, len(events))
+    is_made, is_freed = events > 0, (events < 0) & (events >= -num_allocations)
+    made[events[is_made] - 1] = np.flatnonzero(is_made)
+    freed[-events[is_freed] - 1] = np.flatnonzero(is_freed)
+    return made, freed
+
+
+def _largest(values: Numbers, most: int) -> list[int]:
+    ranked = np.argsort(-values, kind="stable")[:most]
+    found: list[int] = ranked[values[ranked] > 0].tolist()
+    return found
+
+
+def _rest(
+    events: Numbers, block_bytes: Numbers, chosen: Sequence[int], step: tuple[int, int], peak: int
+) -> list[tuple[int, int]]:
+    others = block_bytes.copy()
+    others[np.array(chosen, int)] = 0
+    begin, end = step
+    rest = bytes_by_event(events[:end], others).cumsum()[begin:]
+    kept = downsample(rest, MOST_REST_POINTS, [peak - begin])
+    return list(zip(kept, rest[kept].tolist(), strict=True))
