@@ -181,11 +181,12 @@ class GpuRun:
             step = check_step(function(**knobs))
         apply_switches(self.trial.switches)  # the workload may have set some itself
         torch.cuda.synchronize()
+        num_parameters, num_trainable = ownership.num_parameters()
         self.report.tell(
             build_seconds=time.perf_counter() - started,
             switches=switches_in_force(),
-            num_parameters=ownership.num_parameters(),
-            num_trainable_parameters=ownership.num_trainable_parameters(),
+            num_parameters=num_parameters,
+            num_trainable_parameters=num_trainable,
         )
         return step
 

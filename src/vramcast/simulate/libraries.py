@@ -1,5 +1,6 @@
 """torch's own shared libraries: loading them takes a fifth of a second, on a core of its own."""
 
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -9,6 +10,17 @@ from pathlib import Path
 from vramcast.errors import EnvironmentProblem
 
 NAMES = ("torch_global_deps", "c10", "torch_cpu", "c10_cuda", "torch_cuda")
+# C modules that torch and the simulation import. The linker loads one file at a time: each of them
+# would wait until torch's libraries are loaded.
+# fmt: off
+C_MODULES = (
+    "_asyncio", "_bisect", "_blake2", "_bz2", "_contextvars", "_csv", "_ctypes", "_datetime",
+    "_decimal", "_hashlib", "_heapq", "_json", "_lzma", "_multiprocessing", "_opcode", "_pickle",
+    "_posixshmem", "_posixsubprocess", "_queue", "_random", "_sha512", "_socket", "_ssl",
+    "_statistics", "_struct", "_typing", "_uuid", "array", "binascii", "cmath", "fcntl", "grp",
+    "math", "mmap", "msgspec", "numpy.linalg", "resource", "select", "unicodedata", "zlib",
+)
+# fmt: on
 
 _loading: threading.Thread | None = None
 
@@ -31,6 +43,9 @@ def paths() -> list[str]:
 def load_in_background() -> None:
     """While this thread imports modules. An error is seen when they are loaded again."""
     global _loading
+    for name in C_MODULES:
+        with contextlib.suppress(ImportError):  # not every Python has all of them
+            importlib.import_module(name)
     # called as a C function, unlike ctypes.CDLL it lets other threads run meanwhile
     load = ctypes.CDLL(None).dlopen
     load.argtypes, load.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p

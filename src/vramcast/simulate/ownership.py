@@ -32,6 +32,10 @@ class Ownership:
         self._most_parameters = self._most_trainable = 0
         # numbers of allocations by the address of a tensor's first element
         self._numbers_at: dict[int, tuple[int, ...]] = {}
+        # categories by that address, where the name is known too: they are seen again in every step
+        self._settled: dict[int, str] = {}
+        # an optimizer has stepped since look(): its gradients and state were put already
+        self._has_stepped = False
         # by the number of the allocation
         self.category_of: dict[int, str] = {}
         self.name_of: dict[int, str] = {}
@@ -43,7 +47,7 @@ class Ownership:
             nn_module.register_module_buffer_registration_hook(self._saw_module),
             nn_module.register_module_module_registration_hook(self._saw_module),
             optim.register_optimizer_step_pre_hook(self._before_update),
-            optim.register_optimizer_step_post_hook(lambda *_: self._put_state()),
+            optim.register_optimizer_step_post_hook(self._after_update),
         ]
         set_state = nn.Module.__setstate__
 
@@ -71,42 +75,49 @@ class Ownership:
         if not self._is_detailed:
             return
         for parameter in _parameters_of(optimizer):  # those of modules have their names already
-            self._put(parameter, "parameters", "")
+            if not self._is_settled(parameter, "parameters"):
+                self._put(parameter, "parameters", "")
         self._put_gradients()
+
+    def _after_update(self, *_: Any) -> None:
+        if self._is_detailed:
+            self._put_state()
+            self._has_stepped = True
 
     def look(self) -> None:
         """Find what modules and optimizers own now. Called between steps."""
         if self._is_detailed:
-            for name, tensor, category in self._module_tensors():
-                self._put(tensor, category, name)
-            self._put_gradients()
-            self._put_state()
-        self._most_parameters = self.num_parameters()
-        self._most_trainable = self.num_trainable_parameters()
+            self._put_module_tensors()
+            if not self._has_stepped:
+                self._put_gradients()
+                self._put_state()
+            self._has_stepped = False
+        self.num_parameters()
 
-    def num_parameters(self) -> int:
-        """Elements of the distinct parameters of all modules and optimizers, trainable or frozen.
+    def num_parameters(self) -> tuple[int, int]:
+        """Elements of the distinct parameters of all modules and optimizers, and of those of which
+        gradients are wanted.
 
         Also of modules that look() has seen and that are gone. What is spread over several GPUs
         counts whole.
         """
-        return max(self._most_parameters, sum(self._numbers_of_elements().values()))
+        whole = self._numbers_of_elements()
+        self._most_parameters = max(self._most_parameters, sum(n for n, _ in whole.values()))
+        trainable = sum(n for n, needs_gradient in whole.values() if needs_gradient)
+        self._most_trainable = max(self._most_trainable, trainable)
+        return self._most_parameters, self._most_trainable
 
-    def num_trainable_parameters(self) -> int:
-        """Of those, the elements of which gradients are wanted."""
-        return max(self._most_trainable, sum(self._numbers_of_elements(trainable=True).values()))
-
-    def _numbers_of_elements(self, *, trainable: bool = False) -> dict[int, int]:
-        """By the id of the parameter."""
-        wanted = (p for p in self._parameters() if p.requires_grad or not trainable)
-        whole = {id(p): _num_elements(p) for p in wanted}
+    def _numbers_of_elements(self) -> dict[int, tuple[int, bool]]:
+        """By the id of the parameter, and whether a gradient is wanted."""
+        whole = {id(p): (_num_elements(p), p.requires_grad) for p in self._parameters()}
         for module in _alive(self._modules):
             # FullyShardedDataParallel has a flat parameter, and its parts where they are shown
             handle = module.__dict__.get("_handle")
             if (flat := getattr(handle, "flat_param", None)) is not None:
-                whole |= dict.fromkeys(map(id, getattr(flat, "_params", None) or ()), 0)
-                if flat.requires_grad or not trainable:
-                    whole[id(flat)] = flat._unpadded_unsharded_size.numel()
+                parts = getattr(flat, "_params", None) or ()
+                whole |= dict.fromkeys(map(id, parts), (0, False))
+                size = flat._unpadded_unsharded_size.numel()
+                whole[id(flat)] = size, flat.requires_grad
         return whole
 
     def _parameters(self) -> Iterator[Tensor]:
@@ -115,15 +126,21 @@ class Ownership:
         for optimizer in _alive(self._optimizers):
             yield from _parameters_of(optimizer)
 
-    def _module_tensors(self) -> Iterator[tuple[str, Tensor, str]]:
-        names = self.module_names()
-        for module in _alive(self._modules):
+    def _put_module_tensors(self) -> None:
+        new = [
+            (module, name, tensor, category)
+            for module in _alive(self._modules)
+            for category, tensors in (
+                ("parameters", module._parameters),
+                ("buffers", module._buffers),
+            )
+            for name, tensor in tensors.items()
+            if tensor is not None and not self._is_settled(tensor, category)
+        ]
+        names = self.module_names() if new else {}
+        for module, name, tensor, category in new:
             prefix = names.get(id(module), "")
-            owned = {"parameters": module._parameters, "buffers": module._buffers}
-            for category, tensors in owned.items():
-                for name, tensor in tensors.items():
-                    if tensor is not None:
-                        yield f"{prefix}.{name}" if prefix else name, tensor, category
+            self._put(tensor, category, f"{prefix}.{name}" if prefix else name)
 
     def module_names(self) -> dict[int, str]:
         """Dotted names from the outermost modules down, by the module's id."""
@@ -140,22 +157,29 @@ class Ownership:
         # most are of a module and of an optimizer; where two share a gradient, the last names it
         latest = {id(parameter): parameter for parameter in reversed([*self._parameters()])}
         for parameter in reversed(latest.values()):
-            if parameter.grad is not None:
-                self._put(parameter.grad, "gradients", self._name(parameter))
+            gradient = parameter.grad
+            if gradient is not None and not self._is_settled(gradient, "gradients"):
+                self._put(gradient, "gradients", self._name(parameter))
 
     def _put_state(self) -> None:
-        if not self._is_detailed:
-            return
         for optimizer in _alive(self._optimizers):
             for parameter, state in optimizer.state.items():
                 if not isinstance(state, dict):
                     continue
-                owner = self._name(parameter) if isinstance(parameter, Tensor) else ""
                 for key, value in state.items():
                     for tensor in value if isinstance(value, SEQUENCES) else (value,):
                         # also a number of the host: the count of steps
-                        if isinstance(tensor, Tensor) and tensor.is_cuda:
+                        if not (isinstance(tensor, Tensor) and tensor.is_cuda):
+                            continue
+                        if not self._is_settled(tensor, "optimizer_state"):
+                            owner = self._name(parameter) if isinstance(parameter, Tensor) else ""
                             self._put(tensor, "optimizer_state", f"{owner} {key}".strip())
+
+    def _is_settled(self, tensor: Tensor, category: str) -> bool:
+        """It was put there before, by the name that it has."""
+        if type(tensor) not in PLAIN or tensor.layout is not torch.strided:
+            return False
+        return self._settled.get(tensor.data_ptr()) == category
 
     def _numbers(self, tensor: Tensor) -> Sequence[int]:
         """Of its allocations on the GPU."""
@@ -185,6 +209,12 @@ class Ownership:
                 self.category_of[number] = category
                 if name:
                     self.name_of[number] = name
+                if name or category == "parameters":  # those are never named anew
+                    self._settle(tensor, category)
+
+    def _settle(self, tensor: Tensor, category: str) -> None:
+        if type(tensor) in PLAIN and tensor.layout is torch.strided:
+            self._settled[tensor.data_ptr()] = category
 
 
 def _parts(tensor: Tensor) -> Iterator[Tensor]:
@@ -202,6 +232,8 @@ def _parts(tensor: Tensor) -> Iterator[Tensor]:
 
 def _num_elements(parameter: Tensor) -> int:
     """bitsandbytes packs two weights of 4 bits into one element, and says which shape they had."""
+    if type(parameter) in PLAIN:
+        return parameter.numel()
     shape = getattr(getattr(parameter, "quant_state", None), "shape", None)
     return int(torch.Size(shape).numel()) if shape is not None else parameter.numel()
 

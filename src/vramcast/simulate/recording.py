@@ -114,13 +114,14 @@ class Recording:
         streams = allocations["stream"][original]
         work, bounds = self._work()
         step = self._steady_step(bounds)
+        num_parameters, num_trainable = self.ownership.num_parameters()
         operators = {self.device.name(index) for index in np.unique(allocations["operator_name"])}
         return trace.SimulatedRun(
             events=repeating.with_repetitions(events, self.num_repetitions),
             sizes=allocations["num_bytes"][original],
             categories=trace.Labels(categories.codes[original], categories.words),
-            num_parameters=self.ownership.num_parameters(),
-            num_trainable_parameters=self.ownership.num_trainable_parameters(),
+            num_parameters=num_parameters,
+            num_trainable_parameters=num_trainable,
             notes=tuple(sorted(self.gpu.all_notes())),
             torch_version=torch.__version__,
             allocation=self._details(allocations, categories, original),
