@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import json_schemas
 from blocks import DOCS, ROOT, Block, blocks_of, commands_of, pages
 from file_list import the_files
 from sessions import Sandbox, not_printed
@@ -83,6 +84,8 @@ def part(asked: str, page: Path) -> str:
         return the_accuracy()
     if asked == "the source files":
         return the_files()
+    if asked == "the schemas":
+        return json_schemas.the_schemas()
     return f"\n```text\n{help_of(asked.removeprefix('options of '))}\n```\n\n"
 
 
@@ -124,6 +127,9 @@ def main() -> int:
         if text != page.read_text():
             page.write_text(text)
             print(f"Wrote {page.relative_to(ROOT)}")
+    json_schemas.FOLDER.mkdir(exist_ok=True)
+    for name, text in json_schemas.texts().items():
+        (json_schemas.FOLDER / name).write_text(text)
     wrong = []
     if asked.outputs:
         with tempfile.TemporaryDirectory() as folder:

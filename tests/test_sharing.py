@@ -1,4 +1,5 @@
-"""An answer as Markdown, as a page, and as an exit code that fails a pull request."""
+"""What people see of an answer: Markdown, a page, an exit code that fails a pull request, knobs,
+what is being tried, links to lines."""
 
 from __future__ import annotations
 
@@ -8,13 +9,18 @@ import re
 import subprocess
 import sys
 import webbrowser
+from io import StringIO
 from pathlib import Path
 
 import in_process
 import pytest
 import yaml
+from rich.console import Console
 
+import vramcast
 from vramcast.errors import UsageError
+from vramcast.reporting.sections import Section
+from vramcast.reporting.terminal import show_sections
 from vramcast.units import GiB, MiB, grown
 
 ROOT = Path(__file__).parents[1]
@@ -158,3 +164,42 @@ def test_the_example_workflow_fails_a_pull_request_whose_peak_grows(tmp_path: Pa
     assert "✓ the peak is within the limit of 22.00 GiB (--max)" in text
     assert "✗ B's peak is" in text and "| peak reserved |" in text
     assert step(steps[-1], GROWTH="500%") == 0
+
+
+def test_the_knobs_of_a_workload_or_a_line_are_listed_and_nothing_is_predicted(
+    folder: Path,
+) -> None:
+    function = run(folder, "predict", "train.py", "--knobs")
+    assert function.returncode == 0 and "fits" not in function.stdout
+    assert re.search(r"^batch_size +4096 +int", function.stdout, re.MULTILINE)
+    line = run(folder, "predict", "--knobs", "--", "python", "train.py", "--bs={batch_size}")
+    assert re.search(r"^batch_size +required +any", line.stdout, re.MULTILINE)
+    assert "predict batch_size=... --gpu rtx-4090 -- python train.py" in line.stdout
+    none = run(folder, "predict", "--knobs", "--", "python", "train.py")
+    assert "It has no knobs. Put a name in braces" in none.stdout
+
+
+def test_knobs_that_were_given_come_first_in_the_title(folder: Path) -> None:
+    shown = run(folder, "predict", "train.py", "width=256").stdout
+    assert shown.startswith("╭─ train.py width=256 batch_size=4096 ─")
+
+
+def test_a_search_says_which_size_it_tries(folder: Path) -> None:
+    tried: list[str] = []
+    vramcast.max_batch(
+        f"{folder}/train.py", memory="1GiB", progress=lambda now: tried.append(now.detail)
+    )
+    assert "batch_size=1" in tried and len({*tried}) > 3
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_lines_of_files_are_links_in_a_terminal_and_never_in_a_pipe(folder: Path) -> None:
+    sections = [Section(title="", text=[f"made in {folder}/train.py:4 and {folder}/no_file.py:2"])]
+    for file in (Terminal(), StringIO()):
+        show_sections(sections, Console(file=file, width=300, force_terminal=True))
+        links = re.findall(r"\x1b\]8;[^;]*;(file://[^\x1b]*)", file.getvalue())
+        assert links == [f"{(folder / 'train.py').as_uri()}#4"] * file.isatty()

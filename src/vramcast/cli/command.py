@@ -7,9 +7,8 @@ import functools
 import importlib
 import json
 import re
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -22,14 +21,12 @@ from typer.core import TyperCommand
 from vramcast import __version__
 from vramcast.cli.coercion import read_plain_values_without_pydantic
 from vramcast.cli.missing_file import lacks_file
+from vramcast.cli.progress import say as say
 from vramcast.cli.sharing import shared_answer, with_sharing
 from vramcast.errors import UsageError
-from vramcast.text import printable
 
 if TYPE_CHECKING:
     from vramcast.processes.progress import Progress, Report
-    from vramcast.records.base import Record
-    from vramcast.reporting.sections import Section
 
 START = """\b
 Start here:
@@ -195,11 +192,6 @@ def folder_for(kind: str, workload: str | list[str], out: str | None) -> Path:
     return Path("runs") / f"{kind}-{name}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
 
 
-def say(text: str) -> None:
-    """On stderr, for people. Names of files and options are shown without control characters."""
-    print(printable(text), file=sys.stderr)
-
-
 @contextlib.contextmanager
 def resumable(folder: Path) -> Iterator[None]:
     """Says after Ctrl-C how to go on."""
@@ -232,8 +224,8 @@ def _import_reporting() -> None:
         importlib.import_module("vramcast.reporting.prediction")
 
 
-def show(record: Record | Sequence[Section], as_json: bool = False, **more: str) -> None:
-    """The record on stdout: one JSON object, which has `more` too, or for people."""
+def show(record: Any, as_json: bool = False, **more: str) -> None:
+    """A record, or sections, on stdout: one JSON object, which has `more` too, or for people."""
     answer = shared_answer()
     if answer is not None:
         from vramcast.reporting.showing import sections_of

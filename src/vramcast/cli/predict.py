@@ -107,12 +107,17 @@ def predict(
         typer.Option("--sensitivity", help="How the peak moves with each whole-number knob."),
     ] = False,
     advice: options.Advice = True,
+    lists_knobs: Annotated[
+        bool, typer.Option("--knobs", help="List the workload's knobs, and predict nothing.")
+    ] = False,
 ) -> int:
     """Predict the GPU memory and the time of a training step, with no GPU.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 it does not fit (of several: none does), or the
     peak is larger than --max.
     """
+    if lists_knobs:
+        return _list_knobs(workload, knobs, as_json)
     is_of_training = any(one is not None for one in (tokens, train_steps, price, prices))
     is_table = bool(vary) or is_of_training or gpu is not None and (gpu == "all" or "," in gpu)
     _check(is_table, batch_sizes, {"--trace": trace, "--ray": ray, "--out": out, "--sort": sort})
@@ -195,6 +200,17 @@ def predict(
         show_brief_advice(given, values, found, found.seconds, where)
     is_over = isinstance(found, vramcast.Prediction) and bool(found.over_max_bytes)
     return ExitCode.DONE if found.fits and not is_over else ExitCode.NO
+
+
+def _list_knobs(workload: str | None, knobs: list[str] | None, as_json: bool) -> int:
+    from vramcast.cli.zoo_search import show_knobs, show_knobs_of_line
+
+    given, _ = workload_and_knobs(workload, knobs)
+    if isinstance(given, list):
+        show_knobs_of_line(given, as_json)
+    else:
+        show_knobs(given, as_json)
+    return ExitCode.DONE
 
 
 def _check(is_table: bool, batch_sizes: str | None, given: dict[str, str | None]) -> None:

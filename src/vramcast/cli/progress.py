@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 2.0
 
 
+def say(text: str) -> None:
+    """On stderr, for people. Names of files and options are shown without control characters."""
+    print(printable(text), file=sys.stderr)
+
+
 @contextlib.contextmanager
 def progress_display() -> Iterator[Report]:
     """Bars on a terminal; where it is none, only the lines that stay."""

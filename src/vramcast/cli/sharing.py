@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vramcast.cli.progress import say
 from vramcast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -125,8 +126,6 @@ def _finish(answer: Answer, is_opened: bool) -> None:
 
 def wrote(page: Path, is_opened: bool) -> None:
     """Says where a page is, and opens it."""
-    from vramcast.cli.command import say
-
     say(f"Wrote {page}.")
     if is_opened:
         import webbrowser

@@ -27,9 +27,9 @@ def show_models(name: str | None, as_json: bool) -> None:
         own = [row for row in _of_zoo() if row["family"] == name]
         _list([*own, *_with_word(_of_hub(), name)], as_json)
     elif name in BY_NAME or split(name):
-        _show_knobs(name, as_json)
+        show_knobs(name, as_json)
     elif (known := _exactly(name)) is not None:
-        _show_knobs(f"hf:{known}", as_json)
+        show_knobs(f"hf:{known}", as_json)
     else:
         found = _with_word([*_of_zoo(), *_of_hub()], name)
         if not found:
@@ -126,12 +126,8 @@ def _list(rows: Sequence[Row], as_json: bool) -> None:
         "parameters": lambda row: f"{row['num_parameters']:,}" if "num_parameters" in row else "",
         "family": lambda row: row.get("family", ""),
     }
-    more: dict[str, Cell] = {
-        "document": lambda row: row["document"] or "baseline",
-        "sizes": lambda row: knobs_of(row["shown"]),
-    }
     if own:
-        cells = {**common, **more}
+        cells = {**common, "sizes": lambda row: knobs_of(row["shown"])}
         parts.append(table_of(own, cells, left=set(cells) - {"parameters"}))
     if known:
         cells = {**common, "task": lambda row: row.get("task", "")}
@@ -145,9 +141,7 @@ def _list(rows: Sequence[Row], as_json: bool) -> None:
         print("Others: hf:NAME of your Hugging Face cache, hf:path/to/folder, timm:, torchvision:")
 
 
-def _show_knobs(name: str, as_json: bool) -> None:
-    from vramcast.reporting.sections import Section, table_of
-    from vramcast.reporting.showing import show
+def show_knobs(name: str, as_json: bool) -> None:
     from vramcast.workload.description import knobs_of_workload
 
     with refusals():
@@ -156,14 +150,52 @@ def _show_knobs(name: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"name": name, **facts, "knobs": knobs}))
         return
+    print("; ".join([name, *(f"{key}: {value}" for key, value in facts.items())]))
+    if not knobs:
+        print("It has no knobs: its function takes no keyword arguments.")
+        return
+    _list_knobs(name, knobs)
+    usual = "batch_size" if any(knob["name"] == "batch_size" for knob in knobs) else ""
+    example = f"{usual}=8" if usual else f"{knobs[0]['name']}=..."
+    print(f"vramcast predict {name} {example} --gpu rtx-4090")
+
+
+def show_knobs_of_line(words: list[str], as_json: bool) -> None:
+    """Those of a launch line are its names in braces."""
+    from vramcast.workload.launch_line import launch_line
+
+    line = launch_line(words)
+    knobs = [
+        {"name": name, "default": None, "takes": "any", "required": True} for name in line.knobs
+    ]
+    if as_json:
+        print(json.dumps({"name": str(line), "knobs": knobs}))
+        return
+    print(line)
+    if not knobs:
+        print(
+            "It has no knobs. Put a name in braces where a value stands: --batch_size={batch_size}"
+        )
+        return
+    _list_knobs(str(line), knobs)
+    given = " ".join(f"{name}=..." for name in line.knobs)
+    print(f"vramcast predict {given} --gpu rtx-4090 -- {line}")
+
+
+def _list_knobs(title: str, knobs: Sequence[Row]) -> None:
+    from vramcast.reporting.sections import Section, table_of
+    from vramcast.reporting.showing import show
+
     cells: dict[str, Cell] = {
         "knob": lambda knob: knob["name"],
-        "default": lambda knob: "" if knob["default"] in (None, "") else str(knob["default"]),
+        "default": lambda knob: "required" if knob["required"] else _default(knob["default"]),
         "takes": lambda knob: knob["takes"].replace("one of ,", "one of"),
     }
-    print("; ".join([name, *(f"{key}: {value}" for key, value in facts.items())]))
-    show([Section(title=name, parts=[table_of(knobs, cells, left=set(cells))])])
-    print(f"vramcast predict {name} batch_size=8 --gpu rtx-4090")
+    show([Section(title=title, parts=[table_of(knobs, cells, left=set(cells))])])
+
+
+def _default(value: object) -> str:
+    return "none" if value is None else str(value)
 
 
 def _facts(name: str) -> dict[str, str]:

@@ -76,7 +76,7 @@ def diff(
     return replace(found, seconds=time.perf_counter() - started, **limit)
 
 
-def _limit(a: float | None, b: float | None, fail_above: str | None) -> dict[str, int]:
+def _limit(a: float | None, b: float | None, fail_above: str | None) -> dict[str, Any]:
     if fail_above is None:
         return {}
     if a is None or b is None:

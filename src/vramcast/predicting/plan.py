@@ -118,8 +118,9 @@ def plan(
         ]
         total, done = (1 if lengths is None else len(lengths)) * len(cases), itertools.count()
 
-        def tell(_length: object = None) -> None:
-            progress(Progress("Planning", next(done), total))
+        def tell(planned: dict[str, int] | None = None) -> None:
+            detail = f"seq_len={planned['seq_len']} is done" if planned else ""
+            progress(Progress("Planning", next(done), total, detail))
 
         tell()
         answers = try_all(

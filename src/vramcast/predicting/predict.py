@@ -220,9 +220,13 @@ def simulated(
 ) -> dict[str, Any]:
     compile_device(progress)
     progress(Progress(name))
+
+    def tell(tried: Any) -> None:
+        progress(Progress(name, detail=f"batch_size={tried['batch_size']}"))
+
     # A search runs the program many times.
     if "line" not in request or request.keys() & {"search", "batch_sizes"}:
-        return simulate(request, timeout)
+        return simulate(request, timeout, tell)
     progress(Progress(name, line=OUTPUT_FOLLOWS))
     output = OutputLines(lambda line: progress(Progress(name, line=line)))
     try:

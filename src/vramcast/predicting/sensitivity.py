@@ -51,7 +51,9 @@ def sensitivity(
         return {**request, **stop_rule(request, steps, whole), "gpus": [request["gpu"]]}
 
     def predicted(changes: list[dict[str, int]]) -> list[Prediction | VramcastError]:
-        answers = try_cases([asked(each) for each in changes], timeout, progress=progress)
+        shown = [" ".join(f"{name}={value}" for name, value in each.items()) for each in changes]
+        requests = [asked(each) for each in changes]
+        answers = try_cases(requests, timeout, progress=progress, shown=shown)
         return [
             one
             if isinstance(one, VramcastError)

@@ -36,11 +36,17 @@ def in_fork(function: Callable[[Deliver], Result]) -> Result:
     return in_forks([function])[0]
 
 
-def in_forks(functions: Sequence[Callable[[Deliver], Result]]) -> list[Result]:
-    """Several at a time, as many as there are cores. Results keep the order of the functions."""
+def in_forks(
+    functions: Sequence[Callable[[Deliver], Result]], begin: Callable[[int], None] = lambda _: None
+) -> list[Result]:
+    """Several at a time, as many as there are cores. Results keep the order of the functions.
+
+    `begin` is told the place of the first of those that run next.
+    """
     results: list[Result] = []
     most = os.cpu_count() or 1
     for first in range(0, len(functions), most):
+        begin(first)
         running = [_start(function) for function in functions[first : first + most]]
         results += [_finish(*one) for one in running]
     return results

@@ -20,6 +20,7 @@ def of_plan(plan: Plan) -> list[page.Section]:
         text=_choices(plan),
         parts=[_gpus(plan), _overview(plan), _calculator(plan)],
         notes=_notes(plan),
+        limits=_limits(plan),
         made=page.predicted_with(plan),
     )
     return [
@@ -30,11 +31,19 @@ def of_plan(plan: Plan) -> list[page.Section]:
                 title=f"{plan.workload} on {_name(gpu)}",
                 verdict=_verdict(plan, gpu),
                 parts=[_stages(plan, gpu), _reasons(plan, gpu), _in_the_way(gpu)],
-                limits=[f"on {_name(gpu)}: {limit}" for limit in gpu.limits],
             )
             for gpu in plan.gpus
         ),
     ]
+
+
+def _limits(plan: Plan) -> list[str]:
+    """Each once, with the GPUs it is of."""
+    found: dict[str, list[str]] = {}
+    for gpu in plan.gpus:
+        for limit in gpu.limits:
+            found.setdefault(limit, []).append(_name(gpu))
+    return [f"on {', '.join(names)}: {limit}" for limit, names in found.items()]
 
 
 def _name(gpu: GpuPlan) -> str:

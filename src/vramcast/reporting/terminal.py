@@ -1,9 +1,12 @@
 """Sections in the terminal: the verdict in a frame, tables, and lines and bars made of blocks."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from itertools import zip_longest
 from operator import itemgetter
+from pathlib import Path
 from statistics import fmean
 
 from rich.console import Console, Group, RenderableType
@@ -16,6 +19,7 @@ from vramcast.reporting import sections as page
 from vramcast.text import printable, whole_words
 
 BLOCKS = "▁▂▃▄▅▆▇█"
+SOURCE_LINE = re.compile(r"([\w./-]+\.py):(\d+)")
 FRAME = 6  # a corner, a dash and a space on both sides of the title
 GREY = "bright_black"
 MOST_LINES = 8  # of blocks, in a chart
@@ -23,6 +27,7 @@ NARROWEST = 12
 GAPS = (2, 1)  # between columns: narrow ones before anything goes below
 LEAST_TEXT = 30  # sentences in a narrower column cannot be read
 LEAST_BAR, MOST_BAR = 8, 40
+_in_terminal: ContextVar[bool] = ContextVar("in_terminal", default=False)
 STYLES = {
     page.Tone.GOOD: "bold green",
     page.Tone.BAD: "bold red",
@@ -48,6 +53,8 @@ def show_sections(
     sections: Sequence[page.Section], console: Console, *, detail: bool = False
 ) -> None:
     """Without `detail` the short form that commands show."""
+    # FORCE_COLOR makes a pipe a terminal for rich: colours are read there, links are not.
+    _in_terminal.set(console.file.isatty())
     for index, record in enumerate(page.by_record(sections)):
         if index:
             console.print()
@@ -93,7 +100,18 @@ def _frame(section: page.Section, width: int, detail: bool) -> Panel:
 
 def _plain(text: str, style: str = "") -> Text:
     """Records may come from others: neither markup nor escape codes."""
-    return Text(printable(text), style=style)
+    return linked(Text(printable(text), style=style))
+
+
+def linked(text: Text) -> Text:
+    """In a terminal, lines of files that are here become links."""
+    if not _in_terminal.get():
+        return text
+    for found in SOURCE_LINE.finditer(text.plain):
+        file = Path(found[1]).absolute()
+        if file.is_file():
+            text.stylize(f"link {file.as_uri()}#{found[2]}", *found.span())
+    return text
 
 
 def _part(part: page.Table | page.Figure, width: int, detail: bool) -> Iterator[RenderableType]:
@@ -139,7 +157,7 @@ def _side_by_side(
         )
     longest = min(room, MOST_BAR)
     for index, row in enumerate(rows):
-        cells = [Text(cell) for cell in row]
+        cells = [linked(Text(cell)) for cell in row]
         if table.bars and room >= LEAST_BAR:
             share, colour = table.bars[index]
             length = min(longest, max(1, round(longest * share)))
@@ -182,7 +200,7 @@ def _stacked(table: page.Table, rows: Sequence[Sequence[str]], width: int) -> li
         pairs = zip(below_headings, row[beside:], strict=True)
         below = "; ".join(f"{name} {cell}".strip() for name, cell in pairs if cell)
         if below:
-            parts.append(Padding(Text(below, style=GREY), (0, 0, 0, gap), expand=False))
+            parts.append(Padding(linked(Text(below, style=GREY)), (0, 0, 0, gap), expand=False))
     return parts
 
 

@@ -124,10 +124,14 @@ def try_cases(
     where: Where = HERE,
     progress: Report = ignore,
     name: str = "Predicting",
+    shown: Sequence[str] = (),
 ) -> list[Answer | VramcastError]:
     """As `try_all`, of requests for one function that differ in knobs: on this machine, what the
     workload imports is imported once. Launch lines import what they do in each of their own runs,
-    and what a library finds when it is imported may depend on the GPU."""
+    and what a library finds when it is imported may depend on the GPU.
+
+    `shown` are the requests as progress names them.
+    """
     num_cores, num_gpus = os.cpu_count() or 1, len({request["gpu"] for request in requests})
     is_line = any("line" in request for request in requests)
     if len(requests) < FEWEST_CASES or where != HERE or num_gpus > 1 or is_line:
@@ -135,11 +139,17 @@ def try_cases(
     found: list[Answer | VramcastError] = []
     for first in range(0, len(requests), CASES_AT_A_TIME):
         now = requests[first : first + CASES_AT_A_TIME]
-        progress(Progress(name, first, len(requests), f"{first} of {len(requests)}"))
+
+        def tell(news: Any, first: int = first) -> None:
+            place = first + news["case"]
+            detail = shown[place] if shown else f"{place} of {len(requests)}"
+            progress(Progress(name, place, len(requests), detail))
+
+        tell({"case": 0})
         seconds = timeout_seconds * max(1, len(now) / num_cores)
         try:
             with shared_server():
-                answers = simulate({**now[0], "cases": list(now)}, seconds)["answers"]
+                answers = simulate({**now[0], "cases": list(now)}, seconds, tell)["answers"]
         except EnvironmentProblem:
             raise
         except VramcastError:

@@ -88,7 +88,8 @@ def import_libraries(request: dict[str, Any], names: list[str]) -> None:
 def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:
     """Predictions, a curve, a search or a plan. Who asks adds the seconds that it took.
 
-    A plan takes longer and tells how far it is: a message for each length.
+    What takes longer tells how far it is: a message after each length of a plan, and before each
+    case or batch size that is simulated.
     """
     budget = _budget(request, request["gpu"])
     session = _session_for(budget)
@@ -103,11 +104,11 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
     if "bind" in request:
         return _bound(job)
     if "cases" in request:
-        return _cases(job)
+        return _cases(job, tell)
     if "batch_sizes" in request:
-        return _curve(job)
+        return _curve(job, tell)
     if "search" in request:
-        return _search(job)
+        return _search(job, tell)
     if "plan" in request:
         return plan_lengths(job, tell)
     if "gpus" in request:
@@ -115,7 +116,7 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
     return _of_ranks(job) if "world" in request else _prediction(job)
 
 
-def _cases(job: Job) -> dict[str, Any]:
+def _cases(job: Job, tell: Callable[[Any], None]) -> dict[str, Any]:
     """Many predictions of one function: each in a fork of this process, which has imported what
     the workload imports."""
     if sum("checkpoint" in str(case) for case in job.request["cases"]) > FEW_CHECKPOINTED:
@@ -131,7 +132,8 @@ def _cases(job: Job) -> dict[str, Any]:
 
         return predicted
 
-    return {"answers": in_forks(list(map(of, job.request["cases"])))}
+    cases = list(map(of, job.request["cases"]))
+    return {"answers": in_forks(cases, lambda place: tell({"case": place}))}
 
 
 def _bound(job: Job) -> dict[str, Any]:
@@ -322,9 +324,13 @@ def _live_memory(session: Session, budget: Budget) -> LiveMemory:
     return LiveMemory(session.device, total_bytes, budget.settings, budget.capacity_bytes)
 
 
-def _curve(job: Job) -> dict[str, Any]:
+def _curve(job: Job, tell: Callable[[Any], None]) -> dict[str, Any]:
+    def simulated(size: int) -> SimulatedRun:
+        tell({"batch_size": size})
+        return job.simulate({"batch_size": size})
+
     job.vary("batch_size", "--batch-sizes")
-    traces = over_sizes(job.request["batch_sizes"], lambda size: job.simulate({"batch_size": size}))
+    traces = over_sizes(job.request["batch_sizes"], simulated)
     points = in_parallel(
         lambda at: batch_size_point(*at[:3], job.budget, simulated=at[3]), list(traces)
     )
@@ -333,15 +339,15 @@ def _curve(job: Job) -> dict[str, Any]:
     ).to_dict()
 
 
-def _search(job: Job) -> dict[str, Any]:
+def _search(job: Job, tell: Callable[[Any], None]) -> dict[str, Any]:
+    def simulated(size: int) -> SimulatedRun:
+        tell({"batch_size": size})
+        advice = "--max and --multiple-of keep the search to sizes that work."
+        return job.simulate({"batch_size": size}, advice=advice)
+
     job.vary("batch_size", "max-batch")
     job.budget = job.budget.within(job.request["safety"])
-    advice = "--max and --multiple-of keep the search to sizes that work."
-    search = BatchSearch(
-        lambda size: job.simulate({"batch_size": size}, advice=advice),
-        job.budget,
-        **job.request["search"],
-    )
+    search = BatchSearch(simulated, job.budget, **job.request["search"])
     edge = search.run()
     fits_beyond = search.look_around(edge)
     smallest = None

@@ -13,7 +13,7 @@ from typing import Any
 from vramcast.errors import UsageError, VramcastError
 from vramcast.hardware.gpus import find_gpu
 from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, compile_device, make_request
-from vramcast.processes.progress import Report, ignore
+from vramcast.processes.progress import Progress, Report, ignore
 from vramcast.records.advice import Advice, AdvisedChange, NotAdvised
 from vramcast.records.base import plain_value
 from vramcast.records.prediction import LargeTensor, Prediction
@@ -78,6 +78,7 @@ def advise(
             "Give the line of one process; FSDP over 2, 4 and 8 GPUs is among the changes.",
         )
     compile_device(progress)
+    progress(Progress("Predicting it as it is"))
     with shared_server():
         base = base or Prediction.from_dict(simulate(request, timeout))
         offers = offers_for(request, base, timeout)
@@ -185,7 +186,10 @@ class Adviser:
                 made.append(change)
             except VramcastError as problem:
                 failed[" + ".join(change.names)] = problem.message
-        answers = try_cases(requests, self._timeout, progress=self._progress, name="Advising")
+        shown = [" + ".join(change.names) for change in made]
+        answers = try_cases(
+            requests, self._timeout, progress=self._progress, name="Advising", shown=shown
+        )
         found = []
         for change, answer in zip(made, answers, strict=True):
             if isinstance(answer, VramcastError):

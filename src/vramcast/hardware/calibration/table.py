@@ -59,8 +59,8 @@ def find(gpu: Gpu, torch_version: str) -> tuple[Calibration | None, list[str]]:
         limit = f"hidden allocations were measured under torch {known}, not {torch_version}"
         return tables[0], [limit]
     return None, [
-        f"nothing was calibrated on {architecture}: the CUDA context, loaded kernels and library "
-        "workspaces are documented defaults (`vramcast calibrate` measures them on the GPU)"
+        "no GPU of this kind was measured: the CUDA context, loaded kernels and library workspaces "
+        "are documented defaults (`vramcast calibrate` measures them)"
     ]
 
 
