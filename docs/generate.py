@@ -2,6 +2,7 @@
 
     python docs/generate.py             options of commands, lists: what `make docs` runs
     python docs/generate.py --outputs   also what `console` blocks print; takes minutes
+    python docs/generate.py --pictures  also the pictures of README; needs chromium
 
 A generated part of a page stands between `<!-- generated: WHAT -->` and `<!-- end -->`. With
 --outputs, a block is filled with all that its commands print; one that leaves lines out with `...`
@@ -17,7 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import counts
 import json_schemas
+import pictures
 from blocks import DOCS, ROOT, Block, blocks_of, commands_of, pages
 from file_list import the_files
 from sessions import Sandbox, not_printed
@@ -82,6 +85,10 @@ def part(asked: str, page: Path) -> str:
         return the_commands(page)
     if asked == "accuracy of all methods":
         return the_accuracy()
+    if asked == "how many predictions hit":
+        return counts.the_counts()
+    if asked == "published by torchtitan":
+        return counts.the_published()
     if asked == "the source files":
         return the_files()
     if asked == "the schemas":
@@ -119,6 +126,7 @@ def fill(page: Path, block: Block, sandbox: Sandbox) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--outputs", action="store_true")
+    parser.add_argument("--pictures", action="store_true")
     parser.add_argument("pages", nargs="*", help="only these")
     asked = parser.parse_args()
     chosen = [ROOT / page for page in asked.pages] or pages()
@@ -130,6 +138,8 @@ def main() -> int:
     json_schemas.FOLDER.mkdir(exist_ok=True)
     for name, text in json_schemas.texts().items():
         (json_schemas.FOLDER / name).write_text(text)
+    if asked.pictures:
+        pictures.make()
     wrong = []
     if asked.outputs:
         with tempfile.TemporaryDirectory() as folder:

@@ -12,10 +12,12 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pictures
 import pytest
 import typer
 import yaml
 from blocks import DOCS, ROOT, Block, blocks_of, commands_of, pages
+from counts import counted, rows_of
 from generate import commands, generated
 from sessions import Sandbox, comparable, not_printed
 
@@ -24,6 +26,7 @@ from vramcast.cli.commands import app
 from vramcast.hardware.gpus import find_gpu
 from vramcast.probing.manager import Prober
 from vramcast.workload import bind_knobs, load_function, parse_reference, split_assignments
+from vramcast_zoo.known.catalogue import shipped
 
 PAGES = pages()
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
@@ -254,3 +257,29 @@ def test_what_is_not_printed_is_found() -> None:
     assert comparable("torch 2.13.0+cpu, no GPU used, 1.9 s)") == comparable(
         "torch 2.10.1, no GPU used, 12.3 s)"
     )
+
+
+def test_the_picture_of_the_terminal_is_what_the_command_prints(sandbox: Sandbox) -> None:
+    printed = sandbox.run(pictures.COMMAND)
+    command, *lines = pictures.lines_in(pictures.TERMINAL.read_text())
+    assert command == f"$ {pictures.COMMAND}" and len(lines) > 20
+    text = "".join(printed.split())
+    missing = [line for line in lines if "".join(line.split()) not in text]
+    assert missing == [], "run python docs/generate.py --pictures"
+
+
+def test_counts_are_of_rows_with_a_measurement_and_of_the_first_table_with_the_name(
+    tmp_path: Path,
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "| row | error | error |\n|---|---:|---:|\n| a | exact | +9 % |\n| b | -0.90 % | |\n"
+        "| c | +1.10 % | |\n| d | | |\n\n| other |\n|---|\n| x |\n"
+    )
+    rows = list(rows_of(page))
+    assert [row.get("error") for row in rows] == ["exact", "-0.90 %", "+1.10 %", "", None]
+    assert counted(row["error"] for row in rows if row.get("error")) == (3, 1, 2)
+
+
+def test_the_number_of_known_models_in_readme_is_that_of_the_catalogue() -> None:
+    assert f"{len(shipped())} models of Hugging Face" in (ROOT / "README.md").read_text()
