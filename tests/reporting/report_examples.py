@@ -18,6 +18,9 @@ PAGES: dict[str, list[Path]] = {
     "curve": [RECORDS / "curve.json"],
     "several predictions": [RECORDS / "predictions.json"],
     "max-batch": [RECORDS / "max-batch.json"],
+    "GPUs with their cost": [RECORDS / "gpus.json"],
+    "advice": [RECORDS / "advice.json"],
+    "difference": [RECORDS / "run-diff.json"],
     "plan": [RECORDS / "plan.json"],
     "fit": [RECORDS / "fit.json"],
     "tune": [

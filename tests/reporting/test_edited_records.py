@@ -24,6 +24,8 @@ NAMES = (
     "tune.json",
     "bench/small/result.json",
     "compare.json",
+    "gpus.json",
+    "run-diff.json",
 )
 VALUES: tuple[Any, ...] = (None, -1, 0, 10**12, "x", [], {})
 Path = tuple[str | int, ...]

@@ -17,6 +17,7 @@ from vramcast.records.prediction import LargeTensor, Prediction
 from vramcast.records.run_diff import ComparedNumber, RunDiff, RunSide
 from vramcast.records.trace_diff import TraceDiff
 from vramcast.reporting.loading import load
+from vramcast.reporting.tensors import folded_modules
 from vramcast.simulate.runner import shared_server
 from vramcast.tracing.diff import diff as diff_traces
 from vramcast.tracing.files import TRACE_NAME, begins_as_trace
@@ -145,6 +146,7 @@ def _knob(run: Prediction | Measurement, name: str) -> tuple[bool, object]:
 def _side(run: Prediction | Measurement, name: str) -> RunSide:
     timeline = run.timeline if isinstance(run, Prediction) else []
     last = max(timeline[-1][0], 1) if timeline else 1
+    memory = run.step_memory if isinstance(run, Prediction) else None
     return RunSide(
         name=name,
         workload=run.workload,
@@ -152,6 +154,7 @@ def _side(run: Prediction | Measurement, name: str) -> RunSide:
         gpu=run.gpu,
         torch_version=run.torch_version,
         timeline=[(event / last, allocated) for event, allocated, _ in timeline],
+        step=[(p[0] / memory.num_events, p[1]) for p in memory.points] if memory else [],
     )
 
 
@@ -171,19 +174,22 @@ def _parts(a: Prediction | Measurement, b: Prediction | Measurement) -> dict[str
     """What only predictions know."""
     if not isinstance(a, Prediction) or not isinstance(b, Prediction):
         return {}
+    modules = folded_modules(group.module for run in (a, b) for group in run.alive_at_peak)
     return {
         "categories_bytes": _differing(a.breakdown_bytes, b.breakdown_bytes),
-        "modules_bytes": _differing(_by_module(a), _by_module(b)),
+        "modules_bytes": _differing(_by_module(a, modules), _by_module(b, modules)),
         "tensors_bytes": _differing(
             _by_tensor(a.largest_tensors), _by_tensor(b.largest_tensors), is_partial=True
         ),
     }
 
 
-def _by_module(run: Prediction) -> dict[str, int]:
+def _by_module(run: Prediction, modules: Mapping[str, str]) -> dict[str, int]:
+    """Those that are alike together."""
     found: dict[str, int] = {}
     for group in run.alive_at_peak:
-        name = f"{group.module or 'no module'} ({group.category.replace('_', ' ')})"
+        module = modules[group.module] or "no module"
+        name = f"{module} ({group.category.replace('_', ' ')})"
         found[name] = found.get(name, 0) + group.num_bytes
     return found
 

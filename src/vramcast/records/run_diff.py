@@ -15,6 +15,7 @@ class RunSide(Part):
     torch_version: str
     # Event as a share of all, and allocated bytes; empty where it is not known.
     timeline: list[tuple[float, int]] = field(default_factory=list)
+    step: list[tuple[float, int]] = field(default_factory=list)  # of the step with the peak
 
 
 class ComparedNumber(Part):

@@ -2,6 +2,7 @@
 
 from vramcast.records.advice import Advice, AdvisedChange
 from vramcast.reporting import sections as page
+from vramcast.reporting.advice_chart import steps_down
 from vramcast.reporting.prediction import where_of
 
 MOST_SHOWN = 8
@@ -16,7 +17,7 @@ def of_advice(advice: Advice) -> list[page.Section]:
         title=f"what would make {advice.workload} fit" if advice.is_brief else advice.workload,
         knobs=None if advice.is_brief else advice.knobs,
         verdict=_verdict(advice),
-        parts=[_table(advice.suggestions[:most], title)],
+        parts=[_table(advice.suggestions[:most], title), steps_down(advice)],
         notes=_notes(advice),
         made="" if advice.is_brief else page.predicted_with(advice),
     )
@@ -34,6 +35,8 @@ def of_advice(advice: Advice) -> list[page.Section]:
                 {"change": "name", "why": "reason"},
                 left=("change", "why"),
                 title="Not advised",
+                origin=page.PREDICTED,
+                samples=page.count(len(advice.not_advised), "change"),
                 detail=True,
             )
         ],

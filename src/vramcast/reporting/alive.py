@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from vramcast.records.prediction import AlivePlace, Prediction
+from vramcast.records.prediction import AliveGroup, AlivePlace, Prediction
 from vramcast.reporting import sections as page
-from vramcast.reporting.tensors import colour_of, described, operator_of, words
+from vramcast.reporting.tensors import colour_of, described, folded_modules, operator_of, words
 
 NO_MODULE, NO_LINE = "outside of modules", "line not known"
 # What is narrower than this share of the whole cannot be seen or pointed at.
@@ -106,8 +106,25 @@ def _where(places: Sequence[AlivePlace]) -> list[str]:
     ]
 
 
+def _by_module(groups: Sequence[AliveGroup]) -> list[tuple[str, str, int, list[str]]]:
+    """Those that are alike together, largest first, as `_bars` wants them."""
+    names = folded_modules(group.module for group in groups)
+    alike: dict[tuple[str, str], list[AliveGroup]] = {}
+    for group in groups:
+        alike.setdefault((group.category, names[group.module]), []).append(group)
+    bars = []
+    for (category, name), inside in alike.items():
+        total = sum(group.num_bytes for group in inside)
+        tensors = page.count(sum(group.num_tensors for group in inside), "tensor")
+        each = f"{len(inside)} alike, each about {page.size(round(total / len(inside)))}"
+        details = [page.size(total), *([each] if len(inside) > 1 else []), tensors]
+        bars.append((category, f"{name or 'no module'} · {words(category)}", total, details))
+    return sorted(bars, key=lambda bar: -bar[2])
+
+
 def alive_bars(p: Prediction) -> page.Chart:
-    num_groups = len(p.alive_at_peak)
+    modules = _by_module(p.alive_at_peak)
+    num_groups = len(modules)
     more = f" By module: the {MOST_BARS} largest groups of {num_groups}."
     return page.chart(
         f"Alive at the peak ({p.peak_phase})",
@@ -121,15 +138,7 @@ def alive_bars(p: Prediction) -> page.Chart:
         ),
         _bars(
             "by module",
-            (
-                (
-                    group.category,
-                    f"{group.module or 'no module'} · {words(group.category)}",
-                    group.num_bytes,
-                    [page.size(group.num_bytes), page.count(group.num_tensors, "tensor")],
-                )
-                for group in p.alive_at_peak[:MOST_BARS]
-            ),
+            modules[:MOST_BARS],
         ),
         _bars(
             "by tensor",

@@ -86,40 +86,50 @@ def _section(section: Section, title: str, number: int, figures: list[Figure]) -
     for remark in section.remarks:
         below = "".join(f"<br>{_text(line)}" for line in remark.below)
         yield f'<p class="remark {remark.tone}">{_text(remark.text)}{below}</p>'
-    for figure in section.figures:
-        if isinstance(figure, Meter):
-            yield from _meter(figure)
-        else:
-            yield f'<figure data-figure="{len(figures)}"><h3>{_text(figure.title)}</h3>'
-            yield f"<figcaption>{_text(figure.caption)}</figcaption></figure>"
-            figures.append(figure)
-    for table in section.tables:
-        yield from _table(table)
+    shown = {id(part) for part in (*section.figures, *section.tables)}
+    for part in (part for part in section.parts if id(part) in shown):
+        if isinstance(part, Table):
+            yield from _table(part)
+        elif isinstance(part, Meter):
+            yield from _meter(part)
+        elif isinstance(part, Figure):
+            yield f'<figure data-figure="{len(figures)}"><h3>{_text(part.title)}</h3>'
+            yield f"<figcaption>{_text(part.caption)}</figcaption></figure>"
+            figures.append(part)
     yield from (f'<p class="under">{_text(line)}</p>' for line in section.warnings)
     yield "</section>"
 
 
 def _meter(meter: Meter) -> Iterator[str]:
     total, capacity = meter.total_bytes, meter.capacity_bytes
-    whole = max(total, capacity or 0, 1)
+    # The line of the capacity lies inside.
+    whole = max(total, 1.03 * (capacity or 0), 1)
     label = _text(meter.label)
-    yield f'<figure><h3>{label}</h3><div class="meter" role="img" aria-label="{label}">'
+    yield f'<figure><h3>{label}</h3><div class="meter-box">'
+    yield f'<div class="meter" role="img" aria-label="{label}">'
     for name, size, colour in meter.parts:
         style = f"width:{100 * size / whole:.3f}%;background:var(--{colour})"
         yield f'<i style="{style}" title="{_text(name)} {format_bytes(size)}"></i>'
-    if capacity is not None and total > capacity:
+    yield "</div>"
+    if capacity is not None:
         yield f'<span class="limit" style="left:{100 * capacity / whole:.3f}%"></span>'
     yield '</div><ul class="parts">'
     for name, size, colour in meter.parts:
         swatch = f'<span class="swatch" style="background:var(--{colour})"></span>'
         yield f"<li>{swatch}{_text(name)} <b>{format_bytes(size)}</b></li>"
+    if capacity is not None:
+        yield '<li><span class="swatch thin" style="background:var(--capacity)"></span>'
+        yield f"capacity <b>{format_bytes(capacity)}</b></li>"
     yield "</ul></figure>"
 
 
 def _table(table: Table) -> Iterator[str]:
     title = _text(table.title)
-    yield f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">'
-    yield f"<table><caption>{title}</caption><thead><tr>"
+    if title:
+        yield f'<h3 class="table">{title}</h3>'
+    # What scrolls can be reached by keys, and says what it is.
+    yield f'<div class="scroll" tabindex="0" role="region" aria-label="{title or "table"}">'
+    yield "<table><thead><tr>"
     for column in table.columns:
         yield f'<th scope="col"{_left(column in table.left)}>{_text(column)}</th>'
     yield "</tr></thead><tbody>"

@@ -7,6 +7,7 @@ from vramcast.downsampling import downsample
 from vramcast.records.measurement import Measurement, Outcome
 from vramcast.reporting import sections as page
 from vramcast.reporting.phases import phases_table
+from vramcast.reporting.ranks import ranks_chart
 from vramcast.reporting.trace import of_trace
 from vramcast.tracing.trace import Trace
 
@@ -31,6 +32,15 @@ def of_measurement(m: Measurement, trace: Trace | None = None) -> list[page.Sect
             _memory(m),
             phases_table(m.phases, page.MEASURED, "one process") if m.phases else None,
             _ranks(m),
+            ranks_chart(
+                [
+                    (one.rank, one.peak_allocated_bytes, one.peak_reserved_bytes)
+                    for one in m.ranks
+                    if one.peak_allocated_bytes is not None and one.peak_reserved_bytes is not None
+                ],
+                m.capacity_bytes,
+                page.MEASURED,
+            ),
             _times(m),
             page.facts(
                 "The run",

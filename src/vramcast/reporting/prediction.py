@@ -15,6 +15,7 @@ from vramcast.reporting.alive import alive_bars, alive_tree, categories_of
 from vramcast.reporting.compiled import compiled_lines
 from vramcast.reporting.failure import growth_lines, why_not
 from vramcast.reporting.phases import phases_table
+from vramcast.reporting.ranks import RankBar, ranks_chart
 from vramcast.reporting.step_chart import bands_of, run_chart, step_chart
 from vramcast.reporting.tensors import colour_of, operator_of, shape_of, what_of, words
 
@@ -54,6 +55,7 @@ def of_prediction(
                 _totals(p, measured),
                 _phases(p),
                 _ranks(p),
+                ranks_chart(_rank_bars(p), p.capacity_bytes, page.PREDICTED),
                 _communication(p),
             ],
             limits=p.limits,
@@ -178,6 +180,15 @@ def _ranks(p: Prediction) -> page.Table | None:
         ],
         origin=page.PREDICTED,
         samples=f"{ONE_RUN} of each rank that is named; the others are taken to be like them",
+    )
+
+
+def _rank_bars(p: Prediction) -> list[RankBar]:
+    """Those that are alike too: each GPU has its own memory."""
+    return sorted(
+        (rank, one.peak_allocated_bytes, one.peak_reserved_bytes)
+        for one in p.ranks
+        for rank in (one.rank, *one.alike)
     )
 
 

@@ -7,6 +7,7 @@ from vramcast.records.sensitivity import Sensitivity
 from vramcast.reporting import sections as page
 
 MAX_ERRORS = MAX_LIMITS = 3
+COLOURS = {"predicted": "s0", "fits": "good", "does not fit": "bad"}
 COST = "cost is hours times the price given, empty where there is none"
 
 
@@ -17,7 +18,7 @@ def of_table(table: PredictionTable) -> list[page.Section]:
             title=table.workload,
             knobs=table.knobs,
             verdict=_verdict(table),
-            parts=[_chart(table), _rows(table)],
+            parts=[_rows(table), _chart(table)],
             notes=[*_errors(table), _compared(table)],
             limits=_limits(table),
             made=page.predicted_with(table),
@@ -173,28 +174,52 @@ def _some(cases: list[PredictedCase]) -> str:
 def _chart(table: PredictionTable) -> page.Chart | None:
     made = [case for case in table.cases if case.peak_reserved_bytes is not None]
 
-    def view(name: str, field: str, axis: page.Axis) -> page.View:
+    def view(name: str, field: str, axis: page.Axis, *details: page.Cell) -> page.View:
         bars = [
             page.Bar(
-                "does not fit"
-                if case.capacity_bytes is not None and not case.fits
-                else "predicted",
-                _name(case),
+                _of_colour(case),
+                _label(case),
                 0,
                 getattr(case, field),
-                [page.written(field, case)],
+                [*filter(None, (page.written(detail, case) for detail in (field, *details)))],
             )
             for case in made
             if getattr(case, field) is not None
         ]
-        return page.bar_view(axis, bars, {"predicted": "blue", "does not fit": "bad"}, name)
+        is_memory = axis is page.MEMORY_AXIS
+        limits = {_label(case): case.capacity_bytes for case in made if is_memory}
+        return page.bar_view(axis, bars, COLOURS, name, limits=limits)
 
     return page.chart(
-        "Memory and time",
-        "Predicted: the peak reserved by the allocator, and one step.",
-        view("memory", "peak_reserved_bytes", page.MEMORY_AXIS),
-        view("time of a step", "step_seconds", page.Axis("time of a step", "seconds")),
+        "GPUs" if len(table.gpus) > 1 else "Memory and time",
+        "Predicted: the peak reserved by the allocator, and one step; of a whole training the "
+        "hours, and the cost where there is a price.",
+        view("memory", "peak_reserved_bytes", page.MEMORY_AXIS, _room),
+        view("time of a step", "step_seconds", page.Axis("time of a step", "seconds"), _within),
+        view("hours", "hours", page.Axis("hours")),
+        view("cost", "cost", page.Axis("cost"), lambda case: f"{hours(case.hours)} hours"),
     )
+
+
+def _of_colour(case: PredictedCase) -> str:
+    if case.capacity_bytes is None:
+        return "predicted"
+    return "fits" if case.fits else "does not fit"
+
+
+def _label(case: PredictedCase) -> str:
+    """A GPU alone needs no more words."""
+    return _name(case) if case.knobs else case.gpu or "the given memory"
+
+
+def _room(case: PredictedCase) -> str:
+    if case.capacity_bytes is None:
+        return ""
+    return f"of {page.size(case.capacity_bytes)}: {_signed_size(case.headroom_bytes)} free"
+
+
+def _within(case: PredictedCase) -> str:
+    return page.between(case.step_seconds_low, case.step_seconds_high)
 
 
 def of_sensitivity(found: Sensitivity) -> list[page.Section]:

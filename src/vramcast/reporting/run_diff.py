@@ -6,7 +6,10 @@ from typing import Any
 from vramcast.records.prediction import CATEGORIES
 from vramcast.records.run_diff import ComparedNumber, RunDiff, RunSide
 from vramcast.reporting import sections as page
+from vramcast.reporting.step_chart import capacity_of
 
+MORE, LESS = "B takes more", "B takes less"
+COLOURS = {MORE: "bad", LESS: "good"}
 WORDS = {
     "peak_reserved_bytes": "peak reserved",
     "peak_allocated_bytes": "peak allocated",
@@ -30,13 +33,16 @@ def of_run_diff(found: RunDiff) -> list[page.Section]:
             text=[_side("A", found.a, found.knobs_a), _side("B", found.b, found.knobs_b)],
             parts=[
                 page.limit("--fail-above", "B's peak", found.max_bytes, found.over_max_bytes),
-                _table("Memory", found.totals_bytes, page.size),
-                _table("Time", found.times_seconds, page.duration),
-                _table("Beside that", found.others, lambda value: page.number(value, ",.0f")),
-                _table("At the peak, by category", found.categories_bytes, page.size),
-                _table("At the peak, by module", found.modules_bytes, page.size),
-                _table("Largest tensors", found.tensors_bytes, page.size),
+                _table(found, "Memory", found.totals_bytes, page.size),
+                _differences(found),
                 _timelines(found),
+                _table(found, "Time", found.times_seconds, page.duration),
+                _table(
+                    found, "Beside that", found.others, lambda value: page.number(value, ",.0f")
+                ),
+                _table(found, "At the peak, by category", found.categories_bytes, page.size),
+                _table(found, "At the peak, by module", found.modules_bytes, page.size),
+                _table(found, "Largest tensors", found.tensors_bytes, page.size),
             ],
         )
     ]
@@ -45,8 +51,8 @@ def of_run_diff(found: RunDiff) -> list[page.Section]:
 def _verdict(found: RunDiff) -> page.Remark:
     if found.same:
         return page.good("the same in everything that both have")
-    peak = found.totals_bytes[0]
-    if peak.a is None or peak.b is None:
+    peak = next(iter(found.totals_bytes), None)
+    if peak is None or peak.a is None or peak.b is None:
         return page.Remark("they differ")
     more = peak.b - peak.a
     changed = f"{page.size(abs(int(more)))} {'more' if more > 0 else 'less'}"
@@ -61,7 +67,7 @@ def _side(letter: str, side: RunSide, knobs: object) -> str:
 
 
 def _table(
-    title: str, numbers: Sequence[ComparedNumber], write: Callable[[Any], str]
+    found: RunDiff, title: str, numbers: Sequence[ComparedNumber], write: Callable[[Any], str]
 ) -> page.Table:
     shown = [one for one in numbers if one.a is not None or one.b is not None]
     return page.table_of(
@@ -75,7 +81,7 @@ def _table(
         },
         left=("",),
         title=title,
-        origin="as each side says",
+        origin=f"A {found.a.source}, B {found.b.source}",
         samples=page.count(len(shown), "number"),
     )
 
@@ -101,13 +107,56 @@ def _less(one: ComparedNumber, write: Callable[[Any], str]) -> str:
     return f"{'-' if more < 0 else '+' if more else ''}{write(_whole(abs(more)))}"
 
 
+def _differences(found: RunDiff) -> page.Chart:
+    def view(name: str, numbers: Sequence[ComparedNumber]) -> page.View:
+        both = [
+            one for one in numbers if one.a is not None and one.b is not None and one.a != one.b
+        ]
+        bars = [
+            page.Bar(
+                MORE if _change(one) > 0 else LESS,
+                WORDS.get(one.what, _name(one)),
+                0,
+                _change(one),
+                [f"A {page.size(int(one.a or 0))}, B {page.size(int(one.b or 0))}", _percent(one)],
+            )
+            for one in both
+        ]
+        return page.bar_view(page.Axis("B less A", "bytes"), bars, COLOURS, name)
+
+    return page.chart(
+        "What differs",
+        "B less A; what both have alike is left out.",
+        view("totals", [one for one in found.totals_bytes if one.what != "capacity_bytes"]),
+        view("at the peak, by category", found.categories_bytes),
+        view("by module", found.modules_bytes),
+    )
+
+
+def _change(one: ComparedNumber) -> float:
+    return (one.b or 0) - (one.a or 0)
+
+
 def _timelines(found: RunDiff) -> page.Chart:
-    layers = [
-        page.Layer("step", f"{letter}: {side.name}", [list(p) for p in side.timeline], colour)
-        for letter, side, colour in (("A", found.a, "s0"), ("B", found.b, "s1"))
-    ]
+    """Over each other."""
+    sides = (("A", found.a, "s0"), ("B", found.b, "s1"))
+    numbers = {one.what: one for one in found.totals_bytes}
+    capacity = numbers.get("capacity_bytes")
+    top = max((b for _, side, _ in sides for _, b in (*side.timeline, *side.step)), default=0)
+    known = capacity.b if capacity and capacity.a == capacity.b else None
+    line, far = capacity_of(None if known is None else int(known), top)
+
+    def view(name: str, field: str) -> page.View:
+        layers = [
+            page.Layer("step", f"{letter}: {side.name}", [*map(list, getattr(side, field))], colour)
+            for letter, side, colour in sides
+        ]
+        drawn = [*layers, line] if any(one.points for one in layers) else []
+        return page.View(page.Axis(name), page.MEMORY_AXIS, drawn, name.removeprefix("share of "))
+
     return page.chart(
         "Memory through both runs",
-        "Allocated, over the share of the events of each run.",
-        page.View(page.Axis("share of the run"), page.MEMORY_AXIS, layers),
+        f"Allocated, over the share of the events of each.{far}",
+        view("share of the step with the peak", "step"),
+        view("share of the run", "timeline"),
     )

@@ -58,11 +58,11 @@ class Layer:
     [from, to], of a piece [from, to, height, rank, label]."""
 
     # area (stacked), line, step (a line that jumps), dot, across (at y), down (at x), bar, band;
-    # piece (stacked by rank while it is there), rest (on top of all pieces)
+    # piece (stacked by rank while it is there), rest (on top of all pieces), limit (in a bar's row)
     kind: str
     name: str
     points: Sequence[Sequence[Any]]
-    colour: str = "blue"
+    colour: str = "s0"
     details: Sequence[Sequence[str]] = ()  # lines to show when a point is pointed at
     dashed: bool = False
     more: Sequence[Mapping[str, str]] = ()  # to show when a piece is chosen
@@ -291,14 +291,24 @@ class Bar(NamedTuple):
 
 
 def bar_view(
-    x: Axis, bars: Sequence[Bar], colours: Mapping[str, str], name: str = "", y: Axis = NO_AXIS
+    x: Axis,
+    bars: Sequence[Bar],
+    colours: Mapping[str, str],
+    name: str = "",
+    y: Axis = NO_AXIS,
+    limits: Mapping[str, float | None] | None = None,
 ) -> View:
-    """Bars from top to bottom. `colours`: of every layer, in the order of the legend."""
+    """Bars from top to bottom. `colours`: of every layer, in the order of the legend; `limits`:
+    the capacity in the row of a label."""
     layers = []
     for layer, colour in colours.items():
         ranked = [(rank, bar) for rank, bar in enumerate(bars) if bar.layer == layer]
         points = [[bar.label, bar.begin, bar.end, rank] for rank, bar in ranked]
         layers.append(Layer("bar", layer, points, colour, [bar.details for _, bar in ranked]))
+    ranks = {bar.label: rank for rank, bar in enumerate(bars)}
+    known = {label: at for label, at in (limits or {}).items() if at is not None}
+    marks = [[label, at, at, ranks[label]] for label, at in known.items() if label in ranks]
+    layers.append(Layer("limit", "capacity", marks, "capacity"))
     return View(x, y, layers, name, "point")
 
 

@@ -108,6 +108,10 @@ def _draw(axes: Any, layer: Layer, view: View, tops: list[float]) -> None:
     dashes = "--" if layer.dashed else "-"
     if layer.kind == "bar":
         _bars(axes, layer, view, style)
+    elif layer.kind == "limit":
+        for _, at, _, rank in layer.points:
+            axes.plot([_scaled(at, view.x)] * 2, [rank - 0.42, rank + 0.42], linewidth=2, **style)
+            style.pop("label", None)
     elif layer.kind == "band":
         for begin, end in layer.points:
             edges = _scaled(begin, view.x), _scaled(end, view.x)

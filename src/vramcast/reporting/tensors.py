@@ -1,4 +1,6 @@
-"""How a tensor and its category are named and coloured."""
+"""How a tensor, its category and its module are named and coloured."""
+
+from collections.abc import Iterable
 
 from vramcast.records.prediction import CATEGORIES, LargeTensor
 from vramcast.reporting import sections as page
@@ -35,3 +37,27 @@ def described(tensor: LargeTensor) -> list[str]:
 
 def operator_of(tensor: LargeTensor) -> str:
     return tensor.operator.removeprefix("aten::")
+
+
+def folded_modules(modules: Iterable[str]) -> dict[str, str]:
+    """For each module the name of all that differ in one number only: "blocks.0 to 11"."""
+    alike: dict[str, set[str]] = {}
+    for module in modules:
+        alike.setdefault(_pattern(module), set()).add(module)
+    return {
+        module: _together(pattern, names) for pattern, names in alike.items() for module in names
+    }
+
+
+def _pattern(module: str) -> str:
+    return ".".join("*" if part.isdigit() else part for part in module.split("."))
+
+
+def _together(pattern: str, modules: set[str]) -> str:
+    if len(modules) == 1:
+        return next(iter(modules))
+    if pattern.count("*") > 1:
+        return pattern
+    place = pattern.split(".").index("*")
+    numbers = sorted(int(module.split(".")[place]) for module in modules)
+    return pattern.replace("*", f"{numbers[0]} to {numbers[-1]}")

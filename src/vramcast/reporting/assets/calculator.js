@@ -52,11 +52,13 @@ function lawBytes(figure, knobs) {
 function gpuRow(name, capacity) {
   const fill = make("i");
   const free = make("span", { class: "free" });
-  const meter = make("div", { class: "meter" }, fill);
+  const limit = make("span", { class: "limit" });
+  const meter = make("div", { class: "meter-box" }, make("div", { class: "meter" }, fill), limit);
   const title = make("span", { text: name });
   return {
     capacity,
     fill,
+    limit,
     free,
     node: make("div", { class: "gpu", "data-gpu": name }, title, meter, free),
   };
@@ -87,9 +89,11 @@ function showAnswer(answer, bytes, [smallest, largestKnown]) {
   answer.dataset.bytes = String(Math.round(bytes));
 }
 
-function showOnGpu({ capacity, fill, free, node }, bytes) {
+function showOnGpu({ capacity, fill, limit, free, node }, bytes) {
   const tooMuch = bytes - capacity;
-  fill.style.width = `${Math.min(100, (100 * bytes) / capacity)}%`;
+  const whole = Math.max(bytes, 1.03 * capacity);
+  fill.style.width = `${(100 * bytes) / whole}%`;
+  limit.style.left = `${(100 * capacity) / whole}%`;
   node.classList.toggle("full", tooMuch > 0);
   const missing = `${shown(tooMuch, "bytes")} too much`;
   free.textContent = tooMuch > 0 ? missing : `${shown(-tooMuch, "bytes")} free`;

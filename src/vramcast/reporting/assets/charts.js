@@ -108,8 +108,8 @@ function namedLayers({ layers }) {
 
 function legendButton(one, layer) {
   const { hidden } = one.state;
-  const forms = { line: " thin", step: " thin", across: " thin", down: " thin", dot: " dot" };
-  const form = `swatch${forms[layer.kind] ?? ""}`;
+  const thin = ["line", "step", "across", "down", "limit"].includes(layer.kind);
+  const form = `swatch${thin ? " thin" : layer.kind === "dot" ? " dot" : ""}`;
   const swatch = make("span", { class: form, style: `background:${colour(layer)}` });
   const button = make("button", { type: "button", "aria-pressed": "true" }, swatch, layer.name);
   button.addEventListener("click", () => {
@@ -145,7 +145,7 @@ function zoom(one, factor) {
 }
 
 function extent(layers) {
-  const drawn = layers.filter((layer) => !["across", "band", "bar"].includes(layer.kind));
+  const drawn = layers.filter((layer) => !["across", "band", "bar", "limit"].includes(layer.kind));
   return d3.extent(drawn.flatMap(xValues));
 }
 
@@ -256,7 +256,7 @@ function hideTip(one) {
 
 /** Where arrow keys stop: every x, or every point. */
 function stopsOf(view, layers, domain) {
-  const pointed = layers.filter((layer) => !["across", "band", "down"].includes(layer.kind));
+  const pointed = layers.filter((layer) => !["across", "band", "down", "limit"].includes(layer.kind));
   if (view.pointer === "x") {
     const xs = new Set(pointed.flatMap((layer) => layer.points.map((point) => point[0])));
     const inside = (x) => !domain || (x >= domain[0] && x <= domain[1]);

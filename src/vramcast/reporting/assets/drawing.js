@@ -2,6 +2,7 @@
 // One view of a chart as SVG, drawn with Observable Plot. Pointer and keys are in charts.js.
 
 const MARGIN_TOP = 40;
+const BARS_TOP = 10;
 const MARGIN_BOTTOM = 40;
 const ROW_HEIGHT = 26;
 const NARROW_WIDTH = 520; // below this there is room for fewer ticks and shorter labels
@@ -103,7 +104,7 @@ function xValues(layer) {
   if (layer.kind === "across") return [];
   if (layer.kind === "band") return layer.points.flat();
   if (layer.kind === "piece") return layer.points.flatMap((point) => point.slice(0, 2));
-  if (layer.kind === "bar") return layer.points.flatMap((point) => [point[1], point[2]]);
+  if (["bar", "limit"].includes(layer.kind)) return layer.points.flatMap((p) => [p[1], p[2]]);
   return layer.points.map((point) => point[0]);
 }
 
@@ -145,16 +146,19 @@ function plotOptions(scene) {
   const plainHeight = (narrow ? 280 : 380) + (scene.pile.pieces.length ? 80 : 0);
   return {
     width,
-    height: bars ? 88 + rows.length * ROW_HEIGHT : plainHeight,
+    height: bars ? BARS_TOP + MARGIN_BOTTOM + rows.length * ROW_HEIGHT : plainHeight,
     marginLeft: bars ? 14 + longest * 6.6 : 52,
     marginRight: numbered ? (narrow ? 66 : 80) : 18,
     insetLeft: numbered && xs.some((x) => x < 0) ? (narrow ? 48 : 70) : 0,
-    marginTop: MARGIN_TOP,
+    marginTop: bars ? BARS_TOP : MARGIN_TOP,
     marginBottom: MARGIN_BOTTOM,
     style: { background: "transparent", color: "var(--quiet)" },
     x: xOptions(scene),
     y: bars ? rowOptions(rows, mostCharacters) : yOptions(scene),
-    marks: layers.flatMap((layer) => MARKS[layer.kind](layer, scene)),
+    marks: [
+      ...layers.flatMap((layer) => MARKS[layer.kind](layer, scene)),
+      ...layers.filter((layer) => layer.kind === "bar").flatMap((bar) => barNumbers(bar, scene)),
+    ],
   };
 }
 
@@ -235,6 +239,7 @@ const MARKS = {
   down: downMarks,
   bar: barMarks,
   band: bandMarks,
+  limit: limitMarks,
   piece: pieceMarks,
   rest: restMarks,
 };
@@ -339,38 +344,46 @@ function downMarks(layer, scene) {
   ];
 }
 
-function barMarks(layer, { view, xSize }) {
-  const data = layer.points.map(([label, from, to]) => ({
-    label,
-    from,
-    to,
-    x1: from / xSize,
-    x2: to / xSize,
-  }));
-  const bars = {
-    x1: "x1",
-    x2: "x2",
-    y: "label",
-    fill: colour(layer),
-    rx: 3,
-    insetTop: 3,
-    insetBottom: 3,
-  };
-  const numbers = (isOnSide, side) =>
-    Plot.text(
-      data.filter((bar) => bar.from === 0 && isOnSide(bar.to)),
-      {
-        x: "x2",
-        y: "label",
-        text: (bar) => shown(bar.to, view.x.unit),
-        fill: "var(--ink)",
-        ...side,
-      },
-    );
+/** In the row of a bar. */
+function limitMarks(layer, { xSize }) {
+  const at = { x: (point) => point[1] / xSize, y: (point) => point[0] };
+  const tick = (stroke, strokeWidth) => Plot.tickX(layer.points, { ...at, stroke, strokeWidth });
+  return [tick("var(--surface)", 6), tick(colour(layer), 2)]; // to be seen over a bar of its colour
+}
+
+/** Whether a bar that begins at zero, or on one that does, is the last of its row. */
+function endsRow(layers) {
+  const points = layers.filter((one) => one.kind === "bar").flatMap((one) => one.points);
+  const [begins, tops] = [1, 2].map((i) => new Set(points.map((p) => `${p[0]} ${p[i]}`)));
+  return ({ label, from, to }) =>
+    (from === 0 || tops.has(`${label} ${from}`)) && !begins.has(`${label} ${to}`);
+}
+
+function barMarks(layer, scene) {
+  const inRow = { y: "label", rx: 3, insetTop: 3, insetBottom: 3 };
+  const bars = Plot.barX(barData(layer, scene), { x1: "x1", x2: "x2", fill: colour(layer), ...inRow });
+  return [bars, Plot.ruleX([0], { stroke: "var(--line)" })];
+}
+
+function barData(layer, { xSize }) {
+  return layer.points.map(([label, from, to]) => {
+    return { label, from, to, x1: from / xSize, x2: to / xSize };
+  });
+}
+
+/** Of what is whole its size, of what goes down the difference; over everything else. */
+function barNumbers(layer, scene) {
+  const { unit } = scene.view.x;
+  const ends = endsRow(scene.layers);
+  const data = barData(layer, scene);
+  const isFall = (bar) => bar.from > bar.to && bar.to > 0;
+  const text = (bar) => (isFall(bar) ? `−${shown(bar.from - bar.to, unit)}` : shown(bar.to, unit));
+  const x = (bar) => Math.max(bar.x1, bar.x2);
+  const place = { y: "label", text, ...readable("var(--ink)") };
+  const numbered = data.filter((bar) => isFall(bar) || ends(bar));
+  const [left, right] = [(bar) => bar.to < 0, (bar) => bar.to >= 0].map((is) => numbered.filter(is));
   return [
-    Plot.barX(data, bars),
-    numbers((to) => to >= 0, { textAnchor: "start", dx: 6 }),
-    numbers((to) => to < 0, { textAnchor: "end", dx: -6 }),
-    Plot.ruleX([0], { stroke: "var(--line)" }),
+    Plot.text(right, { ...place, x, textAnchor: "start", dx: 6 }),
+    Plot.text(left, { ...place, x: "x2", textAnchor: "end", dx: -6 }),
   ];
 }

@@ -2,6 +2,9 @@
 // Draws every figure of the page from the data in it.
 
 const figures = JSON.parse(document.getElementById("figures").textContent);
+document.querySelectorAll(".scroll").forEach((frame) => {
+  frame.addEventListener("scroll", () => frame.classList.toggle("moved", frame.scrollLeft > 0));
+});
 document.querySelectorAll("figure[data-figure]").forEach((node) => {
   const figure = figures[Number(node.dataset.figure)];
   const place = make("div");
