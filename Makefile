@@ -53,7 +53,7 @@ faults: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "Open build/site/index.html; its search needs a server: $(BIN)/python -m http.server --directory build/site"
+	@echo "Open build/site/index.html"
 
 # torch first and pinned: asked for by another package, pip would take the newest build with gigabytes of CUDA.
 # A CUDA build comes with the Triton and the cuDNN it needs; beside a CPU build any may be installed.

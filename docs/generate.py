@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import counts
+import figures
 import json_schemas
+import notebooks
 import pictures
 from blocks import DOCS, ROOT, Block, blocks_of, commands_of, pages
 from file_list import the_files
@@ -135,14 +137,16 @@ def main() -> int:
         if text != page.read_text():
             page.write_text(text)
             print(f"Wrote {page.relative_to(ROOT)}")
-    json_schemas.FOLDER.mkdir(exist_ok=True)
-    for name, text in json_schemas.texts().items():
-        (json_schemas.FOLDER / name).write_text(text)
+    for made in (json_schemas, figures):
+        made.FOLDER.mkdir(exist_ok=True)
+        for name, text in made.texts().items():
+            (made.FOLDER / name).write_text(text)
     if asked.pictures:
         pictures.make()
     wrong = []
     if asked.outputs:
         with tempfile.TemporaryDirectory() as folder:
+            notebooks.fill(Path(folder))
             sandbox = Sandbox(Path(folder))
             for page in chosen:
                 for block in blocks_of(page):

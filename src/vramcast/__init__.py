@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from vramcast.records.sensitivity import Sensitivity
     from vramcast.records.trace_diff import TraceDiff
     from vramcast.records.tune import TuneResult
-    from vramcast.reporting.showing import report
+    from vramcast.reporting.showing import report, show
     from vramcast.suites.accuracy import accuracy
     from vramcast.tuning.advise import advise
     from vramcast.tuning.tune import tune
@@ -84,7 +84,7 @@ _HOME = {
         "records.sensitivity": "Sensitivity",
         "records.trace_diff": "TraceDiff",
         "records.tune": "TuneResult",
-        "reporting.showing": "report",
+        "reporting.showing": "report show",
         "suites.accuracy": "accuracy",
         "tuning.advise": "advise",
         "tuning.tune": "tune",
@@ -147,6 +147,7 @@ __all__ = [
     "report",
     "sensitivity",
     "server",
+    "show",
     "tune",
 ]
 

@@ -12,6 +12,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import figures
+import notebooks
 import pictures
 import pytest
 import typer
@@ -245,6 +247,10 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "max_batch" in (tmp_path / "api.html").read_text()
+    # Search in a folder of files, without another server.
+    assert "fragmentation" in (tmp_path / "search" / "search_index.js").read_text()
+    scripts = re.findall(r'<script src="([^"]*)"', (tmp_path / "index.html").read_text())
+    assert "assets/iframe-worker.js" in scripts and not any("//" in one for one in scripts)
 
 
 def test_what_is_not_printed_is_found() -> None:
@@ -266,6 +272,20 @@ def test_the_picture_of_the_terminal_is_what_the_command_prints(sandbox: Sandbox
     text = "".join(printed.split())
     missing = [line for line in lines if "".join(line.split()) not in text]
     assert missing == [], "run python docs/generate.py --pictures"
+
+
+def test_the_figures_are_what_their_script_draws() -> None:
+    written = {path.name: path.read_text() for path in figures.FOLDER.iterdir()}
+    assert written == figures.texts(), "run python docs/generate.py"
+    shown = (DOCS / "how-it-works.md").read_text()
+    assert all(f"(figures/{name})" in shown for name in written)
+
+
+def test_the_notebook_prints_what_it_shows(tmp_path: Path, sandbox: Sandbox) -> None:
+    """`sandbox` is for the simulations that are ready."""
+    printed, shown = notebooks.run(tmp_path), notebooks.shown()
+    assert list(map(comparable, printed)) == list(map(comparable, shown)) and any(shown)
+    assert (tmp_path / "tiny.html").exists()
 
 
 def test_counts_are_of_rows_with_a_measurement_and_of_the_first_table_with_the_name(

@@ -55,7 +55,7 @@ class Page:
 
 
 def show(record: Any, console: Console | None = None) -> None:
-    """The short form."""
+    """Print a record as its command does: `show(predict("train.py:build", gpu="rtx-4090"))`."""
     show_sections(sections_of(record), console or Console())
 
 
