@@ -3,77 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from browsing import WIDTHS, Browser
 from report_examples import HOSTILE, ODD, PAGES, put, record
 
 from vramcast.forecast.laws import evaluate
 from vramcast.records.fit import MemoryFit
 from vramcast.reporting.html import as_html
 from vramcast.reporting.showing import make_report
-
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
-WIDTHS = {"desktop": 1200, "phone": 390}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium here: apt-get install chromium")
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-    )
-    with playwright.sync_playwright() as running:
-        # a container's root has no sandbox, and its /dev/shm may be small; pages are our own
-        started = running.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        yield Browser(started.new_page())
-        started.close()
-
-
-class Browser:
-    """One page after the other in one tab, which is quicker, and the errors of the open one."""
-
-    def __init__(self, page: Any) -> None:
-        self.page = page
-        self.problems: list[str] = []
-        page.on(
-            "console",
-            lambda message: (
-                self.problems.append(message.text) if message.type in ("error", "warning") else None
-            ),
-        )
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on(
-            "request",
-            lambda request: (
-                None if request.url.startswith("file:") else self.problems.append(request.url)
-            ),
-        )
-
-    def open(self, file: Path) -> Any:
-        self.page.set_viewport_size({"width": WIDTHS["desktop"], "height": 800})
-        self.page.emulate_media(media="screen", color_scheme="light")
-        self.page.mouse.move(0, 0)
-        self.problems.clear()
-        self.page.goto(file.as_uri())
-        return self.page
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("pages")
-    return {
-        name: put(folder / f"{name.replace(' ', '-')}.html", as_html(make_report(paths)))
-        for name, paths in PAGES.items()
-    }
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -325,3 +264,63 @@ def test_a_part_of_the_memory_is_shown_alone_and_left_again(
     page.locator(".tree button", has_text="line 61").focus()
     assert "of what is alive" in told.inner_text()
     assert browser.problems == []
+
+
+def test_a_wide_table_scrolls_in_its_frame_and_keeps_its_first_column(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    page = browser.open(files["GPUs with their cost"])
+    page.set_viewport_size({"width": WIDTHS["phone"], "height": 800})
+    first, second, frame = (
+        page.locator(selector).first for selector in ("tbody td", "tbody td + td", ".scroll")
+    )
+    before = [cell.bounding_box()["x"] for cell in (first, second)]
+    frame.focus()
+    frame.evaluate("node => { node.scrollLeft = 120 }")
+    after = [cell.bounding_box()["x"] for cell in (first, second)]
+    assert (after[0], after[1]) == (before[0], before[1] - 120)
+    page.wait_for_selector(".scroll.moved")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_capacity_is_a_line_in_the_row_of_every_gpu_and_on_a_meter(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    page = browser.open(files["GPUs with their cost"])
+    cases = record("gpus.json")["cases"]
+    ticks = page.locator(".chart").first.locator("[aria-label=tick] line")
+    assert ticks.count() == 2 * len(cases)  # each with a rim
+    page.get_by_role("tab", name="cost").click()
+    assert ticks.count() == 0
+    page = browser.open(files["prediction"])
+    limit, bar = page.locator(".limit").bounding_box(), page.locator(".meter").bounding_box()
+    prediction = record("prediction.json")
+    used = page.locator(".meter i").last.bounding_box()
+    share = (used["x"] + used["width"] - bar["x"]) / (limit["x"] - bar["x"])
+    is_of = prediction["peak_reserved_bytes"] / prediction["capacity_bytes"]
+    assert share == pytest.approx(is_of, abs=0.01)
+
+
+def test_two_runs_lie_over_each_other_and_a_tab_shows_the_whole_runs(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    page = browser.open(files["difference"])
+    chart = page.locator(".chart").last
+    lines = chart.locator("[aria-label=line] path")
+    assert lines.count() == 2
+    drawn = lines.first.get_attribute("d")
+    page.get_by_role("tab", name="the run", exact=True).click()
+    assert lines.count() == 2 and lines.first.get_attribute("d") != drawn
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    assert "A: " in chart.locator(".tip").inner_text()
+
+
+def test_advice_falls_from_todays_peak(browser: Browser, files: dict[str, Path]) -> None:
+    page = browser.open(files["advice"])
+    chart = page.locator(".chart").first
+    assert re.search(r"−14\.\d\d GiB", chart.inner_text())
+    chart.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    assert "an eighth of the batch at a time" in chart.locator(".tip").inner_text()

@@ -128,11 +128,14 @@ def _table(table: Table) -> Iterator[str]:
     if title:
         yield f'<h3 class="table">{title}</h3>'
     # What scrolls can be reached by keys, and says what it is.
-    yield f'<div class="scroll" tabindex="0" role="region" aria-label="{title or "table"}">'
-    yield "<table><thead><tr>"
-    for column in table.columns:
-        yield f'<th scope="col"{_left(column in table.left)}>{_text(column)}</th>'
-    yield "</tr></thead><tbody>"
+    yield f'<div class="scroll" tabindex="0" role="group" aria-label="{title or "table"}"><table>'
+    if any(table.columns):
+        yield "<thead><tr>"
+        for column in table.columns:
+            tag = 'th scope="col"' if column else "td"  # an empty heading would be read out
+            yield f"<{tag}{_left(column in table.left)}>{_text(column)}</{tag[:2]}>"
+        yield "</tr></thead>"
+    yield "<tbody>"
     for index, row in enumerate(table.rows):
         yield f'<tr class="{table.tones[index]}">' if table.tones else "<tr>"
         for column, cell in zip(table.columns, row, strict=True):

@@ -2,7 +2,7 @@
 // Pieces of a chart: each lies on those that came before it, from where it begins to where it ends,
 // and comes down when one below it ends. What is too small to be one lies on top of all.
 
-const PIECE_SHADES = [1, 0.86, 0.72]; // so that neighbours of one colour can be told apart
+const PIECE_SHADES = [1, 0.9, 0.8]; // so that neighbours of one colour can be told apart
 const THINNEST_WITH_RIM = 4; // pixels
 const LETTER_WIDTH = 6.4;
 const LETTER_HEIGHT = 15;
