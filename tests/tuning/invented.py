@@ -191,7 +191,7 @@ OPTIMISATIONS = (
     Optimisation(name="diverges", what="faster and wrong", changes=(knobs(wrong=True),)),
     Optimisation(name="too-large", what="keeps everything", changes=(knobs(keep=True),)),
     Optimisation(
-        name="unfit", what="keeps even more", changes=(knobs(keep="more"),), more_memory=True
+        name="unfit", what="keeps even more", changes=(knobs(keep="more"),), predicted=True
     ),
     Optimisation(name="hangs", what="waits", changes=(knobs(hang=True),)),
     Optimisation(name="crashes", what="breaks", changes=(knobs(crash=True),)),

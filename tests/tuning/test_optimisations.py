@@ -105,3 +105,9 @@ def test_a_knob_that_only_text_can_carry_stays_in_the_configuration() -> None:
     changed = baseline.with_change(Configuration(knobs={"dtype": "other"}))
     # a change takes the place of the text
     assert changed.to_dict()["knobs"]["dtype"] == "other" and not changed.to_dict()["knobs_text"]
+
+
+def test_what_compiles_captures_graphs_or_has_8_bits_is_predicted_before_it_is_tried() -> None:
+    words = ("compile", "cuda-graphs", "8bit", "fp8")
+    asked = [o for o in chosen(None) if any(word in o.name for word in words)]
+    assert len(asked) >= 7 and all(one.predicted for one in asked)

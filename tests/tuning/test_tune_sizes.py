@@ -19,7 +19,7 @@ from invented import (
 
 from vramcast.records.measurement import Measurement
 from vramcast.records.prediction import Prediction
-from vramcast.records.tune import TuneVerdict
+from vramcast.records.tune import Reason, TuneVerdict
 from vramcast.reporting.showing import markdown_of
 from vramcast.tuning.optimisations import Losses, Optimisation, knobs
 from vramcast.tuning.predictions import batch_sizes
@@ -31,7 +31,7 @@ BATCH = Optimisation(
     what="larger",
     size="batch_size",
     losses=Losses.NOT_COMPARED,
-    more_memory=True,
+    predicted=True,
 )
 
 
@@ -138,7 +138,7 @@ def test_a_size_that_had_no_time_alone_is_one_row_on_top() -> None:
     measured, foretold = by_batch(0.05, 0.01, lambda b: (2 + b) * GiB // 4)
     runner = InventedRunner(measured, foretold, budget=500.0)
     runner.seconds_to_predict = 30.0
-    result = whole(runner, (replace(OPTIMISATIONS[0], more_memory=True), BATCH), gpu=None)
+    result = whole(runner, (replace(OPTIMISATIONS[0], predicted=True), BATCH), gpu=None)
     names = [row.name for row in result.rows]
     assert len(set(names)) == len(names) and "batch-size" not in names
     assert any(name.startswith("batch-size ") for name in names)
@@ -202,6 +202,23 @@ def test_where_predicting_takes_long_and_time_is_short_things_are_just_tried() -
         unfit.verdict == "rejected" and unfit.alone and unfit.alone.missing_bytes == 2 * GiB
     )  # by running out of memory
     assert len(runner.predicted) <= 6
+
+
+def test_what_takes_longer_to_start_than_to_predict_is_not_run_where_it_does_not_fit() -> None:
+    runner = InventedRunner(step, predicted, budget=400.0)
+    runner.seconds_to_predict = 30.0
+    slow = replace(OPTIMISATIONS[6], start_seconds=40.0)  # unfit
+    result = whole(runner, (OPTIMISATIONS[0], BATCH, slow), gpu=None)
+    [unfit] = [row for row in result.rows if row.name == "unfit"]
+    assert unfit.reason_code == Reason.PREDICTED_OUT_OF_MEMORY
+    assert not any(c.knobs.get("keep") for c in runner.measured)
+
+
+def test_the_memory_that_was_predicted_is_beside_the_measured() -> None:
+    chosen = (replace(OPTIMISATIONS[0], predicted=True),)
+    result = whole(InventedRunner(step, predicted), chosen)
+    assert result.rows[0].alone and result.rows[0].alone.predicted_memory_bytes
+    assert "(predicted " in markdown_of(result, "log")
 
 
 def test_little_memory_left_is_a_reason_to_predict_before_trying() -> None:

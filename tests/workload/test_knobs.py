@@ -270,3 +270,10 @@ def test_an_unknown_knob_is_answered_with_all_there_are() -> None:
 
     advice = failure(shown, {"width": "3"}).advice
     assert advice == "Knobs of shown: size (required), batch_size=8, note='', window=None."
+
+
+def test_a_text_is_python_s_own_because_torch_compile_gives_up_at_others() -> None:
+    def takes(*, name: str = "", mode: Literal["a", "b"] = "a", other: Any = None) -> None: ...
+
+    values = bound(takes, {"name": "x", "mode": "b", "other": "y"}, {})
+    assert {type(value) for value in values.values()} == {str}

@@ -93,6 +93,7 @@ class TrialResult(Judgement):
     memory_before_bytes: Bytes | None = None
     memory_after_bytes: Bytes | None = None
     missing_bytes: SignedBytes | None = None
+    predicted_memory_bytes: Bytes | None = None  # before it was tried; None where it was not
     num_runs: list[int] = field(default_factory=list)  # without the candidate, with it
 
     @property

@@ -214,7 +214,10 @@ def _memory(row: CandidateResult) -> str:
     on_top = row.on_top and row.on_top.memory_after_bytes is not None
     trial = row.on_top if on_top else row.alone
     ends = (trial.memory_before_bytes, trial.memory_after_bytes) if trial else ()
-    return " → ".join(filter(None, map(page.size, ends)))
+    known = trial.predicted_memory_bytes if trial else None
+    return " → ".join(filter(None, map(page.size, ends))) + page.given(
+        " (predicted {})", page.size(known)
+    )
 
 
 def _losses(row: CandidateResult) -> str:

@@ -96,6 +96,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "wait_for_collective": (None, c_int64),
     "repeat_work": (None, c_int64, c_int64),
     "replayed_since": (None, c_int64),
+    "captured_since": (None, c_int64),
     "stream": (c_int64,),
     "set_stream": (None, c_int64),
     "stream_priority": (c_int32, c_int64),

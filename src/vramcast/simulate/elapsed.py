@@ -12,7 +12,7 @@ from vramcast.forecast.timing.pipeline import QUEUE_LENGTH, host_seconds, waits
 from vramcast.forecast.timing.rates import rates_here
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.device import Device
-from vramcast.tracing.work import NO_KERNEL, REPLAYED
+from vramcast.tracing.work import CAPTURED, NO_KERNEL, REPLAYED
 
 # A kernel's code is loaded when it is first launched: the first steps of the suite `distributed`
 # took 0.7 to 1.3 s on an H200, with some 70 kernels.
@@ -64,7 +64,7 @@ class Elapsed:
                 self.host_seconds = max(self.host_seconds, self._ends[0])
                 self.device_seconds = max(self.device_seconds, self.host_seconds) + on_device
                 self._ends.append(self.device_seconds)
-            if work.access != NO_KERNEL and work.phase != REPLAYED:
+            if work.access != NO_KERNEL and work.phase not in (REPLAYED, CAPTURED):
                 self._unfinished.append(self.device_seconds)
             if must_wait:
                 self.wait()

@@ -44,6 +44,7 @@ class SimulatedGpu:
     # what torch.cuda says about memory, and where it ends
     memory: LiveMemory = field(init=False)
     # of the current recording
+    num_captures: int = 0  # of CUDA graphs
     was_timed: bool = False  # something, while it was compiled
     compilations: Compilations | None = None
     reads: HostReads = field(init=False)
@@ -98,6 +99,6 @@ class SimulatedGpu:
         self.pipeline_ranks.clear()
         self.library_memory.clear()
         self.world_size, self.num_communicators = 1, 0
-        self.was_timed = False
+        self.was_timed, self.num_captures = False, 0
         self.compilations = None
         self.attention = AttentionKernels(self.attention.asked_for)

@@ -18,7 +18,7 @@ from vramcast.simulate.locations import Locations
 from vramcast.simulate.ownership import Ownership
 from vramcast.simulate.python_calls import PythonCalls
 from vramcast.tracing import trace
-from vramcast.tracing.work import FORWARD, PHASES, Works
+from vramcast.tracing.work import CAPTURED, FORWARD, PHASES, Works
 
 # A step with fewer operators than this part of a usual one's is not whole. One may have more: in
 # its second, DistributedDataParallel makes new buckets.
@@ -215,7 +215,8 @@ class Recording:
         )
 
     def _described(self, step: NDArray[Any]) -> Works:
-        items = np.ascontiguousarray(step).view(f"V{step.itemsize}")
+        # nothing runs while a graph is captured
+        items = np.ascontiguousarray(step[step["phase"] != CAPTURED]).view(f"V{step.itemsize}")
         numbers: dict[bytes, int] = {}
         codes = [numbers.setdefault(item, len(numbers)) for item in items.tolist()]
         found = (self.device.operator_work(Work.from_buffer_copy(item)) for item in numbers)

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 NO_KERNEL, PLAIN, CONVERTING, STRIDED = range(4)  # native/work.h: enum Access
 ACCESS_NAMES = ("none", "plain", "converting", "strided")
-FORWARD, BACKWARD, UPDATE, REPLAYED = range(4)  # the last: as part of a CUDA graph
+# The last two are of a CUDA graph: run as a part of one, or only recorded for it.
+FORWARD, BACKWARD, UPDATE, REPLAYED, CAPTURED = range(5)
 PHASES = {FORWARD: "forward", BACKWARD: "backward", UPDATE: "update"}
 # c10::ScalarType; what has no rate of its own is as fast as fp32
 PRECISION_OF_DTYPE = {5: "fp16", 6: "fp32", 15: "bf16", 23: "fp8", 24: "fp8"}

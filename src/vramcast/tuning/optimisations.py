@@ -51,7 +51,7 @@ class Optimisation:
     likely: bool = False
     changes_training: bool = False
     caution: str = ""
-    more_memory: bool = False
+    predicted: bool = False
     start_seconds: float = 0.0
     warmup_steps: int = 0
     needs: tuple[str, ...] = ()

@@ -21,7 +21,6 @@ KNEE_SHARE = 0.95
 # A size must be so many times the one before to be worth a run.
 LEAST_RATIO = 1.2
 GPUS = ("b200", "h200", "h100-80gb", "a100-80gb", "rtx-5090", "rtx-4090")
-NOT_SIMULATED = ("compile", "cuda_graphs")
 NO_GPU = "there is no GPU here that vramcast knows by name (--gpu names one)"
 
 
@@ -95,14 +94,6 @@ def predicted_gains(
     if here.capacity_bytes is not None:
         left = here.capacity_bytes - here.peak_reserved_bytes
         notes.append(f"memory left by prediction: {format_bytes(left)}")
-    eager = [name for name in NOT_SIMULATED if final.knobs.get(name)]
-    if eager:
-        notes.append(
-            f"predicted as eager code: {', '.join(eager)} cannot be simulated, "
-            "and gains of it may be other ones elsewhere"
-        )
-    if final.switches.given():
-        notes.append("torch's process-wide switches are not part of a prediction")
     return found, notes
 
 

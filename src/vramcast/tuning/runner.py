@@ -130,6 +130,7 @@ class Runner:
             raise BudgetSpent
         workload = list(self.trial.line) or self.trial.workload
         request = make_request(workload, configuration.knobs, gpu, memory, configuration.allocator)
+        request |= {"switches": configuration.switches.given()}
         try:
             return Prediction.from_dict(simulate(request, seconds, stop=stop))
         except VramcastError as problem:

@@ -1,9 +1,11 @@
 """A trial: a candidate (B) against a configuration without it (A), run in the order A B B A."""
 
 from collections import defaultdict
+from dataclasses import replace
 
 from vramcast.errors import EnvironmentProblem, VramcastError
 from vramcast.records.measurement import Measurement, Outcome
+from vramcast.records.prediction import Prediction
 from vramcast.records.tune import LOSS_REASONS, Reason, TrialResult, TuneVerdict
 from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.judging import LEAST_GAIN, ended, judge, no_time
@@ -26,6 +28,7 @@ class Trials:
     def __init__(self, runner: Runner, baseline: Configuration) -> None:
         self._runner = runner
         self._runs: dict[str, list[Measurement]] = defaultdict(list)
+        self._predictions: dict[str, Prediction] = {}
         self.seconds_for_later = 0.0  # kept back from the trials of now
         self.baseline = self.configuration = baseline
         self.applied: list[Candidate] = []
@@ -59,8 +62,12 @@ class Trials:
         return [run for run in self._runs[configuration.key] if run.outcome == Outcome.OK]
 
     def judge(self, without: Configuration, candidate: Candidate) -> TrialResult:
-        runs = self._runs[without.with_change(candidate.change).key]
-        return judge(self.good_runs(without), runs, candidate.optimisation)
+        configuration = without.with_change(candidate.change)
+        runs = self._runs[configuration.key]
+        found = judge(self.good_runs(without), runs, candidate.optimisation)
+        if known := self._predictions.get(configuration.key):
+            found = replace(found, predicted_memory_bytes=known.peak_reserved_bytes)
+        return found
 
     def try_on(self, without: Configuration, candidate: Candidate) -> TrialResult | None:
         """None if there was no time: then `candidate.not_tried` is set."""
@@ -100,14 +107,17 @@ class Trials:
         self, without: Configuration, candidate: Candidate
     ) -> TrialResult | None:
         configuration = without.with_change(candidate.change)
-        if self._runs[configuration.key] or self.is_slow_to_predict():
+        if self._runs[configuration.key] or self.is_slow_to_predict(candidate):
             return None
         # What changes tensors, as autocast does, may need more even if it often saves memory.
         may_need_more = candidate.change.knobs and self._share_taken(without) > ROOMY_SHARE
-        if not candidate.optimisation.more_memory and not may_need_more:
+        if not candidate.optimisation.predicted and not may_need_more:
             return None
         [prediction] = self._runner.predict([configuration])
-        if isinstance(prediction, str) or prediction.fits is not False:
+        if isinstance(prediction, str):
+            return None
+        self._predictions[configuration.key] = prediction
+        if prediction.fits:
             return None
         missing = missing_bytes(prediction)
         needs = format_bytes(prediction.peak_reserved_bytes)
@@ -117,6 +127,7 @@ class Trials:
             f"predicted not to fit: it needs {needs}, {format_bytes(missing)} more than there is "
             "(no GPU time was spent)",
             missing_bytes=missing,
+            predicted_memory_bytes=prediction.peak_reserved_bytes,
         )
 
     def _share_taken(self, configuration: Configuration) -> float:
@@ -126,10 +137,11 @@ class Trials:
                 return (run.peak_reserved_bytes or 0) / limit
         return 0.0
 
-    def is_slow_to_predict(self) -> bool:
+    def is_slow_to_predict(self, candidate: Candidate | None = None) -> bool:
         """Slower than an attempt that fails."""
         limit = SLOW_PREDICTION_SHARE * self._runner.seconds_left()
-        return self._runner.prediction_seconds > limit
+        first_step = candidate.optimisation.start_seconds if candidate else 0.0
+        return self._runner.prediction_seconds > max(limit, first_step)
 
     def is_tight(self, num_others: int, candidate: Candidate) -> bool:
         """Whether others would leave no time for it."""

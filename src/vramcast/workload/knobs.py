@@ -188,7 +188,8 @@ def _value_of(name: str, given: object, expected: object, parameter: Parameter) 
     try:
         with contextlib.suppress(ValueError):
             if isinstance(given, Text):
-                return convert_text(given, expected)
+                # A text of Python's own: torch.compile gives up where it meets a class like str.
+                return convert_text(str(given), expected)
             if fits(given, expected):
                 return given
     except CannotBeText as error:

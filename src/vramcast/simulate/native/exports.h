@@ -141,8 +141,9 @@ void vramcast_note_group(const char* name, int64_t in_machine) {
 }
 void vramcast_wait_for_groups() { note_wait_for_groups(); }
 void vramcast_wait_for_collective(int64_t number) { note_wait_for(number); }
-// What was done since was a replay.
-void vramcast_replayed_since(int64_t begin) { work_log.mark_replayed(begin); }
+// What was done since was a replay, or was only captured.
+void vramcast_replayed_since(int64_t begin) { work_log.mark_since(begin, replayed); }
+void vramcast_captured_since(int64_t begin) { work_log.mark_since(begin, captured); }
 void vramcast_repeat_work(int64_t begin, int64_t end) { work_log.repeat(begin, end); }
 int64_t vramcast_stream() { return current_stream(); }
 void vramcast_set_stream(int64_t stream) { current_stream() = stream; }

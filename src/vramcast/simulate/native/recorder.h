@@ -21,7 +21,8 @@ namespace vramcast {
 
 // Work outside the backward pass counts as forward while gradients are recorded, else as an update
 // (optimizer, clipping, evaluation).
-enum Phase : int32_t { forward = 0, backward = 1, update = 2, replayed = 3 };
+// Of a CUDA graph: run as a part of one, or only recorded for it.
+enum Phase : int32_t { forward = 0, backward = 1, update = 2, replayed = 3, captured = 4 };
 
 struct Allocation {
   int64_t num_bytes;

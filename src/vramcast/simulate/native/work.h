@@ -54,9 +54,9 @@ struct WorkLog {
     const std::lock_guard<std::mutex> lock(mutex);
     return static_cast<int64_t>(list.size());
   }
-  void mark_replayed(int64_t begin) {
+  void mark_since(int64_t begin, Phase phase) {
     const std::lock_guard<std::mutex> lock(mutex);
-    for (auto work = list.begin() + begin; work != list.end(); ++work) work->phase = replayed;
+    for (auto work = list.begin() + begin; work != list.end(); ++work) work->phase = phase;
   }
   void repeat(int64_t begin, int64_t end) {
     const std::lock_guard<std::mutex> lock(mutex);

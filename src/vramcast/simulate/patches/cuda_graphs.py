@@ -45,6 +45,8 @@ def apply(patcher: Patcher) -> None:
 
         def capture_end(self) -> None:
             self._end = library.vramcast_num_work()
+            library.vramcast_captured_since(self._begin)
+            patcher.gpu.num_captures += 1
             capturing.remove(self)
             library.vramcast_end_pool(self.pool()[1])
 

@@ -69,8 +69,11 @@ class _Trees:
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
-        with torch.cuda.graph(torch.cuda.CUDAGraph(), pool=self.pool, stream=self.stream):
+        """And then replayed: a capture computes nothing."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
             yield
+        graph.replay()
 
     def has(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage().data_ptr() in self.results
