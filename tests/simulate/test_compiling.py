@@ -57,6 +57,34 @@ def test_the_memory_of_a_graph_is_not_used_by_others(tmp_path: Path) -> None:
     assert often.step.moved_bytes > 90 * once.step.moved_bytes / 2
 
 
+WARMED_UP = """
+import torch
+
+def build():
+    x, graph, done = torch.ones(1 << 20, device="cuda"), torch.cuda.CUDAGraph(), []
+
+    def step():
+        done.append(None)
+        if len(done) <= 6:
+            return x + x
+        if len(done) == 7:
+            with torch.cuda.graph(graph):
+                x.sin()
+        graph.replay()
+
+    return step
+"""
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_steps_go_on_until_a_graph_is_captured_and_captures_compute_nothing(tmp_path: Path) -> None:
+    """Its time is that of a replay: one kernel that reads and writes 4 MiB, and no host's time."""
+    (tmp_path / "work.py").write_text(WARMED_UP)
+    found = vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200")
+    assert found.phases[-1].num_steps == 8
+    assert found.step is not None and found.step.moved_bytes == pytest.approx(8 * MIB, rel=0.01)
+
+
 @pytest.mark.usefixtures("warm_simulations")
 def test_without_triton_the_step_is_eager_and_the_package_is_named(tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text(WITHOUT_TRITON)

@@ -27,6 +27,14 @@ class AttentionKernels:
 
 
 @dataclass
+class CudaGraphs:
+    """How many graphs a program has made and not captured yet, and how often it captured one."""
+
+    num_waiting: int = 0
+    num_captures: int = 0
+
+
+@dataclass
 class SimulatedGpu:
     model: Gpu
     device: Device
@@ -44,7 +52,7 @@ class SimulatedGpu:
     # what torch.cuda says about memory, and where it ends
     memory: LiveMemory = field(init=False)
     # of the current recording
-    num_captures: int = 0  # of CUDA graphs
+    graphs: CudaGraphs = field(default_factory=CudaGraphs)
     was_timed: bool = False  # something, while it was compiled
     compilations: Compilations | None = None
     reads: HostReads = field(init=False)
@@ -99,6 +107,7 @@ class SimulatedGpu:
         self.pipeline_ranks.clear()
         self.library_memory.clear()
         self.world_size, self.num_communicators = 1, 0
-        self.was_timed, self.num_captures = False, 0
+        self.was_timed = False
+        self.graphs = CudaGraphs()
         self.compilations = None
         self.attention = AttentionKernels(self.attention.asked_for)

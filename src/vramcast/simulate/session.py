@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
 
 # The first has no optimizer state, the second allocates it, the others show whether memory grows.
 STEPS = 4
+# Programs warm up before they capture a graph: torch advises 3 steps, and 11 with DDP.
+MOST_MORE_STEPS = 12
 LOCATED_BYTES = 64 << 10  # smaller tensors are not worth finding their source line
 FIRST_ALLOCATION_BYTES = 512
 OUT_OF_MEMORY_NOTE = (
@@ -134,11 +136,7 @@ class Session:
             if limited:
                 stack.enter_context(self.gpu.memory.limited())
             step = check_step(_user_code(lambda: function(**values), "build"))
-            for left in reversed(range(steps)):
-                recording.mark_step()
-                _user_code(step, "step")
-                if not limited and left and recording.can_repeat(left):
-                    break
+            self._do_steps(recording, step, steps, may_repeat=not limited)
             if self.device.peak_allocated_bytes() <= FIRST_ALLOCATION_BYTES:
                 raise WorkloadError(
                     "The step never allocates anything on the GPU.",
@@ -148,6 +146,21 @@ class Session:
             if self.gpu.memory.num_out_of_memory:
                 self.gpu.note(OUT_OF_MEMORY_NOTE)
             return recording.describe()
+
+    def _do_steps(
+        self, recording: Recording, step: Callable[[], Any], steps: int, *, may_repeat: bool
+    ) -> None:
+        """And as many more as it takes until CUDA graphs are captured and replayed."""
+        graphs, is_steady = self.gpu.graphs, True
+        for left in reversed(range(-MOST_MORE_STEPS, steps)):
+            if left < 0 and is_steady:
+                return
+            recording.mark_step()
+            num_captures = graphs.num_captures
+            _user_code(step, "step")
+            is_steady = not graphs.num_waiting and graphs.num_captures == num_captures
+            if may_repeat and left > 0 and is_steady and recording.can_repeat(left):
+                return
 
 
 def _user_code(call: Callable[[], Any], what: str) -> Any:

@@ -34,6 +34,11 @@ def apply(patcher: Patcher) -> None:
         def __init__(self, *_: Any, **__: Any) -> None:
             self._pool: tuple[int, int] | None = None
             self._begin = self._end = 0
+            self._graphs, self._is_waiting = patcher.gpu.graphs, True
+            self._graphs.num_waiting += 1
+
+        def __del__(self) -> None:
+            self._graphs.num_waiting -= self._is_waiting
 
         def capture_begin(self, pool: Any = None, *_: Any, **__: Any) -> None:
             if not (state := patcher.gpu.library_memory.setdefault("graph random state", [])):
@@ -46,7 +51,9 @@ def apply(patcher: Patcher) -> None:
         def capture_end(self) -> None:
             self._end = library.vramcast_num_work()
             library.vramcast_captured_since(self._begin)
-            patcher.gpu.num_captures += 1
+            self._graphs.num_captures += 1
+            self._graphs.num_waiting -= self._is_waiting
+            self._is_waiting = False
             capturing.remove(self)
             library.vramcast_end_pool(self.pool()[1])
 
