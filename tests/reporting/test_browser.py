@@ -48,6 +48,26 @@ def test_records_that_lack_something_draw_what_they_have(browser: Browser, tmp_p
     assert page.locator(".chart svg").count() == page.locator(".chart").count() > 5
 
 
+def test_one_point_and_equal_points_can_be_read(browser: Browser, tmp_path: Path) -> None:
+    measured = record("h200-measurement.json")
+    curve = record("curve.json")
+    paths = [
+        put(tmp_path / "equal.json", {**measured, "losses": [2.5] * 8}),
+        put(tmp_path / "one.json", {**measured, "losses": [2.5]}),
+        put(tmp_path / "curve.json", {**curve, "points": curve["points"][:1]}),
+    ]
+    page = browser.open(put(tmp_path / "level.html", as_html(make_report(paths))))
+    ticks = "[aria-label='y-axis tick label'] text"
+    equal, one = page.locator("figure", has=page.locator("h3", has_text="Loss")).all()
+    for figure in (equal, one):
+        assert figure.locator(ticks).all_text_contents() == ["2.3", "2.4", "2.5", "2.6", "2.7"]
+    assert one.locator("[aria-label=dot] circle").count() == 1
+    memory = page.locator("figure", has=page.locator("h3", has_text="against batch size"))
+    assert memory.locator(ticks).all_text_contents()[0] == "0"
+    assert memory.locator("[aria-label='x-axis tick label'] text").all_text_contents() == ["4"]
+    assert browser.problems == []
+
+
 def test_the_pointer_shows_the_tensor_its_shape_module_and_source_line(
     browser: Browser, files: dict[str, Path]
 ) -> None:

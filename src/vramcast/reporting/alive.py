@@ -61,6 +61,7 @@ def _node(name: str, held: Sequence[tuple[Path, AlivePlace]], depth: int, total:
         name,
         num_bytes,
         [*_size(places, num_bytes, total), *_alike(name, places, num_bytes)],
+        note=_times(name, places, num_bytes),
         parts=_largest_first(part for part in parts if part.num_bytes >= SMALLEST_SHARE * total),
     )
 
@@ -89,12 +90,19 @@ def _size(places: Sequence[AlivePlace], num_bytes: int, total: int) -> list[str]
     return [f"{page.share(num_bytes / total)} of what is alive, in {tensors}"]
 
 
+def _num_alike(name: str, places: Sequence[AlivePlace]) -> int:
+    return max((place.num_modules for place in places), default=1) if name.endswith("*") else 1
+
+
 def _alike(name: str, places: Sequence[AlivePlace], num_bytes: int) -> list[str]:
-    num_modules = max((place.num_modules for place in places), default=1)
-    if not name.endswith("*") or num_modules < 2:
-        return []
-    each = page.size(round(num_bytes / num_modules))
-    return [f"{num_modules} alike, each about {each}"]
+    number = _num_alike(name, places)
+    each = page.size(round(num_bytes / max(1, number)))
+    return [f"{number} alike, each about {each}"] if number > 1 else []
+
+
+def _times(name: str, places: Sequence[AlivePlace], num_bytes: int) -> str:
+    number = _num_alike(name, places)
+    return f" = {number} × {page.size(round(num_bytes / number))}" if number > 1 else ""
 
 
 def _where(places: Sequence[AlivePlace]) -> list[str]:

@@ -9,6 +9,7 @@ from vramcast.reporting.prediction import largest_table, where_of
 from vramcast.reporting.prediction_table import COST, hours
 
 MOST_IN_A_SENTENCE = 8
+MOST_CAPACITIES = 4
 
 
 def of_plan(plan: Plan) -> list[page.Section]:
@@ -167,7 +168,8 @@ def _overview(plan: Plan) -> page.Chart | None:
             for gpu, colour in zip(plan.gpus, cycle(page.SERIES_COLOURS), strict=False)
             for kind in ("line", "dot")
         ]
-        return page.View(x, page.Axis(name, unit), layers, name)
+        capacities = _capacities(plan) if unit == "bytes" else []
+        return page.View(x, page.Axis(name, unit), [*layers, *capacities], name)
 
     return page.chart(
         "By sequence length",
@@ -176,6 +178,16 @@ def _overview(plan: Plan) -> page.Chart | None:
         view("tokens a second", "tokens_per_second"),
         view("memory", "peak_reserved_bytes", "bytes"),
     )
+
+
+def _capacities(plan: Plan) -> list[page.Layer]:
+    """More lines could not be told apart."""
+    if len(plan.gpus) > MOST_CAPACITIES:
+        return []
+    return [
+        page.Layer("across", f"capacity of {_name(gpu)}", [[gpu.capacity_bytes]], colour)
+        for gpu, colour in zip(plan.gpus, page.SERIES_COLOURS, strict=False)
+    ]
 
 
 def _calculator(plan: Plan) -> page.Calculator | None:

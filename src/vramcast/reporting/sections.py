@@ -154,6 +154,7 @@ class Node:
     num_bytes: int
     details: Sequence[str] = ()
     colour: str = ""  # of a node without parts
+    note: str = ""  # behind its size
     parts: Sequence["Node"] = ()
 
 

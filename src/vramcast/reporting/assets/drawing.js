@@ -179,13 +179,23 @@ function pileDomain(pile, values, size, low = Math.min(...values)) {
   return pile.pieces.length ? [low / size, Math.max(...values) / size] : undefined;
 }
 
+/** Around values that are all the same, which have no range of their own. */
+function levelDomain({ log }, values, size, isFromZero) {
+  const [low, high] = d3.extent(values);
+  if (low !== high || low === undefined || isFromZero || log) return undefined;
+  const room = Number.isInteger(low) ? 1 : Math.abs(low) / 10;
+  return [(low - room) / size, (low + room) / size];
+}
+
 function yOptions({ view, layers, ys, yUnit, ySize, pile }) {
+  const isFilled = layers.some((layer) => ["area", "across"].includes(layer.kind));
+  const isFromZero = !view.y.log && (isFilled || view.y.unit === "bytes");
   const options = {
     label: axisLabel(view.y, yUnit),
     labelArrow: "none",
     grid: true,
-    domain: pileDomain(pile, ys, ySize, 0),
-    zero: !view.y.log && layers.some((layer) => ["area", "across"].includes(layer.kind)),
+    domain: pileDomain(pile, ys, ySize, 0) ?? levelDomain(view.y, ys, ySize, isFromZero),
+    zero: isFromZero,
     ticks: 6,
     nice: !view.y.log,
   };
@@ -212,7 +222,10 @@ function tickOptions(axis, values, size, domain) {
 /** Counts such as steps and batch sizes have no ticks between two whole numbers. */
 function wholeTicks(values, domain) {
   const [low, high] = domain ?? [Math.min(...values), Math.max(...values)];
-  if (!values.every(Number.isInteger) || high - low > 6) return {};
+  if (!values.every(Number.isInteger)) return {};
+  const distinct = [...new Set(values)];
+  if (!domain && distinct.length < 5) return { ticks: distinct, tickFormat: ",d" };
+  if (high - low > 6) return {};
   return { ticks: d3.range(Math.ceil(low), Math.floor(high) + 1), tickFormat: "d" };
 }
 
@@ -222,7 +235,8 @@ function logTicks(values, size) {
   const base = high / low > 300 ? 10 : 2;
   const first = Math.ceil(Math.log(low) / Math.log(base) - 1e-9);
   const last = Math.floor(Math.log(high) / Math.log(base) + 1e-9);
-  const ticks = d3.range(first, last + 1).map((power) => base ** power);
+  const powers = d3.range(first, last + 1).map((power) => base ** power);
+  const ticks = powers.length > 2 || low === high ? powers : d3.ticks(low, high, 5);
   const format = { maximumSignificantDigits: 5, useGrouping: false };
   return { ticks, tickFormat: (value) => value.toLocaleString("en", format) };
 }
@@ -265,9 +279,10 @@ function lineMarks(layer, scene) {
     strokeDasharray: layer.dashed ? "5 4" : undefined,
     curve: isStep ? "step-after" : "linear",
   };
-  return [
-    Plot.lineY(scaledPoints(layer, scene), { x: "x", y: "y", ...style, clip: clipOf(scene) }),
-  ];
+  const points = scaledPoints(layer, scene);
+  const line = Plot.lineY(points, { x: "x", y: "y", ...style, clip: clipOf(scene) });
+  // One point is no line.
+  return points.length > 1 ? [line] : [line, Plot.dot(points, { x: "x", y: "y", fill: colour(layer) })];
 }
 
 function dotMarks(layer, scene) {

@@ -57,7 +57,7 @@ function addBoxes(one, rows, node, left, share, depth) {
 
 function treeBox(node, left, share, onclick, one) {
   const size = shown(node.num_bytes, "bytes");
-  const text = `${node.name} ${size}`;
+  const text = `${node.name} ${size}${node.note}`;
   const background = node.colour ? `background:var(--${node.colour})` : "";
   const style = `left:${100 * left}%;width:${100 * share}%;${background}`;
   const label = [text, ...node.details].join(", ");
