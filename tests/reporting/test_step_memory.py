@@ -117,7 +117,9 @@ def test_large_allocations_and_the_rest_are_all_that_is_allocated() -> None:
     events, sizes, categories = run_of(3, 600)
     memory = made(events, sizes, categories)
     assert len(memory.allocations) < memory.num_events / 2  # some are left for the rest
-    rest, first = dict(memory.rest), memory.first_event
+    others = zip(*(column for name, column in memory.rest.items() if name != "event"), strict=True)
+    rest = dict(zip(memory.rest["event"], map(sum, others), strict=True))
+    first = memory.first_event
     both = [point for point in memory.points if point[0] in rest]
     assert len(both) > 2 and memory.points[memory.peak_point] in both
     for event, allocated, *_ in both:

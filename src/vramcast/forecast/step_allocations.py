@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vramcast.downsampling import downsample
-from vramcast.tracing.trace import bytes_by_event
+from vramcast.tracing.trace import Labels, bytes_by_event
 
 # A page with so many stays small, and each can still be pointed at.
 MOST_BY_AREA = 300
-MOST_BY_SIZE = 60
+MOST_AT_PEAK = 150
+MOST_BY_SIZE = 40
 MOST_REST_POINTS = 240
 Numbers = NDArray[np.signedinteger]
 
@@ -22,25 +23,31 @@ class Lives(NamedTuple):
     numbers: list[int]  # from 1
     made: list[int]
     freed: list[int | None]  # None: never
-    rest: list[tuple[int, int]]  # event counted in the step, bytes of all that were not chosen
+    # By category the bytes of all that were not chosen; "event" is counted in the step.
+    rest: dict[str, list[int]]
 
 
 def large_allocations(
-    events: Numbers, block_bytes: Numbers, step: tuple[int, int], peak: int
+    events: Numbers, block_bytes: Numbers, categories: Labels, step: tuple[int, int], peak: int
 ) -> Lives:
-    """Those with the most bytes times events in the step, and the largest of it."""
+    """Those with the most bytes times events in the step, the largest at its peak and of it all."""
     begin, end = step
     made, freed = _made_and_freed(events, len(block_bytes))
     alive_events = np.minimum(freed, end) - np.maximum(made, begin)
     areas = np.where(alive_events > 0, alive_events * block_bytes, 0)
     sizes = np.where(alive_events > 0, block_bytes, 0)
-    chosen = {*_largest(areas, MOST_BY_AREA), *_largest(sizes, MOST_BY_SIZE)}
+    at_peak = np.where((made <= peak) & (freed > peak), block_bytes, 0)
+    chosen = {
+        *_largest(areas, MOST_BY_AREA),
+        *_largest(at_peak, MOST_AT_PEAK),
+        *_largest(sizes, MOST_BY_SIZE),
+    }
     ordered = sorted(chosen, key=lambda index: (made[index], index))
     return Lives(
         numbers=[index + 1 for index in ordered],
         made=[int(made[index]) for index in ordered],
         freed=[int(freed[index]) if freed[index] < len(events) else None for index in ordered],
-        rest=_rest(events, block_bytes, ordered, step, peak),
+        rest=_rest(events, block_bytes, categories, ordered, step, peak),
     )
 
 
@@ -61,11 +68,24 @@ def _largest(values: Numbers, most: int) -> list[int]:
 
 
 def _rest(
-    events: Numbers, block_bytes: Numbers, chosen: Sequence[int], step: tuple[int, int], peak: int
-) -> list[tuple[int, int]]:
+    events: Numbers,
+    block_bytes: Numbers,
+    categories: Labels,
+    chosen: Sequence[int],
+    step: tuple[int, int],
+    peak: int,
+) -> dict[str, list[int]]:
     others = block_bytes.copy()
     others[np.array(chosen, int)] = 0
     begin, end = step
-    rest = bytes_by_event(events[:end], others).cumsum()[begin:]
-    kept = downsample(rest, MOST_REST_POINTS, [peak - begin])
-    return list(zip(kept, rest[kept].tolist(), strict=True))
+
+    def through_step(sizes: Numbers) -> Numbers:
+        return bytes_by_event(events[:end], sizes).cumsum()[begin:]
+
+    kept = downsample(through_step(others), MOST_REST_POINTS, [peak - begin])
+    columns = {"event": kept}
+    for code in np.unique(categories.codes).tolist():
+        own = through_step(np.where(categories.codes == code, others, 0))[kept]
+        if own.any():
+            columns[categories.words[code]] = own.tolist()
+    return columns

@@ -53,7 +53,7 @@ def step_memory(
     tensors: dict[int, int] = {}
     shown = events[begin:end][kept].tolist()
     changed = [_tensor_change(event, tensors) for event in shown]
-    large = large_allocations(events, block_bytes, (begin, end), peak)
+    large = large_allocations(events, block_bytes, categories, (begin, end), peak)
     allocations = [
         StepAllocation(
             tensor=tensors.setdefault(number, len(tensors)),

@@ -39,7 +39,8 @@ class StepMemory(Part):
     changes: list[list[int]]
     # In the order in which they were made; empty in older records.
     allocations: list[StepAllocation] = field(default_factory=list)
-    rest: list[tuple[Count, Bytes]] = field(default_factory=list)  # event, bytes of all others
+    # Of all others: "event" counted in the step, and the bytes of each category.
+    rest: dict[str, list[Count]] = field(default_factory=dict)
     first_event: Count = 0  # of the step, in the whole run
 
     def check(self) -> None:
@@ -55,6 +56,8 @@ class StepMemory(Part):
         )
         is_known = all(one.tensor < len(self.tensors) for one in self.allocations)
         require(is_known, "step_memory.allocations name a tensor that is not there")
+        is_whole = len({len(column) for column in self.rest.values()}) < 2
+        require(is_whole, "step_memory.rest does not have a number for each event")
 
 
 class AliveGroup(Part):

@@ -11,14 +11,28 @@ Bands = Sequence[PhaseBand | StepBand]
 
 
 def piece_layers(memory: StepMemory, bands: Bands) -> list[page.Layer]:
-    """A layer for each category, and one for all that is not large. None in older records."""
+    """For each category what is large one by one, then the rest. None in older records."""
     by_category: dict[str, list[int]] = {}
     for rank, one in enumerate(memory.allocations):
         by_category.setdefault(memory.tensors[one.tensor].category, []).append(rank)
     names = sorted(by_category, key=[*CATEGORIES, *by_category].index)
     layers = [_layer(memory, name, by_category[name], bands) for name in names]
-    rest = [list(point) for point in memory.rest]
-    return [*layers, page.Layer("rest", "smaller ones", rest, "rest")] if layers else []
+    return [*layers, *_rest(memory)] if layers else []
+
+
+def _rest(memory: StepMemory) -> list[page.Layer]:
+    """The smaller ones of each category together."""
+    events = memory.rest.get("event", [])
+    names = sorted(memory.rest.keys() - {"event"}, key=[*CATEGORIES, *memory.rest].index)
+    return [
+        page.Layer(
+            "rest",
+            words(name),
+            [list(point) for point in zip(events, memory.rest[name], strict=True)],
+            colour_of(name),
+        )
+        for name in names
+    ]
 
 
 def _layer(memory: StepMemory, category: str, ranks: Sequence[int], bands: Bands) -> page.Layer:

@@ -72,7 +72,6 @@ function measured(view, layers, width, domain) {
   const isNear = domain !== null && pile.pieces.length > 0; // then the pieces fill the height
   const ys = bars || isNear ? [] : layers.flatMap((layer) => yValues(layer, tops, inDomain));
   ys.push(...pile.tops.filter(([x]) => inDomain(x)).map((point) => point[1]));
-  ys.push(...pile.rest.filter(([x]) => inDomain(x)).map((point) => point[2]));
   const [xUnit, xSize] = scaleFor(view.x.unit, largest(xs));
   const [yUnit, ySize] = scaleFor(view.y.unit, largest(ys));
   const narrow = width < NARROW_WIDTH;
@@ -298,7 +297,7 @@ function dotMarks(layer, scene) {
   });
   if (layer.name !== "peak") return [dots];
   const text = `peak ${shown(layer.points[0][1], scene.view.y.unit)}`;
-  const place = { x: "x", y: "y", dx: 10, textAnchor: "start" };
+  const place = { x: "x", y: "y", ...sideOf(layer.points[0][0], scene, 10) };
   return [dots, Plot.text(data, { ...place, text: () => text, ...readable(colour(layer)) })];
 }
 
@@ -315,7 +314,7 @@ function bandMarks(layer, scene) {
   const isFilled = scene.layers.some(isFilling);
   const named = seen.filter((point) => isFilled && room(point) > 7 * layer.name.length);
   const x = (point) => (point[0] + point[1]) / 2 / xSize;
-  const place = { x, frameAnchor: "top", dy: -16, text: () => layer.name };
+  const place = { x, frameAnchor: "top", dy: -26, text: () => layer.name };
   return [Plot.rect(seen, { x1, x2, ...style }), Plot.text(named, { ...place, fill: "var(--quiet)" })];
 }
 
@@ -335,8 +334,15 @@ function acrossMarks(layer, { view, ySize, ys, isNear }) {
   ];
 }
 
+/** A label goes to the left of what has no room to its right. */
+function sideOf(x, { xs, domain }, dx) {
+  const [low, high] = domain ?? [Math.min(...xs), Math.max(...xs)];
+  const isLate = x > low + 0.6 * (high - low);
+  return isLate ? { dx: -dx, textAnchor: "end" } : { dx, textAnchor: "start" };
+}
+
 function downMarks(layer, scene) {
-  const { view, xSize, xs, bars } = scene;
+  const { view, xSize, bars } = scene;
   const points = layer.points.filter((point) => scene.inDomain(point[0]));
   const x = (point) => point[0] / xSize;
   const rule = Plot.ruleX(points, {
@@ -346,10 +352,7 @@ function downMarks(layer, scene) {
     strokeDasharray: "3 3",
   });
   if (bars) return [rule];
-  // The label goes to the left of a line that has no room to its right.
-  const [low, high] = [Math.min(...xs), Math.max(...xs)];
-  const isLate = layer.points[0][0] > low + 0.6 * (high - low);
-  const side = isLate ? { dx: -6, textAnchor: "end" } : { dx: 6, textAnchor: "start" };
+  const side = sideOf(layer.points[0][0], scene, 6);
   // Labels of several lines stand one above the other.
   const height = view.layers.filter((one) => one.kind === "down").indexOf(layer);
   const place = { x, frameAnchor: "bottom", dy: -6 - 15 * height, ...side };

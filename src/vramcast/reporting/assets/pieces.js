@@ -3,11 +3,13 @@
 // and comes down when one below it ends. What is too small to be one lies on top of all.
 
 const PIECE_SHADES = [1, 0.9, 0.8]; // so that neighbours of one colour can be told apart
+const REST_SHADE = 0.55;
 const THINNEST_WITH_RIM = 4; // pixels
 const LETTER_WIDTH = 6.4;
 const LETTER_HEIGHT = 15;
 
-/** Where every piece lies: `steps` are [x, height of its lower edge]; `tops` are [x, height]. */
+/** Where every piece lies: `steps` are [x, height of its lower edge]; `tops` are [x, height] of
+ * all, and `rest` has [x, lower, upper] for each layer of what is small. */
 function piled(layers) {
   const pieces = layers.filter((layer) => layer.kind === "piece").flatMap(piecesOf);
   pieces.sort((a, b) => a.rank - b.rank);
@@ -30,8 +32,13 @@ function piled(layers) {
     tops.push([x, height]);
   }
   const drawn = pieces.filter((piece) => piece.steps.length);
-  const rest = layers.find((layer) => layer.kind === "rest");
-  return { pieces: drawn, tops, rest: rest ? onTop(tops, rest.points) : [] };
+  const rest = new Map();
+  let below = tops;
+  for (const layer of layers.filter((one) => one.kind === "rest")) {
+    rest.set(layer, onTop(below, layer.points));
+    below = rest.get(layer).map(([x, , upper]) => [x, upper]);
+  }
+  return { pieces: drawn, tops: below, rest };
 }
 
 const piecesOf = (layer) =>
@@ -118,8 +125,8 @@ function restMarks(layer, scene) {
     y1: (point) => point[1] / ySize,
     y2: (point) => point[2] / ySize,
   };
-  const style = { fill: colour(layer), curve: "step-after", clip: clipOf(scene) };
-  return [Plot.areaY(pile.rest, { ...channels, ...style })];
+  const style = { fill: colour(layer), fillOpacity: REST_SHADE, curve: "step-after" };
+  return [Plot.areaY(pile.rest.get(layer), { ...channels, ...style, clip: clipOf(scene) })];
 }
 
 /** The piece that lies there, or what lies on top of all; null beside them. */
@@ -130,8 +137,11 @@ function pieceAt(pile, x, height) {
     return height >= lower && height < lower + piece.height;
   });
   if (found) return found;
-  const rest = pile.rest.findLast((point) => point[0] <= x);
-  return rest && height >= rest[1] && height < rest[2] ? { rest: rest[2] - rest[1] } : null;
+  for (const [layer, points] of pile.rest) {
+    const [, lower, upper] = points.findLast((point) => point[0] <= x) ?? [0, 0, 0];
+    if (height >= lower && height < upper) return { layer, rest: upper - lower };
+  }
+  return null;
 }
 
 const edgeAt = (piece, x) => (piece.steps.findLast((step) => step[0] <= x) ?? [0, 0])[1];
@@ -155,17 +165,17 @@ function lookAtPiece(one, x, y) {
 function pileTold(one, at) {
   const { y } = one.view();
   const { pile } = one.state.drawn.scene;
-  const top = (pile.rest.length ? pile.rest : pile.tops).findLast((point) => point[0] <= at);
+  const top = pile.tops.findLast((point) => point[0] <= at);
   if (!top) return null;
-  const texts = [`event ${shown(at, "number")}`, `${shown(top[top.length - 1], y.unit)} allocated`];
+  const texts = [`event ${shown(at, "number")}`, `${shown(top[1], y.unit)} allocated`];
   const [head, line] = texts;
   return { at, cross: at, nodes: [make("b", { text: head }), textLine(line)], beside: true };
 }
 
 function pieceTold(one, piece) {
   const { unit } = one.view().y;
-  if (!piece.layer) {
-    const text = `all smaller ones together: ${shown(piece.rest, unit)}`;
+  if (piece.rest) {
+    const text = `${shown(piece.rest, unit)} ${piece.layer.name}: smaller ones together`;
     return { nodes: [make("b", { text })], beside: true };
   }
   const [first, ...lines] = piece.layer.details[piece.index] ?? [shown(piece.height, unit)];
