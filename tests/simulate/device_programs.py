@@ -252,6 +252,8 @@ def memory_that_another_stream_uses_comes_back_when_the_host_knows_it_has_finish
     assert held_after(other.synchronize)
     assert not held_after(lambda: side.record_event().synchronize())
     assert not held_after(torch.cuda.synchronize)
+    # the time in which the host waits for one stream passes for the other one too
+    assert not held_after(lambda: torch.cuda.current_stream().record_event().synchronize())
     # the default stream waits for the other, and the host for the default stream
     torch.cuda.current_stream().wait_stream(side)
     assert not held_after(

@@ -77,7 +77,7 @@ class HostMemory(Device):
     def __init__(self) -> None:
         self.library: Any = SimpleNamespace(vramcast_set_healthy=lambda *_: None)
 
-    def watch_progress(self, num_finished: Callable[[], int]) -> None: ...
+    def watch_progress(self, num_finished: Callable[[int], int]) -> None: ...
 
     def allocated_bytes(self) -> int:
         return 0

@@ -59,7 +59,7 @@ class Work(ctypes.Structure):
 LOCATION_CALLBACK = ctypes.CFUNCTYPE(c_int64)
 LIMIT_CALLBACK = ctypes.CFUNCTYPE(c_int32, c_int64, c_int64)
 META_LOADER = ctypes.CFUNCTYPE(c_int32)
-FINISHED_CALLBACK = ctypes.CFUNCTYPE(c_int64)
+FINISHED_CALLBACK = ctypes.CFUNCTYPE(c_int64, c_int64)
 # The functions of native/exports.h: what each returns, then what it takes.
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "install": (None,),
@@ -139,8 +139,9 @@ class Device:
         compiled.use(library)
         stream_classes.install(library)
 
-    def watch_progress(self, num_finished: Callable[[], int]) -> None:
-        """`num_finished` tells how many launches the GPU would have finished by now."""
+    def watch_progress(self, num_finished: Callable[[int], int]) -> None:
+        """`num_finished` tells how many launches the GPU would have finished by now; before that
+        the host waits for the given number."""
         # must live as long as C++ has the pointer to it
         self._finished = FINISHED_CALLBACK(num_finished)
         self.library.vramcast_set_finished_callback(self._finished)

@@ -34,9 +34,12 @@ class Elapsed:
         self._num_finished = 0
         self._num_calls = 0
 
-    def num_finished_launches(self) -> int:
-        """By the GPU, when the host is where it is now."""
+    def num_finished_launches(self, num_waited_for: int) -> int:
+        """By the GPU, when the host is where it is now, and has waited for so many launches."""
         self.look()
+        index = num_waited_for - self._num_finished - 1
+        if 0 <= index < len(self._unfinished):
+            self.host_seconds = max(self.host_seconds, self._unfinished[index])
         while self._unfinished and self._unfinished[0] <= self.host_seconds:
             self._unfinished.popleft()
             self._num_finished += 1

@@ -80,7 +80,7 @@ void vramcast_set_limit_callback(int32_t (*callback)(int64_t, int64_t)) {
 void vramcast_set_out_of_memory_message(const char* message) {
   recorder.out_of_memory_message = message;
 }
-void vramcast_set_finished_callback(int64_t (*callback)()) { finished_callback = callback; }
+void vramcast_set_finished_callback(int64_t (*callback)(int64_t)) { finished_callback = callback; }
 void vramcast_set_meta_loader(int32_t (*loader)()) { load_more_meta_kernels = loader; }
 int32_t vramcast_begin_kernel(const char* name) {
   WorkLog::depth() += 1;
@@ -153,7 +153,10 @@ double vramcast_elapsed_milliseconds(int64_t from, int64_t to) {
 }
 // The host waits for the current stream, or for all.
 void vramcast_finish_stream() { streams.finish(current_stream()); }
-void vramcast_finish_all() { streams.finish_all(); }
+void vramcast_finish_all() {
+  streams.finish_all();
+  streams.wait_on_host();
+}
 // For torch.UntypedStorage(size, allocator=...).
 int64_t vramcast_device_allocator() { return reinterpret_cast<int64_t>(&device_allocator); }
 int64_t vramcast_host_allocator() { return reinterpret_cast<int64_t>(&lazy_host_allocator); }

@@ -34,7 +34,10 @@ struct Hooks final : at::CUDAHooksInterface {
   long versionCUDART() const override { return 13000; }
   std::string showConfig() const override { return "  - CUDA Runtime 13.0\n  - CuDNN 91.9\n"; }
   double batchnormMinEpsilonCuDNN() const override { return 0.0; }
-  void deviceSynchronize(c10::DeviceIndex) const override { streams.finish_all(); }
+  void deviceSynchronize(c10::DeviceIndex) const override {
+    streams.finish_all();
+    streams.wait_on_host();
+  }
   c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator; }
   bool isPinnedPtr(const void* pointer) const override { return PinnedAllocator::owns(pointer); }
   c10::Allocator* getCUDADeviceAllocator() const override { return &device_allocator; }
@@ -88,9 +91,18 @@ struct Guard final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
     streams.finish(stream.id());
     return true;
   }
-  void synchronizeEvent(void* event) const override { streams.finish(*static_cast<Event*>(event)); }
-  void synchronizeStream(const c10::Stream& stream) const override { streams.finish(stream.id()); }
-  void synchronizeDevice(const c10::DeviceIndex) const override { streams.finish_all(); }
+  void synchronizeEvent(void* event) const override {
+    streams.finish(*static_cast<Event*>(event));
+    streams.wait_on_host(*static_cast<Event*>(event));
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    streams.finish(stream.id());
+    streams.wait_on_host();
+  }
+  void synchronizeDevice(const c10::DeviceIndex) const override {
+    streams.finish_all();
+    streams.wait_on_host();
+  }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     delete static_cast<Event*>(event);
   }

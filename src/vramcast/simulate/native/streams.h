@@ -54,8 +54,9 @@ inline double elapsed_milliseconds(const Event& from, const Event& to) {
   return std::max(0.001, 0.01 * static_cast<double>(to.num_launches - from.num_launches));
 }
 
-// Asks Python how many launches the GPU would have finished by now.
-inline int64_t (*finished_callback)() = nullptr;
+// Asks Python how many launches the GPU would have finished by now; first the host waits for as
+// many as are given.
+inline int64_t (*finished_callback)(int64_t num_waited_for) = nullptr;
 
 class Streams {
  public:
@@ -63,11 +64,9 @@ class Streams {
   void ask_progress() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      if (!finished_callback || pending_.empty()) return;
+      if (pending_.empty()) return;
     }
-    const auto num_finished = finished_callback();
-    const std::lock_guard<std::mutex> lock(mutex_);
-    num_finished_ = std::max(num_finished_, num_finished);
+    ask(0);
   }
   // As torch does, streams are handed out in turn from 32 for each of 4 priorities.
   int64_t from_pool(int priority) {
@@ -91,7 +90,7 @@ class Streams {
     advance(waited_for_[stream], event.progress);
     if (note_wait && event.stream != stream) note_wait(stream, event.stream, event.num_works);
   }
-  // The host waits: for an event, for a stream, for everything.
+  // The host knows of it: of an event, a stream, everything.
   void finish(const Event& event) {
     const std::lock_guard<std::mutex> lock(mutex_);
     advance(finished_, event.progress);
@@ -104,6 +103,10 @@ class Streams {
     const std::lock_guard<std::mutex> lock(mutex_);
     all_finished_ = ++position_;
   }
+  // The host waits until the GPU has come to an event, or has done all. That passes time on both,
+  // which matters only where memory depends on it.
+  void wait_on_host(const Event& event) { wait_on_host(event.num_launches); }
+  void wait_on_host() { wait_on_host(num_launches_); }
 
   // The memory of an allocation is given back, but these streams may still use it.
   void free_later(int64_t id, const std::set<int64_t>& used_on) {
@@ -111,6 +114,7 @@ class Streams {
     Progress needed;
     for (const auto stream : used_on) needed[stream] = ++position_;
     pending_.push_back({id, std::move(needed), num_launches_});
+    has_freed_later_ = true;
   }
   // The allocations whose memory can be used again by now at the latest.
   std::vector<int64_t> take_released() {
@@ -127,10 +131,21 @@ class Streams {
     const std::lock_guard<std::mutex> lock(mutex_);
     pending_.clear();
     num_taken_ = {};
-    num_launches_ = num_finished_ = 0;
+    num_finished_ = 0;
+    num_launches_ = 0;
+    has_freed_later_ = false;
   }
 
  private:
+  void wait_on_host(int64_t num_launches) {
+    if (has_freed_later_) ask(num_launches);
+  }
+  void ask(int64_t num_waited_for) {
+    if (!finished_callback) return;
+    const auto num_finished = finished_callback(num_waited_for);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    num_finished_ = std::max(num_finished_, num_finished);
+  }
   // The host can be so many launches ahead of the GPU: then a launch waits.
   static constexpr int64_t max_launches_ahead = 1024;
   struct Pending {
@@ -154,7 +169,9 @@ class Streams {
 
   std::mutex mutex_;
   std::array<int64_t, 4> num_taken_ = {};
-  int64_t position_ = 0, all_finished_ = 0, num_launches_ = 0, num_finished_ = 0;
+  int64_t position_ = 0, all_finished_ = 0, num_finished_ = 0;
+  std::atomic<int64_t> num_launches_ = 0;
+  std::atomic<bool> has_freed_later_ = false;
   Progress finished_;
   std::map<int64_t, Progress> waited_for_;
   std::vector<Pending> pending_;
