@@ -35,7 +35,7 @@ def item(x: Tensor) -> Any:
     values = known(x)
     if values is not None:
         return values.item()
-    number, is_sure = typical(x)
+    number, is_sure, _ = typical(x)
     reads = Target.gpu.reads
     if x.dtype == torch.bool:
         return reads.condition(bool(number), is_sure)
@@ -64,15 +64,14 @@ def allclose(x: Tensor, other: Tensor, **options: Any) -> bool:
 
 
 def num_nonzero(x: Tensor) -> int:
-    """All or none where that is sure, as of torch.isfinite(x), else half."""
-    number, is_sure = typical(x)
+    """All or none where that is sure, as of torch.isfinite(x); of a comparison with a number, as
+    many as of normally distributed elements; else half."""
+    number, is_sure, true_share = typical(x)
     if is_sure:
         return x.numel() if number else 0
-    note(
-        "the positions of nonzero elements were not computed; "
-        "half of them were assumed to be nonzero"
-    )
-    return x.numel() // 2
+    assumed = "half of them were" if true_share == 0.5 else "as many as of normal numbers were"
+    note(f"the positions of nonzero elements were not computed; {assumed} assumed to be nonzero")
+    return int(x.numel() * true_share)
 
 
 @kernel("nonzero")

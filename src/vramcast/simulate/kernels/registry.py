@@ -102,10 +102,11 @@ def set_known(tensor: Tensor, values: Tensor) -> None:
     torch.ops.vramcast.set_values(tensor, values)
 
 
-def typical(tensor: Tensor) -> tuple[float, bool]:
-    """What a read of unknown contents gives, and whether every element is that."""
-    number, is_sure = torch.ops.vramcast.typical(tensor)
-    return number, is_sure
+def typical(tensor: Tensor) -> tuple[float, bool, float]:
+    """What a read of unknown contents gives, whether every element is that, and which share of a
+    mask is true."""
+    number, is_sure, true_share = torch.ops.vramcast.typical(tensor)
+    return number, is_sure, true_share
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

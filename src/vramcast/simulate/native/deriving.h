@@ -20,6 +20,7 @@ constexpr int64_t max_derived_elements = 64, max_read_elements = 4096;
 // A number that is worked out again and again, as in a line search, stays of moderate size.
 constexpr double max_typical_number = 1e3;
 constexpr size_t max_known_results = 10000;
+constexpr int64_t num_spread = 512;
 
 static double first_element(const at::Tensor& host) {
   BelowSimulation below;
@@ -127,11 +128,10 @@ static RunKey run_key(const Operator& info, c10::ArrayRef<IValue> arguments,
   return key;
 }
 
-// The operator's result for one element a tensor; a factor other than 1 changes unsure elements.
-static std::optional<double> run_on_one_element(const c10::OperatorHandle& op,
-                                                c10::ArrayRef<IValue> arguments,
-                                                const std::vector<Operand>& operands,
-                                                double factor) {
+// The operator's result on the CPU, where `elements` gives what stands for each tensor.
+template <typename Elements>
+static at::Tensor run_on_host(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arguments,
+                              const std::vector<Operand>& operands, Elements elements) {
   Stack stack;
   stack.reserve(arguments.size());
   size_t next = 0;
@@ -139,12 +139,11 @@ static std::optional<double> run_on_one_element(const c10::OperatorHandle& op,
     BelowSimulation below;
     for (const auto& argument : arguments) {
       if (argument.isTensor() && argument.toTensor().defined()) {
-        const auto& [tensor, typical] = operands[next++];
-        auto one = at::full(std::vector<int64_t>(tensor.dim(), 1), with_factor(typical, factor),
-                            at::TensorOptions().dtype(tensor.scalar_type()).device(at::kCPU));
-        if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
-          one.unsafeGetTensorImpl()->set_wrapped_number(true);
-        stack.emplace_back(std::move(one));
+        const auto& operand = operands[next++];
+        auto few = elements(operand).to(operand.tensor.scalar_type());
+        if (operand.tensor.unsafeGetTensorImpl()->is_wrapped_number())
+          few.unsafeGetTensorImpl()->set_wrapped_number(true);
+        stack.emplace_back(std::move(few));
       } else if (argument.isDevice()) {
         stack.emplace_back(c10::Device(c10::kCPU));
       } else {
@@ -153,11 +152,78 @@ static std::optional<double> run_on_one_element(const c10::OperatorHandle& op,
     }
     op.callBoxed(&stack);
   } catch (const c10::Error&) {
-    return std::nullopt;  // no CPU kernel, or not for one element
+    return {};  // no CPU kernel, or not for so few elements
   }
-  if (stack.empty() || !stack[0].isTensor() || stack[0].toTensor().numel() != 1)
-    return std::nullopt;
-  return first_element(stack[0].toTensor());
+  return stack.empty() || !stack[0].isTensor() ? at::Tensor() : stack[0].toTensor();
+}
+
+static at::Tensor one_element(const Operand& operand, double number) {
+  return at::full(std::vector<int64_t>(operand.tensor.dim(), 1), number, at::kDouble);
+}
+
+// The operator's result for one element a tensor; a factor other than 1 changes unsure elements.
+static std::optional<double> run_on_one_element(const c10::OperatorHandle& op,
+                                                c10::ArrayRef<IValue> arguments,
+                                                const std::vector<Operand>& operands,
+                                                double factor) {
+  const auto result = run_on_host(op, arguments, operands, [&](const Operand& operand) {
+    return one_element(operand, with_factor(operand.typical, factor));
+  });
+  if (!result.defined() || result.numel() != 1) return std::nullopt;
+  return first_element(result);
+}
+
+// Numbers at equal distances in probability: of a normal distribution, as activations have it, or
+// between 0 and 1.
+static at::Tensor spread_numbers(bool is_share) {
+  BelowSimulation below;
+  const auto shares = (at::arange(num_spread, at::kDouble) + 0.5) / num_spread;
+  return is_share ? shares : at::special_ndtri(shares);
+}
+
+// How many elements of a mask are true. Masks of masks are taken to have nothing to do with each
+// other.
+static double true_share(const c10::OperatorHandle& op, const Operator& info,
+                         c10::ArrayRef<IValue> arguments, const std::vector<Operand>& operands) {
+  if (!info.pointwise || info.compares_equal || info.compares_unequal) return 0.5;
+  int64_t num_spreads = 0;
+  const auto result = run_on_host(op, arguments, operands, [&](const Operand& operand) {
+    const auto& typical = operand.typical;
+    const auto type = operand.tensor.scalar_type();
+    if (typical.sure || operand.tensor.dim() == 0) return one_element(operand, typical.number);
+    // along a dimension of its own; what is written to cannot grow
+    std::vector<int64_t> shape(std::max<int64_t>(operand.tensor.dim(), 2), 1), whole = shape;
+    std::fill_n(whole.rbegin(), 2, num_spread);
+    const bool is_known = type == at::kBool || (c10::isFloatingType(type) && !typical.derived);
+    TORCH_CHECK(is_known && num_spreads < 2);
+    shape[shape.size() - 1 - num_spreads++] = num_spread;
+    const auto numbers = type == at::kBool
+                             ? spread_numbers(true).lt(typical.true_share).to(at::kDouble)
+                             : spread_numbers(typical.is_share);
+    const auto spread = numbers.reshape(shape);
+    return info.written_arguments.empty() ? spread : spread.expand(whole).contiguous();
+  });
+  if (!result.defined() || num_spreads == 0 || result.scalar_type() != at::kBool) return 0.5;
+  BelowSimulation below;
+  return result.to(at::kDouble).mean().item().toDouble();
+}
+
+static double known_true_share(const c10::OperatorHandle& op, const Operator& info,
+                               c10::ArrayRef<IValue> arguments,
+                               const std::vector<Operand>& operands) {
+  static thread_local std::unordered_map<std::string, double> known;
+  auto key = run_key(info, arguments, operands, 1);
+  for (const auto& [tensor, typical] : operands) {
+    key.add('s', typical.sure);
+    key.add('d', typical.derived);
+    key.add('u', typical.is_share);
+    key.add('m', typical.true_share);
+  }
+  if (!key.is_complete) return true_share(op, info, arguments, operands);
+  if (known.size() >= max_known_results) known.clear();
+  const auto [found, is_new] = known.try_emplace(key.bytes, 0.5);
+  if (is_new) found->second = true_share(op, info, arguments, operands);
+  return found->second;
 }
 
 // The same, remembered: programs do the same to many tensors.
@@ -206,6 +272,7 @@ static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, c
     for (const double factor : {-1., 0., 100.})
       same = same && result_for_one_element(op, info, arguments, operands, factor) == number;
     found.sure = same;
+    if (!same) found.true_share = known_true_share(op, info, arguments, operands);
     // elements that have nothing to do with each other are hardly ever equal
     const bool two = operands.size() < 2 || !same_elements(operands[0].tensor, operands[1].tensor);
     if (!same && two && (info.compares_equal || info.compares_unequal))
@@ -216,7 +283,7 @@ static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, c
         static_cast<double>(input.tensor.numel() / std::max<int64_t>(result.numel(), 1));
     // as nonzero assumes of a mask
     if (input.tensor.scalar_type() == at::kBool && !all_sure)
-      found.number = std::floor(count / 2);
+      found.number = std::floor(count * input.typical.true_share);
     else if (all_sure || !c10::isFloatingType(type))
       found.number *= count;
   }
@@ -253,8 +320,15 @@ static std::optional<Typical> derive_from_first(const Operator& info,
   return found;
 }
 
+static bool is_from_0_to_1(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arguments) {
+  if (op.schema().name() != "aten::uniform_") return true;
+  return arguments[1].toDouble() == 0 && arguments[2].toDouble() == 1;
+}
+
 static std::optional<Typical> derive(const c10::OperatorHandle& op, const Operator& info,
                                      c10::ArrayRef<IValue> arguments, const at::Tensor& result) {
+  if (info.gives_shares && result.numel() > max_derived_elements && is_from_0_to_1(op, arguments))
+    return Typical{healthy_now().number, false, false, true};
   if (info.uninitialised || info.samples) return std::nullopt;
   if (info.fills) {
     if (arguments.size() < 2) return Typical{0, true, true};

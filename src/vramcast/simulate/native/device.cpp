@@ -292,15 +292,16 @@ static void set_values_of(const at::Tensor& tensor, const at::Tensor& values) {
   if (may_carry_values(tensor) || (block && block->values.defined())) set_values(tensor, values);
 }
 // What a read of a tensor gives whose contents are not known, and whether every element is that.
-static std::tuple<double, bool> typical_value(const at::Tensor& tensor) {
-  return {as_read(tensor), typical_of(tensor).sure};
+static std::tuple<double, bool, double> typical_value(const at::Tensor& tensor) {
+  const auto typical = typical_of(tensor);
+  return {as_read(tensor), typical.sure, typical.true_share};
 }
 TORCH_LIBRARY(vramcast, library) {
   library.def("values(Tensor tensor) -> Tensor?");
   library.def("set_values(Tensor tensor, Tensor values) -> ()");
   library.def("forget_values(Tensor tensor) -> ()");
   library.def("begin_uniform(Tensor tensor) -> ()");
-  library.def("typical(Tensor tensor) -> (float, bool)");
+  library.def("typical(Tensor tensor) -> (float, bool, float)");
 }
 TORCH_LIBRARY_IMPL(vramcast, Fake, library) {
   library.impl("values", &values_of);

@@ -97,7 +97,7 @@ struct Guard final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     streams.finish(stream.id());
-    streams.wait_on_host();
+    streams.wait_on_host(stream.id());
   }
   void synchronizeDevice(const c10::DeviceIndex) const override {
     streams.finish_all();

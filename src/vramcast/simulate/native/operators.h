@@ -37,6 +37,7 @@ struct Operator {
   bool is_gemm = false;         // a matrix product: cuBLAS takes a workspace
   size_t first_matrix = 0;      // of a product: addmm and its like begin with what is added
   bool samples = false;         // draws random numbers; integers are really drawn
+  bool gives_shares = false;    // numbers between 0 and 1
   // picks by value (topk, argmax): where the values are unknown, the pick is random
   bool ranks = false;
   size_t picked_result = 1;  // which result says what was picked
@@ -92,6 +93,9 @@ static const std::unordered_set<std::string> ranking_names = {
     "aten::topk", "aten::sort",        "aten::argmax",   "aten::argmin", "aten::max",
     "aten::min",  "aten::multinomial", "aten::kthvalue", "aten::median", "aten::mode"};
 
+static const std::unordered_set<std::string> share_names = {
+    "aten::uniform_", "aten::sigmoid", "aten::sigmoid_", "aten::_softmax", "aten::softmax"};
+
 // Their kernel for CPU and CUDA is the same host code, which calls other operators.
 static const std::unordered_set<std::string> host_code_names = {
     "aten::_to_sparse",
@@ -146,6 +150,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.waits_for_collective = full_name == "_c10d_functional::wait_tensor";
   result.is_copy = full_name == "aten::copy_";
   result.ranks = ranking_names.count(full_name) > 0;
+  result.gives_shares = share_names.count(full_name) > 0;
   if (picking_names.count(full_name)) result.picked_result = 0;
   result.moves = moving_names.count(full_name) > 0;
   result.pointwise = op.hasTag(at::Tag::pointwise);

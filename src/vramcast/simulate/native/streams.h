@@ -43,6 +43,7 @@ inline void advance(Progress& progress, const Progress& other) {
 struct Event {
   Progress progress;  // what has finished when the event has
   int64_t num_launches;
+  int64_t last_launch = 0;  // that must have finished
   int64_t stream = 0, num_works = 0;  // where it was recorded: work.h
 };
 // work.h counts what was done, and notes where one stream waits for another.
@@ -77,17 +78,18 @@ class Streams {
   }
   static int priority_of(int64_t stream) { return stream & 1 ? 1 - (stream >> 1 & 15) : 0; }
 
-  void note_launch() {
+  void note_launch(int64_t stream) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    num_launches_ += 1;
+    last_launch_[stream] = ++num_launches_;
   }
   void record(Event& event, int64_t stream) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    event = {now(stream), num_launches_, stream, num_works};
+    event = {now(stream), num_launches_, last_launch_[stream], stream, num_works};
   }
   void wait(int64_t stream, const Event& event) {
     const std::lock_guard<std::mutex> lock(mutex_);
     advance(waited_for_[stream], event.progress);
+    last_launch_[stream] = std::max(last_launch_[stream], event.last_launch);
     if (note_wait && event.stream != stream) note_wait(stream, event.stream, event.num_works);
   }
   // The host knows of it: of an event, a stream, everything.
@@ -103,10 +105,18 @@ class Streams {
     const std::lock_guard<std::mutex> lock(mutex_);
     all_finished_ = ++position_;
   }
-  // The host waits until the GPU has come to an event, or has done all. That passes time on both,
-  // which matters only where memory depends on it.
-  void wait_on_host(const Event& event) { wait_on_host(event.num_launches); }
-  void wait_on_host() { wait_on_host(num_launches_); }
+  // The host waits until the GPU has come to an event, to the end of a stream, or has done all. That
+  // passes time on both, which matters only where memory depends on it.
+  void wait_on_host(const Event& event) { wait_for_launch(event.last_launch); }
+  void wait_on_host(int64_t stream) {
+    int64_t last = 0;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      last = last_launch_[stream];
+    }
+    wait_for_launch(last);
+  }
+  void wait_on_host() { wait_for_launch(num_launches_); }
 
   // The memory of an allocation is given back, but these streams may still use it.
   void free_later(int64_t id, const std::set<int64_t>& used_on) {
@@ -134,11 +144,12 @@ class Streams {
     num_finished_ = 0;
     num_launches_ = 0;
     has_freed_later_ = false;
+    last_launch_.clear();
   }
 
  private:
-  void wait_on_host(int64_t num_launches) {
-    if (has_freed_later_) ask(num_launches);
+  void wait_for_launch(int64_t last) {
+    if (has_freed_later_) ask(last);
   }
   void ask(int64_t num_waited_for) {
     if (!finished_callback) return;
@@ -172,7 +183,7 @@ class Streams {
   int64_t position_ = 0, all_finished_ = 0, num_finished_ = 0;
   std::atomic<int64_t> num_launches_ = 0;
   std::atomic<bool> has_freed_later_ = false;
-  Progress finished_;
+  Progress finished_, last_launch_;
   std::map<int64_t, Progress> waited_for_;
   std::vector<Pending> pending_;
 };

@@ -8,8 +8,10 @@ namespace vramcast {
 
 struct Typical {
   double number;
-  bool derived = false;  // worked out from an operator's arguments
-  bool sure = false;     // every element is this number, or a run would not be healthy
+  bool derived = false;    // worked out from an operator's arguments
+  bool sure = false;       // every element is this number, or a run would not be healthy
+  bool is_share = false;   // the elements lie evenly between 0 and 1
+  double true_share = 0.5;  // of a mask: how many of its elements are true
 };
 
 // What new tensors contain, in the forward and in the backward pass. Python lets them fall.

@@ -41,7 +41,7 @@ struct WorkLog {
   }
   void add_on_stream(Work work) {
     if (depth() > 0) return;  // part of the kernel that is running
-    if (work.access != no_kernel) streams.note_launch();
+    if (work.access != no_kernel) streams.note_launch(work.stream);
     // what checkpointing computes again costs the host what it cost in the forward pass
     work.phase = c10::GradMode::is_enabled()           ? forward
                  : torch::autograd::get_current_node() ? backward
