@@ -187,8 +187,8 @@ def _stream_limits(low_bytes: int, high_bytes: int) -> list[str]:
         return []
     return [
         "when memory that several streams use (record_stream) can be used again is a matter of "
-        f"time: by predicted times the peak reserved is {format_bytes(high_bytes)}, which is shown; "
-        f"if it could be used again at once, {format_bytes(low_bytes)}"
+        f"time: by predicted times the peak reserved is {format_bytes(high_bytes)}, which is "
+        f"shown; if it could be used again at once, {format_bytes(low_bytes)}"
     ]
 
 
