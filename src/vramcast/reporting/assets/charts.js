@@ -256,7 +256,9 @@ function hideTip(one) {
 
 /** Where arrow keys stop: every x, or every point. */
 function stopsOf(view, layers, domain) {
-  const pointed = layers.filter((layer) => !["across", "band", "down", "limit"].includes(layer.kind));
+  const pointed = layers.filter(
+    (layer) => !["across", "band", "down", "limit"].includes(layer.kind),
+  );
   if (view.pointer === "x") {
     const xs = new Set(pointed.flatMap((layer) => layer.points.map((point) => point[0])));
     const inside = (x) => !domain || (x >= domain[0] && x <= domain[1]);

@@ -114,12 +114,6 @@ function yValues(layer, tops, inDomain) {
   return layer.points.filter((point) => inDomain(point[0])).map((point) => point[1]);
 }
 
-/** The labels of bars, each once, by rank. */
-function rowLabels(layers) {
-  const points = layers.filter((layer) => layer.kind === "bar").flatMap((layer) => layer.points);
-  return [...new Set(points.sort((a, b) => a[3] - b[3]).map((point) => point[0]))];
-}
-
 /** Areas on top of each other, in the order they come. */
 function stacked(layers) {
   const heights = new Map();
@@ -201,12 +195,6 @@ function yOptions({ view, layers, ys, yUnit, ySize, pile }) {
   return { ...options, ...tickOptions(view.y, ys, ySize) };
 }
 
-function rowOptions(rows, mostCharacters) {
-  const short = (text) =>
-    text.length > mostCharacters ? `${text.slice(0, mostCharacters - 1)}…` : text;
-  return { label: null, domain: rows, tickFormat: short, tickSize: 0 };
-}
-
 function axisLabel(axis, unit) {
   const shownUnit = axis.unit === "percent" ? "%" : unit;
   return shownUnit ? `${axis.label} [${shownUnit}]` : axis.label;
@@ -281,7 +269,9 @@ function lineMarks(layer, scene) {
   const points = scaledPoints(layer, scene);
   const line = Plot.lineY(points, { x: "x", y: "y", ...style, clip: clipOf(scene) });
   // One point is no line.
-  return points.length > 1 ? [line] : [line, Plot.dot(points, { x: "x", y: "y", fill: colour(layer) })];
+  return points.length > 1
+    ? [line]
+    : [line, Plot.dot(points, { x: "x", y: "y", fill: colour(layer) })];
 }
 
 function dotMarks(layer, scene) {
@@ -315,7 +305,10 @@ function bandMarks(layer, scene) {
   const named = seen.filter((point) => isFilled && room(point) > 7 * layer.name.length);
   const x = (point) => (point[0] + point[1]) / 2 / xSize;
   const place = { x, frameAnchor: "top", dy: -26, text: () => layer.name };
-  return [Plot.rect(seen, { x1, x2, ...style }), Plot.text(named, { ...place, fill: "var(--quiet)" })];
+  return [
+    Plot.rect(seen, { x1, x2, ...style }),
+    Plot.text(named, { ...place, fill: "var(--quiet)" }),
+  ];
 }
 
 function acrossMarks(layer, { view, ySize, ys, isNear }) {
@@ -359,49 +352,5 @@ function downMarks(layer, scene) {
   return [
     rule,
     Plot.text(points, { ...place, text: () => layer.name, ...readable(colour(layer)) }),
-  ];
-}
-
-/** In the row of a bar. */
-function limitMarks(layer, { xSize }) {
-  const at = { x: (point) => point[1] / xSize, y: (point) => point[0] };
-  const tick = (stroke, strokeWidth) => Plot.tickX(layer.points, { ...at, stroke, strokeWidth });
-  return [tick("var(--surface)", 6), tick(colour(layer), 2)]; // to be seen over a bar of its colour
-}
-
-/** Whether a bar that begins at zero, or on one that does, is the last of its row. */
-function endsRow(layers) {
-  const points = layers.filter((one) => one.kind === "bar").flatMap((one) => one.points);
-  const [begins, tops] = [1, 2].map((i) => new Set(points.map((p) => `${p[0]} ${p[i]}`)));
-  return ({ label, from, to }) =>
-    (from === 0 || tops.has(`${label} ${from}`)) && !begins.has(`${label} ${to}`);
-}
-
-function barMarks(layer, scene) {
-  const inRow = { y: "label", rx: 3, insetTop: 3, insetBottom: 3 };
-  const bars = Plot.barX(barData(layer, scene), { x1: "x1", x2: "x2", fill: colour(layer), ...inRow });
-  return [bars, Plot.ruleX([0], { stroke: "var(--line)" })];
-}
-
-function barData(layer, { xSize }) {
-  return layer.points.map(([label, from, to]) => {
-    return { label, from, to, x1: from / xSize, x2: to / xSize };
-  });
-}
-
-/** Of what is whole its size, of what goes down the difference; over everything else. */
-function barNumbers(layer, scene) {
-  const { unit } = scene.view.x;
-  const ends = endsRow(scene.layers);
-  const data = barData(layer, scene);
-  const isFall = (bar) => bar.from > bar.to && bar.to > 0;
-  const text = (bar) => (isFall(bar) ? `−${shown(bar.from - bar.to, unit)}` : shown(bar.to, unit));
-  const x = (bar) => Math.max(bar.x1, bar.x2);
-  const place = { y: "label", text, ...readable("var(--ink)") };
-  const numbered = data.filter((bar) => isFall(bar) || ends(bar));
-  const [left, right] = [(bar) => bar.to < 0, (bar) => bar.to >= 0].map((is) => numbered.filter(is));
-  return [
-    Plot.text(right, { ...place, x, textAnchor: "start", dx: 6 }),
-    Plot.text(left, { ...place, x: "x2", textAnchor: "end", dx: -6 }),
   ];
 }
