@@ -21,7 +21,16 @@ from vramcast.units import format_bytes
 
 SCRIPTS = (
     *("d3.min.js", "plot.min.js"),
-    *("text.js", "pieces.js", "bars.js", "drawing.js", "charts.js", "tree.js", "calculator.js", "start.js"),
+    *(
+        "text.js",
+        "pieces.js",
+        "bars.js",
+        "drawing.js",
+        "charts.js",
+        "tree.js",
+        "calculator.js",
+        "start.js",
+    ),
 )
 SENTENCE = 30  # characters: longer cells are text
 
