@@ -98,7 +98,7 @@ def test_a_prediction_comes_back_from_json_as_it_was(at_64: Prediction) -> None:
 def test_a_record_that_was_cut_short_is_refused(at_64: Prediction) -> None:
     text = at_64.to_json()
     for end in (0, 1, len(text) // 2, len(text) - 1):
-        with pytest.raises(UsageError, match="is no JSON"):
+        with pytest.raises(UsageError, match="is not JSON"):
             Prediction.from_json(text[:end])
 
 

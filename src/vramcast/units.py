@@ -59,7 +59,8 @@ def grown(size: int, growth: str) -> int:
         return size + parse_size(growth, "--fail-above")
     if rest or not _DECIMAL.fullmatch(number.strip()):
         raise UsageError(
-            f"--fail-above {growth!r} is no growth.", "Write for example --fail-above 2% or 500MiB."
+            f"--fail-above {growth!r} is not a growth.",
+            "Write for example --fail-above 2% or 500MiB.",
         )
     return int(size * (1 + Fraction(number.strip()) / 100))
 

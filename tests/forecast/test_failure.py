@@ -81,7 +81,7 @@ def test_the_allocation_that_fails_is_named_with_what_was_alive() -> None:
 def test_a_setting_with_which_it_fits_is_said_only_where_it_does() -> None:
     found = predicted(HOLES, HOLE_SIZES, 120 * MiB)
     assert found.failure and "expandable_segments:True" in found.failure.settings_that_fit
-    assert "expandable_segments:True would let it through" in " ".join(why_not(found)[0].below)
+    assert "expandable_segments:True would make it fit" in " ".join(why_not(found)[0].below)
     same = predicted(HOLES, HOLE_SIZES, 120 * MiB, "expandable_segments:True")
     assert same.fits and same.failure is None and why_not(same) == []
     small = predicted(HOLES, HOLE_SIZES, 100 * MiB)

@@ -42,7 +42,7 @@ def test_every_gpu_has_hours_and_cost_and_the_cheapest_is_first(workload: str) -
     prices = ["--price", "h200=9000", "--price", "rtx-4090=0.5"]
     done = run("predict", workload, "--gpu", "h200,l4,rtx-4090", "--tokens", "6.4M", *prices)
     assert done.returncode == 0, done.stderr
-    assert "the cheapest is" in done.stdout and "hours are those of 6.4 M samples" in done.stdout
+    assert "the cheapest is" in done.stdout and "hours are for 6.4 M samples" in done.stdout
     table = vramcast.predict_many(
         workload,
         gpu="h200,l4,rtx-4090",

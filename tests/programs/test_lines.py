@@ -214,7 +214,7 @@ def test_the_largest_batch_of_a_program(folder: Path) -> None:
         ["python", str(EPOCHS), "--batch_size={batch_size}"], memory="160MiB", maximum=512
     )
     assert found.largest_batch is not None
-    with pytest.raises(WorkloadError, match="batch_size is what this command moves"):
+    with pytest.raises(WorkloadError, match="This command changes batch_size"):
         vramcast.max_batch(["python", str(EPOCHS), "--batch_size=8"], memory="160MiB")
 
 

@@ -179,7 +179,7 @@ def test_a_rank_is_told_what_torchrun_would_tell_it() -> None:
         ((8, 8), 4, None, None, "The line starts 8 processes"),
         ((1, 1), 12, 8, None, "12 GPUs do not fill machines of 8"),
         ((8, 8), None, None, "8", "names a rank that 8 GPUs do not have"),
-        ((8, 8), None, None, "first", "is no list of ranks"),
+        ((8, 8), None, None, "first", "is not a list of ranks"),
         ((256, 8), None, None, "all", "at most 64 are simulated"),
         ((1, 1), None, None, "0", "--ranks is for several GPUs"),
     ],

@@ -262,7 +262,7 @@ def test_only_regular_files_of_a_reasonable_size_are_read_and_only_such_are_writ
     assert read_file(tmp_path / "file", 9) == b"\xff" * 9
     with pytest.raises(UsageError, match="at most 8 are read"):
         read_file(tmp_path / "file", 8)
-    with pytest.raises(UsageError, match="is no text"):
+    with pytest.raises(UsageError, match="is not text"):
         read_text(tmp_path / "file")
 
 

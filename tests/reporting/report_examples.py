@@ -84,7 +84,7 @@ ODD: list[tuple[str, dict[str, Any], str]] = [
     ("h200-measurement.json", {"outcome": "unfinished"}, "unfinished"),
     ("max-batch.json", NONE_FITS, "not even"),
     ("curve.json", {"capacity_bytes": None}, "was not given"),
-    ("bench/small/result.json", NO_STEPS, "did not end well"),
+    ("bench/small/result.json", NO_STEPS, "failed or diverged"),
     (
         "bench/small/result.json",
         {

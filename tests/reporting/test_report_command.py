@@ -57,7 +57,7 @@ def test_a_report_is_made_again_but_nothing_else_is_written_over(tmp_path: Path)
 
 
 def test_what_never_ends_is_neither_read_nor_written() -> None:
-    with pytest.raises(UsageError, match="/dev/zero is there and is no report"):
+    with pytest.raises(UsageError, match="/dev/zero exists and is not a report"):
         report(CURVE, "-o", "/dev/zero")
     with pytest.raises(UsageError, match="not a regular file"):
         report("/dev/zero")
@@ -69,7 +69,7 @@ def test_what_never_ends_is_neither_read_nor_written() -> None:
         (["--format", "pdf"], "'pdf'"),
         (["--format", "md", "--open"], "--open"),
         (["-o", ""], "-o is ''"),
-        (["--figures", CURVE], "is no folder"),
+        (["--figures", CURVE], "is not a folder"),
     ],
 )
 def test_wrong_usage_is_one_message(

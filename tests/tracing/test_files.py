@@ -192,7 +192,7 @@ def test_a_folder_stands_for_the_trace_in_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("", "There is no"), ("none.json", "There is no"), ("snapshot.pickle", "is no text")],
+    [("", "There is no"), ("none.json", "There is no"), ("snapshot.pickle", "is not text")],
 )
 def test_a_path_without_a_trace_is_refused(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "snapshot.pickle").write_bytes(b"\x80\x04\x95\xff")

@@ -66,8 +66,8 @@ def test_the_lines_to_paste_are_python_and_name_everything() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", "is no JSON"),
-        ("[]", "is no JSON object"),
+        ("{", "is not JSON"),
+        ("[]", "is not a JSON object"),
         ('{"kind": "plan", "version": 1}', "is a 'plan', not a vramcast configuration"),
         ('{"kind": "vramcast configuration", "version": 2}', "of version 2; this vramcast reads"),
         ('{"kind": "vramcast configuration", "version": true}', "of version True"),

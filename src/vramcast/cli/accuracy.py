@@ -14,7 +14,8 @@ from vramcast.cli.progress import progress_display
     "accuracy",
     question="How good are the predictions?",
     examples="vramcast accuracy --against benchmarks/accuracy/h200-torch-2.11",
-    then="a row that is off: vramcast predict and vramcast probe with --trace, then vramcast diff.",
+    then="to find why a row is off, run vramcast predict and probe with --trace, then vramcast "
+    "diff.",
     needs_arguments=False,
 )
 def accuracy(
@@ -26,16 +27,15 @@ def accuracy(
         ),
     ] = None,
     out: Annotated[
-        str | None, typer.Option(help="The run's folder; what it already holds is not done again.")
+        str | None,
+        typer.Option(help="Folder of the run. Rows that it already has are not done again."),
     ] = None,
     against: Annotated[
-        str | None, typer.Option(help="Compare with the measurements in this folder: needs no GPU.")
+        str | None, typer.Option(help="Compare with the measurements in this folder. Needs no GPU.")
     ] = None,
-    row: Annotated[
-        list[str] | None, typer.Option(help="Only this row; may be given again.")
-    ] = None,
+    row: Annotated[list[str] | None, typer.Option(help="Only this row. Can be repeated.")] = None,
     peers: Annotated[
-        bool, typer.Option(help="Also ask MemTracker, accelerate and 4 x parameters.")
+        bool, typer.Option(help="Also compare with MemTracker, accelerate and 4 x parameters.")
     ] = True,
     figure: Annotated[
         str | None,

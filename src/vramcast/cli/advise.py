@@ -19,8 +19,9 @@ from vramcast.cli.progress import progress_display
     vramcast advise train.py:build batch_size=32 --gpu rtx-4090
     vramcast advise --gpu rtx-4090 -- python train.py --batch_size=32
     """,
-    then="change the knobs or the lines that it names; vramcast predict --vary shows values of a "
-    "knob side by side.",
+    then="change the knobs or the lines that it names. vramcast predict --vary compares values "
+    "of a "
+    "knob.",
     is_shared=True,
 )
 def advise(
@@ -32,8 +33,8 @@ def advise(
     timeout: options.Timeout = 300.0,
     as_json: options.Json = False,
 ) -> int:
-    """Predict every change that may save memory, alone and together: what it saves, the time it
-    costs, what it does to the training, and how to make it.
+    """Predict changes that may save memory, alone and combined: what each saves, the time it costs,
+    what it does to the training, and how to make it.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing makes it fit.
     """

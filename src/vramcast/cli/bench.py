@@ -17,7 +17,7 @@ from vramcast.cli.progress import progress_display
     "bench",
     question="How well do models learn under one fixed protocol?",
     examples="vramcast bench e1-50m mamba2-50m --seeds 1,2,3 --out runs/first",
-    then="vramcast compare runs/first says which is better; vramcast report runs/first draws the "
+    then="vramcast compare runs/first says which is better. vramcast report runs/first draws the "
     "losses.",
 )
 def bench(
@@ -29,39 +29,44 @@ def bench(
         ),
     ],
     protocol: Annotated[
-        str, typer.Option(help="standard, timebox, or a file.toml with your own.")
+        str, typer.Option(help="standard, timebox, or a TOML file with your own protocol.")
     ] = "standard",
     data: Annotated[
         str | None, typer.Option(help="The file to train on (default: Python's own sources).")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="Train for another number of steps than the protocol says.")
+        int | None, typer.Option(help="Number of steps (default: the protocol's).")
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(help="Train every model with each of these: 1,2,3 (default: the protocol's)."),
+        typer.Option(
+            help="Train every model with each of these seeds: 1,2,3 (default: the protocol's)."
+        ),
     ] = None,
     sweep: Annotated[
         str | None,
         typer.Option(
-            help="One model at several sizes: dim=512,768,1024; rank or depth is solved for."
+            help="One model at several sizes: dim=512,768,1024. Its rank or depth is adapted."
         ),
     ] = None,
     params: Annotated[
         str | None,
         typer.Option(
-            help="Of --sweep: the parameters that all have, as in 50M (default: the model's)."
+            help="With --sweep: the number of parameters of every size, such as 50M (default: "
+            "the model's)."
         ),
     ] = None,
     respect_documents: Annotated[
         bool,
-        typer.Option("--respect-documents", help="Samples stay within documents (0x1e ends one)."),
+        typer.Option(
+            "--respect-documents", help="No sample crosses the end of a document (byte 0x1e)."
+        ),
     ] = False,
     device: options.Device = "cuda",
     ray: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="Train on a Ray cluster, a GPU a trial: host:port, or auto."
+            metavar="ADDRESS", help="Train on a Ray cluster, one GPU per trial: host:port, or auto."
         ),
     ] = None,
     checkpoint_seconds: Annotated[
@@ -70,13 +75,15 @@ def bench(
     tensorboard: Annotated[
         bool,
         typer.Option(
-            "--tensorboard", help="Losses for TensorBoard too, in the folders of the trials."
+            "--tensorboard",
+            help="Also write the losses for TensorBoard, into the folders of the trials.",
         ),
     ] = False,
     out: Annotated[
         str | None,
         typer.Option(
-            help="The run's folder; what has ended there is not trained again, the rest goes on."
+            help="Folder of the run. With the same folder, finished trials are kept and the "
+            "others continue."
         ),
     ] = None,
     force: options.Force = False,

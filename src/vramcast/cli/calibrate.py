@@ -13,13 +13,14 @@ from vramcast.errors import UsageError
 
 @command(
     "calibrate",
-    question="What do CUDA's libraries take on the GPU here?",
+    question="How much memory do CUDA's libraries take on the GPU here?",
     examples="""
     vramcast calibrate
     vramcast calibrate train.py:build batch_size=8
     vramcast calibrate --host
     """,
-    then="predict again: the table is found by itself, here and wherever it is copied to.",
+    then="predict again. Predictions find the table by themselves, also on machines you copy "
+    "it to.",
     needs_arguments=False,
 )
 def calibrate(
@@ -31,12 +32,12 @@ def calibrate(
     out: Annotated[
         str | None,
         typer.Option(
-            help="The table's folder (default: vramcast's cache, where predictions look first)."
+            help="Folder of the table (default: vramcast's cache, where predictions look first)."
         ),
     ] = None,
     host: Annotated[
         bool,
-        typer.Option("--host", help="Measure this machine's host instead; needs no GPU."),
+        typer.Option("--host", help="Measure this machine's CPU instead. Needs no GPU."),
     ] = False,
     as_json: options.Json = False,
 ) -> int:
@@ -59,7 +60,7 @@ def calibrate(
 
         sizes = {
             "process without its tensors (context, kernels)": table.process_bytes,
-            "what the GPU has less for it": table.device_bytes,
+            "memory that the GPU has less": table.device_bytes,
             "more with flash attention or cuDNN": table.libraries_bytes,
             "more with matrix factorisations": table.solver_bytes,
             "cuBLAS workspace, each thread": table.gemm_workspace_bytes,

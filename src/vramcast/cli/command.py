@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 START = """\b
 Start here:
-  vramcast predict gpt2-124m batch_size=8 --gpu rtx-4090   a model of the zoo
+  vramcast predict gpt2-124m batch_size=8 --gpu rtx-4090   a model known by name
   vramcast predict --gpu rtx-4090 -- python train.py       your own program
   vramcast predict train.py:build --gpu rtx-4090           your own function
   vramcast COMMAND --help                                  an example of each
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a valid no (it does not fit, nothing helped,
-not distinguishable), 130 interrupted, 143 terminated (SIGTERM)."""
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the answer is no (it does not fit, nothing helped,
+no difference), 130 interrupted, 143 terminated (SIGTERM)."""
 read_plain_values_without_pydantic()
 app = typer.Typer(
     name="vramcast",
@@ -154,8 +154,8 @@ def workload_and_knobs(
         if workload is None:
             raise UsageError(
                 "No workload was given.",
-                "Name a function, such as train.py:build, or give the line that starts your "
-                "program: -- python train.py.",
+                "Give the line that starts your program, -- python train.py, or a function, "
+                "train.py:build.",
             )
         if lacks_file(workload):
             # says so, before what predicts and measures is imported
@@ -164,8 +164,8 @@ def workload_and_knobs(
     for word in words:
         if "=" not in word:
             raise UsageError(
-                f"{word!r} and the line after -- are two workloads.",
-                "Before the -- only knobs of the line are given, such as batch_size=8.",
+                f"There are two workloads: {word!r} and the line after --.",
+                "Before -- give only knobs of the line, such as batch_size=8.",
             )
     return line, assignments(words)
 
@@ -199,10 +199,7 @@ def resumable(folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if folder.exists():
-            say(
-                f"What has ended is kept: give --out {folder} to the same command "
-                "to go on from there."
-            )
+            say(f"What is finished is kept. To continue, run the same command with --out {folder}.")
         raise
 
 

@@ -13,7 +13,8 @@ from vramcast.cli.command import ExitCode, command, show
     "compare",
     question="Which model is better, and is the difference real?",
     examples="vramcast compare runs/first",
-    then="where it cannot tell, train with more seeds: vramcast bench ... --seeds 1,2,3,4,5 into "
+    then="if they are not distinguishable, train with more seeds: vramcast bench ... --seeds "
+    "1,2,3,4,5 into "
     "the same folder.",
 )
 def compare(

@@ -12,8 +12,8 @@ from vramcast.cli.progress import progress_display
 from vramcast.errors import UsageError
 
 WHAT = (
-    "A trace.json or a folder with one; a file with what predict --json or probe --json printed, "
-    "or a run folder; or a workload, with knobs behind it."
+    "A trace.json or a folder with one. Or a file with the output of predict --json or probe "
+    "--json, or a run folder. Or a workload, followed by its knobs."
 )
 
 
@@ -26,13 +26,15 @@ WHAT = (
     vramcast diff gpt2-124m batch_size=8 gpt2-124m batch_size=16 --gpu h200
     vramcast diff main.json branch.json --fail-above 2% --format md
     """,
-    then="the first difference of two traces names operator, module and source line; "
-    "docs/how-it-works.md says how to go on from there.",
+    then="the first difference of two traces names the operator, the module and the source line. "
+    "docs/how-it-works.md says what to do with it.",
     is_shared=True,
 )
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help=WHAT)],
-    b: Annotated[list[str], typer.Argument(metavar="B", help="Another of the same kind.")],
+    b: Annotated[
+        list[str], typer.Argument(metavar="B", help="What to compare it with, of the same kind.")
+    ],
     gpu: options.Gpu = None,
     memory: options.Memory = None,
     allocator: options.Allocator = None,
@@ -40,23 +42,24 @@ def diff(
     fail_above: Annotated[
         str | None,
         typer.Option(
-            metavar="GROWTH", help="Exit with 3 only if B's peak is larger by more: 2%, 500MiB."
+            metavar="GROWTH",
+            help="Exit with 3 only if the peak of B is larger by more than this: 2%, 500MiB.",
         ),
     ] = None,
     as_json: options.Json = False,
 ) -> int:
-    """Line up two memory traces and show the first place where they differ; or compare two
-    predictions, measurements or workloads: knobs, peaks, categories, modules, tensors, time.
+    """Show the first place where two memory traces differ. Or compare two predictions,
+    measurements or workloads: knobs, peaks, categories, modules, tensors, time.
 
-    Exit codes: 0 they are the same, 2 wrong usage, 3 they differ. With --fail-above: 3 where the
-    peak of B is larger than that of A by more, else 0.
+    Exit codes: 0 they are the same, 2 wrong usage, 3 they differ. With --fail-above: 3 if the peak
+    grows by more than that, else 0.
     """
     from vramcast.predicting.diff import with_knobs
 
     names, knobs = with_knobs([a, *b])
     if len(names) != 2:
         raise UsageError(
-            f"diff compares two things, and {len(names)} are named.",
+            f"diff compares two things, not {len(names)}.",
             "For example vramcast diff gpt2-124m batch_size=8 gpt2-124m batch_size=16.",
         )
     with progress_display() as display:

@@ -18,7 +18,7 @@ MARKS = {
     "env",
     question="Is this machine ready to train fast?",
     examples="vramcast env",
-    then="do what it advises, then vramcast tune; where there is no GPU, vramcast predict.",
+    then="do what it advises, then run vramcast tune. Without a GPU, run vramcast predict.",
     needs_arguments=False,
 )
 def env(as_json: options.Json = False) -> int:

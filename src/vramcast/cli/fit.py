@@ -12,12 +12,12 @@ from vramcast.errors import UsageError
 
 @command(
     "fit",
-    question="Which law do measured runs follow, and how wrong is it?",
+    question="Which law does the memory of measured runs follow?",
     examples="""
     vramcast fit runs.csv --term "ring=batch_size*seq_len*width*2"
     vramcast fit runs/probe-a runs/probe-b runs/probe-c
     """,
-    then="--at batch_size=24 asks the law; --json > law.json and vramcast report law.json draw it.",
+    then="--at batch_size=24 applies the law. vramcast report draws what --json printed.",
 )
 def fit(
     runs: Annotated[
@@ -26,21 +26,22 @@ def fit(
     terms: Annotated[
         str | None,
         typer.Option(
-            help="With commas: constant, per_sample, per_token, per_token_and_length, your own."
+            help="Terms of the law, with commas: constant, per_sample, per_token, "
+            "per_token_and_length, or your own."
         ),
     ] = None,
     term: Annotated[
         list[str] | None,
-        typer.Option(help="A term of your own: name=expression of knobs; may be given again."),
+        typer.Option(help="A term of your own: name=expression of knobs. Can be repeated."),
     ] = None,
-    by: Annotated[str | None, typer.Option(help="One law for every value of this knob.")] = None,
+    by: Annotated[str | None, typer.Option(help="Fit one law for each value of this knob.")] = None,
     at: Annotated[
         list[str] | None,
-        typer.Option(help="Only say what the law gives here: key=value; may be given again."),
+        typer.Option(help="Only print what the law gives for key=value. Can be repeated."),
     ] = None,
     as_json: options.Json = False,
 ) -> int:
-    """Fit a law for memory to measured runs, with the error each run has when it is left out.
+    """Fit a law for memory to measured runs. Each run's error is also shown with that run left out.
 
     Exit codes: 0 done, 2 wrong usage or a question outside what was measured.
     """
@@ -58,13 +59,13 @@ def fit(
 def _answer(laws: "list[vramcast.MemoryFit]", at: list[str]) -> int:
     if len(laws) != 1:
         raise UsageError(
-            f"--at asks one law, and there are {len(laws)}.", "Give the runs of one group."
+            f"--at is for one law, and there are {len(laws)}.", "Give the runs of one group."
         )
     try:
         knobs = {name: float(value) for name, value in assignments(at).items()}
     except ValueError:
         raise UsageError(
-            f"--at {' '.join(at)!r} holds something that is no number.",
+            f"--at {' '.join(at)!r} has a value that is not a number.",
             "For example --at batch_size=24.",
         ) from None
     names = [knob.name for knob in laws[0].knobs]

@@ -12,7 +12,7 @@ from vramcast.cli.command import ExitCode, command
     "gpus",
     question="Which GPUs are known by name?",
     examples="vramcast gpus",
-    then="vramcast predict ... --gpu NAME; for a GPU that is not there, --memory 24GiB.",
+    then="vramcast predict ... --gpu NAME. For a GPU that is not in the list, give --memory 24GiB.",
     needs_arguments=False,
 )
 def gpus(as_json: options.Json = False) -> int:

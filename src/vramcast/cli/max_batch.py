@@ -20,37 +20,37 @@ from vramcast.cli.progress import progress_display
     "max-batch",
     question="What is the largest batch that fits?",
     examples="vramcast max-batch train.py:build --gpu rtx-4090 --global-batch 256",
-    then="train with the recommended size; vramcast plan does the same for every sequence length.",
+    then="train with the recommended size. vramcast plan does this for every sequence length.",
     is_shared=True,
 )
 def max_batch(
     workload: options.Workload = None,
     knobs: Annotated[
         list[str] | None,
-        typer.Argument(help="Knobs of the workload as key=value, without batch_size."),
+        typer.Argument(help="Knobs of the workload, as key=value, without batch_size."),
     ] = None,
     gpu: Annotated[
         str | None, typer.Option(help="The GPU (see `vramcast gpus`; default: the one here).")
     ] = None,
     memory: options.Memory = None,
     maximum: Annotated[
-        int | None, typer.Option("--max", help="Look no further than this size.")
+        int | None, typer.Option("--max", help="Try no batch larger than this.")
     ] = None,
-    multiple_of: Annotated[int, typer.Option(help="Only multiples of this.")] = 1,
+    multiple_of: Annotated[int, typer.Option(help="Try only multiples of this.")] = 1,
     safety: options.Safety = 0.0,
     global_batch: Annotated[
         int | None,
-        typer.Option(help="Also give micro-batch and accumulation steps for this batch."),
+        typer.Option(help="Also show the micro-batch and the accumulation steps for this batch."),
     ] = None,
     confirm: Annotated[
-        bool, typer.Option(help="Where there is a GPU: run the answer and the next size for real.")
+        bool, typer.Option(help="If there is a GPU, run the answer and the next size on it.")
     ] = True,
     allocator: options.Allocator = None,
     timeout: options.Timeout = 300.0,
     advice: options.Advice = True,
     as_json: options.Json = False,
 ) -> int:
-    """Find the largest batch size that fits: predicted without a GPU, confirmed with one.
+    """Find the largest batch size that fits. It is predicted, and confirmed if there is a GPU.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not even the smallest fits.
     """

@@ -7,69 +7,72 @@ import typer
 Workload = Annotated[
     str | None,
     typer.Argument(
-        help="file.py:function, package.module:function, or a name of `vramcast zoo`, such as "
-        "hf:gpt2. "
-        "Instead of it, after --, the line that a program is started with."
+        help="file.py:function, package.module:function, or a name of `vramcast zoo` such as "
+        "hf:gpt2. Or give the line that starts your program, after --."
     ),
 ]
-Knobs = Annotated[list[str] | None, typer.Argument(help="Knobs of the workload as key=value.")]
+Knobs = Annotated[list[str] | None, typer.Argument(help="Knobs of the workload, as key=value.")]
 Gpu = Annotated[str | None, typer.Option(help="The GPU to predict for (see `vramcast gpus`).")]
-Memory = Annotated[str | None, typer.Option(help="The allocator's budget, for example 24GiB.")]
+Memory = Annotated[
+    str | None, typer.Option(help="The memory that torch's allocator may use, for example 24GiB.")
+]
 MemoryCap = Annotated[
     str | None,
-    typer.Option(help="Cap the allocator, for example at 24GiB: a smaller card on a larger one."),
+    typer.Option(help="Limit torch's allocator, for example to 24GiB, to act as a smaller GPU."),
 ]
 Allocator = Annotated[
     str | None,
-    typer.Option(help="Allocator settings, as in PYTORCH_ALLOC_CONF (default: that variable)."),
+    typer.Option(
+        help="Settings of torch's allocator, as in PYTORCH_ALLOC_CONF (default: that variable)."
+    ),
 ]
 ProgramSteps = Annotated[
     int | None,
-    typer.Option("--steps", help="Of a launch line: stop after so many training steps."),
+    typer.Option("--steps", help="Launch lines only: stop after this many training steps."),
 ]
 Whole = Annotated[
-    bool, typer.Option("--whole", help="Of a launch line: run it to the program's own end.")
+    bool, typer.Option("--whole", help="Launch lines only: run the program to its end.")
 ]
 WorldSize = Annotated[
-    int | None, typer.Option(help="How many GPUs there are; torchrun's own options say it too.")
+    int | None, typer.Option(help="Number of GPUs. A torchrun line sets it by itself.")
 ]
 GpusPerNode = Annotated[
-    int | None, typer.Option(help="GPUs of a machine (default: 8, or all where there are fewer).")
+    int | None, typer.Option(help="GPUs in each machine (default: 8, or all if there are fewer).")
 ]
 Ranks = Annotated[
     str | None,
-    typer.Option(help="Of several GPUs, those to simulate: 0,7 or all (default: first and last)."),
+    typer.Option(help="Which ranks to simulate: 0,7 or all (default: the first and the last)."),
 ]
 Link = Annotated[
     str | None,
     typer.Option(
-        help="What connects the GPUs of a machine: nvlink-4, pcie-4, ... or a speed such as "
-        "200GB/s (default: by the GPU's data sheet)."
+        help="Connection between the GPUs of a machine: nvlink-4, pcie-4, ... or a speed such as "
+        "200GB/s (default: from the GPU's data sheet)."
     ),
 ]
 Network = Annotated[
     str | None,
     typer.Option(
-        help="What connects machines, for each GPU: infiniband-ndr, ethernet-100, ... or a speed "
+        help="Connection between machines, per GPU: infiniband-ndr, ethernet-100, ... or a speed "
         "such as 400Gb/s (default: infiniband-ndr)."
     ),
 ]
 AttentionOrder = Annotated[
     str | None,
     typer.Option(
-        help="Which kernels scaled_dot_product_attention tries, the first one first: "
-        "flash,efficient,cudnn (default: as torch would on this GPU)."
+        help="Order in which scaled_dot_product_attention tries its kernels: "
+        "flash,efficient,cudnn (default: torch's own order on this GPU)."
     ),
 ]
-Timeout = Annotated[float, typer.Option(help="Seconds after which a simulation is stopped.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")]
+Timeout = Annotated[float, typer.Option(help="Stop a simulation after this many seconds.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Force = Annotated[
-    bool, typer.Option("--force", help="Begin again, and write over what the folder holds.")
+    bool, typer.Option("--force", help="Start again and overwrite what the folder holds.")
 ]
 Device = Annotated[str, typer.Option(help="cuda, or cpu to run without a GPU.")]
 Safety = Annotated[
     float,
-    typer.Option(help="The fraction of the memory to leave free, for fragmentation in long runs."),
+    typer.Option(help="Fraction of the memory to leave free for fragmentation in long runs."),
 ]
 Ray = Annotated[
     str | None,
@@ -77,11 +80,11 @@ Ray = Annotated[
 ]
 Price = Annotated[
     list[str] | None,
-    typer.Option(metavar="GPU=PRICE", help="Of one GPU for an hour; may be given again."),
+    typer.Option(metavar="GPU=PRICE", help="Price of one GPU for an hour. Can be repeated."),
 ]
 Prices = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A TOML file of prices: h200 = 3.5, ...")
+    str | None, typer.Option(metavar="FILE", help="TOML file with prices: h200 = 3.5, ...")
 ]
 Advice = Annotated[
-    bool, typer.Option(help="Where it does not fit: also predict some changes that make it fit.")
+    bool, typer.Option(help="If it does not fit, also predict changes that would make it fit.")
 ]

@@ -21,8 +21,8 @@ from vramcast.cli.progress import progress_display
     "plan",
     question="Which batch for every sequence length, and how long will it take?",
     examples="vramcast plan train.py:build --seq-lens 128,512 --gpu rtx-4090 --out runs/plan",
-    then="curriculum-GPU.yaml in the folder is for your training loop; vramcast report runs/plan "
-    "draws it.",
+    then="your training loop can read curriculum-GPU.yaml in the folder. vramcast report runs/plan "
+    "shows the plan as a page.",
     is_shared=True,
 )
 def plan(
@@ -31,28 +31,34 @@ def plan(
     seq_lens: Annotated[
         str | None,
         typer.Option(
-            help="Sequence lengths in rising order: 128,256,512 (default: seq_len as it is)."
+            help="Sequence lengths in rising order: 128,256,512 (default: the workload's seq_len)."
         ),
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="The GPUs to plan for, with commas, or all (see `vramcast gpus`)."),
+        typer.Option(
+            help="The GPUs to plan for (see `vramcast gpus`). Several with commas, or all."
+        ),
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(help="The allocator's budget on each, for example 24GiB.")
+        str | None,
+        typer.Option(help="The memory that torch's allocator may use on each, for example 24GiB."),
     ] = None,
     tokens_per_step: Annotated[
         int | None,
-        typer.Option(help="Tokens in an optimizer step; what does not fit at once is accumulated."),
+        typer.Option(
+            help="Tokens in an optimizer step. Gradients are accumulated if they do not fit at "
+            "once."
+        ),
     ] = None,
-    tokens: Annotated[str, typer.Option(help="Tokens to train on in all: 10B, 1e9.")] = "1e9",
+    tokens: Annotated[str, typer.Option(help="Tokens of the whole training: 10B, 1e9.")] = "1e9",
     safety: options.Safety = 0.05,
     allocator: options.Allocator = None,
     timeout: options.Timeout = 300.0,
     ray: options.Ray = None,
     out: Annotated[
         str | None,
-        typer.Option(help="A folder for plan.json and a curriculum-GPU.yaml for each GPU."),
+        typer.Option(help="Folder for plan.json and a curriculum-GPU.yaml for each GPU."),
     ] = None,
     force: options.Force = False,
     price: options.Price = None,
@@ -63,8 +69,8 @@ def plan(
     strategies: Annotated[
         str | None,
         typer.Option(
-            help="On several GPUs, values of the workload's knob parallel: ddp,fsdp2 "
-            "(default: the workload as it is)."
+            help="For several GPUs: values of the workload's knob `parallel` to try, such as "
+            "ddp,fsdp2 (default: the workload as it is)."
         ),
     ] = None,
     deadline: Annotated[
@@ -74,10 +80,9 @@ def plan(
     network: options.Network = None,
     as_json: options.Json = False,
 ) -> int:
-    """Plan a batch for every sequence length and GPU: memory, what binds, time, and the curriculum
-    they make.
+    """Plan a batch for every sequence length and GPU: memory, time, and what limits the speed.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 on no GPU do all lengths fit, or none is in time.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no GPU fits all lengths, or none is in time.
     """
     given, values = workload_and_knobs(workload, knobs)
     with progress_display() as display:

@@ -29,8 +29,9 @@ from vramcast.errors import UsageError
     vramcast predict train.py:build --gpu h200 --vary batch_size=8,16 --vary depth=12,24
     vramcast predict train.py:build --gpu rtx-4090 --max 22GiB --report page.html
     """,
-    then="vramcast advise says what would save memory, max-batch finds the largest batch; --open "
-    "shows a page; vramcast probe measures it.",
+    then="vramcast advise shows what would save memory. vramcast max-batch finds the largest "
+    "batch. "
+    "--open shows the answer as a page. On a GPU, vramcast probe measures it.",
     is_shared=True,
 )
 def predict(
@@ -38,38 +39,45 @@ def predict(
     knobs: options.Knobs = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="The GPU to predict for (see `vramcast gpus`); several, or all."),
+        typer.Option(
+            help="The GPU to predict for (see `vramcast gpus`). Several with commas, or all."
+        ),
     ] = None,
     memory: options.Memory = None,
     most: Annotated[
         str | None,
         typer.Option(
-            "--max", metavar="SIZE", help="Exit with 3 if the peak is larger: 22GiB. For CI."
+            "--max",
+            metavar="SIZE",
+            help="Exit with 3 if the peak is larger than this, such as 22GiB.",
         ),
     ] = None,
     batch_sizes: Annotated[
         str | None,
-        typer.Option(help="Predict many batch sizes: 1-64, 4-32:4 (every fourth) or 8,16,32."),
+        typer.Option(help="Predict several batch sizes: 1-64, 4-32:4 (every fourth) or 8,16,32."),
     ] = None,
     vary: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KNOB=A,B",
-            help="Predict every value; may be given again, for every combination.",
+            help="Predict each of these values. Repeat it for all combinations.",
         ),
     ] = None,
     sort: Annotated[
         str | None,
         typer.Option(
-            help="Order of a table's rows: given, memory, time or cost (default: cost with "
+            help="Order of the rows: given, memory, time or cost (default: cost if there are "
             "prices, else given)."
         ),
     ] = None,
     tokens: Annotated[
-        str | None, typer.Option(help="Hours for so many tokens (samples, without seq_len): 10B.")
+        str | None,
+        typer.Option(
+            help="Add the hours to train on this many tokens: 10B (samples if there is no seq_len)."
+        ),
     ] = None,
     train_steps: Annotated[
-        int | None, typer.Option(help="Hours for so many steps; of a function also --steps.")
+        int | None, typer.Option(help="Add the hours to train for this many steps.")
     ] = None,
     price: options.Price = None,
     prices: options.Prices = None,
@@ -78,17 +86,17 @@ def predict(
     ray: options.Ray = None,
     out: Annotated[
         str | None,
-        typer.Option(help="A folder for a table; what it holds is not predicted again."),
+        typer.Option(help="Folder for a table. Rows that it already has are not predicted again."),
     ] = None,
     as_json: options.Json = False,
     trace: Annotated[
         str | None,
         typer.Option(
-            help="Keep every allocation in this folder: trace.json and a memory_viz snapshot."
+            help="Write every allocation into this folder: trace.json and a memory_viz snapshot."
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Write over what --trace or --out already holds.")
+        bool, typer.Option("--force", help="Overwrite what --trace or --out already holds.")
     ] = False,
     steps: options.ProgramSteps = None,
     whole: options.Whole = False,
@@ -104,16 +112,18 @@ def predict(
     ] = False,
     sensitivity: Annotated[
         bool,
-        typer.Option("--sensitivity", help="How the peak moves with each whole-number knob."),
+        typer.Option(
+            "--sensitivity", help="Show how the peak changes with each whole-number knob."
+        ),
     ] = False,
     advice: options.Advice = True,
     lists_knobs: Annotated[
-        bool, typer.Option("--knobs", help="List the workload's knobs, and predict nothing.")
+        bool, typer.Option("--knobs", help="Only list the knobs of the workload.")
     ] = False,
 ) -> int:
     """Predict the GPU memory and the time of a training step, with no GPU.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 it does not fit (of several: none does), or the
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 it does not fit (or none of several fits), or the
     peak is larger than --max.
     """
     if lists_knobs:
@@ -216,13 +226,14 @@ def _list_knobs(workload: str | None, knobs: list[str] | None, as_json: bool) ->
 def _check(is_table: bool, batch_sizes: str | None, given: dict[str, str | None]) -> None:
     if given["--trace"] is not None and (is_table or batch_sizes is not None):
         raise UsageError(
-            "A trace is of one run; several GPUs, batch sizes or values are many.",
+            "--trace is for one run, not for several GPUs, batch sizes or values.",
             "Give one GPU and batch_size=N with --trace, or leave --trace out.",
         )
     for option in ("--ray", "--out", "--sort"):
         if not is_table and given[option] is not None:
             raise UsageError(
-                f"{option} is for many predictions.", "Add several GPUs or --vary, or leave it out."
+                f"{option} is for several predictions.",
+                "Add several GPUs or --vary, or leave it out.",
             )
 
 
@@ -239,7 +250,7 @@ def _check_together(
     is_of_many = is_table or batch_sizes is not None or trace is not None
     if sensitivity and (is_of_many or any((*of_one, *of_table))):
         raise UsageError(
-            "--sensitivity is of one GPU and moves every knob itself.",
+            "--sensitivity is of one GPU and changes every knob by itself.",
             "Leave out --vary, --batch-sizes, --trace, --no-compile, --max, prices, and what is "
             "for several GPUs.",
         )

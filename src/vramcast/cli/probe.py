@@ -19,44 +19,47 @@ from vramcast.cli.progress import progress_display
 
 @command(
     "probe",
-    question="What does it really take here, and was the run sound?",
+    question="What does it really take on the GPU here? Is the run stable?",
     examples="""
     vramcast probe -- python train.py --batch_size=12
     vramcast probe train.py:build batch_size=8
     vramcast probe train.py:build batch_size=8 --device cpu --steps 3
     """,
-    then="vramcast report RUN shows the folder; vramcast fit RUN... makes a law of several; "
-    "--trace and vramcast diff compare it with a prediction, allocation by allocation.",
+    then="vramcast report RUN shows the folder. vramcast fit RUN... finds a law for several runs. "
+    "With --trace, vramcast diff compares every allocation with a prediction.",
 )
 def probe(
     workload: options.Workload = None,
     knobs: options.Knobs = None,
     device: options.Device = "cuda",
     memory: options.MemoryCap = None,
-    warmup: Annotated[int, typer.Option(help="Steps before the measured ones.")] = 2,
+    warmup: Annotated[int, typer.Option(help="Steps before measuring starts.")] = 2,
     steps: Annotated[
         int | None,
         typer.Option(
-            help="Steps to measure (default 20; the p95 gate is judged from 20 on). "
-            "Of a launch line: stop after so many training steps."
+            help="Steps to measure (default: 20, the fewest for judging the 95th percentile). "
+            "For a launch line: stop after this many training steps."
         ),
     ] = None,
     whole: options.Whole = False,
     allocator: options.Allocator = None,
-    timeout: Annotated[float, typer.Option(help="Seconds after which the run is stopped.")] = 600.0,
+    timeout: Annotated[float, typer.Option(help="Stop the run after this many seconds.")] = 600.0,
     out: Annotated[
-        str | None, typer.Option(help="The run's folder (default: a new one under runs/).")
+        str | None, typer.Option(help="Folder of the run (default: a new one under runs/).")
     ] = None,
     force: options.Force = False,
     trace: Annotated[
         bool,
         typer.Option(
-            "--trace", help="Keep every allocation: trace.json, and snapshot.pickle for memory_viz."
+            "--trace",
+            help="Keep every allocation: trace.json and snapshot.pickle (for memory_viz).",
         ),
     ] = False,
     config: Annotated[
         str | None,
-        typer.Option(help="A configuration that vramcast tune wrote; knobs given beside it win."),
+        typer.Option(
+            help="A configuration that vramcast tune wrote. Knobs given here override it."
+        ),
     ] = None,
     as_json: options.Json = False,
 ) -> int:

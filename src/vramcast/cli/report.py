@@ -13,14 +13,15 @@ from vramcast.errors import UsageError
 
 @command(
     "report",
-    question="Show me: one page, made from records alone.",
+    question="Show a record as a page, as Markdown or in the terminal.",
     examples="""
     vramcast predict train.py:build batch_size=8 --gpu rtx-4090 --json > fits.json
     vramcast report fits.json --open             memory through the step
     vramcast report fits.json runs/probe-train   what was measured laid over it
     vramcast report runs/bench-first --format md tables for a README or an issue
     """,
-    then="the page is one file without a network: send it; --figures DIR has the charts for a "
+    then="send the page: it is one file and needs no network. --figures DIR writes the charts "
+    "for a "
     "paper.",
 )
 def report(
@@ -31,24 +32,23 @@ def report(
     form: Annotated[
         str | None,
         typer.Option(
-            "--format", help="html, md or terminal (default: by the file's ending, else html)."
+            "--format", help="html, md or terminal (default: from the name of the file, else html)."
         ),
     ] = None,
     out: Annotated[
         str | None,
         typer.Option(
-            "--out", "-o", help="The file, - is stdout (default: report.html in the folder)."
+            "--out", "-o", help="File to write, - for stdout (default: report.html in the folder)."
         ),
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     figures: Annotated[
-        str | None, typer.Option(help="Also write every chart into this folder, as SVG for papers.")
+        str | None, typer.Option(help="Also write every chart into this folder, as SVG.")
     ] = None,
 ) -> int:
-    """Show what other commands recorded: one page with tables and figures, made from records alone.
+    """Show what other commands recorded: one page with tables and figures. Nothing is run again.
 
-    It takes predict, probe, max-batch, plan, fit, tune, bench, compare and accuracy. Nothing is run
-    again.
+    It takes records of every command that predicts, measures or compares.
 
     Exit codes: 0 done, 1 the file cannot be written, 2 wrong usage, or a record that cannot be
     read.

@@ -12,18 +12,18 @@ from vramcast.cli.command import ExitCode, command, say
 
 @command(
     "server",
-    question="Keep torch loaded, so that predictions come at once?",
+    question="Keep torch loaded, so that predictions are faster.",
     examples="""
     vramcast server start
     vramcast predict train.py:build --gpu rtx-4090
     vramcast server stop
     """,
-    then="vramcast predict, max-batch and plan use the server without being told.",
+    then="vramcast predict, max-batch and plan now use the server.",
 )
 def server(
     action: Annotated[str, typer.Argument(help="start, stop or status.")],
     minutes: Annotated[
-        float, typer.Option(help="Of start: it ends after so many minutes without a question.")
+        float, typer.Option(help="The server ends after this many minutes without a command.")
     ] = 30.0,
     as_json: options.Json = False,
 ) -> int:

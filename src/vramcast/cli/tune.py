@@ -25,37 +25,40 @@ from vramcast.cli.progress import progress_display
     vramcast tune train.py:build batch_size=8 --budget 20min --out runs/tune
     vramcast tune batch_size=8 --budget 20min -- python train.py --batch_size={batch_size}
     """,
-    then="vramcast probe train.py:build --config runs/tune/final.json runs what came out; "
-    "vramcast report runs/tune draws it.",
+    then="vramcast probe train.py:build --config runs/tune/final.json runs the result. "
+    "vramcast report runs/tune shows it as a page.",
 )
 def tune(
     workload: options.Workload = None,
     knobs: Annotated[
-        list[str] | None, typer.Argument(help="Knobs to begin with, as key=value.")
+        list[str] | None, typer.Argument(help="Knobs to start with, as key=value.")
     ] = None,
     only: Annotated[
         str | None,
-        typer.Option(help="Try only these, with commas; what changes the model must be named."),
+        typer.Option(
+            help="Try only these optimisations, with commas. Those that change the model are "
+            "tried only if named."
+        ),
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(
-            help="Time for all of it, for example 20min; what is not begun by then is listed."
-        ),
+        typer.Option(help="Time limit, for example 20min. What was not started by then is listed."),
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="The GPU here, where its name is not recognised (see `vramcast gpus`)."),
+        typer.Option(help="The GPU here, if its name is not recognised (see `vramcast gpus`)."),
     ] = None,
     memory: options.MemoryCap = None,
     target_steps: Annotated[
-        int, typer.Option(help="Steps of a whole training run, to say how many days it takes.")
+        int, typer.Option(help="Steps of a whole training, to show how many days it takes.")
     ] = 200_000,
     device: options.Device = "cuda",
-    outlook: Annotated[bool, typer.Option(help="Predict what other GPUs would bring.")] = True,
+    outlook: Annotated[bool, typer.Option(help="Predict how fast other GPUs would be.")] = True,
     out: Annotated[
         str | None,
-        typer.Option(help="The run's folder; with the same one again it goes on where it was."),
+        typer.Option(
+            help="Folder of the run. With the same folder, tune continues where it stopped."
+        ),
     ] = None,
     force: options.Force = False,
     as_json: options.Json = False,

@@ -31,17 +31,18 @@ def zoo(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A model, whose knobs are shown; a family: e1, e5, e10, mamba2, ...; hf, timm or "
-            "torchvision; or a part of names to look for."
+            help="A model, to see its knobs. Or a family (e1, e5, mamba2, ...), a library (hf, "
+            "timm, "
+            "torchvision), or a part of a name."
         ),
     ] = None,
     sizes: Annotated[
-        list[str] | None, typer.Argument(help="Sizes that are given, as key=value.")
+        list[str] | None, typer.Argument(help="Sizes that are fixed, as key=value.")
     ] = None,
     params: Annotated[
         str | None,
         typer.Option(
-            help="A budget of parameters, for example 50M: find the size that is not given."
+            help="Number of parameters, for example 50M. Finds the size that is not given."
         ),
     ] = None,
     dim: Annotated[int | None, typer.Option(help="The same as dim=N.")] = None,
@@ -49,8 +50,8 @@ def zoo(
     rank: Annotated[int | None, typer.Option(help="The same as rank=N.")] = None,
     as_json: options.Json = False,
 ) -> int:
-    """List and search the models that are known by name, show a model's knobs, or find the size
-    that meets a budget of parameters.
+    """List the models that are known by name, show the knobs of one, or find the size that has a
+    given number of parameters.
 
     Exit codes: 0 done, 2 wrong usage.
     """

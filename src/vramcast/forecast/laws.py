@@ -113,12 +113,12 @@ def _value(term: Term, knobs: Mapping[str, Any]) -> float:
             raise ValueError(f"a power of {right:g}")
         value = OPERATIONS[symbol](left, right)
         if isinstance(value, complex):
-            raise ValueError(f"{left:g} to the power of {right:g} is no real number")
+            raise ValueError(f"{left:g} to the power of {right:g} is not a real number")
         return float(value)
     number = knobs.get(term) if isinstance(term, str) else term
     if not isinstance(number, int | float) or isinstance(number, bool):
         raise UsageError(
-            f"A term names {term!r}, which is no number among the knobs.",
+            f"A term names {term!r}, which is not a number among the knobs.",
             f"Knobs: {', '.join(knobs) or 'none'}.",
         )
     return float(number)

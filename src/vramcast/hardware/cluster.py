@@ -65,7 +65,7 @@ def _check_address(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or "/" in address or not port.isdecimal():
         raise UsageError(
-            f"--ray {address!r} is no address of a cluster.", f"Write host:port. {ADVICE}"
+            f"--ray {address!r} is not the address of a cluster.", f"Write host:port. {ADVICE}"
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()

@@ -65,7 +65,7 @@ def catalogue(path: Path = FILE) -> Catalogue:
         read = tomllib.loads(path.read_text())
         gpus = tuple(_gpu(block, read["architecture"]) for block in read["gpu"])
     except (ValueError, LookupError, TypeError, msgspec.ValidationError) as problem:
-        advice = "Mend it; its first lines say what a GPU needs."
+        advice = "Correct it; its first lines say what a GPU needs."
         raise UsageError(f"{path} cannot be used: {problem!r}.", advice) from None
     spellings = [(s, gpu) for gpu in gpus for s in (gpu.name, gpu.full_name, *gpu.aliases)]
     return Catalogue(

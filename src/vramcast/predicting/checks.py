@@ -26,7 +26,7 @@ def check_memory(gpus: Sequence[str], memory_bytes: int | None, safety: float) -
         )
     if memory_bytes is None and not gpus:
         raise UsageError(
-            "How much memory there is, is not known.", "Give --gpu NAME or --memory SIZE."
+            "The size of the memory is not known.", "Give --gpu NAME or --memory SIZE."
         )
     for gpu in gpus:
         total_bytes = find_gpu(gpu).total_bytes
@@ -54,8 +54,8 @@ def read_lengths(given: str | Sequence[int] | None) -> list[int]:
         if a > b:
             ordered = ",".join(map(str, sorted(set(lengths))))
             raise UsageError(
-                f"Sequence lengths must rise, and {b} comes after {a}.",
-                f"In order they are --seq-lens {ordered}.",
+                f"Sequence lengths must be in rising order, but {b} comes after {a}.",
+                f"Give --seq-lens {ordered}.",
             )
     return lengths
 
@@ -118,7 +118,7 @@ def check_tokens_per_step(tokens_per_step: int | None, lengths: Sequence[int]) -
             common = math.lcm(*lengths)
             near = max(1, round(tokens_per_step / common)) * common
             raise UsageError(
-                f"--tokens-per-step {tokens_per_step} is no whole number of sequences "
+                f"--tokens-per-step {tokens_per_step} is not a whole number of sequences "
                 f"of length {length}.",
                 f"Give a multiple of every length, for example {near}, or leave such lengths out.",
             )

@@ -29,7 +29,8 @@ TIMES = ("step_seconds", "step_seconds_low", "step_seconds_high")
 TOTALS = ("peak_reserved_bytes", "peak_allocated_bytes", "process_bytes", "capacity_bytes")
 OTHERS = ("num_parameters", "num_alloc_retries", "tokens_per_second")
 GIVE = (
-    "Give two of a kind: traces, predictions or measurements (what --json printed, in a file, or a "
+    "Give two of the same kind: traces, predictions or measurements (what --json printed, in a "
+    "file, or a "
     "run folder), or workloads with knobs."
 )
 
@@ -65,7 +66,7 @@ def diff(
         peaks = traces.a.peak_allocated_bytes, traces.b.peak_allocated_bytes
         return replace(traces, **_limit(*peaks, fail_above))
     if not asks and kinds == {True, False}:
-        raise UsageError(f"{a} and {b} are not of a kind.", GIVE)
+        raise UsageError(f"{a} and {b} are of different kinds.", GIVE)
     with shared_server():
         runs = [
             _run(name, knobs or {}, {**options, "timeout": timeout, "progress": progress})
@@ -116,7 +117,7 @@ def _run(
     if path.suffix == ".py" or not path.exists():
         return predict(os.fspath(name), knobs=knobs, **options)
     if knobs:
-        raise UsageError(f"{name} is a record: it has its knobs.", "Leave the knobs out.")
+        raise UsageError(f"{name} is a record and has its own knobs.", "Leave the knobs out.")
     for loaded in load(path):
         if isinstance(loaded.record, Prediction | Measurement):
             return loaded.record

@@ -42,7 +42,7 @@ def fit(
         known = {name for point in points for name in point.knobs}
         if by not in known:
             listed = ", ".join(sorted(known)) or "none"
-            raise UsageError(f"--by {by!r} is no knob of these runs.", f"Knobs: {listed}.")
+            raise UsageError(f"--by {by!r} is not a knob of these runs.", f"Knobs: {listed}.")
         points = [replace(point, group=str(point.knobs.get(by, ""))) for point in points]
     return fit_points(points, _terms(terms, own_terms or {}))
 

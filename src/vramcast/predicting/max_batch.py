@@ -257,7 +257,7 @@ def _notes(
     notes, largest, failing = [], found["largest"], found["first_failing"]
     if failing is None and maximum is None:
         notes.append(
-            f"{largest} still fits and no larger size was looked at: "
+            f"{largest} still fits, and nothing larger was tried: "
             "does the memory depend on batch_size at all?"
         )
     if found["fits_beyond"]:

@@ -268,6 +268,6 @@ def _why_no_time(gpus: Sequence[GpuPlan]) -> str:
     for gpu in gpus:
         if any(stage.fits and stage.step_seconds is None for stage in gpu.stages):
             if gpu.gpu is None:
-                return "no GPU was named, so how fast it is is not known: give --gpu NAME for times"
+                return "the time is not known without a GPU: give --gpu NAME"
             return f"the time of a step on {gpu.gpu}: measure it with vramcast probe"
     return ""

@@ -16,10 +16,7 @@ WORTH_IT = 1.05
 # One more than the law can have terms, to tell whether they are right.
 MIN_RUNS_FOR_LAW = 4
 WHERE = "The worker's answer"
-SPLIT = (
-    "every length gets the same number of tokens, rounded up to whole steps; "
-    "the surplus is taken from the next length"
-)
+SPLIT = "every length gets the same number of tokens, in whole steps"
 TIME_GOES_TO = {
     "compute": "arithmetic",
     "bandwidth": "the GPU's memory bandwidth",

@@ -62,7 +62,7 @@ def _sizes(given: str | Sequence[int]) -> list[int]:
     parts = given.split(",") if isinstance(given, str) else [str(size) for size in given]
     if not all(part.strip().isdecimal() and len(part) < 8 for part in parts) or not parts:
         raise UsageError(
-            f"--world-sizes {given!r} is no list of numbers of GPUs.", "Such as 1,2,4,8."
+            f"--world-sizes {given!r} is not a list of numbers of GPUs.", "Such as 1,2,4,8."
         )
     sizes = sorted({int(part) for part in parts})
     if not 1 <= sizes[0] <= sizes[-1] <= MAX_WORLD_SIZE:
@@ -86,7 +86,7 @@ def read_deadline(given: str | float | None) -> float | None:
         return None
     seconds = parse_duration(given) if isinstance(given, str) else float(given)
     if not 0 < seconds < float("inf"):
-        raise UsageError(f"--deadline {given} is no time.", "For example --deadline 7d.")
+        raise UsageError(f"--deadline {given} is not a time.", "For example --deadline 7d.")
     return seconds / 3600
 
 

@@ -26,7 +26,10 @@ def speeds_of(attempts: Sequence[Attempt], largest: int | None) -> tuple[list[Sp
     source = "predicted" if factor == 1.0 else "scaled"
     speeds = {size: _speed(a, source, a, factor) for size, a in predicted.items()}
     speeds |= {size: _speed(a, "measured", predicted.get(size, a)) for size, a in measured.items()}
-    note = f"times marked scaled are predicted ones times {factor:.2f}, as sizes that were run took"
+    note = (
+        f"times marked scaled are predicted times multiplied by {factor:.2f}, the ratio that was "
+        "measured"
+    )
     is_scaled = any(speed.source == "scaled" for speed in speeds.values())
     return [speeds[size] for size in sorted(speeds)], [note] if is_scaled else []
 

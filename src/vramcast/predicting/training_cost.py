@@ -56,13 +56,13 @@ def read_training(
     check_positive("--train-steps", steps, 10_000)
     if tokens is not None and num_gpus > 1:
         raise UsageError(
-            f"How many tokens a step takes on {num_gpus} GPUs together is not known.",
+            f"The number of tokens in a step of all {num_gpus} GPUs is not known.",
             "Give --train-steps N in place of --tokens.",
         )
     known = read_prices(price, prices)
     if known and tokens is None and steps is None:
         raise UsageError(
-            "A price is that of an hour, and how long the training is was not given.",
+            "Prices are per hour, and the length of the training was not given.",
             "Add --tokens 10B or --train-steps 10000.",
         )
     return Training(

@@ -16,7 +16,7 @@ from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Memory
 
 NOT_A_GPU = (
-    "run on the CPU: memory is that of its tensors, there is no caching allocator, "
+    "run on the CPU: memory is that of the tensors, without a caching allocator, "
     "and times are the CPU's"
 )
 

@@ -22,7 +22,7 @@ from vramcast.workload import check_step
 from vramcast.workload.switches import apply_allocator, apply_switches, switches_in_force
 
 Step = Callable[[], Any]
-TRACED = "every allocation was recorded with --trace: the steps are slower for it"
+TRACED = "--trace recorded every allocation, which makes the steps slower"
 
 
 class Clock:

@@ -34,7 +34,7 @@ from vramcast.workload.launch_line import Program
 from vramcast.workload.switches import apply_switches, switches_in_force
 
 SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-WATCHED = "every tensor was counted: the steps are slower for it"
+WATCHED = "every tensor was counted, which makes the steps slower"
 # A program may replace it.
 _exit = os._exit
 

@@ -31,12 +31,12 @@ def judge(
     if not known_losses:
         why = "the step returned no loss" if losses else "no step ended"
         if is_program:
-            why = "which number of a program is its loss is not known"
+            why = "the loss of a program is not known"
         not_judged[FailReason.NOT_FINITE] = why
     num_steps = len(step_seconds)
     if 0 < num_steps < JUDGEABLE_STEPS:
         not_judged[FailReason.STEP_TIME_EXPLOSION] = (
-            f"{num_steps} measured steps; p95 means something from {JUDGEABLE_STEPS} on"
+            f"{num_steps} steps were measured, and the 95th percentile needs {JUDGEABLE_STEPS}"
         )
     if is_program and outcome is Outcome.OK and num_steps == 0:
         not_judged[FailReason.NO_TIMES] = "the program took too few steps to time one"

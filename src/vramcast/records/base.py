@@ -83,7 +83,7 @@ class Record(Part):
     @classmethod
     def from_dict(cls: type[R], data: Any, where: str = "This record") -> R:
         if not isinstance(data, dict):
-            raise UsageError(f"{where} is no JSON object, but {type(data).__name__}.", MAKE_AGAIN)
+            raise UsageError(f"{where} is not a JSON object but {type(data).__name__}.", MAKE_AGAIN)
         _check_head(cls, data, where)
         record = convert(cls.upgraded(data), cls, where)
         try:
@@ -120,7 +120,7 @@ def parse_json(text: str | bytes, where: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as problem:
-        raise UsageError(f"{where} is no JSON: {problem}.", MAKE_AGAIN) from None
+        raise UsageError(f"{where} is not JSON: {problem}.", MAKE_AGAIN) from None
 
 
 def convert(data: Any, kind: type[T], where: str) -> T:

@@ -65,7 +65,7 @@ def record_from(data: Any, where: str) -> Record | list[Record]:
     if kind is None:
         source = shortened(data.get("source") if isinstance(data, dict) else None)
         raise UsageError(
-            f"{where} is no record of vramcast that can be shown (source {source}).", GIVE
+            f"{where} is not a record of vramcast that can be shown (source {source}).", GIVE
         )
     record = kind.from_dict(data, where)
     return [record] if kind in (TrainedRun, MemoryFit) else record

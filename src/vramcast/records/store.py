@@ -107,7 +107,7 @@ def read_text(path: Path) -> str:
     try:
         return read_file(path).decode()
     except UnicodeDecodeError as problem:
-        raise UsageError(f"{path} is no text: {problem}.", "Give a text file.") from None
+        raise UsageError(f"{path} is not text: {problem}.", "Give a text file.") from None
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -51,11 +51,11 @@ def _verdict(advice: Advice) -> page.Remark:
     if advice.capacity_bytes is not None:
         where = f" on {where_of(advice.gpu, advice.capacity_bytes)}"
     if advice.fits:
-        return page.good(f"fits{where}: {needs}; what follows would save more")
+        return page.good(f"fits{where}: {needs}; these changes would save memory")
     sure = [one for one in advice.suggestions if not one.is_estimate]
     if not advice.suggestions:
-        more = page.given("; --gpu all shows where it would", advice.gpu)
-        return page.bad(f"{needs}, and no change that is known makes it fit{where}{more}")
+        more = page.given("; --gpu all shows GPUs on which it would", advice.gpu)
+        return page.bad(f"{needs}; no known change makes it fit{where}{more}")
     if not sure:
         return page.unsure(f"{needs}; no change that could be simulated makes it fit{where}")
     best = sure[0]
@@ -111,8 +111,7 @@ def _notes(advice: Advice) -> list[str]:
     notes = []
     if any(one.is_estimate for one in (*advice.suggestions, *advice.alone)):
         notes.append(
-            "~ is an estimate, at most so much: the workload has no knob for it, so it was not "
-            "simulated"
+            "~ marks an upper estimate: the workload has no knob for this, so it was not simulated"
         )
     if advice.is_brief:
         notes.append(f"all changes, alone and together: {advice.command}")

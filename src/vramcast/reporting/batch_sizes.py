@@ -21,7 +21,7 @@ def of_curve(curve: BatchSizeCurve) -> list[page.Section]:
 def _curve_verdict(curve: BatchSizeCurve) -> page.Remark:
     if curve.capacity_bytes is None:
         sizes = page.count(len(curve.points), "batch size")
-        return page.Remark(f"{sizes}; how much memory there is was not given")
+        return page.Remark(f"{sizes}; no memory size was given")
     where = curve.gpu or "the given memory"
     largest = max((point.batch_size for point in curve.points if point.fits), default=None)
     if largest is None:

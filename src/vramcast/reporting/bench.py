@@ -34,7 +34,7 @@ def _section(runs: Sequence[TrainedRun]) -> page.Section:
     protocol, data = runs[0].trial.protocol, runs[0].trial.data
     failed = [run for run in runs if run.outcome != TrainingOutcome.OK]
     num_runs = page.count(len(runs), "run")
-    bad = page.bad(f"{len(failed)} of {num_runs} did not end well")
+    bad = page.bad(f"{len(failed)} of {num_runs} failed or diverged")
     return page.Section(
         title=f"Trained under {protocol.name} on {data.name}",
         verdict=bad if failed else page.good(f"{num_runs} ended"),

@@ -37,7 +37,7 @@ def _what_was_there(failure: FailedAllocation) -> str:
 def _settings(failure: FailedAllocation, p: Prediction) -> str:
     if failure.settings_that_fit:
         fits = " or ".join(f"PYTORCH_ALLOC_CONF={one}" for one in failure.settings_that_fit)
-        return f"{fits} would let it through: fragmentation is what stops it"
+        return f"{fits} would make it fit: the cause is fragmentation"
     if "expandable_segments:True" in p.allocator_settings:
         return ""
     return "other settings of the allocator, such as expandable_segments:True, do not help"

@@ -149,8 +149,8 @@ def _notes(plan: Plan) -> list[str]:
         ]
     return [
         "start is the step at which a length begins",
-        f"tokens are those of one step; of the {tokens} in all, {plan.split}",
-        f"hours are those for all {tokens} tokens at that length" if timed else "",
+        f"tokens are those of one step; {plan.split}",
+        f"hours are for training all {tokens} tokens at that length" if timed else "",
         page.given("not predicted: {}", plan.step_seconds_reason),
         cost,
     ]

@@ -23,8 +23,8 @@ ONE_RUN = "one simulated run"
 BOUND_BY = {
     "compute": "arithmetic takes most of it",
     "bandwidth": "memory bandwidth takes most of it",
-    "launch": "the GPU waits for the host to launch kernels, or would if the host were slower: "
-    "a larger batch or torch.compile would use it better",
+    "launch": "launching kernels from the host takes most of it: a larger batch or torch.compile "
+    "would help",
 }
 
 
@@ -108,8 +108,8 @@ def _attention(p: Prediction) -> list[str]:
         return []
     used = " and ".join(p.attention_kernels)
     return [
-        f"scaled_dot_product_attention takes {used}; it tries {', '.join(p.attention_order)} "
-        "(another version of torch may try another first: --attention-order)"
+        f"scaled_dot_product_attention uses {used}; kernels are tried in the order "
+        f"{', '.join(p.attention_order)} (--attention-order changes it)"
     ]
 
 
@@ -179,7 +179,7 @@ def _ranks(p: Prediction) -> page.Table | None:
             for rank in p.ranks
         ],
         origin=page.PREDICTED,
-        samples=f"{ONE_RUN} of each rank that is named; the others are taken to be like them",
+        samples=f"{ONE_RUN} of each rank that is named; the other ranks are assumed to be the same",
     )
 
 

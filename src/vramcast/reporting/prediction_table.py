@@ -8,7 +8,7 @@ from vramcast.reporting import sections as page
 
 MAX_ERRORS = MAX_LIMITS = 3
 COLOURS = {"predicted": "s0", "fits": "good", "does not fit": "bad"}
-COST = "cost is hours times the price given, empty where there is none"
+COST = "cost is hours times the price; it is empty if no price was given"
 
 
 def of_table(table: PredictionTable) -> list[page.Section]:
@@ -29,9 +29,7 @@ def of_table(table: PredictionTable) -> list[page.Section]:
 def _verdict(table: PredictionTable) -> page.Remark:
     cases = table.cases
     if all(case.capacity_bytes is None for case in cases):
-        return page.Remark(
-            f"{page.count(len(cases), 'prediction')}; how much memory there is was not given"
-        )
+        return page.Remark(f"{page.count(len(cases), 'prediction')}; no memory size was given")
     fitting = [case for case in cases if case.fits]
     if not fitting:
         return page.bad(f"none of {len(cases)} fits")
@@ -125,13 +123,13 @@ def _compared(table: PredictionTable) -> str:
     slow = any(case.fits and case.num_alloc_retries for case in table.cases)
     notes = []
     if table.vary and first is not None:
-        notes.append(f"change is that of the peak, from the first asked for, {_name(first)}")
+        notes.append(f"change compares each peak with the first that was asked for, {_name(first)}")
     length = page.given("{:,} steps", table.train_steps)
     if table.tokens is not None:
         has_tokens = any(case.tokens_per_second is not None for case in table.cases)
         length = f"{page.amount(table.tokens)} {'tokens' if has_tokens else 'samples'}"
     if length:
-        notes.append(f"hours are those of {length}, and as uncertain as the step")
+        notes.append(f"hours are for {length}; they are as uncertain as the step time")
     if table.prices:
         notes.append(COST)
     if slow:

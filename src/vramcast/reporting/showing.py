@@ -190,7 +190,7 @@ def check_free(target: Path, option: str) -> None:
         )
     if target.exists() and not (target.is_file() and _is_report(target)):
         raise UsageError(
-            f"{target} is there and is no report of vramcast.",
+            f"{target} exists and is not a report of vramcast.",
             f"Choose another file with {option}.",
         )
 
@@ -204,7 +204,7 @@ def _folder(figures: str | os.PathLike[str]) -> Path:
     path = Path(figures)
     if not os.fspath(figures) or path.exists() and not path.is_dir():
         raise UsageError(
-            f"--figures {os.fspath(figures)!r} is no folder.",
-            "Give a folder; it is made where it is not there.",
+            f"--figures {os.fspath(figures)!r} is not a folder.",
+            "Give a folder. It is created if needed.",
         )
     return path

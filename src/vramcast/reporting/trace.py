@@ -82,7 +82,7 @@ def of_diff(found: TraceDiff, a: str, b: str) -> list[page.Section]:
     if found.ops:
         sections.append(page.Section(title="By operator", parts=[_ops(found.ops)]))
     steps = page.count(found.num_steps_compared, "step")
-    note = f"compared are the build and the first {steps}"
+    note = f"only the build and the first {steps} are compared"
     summary = page.Section(
         title=f"{a} and {b}",
         verdict=verdict,

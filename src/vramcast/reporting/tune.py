@@ -16,7 +16,7 @@ from vramcast.units import format_days, format_percent
 
 def of_tune(result: TuneResult) -> list[page.Section]:
     applied, total = result.rows_with(TuneVerdict.APPLIED), result.total
-    verdict = page.unsure("nothing helped: the start is as fast as it gets with what was tried")
+    verdict = page.unsure("nothing that was tried made it faster")
     claims: list[str] = []
     if applied:
         interval = page.given(f" (95 %: {{:.2f}} to {page.number(total.high, '.2f')})", total.low)
@@ -26,7 +26,7 @@ def of_tune(result: TuneResult) -> list[page.Section]:
         product = result.product_of_alone if len(applied) > 1 else None
         off = None if result.loss_difference is None else format_percent(result.loss_difference)
         claims = [
-            page.given("Multiplying what each did alone would have claimed {:.2f}.", product),
+            page.given("The speed-ups of the single changes multiply to {:.2f}.", product),
             page.given("Losses of the measured steps differ by at most {}.", off),
         ]
     prospects = page.table_of(

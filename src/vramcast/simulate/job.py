@@ -59,7 +59,7 @@ class Job:
                 f"Give the function a keyword argument {knob}.",
             )
         if knob in self._given:
-            raise WorkloadError(f"{knob} was given, but it is what {by} moves.", "Leave it out.")
+            raise WorkloadError(f"{knob} was given, but {by} changes it.", "Leave it out.")
         del self.knobs[knob]
 
     def shown_knobs(self) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class ProgramJob(Job):
     def vary(self, knob: str, by: str) -> None:
         self.line.check_has(knob)
         if knob in self._given:
-            raise WorkloadError(f"{knob} was given, but it is what {by} moves.", "Leave it out.")
+            raise WorkloadError(f"{knob} was given, but {by} changes it.", "Leave it out.")
 
     def _simulated(
         self,

@@ -184,7 +184,7 @@ def _explained(failure: TaskFailed, timeout_seconds: float, *, is_program: bool)
     message = failure.message
     if failure.kind is FailureKind.TIMEOUT and is_program:
         return WorkloadError(
-            f"Enough of the program was not seen within {timeout_seconds:g} s.",
+            f"Not enough of the program was seen within {timeout_seconds:g} s.",
             "Allow more time with --timeout SECONDS, or look for what it waits for: a server "
             "never ends, and a loop may wait for a value that the GPU would compute.",
         )

@@ -342,7 +342,7 @@ def _curve(job: Job, tell: Callable[[Any], None]) -> dict[str, Any]:
 def _search(job: Job, tell: Callable[[Any], None]) -> dict[str, Any]:
     def simulated(size: int) -> SimulatedRun:
         tell({"batch_size": size})
-        advice = "--max and --multiple-of keep the search to sizes that work."
+        advice = "Limit the sizes with --max and --multiple-of."
         return job.simulate({"batch_size": size}, advice=advice)
 
     job.vary("batch_size", "max-batch")

@@ -92,7 +92,7 @@ class LaunchLine:
     def check_has(self, name: str) -> None:
         if name not in self.knobs:
             raise WorkloadError(
-                f"{name} is what this command moves, and the line has no {{{name}}}.",
+                f"This command changes {name}, and the line has no {{{name}}}.",
                 self._how_to_place(name),
             )
 

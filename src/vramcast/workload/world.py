@@ -84,7 +84,7 @@ def _ranks(given: str | Sequence[int] | None, size: int) -> list[int]:
     else:
         parts = given.split(",") if isinstance(given, str) else [str(rank) for rank in given]
         if not all(part.strip().isdecimal() and len(part) < 8 for part in parts):
-            raise UsageError(f"--ranks {given!r} is no list of ranks.", RANKS_ADVICE)
+            raise UsageError(f"--ranks {given!r} is not a list of ranks.", RANKS_ADVICE)
         chosen = sorted({int(part) for part in parts})
     if not chosen or chosen[-1] >= size:
         raise UsageError(
