@@ -16,6 +16,7 @@ from waiting import PATIENCE_SECONDS
 
 import vramcast
 from vramcast import Prediction, UsageError
+from vramcast.cli import sharing
 from vramcast.cli.commands import app
 from vramcast.predicting.predict import predict, predict_batch_sizes, read_batch_sizes
 
@@ -226,8 +227,10 @@ def test_more_batch_sizes_than_anyone_wants_are_refused_at_once(sizes: str | ran
 
 def test_every_command_has_a_function_that_takes_its_options() -> None:
     """What the command line shows or asks of a person (--json, --open, --advice) is its own."""
-    of_people = {"as_json", "show", "version", "advice"}
+    of_people = {"as_json", "show", "version", "advice", "lists_knobs"}
+    of_people |= {name for name, *_ in sharing.OPTIONS}
     renamed = {"form": "format", "term": "own_terms", "row": "only", "suite": "suites", "at": ""}
+    renamed |= {"most": "max_memory"}
     for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
         if name in ("gpus", "zoo"):
             continue
@@ -238,7 +241,8 @@ def test_every_command_has_a_function_that_takes_its_options() -> None:
             accepted |= {vramcast.sensitivity.__name__}
         if name == "calibrate" and callable(vramcast.calibrate_host):  # another kind of record
             accepted.add("host")
-        options = {renamed.get(one.name, one.name) for one in command.params} - {*of_people, ""}
+        shown = {one.name for one in command.params} - of_people
+        options = {renamed.get(one, one) for one in shown} - {""}
         assert options <= accepted, name
 
 

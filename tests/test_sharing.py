@@ -96,7 +96,7 @@ def test_growth_is_a_share_or_a_size() -> None:
     assert grown(GiB, "2%") == int(GiB * 1.02)
     assert grown(GiB, " 0.5 %") == int(GiB * 1.005)
     assert grown(GiB, "500MiB") == GiB + 500 * MiB
-    with pytest.raises(UsageError, match="no growth"):
+    with pytest.raises(UsageError, match="not a growth"):
         grown(GiB, "-2%")
 
 

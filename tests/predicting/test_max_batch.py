@@ -226,7 +226,7 @@ def test_a_size_the_workload_refuses_is_named_with_the_way_around_it(tmp_path: P
     (tmp_path / "w.py").write_text(
         from_rows("batch_size", check="assert batch_size % 8 == 0 and batch_size < 100")
     )
-    with pytest.raises(UsageError, match=r"batch_size=1\. --max and --multiple-of"):
+    with pytest.raises(UsageError, match=r"batch_size=1\. Limit the sizes with --max"):
         vramcast.max_batch(f"{tmp_path}/w.py:build", memory="1GiB")
     with pytest.raises(UsageError, match=r"batch_size=2048\."):
         vramcast.max_batch(f"{tmp_path}/w.py:build", memory="1GiB", multiple_of=8)

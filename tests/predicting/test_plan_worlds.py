@@ -24,8 +24,8 @@ def test_one_gpu_has_nothing_to_spread() -> None:
     ("sizes", "ways", "message"),
     [
         ("0", None, "a number of GPUs is from 1"),
-        ("two", None, "no list of numbers of GPUs"),
-        ("", None, "no list of numbers of GPUs"),
+        ("two", None, "not a list of numbers of GPUs"),
+        ("", None, "not a list of numbers of GPUs"),
         ("1,2", "ddp,", "names no strategy"),
         (None, "ddp", "--strategies is for several GPUs"),
         (range(1, 99), None, "at most 64 are planned"),

@@ -175,8 +175,8 @@ def test_what_a_folder_holds_is_not_simulated_again(
         (["--vary", "batch_size=8", "--sort", "colour"], ["'colour'", "given, memory, time"]),
         (["--gpu", "h200,t4", "--batch-sizes", "1-9999"], ["19,998 combinations"]),
         (["--gpu", "h200,h200"], ["h200 is given twice"]),
-        (["--gpu", "h200,t4", "--trace", "here"], ["A trace is of one run"]),
-        (["--gpu", "h200", "--out", "here"], ["--out is for many predictions"]),
+        (["--gpu", "h200,t4", "--trace", "here"], ["--trace is for one run"]),
+        (["--gpu", "h200", "--out", "here"], ["--out is for several predictions"]),
         (["--vary", "wdith=8,16"], ["Did you mean 'width'"]),
     ],
 )

@@ -89,7 +89,7 @@ def test_a_measured_time_replaces_the_predicted_one_and_scales_the_others() -> N
     )
     assert speeds[8].source == "scaled" and speeds[8].step_seconds == pytest.approx(0.088)
     assert (fastest(found) or LADDER[0]).batch_size == 16
-    assert "times 2.00" in notes[0]
+    assert "multiplied by 2.00" in notes[0]
 
 
 def test_sizes_that_do_not_fit_or_have_no_time_are_left_out() -> None:

@@ -83,7 +83,7 @@ ODD: list[tuple[str, dict[str, Any], str]] = [
     ("h200-measurement.json", NO_STEP, "out of memory"),
     ("h200-measurement.json", {"outcome": "unfinished"}, "unfinished"),
     ("max-batch.json", NONE_FITS, "not even"),
-    ("curve.json", {"capacity_bytes": None}, "was not given"),
+    ("curve.json", {"capacity_bytes": None}, "no memory size was given"),
     ("bench/small/result.json", NO_STEPS, "failed or diverged"),
     (
         "bench/small/result.json",
@@ -95,7 +95,7 @@ ODD: list[tuple[str, dict[str, Any], str]] = [
         },
         "diverged",
     ),
-    ("tune.json", {"rows": []}, "nothing helped"),
+    ("tune.json", {"rows": []}, "nothing that was tried"),
 ]
 
 

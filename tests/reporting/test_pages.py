@@ -378,11 +378,11 @@ def test_no_torch_is_imported_for_a_report() -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("", "no JSON"),
-        ('{"source": "predicted", "ver', "no JSON"),
-        ("[" * 100_000, "no JSON"),
-        ("[]", "no record of vramcast"),
-        ("7", "no record of vramcast"),
+        ("", "not JSON"),
+        ('{"source": "predicted", "ver', "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "not a record of vramcast"),
+        ("7", "not a record of vramcast"),
         ('{"source": "predicted", "version": 99}', "version 99"),
         ('{"source": "predicted", "version": 1}', "lacks"),
         ('{"source": "dreamt", "version": 1}', "dreamt"),
@@ -427,7 +427,7 @@ def test_a_record_that_contradicts_itself_is_one_message_with_the_field(
     ("name", "edit", "says"),
     [
         ("curve.json", lambda d: d.update(capacity_bytes=-1), "capacity_bytes"),
-        ("curve.json", lambda d: d["points"][0].update(step_seconds=float("nan")), "no JSON"),
+        ("curve.json", lambda d: d["points"][0].update(step_seconds=float("nan")), "not JSON"),
         (
             "h200-measurement.json",
             lambda d: d.update(memory_cap_bytes=-(10**400)),

@@ -49,7 +49,7 @@ def test_a_report_is_made_again_but_nothing_else_is_written_over(tmp_path: Path)
     for _ in range(2):
         assert report(CURVE, "-o", str(page)).exit_code == 0
     precious = put(tmp_path / "thesis.html", "<html>mine</html>")
-    with pytest.raises(UsageError, match="no report of vramcast"):
+    with pytest.raises(UsageError, match="not a report of vramcast"):
         report(CURVE, "-o", str(precious))
     assert precious.read_text() == "<html>mine</html>"
     with pytest.raises(UsageError, match="is a folder"):

@@ -140,7 +140,7 @@ def test_python_writes_the_same_trace_and_over_an_old_one_only_by_force(
 
 def test_a_trace_of_many_batch_sizes_is_refused(folder: Path) -> None:
     done = run(folder, "predict", "work.py:build", "--batch-sizes", "1,2", "--trace", "runs")
-    assert done.returncode == 2 and "A trace is of one run" in done.stderr
+    assert done.returncode == 2 and "--trace is for one run" in done.stderr
 
 
 def test_the_same_trace_exits_with_0(tmp_path: Path) -> None:

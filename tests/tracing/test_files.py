@@ -94,7 +94,7 @@ def test_lines_that_another_program_wrote_are_read_as_json(tmp_path: Path, lines
     ],
 )
 def test_lines_that_cannot_be_are_refused(tmp_path: Path, lines: str) -> None:
-    with pytest.raises(UsageError, match="cannot be|no JSON"):
+    with pytest.raises(UsageError, match="cannot be|not JSON"):
         read_trace(with_lines(tmp_path, lines))
 
 
@@ -117,8 +117,8 @@ def test_facts_that_a_later_vramcast_adds_are_passed_over() -> None:
     [
         (file_of()[:200], "cut short"),
         ("", "cut short"),
-        ("[" * 100_000, "no JSON"),
-        ("[]", "no JSON object"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "not a JSON object"),
         (file_of(kind="prediction"), "is a 'prediction', not a trace"),
         (file_of(version=0), "trace of version 0; this vramcast reads versions up to 1"),
         (file_of(version="left out"), "version None"),

@@ -61,7 +61,7 @@ def test_a_value_without_a_place_and_a_place_without_a_value_are_named() -> None
 def test_a_search_without_its_placeholder_shows_the_line_with_it(
     words: list[str], shown: str
 ) -> None:
-    with pytest.raises(WorkloadError, match="what this command moves") as error:
+    with pytest.raises(WorkloadError, match="This command changes") as error:
         launch_line(["python", "main.py", *words]).check_knobs({}, moved=["batch_size"])
     assert shown in error.value.advice
 
