@@ -167,6 +167,28 @@ def test_dragging_zooms_and_a_button_shows_all_again(
     assert ticks() == before
 
 
+def test_the_wheel_zooms_with_ctrl_and_moves_what_is_zoomed(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    page = browser.open(files["prediction"])
+    chart = page.locator(".chart").first
+    ticks = lambda: chart.locator("[aria-label='x-axis tick label']").text_content()
+    chart.hover()
+    seen = [ticks()]
+    page.mouse.wheel(0, 100)  # scrolls the page
+    chart.hover()
+    assert ticks() == seen[0]
+    page.keyboard.down("Control")
+    for _ in range(3):
+        page.mouse.wheel(0, -100)
+    page.keyboard.up("Control")
+    page.wait_for_function("before => !document.body.textContent.includes(before)", arg=seen[0])
+    seen.append(ticks())
+    page.mouse.wheel(200, 0)
+    page.wait_for_function("before => !document.body.textContent.includes(before)", arg=seen[1])
+    page.keyboard.press("Escape")
+
+
 def test_a_name_in_the_legend_hides_and_shows_what_it_stands_for(
     browser: Browser, files: dict[str, Path]
 ) -> None:

@@ -33,6 +33,7 @@ SCRIPTS = (
     ),
 )
 SENTENCE = 30  # characters: longer cells are text
+LONG_WORD = 18
 
 
 def as_html(report: Report) -> str:
@@ -148,12 +149,16 @@ def _table(table: Table) -> Iterator[str]:
     for index, row in enumerate(table.rows):
         yield f'<tr class="{table.tones[index]}">' if table.tones else "<tr>"
         for column, cell in zip(table.columns, row, strict=True):
-            yield f"<td{_left(column in table.left, len(cell) > SENTENCE)}>{_text(cell)}</td>"
+            yield f"<td{_left(column in table.left, cell)}>{_text(cell)}</td>"
         yield "</tr>"
     yield "</tbody></table></div>"
     yield from (f'<p class="under">{_text(line)}</p>' for line in (table.footer, *table.notes))
 
 
-def _left(left: bool, is_long: bool = False) -> str:
-    """On a phone a sentence without room would be a tall column of single words."""
-    return f' class="left{" long" if is_long else ""}"' if left else ""
+def _left(left: bool, cell: str = "") -> str:
+    """On a phone a sentence without room would be a tall column of single words, and a long word
+    as wide as the page."""
+    if not left:
+        return ""
+    breaks = max(map(len, cell.split()), default=0) > LONG_WORD
+    return f' class="left{" long" * (len(cell) > SENTENCE)}{" breaks" * breaks}"'

@@ -6,6 +6,7 @@ const SMALLEST_DRAG = 10; // pixels; a shorter one is a click
 const NEAR = 60; // pixels from a point within which it is told
 const ZOOM_IN = 0.5;
 const ZOOM_OUT = 2;
+const WHEEL_ZOOM = 0.8;
 
 /** Puts a chart into its place. */
 function chart(place, figure) {
@@ -144,6 +145,29 @@ function zoom(one, factor) {
   draw(one);
 }
 
+/** With Ctrl, or two fingers apart, it zooms at the pointer; sideways it moves what is zoomed. */
+function turnWheel(one, event) {
+  const { state } = one;
+  if (isBars(one.view())) return;
+  if (event.ctrlKey) {
+    event.preventDefault();
+    state.at = state.drawn.invert(state.drawn.inside(event)[0]);
+    zoom(one, event.deltaY < 0 ? WHEEL_ZOOM : 1 / WHEEL_ZOOM);
+  } else if (state.domain && Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+    event.preventDefault();
+    move(one, event.deltaX / one.box.clientWidth);
+  }
+}
+
+/** By a share of what is shown, no further than there is something. */
+function move(one, share) {
+  const [least, most] = extent(one.layers());
+  const [low, high] = one.state.domain;
+  const by = Math.max(least - low, Math.min(most - high, share * (high - low)));
+  one.state.domain = [low + by, high + by];
+  draw(one);
+}
+
 function extent(layers) {
   const drawn = layers.filter((layer) => !["across", "band", "bar", "limit"].includes(layer.kind));
   return d3.extent(drawn.flatMap(xValues));
@@ -180,6 +204,7 @@ function addPointer(one) {
     hideTip(one);
   });
   box.addEventListener("dblclick", () => showAll(one));
+  box.addEventListener("wheel", (event) => turnWheel(one, event), { passive: false });
 }
 
 function addKeys(one) {

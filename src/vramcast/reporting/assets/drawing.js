@@ -142,7 +142,7 @@ function plotOptions(scene) {
     height: bars ? BARS_TOP + MARGIN_BOTTOM + rows.length * ROW_HEIGHT : plainHeight,
     marginLeft: bars ? 14 + longest * 6.6 : 52,
     marginRight: numbered ? (narrow ? 66 : 80) : 18,
-    insetLeft: numbered && xs.some((x) => x < 0) ? (narrow ? 48 : 70) : 0,
+    insetLeft: numbered && xs.some((x) => x < 0) ? (narrow ? 62 : 70) : 0,
     marginTop: bars ? BARS_TOP : MARGIN_TOP,
     marginBottom: MARGIN_BOTTOM,
     style: { background: "transparent", color: "var(--quiet)" },
