@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import vramcast
-from vramcast.simulate.patches import bitsandbytes_library
+from vramcast.simulate.patches import bitsandbytes_library, inductor_config
 from vramcast.simulate.patching import Patcher
 
 MIB = 1 << 20
@@ -106,3 +108,17 @@ def test_bitsandbytes_finds_a_library_whose_pages_can_be_written() -> None:
     ctypes.memset(address, 1, 8192)
     with pytest.raises(OSError):
         ctypes.cdll.LoadLibrary("libbitsandbytes_cuda130.so")
+
+
+def test_no_thread_compiles_in_worker_processes() -> None:
+    """Backward runs in a thread of its own, and an update there may be compiled."""
+    settings: Any = importlib.import_module(inductor_config.LIBRARY)
+    gpu: Any = None
+    patcher = Patcher(gpu)
+    inductor_config.apply(patcher)
+    try:
+        with ThreadPoolExecutor(1) as other:
+            found = other.submit(lambda: settings.compile_threads).result()
+    finally:
+        patcher.undo()
+    assert found == 1

@@ -9,6 +9,7 @@ Versions: torch 2.10 to 2.15.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from vramcast.simulate.patching import Patcher
 
@@ -23,6 +24,9 @@ SETTINGS = {
 
 
 def apply(patcher: Patcher) -> None:
-    config = sys.modules[LIBRARY]
+    """As defaults too: since torch 2.13 a setting is of one thread, and backward has its own."""
+    config: Any = sys.modules[LIBRARY]
     for name, value in SETTINGS.items():
         patcher.put(config, name, value)
+        if name in config._config:
+            patcher.put(config._config[name], "default", value)
