@@ -10,6 +10,7 @@ from typing import Any
 
 from contexts import PUBLISHED
 from contexts import SOURCE as CONTEXTS_SOURCE
+from one_gpu_table import lines as one_gpu_lines
 from rows import COMMIT, REPOSITORY, ROWS, SOURCE, Published
 
 from vramcast.records.store import read_lines, write_atomically
@@ -110,7 +111,9 @@ def main() -> None:
     heads += ["tokens/s, published", "predicted", "error"]
     lines = [_line(heads), _line(["---", *["---:"] * 8])]
     lines += [row(published, newest.get(published.name)) for published in ROWS]
-    write_atomically(PAGE, "\n".join([HEAD, *lines, *context_lines()]) + "\n")
+    write_atomically(
+        PAGE, "\n".join([HEAD, *lines, *context_lines(), *one_gpu_lines(_line)]) + "\n"
+    )
 
 
 if __name__ == "__main__":

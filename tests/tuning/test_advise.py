@@ -24,9 +24,8 @@ from vramcast.tuning.advised_changes import (
     Applicable,
     Change,
     applicable,
-    options_of,
-    with_options,
 )
+from vramcast.tuning.line_options import options_of, with_options
 from vramcast.tuning.optimisations import catalogue
 from vramcast.workload.configuration import Configuration
 from vramcast.workload.switches import Switches
@@ -211,3 +210,52 @@ def test_every_advised_change_says_how_it_is_made() -> None:
     for one in advised:
         assert one.code or one.name == "fused-recurrence", one.name
         assert set(one.saves) <= {"parameters", "gradients", "optimizer_state"}, one.name
+
+
+SCRIPT = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", "-b", type=int, default=64)
+parser.add_argument("--output_dir")
+parser.add_argument("--grad-checkpointing", action="store_true")
+parser.add_argument("--mixed_precision", choices=["no", "bf16"])
+"""
+
+
+def test_a_script_takes_the_options_that_it_declares(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    line = ("python", str(script), "--output_dir", "out")
+    by_name = {change.names[0]: change for change in offers({}, line).changes}
+    assert by_name["checkpointing-on"].line(line)[-1] == "--grad-checkpointing"
+    assert by_name["amp-bf16"].line(line)[-1] == "--mixed_precision=bf16"
+    # it has no option for accumulation: half the batch is another training
+    assert "accumulate-2" not in by_name
+    assert by_name["half-batch"].line(line)[-1] == "--batch-size=32"
+    on = {change.names[0] for change in offers({}, (*line, "--grad-checkpointing", "-b8")).changes}
+    assert "checkpointing-on" not in on
+    script.write_text(f'{SCRIPT}parser.add_argument("--grad-accum-steps", type=int)')
+    named = (*line, "--grad-accum-steps", "2")
+    by_name = {change.names[0]: change for change in offers({}, named).changes}
+    assert by_name["accumulate-2"].line(named)[-2:] == ["--batch-size=32", "--grad-accum-steps=4"]
+
+
+def test_torchtune_and_litgpt_take_their_own_options() -> None:
+    line = ("tune", "run", "full_finetune_single_device", "--config", "x", "batch_size=4")
+    by_name = {change.names[0]: change for change in offers({}, line).changes}
+    assert by_name["optimizer-in-backward"].line(line)[-1] == "optimizer_in_bwd=True"
+    assert by_name["accumulate-2"].line(line)[-2:] == [
+        "batch_size=2",
+        "gradient_accumulation_steps=2",
+    ]
+    line = ("litgpt", "finetune_lora", "x", "--train.micro_batch_size", "4")
+    by_name = {change.names[0]: change for change in offers({}, line).changes}
+    assert by_name["accumulate-4"].line(line)[-1] == "--train.micro_batch_size=1"
+
+
+def test_a_smaller_batch_of_a_line_is_tried_through_a_placeholder_or_the_line_is_shown() -> None:
+    line = ("python", "run.py", "--size={batch_size}")
+    by_name = {change.names[0]: change for change in offers({"batch_size": 8}, line).changes}
+    assert by_name["half-batch"].configuration.knobs == {"batch_size": 4}
+    assert "accumulate-2" not in by_name
+    assert "{batch_size}" in offers({}, ("python", "run.py")).refused["half-batch"]

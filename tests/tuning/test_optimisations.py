@@ -23,9 +23,11 @@ BY_NAME = {one.name: one for one in CATALOGUE}
 def test_every_optimisation_says_what_it_changes_and_names_are_unique() -> None:
     assert len(BY_NAME) == len(CATALOGUE) > 25
     for one in CATALOGUE:
-        assert one.what and (one.changes or one.size or one.passes > 1)
+        assert one.what and (one.changes or one.size or one.passes > 1 or one.is_half)
         assert all(change.settings() for change in one.changes), f"{one.name} changes nothing"
-        assert one.loss_tolerance or one.size, f"{one.name}: why are its losses not compared?"
+        assert one.loss_tolerance or one.size or one.is_half, (
+            f"{one.name}: why are its losses not compared?"
+        )
 
 
 def test_the_file_has_no_misspelt_keys() -> None:

@@ -127,7 +127,10 @@ class Adviser:
             fitting = sorted((*saving, *together), key=lambda one: -self._saved(one[1]))
         else:
             fitting = sorted(fitting, key=self._cost)
-        estimates = [] if is_brief else self._estimates(offers.estimated)
+        # What cannot be simulated here, for want of a package, is estimated.
+        unknown = [c.optimisations[0] for c in changes if c.names[0] in failed]
+        unknown = [one for one in unknown if one.saves]
+        estimates = [] if is_brief else self._estimates([*offers.estimated, *unknown])
         shown = [self._advised(*one) for one in _without_more_than_needed(fitting)]
         if not base.fits:
             shown += [one for one in estimates if one.fits]
@@ -164,6 +167,10 @@ class Adviser:
     @property
     def _least_bytes(self) -> int:
         return max(LEAST_BYTES, int(LEAST_SHARE * self._base.peak_reserved_bytes))
+
+    @property
+    def _base_resting(self) -> float:
+        return max(1.0, _resting_bytes(None, self._base))
 
     def _saved(self, found: Prediction) -> int:
         return self._base.peak_reserved_bytes - found.peak_reserved_bytes
@@ -236,9 +243,12 @@ class Adviser:
         for change in _joined(saving):
             peak = base * estimate(change, lambda one: one[1].peak_reserved_bytes / base)
             time_ratio = estimate(change, lambda one: self._time_ratio(one[1]))
+            resting = self._base_resting * estimate(
+                change, lambda one: _resting_bytes(*one) / self._base_resting
+            )
             if self._base.fits:
                 rated.append(((peak, time_ratio), change))
-            elif peak <= OPTIMISM * capacity:
+            elif peak <= OPTIMISM * capacity and resting <= capacity:
                 rated.append(((change.level, time_ratio, len(change.names)), change))
         rated.sort(key=lambda one: one[0])
         if not rated and not self._base.fits:
@@ -326,6 +336,15 @@ class Adviser:
             in_mib, rest = divmod(memory, 1 << 20)
             words += ["--memory", str(memory) if rest else f"{in_mib}MiB"]
         return shlex.join([*words, *(["--", *self._line] if self._line else [])])
+
+
+def _resting_bytes(change: Change | None, found: Prediction) -> float:
+    """Weights, gradients and states, which an update needs at once: no combination has less."""
+    weights = found.breakdown_bytes.get("parameters", 0)
+    share = (found.num_trainable_parameters or 0) / max(1, found.num_parameters or 0)
+    if change is not None and "optimizer-in-backward" in change.names:
+        share = 0.0
+    return weights * (1 + min(1.0, share)) + found.breakdown_bytes.get("optimizer_state", 0)
 
 
 def _loss_bytes(largest: Sequence[LargeTensor]) -> int:

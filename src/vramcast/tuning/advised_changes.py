@@ -11,12 +11,11 @@ from vramcast.hardware.gpus import Gpu
 from vramcast.records.tune import Reason
 from vramcast.tuning.candidates import Candidate
 from vramcast.tuning.inspection import inspect_bound
+from vramcast.tuning.line_options import LineOptions, shown_option, with_options
 from vramcast.tuning.optimisations import MACHINE_NEEDS, Losses, Optimisation, catalogue
 from vramcast.workload.configuration import Configuration
+from vramcast.workload.launch_line import launch_line
 
-# A launch line with one of these takes the options of Hugging Face's Trainer.
-TRAINER_OPTIONS = ("per_device_train_batch_size", "gradient_accumulation_steps", "output_dir")
-BATCH_OPTION, PASSES_OPTION = TRAINER_OPTIONS[:2]
 FAMILIES = ("accumulate-", "fsdp-", "checkpointing-")
 IS_ON = "it is on already"
 PASSES_KNOBS = ("accumulation", "accumulation_steps", "gradient_accumulation_steps")
@@ -66,7 +65,7 @@ class Change:
         """What it sets: two changes of the same thing exclude each other."""
         found: set[object] = set(self.configuration.settings())
         found |= {("flag", name) for name, _ in self.flags}
-        found |= {"passes" for one in self.optimisations if one.passes > 1}
+        found |= {"passes" for one in self.optimisations if one.passes > 1 or one.is_half}
         # Different names of one thing.
         found |= {name.partition("-")[0] for name in self.names if "checkpointing" in name}
         found |= {"optimizer" for name in self.names if name.startswith("optimizer-")}
@@ -93,7 +92,7 @@ class Change:
         """Knobs and options that the workload has, and code where it has none."""
         knobs = self.configuration.knobs
         given = " ".join(f"{name}={value}" for name, value in knobs.items())
-        options = " ".join(f"--{name}={value}" for name, value in self.flags)
+        options = " ".join(shown_option(*flag) for flag in self.flags)
         start = f"torchrun --nproc-per-node {self.world_size}" if self.world_size > 1 else ""
         by_hand = [
             one.code
@@ -120,8 +119,10 @@ def _is_given(
         change.knobs and change.knobs.items() <= configuration.knobs.items()
         for change in one.changes
     )
-    by_passes = one.passes > 1 and any(name in configuration.knobs for name in PASSES_KNOBS)
-    return by_knob or by_passes or bool(one.flags and one.flags.items() <= dict(flags).items())
+    if one.passes > 1 or one.is_half:
+        return bool(flags) or any(name in configuration.knobs for name in PASSES_KNOBS)
+    set_ = dict(flags)
+    return by_knob or any(made and made.keys() <= set_.keys() for made in (one.flags, *one.options))
 
 
 @dataclass(frozen=True)
@@ -144,18 +145,21 @@ def applicable(
     advised = [one for one in catalogue() if one.advised]
     candidates = inspect_bound(advised, in_force, bind)
     found = Applicable([], [], {})
+    options = LineOptions(line)
     for candidate in candidates:
         one = candidate.optimisation
         reason = _lacks(one, gpu) or _already(one, in_force, allocator_settings)
-        change = None if reason else _change(candidate, line, in_force)
+        change = None if reason else _change(candidate, options, in_force)
         if change is not None:
             found.changes.append(change)
         elif (one.saves or one.saves_loss) and reason != IS_ON and not _is_on(candidate):
             found.estimated.append(one)
         else:
             refusal = candidate.refusal
-            found.refused[one.name] = reason or (
-                refusal.sentence if refusal else "it does not apply"
+            found.refused[one.name] = (
+                reason
+                or _no_batch(one, options, in_force)
+                or (refusal.sentence if refusal else "it does not apply")
             )
     return found
 
@@ -186,38 +190,40 @@ def _is_on(candidate: Candidate) -> bool:
     return candidate.refusal is not None and candidate.refusal.code in codes
 
 
+def _no_batch(one: Optimisation, options: LineOptions, in_force: Mapping[str, Any]) -> str:
+    """How a smaller batch can be tried where the line has no option that is known."""
+    if not options.words or not one.is_half or options.batch() or "batch_size" in in_force:
+        return ""
+    how = launch_line(options.words).how_to_place("batch_size")
+    return f"no option for the size of a batch is known. {how}"
+
+
 def _change(
-    candidate: Candidate, line: Sequence[str], in_force: Mapping[str, Any]
+    candidate: Candidate, options: LineOptions, in_force: Mapping[str, Any]
 ) -> Change | None:
     one = candidate.optimisation
     if one.passes > 1:
-        return _smaller_batch(one, line, in_force)
+        return _smaller_batch(one, options, in_force)
+    if one.is_half:
+        return _half_batch(one, options, in_force)
     if candidate.refusal is None:
         return Change((one,), candidate.change, world_size=one.world_size)
     if _is_on(candidate):
         return None
-    if one.flags and _takes_trainer_options(line):
-        given = options_of(line)
-        is_on = all(given.get(name, "").lower() == value for name, value in one.flags.items())
-        return None if is_on else Change((one,), flags=tuple(one.flags.items()))
+    made = options.made(one.options, one.flags)
+    if made is not None:
+        return Change((one,), flags=tuple(made.items())) if made else None
     is_known = candidate.refusal.code is Reason.KNOBS_REFUSED and one.name == "amp-bf16"
     return Change((one,), one.forced) if one.forced and not is_known else None
 
 
 def _smaller_batch(
-    one: Optimisation, line: Sequence[str], in_force: Mapping[str, Any]
+    one: Optimisation, options: LineOptions, in_force: Mapping[str, Any]
 ) -> Change | None:
-    """Through a knob for the number of passes, the Trainer's options, or by the simulation."""
+    """Through a knob for the number of passes, options of the line, or by the simulation."""
     size = in_force.get("batch_size")
-    if line and _takes_trainer_options(line) and size is None:
-        given = options_of(line)
-        text = given.get(BATCH_OPTION, "8")
-        batch = int(text) if text.isdecimal() else 0
-        if not batch or batch % one.passes:
-            return None
-        passes = int(given.get(PASSES_OPTION, "1") or 1) * one.passes
-        flags = ((BATCH_OPTION, str(batch // one.passes)), (PASSES_OPTION, str(passes)))
-        return Change((one,), flags=flags)
+    if options.words:
+        return _fewer_by_options(one, options, size)
     if type(size) is not int or size < one.passes or size % one.passes:
         return None
     knobs: dict[str, Any] = {"batch_size": size // one.passes}
@@ -225,36 +231,38 @@ def _smaller_batch(
         if type(in_force.get(name)) is int:
             knobs[name] = max(1, in_force[name]) * one.passes
             return Change((one,), Configuration(knobs=knobs))
-    # The steps of a program are its own.
-    return None if line else Change((one,), Configuration(knobs=knobs), passes=one.passes)
+    return Change((one,), Configuration(knobs=knobs), passes=one.passes)
 
 
-def _takes_trainer_options(words: Sequence[str]) -> bool:
-    return any(name in TRAINER_OPTIONS for name in options_of(words))
+def _fewer_by_options(one: Optimisation, options: LineOptions, size: object) -> Change | None:
+    """The batch by a placeholder or an option, and an option for the passes.
+
+    With a micro batch the program accumulates by itself.
+    """
+    batch, passes = options.batch(), options.passes()
+    is_micro = batch is not None and "micro" in batch[0]
+    if passes is None and not is_micro:
+        return None
+    now = size if type(size) is int else batch[1] if batch else 0
+    if not now or now % one.passes:
+        return None
+    flags = {passes[0]: str(passes[1] * one.passes)} if passes else {}
+    if type(size) is int:
+        knobs = Configuration(knobs={"batch_size": size // one.passes})
+        return Change((one,), knobs, tuple(flags.items()))
+    assert batch is not None
+    return Change((one,), flags=((batch[0], str(now // one.passes)), *flags.items()))
 
 
-def options_of(words: Sequence[str]) -> dict[str, str]:
-    """Of a line: --name=value, --name value, and --name, which is true."""
-    found = {}
-    for word, after in zip(words, [*words[1:], "--"], strict=False):
-        if word.startswith("--") and len(word) > 2:
-            name, equals, value = word[2:].partition("=")
-            is_alone = after.startswith("--")
-            found[name] = value if equals else "true" if is_alone else after
-    return found
-
-
-def with_options(words: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Those that are there are replaced."""
-    kept, skip = [], False
-    for word in words:
-        name = word[2:].partition("=")[0] if word.startswith("--") else ""
-        if name in options:
-            skip = "=" not in word
-            continue
-        if skip and not word.startswith("--"):
-            skip = False
-            continue
-        skip = False
-        kept.append(word)
-    return [*kept, *(f"--{name}={value}" for name, value in options.items())]
+def _half_batch(
+    one: Optimisation, options: LineOptions, in_force: Mapping[str, Any]
+) -> Change | None:
+    """Of a program that is not known to accumulate gradients."""
+    batch, size = options.batch(), in_force.get("batch_size")
+    if not options.words or options.passes() or (batch and "micro" in batch[0]):
+        return None
+    if type(size) is int and size > 1:
+        return Change((one,), Configuration(knobs={"batch_size": size // 2}))
+    if batch is None or batch[1] < 2:
+        return None
+    return Change((one,), flags=((batch[0], str(batch[1] // 2)),))

@@ -60,7 +60,9 @@ class Optimisation:
     only_advised: bool = False
     forced: Configuration | None = None
     flags: dict[str, str] = field(default_factory=dict)
+    options: tuple[dict[str, str], ...] = ()
     passes: int = 1
+    is_half: bool = False
     world_size: int = 1
     saves: dict[str, float] = field(default_factory=dict)
     saves_loss: float = 0.0

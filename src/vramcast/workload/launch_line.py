@@ -77,7 +77,7 @@ class LaunchLine:
             if name not in self.knobs:
                 raise WorkloadError(
                     f"The line has no {{{name}}}, so {name}={given[name]} has no place in it.",
-                    did_you_mean(name, self.knobs) + self._how_to_place(name),
+                    did_you_mean(name, self.knobs) + self.how_to_place(name),
                 )
         for name in moved:
             self.check_has(name)
@@ -93,10 +93,10 @@ class LaunchLine:
         if name not in self.knobs:
             raise WorkloadError(
                 f"This command changes {name}, and the line has no {{{name}}}.",
-                self._how_to_place(name),
+                self.how_to_place(name),
             )
 
-    def _how_to_place(self, name: str) -> str:
+    def how_to_place(self, name: str) -> str:
         """The line with the placeholder, where an option of it is known to mean this."""
         placed = list(self.words)
         usual = USUAL_OPTIONS.get(name, (name, name.replace("_", "-")))
