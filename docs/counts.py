@@ -94,7 +94,7 @@ def the_counts() -> str:
 
 def the_published() -> str:
     """Some rows of torchtitan's own table, and how many of all are near."""
-    rows = [row for row in rows_of(ROOT / "docs/published.md") if "published, GiB" in row]
+    rows = [row for row in rows_of(ROOT / "docs/published.md") if "GPUs" in row]
     errors = [abs(float(row["error"].rstrip(" %"))) for row in rows]
     near = sum(error <= 3 for error in errors)
     shown = [row for row in rows if row["Llama 3.1"] in PUBLISHED]
