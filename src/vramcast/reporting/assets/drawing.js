@@ -141,7 +141,7 @@ function plotOptions(scene) {
     width,
     height: bars ? BARS_TOP + MARGIN_BOTTOM + rows.length * ROW_HEIGHT : plainHeight,
     marginLeft: bars ? 14 + longest * 6.6 : 52,
-    marginRight: numbered ? (narrow ? 66 : 80) : 18,
+    marginRight: numbered ? (narrow ? 76 : 84) : 18,
     insetLeft: numbered && xs.some((x) => x < 0) ? (narrow ? 62 : 70) : 0,
     marginTop: bars ? BARS_TOP : MARGIN_TOP,
     marginBottom: MARGIN_BOTTOM,
@@ -210,8 +210,10 @@ function tickOptions(axis, values, size, domain) {
 function wholeTicks(values, domain) {
   const [low, high] = domain ?? [Math.min(...values), Math.max(...values)];
   if (!values.every(Number.isInteger)) return {};
-  const distinct = [...new Set(values)];
-  if (!domain && distinct.length < 5) return { ticks: distinct, tickFormat: ",d" };
+  const distinct = [...new Set(values)].sort((a, b) => a - b);
+  const gap = d3.min(d3.pairs(distinct, (a, b) => b - a)) ?? 1;
+  const isFew = distinct.length < 5 && gap >= (high - low) / 5;
+  if (!domain && isFew) return { ticks: distinct, tickFormat: ",d" };
   if (high - low > 6) return {};
   return { ticks: d3.range(Math.ceil(low), Math.floor(high) + 1), tickFormat: "d" };
 }
