@@ -102,6 +102,7 @@ def test_a_compiled_chain_keeps_less_than_an_eager_one(
     assert found is not None and eager.compilation is None
     assert found.eager_peak_reserved_bytes == eager.peak_reserved_bytes
     assert found.eager_step_seconds == pytest.approx(eager.step_seconds, rel=0.2)
+    assert compiled.step_seconds and found.eager_step_seconds > compiled.step_seconds
 
 
 def test_what_is_compiled_again_is_said_with_the_reason(

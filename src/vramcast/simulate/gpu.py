@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,8 @@ class SimulatedGpu:
     graphs: CudaGraphs = field(default_factory=CudaGraphs)
     was_timed: bool = False  # something, while it was compiled
     compilations: Compilations | None = None
+    # for what is no part of a usual step: Python's functions are not counted
+    not_counting: Callable[[], AbstractContextManager[None]] = nullcontext
     reads: HostReads = field(init=False)
     kept_by_nccl: KeptByNccl = field(init=False)
     notes: set[str] = field(default_factory=set)
@@ -77,12 +79,15 @@ class SimulatedGpu:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """What is allocated and freed in this block is not, where Inductor's caches have it."""
+        """What is allocated and freed in this block is not, where Inductor's caches have it. It is
+        no work of a step."""
         done = self.compilations = self.compilations or Compilations()
-        begin = self.device.num_allocations()
+        begin, first_work = self.device.num_allocations(), self.device.library.vramcast_num_work()
         try:
-            yield
+            with self.not_counting():
+                yield
         finally:
+            self.device.library.vramcast_captured_since(first_work)
             if (end := self.device.num_allocations()) > begin:
                 done.spans.append((begin + 1, end + 1))
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import CodeType
 
 import torch
@@ -50,6 +52,20 @@ class PythonCalls:
 
     def begin_step(self) -> None:
         self._library.vramcast_restart_python_calls()
+        self._start()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """For what is no part of a usual step, such as compiling it."""
+        running: object = sys.getprofile()
+        self.stop()
+        try:
+            yield
+        finally:
+            if running is self:
+                self._start()
+
+    def _start(self) -> None:
         if sys.getprofile() is None:
             self._library.vramcast_count_python_calls(self, self._kind_of)
 

@@ -95,6 +95,7 @@ class Session:
         torch.manual_seed(0)
         locations, ownership = Locations(), Ownership(self.device.block_id, is_detailed=locate)
         python_calls = PythonCalls(self.device.library)
+        self.gpu.not_counting = python_calls.paused
         with ExitStack() as stack:
             stack.enter_context(patches.installed(self.gpu))
             stack.enter_context(self.device.on())

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 NO_KERNEL, PLAIN, CONVERTING, STRIDED = range(4)  # native/work.h: enum Access
 ACCESS_NAMES = ("none", "plain", "converting", "strided")
-# The last two are of a CUDA graph: run as a part of one, or only recorded for it.
+# Run as a part of a CUDA graph; only recorded for one, or done while something was compiled.
 FORWARD, BACKWARD, UPDATE, REPLAYED, CAPTURED = range(5)
 PHASES = {FORWARD: "forward", BACKWARD: "backward", UPDATE: "update"}
 # c10::ScalarType; what has no rate of its own is as fast as fp32

@@ -21,7 +21,7 @@ namespace vramcast {
 
 // Work outside the backward pass counts as forward while gradients are recorded, else as an update
 // (optimizer, clipping, evaluation).
-// Of a CUDA graph: run as a part of one, or only recorded for it.
+// Run as a part of a CUDA graph; only recorded for one, or done while something was compiled.
 enum Phase : int32_t { forward = 0, backward = 1, update = 2, replayed = 3, captured = 4 };
 
 struct Allocation {
