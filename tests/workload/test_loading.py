@@ -8,6 +8,7 @@ import pytest
 
 from vramcast.errors import WorkloadError
 from vramcast.workload import check_step, load_function, parse_reference
+from vramcast.workload.loading import missing_module_advice
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +105,11 @@ def test_a_missing_dependency_says_what_to_install() -> None:
     error = failure("work.py")
     assert "work.py:1 in <module>: import surely_not_there.part" in error.message
     assert "Install what provides 'surely_not_there'" in error.advice
+
+
+def test_a_part_that_a_package_no_longer_has_is_not_called_a_missing_package() -> None:
+    advice = missing_module_advice("json.surely_not_there")
+    assert advice.startswith("json is installed") and "another version" in advice
 
 
 def test_a_missing_dependency_of_a_module_is_not_taken_for_the_module() -> None:

@@ -26,6 +26,7 @@ from vramcast.processes.lifetime import end_if_forked
 from vramcast.records.phases import PhaseName
 from vramcast.workload import user_traceback
 from vramcast.workload.launch_line import Program
+from vramcast.workload.loading import missing_module_advice
 
 if TYPE_CHECKING:  # they import torch, which the simulated device must precede
     from vramcast.programs.watching import Memory, Watcher
@@ -238,9 +239,10 @@ class ProgramRun(ABC):
 
 def how_far(watcher: Watcher) -> str:
     if watcher.num_steps:
-        return f"after {watcher.num_steps} training steps"
+        return f"after {_counted(watcher.num_steps, 'training step')}"
     if watcher.num_backwards:
-        return f"after {watcher.num_backwards} backward passes, before its first optimizer step"
+        passes = _counted(watcher.num_backwards, "backward pass", "backward passes")
+        return f"after {passes}, before its first optimizer step"
     return "before it trained"
 
 
@@ -257,6 +259,10 @@ def unseen(watcher: Watcher) -> list[str]:
     ]
 
 
+def _counted(number: int, one: str, several: str = "") -> str:
+    return f"{number} {one if number == 1 else several or f'{one}s'}"
+
+
 def counts(watcher: Watcher) -> dict[PhaseName, int]:
     """How often each phase did what it does."""
     return {
@@ -268,10 +274,7 @@ def counts(watcher: Watcher) -> dict[PhaseName, int]:
 
 def advice_for(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return (
-            f"Install what provides {error.name.partition('.')[0]!r} "
-            f"in the environment of {sys.executable}."
-        )
+        return missing_module_advice(error.name)
     if isinstance(error, EOFError):
         return "It asks for input: give it by a pipe, or with an option of the program."
     if address := _wanted_address(error):

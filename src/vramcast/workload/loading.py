@@ -145,11 +145,21 @@ def _import_failure(reference: WorkloadReference, error: Exception) -> WorkloadE
             "started from the folder of the package."
         )
     elif isinstance(error, ModuleNotFoundError) and error.name:
-        advice = (
-            f"Install what provides {error.name.partition('.')[0]!r} "
-            f"in the environment of {sys.executable}, or correct the import."
-        )
+        advice = missing_module_advice(error.name)
     return WorkloadError(message, advice)
+
+
+def missing_module_advice(name: str) -> str:
+    package = name.partition(".")[0]
+    if package != name and package in sys.modules:
+        return (
+            f"{package} is installed in the environment of {sys.executable}, but has no {name}: "
+            f"another version of {package} has it, or the import is wrong."
+        )
+    return (
+        f"Install what provides {package!r} in the environment of {sys.executable}, or correct the "
+        "import."
+    )
 
 
 def _public_functions(module: ModuleType) -> list[str]:
