@@ -244,3 +244,13 @@ def test_a_file_without_the_function_is_answered_with_a_template(tmp_path: Path)
         load_function(parse_reference(f"{file}:build"))
     assert "def build(*, batch_size=8):" in caught.value.advice
     assert "return step" in caught.value.advice
+
+
+def test_a_script_that_trains_is_not_imported_but_sent_to_its_launch_line() -> None:
+    write("script.py", "for step in range(3):\n    open('trained', 'w').close()\n")
+    error = failure("script.py")
+    assert error.message == "There is no function 'build' in script.py."
+    assert "vramcast predict -- python script.py" in error.advice and "def build" in error.advice
+    assert not Path("trained").exists()
+    write("made.py", "for i in range(1):\n    globals()['bu' + 'ild'] = lambda: None\n")
+    assert callable(load_function(parse_reference("made.py")))

@@ -73,9 +73,17 @@ def with_sharing(run: Callable[..., int]) -> Callable[..., int]:
         token = _answer.set(answer if answer.is_markdown or answer.page else None)
         try:
             code = run(*arguments, **options)
+        except (BrokenPipeError, SystemExit):
+            # Whoever reads stdout has read enough; the page is wanted all the same.
+            _write_page(answer, is_opened)
+            raise
         finally:
             _answer.reset(token)
-        _finish(answer, is_opened)
+        if answer.is_markdown and answer.sections:
+            from vramcast.reporting.markdown import brief_markdown
+
+            print(brief_markdown(answer.sections), end="")
+        _write_page(answer, is_opened)
         return code
 
     own = inspect.signature(run).parameters.values()
@@ -111,15 +119,10 @@ def _target(page: str | None, is_opened: bool) -> Path | None:
     return target
 
 
-def _finish(answer: Answer, is_opened: bool) -> None:
-    if not answer.sections:
-        return
-    from vramcast.reporting.markdown import brief_markdown
-    from vramcast.reporting.showing import write_report
+def _write_page(answer: Answer, is_opened: bool) -> None:
+    if answer.page is not None and answer.sections:
+        from vramcast.reporting.showing import write_report
 
-    if answer.is_markdown:
-        print(brief_markdown(answer.sections), end="")
-    if answer.page is not None:
         write_report(answer.sections, answer.page)
         wrote(answer.page, is_opened)
 

@@ -108,5 +108,7 @@ def _between(low: Speed, high: Speed, enough: float, step: int) -> Speed:
 
 
 def _choice(speed: Speed, why: str) -> Choice:
-    rate = f"{speed.samples_per_second:.4g} samples/s, {format_seconds(speed.step_seconds)} a step"
+    digits = ",.0f" if speed.samples_per_second >= 1e4 else ".4g"
+    rate = f"{speed.samples_per_second:{digits}} samples/s"
+    rate += f", {format_seconds(speed.step_seconds)} a step"
     return Choice(batch_size=speed.batch_size, reason=f"{rate}, {speed.source}: {why}")

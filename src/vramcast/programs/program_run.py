@@ -45,7 +45,7 @@ INSIDE = "VRAMCAST_INSIDE"
 # Packages whose errors come from the network.
 DOWNLOADING = ("aiohttp", "httpx", "huggingface_hub", "requests", "urllib", "urllib3")
 ADDRESS = re.compile(r"https?://[^\s'\")>]+")
-NOT_SEEN = "{what} was not seen: if the program does that, --whole runs it to its own end"
+NOT_SEEN = "{what} was not seen: if the program does it later, --whole runs the program to its end"
 
 
 class ProgramRun(ABC):

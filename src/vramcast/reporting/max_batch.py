@@ -202,7 +202,7 @@ def _speed(result: MaxBatch) -> page.Section:
             "batch": "batch_size",
             "step": "step_seconds",
             "90 % within": lambda s: page.between(s.step_seconds_low, s.step_seconds_high),
-            "samples/s": "samples_per_second:.4g",
+            "samples/s": "samples_per_second:,.4g",
             "source": "source",
             "bound by": "bound_by",
             "note": note,

@@ -1,10 +1,12 @@
 """Loads the user's function and checks the step it returns, in a worker process."""
 
+import ast
 import hashlib
 import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -40,9 +42,19 @@ A workload is a function like this one:
 """
 
 
+# Ways to define a name without writing it.
+UNWRITTEN = ("import *", "globals(", "__getattr__", "exec(", "setattr(")
+
+
 def load_function(reference: WorkloadReference) -> Callable[..., Any]:
-    module = _import(reference)
     name, where = reference.function, _shown(reference)
+    if reference.path and _is_script(reference.path, name):
+        raise WorkloadError(
+            f"There is no function {name!r} in {where}.",
+            f"To predict the program as you start it: vramcast predict -- python {where}\n"
+            f"{TEMPLATE}".rstrip(),
+        )
+    module = _import(reference)
     with refusals():
         function: object = getattr(module, name, None)
     if callable(function):
@@ -56,6 +68,18 @@ def load_function(reference: WorkloadReference) -> Callable[..., Any]:
     hint = did_you_mean(name, known)
     advice = hint + advice if hint else f"{advice}\n{TEMPLATE}".rstrip()
     raise WorkloadError(f"There is no function {name!r} in {where}.", advice)
+
+
+def _is_script(path: Path, name: str) -> bool:
+    """Whether importing the file would run a loop, such as a training, and not define the name."""
+    try:
+        text = path.read_text()
+        statements = ast.parse(text).body
+    except (OSError, ValueError, SyntaxError, RecursionError):
+        return False  # importing it says what is wrong
+    is_written = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
+    has_loop = any(isinstance(one, ast.For | ast.While) for one in statements)
+    return has_loop and not is_written and not any(way in text for way in UNWRITTEN)
 
 
 def check_step(value: object) -> Callable[[], Any]:
