@@ -69,6 +69,7 @@ def test_the_allocation_that_fails_is_named_with_what_was_alive() -> None:
     )
     assert (failure.tensor.num_bytes, failure.tensor.dtype) == (70 * MiB, "float32")
     assert (failure.phase, failure.during) == ("step 1", "backward")
+    assert failure.event == HOLES.index(3)
     assert failure.alive_bytes == {"activations": 40 * MiB}
     assert (failure.free_bytes, failure.fragmented_bytes) == (40 * MiB, 40 * MiB)
     assert [one.num_bytes for one in failure.largest_alive] == [20 * MiB, 20 * MiB]

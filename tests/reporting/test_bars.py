@@ -8,7 +8,7 @@ import pytest
 from report_examples import PAGES, record
 
 from vramcast.records.advice import Advice
-from vramcast.records.prediction import Prediction, RankMemory
+from vramcast.records.prediction import FailedAllocation, Prediction, RankMemory
 from vramcast.reporting.html import as_html
 from vramcast.reporting.sections import Chart, View
 from vramcast.reporting.showing import make_report, sections_of
@@ -74,6 +74,27 @@ def test_ranks_stand_side_by_side_those_alike_too() -> None:
     (view,) = chart(whole, "Ranks side by side").views
     assert bars(view) == {"rank 0": (5, 9), "rank 1": (0, 5), "rank 2": (5, 9)}
     assert set(limits(view).values()) == {whole.capacity_bytes}
+
+
+def test_where_memory_runs_out_is_a_line_in_both_charts_of_time() -> None:
+    whole = Prediction.from_dict(record("prediction.json"))
+    assert whole.step_memory is not None
+    failure = FailedAllocation(
+        tensor=whole.largest_tensors[0],
+        phase="step 2",
+        during="backward",
+        free_bytes=0,
+        fragmented_bytes=0,
+        alive_bytes={},
+        largest_alive=[],
+        settings_that_fit=[],
+        event=whole.step_memory.first_event + 10,
+    )
+    for title, event in (("through step 2", 10), ("through build and steps", failure.event)):
+        failed = chart(replace(whole, failure=failure), f"Memory {title}")
+        for view in failed.views:
+            (line,) = (layer for layer in view.layers if layer.kind == "down")
+            assert (line.name, line.points) == ("fails here: 3.07 GiB", [[event]])
 
 
 def test_two_runs_show_their_differences_first_and_their_memory_over_each_other() -> None:

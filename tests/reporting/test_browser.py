@@ -110,6 +110,25 @@ def test_every_large_allocation_is_a_piece_that_tells_what_it_is(
     assert chart.locator(".piece").count() == num_left
 
 
+def test_pieces_are_found_by_their_module_or_line(browser: Browser, files: dict[str, Path]) -> None:
+    page = browser.open(files["prediction"])
+    chart, below = page.locator(".chart").first, page.locator(".below").first
+    find = page.get_by_label("find a tensor, module or line").first
+    find.fill("blocks.11.up")
+    memory = record("prediction.json")["step_memory"]
+    tensors = [memory["tensors"][one["tensor"]] for one in memory["allocations"]]
+    number = sum("blocks.11.up" in f"{one['name']} {one['module']}" for one in tensors)
+    assert f"{number} of {len(tensors)} have it: at most" in below.inner_text() and number > 2
+    assert chart.locator(".piece:not(.faded)").count() == number
+    chart.focus()
+    page.keyboard.press("+")
+    assert chart.locator(".piece.faded").count() > 0
+    find.fill("")
+    assert chart.locator(".piece.faded").count() == 0 and "Point at" in below.inner_text()
+    page.get_by_role("tab", name="by category").first.click()
+    assert find.is_hidden()
+
+
 def test_keys_go_from_piece_to_piece_and_say_what_each_is(
     browser: Browser, files: dict[str, Path]
 ) -> None:

@@ -49,6 +49,7 @@ def failed_allocation(
         alive_bytes=_by_category(trace, alive, shown.block_bytes),
         largest_alive=[describe(each) for each in largest],
         settings_that_fit=_settings_that_fit(trace, budget),
+        event=index,
     )
 
 

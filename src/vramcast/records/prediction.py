@@ -111,6 +111,7 @@ class FailedAllocation(Part):
     alive_bytes: dict[str, Bytes]  # by category, largest first
     largest_alive: list[LargeTensor]
     settings_that_fit: list[str]  # of the allocator, with which the whole run fits
+    event: Count | None = None  # of the whole run; None in older records
 
 
 class MemoryGrowth(Part):

@@ -255,6 +255,7 @@ def _through_step(
         p.peak_reserved_bytes,
         overlay or peaks,
         bands_of(p),
+        p.failure,
     )
 
 

@@ -2,7 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from vramcast.records.prediction import CATEGORIES, PhaseName, Prediction, StepMemory
+from vramcast.records.prediction import (
+    CATEGORIES,
+    FailedAllocation,
+    PhaseName,
+    Prediction,
+    StepMemory,
+)
 from vramcast.reporting import sections as page
 from vramcast.reporting.allocations import Bands, piece_layers
 from vramcast.reporting.tensors import colour_of, described, words
@@ -39,6 +45,7 @@ def step_chart(
     peak_reserved_bytes: int | None = None,
     measured: Sequence[page.Layer] = (),
     bands: Bands = (),
+    failure: FailedAllocation | None = None,
 ) -> page.Chart:
     """`measured` is laid over the rest; `bands` are those of the whole run."""
     peak = memory.points[memory.peak_point]
@@ -55,6 +62,7 @@ def step_chart(
         page.Layer("step", f"reserved ({origin})", lines.get("reserved", []), "reserved"),
         *measured,
         capacity,
+        _fails(failure, memory.first_event, memory.num_events),
         page.Layer("dot", "peak", [peak[:2]], "peak", [at_peak]),
     ]
     behind = _bands_of_step(memory, bands)
@@ -123,6 +131,13 @@ def _bands_of_step(memory: StepMemory, bands: Bands) -> list[page.Layer]:
     return layers if len(layers) > 1 else []
 
 
+def _fails(failure: FailedAllocation | None, first_event: int, num_events: int) -> page.Layer:
+    """Where it runs out of memory, if that is between these events."""
+    event = -1 if failure is None or failure.event is None else failure.event - first_event
+    what = f"fails here: {page.size(failure.tensor.num_bytes)}" if failure else ""
+    return page.Layer("down", what, [[event]] if 0 <= event < num_events else [], "bad")
+
+
 def run_chart(p: Prediction) -> page.Chart:
     """The totals over the whole simulated run."""
     capacity, far = capacity_of(p.capacity_bytes, p.peak_reserved_bytes)
@@ -133,6 +148,7 @@ def run_chart(p: Prediction) -> page.Chart:
         page.Layer("step", "allocated (predicted)", allocated, "allocated"),
         page.Layer("step", "reserved (predicted)", reserved, "reserved"),
         capacity,
+        _fails(p.failure, 0, max((event for event, _, _ in p.timeline), default=0) + 1),
     ]
     old = " This record is of an earlier version, which does not say which tensors these are."
     caption = f"Predicted.{far}{'' if p.step_memory else old}"

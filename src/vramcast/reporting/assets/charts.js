@@ -7,6 +7,7 @@ const NEAR = 60; // pixels from a point within which it is told
 const ZOOM_IN = 0.5;
 const ZOOM_OUT = 2;
 const WHEEL_ZOOM = 0.8;
+const FIND = "find a tensor, module or line";
 
 /** Puts a chart into its place. */
 function chart(place, figure) {
@@ -32,6 +33,7 @@ function chart(place, figure) {
   addTools(one);
   addPointer(one);
   addKeys(one);
+  one.find.addEventListener("input", () => findPieces(one));
   chooseView(one, 0);
   const redraw = () => {
     if (Math.abs(state.drawn.width - one.box.clientWidth) > 2) draw(one);
@@ -45,12 +47,13 @@ function chartParts(place, figure) {
     tabs: make("div", { class: "tabs", role: "tablist" }),
     tools: make("div", { class: "tools" }),
     legend: make("div", { class: "legend" }),
+    find: make("input", { class: "find", type: "search", placeholder: FIND, "aria-label": FIND }),
     box: make("div", { class: "chart", tabindex: "0", role: "group", "aria-label": label }),
     tip: make("div", { class: "tip", role: "status", "aria-live": "polite", hidden: "" }),
     below: make("div", { class: "below", role: "status", "aria-live": "polite" }),
   };
   const head = make("div", { class: "bar-row" }, place.parentNode.querySelector("h3"), parts.tools);
-  place.append(head, parts.tabs, parts.legend, parts.box, parts.below);
+  place.append(head, parts.tabs, parts.legend, parts.find, parts.box, parts.below);
   return parts;
 }
 
@@ -75,6 +78,7 @@ function chooseView(one, index) {
   const fresh = { view: index, hidden: new Set(), domain: null, at: null, stop: -1, chosen: null };
   Object.assign(one.state, fresh);
   one.below.hidden = one.view().pointer !== "piece";
+  one.find.hidden = one.below.hidden;
   [...one.tabs.children].forEach((tab, i) => {
     tab.setAttribute("aria-selected", String(i === index));
     tab.tabIndex = i === index ? 0 : -1;
@@ -126,7 +130,9 @@ function draw(one) {
   one.box.replaceChildren(one.state.drawn.svg, one.tip);
   one.tools.hidden = isBars(one.view());
   hideTip(one);
-  if (!one.below.hidden) choosePiece(one, one.state.chosen);
+  if (one.below.hidden) return;
+  choosePiece(one, one.state.chosen);
+  if (one.find.value) findPieces(one);
 }
 
 function showAll(one) {

@@ -1,7 +1,7 @@
 "use strict";
 // One view of a chart as SVG, drawn with Observable Plot. Pointer and keys are in charts.js.
 
-const MARGIN_TOP = 40;
+const MARGIN_TOP = 48;
 const BARS_TOP = 10;
 const MARGIN_BOTTOM = 40;
 const ROW_HEIGHT = 26;
@@ -306,7 +306,7 @@ function bandMarks(layer, scene) {
   const isFilled = scene.layers.some(isFilling);
   const named = seen.filter((point) => isFilled && room(point) > 7 * layer.name.length);
   const x = (point) => (point[0] + point[1]) / 2 / xSize;
-  const place = { x, frameAnchor: "top", dy: -26, text: () => layer.name };
+  const place = { x, frameAnchor: "top", dy: -22, text: () => layer.name };
   return [
     Plot.rect(seen, { x1, x2, ...style }),
     Plot.text(named, { ...place, fill: "var(--quiet)" }),

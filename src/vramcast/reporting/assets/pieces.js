@@ -237,3 +237,25 @@ function chosenPanel(one, piece) {
   );
   return make("div", { class: "chosen" }, make("b", {}, swatch, head), make("dl", {}, ...rows));
 }
+
+/** What does not have the text fades; below the chart stands how much has it. */
+function findPieces(one) {
+  const { pieces } = one.state.drawn.scene.pile;
+  const wanted = one.find.value.trim().toLowerCase();
+  const found = pieces.filter((piece) => textOf(piece).includes(wanted));
+  const ranks = new Set(found.map((piece) => piece.rank));
+  one.box.querySelectorAll(".piece").forEach((path) => {
+    path.classList.toggle("faded", !ranks.has(Number(path.dataset.rank)));
+  });
+  if (!wanted) return choosePiece(one, one.state.chosen);
+  const most = shown(mostAtOnce(found), one.view().y.unit);
+  one.below.textContent = `${found.length} of ${pieces.length} have it: at most ${most} at once`;
+}
+
+const textOf = (piece) =>
+  [piece.label, ...(piece.layer.details[piece.index] ?? [])].join("\n").toLowerCase();
+
+function mostAtOnce(pieces) {
+  const at = (x) => pieces.filter((piece) => piece.from <= x && x < piece.to);
+  return d3.max(pieces, (each) => d3.sum(at(each.from), (piece) => piece.height)) ?? 0;
+}
