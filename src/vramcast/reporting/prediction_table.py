@@ -176,7 +176,7 @@ def _chart(table: PredictionTable) -> page.Chart | None:
         bars = [
             page.Bar(
                 _of_colour(case),
-                _label(case),
+                _label(case, len(table.gpus)),
                 0,
                 getattr(case, field),
                 [*filter(None, (page.written(detail, case) for detail in (field, *details)))],
@@ -185,7 +185,8 @@ def _chart(table: PredictionTable) -> page.Chart | None:
             if getattr(case, field) is not None
         ]
         is_memory = axis is page.MEMORY_AXIS
-        limits = {_label(case): case.capacity_bytes for case in made if is_memory}
+        rows = [(_label(case, len(table.gpus)), case.capacity_bytes) for case in made]
+        limits = dict(rows if is_memory else [])
         return page.bar_view(axis, bars, COLOURS, name, limits=limits)
 
     return page.chart(
@@ -205,9 +206,11 @@ def _of_colour(case: PredictedCase) -> str:
     return "fits" if case.fits else "does not fit"
 
 
-def _label(case: PredictedCase) -> str:
-    """A GPU alone needs no more words."""
-    return _name(case) if case.knobs else case.gpu or "the given memory"
+def _label(case: PredictedCase, num_gpus: int) -> str:
+    """What differs between the bars."""
+    knobs = page.knobs_of(case.knobs)
+    gpu = case.gpu or "the given memory"
+    return f"{knobs} {gpu}".strip() if num_gpus > 1 or not knobs else knobs
 
 
 def _room(case: PredictedCase) -> str:

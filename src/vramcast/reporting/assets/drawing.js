@@ -131,7 +131,7 @@ function stacked(layers) {
 
 function plotOptions(scene) {
   const { view, layers, width, bars, narrow, rows, xs } = scene;
-  const mostCharacters = narrow ? 15 : 34;
+  const mostCharacters = narrow ? 15 : width < 800 ? 30 : 44;
   const longest = Math.max(0, ...rows.map((text) => Math.min(text.length, mostCharacters)));
   // Bars that begin at zero have their number beside them.
   const numbered =
