@@ -270,6 +270,6 @@ def test_the_summary_says_what_was_not_judged_and_how_far_a_run_came(
     tmp_path: Path, trial: Trial
 ) -> None:
     text = summary_of(measured(trial, outcome="crashed", error="boom"), tmp_path / "run")
-    assert "- not judged: step_time_explosion (2 measured steps" in text
+    assert "- not judged: step_time_explosion (2 steps were measured" in text
     assert "✗ crashed: nan_or_inf, runtime_exception" in text
     assert "boom" in text and "| steps | 2 of " in text
