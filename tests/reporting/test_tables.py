@@ -47,7 +47,7 @@ def test_what_has_no_room_goes_below_with_its_heading_and_a_sentence_without() -
     assert lines[1].endswith("3.357x (3.353 to 3.361)")
     assert lines[2].rstrip() == "  weights, gradients and optimizer state in"
     narrow = shown(24)
-    assert "times as fast 3.357x" in narrow and "why" not in narrow
+    assert "times as fast: 3.357x" in narrow and "why" not in narrow
 
 
 def test_markup_in_a_cell_is_text() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import vramcast
 from vramcast.cli.command import say, show
 from vramcast.cli.progress import progress_display
+from vramcast.cli.sharing import shared_answer
 from vramcast.errors import VramcastError
 
 # A workload that takes longer to simulate is simulated again only when it is asked for.
@@ -17,12 +18,12 @@ MOST_SECONDS = 20.0
 def show_brief_advice(
     workload: str | list[str],
     knobs: Mapping[str, Any],
-    answer: object,
+    asked: object,
     seconds: float,
     where: Mapping[str, Any],
 ) -> None:
-    """`seconds` is what the answer took; it may be a prediction. `where` are gpu, memory, ..."""
-    base = answer if isinstance(answer, vramcast.Prediction) else None
+    """`asked` is the answer, which took `seconds`. `where` are gpu, memory, ..."""
+    base = asked if isinstance(asked, vramcast.Prediction) else None
     command = "vramcast advise, with the same arguments, says what would make it fit."
     if seconds > MOST_SECONDS:
         say(command)
@@ -36,4 +37,7 @@ def show_brief_advice(
         # The answer is there; why it cannot be changed is for who asks for it.
         say(command)
         return
+    answer = shared_answer()
+    if answer is None or not answer.is_markdown:
+        print()
     show(found)

@@ -198,7 +198,7 @@ def _stacked(table: page.Table, rows: Sequence[Sequence[str]], width: int) -> li
     for index, row in enumerate(rows):
         parts.append(line(row, _style(table, index)))
         pairs = zip(below_headings, row[beside:], strict=True)
-        below = "; ".join(f"{name} {cell}".strip() for name, cell in pairs if cell)
+        below = "; ".join(f"{name}: {cell}" if name else cell for name, cell in pairs if cell)
         if below:
             parts.append(Padding(linked(Text(below, style=GREY)), (0, 0, 0, gap), expand=False))
     return parts
