@@ -1,5 +1,6 @@
 """From a trace to a prediction: what the allocator reserves, what is alive at the peak."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -60,6 +61,7 @@ def forecast(
     failed = limited.out_of_memory
     capacity = budget.capacity_bytes
 
+    @functools.cache
     def describe(number: int) -> LargeTensor:
         return trace.allocation(number).as_tensor()
 

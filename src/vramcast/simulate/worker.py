@@ -57,10 +57,11 @@ def preload() -> None:
     yet, each simulation imports them itself, later."""
     if needs_building():
         return
-    load_device()
+    device = load_device()
     from vramcast.simulate import kernels, locations, ownership, patches, python_calls, recording
 
-    del kernels, locations, ownership, patches, python_calls, recording
+    kernels.install_for("aten", device.library)
+    del locations, ownership, patches, python_calls, recording
 
 
 def _budget(request: dict[str, Any], gpu: str | None) -> Budget:

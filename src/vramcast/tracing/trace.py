@@ -44,11 +44,16 @@ class Allocation(NamedTuple):
         return {fact: value for fact in FACTS if (value := getattr(self, fact))}
 
     def as_tensor(self) -> LargeTensor:
-        known = self._asdict()
-        op, node = known.pop("op"), known.pop("node")
-        del known["stream"], known["phase"]
-        known["shape"] = list(self.shape)
-        return LargeTensor(operator=f"{op} ({node})" if node else op, **known)
+        return LargeTensor(
+            num_bytes=self.num_bytes,
+            operator=f"{self.op} ({self.node})" if self.node else self.op,
+            category=self.category,
+            name=self.name,
+            module=self.module,
+            source=self.source,
+            shape=list(self.shape),
+            dtype=self.dtype,
+        )
 
 
 class Labels(NamedTuple):

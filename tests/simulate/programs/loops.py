@@ -211,7 +211,7 @@ def nms():
         torch.library.define(
             "torchvision::nms", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
         )
-        kernels.install_for("torchvision")
+        kernels.install_for("torchvision", kernels.Target.gpu.device.library)
     m = nn.Linear(W, 5)
 
     def f(m):

@@ -52,17 +52,17 @@ _libraries: dict[str, torch.library.Library] = {}
 
 
 def install(gpu: SimulatedGpu) -> None:
-    """The kernels model this GPU from now on; the first call puts them under torch's dispatcher."""
+    """The kernels model this GPU from now on."""
     Target.gpu = gpu
-    install_for("aten")
+    install_for("aten", gpu.device.library)
 
 
-def install_for(namespace: str) -> None:
-    """Once, when the library that has these operators is imported."""
+def install_for(namespace: str, device: ctypes.CDLL) -> None:
+    """Puts them under torch's dispatcher: once, when the library that has these operators is
+    imported."""
     if namespace in _libraries:
         return
     library = _libraries[namespace] = torch.library.Library(namespace, "IMPL")
-    device = Target.gpu.device.library
     for full_name, function in KERNELS.items():
         owner, _, name = full_name.rpartition("::")
         if (owner or "aten") != namespace:

@@ -56,4 +56,4 @@ def apply(patcher: Patcher) -> None:
         extension = sys.modules[LIBRARY]
         patcher.put(extension, "_has_ops", lambda: True)
         patcher.put(extension, "_check_cuda_version", lambda: -1)
-    kernels.install_for("torchvision")
+    kernels.install_for("torchvision", patcher.gpu.device.library)
