@@ -139,6 +139,11 @@ def test_a_module_that_is_no_name_is_refused(text: str) -> None:
     assert "nor a module's name" in failure(text).message
 
 
+@pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B", "Llama-3.1-8B"])
+def test_the_name_of_a_known_model_without_hf_is_recognised(name: str) -> None:
+    assert "Did you mean hf:meta-llama/Llama-3.1-8B" in failure(name).advice
+
+
 def test_an_unknown_name_lists_the_known_ones_and_a_close_one() -> None:
     register("gpt-small", "zoo.gpt:small")
     register("mamba", "zoo.mamba:build")

@@ -23,8 +23,8 @@ from vramcast.workload.launch_line import launch_line
 Workload = str | Callable[..., Any] | Sequence[str]
 
 FORMS = (
-    "Name a workload as path/to/file.py:function, package.module:function, or by a registered "
-    "name; a model of Hugging Face as hf:NAME."
+    "Give path/to/file.py:function, package.module:function, or a name that `vramcast zoo` lists, "
+    "such as hf:gpt2."
 )
 FEW_FILES = 12
 MAX_SOURCE_BYTES = 64 << 20
@@ -126,12 +126,21 @@ def _target_of(name: str) -> str:
         return target
     if os.path.isdir(name):
         raise _is_a_folder(name)
-    known = list(registered_workloads())
-    names = f"Registered names: {', '.join(known)}." if known else "No names are registered."
-    advice = f"{did_you_mean(name, known)}{names} {FORMS}"
+    known = registered_workloads()
+    hint = did_you_mean(name, known) or _known_models_like(name)
+    others = ", ".join(one for one in known if one not in _from_zoo())
+    advice = f"{hint}{f'Registered names: {others}. ' if others else ''}{FORMS}"
     if os.path.isfile(f"{name}.py"):
         advice = f"There is a file {name}.py: write {name}.py:{DEFAULT_FUNCTION}."
     raise WorkloadError(f"There is no workload named {name!r}.", advice)
+
+
+def _known_models_like(name: str) -> str:
+    """Begins an advice; empty if no known model has a similar name."""
+    from vramcast_zoo.known.catalogue import all_names, close_names
+
+    close = close_names(name, all_names(), most=2)
+    return f"Did you mean {' or '.join(f'hf:{one}' for one in close)}? " if close else ""
 
 
 def _existing_file(target: str) -> Path:
@@ -162,6 +171,8 @@ def _is_a_folder(target: str) -> WorkloadError:
 
 def _advice_for_missing(path: str) -> str:
     folder = os.path.dirname(path) or "."
+    if not path.endswith(".py") and (hint := _known_models_like(path)):
+        return f"{hint}{FORMS}"
     if not os.path.isdir(folder):
         return f"The folder {folder!r} does not exist either: check the path."
     hint = did_you_mean(os.path.basename(path), _python_files(folder))
