@@ -22,4 +22,11 @@ def need(package: str, what: str, module: str = "") -> Any:
         raise Refused(
             f"{what} needs the package {package}, which is not installed.", f"pip install {package}"
         )
-    return importlib.import_module(module)
+    try:
+        return importlib.import_module(module)
+    except ImportError as problem:
+        missing = problem.name if isinstance(problem, ModuleNotFoundError) else None
+        raise Refused(
+            f"{what} needs the package {package}, which cannot be imported: {problem}.",
+            f"pip install {missing}" if missing else f"pip install --upgrade {package}",
+        ) from problem

@@ -193,6 +193,16 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         need("liger-kernel", "liger=true", "liger_kernel.transformers.monkey_patch")
 
 
+def test_a_package_that_lacks_another_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "half_installed.py").write_text("import not_there_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(refusal.Refused, match="cannot be imported") as told:
+        refusal.need("half-installed", "timm:x")
+    assert told.value.advice == "pip install not_there_at_all"
+
+
 def test_every_optimizer_of_torch_updates_all_weights() -> None:
     for name in ("adafactor", "muon", "sgd"):
         model = torch.nn.Sequential(torch.nn.Embedding(8, 4), torch.nn.Linear(4, 4))

@@ -189,7 +189,7 @@ def _list_knobs(title: str, knobs: Sequence[Row]) -> None:
     cells: dict[str, Cell] = {
         "knob": lambda knob: knob["name"],
         "default": lambda knob: "required" if knob["required"] else _default(knob["default"]),
-        "takes": lambda knob: knob["takes"].replace("one of ,", "one of"),
+        "takes": lambda knob: knob["takes"],
     }
     show([Section(title=title, parts=[table_of(knobs, cells, left=set(cells))])])
 

@@ -262,7 +262,7 @@ def type_name(annotation: object) -> str:
     if get_origin(annotation) in UNIONS:
         return " | ".join(map(type_name, members))
     if get_origin(annotation) is Literal:
-        return f"one of {', '.join(map(str, members))}"
+        return f"one of {', '.join(str(member) for member in members if member != '')}"
     if annotation in NOTHING:
         return "none"
     if annotation in ANYTHING:

@@ -67,9 +67,8 @@ def _made(known: KnownModel, kind: Any, config: Any, options: Options) -> Any:
     except (ValueError, ImportError) as error:
         if not attention:
             raise
-        raise Refused(
-            f"attention={attention} cannot be had with hf:{known.name}: {error}"
-        ) from None
+        raise _without_attention(known, attention, str(error)) from None
+    _check_dropout(known, config, attention)
     _move_stragglers(model, options.device)
     if quantize:
         quantized(model, quantize, options.weights, options.device)
@@ -78,6 +77,23 @@ def _made(known: KnownModel, kind: Any, config: Any, options: Options) -> Any:
     if known.settings.get("tie_word_embeddings") is False:
         untie(model)
     return model
+
+
+def _without_attention(known: KnownModel, attention: str, why: str) -> Refused:
+    return Refused(
+        f"attention={attention} cannot be had with hf:{known.name}: {why}",
+        "Leave attention out, or give attention=sdpa or eager.",
+    )
+
+
+def _check_dropout(known: KnownModel, config: Any, attention: str) -> None:
+    """What transformers says in the first step."""
+    if attention != "flex_attention":
+        return
+    for name, value in config.to_dict().items():
+        if name.startswith("att") and "drop" in name and value:
+            why = f"it drops no attention, and the model has {name}={value}."
+            raise _without_attention(known, attention, why)
 
 
 def _no_weights(options: Options) -> AbstractContextManager[None]:
