@@ -1,6 +1,5 @@
 """Text from elsewhere (names, messages, output of programs) made fit to be shown."""
 
-import html
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -26,6 +25,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def markdown_cell(value: object) -> str:
     """On one line, whatever Markdown or HTML is in it."""
+    import html  # here: few commands need it, and it takes milliseconds
+
     text = html.escape(printable(" ".join(str(value).split())), quote=False)
     # An underscore inside a word means nothing; one around it, as of __init__, would make it bold.
     special = r"[|`\[\]\\*]|(?<!\w)__(?=\w)"

@@ -13,7 +13,6 @@ from typing import Any
 from vramcast.errors import UsageError, VramcastError, WorkloadError
 from vramcast.processes import kept
 from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
-from vramcast.workload import parse_reference
 
 TASK = "vramcast.simulate.worker:answer"
 IMPORT_TASK = "vramcast.simulate.worker:import_libraries"
@@ -148,6 +147,9 @@ def simulate(
             f"The time limit --timeout must be positive, not {timeout_seconds:g} s.",
             "For example --timeout 300.",
         )
+    # not above: a command starts its worker process as soon as this module is imported
+    from vramcast.workload import parse_reference
+
     started = time.perf_counter()
     target = "" if "line" in request else parse_reference(request["workload"]).portable
     with _server_for(request) as server:

@@ -76,7 +76,7 @@ class Descriptor:
     """One of cuDNN's objects; those that it refers to live as long."""
 
     def __init__(self, kind: Kind) -> None:
-        self.address = ctypes.c_void_p()
+        self.kind, self.address = kind, ctypes.c_void_p()
         self.others: list[Any] = []
         library = _library()
         _check(library.cudnnBackendCreateDescriptor(kind, ctypes.byref(self.address)))
