@@ -73,6 +73,17 @@ def test_the_allocation_that_fails_is_named_with_what_was_alive() -> None:
     assert failure.alive_bytes == {"activations": 40 * MiB}
     assert (failure.free_bytes, failure.fragmented_bytes) == (40 * MiB, 40 * MiB)
     assert [one.num_bytes for one in failure.largest_alive] == [20 * MiB, 20 * MiB]
+    layout = found.segment_map
+    assert layout is not None
+    assert [(one.num_bytes, one.blocks) for one in layout.segments] == [
+        (60 * MiB, [("activations", 20 * MiB), ("", 40 * MiB)]),
+        (20 * MiB, [("activations", 20 * MiB)]),
+    ]
+    assert (layout.free_bytes, layout.num_free, layout.largest_free_bytes) == (
+        40 * MiB,
+        1,
+        40 * MiB,
+    )
     assert Prediction.from_json(found.to_json()) == found
     (remark,) = why_not(found)
     assert "step 1, backward: 70.0 MiB for float32" in remark.text

@@ -9,6 +9,7 @@ from report_examples import PAGES, record
 
 from vramcast.records.advice import Advice
 from vramcast.records.prediction import FailedAllocation, Prediction, RankMemory
+from vramcast.records.step_memory import MemorySegment, SegmentMap
 from vramcast.reporting.html import as_html
 from vramcast.reporting.sections import Chart, View
 from vramcast.reporting.showing import make_report, sections_of
@@ -95,6 +96,24 @@ def test_where_memory_runs_out_is_a_line_in_both_charts_of_time() -> None:
         for view in failed.views:
             (line,) = (layer for layer in view.layers if layer.kind == "down")
             assert (line.name, line.points) == ("fails here: 3.07 GiB", [[event]])
+
+
+def test_segments_that_are_alike_are_one_bar_and_free_memory_is_seen() -> None:
+    same = MemorySegment(num_bytes=9, blocks=[("parameters", 4), ("", 5)])
+    other = MemorySegment(num_bytes=3, blocks=[("parameters", 3)])
+    layout = SegmentMap(
+        segments=[same, same, other],
+        num_segments=3,
+        free_bytes=10,
+        num_free=2,
+        largest_free_bytes=5,
+    )
+    whole = replace(Prediction.from_dict(record("prediction.json")), segment_map=layout)
+    found = chart(whole, "How the allocator's memory is cut up")
+    assert "10 B is free in 2 pieces, the largest of 5 B." in found.caption
+    parameters, free = found.views[0].layers
+    assert (free.name, free.points) == ("free", [["1. (2 alike)", 4, 9, 1]])
+    assert [point[:3] for point in parameters.points] == [["1. (2 alike)", 0, 4], ["2.", 0, 3]]
 
 
 def test_two_runs_show_their_differences_first_and_their_memory_over_each_other() -> None:

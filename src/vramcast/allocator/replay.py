@@ -7,11 +7,13 @@ EMPTY_CACHE is torch.cuda.empty_cache().
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vramcast.allocator import compiled
+from vramcast.allocator.blocks import Segment
 from vramcast.allocator.model import DEFAULT_STREAM, CachingAllocator, OutOfMemory
 from vramcast.allocator.settings import AllocatorSettings
 
@@ -101,29 +103,16 @@ def _in_python(
     def note_peaks() -> None:
         peaks_after_step.append((allocator.peak_allocated_bytes, memory.peak_reserved_bytes))
 
-    # the next one to be released is the last
-    releases = sorted(((index, number) for number, index in held.items()), reverse=True)
-    all_sizes, all_keys = _listed(sizes), _listed(keys) or [DEFAULT_STREAM] * len(sizes)
-    # Bound once: this loop runs for every event of a trace.
-    malloc, free = allocator.malloc, allocator.free
+    def note(event: int, given_bytes: int) -> None:
+        if event > 0:
+            block_bytes[event - 1] = given_bytes
+        elif event == 0:
+            note_peaks()
+        allocated_bytes.append(allocator.allocated_bytes)
+        reserved_bytes.append(memory.reserved_bytes)
+
     try:
-        for index, event in enumerate(_listed(events)):
-            while releases and releases[-1][0] <= index:
-                allocator.release(releases.pop()[1])
-            if first_kernel and index == first_kernel:
-                allocator.start_kernels()
-            if event > 0:
-                block_bytes[event - 1] = malloc(event, all_sizes[event - 1], all_keys[event - 1])
-            elif event == 0:
-                note_peaks()
-            elif event == EMPTY_CACHE:
-                allocator.empty_cache()
-            elif -event in held:
-                allocator.hold(-event)
-            else:
-                free(-event)
-            allocated_bytes.append(allocator.allocated_bytes)
-            reserved_bytes.append(memory.reserved_bytes)
+        _feed(allocator, events, sizes, keys, held, first_kernel, note)
     except OutOfMemory as error:
         out_of_memory = error
     note_peaks()
@@ -135,6 +124,55 @@ def _in_python(
         np.array(block_bytes),
         peaks_after_step,
     )
+
+
+def _feed(
+    allocator: CachingAllocator,
+    events: Any,
+    sizes: Any,
+    keys: Any,
+    held: Mapping[int, int],
+    first_kernel: int,
+    note: Callable[[int, int], None],
+) -> None:
+    """`note` is told each event that is done, and the bytes of the block it was given."""
+    # the next one to be released is the last
+    releases = sorted(((index, number) for number, index in held.items()), reverse=True)
+    all_sizes, all_keys = _listed(sizes), _listed(keys) or [DEFAULT_STREAM] * len(sizes)
+    # Bound once: this loop runs for every event of a trace.
+    malloc, free = allocator.malloc, allocator.free
+    for index, event in enumerate(_listed(events)):
+        while releases and releases[-1][0] <= index:
+            allocator.release(releases.pop()[1])
+        if first_kernel and index == first_kernel:
+            allocator.start_kernels()
+        given_bytes = 0
+        if event > 0:
+            given_bytes = malloc(event, all_sizes[event - 1], all_keys[event - 1])
+        elif event == EMPTY_CACHE:
+            allocator.empty_cache()
+        elif event and -event in held:
+            allocator.hold(-event)
+        elif event:
+            free(-event)
+        note(event, given_bytes)
+
+
+def segments_after(
+    events: Any,
+    sizes: Any,
+    settings: AllocatorSettings,
+    capacity_bytes: int | None,
+    *,
+    keys: Any,
+    held_until: Mapping[int, int],
+    first_kernel: int,
+) -> list[Segment]:
+    """How the memory is cut up after these events, or where they run out of it."""
+    allocator = CachingAllocator(settings, capacity_bytes)
+    with suppress(OutOfMemory):
+        _feed(allocator, events, sizes, keys, held_until, first_kernel, lambda *_: None)
+    return allocator.snapshot()
 
 
 def _compiled(

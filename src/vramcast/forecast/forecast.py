@@ -14,6 +14,7 @@ from vramcast.forecast.bands import phase_bands, step_bands
 from vramcast.forecast.budget import Budget
 from vramcast.forecast.compilation import compilation, private_bytes
 from vramcast.forecast.failure import failed_allocation, memory_growth
+from vramcast.forecast.segments import segment_map
 from vramcast.forecast.step_memory import alive_groups, alive_places, step_memory
 from vramcast.forecast.timing.pipeline import forecast_step
 from vramcast.records.measurement import Outcome
@@ -135,6 +136,7 @@ def forecast(
         ),
         compilation=compilation(trace, budget, shown, first_step) if is_detailed else None,
         growth=(memory_growth(trace, shown, capacity, segments, describe) if is_detailed else None),
+        segment_map=segment_map(trace, budget, limited) if is_detailed else None,
     )
 
 

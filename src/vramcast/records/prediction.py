@@ -27,6 +27,7 @@ from vramcast.records.phases import StepBand as StepBand
 from vramcast.records.step_memory import AliveGroup as AliveGroup
 from vramcast.records.step_memory import AlivePlace as AlivePlace
 from vramcast.records.step_memory import LargeTensor as LargeTensor
+from vramcast.records.step_memory import SegmentMap as SegmentMap
 from vramcast.records.step_memory import StepMemory as StepMemory
 
 CATEGORIES = (
@@ -179,6 +180,7 @@ class Prediction(Record, kind="prediction"):
     notes: list[str] = field(default_factory=list)
     failure: FailedAllocation | None = None  # where it does not fit
     growth: MemoryGrowth | None = None  # where steps leave memory behind
+    segment_map: SegmentMap | None = None  # None in older records, and of very long runs
     max_bytes: Bytes | None = None  # what --max allows the peak reserved memory to be
     over_max_bytes: Bytes | None = None  # by how much it is larger; 0 is within
     compilation: Compilation | None = None  # where torch.compile compiled something

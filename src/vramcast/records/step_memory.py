@@ -60,6 +60,23 @@ class StepMemory(Part):
         require(is_whole, "step_memory.rest does not have a number for each event")
 
 
+class MemorySegment(Part):
+    """What the allocator has from the driver in one piece."""
+
+    num_bytes: Bytes
+    blocks: list[tuple[str, Bytes]]  # in order, with the category, "" where it is free
+
+
+class SegmentMap(Part):
+    """Where most is allocated, or where an allocation fails."""
+
+    segments: list[MemorySegment]  # the largest
+    num_segments: Count  # of all, as what follows
+    free_bytes: Bytes
+    num_free: Count
+    largest_free_bytes: Bytes
+
+
 class AliveGroup(Part):
     """Tensors that are alive at the peak."""
 

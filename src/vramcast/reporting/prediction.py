@@ -16,6 +16,7 @@ from vramcast.reporting.compiled import compiled_lines
 from vramcast.reporting.failure import growth_lines, why_not
 from vramcast.reporting.phases import phases_table
 from vramcast.reporting.ranks import RankBar, ranks_chart
+from vramcast.reporting.segments import segments_chart
 from vramcast.reporting.step_chart import bands_of, run_chart, step_chart
 from vramcast.reporting.tensors import colour_of, operator_of, shape_of, what_of, words
 
@@ -64,7 +65,7 @@ def of_prediction(
         page.Section(title="Memory over time", parts=over_time),
         page.Section(
             title="What is alive at the peak",
-            parts=[alive_tree(p), alive_bars(p), _breakdown(p), largest],
+            parts=[alive_tree(p), alive_bars(p), segments_chart(p), _breakdown(p), largest],
         ),
     ]
     return [section for section in sections if section.figures or section.tables]
