@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import vramcast
-from vramcast.simulate.patches import bitsandbytes_library, inductor_config
+from vramcast.simulate.patches import bitsandbytes_library, flash_attn_library, inductor_config
 from vramcast.simulate.patching import Patcher
 
 MIB = 1 << 20
@@ -85,6 +86,57 @@ def test_steps_go_on_until_a_graph_is_captured_and_captures_compute_nothing(tmp_
     found = vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200")
     assert found.phases[-1].num_steps == 8
     assert found.step is not None and found.step.moved_bytes == pytest.approx(8 * MIB, rel=0.01)
+
+
+ATTENTION = """
+import torch
+
+def build(*, library: bool, keys: int = 4):
+    shape = dict(device="cuda", dtype=torch.bfloat16)
+    q, k, v = (torch.empty(2, 300, heads, 64, **shape) for heads in (4, keys, keys))
+    ours = [x.transpose(1, 2) for x in (q, k, v)]
+
+    def step():
+        if not library:
+            forward = torch.ops.aten._scaled_dot_product_flash_attention
+            out, sums, *_, a, b, _ = forward(*ours, 0.0, True)
+            out = out.transpose(1, 2).contiguous().transpose(1, 2)
+            backward = torch.ops.aten._scaled_dot_product_flash_attention_backward
+            return backward(out, *ours, out, sums, None, None, 300, 300, 0.0, True, a, b)
+        import flash_attn_2_cuda as flash
+
+        options = None, None, 0.0, 1.0, True, -1, -1, 0.0, False, None
+        out, sums, _, state = flash.fwd(q, k, v, *options)
+        grads = [torch.empty_like(x) for x in (q, k, v)]
+        options = None, 0.0, 1.0, True, -1, -1, 0.0, False, None, state
+        return flash.bwd(out, q, k, v, out, sums, *grads, *options)
+
+    return step
+"""
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_flash_attn_allocates_and_computes_what_torch_s_copy_of_it_does(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(ATTENTION)
+    ours, its = (
+        vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200", library=library)
+        for library in (False, True)
+    )
+    assert its.peak_allocated_bytes == pytest.approx(ours.peak_allocated_bytes, abs=2048)
+    assert ours.step is not None and its.step is not None
+    assert its.step.flops == ours.step.flops
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "message"),
+    [(torch.float32, 64, "only support fp16 and bf16"), (torch.bfloat16, 60, "multiple of 8")],
+)
+def test_flash_attn_refuses_what_the_real_one_refuses(
+    dtype: torch.dtype, width: int, message: str
+) -> None:
+    x = torch.empty(1, 8, 2, width, dtype=dtype, device="meta")
+    with pytest.raises(RuntimeError, match=message):
+        flash_attn_library.check(x, x, x, (9, 0))
 
 
 @pytest.mark.usefixtures("warm_simulations")

@@ -152,7 +152,7 @@ def cudnn_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Any:
 
 
 # -------------------------------------------------------------------------------------- flash
-def _num_splits(batch: int, heads: int, queries: int, keys: int, width: int) -> int:
+def num_splits(batch: int, heads: int, queries: int, keys: int, width: int) -> int:
     """Into how many parts flash splits the keys where multiprocessors would be idle.
 
     num_splits_heuristic in flash_api.cpp: the fewest parts that fill the GPU to 85 % of the best.
@@ -176,7 +176,7 @@ def flash_forward(q: Tensor, k: Tensor, dropout_p: float = 0.0) -> Any:
     batch, heads, queries, width = q.shape
     out = torch.empty_like(q.transpose(1, 2)).transpose(1, 2)
     log_sumexp = new(batch, heads, queries, dtype=torch.float32)
-    splits = _num_splits(batch, heads, queries, k.shape[2], width) if dropout_p == 0 else 1
+    splits = num_splits(batch, heads, queries, k.shape[2], width) if dropout_p == 0 else 1
     parts = []
     if splits > 1:  # of the log-sum-exp and of the result
         rows = splits * batch * heads * queries

@@ -13,13 +13,14 @@ import ctypes
 import importlib
 import math
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from vramcast.simulate.kernels.work import DTYPE_NUMBERS, work_of
 from vramcast.simulate.patching import Patcher
-from vramcast.tracing.work import GENERATED, PLAIN
+from vramcast.tracing.work import GENERATED, PLAIN, STRIDED
 
 LIBRARY = "torch._inductor.runtime.triton_heuristics"
 MILLISECONDS = 1.0  # that every configuration takes: the first is chosen
@@ -32,10 +33,13 @@ def apply(patcher: Patcher) -> None:
     def launcher_of(kernel: Any, config: Any) -> Any:
         kind = GENERATED if kernel.filename and not kernel.custom_kernel else "triton::"
         name = f"{kind}{kernel.fn.__name__}".encode()
+        is_changed = [name in kernel.mutated_arg_names for name in kernel.fn.arg_names]
+        # tiles of two dimensions are for tensors that lie across each other
+        access = STRIDED if "ynumel" in kernel.fn.arg_names else PLAIN
 
         def launch(*arguments: Any, stream: int = 0, **options: Any) -> None:
             if kind == GENERATED:
-                library.vramcast_add_work(name, *_work(arguments))
+                library.vramcast_add_work(name, *_work(arguments, is_changed), access)
             else:
                 everything = (*arguments, *options.values())
                 library.vramcast_add_work(name, *work_of("triton", everything, {}, None))
@@ -79,11 +83,16 @@ def apply(patcher: Patcher) -> None:
     patcher.put(autotuner, "_build_fast_launcher", lambda self, launcher: launcher)
 
 
-def _work(arguments: tuple[Any, ...]) -> tuple[int, float, float, Any, int]:
-    """A fused kernel goes through its tensors; its last arguments are the sizes of its loops, and
-    of a tensor that it gathers from it reads no more elements than it makes turns."""
+def _work(arguments: tuple[Any, ...], is_changed: Sequence[bool]) -> tuple[int, float, float, Any]:
+    """A fused kernel goes through its tensors, and reads and writes those that it changes; its last
+    arguments are the sizes of its loops, and of a tensor that it gathers from it reads no more
+    elements than it makes turns."""
     turns = math.prod(size for size in arguments if isinstance(size, int))
     tensors = [t for t in arguments if isinstance(t, torch.Tensor)]
-    num_bytes = sum(min(t.numel(), turns) * t.element_size() for t in tensors)
+    num_bytes = sum(
+        (1 + twice) * min(t.numel(), turns) * t.element_size()
+        for t, twice in zip(arguments, is_changed, strict=False)
+        if isinstance(t, torch.Tensor)
+    )
     dtype = next((DTYPE_NUMBERS.get(t.dtype, -1) for t in tensors if t.is_floating_point()), -1)
-    return dtype, 0.0, float(num_bytes), (ctypes.c_int64 * 4)(0, 0, 0, 0), PLAIN
+    return dtype, 0.0, float(num_bytes), (ctypes.c_int64 * 4)(0, 0, 0, 0)
