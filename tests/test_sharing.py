@@ -18,8 +18,9 @@ import yaml
 from rich.console import Console
 
 import vramcast
-from vramcast.errors import UsageError
-from vramcast.reporting.sections import Section
+from vramcast.cli import command, sharing
+from vramcast.errors import UsageError, VramcastError
+from vramcast.reporting.sections import Remark, Section
 from vramcast.reporting.terminal import show_sections
 from vramcast.units import GiB, MiB, grown
 
@@ -123,6 +124,21 @@ def test_markdown_has_the_answer_and_one_table_open_and_the_rest_folded(folder: 
     assert all(re.match(r".*</summary>\n\n[|`-]", part) for part in folded)
     assert "`width=256 batch_size=4096`" in text
     assert text.count("<details>") == text.count("</details>") == len(folded)
+
+
+def test_what_was_found_is_shared_though_the_command_ends_with_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def found_but_not_saved(*, as_json: bool) -> int:
+        command.show([Section(title="what was measured", verdict=Remark("stable"))], as_json)
+        raise VramcastError("The folder is full.")
+
+    page = tmp_path / "page.html"
+    with pytest.raises(VramcastError):
+        sharing.with_sharing(found_but_not_saved)(
+            form="md", page=str(page), is_opened=False, as_json=False
+        )
+    assert "**stable**" in capsys.readouterr().out and "stable" in page.read_text()
 
 
 def test_a_page_is_written_and_opened_beside_the_answer(

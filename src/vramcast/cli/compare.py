@@ -14,8 +14,8 @@ from vramcast.cli.command import ExitCode, command, show
     question="Which model is better, and is the difference real?",
     examples="vramcast compare runs/first",
     then="if they are not distinguishable, train with more seeds: vramcast bench ... --seeds "
-    "1,2,3,4,5 into "
-    "the same folder.",
+    "1,2,3,4,5 into the same folder.",
+    is_shared=True,
 )
 def compare(
     runs: Annotated[

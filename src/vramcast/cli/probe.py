@@ -27,6 +27,7 @@ from vramcast.cli.progress import progress_display
     """,
     then="vramcast report RUN shows the folder. vramcast fit RUN... finds a law for several runs. "
     "With --trace, vramcast diff compares every allocation with a prediction.",
+    is_shared=True,
 )
 def probe(
     workload: options.Workload = None,

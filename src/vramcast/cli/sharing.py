@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vramcast.cli.progress import say
-from vramcast.errors import UsageError
+from vramcast.errors import UsageError, VramcastError
 
 if TYPE_CHECKING:
     from vramcast.reporting.sections import Section
@@ -73,17 +73,14 @@ def with_sharing(run: Callable[..., int]) -> Callable[..., int]:
         token = _answer.set(answer if answer.is_markdown or answer.page else None)
         try:
             code = run(*arguments, **options)
-        except (BrokenPipeError, SystemExit):
-            # Whoever reads stdout has read enough; the page is wanted all the same.
-            _write_page(answer, is_opened)
+        except BaseException as problem:
+            # What was found is wanted all the same. Where it is no error of ours, whoever reads
+            # stdout may have read enough.
+            _finish(answer, is_opened, prints=isinstance(problem, VramcastError))
             raise
         finally:
             _answer.reset(token)
-        if answer.is_markdown and answer.sections:
-            from vramcast.reporting.markdown import brief_markdown
-
-            print(brief_markdown(answer.sections), end="")
-        _write_page(answer, is_opened)
+        _finish(answer, is_opened)
         return code
 
     own = inspect.signature(run).parameters.values()
@@ -119,8 +116,14 @@ def _target(page: str | None, is_opened: bool) -> Path | None:
     return target
 
 
-def _write_page(answer: Answer, is_opened: bool) -> None:
-    if answer.page is not None and answer.sections:
+def _finish(answer: Answer, is_opened: bool, *, prints: bool = True) -> None:
+    if not answer.sections:
+        return
+    if answer.is_markdown and prints:
+        from vramcast.reporting.markdown import brief_markdown
+
+        print(brief_markdown(answer.sections), end="")
+    if answer.page is not None:
         from vramcast.reporting.showing import write_report
 
         write_report(answer.sections, answer.page)

@@ -27,6 +27,7 @@ from vramcast.cli.progress import progress_display
     """,
     then="vramcast probe train.py:build --config runs/tune/final.json runs the result. "
     "vramcast report runs/tune shows it as a page.",
+    is_shared=True,
 )
 def tune(
     workload: options.Workload = None,
