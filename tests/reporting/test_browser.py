@@ -221,6 +221,24 @@ def test_a_name_in_the_legend_hides_and_shows_what_it_stands_for(
     assert lines.count() == before
 
 
+@pytest.mark.parametrize("name", ["prediction", "GPUs with their cost", "bench"])
+def test_a_chart_of_which_everything_is_hidden_stays_quiet(
+    browser: Browser, files: dict[str, Path], name: str
+) -> None:
+    page = browser.open(files[name])
+    page.evaluate(
+        "document.querySelectorAll('.legend button[aria-pressed=true]').forEach((b) => b.click())"
+    )
+    chart = page.locator(".chart").first
+    chart.hover()
+    chart.focus()
+    for key in ("ArrowRight", "ArrowUp", "Enter", "+", "-", "Escape"):
+        page.keyboard.press(key)
+    assert chart.locator(".tip").is_hidden() and browser.problems == []
+    page.locator(".legend button").first.click()
+    assert chart.locator("svg path, svg rect").count() > 0
+
+
 def reserved(law: MemoryFit, **knobs: int) -> int:
     """As the record has it, asked outside what was simulated too."""
     terms = sum(law.coefficients[name] * evaluate(text, knobs) for name, text in law.terms.items())

@@ -143,6 +143,7 @@ function showAll(one) {
 function zoom(one, factor) {
   if (isBars(one.view())) return;
   const [least, most] = extent(one.layers());
+  if (least === undefined) return;
   const [low, high] = one.state.domain ?? [least, most];
   const middle = one.state.at ?? (low + high) / 2;
   const wanted = [middle - (middle - low) * factor, middle + (high - middle) * factor];

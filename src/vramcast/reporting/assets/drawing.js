@@ -15,11 +15,12 @@ function plot(view, layers, width, domain) {
   const options = plotOptions(scene);
   const svg = Plot.plot(options);
   svg.setAttribute("aria-hidden", "true");
-  const [x, y] = [svg.scale("x"), svg.scale("y")];
+  // Without a layer there is no scale.
+  const [x, y] = ["x", "y"].map((name) => svg.scale(name) ?? { apply: () => 0, invert: () => 0 });
   const { xSize, ySize } = scene;
   const cross = svg.appendChild(svgNode("line"));
   const band = svg.appendChild(svgNode("rect"));
-  const bottom = options.height - MARGIN_BOTTOM;
+  const [top, bottom] = [options.marginTop - 4, options.height - MARGIN_BOTTOM];
   return {
     svg,
     width,
@@ -41,14 +42,13 @@ function plot(view, layers, width, domain) {
     cross(value) {
       cross.style.display = value === null ? "none" : "";
       const at = value === null ? 0 : x.apply(value / xSize);
-      setAll(cross, { x1: at, x2: at, y1: MARGIN_TOP - 4, y2: bottom, class: "cross" });
+      setAll(cross, { x1: at, x2: at, y1: top, y2: bottom, class: "cross" });
       setAll(cross, { stroke: "var(--quiet)", "stroke-dasharray": "2 3" });
     },
     /** The stretch that is being dragged over; null hides it. */
     band(from, to) {
       const [left, size] = from === null ? [0, 0] : [Math.min(from, to), Math.abs(to - from)];
-      const top = MARGIN_TOP - 4;
-      setAll(band, { x: left, y: top, width: size, height: bottom - top });
+      setAll(band, { x: left, y: top, width: size, height: Math.max(0, bottom - top) });
       setAll(band, { fill: "var(--focus)", opacity: 0.15 });
     },
   };
