@@ -351,7 +351,7 @@ def test_an_address_at_which_nobody_answers_is_said_at_once(
 ) -> None:
     monkeypatch.setattr(cluster, "import_ray", SimpleNamespace)
     for address in ("ray://head:10001", "head", ":6379", "head:port"):
-        with pytest.raises(UsageError, match="no address"):
+        with pytest.raises(UsageError, match="is not the address of a cluster"):
             ray_cluster(address, Device.CPU, data).__enter__()
     with pytest.raises(EnvironmentProblem, match="No Ray cluster answers at '127.0.0.1:1'"):
         ray_cluster("127.0.0.1:1", Device.CPU, data).__enter__()

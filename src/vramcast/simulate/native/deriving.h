@@ -2,15 +2,11 @@
 // each tensor. A comparison is sure if it comes out the same for small, large, negative and zero
 // elements.
 #pragma once
-#include <ATen/ops/full.h>
-
 #include <array>
 #include <cmath>
 #include <optional>
-#include <string>
-#include <unordered_map>
 
-#include "values.h"
+#include "few_elements.h"
 
 namespace vramcast {
 
@@ -19,16 +15,6 @@ namespace vramcast {
 constexpr int64_t max_derived_elements = 64, max_read_elements = 4096;
 // A number that is worked out again and again, as in a line search, stays of moderate size.
 constexpr double max_typical_number = 1e3;
-constexpr size_t max_known_results = 10000;
-constexpr int64_t num_spread = 512;
-
-static double first_element(const at::Tensor& host) {
-  BelowSimulation below;
-  auto first = host;
-  while (first.dim() > 0) first = first.select(0, 0);
-  const auto number = first.item();
-  return number.isComplex() ? number.toComplexDouble().real() : number.toDouble();
-}
 
 static Typical typical_of(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return {0};
@@ -63,182 +49,6 @@ static void set_typical(const at::Tensor& tensor, Typical typical) {
     block->typical = typical;
   else
     block->typical.sure = false;
-}
-
-struct Operand {
-  at::Tensor tensor;
-  Typical typical;
-};
-
-static bool same_elements(const at::Tensor& one, const at::Tensor& other) {
-  return one.is_same(other) ||
-         (one.storage().unsafeGetStorageImpl() == other.storage().unsafeGetStorageImpl() &&
-          one.storage_offset() == other.storage_offset() && one.sizes() == other.sizes() &&
-          one.strides() == other.strides());
-}
-
-// Also a typical zero must change.
-static double with_factor(const Typical& typical, double factor) {
-  return typical.sure ? typical.number : typical.number * factor + factor - 1;
-}
-
-// What run_on_one_element depends on, as bytes; empty where an argument is of a rare kind.
-struct RunKey {
-  std::string bytes;
-  bool is_complete = true;
-  template <typename Value>
-  void add(char kind, Value value) {
-    bytes.push_back(kind);
-    bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  }
-  void add(const IValue& argument) {
-    if (argument.isNone())
-      bytes.push_back('n');
-    else if (argument.isBool())
-      add('b', argument.toBool());
-    else if (argument.isInt())
-      add('i', argument.toInt());
-    else if (argument.isDouble())
-      add('d', argument.toDouble());
-    else if (argument.isIntList()) {
-      add('l', argument.toIntList().size());
-      for (const int64_t item : argument.toIntList()) add('i', item);
-    } else if (!argument.isDevice())
-      is_complete = false;
-  }
-};
-
-static RunKey run_key(const Operator& info, c10::ArrayRef<IValue> arguments,
-                      const std::vector<Operand>& operands, double factor) {
-  RunKey key;
-  key.bytes.reserve(128);
-  key.add('o', &info);
-  key.add('t', c10::typeMetaToScalarType(c10::get_default_dtype()));
-  size_t next = 0;
-  for (const auto& argument : arguments) {
-    if (argument.isTensor() && argument.toTensor().defined()) {
-      const auto& [tensor, typical] = operands[next++];
-      key.add('x', with_factor(typical, factor));
-      key.add('t', tensor.scalar_type());
-      key.add(tensor.unsafeGetTensorImpl()->is_wrapped_number() ? 'w' : 'i', tensor.dim());
-    } else {
-      key.add(argument);
-    }
-  }
-  return key;
-}
-
-// The operator's result on the CPU, where `elements` gives what stands for each tensor.
-template <typename Elements>
-static at::Tensor run_on_host(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arguments,
-                              const std::vector<Operand>& operands, Elements elements) {
-  Stack stack;
-  stack.reserve(arguments.size());
-  size_t next = 0;
-  try {
-    BelowSimulation below;
-    for (const auto& argument : arguments) {
-      if (argument.isTensor() && argument.toTensor().defined()) {
-        const auto& operand = operands[next++];
-        auto few = elements(operand).to(operand.tensor.scalar_type());
-        if (operand.tensor.unsafeGetTensorImpl()->is_wrapped_number())
-          few.unsafeGetTensorImpl()->set_wrapped_number(true);
-        stack.emplace_back(std::move(few));
-      } else if (argument.isDevice()) {
-        stack.emplace_back(c10::Device(c10::kCPU));
-      } else {
-        stack.emplace_back(argument);
-      }
-    }
-    op.callBoxed(&stack);
-  } catch (const c10::Error&) {
-    return {};  // no CPU kernel, or not for so few elements
-  }
-  return stack.empty() || !stack[0].isTensor() ? at::Tensor() : stack[0].toTensor();
-}
-
-static at::Tensor one_element(const Operand& operand, double number) {
-  return at::full(std::vector<int64_t>(operand.tensor.dim(), 1), number, at::kDouble);
-}
-
-// The operator's result for one element a tensor; a factor other than 1 changes unsure elements.
-static std::optional<double> run_on_one_element(const c10::OperatorHandle& op,
-                                                c10::ArrayRef<IValue> arguments,
-                                                const std::vector<Operand>& operands,
-                                                double factor) {
-  const auto result = run_on_host(op, arguments, operands, [&](const Operand& operand) {
-    return one_element(operand, with_factor(operand.typical, factor));
-  });
-  if (!result.defined() || result.numel() != 1) return std::nullopt;
-  return first_element(result);
-}
-
-// Numbers at equal distances in probability: of a normal distribution, as activations have it, or
-// between 0 and 1.
-static at::Tensor spread_numbers(bool is_share) {
-  BelowSimulation below;
-  const auto shares = (at::arange(num_spread, at::kDouble) + 0.5) / num_spread;
-  return is_share ? shares : at::special_ndtri(shares);
-}
-
-// How many elements of a mask are true. Masks of masks are taken to have nothing to do with each
-// other.
-static double true_share(const c10::OperatorHandle& op, const Operator& info,
-                         c10::ArrayRef<IValue> arguments, const std::vector<Operand>& operands) {
-  if (!info.pointwise || info.compares_equal || info.compares_unequal) return 0.5;
-  int64_t num_spreads = 0;
-  const auto result = run_on_host(op, arguments, operands, [&](const Operand& operand) {
-    const auto& typical = operand.typical;
-    const auto type = operand.tensor.scalar_type();
-    if (typical.sure || operand.tensor.dim() == 0) return one_element(operand, typical.number);
-    // along a dimension of its own; what is written to cannot grow
-    std::vector<int64_t> shape(std::max<int64_t>(operand.tensor.dim(), 2), 1), whole = shape;
-    std::fill_n(whole.rbegin(), 2, num_spread);
-    const bool is_known = type == at::kBool || (c10::isFloatingType(type) && !typical.derived);
-    TORCH_CHECK(is_known && num_spreads < 2);
-    shape[shape.size() - 1 - num_spreads++] = num_spread;
-    const auto numbers = type == at::kBool
-                             ? spread_numbers(true).lt(typical.true_share).to(at::kDouble)
-                             : spread_numbers(typical.is_share);
-    const auto spread = numbers.reshape(shape);
-    return info.written_arguments.empty() ? spread : spread.expand(whole).contiguous();
-  });
-  if (!result.defined() || num_spreads == 0 || result.scalar_type() != at::kBool) return 0.5;
-  BelowSimulation below;
-  return result.to(at::kDouble).mean().item().toDouble();
-}
-
-static double known_true_share(const c10::OperatorHandle& op, const Operator& info,
-                               c10::ArrayRef<IValue> arguments,
-                               const std::vector<Operand>& operands) {
-  static thread_local std::unordered_map<std::string, double> known;
-  auto key = run_key(info, arguments, operands, 1);
-  for (const auto& [tensor, typical] : operands) {
-    key.add('s', typical.sure);
-    key.add('d', typical.derived);
-    key.add('u', typical.is_share);
-    key.add('m', typical.true_share);
-  }
-  if (!key.is_complete) return true_share(op, info, arguments, operands);
-  if (known.size() >= max_known_results) known.clear();
-  const auto [found, is_new] = known.try_emplace(key.bytes, 0.5);
-  if (is_new) found->second = true_share(op, info, arguments, operands);
-  return found->second;
-}
-
-// The same, remembered: programs do the same to many tensors.
-static std::optional<double> result_for_one_element(const c10::OperatorHandle& op,
-                                                    const Operator& info,
-                                                    c10::ArrayRef<IValue> arguments,
-                                                    const std::vector<Operand>& operands,
-                                                    double factor) {
-  static thread_local std::unordered_map<std::string, std::optional<double>> known;
-  const auto key = run_key(info, arguments, operands, factor);
-  if (!key.is_complete) return run_on_one_element(op, arguments, operands, factor);
-  const auto found = known.find(key.bytes);
-  if (found != known.end()) return found->second;
-  if (known.size() >= max_known_results) known.clear();
-  return known[key.bytes] = run_on_one_element(op, arguments, operands, factor);
 }
 
 static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, const Operator& info,
