@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import vramcast
 from vramcast.allocator import compiled
 from vramcast.allocator.model import PRIVATE
-from vramcast.allocator.replay import EMPTY_CACHE, Replay, replay
+from vramcast.allocator.replay import EMPTY_CACHE, Replay, replay, segments_after
 from vramcast.allocator.settings import AllocatorSettings
 from vramcast.hardware.machine import cxx_compiler
 
@@ -97,6 +97,21 @@ def test_both_replays_agree_after_every_event(
             assert one.tolist() == other.tolist(), field.name
         else:
             assert one == other, field.name
+
+
+@settings(max_examples=150, derandomize=True, deadline=None)
+@given(
+    st.integers(0, 2**32).map(run),
+    allocator_settings,
+    st.one_of(st.none(), st.integers(30, 2000).map(lambda mib: mib * MIB)),
+)
+def test_both_cut_up_the_memory_in_the_same_way(
+    library: ctypes.CDLL, done: dict[str, Any], chosen: AllocatorSettings, capacity: int | None
+) -> None:
+    compiled.use(None)
+    in_python = segments_after(settings=chosen, capacity_bytes=capacity, **done)
+    compiled.use(library)
+    assert segments_after(settings=chosen, capacity_bytes=capacity, **done) == in_python
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def use(library: ctypes.CDLL | None) -> None:
         replay.argtypes = [
             *(pointer, number, pointer, pointer, number, pointer, pointer, number),
             *[number] * 4,
-            *[pointer] * 5,
+            *[pointer] * 6,
         ]
         period.argtypes = [*[pointer] * 3, *[number] * 3, *[real] * 5]
 
@@ -48,9 +48,12 @@ def replay(
     releases: NDArray[np.int64],
     empty_cache: int,
     first_kernel: int,
+    *,
+    with_pieces: bool = False,
 ) -> tuple[Any, ...] | None:
-    """The fields of Replay, the second as those of OutOfMemory or None. None where an event frees
-    what is not allocated."""
+    """The fields of Replay, the second as those of OutOfMemory or None; and the pieces that the
+    memory is cut into at the end, where they are asked for: address, bytes and allocation, with one
+    of no bytes before each segment. None where an event frees what is not allocated."""
     import numpy as np
 
     assert _library is not None
@@ -59,7 +62,9 @@ def replay(
     allocated, reserved = np.empty(len(events), np.int64), np.empty(len(events), np.int64)
     block_bytes = np.zeros(len(sizes), np.int64)
     peaks = np.zeros((np.count_nonzero(events == 0) + 1, 2), np.int64)
-    result = np.zeros(5, np.int64)
+    result = np.zeros(6, np.int64)
+    # an allocation makes a segment at most, and cuts it in two
+    pieces = np.empty((3 * len(sizes) * with_pieces, 3), np.int64)
     keys = None if keys is None else np.ascontiguousarray(keys)
     num_done = _library.vramcast_replay(
         *(events.ctypes.data, len(events), sizes.ctypes.data, rounded.ctypes.data, len(sizes)),
@@ -67,10 +72,11 @@ def replay(
         *(empty_cache, -1 if capacity_bytes is None else capacity_bytes),
         *(settings.large_segment_bytes, first_kernel),
         *(each.ctypes.data for each in (allocated, reserved, block_bytes, peaks, result)),
+        pieces.ctypes.data if with_pieces else None,
     )
     if num_done < 0:
         return None
-    num_retries, *failed = result.tolist()
+    num_retries, *failed, num_pieces = result.tolist()
     num_peaks = np.count_nonzero(events[:num_done] == 0) + 1
     return (
         num_retries,
@@ -79,6 +85,7 @@ def replay(
         reserved[:num_done],
         block_bytes,
         [(first, second) for first, second in peaks[:num_peaks].tolist()],
+        pieces[:num_pieces],
     )
 
 

@@ -10,10 +10,9 @@ from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramcast.allocator import compiled
-from vramcast.allocator.blocks import Segment
 from vramcast.allocator.model import DEFAULT_STREAM, CachingAllocator, OutOfMemory
 from vramcast.allocator.settings import AllocatorSettings
 
@@ -158,6 +157,13 @@ def _feed(
         note(event, given_bytes)
 
 
+class Piece(NamedTuple):
+    """Of a segment: what one allocation has, or what is free between."""
+
+    size_bytes: int
+    block_id: int | None  # None: it is free
+
+
 def segments_after(
     events: Any,
     sizes: Any,
@@ -167,15 +173,42 @@ def segments_after(
     keys: Any,
     held_until: Mapping[int, int],
     first_kernel: int,
-) -> list[Segment]:
-    """How the memory is cut up after these events, or where they run out of it."""
+) -> list[list[Piece]]:
+    """How the memory is cut up after these events, or where they run out of it: the pieces of each
+    segment, by address."""
+    if compiled.can_replay(settings, capacity_bytes):
+        given = (events, sizes, settings, capacity_bytes, keys, held_until, first_kernel)
+        found = _run_compiled(*given, with_pieces=True)
+        if found is not None:
+            return _by_segment(found[-1].tolist())
     allocator = CachingAllocator(settings, capacity_bytes)
     with suppress(OutOfMemory):
         _feed(allocator, events, sizes, keys, held_until, first_kernel, lambda *_: None)
-    return allocator.snapshot()
+    return [
+        [Piece(block.size_bytes, block.block_id) for block in segment.blocks]
+        for segment in allocator.snapshot()
+    ]
 
 
-def _compiled(
+def _by_segment(rows: list[list[int]]) -> list[list[Piece]]:
+    segments: list[tuple[int, list[Piece]]] = []
+    for address, size_bytes, block_id in rows:
+        if not size_bytes:
+            segments.append((address, []))
+        else:
+            segments[-1][1].append(Piece(size_bytes, block_id or None))
+    return [pieces for _, pieces in sorted(segments)]
+
+
+def _compiled(*given: Any) -> Replay | None:
+    found = _run_compiled(*given)
+    if found is None:
+        return None
+    num_retries, failed, *rest, _ = found
+    return Replay(num_retries, failed and OutOfMemory(*failed), *rest)
+
+
+def _run_compiled(
     events: Any,
     sizes: Any,
     settings: AllocatorSettings,
@@ -183,13 +216,15 @@ def _compiled(
     keys: Any,
     held_until: Mapping[int, int],
     first_kernel: int,
-) -> Replay | None:
+    *,
+    with_pieces: bool = False,
+) -> tuple[Any, ...] | None:
     import numpy as np
 
     if len(keys) and np.asarray(keys).dtype.kind != "i":
         return None
     releases = sorted((index, number) for number, index in held_until.items())
-    found = compiled.replay(
+    return compiled.replay(
         np.asarray(events, np.int64),
         np.asarray(sizes, np.int64),
         settings,
@@ -198,11 +233,8 @@ def _compiled(
         np.array(releases, np.int64).reshape(-1, 2),
         EMPTY_CACHE,
         first_kernel,
+        with_pieces=with_pieces,
     )
-    if found is None:
-        return None
-    num_retries, failed, *rest = found
-    return Replay(num_retries, failed and OutOfMemory(*failed), *rest)
 
 
 def _listed(numbers: Any) -> Any:

@@ -2,14 +2,13 @@
 
 from itertools import groupby
 
-from vramcast.allocator.blocks import Block, Segment
-from vramcast.allocator.replay import Replay, segments_after
+from vramcast.allocator.replay import Piece, Replay, segments_after
 from vramcast.forecast.budget import Budget
 from vramcast.records.step_memory import MemorySegment, SegmentMap
 from vramcast.tracing.trace import SimulatedRun
 
 MOST_SEGMENTS = 60
-MOST_EVENTS = 100_000  # in Python they take a third of a second
+MOST_EVENTS = 100_000  # with rare settings they take a third of a second, in Python
 
 
 def segment_map(trace: SimulatedRun, budget: Budget, limited: Replay) -> SegmentMap | None:
@@ -27,10 +26,10 @@ def segment_map(trace: SimulatedRun, budget: Budget, limited: Replay) -> Segment
         held_until=trace.held_until or {},
         first_kernel=trace.first_kernel,
     )
-    found.sort(key=lambda segment: -segment.size_bytes)
-    free = [b.size_bytes for segment in found for b in segment.blocks if b.block_id is None]
+    found.sort(key=_num_bytes, reverse=True)
+    free = [piece.size_bytes for pieces in found for piece in pieces if piece.block_id is None]
     return SegmentMap(
-        segments=[_segment(segment, trace) for segment in found[:MOST_SEGMENTS]],
+        segments=[_segment(pieces, trace) for pieces in found[:MOST_SEGMENTS]],
         num_segments=len(found),
         free_bytes=sum(free),
         num_free=len(free),
@@ -38,18 +37,19 @@ def segment_map(trace: SimulatedRun, budget: Budget, limited: Replay) -> Segment
     )
 
 
-def _segment(segment: Segment, trace: SimulatedRun) -> MemorySegment:
+def _num_bytes(pieces: list[Piece]) -> int:
+    return sum(piece.size_bytes for piece in pieces)
+
+
+def _segment(pieces: list[Piece], trace: SimulatedRun) -> MemorySegment:
     """Neighbours of one category together."""
 
-    def category(block: Block) -> str:
-        if block.block_id is None:
+    def category(piece: Piece) -> str:
+        if piece.block_id is None:
             return ""
-        return trace.categories.words[int(trace.categories.codes[block.block_id - 1])]
+        return trace.categories.words[int(trace.categories.codes[piece.block_id - 1])]
 
     return MemorySegment(
-        num_bytes=segment.size_bytes,
-        blocks=[
-            (name, sum(block.size_bytes for block in blocks))
-            for name, blocks in groupby(segment.blocks, category)
-        ],
+        num_bytes=_num_bytes(pieces),
+        blocks=[(name, _num_bytes(list(group))) for name, group in groupby(pieces, category)],
     )

@@ -1,16 +1,19 @@
 """`vramcast.predict`: the GPU memory and the time of a training step, simulated without a GPU."""
 
+from __future__ import annotations
+
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramcast.errors import UsageError
 from vramcast.hardware.gpus import find_gpu
 from vramcast.processes.progress import OutputLines, Progress, Report, ignore
-from vramcast.records.prediction import BatchSizeCurve, Prediction
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
 from vramcast.units import MAX_NUMBER, check_whole_number, memory_in_bytes
@@ -18,7 +21,11 @@ from vramcast.workload import Workload, joined, name_of, parse_reference, separa
 from vramcast.workload.launchers import line_request
 from vramcast.workload.world import world_request
 
+if TYPE_CHECKING:
+    from vramcast.records.prediction import BatchSizeCurve, Prediction
+
 DEFAULT_TIMEOUT_SECONDS = 300.0
+ANSWERS = "vramcast.records.prediction"
 OUTPUT_FOLLOWS = "What the program prints (its numbers are not real: nothing is computed):"
 ATTENTION_KERNELS = {"flash", "efficient", "cudnn", "math"}
 MAX_BATCH_SIZES = 10_000
@@ -75,7 +82,10 @@ def predict(
         folder = Path(trace).absolute()
         check_free(folder, force=force)
         request |= {"trace": str(folder), "force": force}
-    found = Prediction.from_dict(simulated(request, timeout, progress))
+    answer = simulated(request, timeout, progress)
+    from vramcast.records.prediction import Prediction  # read while it was simulated
+
+    found = Prediction.from_dict(answer)
     if most_bytes is None:
         return found
     over_bytes = max(0, found.peak_reserved_bytes - most_bytes)
@@ -102,7 +112,10 @@ def predict_batch_sizes(
     request = make_request(
         workload, joined(knobs, more_knobs), gpu, memory, allocator, moved=["batch_size"]
     )
-    return BatchSizeCurve.from_dict(simulated({**request, "batch_sizes": sizes}, timeout, progress))
+    answer = simulated({**request, "batch_sizes": sizes}, timeout, progress)
+    from vramcast.records.prediction import BatchSizeCurve
+
+    return BatchSizeCurve.from_dict(answer)
 
 
 def read_batch_sizes(given: str | Sequence[int]) -> list[int]:
@@ -220,6 +233,8 @@ def simulated(
 ) -> dict[str, Any]:
     compile_device(progress)
     progress(Progress(name))
+    # This process only waits while another simulates: it imports what the answer is read with.
+    threading.Thread(target=import_module, args=[ANSWERS], daemon=True).start()
 
     def tell(tried: Any) -> None:
         progress(Progress(name, detail=f"batch_size={tried['batch_size']}"))

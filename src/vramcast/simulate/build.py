@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
 import platform
 import shutil
@@ -24,7 +23,7 @@ from vramcast.records.store import (
     unfinished_name,
 )
 from vramcast.simulate.cudnn.files import installed
-from vramcast.simulate.libraries import torch_folder
+from vramcast.simulate.libraries import torch_folder, torch_version
 
 SOURCES = Path(__file__).parent / "native"
 # without contraction: sums of times come out as Python's
@@ -39,7 +38,7 @@ def library_path() -> Path:
     for source in sorted(SOURCES.iterdir()):
         if source.suffix in (".cpp", ".h"):
             digest.update(source.read_bytes())
-    version = importlib.metadata.version("torch")
+    version = torch_version()
     # Two builds of one version (CPU, CUDA 12, CUDA 13) may differ in the ABI of their libraries.
     digest.update(f"{version} {torch_folder()} {platform.machine()}".encode())
     return cache_folder() / f"device-{version}-{digest.hexdigest()[:16]}.so"
@@ -139,7 +138,7 @@ def _compile(options: list[str], result: str) -> None:
     if done.returncode:
         lines = done.stderr.splitlines()
         errors = [line for line in lines if "error" in line][:5] or lines[-5:]
-        version = importlib.metadata.version("torch")
+        version = torch_version()
         raise EnvironmentProblem(
             "\n".join((f"The simulated GPU does not compile against torch {version}:", *errors)),
             "Supported are torch 2.10 to 2.15; please report the lines above.",

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import importlib.util
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -33,6 +34,13 @@ def torch_folder() -> Path:
             "PyTorch is not installed in this Python.", "Install it with: pip install torch"
         )
     return Path(spec.submodule_search_locations[0])
+
+
+def torch_version() -> str:
+    """With its build, such as 2.13.0+cpu, found without importing torch."""
+    text = (torch_folder() / "version.py").read_text()
+    found = re.search(r"""^__version__ = ['"](.+)['"]""", text, re.MULTILINE)
+    return found[1] if found else "of no known version"
 
 
 def paths() -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import sys
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,12 +20,11 @@ class Installed(NamedTuple):
 @cache
 def installed() -> Installed | None:
     """As one of NVIDIA's packages, which torch's CUDA builds bring along."""
-    for cuda in CUDA_VERSIONS:
-        try:
-            package = importlib.metadata.distribution(f"nvidia-cudnn-cu{cuda}")
-        except importlib.metadata.PackageNotFoundError:
+    for cuda, place in product(CUDA_VERSIONS, map(Path, sys.path)):
+        # importlib.metadata would say the same, and takes as long to import as all else here
+        if not any(place.glob(f"nvidia_cudnn_cu{cuda}-*.dist-info")):
             continue
-        nvidia = Path(str(package.locate_file("nvidia")))
+        nvidia = place / "nvidia"
         library = nvidia / "cudnn" / "lib" / "libcudnn.so.9"
         if not library.is_file():
             continue

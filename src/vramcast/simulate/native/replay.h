@@ -73,6 +73,7 @@ struct Replayed {
   int64_t num_retries = 0;
   // of the request that failed, and when it did
   int64_t requested_bytes = 0, segment_bytes = 0, allocated_bytes = 0, reserved_bytes = 0;
+  int64_t num_pieces = 0;  // where they were asked for
 };
 
 class ReplayAllocator {
@@ -99,6 +100,7 @@ class ReplayAllocator {
       return 0;
     }
     span->free = false;
+    span->id = id;
     if (span->size_bytes - size_bytes >= pool.min_rest_bytes) add_free(cut(span, size_bytes));
     in_use_[id] = span;
     allocated_bytes += span->size_bytes;
@@ -129,6 +131,21 @@ class ReplayAllocator {
     for (auto& pools : pools_)
       for (auto& pool : pools) release_whole_segments(pool);
   }
+  // How the memory is cut up: three numbers for each piece, its address, its bytes, and the
+  // allocation that has it (0: it is free). Before each segment a piece of no bytes.
+  int64_t write_pieces(int64_t* pieces) const {
+    const auto* begin = pieces;
+    auto write = [&](int64_t address, int64_t size_bytes, int64_t id) {
+      for (const auto number : {address, size_bytes, id}) *pieces++ = number;
+    };
+    for (const auto& head : spans_) {
+      if (head.before || head.size_bytes == 0) continue;
+      write(head.address, 0, 0);
+      for (const auto* span = &head; span; span = span->after)
+        write(span->address, span->size_bytes, span->free ? 0 : span->id);
+    }
+    return (pieces - begin) / 3;
+  }
 
  private:
   struct Pool;
@@ -137,6 +154,7 @@ class ReplayAllocator {
     Pool* pool;
     bool free = false;
     Span *before = nullptr, *after = nullptr;
+    int64_t id = 0;
   };
   struct Free {  // best fit is the first that is large enough
     int64_t size_bytes, address;
@@ -213,7 +231,7 @@ class ReplayAllocator {
     span->size_bytes += absorbed->size_bytes;
     span->after = absorbed->after;
     if (span->after) span->after->before = span;
-    unused_.push_back(absorbed);
+    set_aside(absorbed);
   }
   void release_whole_segments(Pool& pool) {
     for (auto at = pool.free.begin(); at != pool.free.end();) {
@@ -223,8 +241,12 @@ class ReplayAllocator {
       if (!is_whole) continue;
       reserved_bytes -= span->size_bytes;
       addresses_.give_back(span->address, span->size_bytes);
-      unused_.push_back(span);
+      set_aside(span);
     }
+  }
+  void set_aside(Span* span) {
+    span->size_bytes = 0;
+    unused_.push_back(span);
   }
   Span* new_span(Span span) {
     if (unused_.empty()) return &spans_.emplace_back(span);
@@ -252,13 +274,15 @@ class ReplayAllocator {
 // What allocator/compiled.py calls through ctypes.
 extern "C" {
 // The arguments of allocator/replay.py as arrays. Returns how many events were replayed: fewer than
-// there are where memory ran out; -1 where an event frees what is not allocated.
+// there are where memory ran out; -1 where an event frees what is not allocated. Where `pieces` is
+// given, it gets how the memory is cut up at the end.
 int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t* sizes,
                       const int64_t* rounded, int64_t num_allocations, const int64_t* keys,
                       const int64_t* releases, int64_t num_releases, int64_t empty_cache,
                       int64_t capacity_bytes, int64_t large_segment_bytes,
                       int64_t first_kernel, int64_t* allocated,
-                      int64_t* reserved, int64_t* block_bytes, int64_t* peaks, vramcast::Replayed* result) {
+                      int64_t* reserved, int64_t* block_bytes, int64_t* peaks, vramcast::Replayed* result,
+                      int64_t* pieces) {
   vramcast::ReplayAllocator allocator(num_allocations, capacity_bytes, large_segment_bytes);
   std::vector<bool> is_held(num_allocations + 1);
   for (int64_t i = 0; i < num_releases; ++i) is_held[releases[2 * i + 1]] = true;
@@ -288,6 +312,7 @@ int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t
     reserved[at] = allocator.reserved_bytes;
   }
   note_peaks();
+  if (pieces) allocator.result.num_pieces = allocator.write_pieces(pieces);
   *result = allocator.result;
   return at;
 }
