@@ -122,6 +122,22 @@ def test_forward_backward_and_optimizer_are_bands_of_a_training_step() -> None:
     ]
 
 
+def test_each_micro_batch_of_compiled_code_has_its_forward_pass() -> None:
+    """What compiled code frees before the backward pass belongs to what it keeps."""
+    kinds = [FORWARD, UPDATE, BACKWARD, FORWARD, UPDATE, BACKWARD, UPDATE]
+    run = replace(
+        a_run(),
+        events=[0, *range(1, 8)],
+        sizes=[33 * MiB] * 7,
+        categories=["activations"] * 7,
+        parts=np.array(kinds),
+        segments=[PhaseName.TRAIN],
+        allocation=lambda _: Allocation(33 * MiB, "aten::empty", "activations"),
+    )
+    names = [one.name for one in step_bands(run, run.segments)]
+    assert names == ["forward", "backward", "forward", "backward", "optimizer"]
+
+
 def test_what_does_not_fit_is_shown_as_it_would_be_with_enough_memory() -> None:
     found = predicted("", memory_bytes=50 * MiB)
     assert (found.fits, found.failed_allocation_bytes) == (False, 33 * MiB)

@@ -46,6 +46,35 @@ def build():
     return lambda: model(torch.ones(64, 64, device="cuda")).sum().backward()
 """
 
+OWN_FUNCTION = """
+import torch
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        kept, gone = x + x, x + x
+        ctx.save_for_backward(kept)
+        del gone
+        return x + x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient + gradient
+
+def build():
+    x = torch.ones(64 << 20, dtype=torch.uint8, device="cuda").view(torch.float32)
+    x.requires_grad_()
+    return lambda: Twice.apply(Twice.apply(x)).sum().backward()
+"""
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_what_a_function_keeps_for_backward_is_activations(tmp_path: Path) -> None:
+    """Compiled code is such a function: it runs without gradients."""
+    (tmp_path / "work.py").write_text(OWN_FUNCTION)
+    breakdown = vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200").breakdown_bytes
+    assert breakdown["activations"] // (64 * MIB) >= 2
+
 
 @pytest.mark.usefixtures("warm_simulations")
 def test_the_memory_of_a_graph_is_not_used_by_others(tmp_path: Path) -> None:

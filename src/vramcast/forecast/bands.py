@@ -48,12 +48,15 @@ def _parts_of(trace: SimulatedRun, begin: int, end: int) -> NDArray[np.int64]:
     events = trace.events[begin:end]
     kinds = np.asarray(trace.parts)[np.maximum(events, 1) - 1]
     is_backward = (events > 0) & (kinds == BACKWARD)
-    # What needs no gradients before the first gradient, such as a teacher's, is no update.
-    is_before = np.cumsum(is_backward) == 0
+    # What needs no gradients, such as a teacher or compiled code, is an update after gradients and
+    # goes on with the forward pass before them.
+    is_known = (events > 0) & (is_backward | (kinds == FORWARD))
+    known = np.maximum.accumulate(np.where(is_known, np.arange(len(events)), -1))
+    is_after = (known >= 0) & is_backward[known]
     parts = np.where(
         is_backward,
         PARTS.index(StepPart.BACKWARD),
-        np.where((kinds == FORWARD) | is_before, 0, PARTS.index(StepPart.OPTIMIZER)),
+        np.where((kinds == FORWARD) | ~is_after, 0, PARTS.index(StepPart.OPTIMIZER)),
     )
     last = np.maximum.accumulate(np.where(events > 0, np.arange(len(events)), -1))
     return np.where(last < 0, 0, parts[np.maximum(last, 0)])

@@ -24,8 +24,7 @@ ONE_RUN = "one simulated run"
 BOUND_BY = {
     "compute": "arithmetic takes most of it",
     "bandwidth": "memory bandwidth takes most of it",
-    "launch": "launching kernels from the host takes most of it: a larger batch or torch.compile "
-    "would help",
+    "launch": "launching kernels from the host takes most of it",
 }
 
 
@@ -100,7 +99,10 @@ def _step_time(p: Prediction) -> str:
     peak = f"{page.share(p.step.achieved_fraction, 0)} of the GPU's peak rate"
     bound = BOUND_BY.get(p.step.bound_by, "")
     is_of_host = p.step.bound_by is BoundBy.LAUNCH
-    host = page.given("; the host's time is that of {}", p.step.host) if is_of_host else ""
+    # what is compiled launches fewer kernels, and a graph of them is launched at once
+    faster = "torch.compile" if p.compilation is None else 'CUDA graphs (mode="reduce-overhead")'
+    host = f": a larger batch or {faster} would help" if is_of_host else ""
+    host += page.given("; the host's time is that of {}", p.step.host) if is_of_host else ""
     return f"one step: {page.duration(p.step.seconds)}{within}{tokens}, {peak}; {bound}{host}"
 
 

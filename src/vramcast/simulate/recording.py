@@ -18,7 +18,7 @@ from vramcast.simulate.locations import Locations
 from vramcast.simulate.ownership import Ownership
 from vramcast.simulate.python_calls import PythonCalls
 from vramcast.tracing import trace
-from vramcast.tracing.work import CAPTURED, FORWARD, PHASES, Works
+from vramcast.tracing.work import BACKWARD, CAPTURED, FORWARD, PHASES, UPDATE, Works
 
 # A step with fewer operators than this part of a usual one's is not whole. One may have more: in
 # its second, DistributedDataParallel makes new buckets.
@@ -108,6 +108,7 @@ class Recording:
         # in this order: other threads may allocate meanwhile
         events, held_until = trace.split_holds(self.device.events_array())
         allocations = self.device.allocations_array()
+        allocations["phase"][_kept_for_backward(events, allocations["phase"])] = FORWARD
         categories = self._categories(allocations)
         events = trace.in_canonical_order(events)
         original = repeating.originals(events, len(allocations), self.num_repetitions)
@@ -221,6 +222,22 @@ class Recording:
         codes = [numbers.setdefault(item, len(numbers)) for item in items.tolist()]
         found = (self.device.operator_work(Work.from_buffer_copy(item)) for item in numbers)
         return Works(np.array(codes, np.int64), tuple(found))
+
+
+def _kept_for_backward(events: NDArray[np.int64], phases: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Which allocations were made without gradients and are alive when the step's next backward
+    pass begins: those of a torch.autograd.Function, as what is compiled is."""
+    made, number_made = np.flatnonzero(events > 0), events[events > 0] - 1
+    freed_at = np.full(len(phases), len(events))
+    is_free = (events < 0) & (events >= -len(phases))
+    freed_at[-events[is_free] - 1] = np.flatnonzero(is_free)
+    steps = np.append(np.flatnonzero(events == 0), len(events))
+    backward = np.append(made[phases[number_made] == BACKWARD], len(events))
+    next_backward = backward[np.searchsorted(backward, made)]
+    next_step = steps[np.searchsorted(steps, made)]
+    kept = np.zeros(len(phases), bool)
+    kept[number_made] = next_backward < np.minimum(freed_at[number_made], next_step)
+    return kept & (phases == UPDATE)
 
 
 def _is_of_library(operator: str) -> bool:
