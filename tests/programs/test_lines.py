@@ -138,6 +138,24 @@ def test_as_many_steps_as_are_asked_for_and_the_whole_program() -> None:
     assert found.notes == []
 
 
+def test_several_batch_sizes_are_each_run_for_so_many_steps(tmp_path: Path) -> None:
+    program = tmp_path / "grows.py"
+    program.write_text(
+        "import sys, torch\n"
+        "weight = torch.nn.Parameter(torch.zeros(int(sys.argv[1]), 1 << 18, device='cuda'))\n"
+        "update, kept = torch.optim.SGD([weight]), []\n"
+        "while True:\n"
+        "    kept.append(torch.zeros(1 << 18, device='cuda'))\n"
+        "    weight.sum().backward()\n"
+        "    update.step()\n"
+    )
+    line = ["python", str(program), "{batch_size}"]
+    few, many = (vramcast.predict_batch_sizes(line, [1, 2], steps=n) for n in (4, 6))
+    for one, other in zip(few.points, many.points, strict=True):
+        assert other.peak_allocated_bytes - one.peak_allocated_bytes == 2 * 2**20
+
+
+
 def test_what_was_not_seen_is_said() -> None:
     notes = predict(LOOPS, "loop")[0].notes
     assert any(note.startswith("evaluation was not seen") for note in notes)

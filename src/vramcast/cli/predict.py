@@ -1,6 +1,6 @@
 """`vramcast predict`."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -16,6 +16,11 @@ from vramcast.cli.command import (
 )
 from vramcast.cli.progress import progress_display
 from vramcast.errors import UsageError
+
+Found: TypeAlias = (
+    "vramcast.Prediction | vramcast.BatchSizeCurve | vramcast.PredictionTable | "
+    "vramcast.Sensitivity"
+)
 
 
 @command(
@@ -147,17 +152,13 @@ def predict(
         "timeout": timeout,
         "knobs": values,
     }
-    found: (
-        vramcast.Prediction
-        | vramcast.BatchSizeCurve
-        | vramcast.PredictionTable
-        | vramcast.Sensitivity
-    )
+    of_program: dict[str, Any] = {"steps": steps, "whole": whole}
+    of_world: dict[str, Any] = {"world_size": world_size, "gpus_per_node": gpus_per_node}
     with progress_display() as display:
-        progress = and_prepare_to_show(display, as_json)
-        common["progress"] = progress
+        common["progress"] = and_prepare_to_show(display, as_json)
+        found: Found
         if sensitivity:
-            found = vramcast.sensitivity(given, steps=steps, whole=whole, **common)
+            found = vramcast.sensitivity(given, **of_program, **common)
         elif is_table:
             found = vramcast.predict_many(
                 given,
@@ -167,33 +168,29 @@ def predict(
                 ray=ray,
                 out=out,
                 force=force,
-                steps=steps,
-                whole=whole,
                 tokens=tokens,
                 train_steps=train_steps,
                 price=price or (),
                 prices=prices,
-                world_size=world_size,
-                gpus_per_node=gpus_per_node,
+                **of_program,
+                **of_world,
                 **common,
             )
         elif batch_sizes is not None:
-            found = vramcast.predict_batch_sizes(given, batch_sizes, **common)
+            found = vramcast.predict_batch_sizes(given, batch_sizes, **of_program, **common)
         else:
             found = vramcast.predict(
                 given,
                 trace=trace,
                 force=force,
-                steps=steps,
-                whole=whole,
-                world_size=world_size,
-                gpus_per_node=gpus_per_node,
                 ranks=ranks,
                 attention_order=attention_order,
                 link=link,
                 network=network,
                 no_compile=no_compile,
                 max_memory=most,
+                **of_program,
+                **of_world,
                 **common,
             )
     if trace is not None:

@@ -53,29 +53,19 @@ def forecast(
     step = _step(trace, budget)
     sizes: list[Any] = [knobs.get(name) for name in ("batch_size", "seq_len")]
     tokens = math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
-    alive = np.array(live_at(trace.events, shown.allocated_peak_event), np.int64)
-    block_bytes = shown.block_bytes
-    largest = alive[np.argsort(-trace.sizes[alive - 1], kind="stable")][:NUM_LARGEST].tolist()
     segments = trace.segments or [PhaseName.TRAIN] * (len(shown.peaks_after_step) - 1)
     first_step = 1 + segments.index(PhaseName.TRAIN)
     first_allocated_bytes, first_reserved_bytes = shown.peaks_after_step[first_step]
     failed = limited.out_of_memory
     capacity = budget.capacity_bytes
-
-    @functools.cache
-    def describe(number: int) -> LargeTensor:
-        return trace.allocation(number).as_tensor()
-
-    memory = None
+    details: dict[str, Any] = {
+        "breakdown_bytes": {},
+        "largest_tensors": [],
+        "timeline": [],
+        "peak_phase": "",
+    }
     if is_detailed:
-        memory = step_memory(
-            trace.events,
-            block_bytes,
-            trace.categories,
-            describe,
-            shown.reserved_bytes,
-            segments,
-        )
+        details = _details(trace, budget, limited, shown, segments)
     return Prediction(
         workload=workload,
         knobs=knobs,
@@ -92,29 +82,12 @@ def forecast(
         failed_allocation_bytes=failed.requested_bytes if failed else None,
         num_parameters=trace.num_parameters,
         num_trainable_parameters=trace.num_trainable_parameters,
-        breakdown_bytes=(
-            breakdown(trace.categories, alive, shown, private_bytes(trace, budget, alive, shown))
-            if is_detailed
-            else {}
-        ),
-        largest_tensors=[describe(number) for number in largest] if is_detailed else [],
-        timeline=timeline(shown) if is_detailed else [],
-        peak_phase=memory.phase if memory else "",
-        step_memory=memory,
-        alive_at_peak=(
-            alive_groups(alive, block_bytes, trace.categories, describe) if is_detailed else []
-        ),
-        alive_places=(
-            alive_places(alive, block_bytes, trace.categories, describe) if is_detailed else []
-        ),
         step=step,
         **_times(step),
         step_seconds_reason="" if step else "no GPU was named",
         tokens_per_second=tokens / step.seconds if step and tokens else None,
         peak_reserved_bytes_low=lowest_reserved_bytes,
         phases=phases(trace, shown, segments),
-        phase_bands=phase_bands(trace, segments) if is_detailed else [],
-        step_bands=step_bands(trace, segments) if is_detailed else [],
         notes=list(trace.remarks),
         limits=[
             *trace.notes,
@@ -129,15 +102,46 @@ def forecast(
         attention_order=list(trace.attention_order),
         attention_kernels=list(trace.attention_kernels),
         communicators_bytes=budget.communicators_bytes(trace),
-        failure=(
-            failed_allocation(trace, budget, limited, shown, segments, describe)
-            if is_detailed
-            else None
-        ),
-        compilation=compilation(trace, budget, shown, first_step) if is_detailed else None,
-        growth=(memory_growth(trace, shown, capacity, segments, describe) if is_detailed else None),
-        segment_map=segment_map(trace, budget, limited) if is_detailed else None,
+        **details,
     )
+
+
+def _details(
+    trace: SimulatedRun,
+    budget: Budget,
+    limited: Replay,
+    shown: Replay,
+    segments: Sequence[PhaseName],
+) -> dict[str, Any]:
+    """Fields of a prediction: memory through the step, what is alive at the peak, what fails."""
+    alive = np.array(live_at(trace.events, shown.allocated_peak_event), np.int64)
+    largest = alive[np.argsort(-trace.sizes[alive - 1], kind="stable")][:NUM_LARGEST].tolist()
+    block_bytes, categories = shown.block_bytes, trace.categories
+
+    @functools.cache
+    def describe(number: int) -> LargeTensor:
+        return trace.allocation(number).as_tensor()
+
+    memory = step_memory(
+        trace.events, block_bytes, categories, describe, shown.reserved_bytes, segments
+    )
+    private = private_bytes(trace, budget, alive, shown)
+    first_step = 1 + segments.index(PhaseName.TRAIN)
+    return {
+        "breakdown_bytes": breakdown(categories, alive, shown, private),
+        "largest_tensors": [describe(number) for number in largest],
+        "timeline": timeline(shown),
+        "peak_phase": memory.phase if memory else "",
+        "step_memory": memory,
+        "alive_at_peak": alive_groups(alive, block_bytes, categories, describe),
+        "alive_places": alive_places(alive, block_bytes, categories, describe),
+        "phase_bands": phase_bands(trace, segments),
+        "step_bands": step_bands(trace, segments),
+        "failure": failed_allocation(trace, budget, limited, shown, segments, describe),
+        "compilation": compilation(trace, budget, shown, first_step),
+        "growth": memory_growth(trace, shown, budget.capacity_bytes, segments, describe),
+        "segment_map": segment_map(trace, budget, limited),
+    }
 
 
 def _step(trace: SimulatedRun, budget: Budget) -> StepForecast | None:

@@ -101,50 +101,14 @@ def plan(
         shares: Sequence[list[int] | None] = [None]
         if lengths is not None:
             shares = _shares(lengths, len(cases) if gpus else 0)
-        jobs = [
-            {
-                **requests[case.strategy],
-                **case.request(request["started"]),
-                **links,
-                "safety": safety,
-                "plan": {
-                    "seq_lens": share,
-                    "tokens_per_step": tokens_per_step and tokens_per_step // case.world_size,
-                    "is_only_gpu": len(cases) == 1,
-                },
-            }
-            for case in cases
-            for share in shares
-        ]
-        total, done = (1 if lengths is None else len(lengths)) * len(cases), itertools.count()
-
-        def tell(planned: dict[str, int] | None = None) -> None:
-            detail = f"seq_len={planned['seq_len']} is done" if planned else ""
-            progress(Progress("Planning", next(done), total, detail))
-
-        tell()
-        answers = try_all(
-            jobs,
-            timeout,
-            where=Where(ray),
-            # The nodes of a cluster tell nothing before they answer.
-            progress=ignore if ray is None else progress,
-            name="Planning",
-            tell=tell,
-        )
+        common = {**links, "safety": safety}
+        jobs = _jobs(cases, shares, requests, common, tokens_per_step)
+        num_stages = (1 if lengths is None else len(lengths)) * len(cases)
+        answers = _answers(jobs, timeout, ray, num_stages, progress)
         # The answers for one GPU follow each other.
         of_cases = [answers[i * len(shares) :][: len(shares)] for i in range(len(cases))]
-        plans = [
-            _gpu_plan(case, its, tokens_per_step, training)
-            for case, its in zip(cases, of_cases, strict=True)
-        ]
-        if len({case.world_size for case in cases}) > 1:
-            plans = with_efficiency(plans)
+        plans = _gpu_plans(cases, of_cases, tokens_per_step, training)
         made = [one for one in answers if not isinstance(one, VramcastError)]
-        if all(gpu.error for gpu in plans):
-            raise next(one for one in answers if isinstance(one, VramcastError))
-        if training.prices:
-            plans.sort(key=lambda gpu: math.inf if gpu.cost is None else gpu.cost)
         found = Plan(
             workload=request["workload"],
             knobs=made[0]["knobs"],
@@ -165,6 +129,74 @@ def plan(
         if folder is not None:
             write(found, folder)
     return found
+
+
+def _jobs(
+    cases: Sequence[Case],
+    shares: Sequence[list[int] | None],
+    requests: Mapping[str, dict[str, Any]],
+    common: dict[str, Any],
+    tokens_per_step: int | None,
+) -> list[dict[str, Any]]:
+    """Of every case a simulation of each share of the lengths."""
+    started = next(iter(requests.values()))["started"]
+    return [
+        {
+            **requests[case.strategy],
+            **case.request(started),
+            **common,
+            "plan": {
+                "seq_lens": share,
+                "tokens_per_step": tokens_per_step and tokens_per_step // case.world_size,
+                "is_only_gpu": len(cases) == 1,
+            },
+        }
+        for case in cases
+        for share in shares
+    ]
+
+
+def _answers(
+    jobs: list[dict[str, Any]], timeout: float, ray: str | None, num_stages: int, progress: Report
+) -> list[dict[str, Any] | VramcastError]:
+    done = itertools.count()
+
+    def tell(planned: dict[str, int] | None = None) -> None:
+        detail = f"seq_len={planned['seq_len']} is done" if planned else ""
+        progress(Progress("Planning", next(done), num_stages, detail))
+
+    tell()
+    return try_all(
+        jobs,
+        timeout,
+        where=Where(ray),
+        # The nodes of a cluster tell nothing before they answer.
+        progress=ignore if ray is None else progress,
+        name="Planning",
+        tell=tell,
+    )
+
+
+def _gpu_plans(
+    cases: Sequence[Case],
+    of_cases: Sequence[list[dict[str, Any] | VramcastError]],
+    tokens_per_step: int | None,
+    training: Training,
+) -> list[GpuPlan]:
+    """Of each GPU or number of them, the cheapest first where there are prices. Where none could be
+    planned, the first error is raised."""
+    plans = [
+        _gpu_plan(case, its, tokens_per_step, training)
+        for case, its in zip(cases, of_cases, strict=True)
+    ]
+    if all(gpu.error for gpu in plans):
+        answers = itertools.chain(*of_cases)
+        raise next(one for one in answers if isinstance(one, VramcastError))
+    if len({case.world_size for case in cases}) > 1:
+        plans = with_efficiency(plans)
+    if training.prices:
+        plans.sort(key=lambda gpu: math.inf if gpu.cost is None else gpu.cost)
+    return plans
 
 
 def write(found: Plan, folder: Path) -> None:

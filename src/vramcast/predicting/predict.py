@@ -100,6 +100,8 @@ def predict_batch_sizes(
     memory: str | int | None = None,
     allocator: str | None = None,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
+    steps: int | None = None,
+    whole: bool = False,
     progress: Report = ignore,
     knobs: Mapping[str, Any] | None = None,
     **more_knobs: Any,
@@ -107,11 +109,13 @@ def predict_batch_sizes(
     """Predict many batch sizes in little more time than one: only a few of them are simulated.
 
     `predict_batch_sizes("train.py:build", range(4, 33, 4), memory="24GiB")`; also "4-32:4".
+    `steps` and `whole` are for launch lines, as in predict.
     """
     sizes = read_batch_sizes(batch_sizes)
     request = make_request(
         workload, joined(knobs, more_knobs), gpu, memory, allocator, moved=["batch_size"]
     )
+    request |= stop_rule(request, steps, whole)
     answer = simulated({**request, "batch_sizes": sizes}, timeout, progress)
     from vramcast.records.prediction import BatchSizeCurve
 
