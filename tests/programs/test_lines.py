@@ -155,7 +155,6 @@ def test_several_batch_sizes_are_each_run_for_so_many_steps(tmp_path: Path) -> N
         assert other.peak_allocated_bytes - one.peak_allocated_bytes == 2 * 2**20
 
 
-
 def test_what_was_not_seen_is_said() -> None:
     notes = predict(LOOPS, "loop")[0].notes
     assert any(note.startswith("evaluation was not seen") for note in notes)
