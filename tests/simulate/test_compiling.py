@@ -6,13 +6,20 @@ import ctypes
 import importlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import vramcast
-from vramcast.simulate.patches import bitsandbytes_library, flash_attn_library, inductor_config
+from vramcast.simulate.patches import (
+    autograd_cache,
+    bitsandbytes_library,
+    flash_attn_library,
+    inductor_config,
+)
 from vramcast.simulate.patching import Patcher
 
 MIB = 1 << 20
@@ -203,3 +210,22 @@ def test_no_thread_compiles_in_worker_processes() -> None:
     finally:
         patcher.undo()
     assert found == 1
+
+
+def test_what_compiling_allocates_is_kept_for_a_run_that_finds_the_graph() -> None:
+    """Between the first allocation and the fifth: one of 20 bytes and one of 40 that are freed, and
+    cuBLAS' workspace, which stays."""
+    names = ["aten::empty", autograd_cache.WORKSPACE]
+    allocations = np.array(
+        [(10, 0), (20, 0), (30, 1), (40, 0), (50, 0), (60, 0)],
+        [("num_bytes", np.int64), ("operator_name", np.int32)],
+    )
+    events = np.array([1, 2, 3, -2, 4, -1, -4, 5, 6, -5])
+    gpu: Any = SimpleNamespace(
+        device=SimpleNamespace(
+            events_array=lambda: events,
+            allocations_array=lambda: allocations,
+            name=names.__getitem__,
+        )
+    )
+    assert autograd_cache.allocated_between(gpu, 1, 5) == [20, 0, -1, 40, -2]

@@ -18,9 +18,10 @@ def compilation(
     if done is None:
         return None
     peak_bytes = shown.peak_reserved_bytes
+    has_allocated = any(begin < end for begin, end in done.spans)
     return Compilation(
         peak_is_in_first_step=shown.peaks_after_step[first_step][1] == peak_bytes,
-        cached_peak_reserved_bytes=_cached_bytes(trace, budget) if done.spans else peak_bytes,
+        cached_peak_reserved_bytes=_cached_bytes(trace, budget) if has_allocated else peak_bytes,
         recompilations=[
             Recompilation(function=function, reason=reason, count=count)
             for (function, reason), count in done.recompilations.items()

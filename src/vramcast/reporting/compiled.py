@@ -12,8 +12,10 @@ def compiled_lines(p: Prediction) -> list[str]:
 
 def _saved(p: Prediction) -> list[str]:
     c = p.compilation
-    if c is None or c.eager_peak_reserved_bytes is None:
+    if c is None:
         return []
+    if c.eager_peak_reserved_bytes is None:  # of a launch line, which would run a second time
+        return ["--no-compile shows what it takes without torch.compile"]
     parts = [
         f"{page.size(c.eager_peak_reserved_bytes)}"
         + _less(p.peak_reserved_bytes, c.eager_peak_reserved_bytes)
@@ -59,8 +61,6 @@ def _again(p: Prediction) -> list[str]:
         f"{one.function}: {one.reason}"
         for one in found[:MOST_RECOMPILATIONS]
     ]
-    more = len(found) - len(shown)
-    return [
-        *shown,
-        *([f"compiled again: {page.count(more, 'other function or reason')}"] if more else []),
-    ]
+    if more := len(found) - len(shown):
+        shown.append(f"compiled again: {more} more, of other functions or for other reasons")
+    return shown

@@ -88,6 +88,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "make_gpu_generators": (None, c_bool),
     "begin_pool": (None, c_int64, c_int64, c_bool),
     "end_pool": (None, c_int64),
+    "take_gemm_workspace": (None, c_bool),
     "drop_gemm_workspaces": (None,),
     "num_work": (c_int64,),
     "num_python_calls": (c_int64,),

@@ -53,7 +53,7 @@ class SimulatedGpu:
     memory: LiveMemory = field(init=False)
     # of the current recording
     graphs: CudaGraphs = field(default_factory=CudaGraphs)
-    was_timed: bool = False  # something, while it was compiled
+    was_timed: bool = False  # something, in the last compilation
     compilations: Compilations | None = None
     # for what is no part of a usual step: Python's functions are not counted
     not_counting: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -88,8 +88,7 @@ class SimulatedGpu:
                 yield
         finally:
             self.device.library.vramcast_captured_since(first_work)
-            if (end := self.device.num_allocations()) > begin:
-                done.spans.append((begin + 1, end + 1))
+            done.spans.append((begin + 1, self.device.num_allocations() + 1))
 
     def all_notes(self) -> set[str]:
         """Of the recording, at its end."""

@@ -14,9 +14,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from vramcast.records.store import cache_folder
+
 MAX_FRAMES = 80
-# code that is not the user's: torch, vramcast, Python's own import system
+# code that is not the user's: torch, vramcast, what torch.compile writes, Python's import system
 HIDDEN = (
+    str(cache_folder()) + os.sep,
     os.path.dirname(torch.__file__) + os.sep,
     os.path.dirname(os.path.dirname(__file__)) + os.sep,
     "<frozen ",

@@ -133,6 +133,7 @@ void vramcast_begin_pool(int64_t pool, int64_t stream, bool of_thread) {
   private_pools.begin(pool, stream, of_thread);
 }
 void vramcast_end_pool(int64_t pool) { private_pools.end(pool); }
+void vramcast_take_gemm_workspace(bool lt) { recorder.take_gemm_workspace(lt); }
 void vramcast_drop_gemm_workspaces() { recorder.drop_gemm_workspaces(); }
 // A graph is replayed: the work from `begin` to `end` is done again, and the host launches nothing.
 int64_t vramcast_num_work() { return work_log.size(); }

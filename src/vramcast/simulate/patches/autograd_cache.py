@@ -1,24 +1,100 @@
-"""A graph that was timed while it was compiled is compiled again in the next prediction.
+"""A graph that is found in the cache allocates what compiling it had allocated.
 
-Why: what the timing allocates is part of a first run, and would be missing in one from the cache.
+Why: Inductor times kernels while it compiles, and what that allocates is part of a first run. It is
+kept in a file beside the graph. Where the backward pass was timed, which is compiled later, the
+graph is not kept.
 Versions: torch 2.10 to 2.15.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+from vramcast.records.store import cache_folder, read_text, write_atomically
+from vramcast.simulate.gpu import SimulatedGpu
+from vramcast.simulate.patches.torch_compile import FOLDER
 from vramcast.simulate.patching import Patcher
+from vramcast.tracing.trace import Compilations
 
 LIBRARY = "torch._functorch._aot_autograd.autograd_cache"
+WORKSPACE = "cublas_workspace"
 
 
 def apply(patcher: Patcher) -> None:
-    cache = sys.modules[LIBRARY].AOTAutogradCache
-    save = cache.save
+    cache, gpu = sys.modules[LIBRARY].AOTAutogradCache, patcher.gpu
+    lookup, save = cache._lookup, cache.save
+    # how many allocations and spans there were when a graph was not found
+    begins: dict[str, tuple[int, int]] = {}
 
-    def save_unless_timed(*arguments: Any, **options: Any) -> Any:
-        return None if patcher.gpu.was_timed else save(*arguments, **options)
+    def find(key: str, *arguments: Any, **options: Any) -> Any:
+        found = lookup(key, *arguments, **options)
+        if found is None:
+            done = gpu.compilations or Compilations()
+            begins[key] = gpu.device.num_allocations(), len(done.spans)
+        elif (file := _file(key)).exists():
+            allocate_again(gpu, json.loads(read_text(file)))
+        return found
 
-    patcher.put(cache, "save", staticmethod(save_unless_timed))
+    def save_with_allocations(key: str, *arguments: Any, **options: Any) -> Any:
+        if key not in begins:
+            return save(key, *arguments, **options)
+        first, span = begins.pop(key)
+        end = _end(gpu, first, span)
+        if gpu.was_timed and end is not None:
+            return None
+        if events := allocated_between(gpu, first, end or gpu.device.num_allocations() + 1):
+            write_atomically(_file(key), json.dumps(events))
+        return save(key, *arguments, **options)
+
+    patcher.put(cache, "_lookup", staticmethod(find))
+    patcher.put(cache, "save", staticmethod(save_with_allocations))
+
+
+def _file(key: str) -> Path:
+    return cache_folder() / FOLDER / f"allocated-{key}.json"
+
+
+def _end(gpu: SimulatedGpu, first: int, span: int) -> int | None:
+    """The number of the first allocation after what was compiled, if that is done."""
+    spans = gpu.compilations.spans[span:] if gpu.compilations else []
+    return next((end for begin, end in spans if begin <= first + 1), None)
+
+
+def allocated_between(gpu: SimulatedGpu, first: int, end: int) -> list[int]:
+    """Sizes of allocations after the first ones and before another, in order; that the n-th of them
+    is freed is -n. Of those that stay, cuBLAS' workspaces are 0; others are the graph's own."""
+    events, allocations = gpu.device.events_array(), gpu.device.allocations_array()
+    until = np.flatnonzero(events == end)
+    events = events[: until[0]] if len(until) else events
+    freed = {-int(event) for event in events[(events < -first) & (events > -end)]}
+    numbers: dict[int, int] = {}
+    found = []
+    for event in events[(np.abs(events) > first) & (np.abs(events) < end)].tolist():
+        if event in freed:
+            numbers[event] = len(numbers) + 1
+            found.append(int(allocations["num_bytes"][event - 1]))
+        elif -event in numbers:
+            found.append(-numbers[-event])
+        elif gpu.device.name(allocations["operator_name"][event - 1]) == WORKSPACE:
+            found.append(0)
+    return found
+
+
+def allocate_again(gpu: SimulatedGpu, events: Iterable[int]) -> None:
+    held: list[torch.Tensor | None] = []
+    is_second = False  # that of cuBLASLt
+    for event in events:
+        if event > 0:
+            held.append(torch.empty(event, dtype=torch.uint8, device="cuda"))
+        elif event < 0:
+            held[-event - 1] = None
+        else:
+            gpu.device.library.vramcast_take_gemm_workspace(is_second)
+            is_second = True

@@ -19,6 +19,7 @@ def apply(patcher: Patcher) -> None:
     compiling = ExitStack()
 
     def begin(*_: Any) -> None:
+        patcher.gpu.was_timed = False
         compiling.enter_context(patcher.gpu.compiling())
 
     def end(*_: Any) -> None:

@@ -26,7 +26,7 @@ from vramcast.simulate.patching import Patcher
 
 LIBRARY = "torch"
 # in vramcast's cache: what Inductor keeps. Another number where what is simulated has changed.
-FOLDER = "inductor-1"
+FOLDER = "inductor-2"
 OFF_NOTE = "torch.compile was switched off: the step was simulated as eager code"
 NO_TRITON_NOTE = (
     "torch.compile was not simulated: the package triton is not installed (pip install triton). "
