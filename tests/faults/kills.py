@@ -32,6 +32,7 @@ COMMANDS: dict[str, list[str]] = {
     "max-batch": sandbox.words("max-batch work.py:good --memory 1GiB --max 8"),
     "plan": [*sandbox.PLAN[:-1], "new", "--force"],
     "predict": sandbox.words("predict work.py:good --batch-sizes 1-8 --json"),
+    "advise": sandbox.words("advise work.py:good --memory 1GiB --json"),
 }
 # Others have their workers from servers that stay: a start of torch takes most of the time.
 OWN_WORKERS_EVERY = 6
@@ -201,8 +202,10 @@ def answer_of(folder: Path, ending: attempts.Ending) -> Any:
         if (folder / name).exists():
             found[name] = what(json.loads((folder / name).read_text()))
     if ending.stdout.startswith("{"):
-        points = json.loads(ending.stdout).get("points", [])
-        found["points"] = [point["peak_reserved_bytes"] for point in points]
+        record = json.loads(ending.stdout)
+        found["peak"] = record.get("peak_reserved_bytes")
+        found["points"] = [point["peak_reserved_bytes"] for point in record.get("points", [])]
+        found["alone"] = [change["names"] for change in record.get("alone", [])]
     return found
 
 
