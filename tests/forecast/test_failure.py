@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from vramcast.allocator.settings import AllocatorSettings
 from vramcast.forecast.budget import Budget
 from vramcast.forecast.forecast import forecast
-from vramcast.records.prediction import Prediction
+from vramcast.records.prediction import PhaseName, Prediction
 from vramcast.reporting.failure import growth_lines, why_not
+from vramcast.reporting.prediction import of_prediction
 from vramcast.tracing.trace import Allocation, SimulatedRun
 
 MiB = 1 << 20
@@ -20,6 +21,7 @@ def predicted(
     memory_bytes: int,
     settings: str = "",
     first_phase: str = "forward",
+    segments: Sequence[PhaseName] = (),
 ) -> Prediction:
     """The n-th allocation is made by operator "op-n" at line n."""
 
@@ -44,6 +46,7 @@ def predicted(
         notes=(),
         torch_version="",
         allocation=allocation,
+        segments=list(segments),
     )
     budget = Budget(
         gpu=None,
@@ -90,6 +93,14 @@ def test_the_allocation_that_fails_is_named_with_what_was_alive() -> None:
     assert "train.py:3 in forward" in remark.text
 
 
+def test_parts_of_a_step_are_not_said_of_an_evaluation() -> None:
+    segments = [PhaseName.TRAIN, PhaseName.EVALUATE]
+    found = predicted([0, 1, -1, 0, 2], [MiB, 90 * MiB], 60 * MiB, "", "update", segments)
+    assert found.failure is not None
+    assert (found.failure.phase, found.failure.during) == ("evaluate", "")
+    assert why_not(found)[0].text.startswith("What fails, in evaluate: 90.0 MiB")
+
+
 def test_a_setting_with_which_it_fits_is_said_only_where_it_does() -> None:
     found = predicted(HOLES, HOLE_SIZES, 120 * MiB)
     assert found.failure and "expandable_segments:True" in found.failure.settings_that_fit
@@ -112,6 +123,8 @@ def test_memory_that_every_step_leaves_behind_is_said_with_its_line() -> None:
     assert growth.num_steps_that_fit is not None and 4 < growth.num_steps_that_fit < 50
     (line,) = growth_lines(growth)
     assert "grows by 2.0 MiB a step" in line and "train.py:6" in line
+    verdict = of_prediction(found)[0].verdict
+    assert verdict and "at first, but memory grows and is full after about" in verdict.text
 
 
 def test_what_is_made_again_in_every_step_does_not_grow() -> None:

@@ -43,7 +43,8 @@ def failed_allocation(
     return FailedAllocation(
         tensor=describe(number),
         phase=phase,
-        during=trace.allocation(number).phase if phase != PhaseName.BUILD else "",
+        # Only training steps have parts; elsewhere it is the part that the last step ended with.
+        during="" if phase in tuple(PhaseName) else trace.allocation(number).phase,
         free_bytes=max(0, capacity - failed.reserved_bytes),
         fragmented_bytes=max(0, failed.reserved_bytes - failed.allocated_bytes),
         alive_bytes=_by_category(trace, alive, shown.block_bytes),

@@ -85,6 +85,9 @@ def _verdict(p: Prediction) -> page.Remark:
         failed = page.given("; an allocation of {} fails", page.size(p.failed_allocation_bytes))
         return page.bad(f"does not fit on {where}: needs {needed}{failed}")
     text = f"fits on {where}: {page.size(p.headroom_bytes or 0)} to spare"
+    if p.growth and p.growth.num_steps_that_fit is not None:
+        steps = f"about {page.count(p.growth.num_steps_that_fit, 'step')}"
+        return page.unsure(f"✓ {text} at first, but memory grows and is full after {steps}")
     if p.num_alloc_retries:
         retries = f"{page.count(p.num_alloc_retries, 'time')} (slower)"
         return page.unsure(f"✓ {text}, but the allocator has to empty its cache {retries}")
