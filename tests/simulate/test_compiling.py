@@ -74,6 +74,33 @@ def build():
     return lambda: Twice.apply(Twice.apply(x)).sum().backward()
 """
 
+COMPILED_UPDATE = """
+import torch
+
+def build():
+    model = torch.nn.Linear(4096, 4096, bias=False).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    update = torch.compile(lambda: optimizer.step(), backend="eager")
+
+    def step():
+        model(torch.ones(4096, device="cuda")).sum().backward()
+        update()
+        optimizer.zero_grad()
+
+    return step
+"""
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_a_compiled_update_has_gradients_and_states_and_compiles_nothing_of_ours(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "work.py").write_text(COMPILED_UPDATE)
+    prediction = vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200")
+    found = prediction.breakdown_bytes
+    assert (found["optimizer_state"] // MIB, found["gradients"] // MIB) == (128, 64)
+    assert prediction.compilation and not prediction.compilation.recompilations
+
 
 @pytest.mark.usefixtures("warm_simulations")
 def test_what_a_function_keeps_for_backward_is_activations(tmp_path: Path) -> None:

@@ -49,7 +49,8 @@ class Ownership:
             optim.register_optimizer_step_pre_hook(self._before_update),
             optim.register_optimizer_step_post_hook(self._after_update),
         ]
-        set_state = nn.Module.__setstate__
+        set_state, make_optimizer = nn.Module.__setstate__, optim.Optimizer.__init__
+        drop_gradients = optim.Optimizer.zero_grad
 
         def __setstate__(module: nn.Module, state: dict[str, Any]) -> None:
             """Of a copied or unpickled module: nothing is registered then.
@@ -59,10 +60,26 @@ class Ownership:
             set_state(module, state)
             self._saw_module(module)
 
+        def __init__(optimizer: Any, *arguments: Any, **options: Any) -> None:
+            """Its step may be compiled, and then calls no hooks."""
+            make_optimizer(optimizer, *arguments, **options)
+            self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+
+        @torch._disable_dynamo  # as torch's own is
+        def zero_grad(optimizer: Any, *arguments: Any, **options: Any) -> None:
+            """A compiled step has called no hooks."""
+            if self._is_detailed and not self._has_stepped:
+                self._put_gradients()
+            drop_gradients(optimizer, *arguments, **options)
+
         nn.Module.__setstate__ = __setstate__  # type: ignore[method-assign]
+        optim.Optimizer.__init__ = __init__  # type: ignore[method-assign]
+        optim.Optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
         try:
             yield
         finally:
+            optim.Optimizer.__init__ = make_optimizer  # type: ignore[method-assign]
+            optim.Optimizer.zero_grad = drop_gradients  # type: ignore[method-assign]
             nn.Module.__setstate__ = set_state  # type: ignore[method-assign]
             for hook in hooks:
                 hook.remove()
@@ -71,6 +88,8 @@ class Ownership:
         self._modules[id(module)] = weakref.ref(module)
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
+        if torch.compiler.is_dynamo_compiling():  # a real run has no hooks to compile
+            return
         self._optimizers[id(optimizer)] = weakref.ref(optimizer)
         if not self._is_detailed:
             return
@@ -80,7 +99,7 @@ class Ownership:
         self._put_gradients()
 
     def _after_update(self, *_: Any) -> None:
-        if self._is_detailed:
+        if self._is_detailed and not torch.compiler.is_dynamo_compiling():
             self._put_state()
             self._has_stepped = True
 
@@ -204,8 +223,10 @@ class Ownership:
         return self.name_of.get(numbers[0], "") if numbers else ""
 
     def _put(self, tensor: Tensor, category: str, name: str) -> None:
+        # the graph of a compiled update has the optimizer's state as its buffers
+        stronger = ("parameters", "optimizer_state") if category == "buffers" else ("parameters",)
         for number in self._numbers(tensor):
-            if number and self.category_of.get(number) != "parameters":
+            if number and self.category_of.get(number) not in stronger:
                 self.category_of[number] = category
                 if name:
                     self.name_of[number] = name
