@@ -85,10 +85,12 @@ class Ownership:
                 hook.remove()
 
     def _saw_module(self, module: nn.Module, *_: Any) -> None:
+        if torch.compiler.is_dynamo_compiling():  # a real run has no hooks to compile
+            return
         self._modules[id(module)] = weakref.ref(module)
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
-        if torch.compiler.is_dynamo_compiling():  # a real run has no hooks to compile
+        if torch.compiler.is_dynamo_compiling():
             return
         self._optimizers[id(optimizer)] = weakref.ref(optimizer)
         if not self._is_detailed:
