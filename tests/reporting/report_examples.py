@@ -10,11 +10,15 @@ RECORDS = Path(__file__).parent / "records"
 ACCURACY = Path(__file__).parents[2] / "benchmarks" / "accuracy" / "h200-torch-2.11"
 PAGES: dict[str, list[Path]] = {
     "prediction": [RECORDS / "prediction.json"],
+    "does not fit": [RECORDS / "does-not-fit.json"],
+    "several GPUs": [RECORDS / "ranks.json"],
     "prediction and measurement": [
         RECORDS / "h200-prediction.json",
         RECORDS / "h200-measurement.json",
     ],
     "measurement": [RECORDS / "h200-measurement.json"],
+    "sensitivity": [RECORDS / "sensitivity.json"],
+    "trace": [RECORDS / "trace.json"],
     "curve": [RECORDS / "curve.json"],
     "several predictions": [RECORDS / "predictions.json"],
     "max-batch": [RECORDS / "max-batch.json"],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from browsing import WIDTHS, Browser
+from report_examples import PAGES
 
 AXE = pytest.importorskip(
     "axe_playwright_python.sync_playwright",
@@ -14,7 +15,7 @@ AXE = pytest.importorskip(
 OPTIONS = {"resultTypes": ["violations"], "performanceTimer": False}
 
 
-@pytest.mark.parametrize("name", ["prediction", "difference", "plan"])
+@pytest.mark.parametrize("name", PAGES)
 def test_axe_finds_nothing_on_a_desktop_in_light_and_on_a_phone_in_dark(
     browser: Browser, files: dict[str, Path], name: str
 ) -> None:

@@ -124,6 +124,12 @@ def test_two_runs_show_their_differences_first_and_their_memory_over_each_other(
     change = bars(differences.views[0])["peak reserved"][1]
     total = record("run-diff.json")["totals_bytes"][0]
     assert change == total["b"] - total["a"] < 0
+    # Both are of one workload, so they are named by the knob that differs.
+    assert section.title == ("examples/gpt.py:build, checkpointing=False and checkpointing=True")
+    assert [layer.name for layer in timelines.views[0].layers[:2]] == [
+        "A: checkpointing=False",
+        "B: checkpointing=True",
+    ]
     assert [view.name for view in timelines.views] == ["the step with the peak", "the run"]
     for view in timelines.views:
         assert [layer.kind for layer in view.layers] == ["step", "step", "across"]

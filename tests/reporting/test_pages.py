@@ -16,6 +16,7 @@ import pytest
 from report_examples import HOSTILE, ODD, PAGES, RECORDS, TENSOR, put, record
 from rich.console import Console
 
+from vramcast import __version__
 from vramcast.errors import UsageError
 from vramcast.forecast.laws import evaluate
 from vramcast.records.bench import TrainedRun
@@ -346,6 +347,15 @@ def test_bands_are_letters_below_the_blocks_and_their_names_are_said() -> None:
     assert letters == "bbffBBfB"
     assert key == "b build, f forward, B backward"
     assert bands_of(View(Axis(""), Axis(""), [line]), 8) == ("", "")
+    short = Layer("band", "build", [[0, 2]], "s7"), Layer("band", "forward", [[2, 8]], "s0")
+    # What has no letter in so few columns is not explained.
+    assert bands_of(View(Axis(""), Axis(""), [*short, line]), 2) == ("ff", "f forward")
+
+
+def test_a_page_that_was_made_of_no_file_names_none_and_code_looks_like_code() -> None:
+    page = html_of(replace(make_report(PAGES["prediction"]), sources=[]))
+    assert f"Made by vramcast {__version__}.\n" in page
+    assert "(<code>vramcast calibrate</code> measures them)" in page
 
 
 def test_a_line_of_blocks_keeps_its_peak_and_fits() -> None:

@@ -83,6 +83,19 @@ def test_a_long_step_is_thinned_and_keeps_its_peak_exactly() -> None:
     assert memory.points[0][0] == 0 and memory.points[-1][0] == memory.num_events - 1
 
 
+def test_the_most_that_is_reserved_is_kept_though_it_lasts_for_one_event() -> None:
+    events, sizes, categories = run_of(3, 2000)
+    whole = replay(events, sizes)
+    reserved = np.full(len(events), max(whole.reserved_bytes))
+    memory = made(events, sizes, categories)
+    place = memory.first_event + memory.num_events // 2 + 1
+    reserved[place] *= 2
+    again = step_memory(
+        np.array(events), np.array(whole.block_bytes), Labels.of(categories), tensor, reserved
+    )
+    assert reserved[place] in [point[again.columns.index("reserved")] for point in again.points]
+
+
 def test_the_categories_of_a_point_are_what_is_alive_there() -> None:
     events, sizes, categories = run_of(2, 50)
     memory, block_bytes = made(events, sizes, categories), replay(events, sizes).block_bytes

@@ -41,7 +41,10 @@ def step_memory(
     allocated = changes.cumsum()
     peak = int(allocated.argmax())
     begin, end, phase = step_around(events, peak, segments)
-    kept = downsample(allocated[begin:end], MOST_POINTS, [peak - begin])
+    peaks = [peak - begin]
+    if reserved_bytes is not None:  # its peak may last for one event, and must be seen
+        peaks.append(int(reserved_bytes[begin:end].argmax()))
+    kept = downsample(allocated[begin:end], MOST_POINTS, peaks)
     columns = {"event": np.array(kept), "allocated": allocated[begin:end][kept]}
     if reserved_bytes is not None:
         columns["reserved"] = reserved_bytes[begin:end][kept]

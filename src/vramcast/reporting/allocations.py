@@ -65,7 +65,7 @@ def _facts(memory: StepMemory, one: StepAllocation, bands: Bands) -> dict[str, s
     freed = "" if one.freed_event is None else _when(memory, one.freed_event, bands)
     facts = {
         "tensor": tensor.name,
-        "shape": shape_of(tensor) if tensor.shape else "",
+        "shape": shape_of(tensor),
         "made by": operator_of(tensor),
         "module": tensor.module,
         "line": tensor.source,

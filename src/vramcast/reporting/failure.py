@@ -17,11 +17,9 @@ def why_not(p: Prediction) -> list[page.Remark]:
 
 def tensor_line(tensor: LargeTensor) -> str:
     """As in "float32[8, 50304] of addmm in blocks.0, train.py:12 in forward"."""
-    # A kernel's scratch memory has the type "bytes" and no shape.
-    has_shape = tensor.shape or tensor.dtype not in ("", "bytes")
     parts = [
         tensor.name,
-        shape_of(tensor) if has_shape else "scratch memory",
+        shape_of(tensor) or "scratch memory",
         f"of {tensor.operator.removeprefix('aten::')}" if tensor.operator else "",
         page.given("in {}", tensor.module),
     ]

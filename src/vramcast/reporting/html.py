@@ -6,7 +6,8 @@ only scripts whose hashes it names.
 
 import base64
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -15,6 +16,7 @@ from string import Template
 import msgspec
 
 from vramcast import __version__
+from vramcast.reporting import sections as page
 from vramcast.reporting.sections import Figure, Meter, Report, Section, Table, is_code
 from vramcast.text import printable
 from vramcast.units import format_bytes
@@ -34,6 +36,8 @@ SCRIPTS = (
 )
 SENTENCE = 30  # characters: longer cells are text
 LONG_WORD = 18
+PHONE_PIXELS = 352  # of a table, with the space after the last column
+MOST_FOLDED = 12
 
 
 def as_html(report: Report) -> str:
@@ -51,7 +55,7 @@ def as_html(report: Report) -> str:
         contents=_contents(report),
         sections="\n".join(lines),
         version=__version__,
-        sources=_text(", ".join(report.sources)),
+        sources=_text(page.given(" from {}", ", ".join(report.sources))),
         figures=msgspec.json.encode(figures).decode().replace("<", "\\u003c"),
         scripts="\n".join(f"<script>{script}</script>" for script in scripts),
     )
@@ -69,6 +73,11 @@ def _hash(script: str) -> str:
 
 def _text(value: object) -> str:
     return escape(printable(str(value)))
+
+
+def _prose(value: object) -> str:
+    """Text in which `backquotes` stand around code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", _text(value))
 
 
 def _contents(report: Report) -> str:
@@ -92,10 +101,10 @@ def _section(section: Section, title: str, number: int, figures: list[Figure]) -
         if is_code(text):
             yield f'<pre class="text" tabindex="0">{_text(text)}</pre>'
         elif text:
-            yield f'<p class="text">{_text(text)}</p>'
+            yield f'<p class="text">{_prose(text)}</p>'
     for remark in section.remarks:
-        below = "".join(f"<br>{_text(line)}" for line in remark.below)
-        yield f'<p class="remark {remark.tone}">{_text(remark.text)}{below}</p>'
+        below = "".join(f"<br>{_prose(line)}" for line in remark.below)
+        yield f'<p class="remark {remark.tone}">{_prose(remark.text)}{below}</p>'
     shown = {id(part) for part in (*section.figures, *section.tables)}
     for part in (part for part in section.parts if id(part) in shown):
         if isinstance(part, Table):
@@ -104,9 +113,9 @@ def _section(section: Section, title: str, number: int, figures: list[Figure]) -
             yield from _meter(part)
         elif isinstance(part, Figure):
             yield f'<figure data-figure="{len(figures)}"><h3>{_text(part.title)}</h3>'
-            yield f"<figcaption>{_text(part.caption)}</figcaption></figure>"
+            yield f"<figcaption>{_prose(part.caption)}</figcaption></figure>"
             figures.append(part)
-    yield from (f'<p class="under">{_text(line)}</p>' for line in section.warnings)
+    yield from (f'<p class="under">{_prose(line)}</p>' for line in section.warnings)
     yield "</section>"
 
 
@@ -137,22 +146,57 @@ def _table(table: Table) -> Iterator[str]:
     title = _text(table.title)
     if title:
         yield f'<h3 class="table">{title}</h3>'
+    folds = _folds(table)
     # What scrolls can be reached by keys, and says what it is.
-    yield f'<div class="scroll" tabindex="0" role="group" aria-label="{title or "table"}"><table>'
+    yield f'<div class="scroll" tabindex="0" role="group" aria-label="{title or "table"}">'
+    yield '<table class="folds" role="table">' if folds else "<table>"
     if any(table.columns):
-        yield "<thead><tr>"
+        yield f"<thead{_role('rowgroup', folds)}><tr{_role('row', folds)}>"
         for column in table.columns:
-            tag = 'th scope="col"' if column else "td"  # an empty heading would be read out
+            # An empty heading would be read out.
+            tag = f'th scope="col"{_role("columnheader", folds)}' if column else "td"
             yield f"<{tag}{_left(column in table.left)}>{_text(column)}</{tag[:2]}>"
         yield "</tr></thead>"
-    yield "<tbody>"
+    yield f"<tbody{_role('rowgroup', folds)}>"
     for index, row in enumerate(table.rows):
-        yield f'<tr class="{table.tones[index]}">' if table.tones else "<tr>"
-        for column, cell in zip(table.columns, row, strict=True):
-            yield f"<td{_left(column in table.left, cell)}>{_text(cell)}</td>"
+        tone = f' class="{table.tones[index]}"' if table.tones else ""
+        yield f"<tr{tone}{_role('row', folds)}>"
+        yield from _cells(table, row, folds)
         yield "</tr>"
     yield "</tbody></table></div>"
-    yield from (f'<p class="under">{_text(line)}</p>' for line in (table.footer, *table.notes))
+    yield from (f'<p class="under">{_prose(line)}</p>' for line in (table.footer, *table.notes))
+
+
+def _cells(table: Table, row: Sequence[str], folds: bool) -> Iterator[str]:
+    for place, (column, cell) in enumerate(zip(table.columns, row, strict=True)):
+        left = column in table.left
+        # In a block a cell has its heading before it, but the name that the block begins with.
+        named = folds and column not in ("", "%") and not (place == 0 and left)
+        heading = f' data-heading="{_text(column)}"' if named else ""
+        yield f"<td{_left(left, cell)}{heading}{_role('cell', folds)}>{_text(cell)}</td>"
+
+
+def _role(name: str, folds: bool) -> str:
+    """A table whose rows are laid out as blocks is no table to screen readers without it."""
+    return f' role="{name}"' if folds else ""
+
+
+def _folds(table: Table) -> bool:
+    """Whether it is too wide for a phone, where its rows become blocks. A long table of numbers
+    scrolls instead: numbers are compared down a column."""
+    by_column = zip(table.columns, zip(*table.rows, strict=True), strict=False)
+    widths = [_phone_pixels(name in table.left, (name, *cells)) for name, cells in by_column]
+    has_sentences = any(len(cell) > SENTENCE for row in table.rows for cell in row[1:])
+    most = MOST_FOLDED * (2 if has_sentences else 1)
+    return len(table.rows) <= most and sum(widths) > PHONE_PIXELS
+
+
+def _phone_pixels(left: bool, cells: Iterable[str]) -> float:
+    """About what a column takes there, as assets/page.css has it."""
+    longest = max(map(len, cells))
+    if left:
+        return 247 if longest > SENTENCE else min(max(119, 7.2 * longest + 22), 164)
+    return max(66, 7.2 * longest) + 22
 
 
 def _left(left: bool, cell: str = "") -> str:

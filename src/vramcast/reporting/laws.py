@@ -28,11 +28,11 @@ def calculator_of(
     if not moving:
         return None
     sizes = [row.measured_reserved_bytes for row in found.rows]
-    worst = max(abs(row.error_percent) for row in found.rows)
+    worst = max(found.rows, key=lambda row: abs(row.error_percent))
     return page.Calculator(
         title=title,
-        caption=f"Computed from the law through {page.count(len(sizes), 'size')}; "
-        f"there it is off by at most {worst:.2f} %.",
+        caption=f"Computed from a law that was fitted to {page.count(len(sizes), 'size')}. "
+        f"{_largest_error(worst.name, abs(worst.error_percent))}",
         terms=[(found.coefficients[name], parse_term(text)) for name, text in found.terms.items()],
         fixed={knob.name: knob.smallest for knob in found.knobs if knob not in moving},
         floor_bytes=found.floor_bytes or 0,
@@ -41,6 +41,12 @@ def calculator_of(
         sliders=[_slider(knob, start) for knob in sorted(moving, key=lambda knob: knob.name)],
         gpus=_gpus_beside(own),
     )
+
+
+def _largest_error(name: str, error_percent: float) -> str:
+    if error_percent < 0.005:
+        return "It goes through all of them."
+    return f"It is off most, by {error_percent:.2f} %, at {name}."
 
 
 def _slider(knob: Knob, start: Mapping[str, int]) -> page.Slider:

@@ -172,7 +172,7 @@ def _time_chart(m: Measurement) -> page.Chart | None:
     across = [[m.times.median_seconds]]
     measured = [
         _line("measured", "measured", list(enumerate(m.times.seconds, first + 1))),
-        page.Layer("across", "median", across, "capacity", dashed=True),
+        page.Layer("across", "median", across, "reserved", dashed=True),
     ]
     y = page.Axis("time of a step", "seconds")
     views = [page.View(STEP_AXIS, y, measured, "measured steps")]

@@ -172,11 +172,11 @@ def _ranks(p: Prediction) -> page.Table | None:
         return None
     return page.Table(
         title=f"Ranks (of {p.world_size} GPUs)",
-        columns=["rank", "alike", "allocated", "reserved", "fits", "step time"],
+        columns=["ranks", "allocated", "reserved", "fits", "step time"],
+        left=("ranks",),
         rows=[
             [
-                str(rank.rank),
-                ", ".join(map(str, rank.alike)),
+                ", ".join(map(str, (rank.rank, *rank.alike))),
                 page.size(rank.peak_allocated_bytes),
                 page.size(rank.peak_reserved_bytes),
                 "yes" if rank.fits else "no",
@@ -185,7 +185,7 @@ def _ranks(p: Prediction) -> page.Table | None:
             for rank in p.ranks
         ],
         origin=page.PREDICTED,
-        samples=f"{ONE_RUN} of each rank that is named; the other ranks are assumed to be the same",
+        samples=f"{ONE_RUN} of each rank that is named; the others were not simulated",
     )
 
 

@@ -1,13 +1,15 @@
 """Predictions of one workload for several GPUs or several values of knobs, as a section."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from vramcast.records.prediction import PredictedCase, PredictionTable
-from vramcast.records.sensitivity import Sensitivity
+from vramcast.records.sensitivity import KnobEffect, Sensitivity
 from vramcast.reporting import sections as page
 
 MAX_ERRORS = MAX_LIMITS = 3
 COLOURS = {"predicted": "s0", "fits": "good", "does not fit": "bad"}
+MORE, LESS = "more", "less"
 COST = "cost is hours times the price; it is empty if no price was given"
 
 
@@ -166,6 +168,8 @@ def _limits(table: PredictionTable) -> list[str]:
 
 def _some(cases: list[PredictedCase]) -> str:
     names = list(dict.fromkeys(_name(case) for case in cases))
+    if all(name.startswith("on ") for name in names):  # "on" once is enough
+        names[1:] = [name.removeprefix("on ") for name in names[1:]]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
@@ -191,8 +195,8 @@ def _chart(table: PredictionTable) -> page.Chart | None:
 
     return page.chart(
         "GPUs" if len(table.gpus) > 1 else "Memory and time",
-        "Predicted: the peak reserved by the allocator, and one step; of a whole training the "
-        "hours, and the cost where there is a price.",
+        "Predicted. Memory is the peak that the allocator reserves; hours and cost are of the "
+        "whole training.",
         view("memory", "peak_reserved_bytes", page.MEMORY_AXIS, _room),
         view("time of a step", "step_seconds", page.Axis("time of a step", "seconds"), _within),
         view("hours", "hours", page.Axis("hours")),
@@ -249,12 +253,34 @@ def of_sensitivity(found: Sensitivity) -> list[page.Section]:
                     title=f"One knob at a time, from a peak of {peak}",
                     origin=page.PREDICTED,
                     samples=page.count(len(ranked) + 1, "prediction"),
-                )
+                ),
+                _effects_chart(ranked),
             ],
             notes=[f"{one.knob}={one.other_value}: {one.error}" for one in failed],
             made=page.predicted_with(found),
         )
     ]
+
+
+def _effects_chart(effects: Sequence[KnobEffect]) -> page.Chart:
+    def view(name: str, field: str, axis: page.Axis) -> page.View:
+        bars = [
+            page.Bar(MORE if change > 0 else LESS, _step_of(one), 0, change, [_step_of(one)])
+            for one in effects
+            if (change := getattr(one, field))
+        ]
+        return page.bar_view(axis, bars, {MORE: "bad", LESS: "good"}, name)
+
+    return page.chart(
+        "What one step of a knob changes",
+        "Predicted, one knob at a time. A knob that changes nothing is left out.",
+        view("memory", "more_reserved_bytes", page.Axis("change of the peak", "bytes")),
+        view("time of a step", "more_seconds", page.Axis("change of a step's time", "seconds")),
+    )
+
+
+def _step_of(one: KnobEffect) -> str:
+    return f"{one.knob} {one.value} to {one.other_value}"
 
 
 def _in_words(found: Sensitivity) -> str:

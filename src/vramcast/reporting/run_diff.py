@@ -1,6 +1,6 @@
 """Two runs side by side, as a section."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vramcast.records.prediction import CATEGORIES
@@ -28,7 +28,7 @@ def of_run_diff(found: RunDiff) -> list[page.Section]:
     return [
         page.Section(
             kind="Difference",
-            title=f"{found.a.name} and {found.b.name}",
+            title=_title(found),
             verdict=_verdict(found),
             text=[_side("A", found.a, found.knobs_a), _side("B", found.b, found.knobs_b)],
             parts=[
@@ -38,7 +38,7 @@ def of_run_diff(found: RunDiff) -> list[page.Section]:
                 _timelines(found),
                 _table(found, "Time", found.times_seconds, page.duration),
                 _table(
-                    found, "Beside that", found.others, lambda value: page.number(value, ",.0f")
+                    found, "Other numbers", found.others, lambda value: page.number(value, ",.0f")
                 ),
                 _table(found, "At the peak, by category", found.categories_bytes, page.size),
                 _table(found, "At the peak, by module", found.modules_bytes, page.size),
@@ -60,9 +60,22 @@ def _verdict(found: RunDiff) -> page.Remark:
     return page.Remark(f"B reserves {changed}{share} at its peak" if more else "the same peak")
 
 
-def _side(letter: str, side: RunSide, knobs: object) -> str:
-    shown = page.knobs_of(knobs) if isinstance(knobs, dict) else ""
-    facts = ", ".join(filter(None, (side.source, side.workload, side.gpu, shown)))
+def _names(found: RunDiff) -> tuple[str, str]:
+    """What tells the two apart."""
+    if found.a.name != found.b.name:
+        return found.a.name, found.b.name
+    knobs = page.knobs_of(found.knobs_a), page.knobs_of(found.knobs_b)
+    return knobs if all(knobs) else (found.a.gpu or found.a.name, found.b.gpu or found.b.name)
+
+
+def _title(found: RunDiff) -> str:
+    both = " and ".join(_names(found))
+    return both if found.a.name != found.b.name else f"{found.a.name}, {both}"
+
+
+def _side(letter: str, side: RunSide, knobs: Mapping[str, Any]) -> str:
+    workload = side.workload if side.workload != side.name else ""
+    facts = ", ".join(filter(None, (side.source, workload, side.gpu, page.knobs_of(knobs))))
     return f"{letter}: {side.name} ({facts})"
 
 
@@ -76,7 +89,7 @@ def _table(
             "": lambda one: WORDS.get(one.what, _name(one)),
             "A": lambda one: write(_whole(one.a)),
             "B": lambda one: write(_whole(one.b)),
-            "B less A": lambda one: _less(one, write),
+            "change": lambda one: _less(one, write),
             "%": _percent,
         },
         left=("",),
@@ -122,11 +135,11 @@ def _differences(found: RunDiff) -> page.Chart:
             )
             for one in both
         ]
-        return page.bar_view(page.Axis("B less A", "bytes"), bars, COLOURS, name)
+        return page.bar_view(page.Axis("change from A to B", "bytes"), bars, COLOURS, name)
 
     return page.chart(
         "What differs",
-        "B less A; what both have alike is left out.",
+        "The change from A to B. What is the same in both is left out.",
         view("totals", [one for one in found.totals_bytes if one.what != "capacity_bytes"]),
         view("at the peak, by category", found.categories_bytes),
         view("by module", found.modules_bytes),
@@ -139,20 +152,21 @@ def _change(one: ComparedNumber) -> float:
 
 def _timelines(found: RunDiff) -> page.Chart:
     """Over each other."""
-    sides = (("A", found.a, "s0"), ("B", found.b, "s1"))
+    names = _names(found)
+    sides = (("A", names[0], found.a, "s0"), ("B", names[1], found.b, "s1"))
     numbers = {one.what: one for one in found.totals_bytes}
     capacity = numbers.get("capacity_bytes")
-    top = max((b for _, side, _ in sides for _, b in (*side.timeline, *side.step)), default=0)
+    top = max((b for _, _, side, _ in sides for _, b in (*side.timeline, *side.step)), default=0)
     known = capacity.b if capacity and capacity.a == capacity.b else None
     line, far = capacity_of(None if known is None else int(known), top)
 
-    def view(name: str, field: str) -> page.View:
+    def view(share: str, field: str) -> page.View:
         layers = [
-            page.Layer("step", f"{letter}: {side.name}", [*map(list, getattr(side, field))], colour)
-            for letter, side, colour in sides
+            page.Layer("step", f"{letter}: {name}", [*map(list, getattr(side, field))], colour)
+            for letter, name, side, colour in sides
         ]
         drawn = [*layers, line] if any(one.points for one in layers) else []
-        return page.View(page.Axis(name), page.MEMORY_AXIS, drawn, name.removeprefix("share of "))
+        return page.View(page.Axis(share), page.MEMORY_AXIS, drawn, share.removeprefix("share of "))
 
     return page.chart(
         "Memory through both runs",

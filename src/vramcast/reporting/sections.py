@@ -334,7 +334,8 @@ def number(value: float | None, form: str = ",") -> str:
 
 
 def percent(value: float | None, digits: int = 2) -> str:
-    return given(f"{{:+.{digits}f}} %", value)
+    is_zero = value is not None and round(value, digits) == 0  # written "-0.00" otherwise
+    return given(f"{{:+.{digits}f}} %", 0.0 if is_zero else value)
 
 
 def share(fraction: float | None, digits: int = 1) -> str:

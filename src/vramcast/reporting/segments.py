@@ -24,13 +24,14 @@ def segments_chart(p: Prediction) -> page.Chart | None:
     ordered = sorted(names, key=[*CATEGORIES, *sorted(names)].index)
     colours = {words(n) or FREE: colour_of(n) if n else "cached_unused" for n in ordered}
     num_drawn = sum(number for _, number in rows)
+    drawn = f", the {num_drawn} largest are drawn" if num_drawn < found.num_segments else ""
     at = "Where it fails" if p.failure else "At the peak"
     free = page.count(found.num_free, "piece")
     asked = page.given("; {} is asked for", page.size(p.failed_allocation_bytes))
     return page.chart(
         "How the allocator's memory is cut up",
-        f"Predicted. {at}: {page.count(found.num_segments, 'segment')} from the driver, the "
-        f"{num_drawn} largest are drawn. {page.size(found.free_bytes)} is free in {free}, the "
+        f"Predicted. {at}: {page.count(found.num_segments, 'segment')} from the driver"
+        f"{drawn}. {page.size(found.free_bytes)} is free in {free}, the "
         f"largest of {page.size(found.largest_free_bytes)}{asked}.",
         page.bar_view(page.MEMORY_AXIS, bars, colours),
     )

@@ -15,6 +15,8 @@ def colour_of(category: str) -> str:
 
 
 def shape_of(tensor: LargeTensor) -> str:
+    if not tensor.shape and tensor.dtype in ("", "bytes"):
+        return "scratch memory" if tensor.dtype else ""  # of a kernel
     return f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
 
 
@@ -23,11 +25,9 @@ def what_of(tensor: LargeTensor) -> str:
 
 
 def described(tensor: LargeTensor) -> list[str]:
-    # A kernel's scratch memory has the type "bytes" and no shape.
-    has_shape = tensor.shape or tensor.dtype not in ("", "bytes")
     lines = [
         f"{page.size(tensor.num_bytes)} {what_of(tensor)}".rstrip(),
-        shape_of(tensor) if has_shape else "",
+        shape_of(tensor),
         operator_of(tensor),
         tensor.module,
         tensor.source,

@@ -303,7 +303,8 @@ def bands_of(view: page.View, num_columns: int) -> tuple[str, str]:
         at, until = (min(max(0, place), num_columns) for place in places)
         for index in range(at, min(max(at + 1, until), num_columns)):
             columns[index] = letters[name]
-    return "".join(columns), ", ".join(f"{letter} {name}" for name, letter in letters.items())
+    seen = {name: letter for name, letter in letters.items() if letter in columns}
+    return "".join(columns), ", ".join(f"{letter} {name}" for name, letter in seen.items())
 
 
 def _in_columns(

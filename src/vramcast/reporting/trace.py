@@ -175,7 +175,7 @@ def _ops(ops: Sequence[OpDifference]) -> page.Table:
             "count B": "count_b",
             "bytes A": lambda op: page.size(op.bytes_a),
             "bytes B": lambda op: page.size(op.bytes_b),
-            "B less A": lambda op: page.size(op.bytes_b - op.bytes_a),
+            "change": lambda op: page.size(op.bytes_b - op.bytes_a),
         },
         left=("operator",),
         title="By operator, largest difference first",

@@ -129,7 +129,7 @@ def _facts(result: TuneResult) -> page.Table:
     return page.facts(
         "What was tuned",
         {
-            "made": f"{result.time_utc}: {result.command}",
+            "made": ": ".join(filter(None, (result.time_utc, result.command))) or "unknown",
             "parameters": page.given(f"{{:,}} ({short})", result.num_parameters) or "unknown",
             "hardware": result.gpu or "the CPU",
             "memory for the allocator": page.size(result.memory_bytes) or "all there is",

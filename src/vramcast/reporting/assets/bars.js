@@ -45,6 +45,15 @@ function barData(layer, { xSize }) {
   });
 }
 
+/** The end of a bar, or the limit of its row where that would go through the bar's number. */
+function besideLimit(bar, end, text, { layers, xs, xSize, inner }) {
+  const perPixel = (Math.max(...xs, 0) - Math.min(...xs, 0)) / xSize / inner;
+  const isIn = (limit) => limit >= end && limit < end + (7 * text.length + 8) * perPixel;
+  const limits = layers.filter((layer) => layer.kind === "limit").flatMap((one) => one.points);
+  const own = limits.filter(([label]) => label === bar.label).map((point) => point[1] / xSize);
+  return Math.max(end, ...own.filter(isIn));
+}
+
 /** Of what is whole its size, of what goes down the difference; over everything else. */
 function barNumbers(layer, scene) {
   const { unit } = scene.view.x;
@@ -52,7 +61,7 @@ function barNumbers(layer, scene) {
   const data = barData(layer, scene);
   const isFall = (bar) => bar.from > bar.to && bar.to > 0;
   const text = (bar) => (isFall(bar) ? `−${shown(bar.from - bar.to, unit)}` : shown(bar.to, unit));
-  const x = (bar) => Math.max(bar.x1, bar.x2);
+  const x = (bar) => besideLimit(bar, Math.max(bar.x1, bar.x2), text(bar), scene);
   const place = { y: "label", text, ...readable("var(--ink)") };
   const numbered = data.filter((bar) => isFall(bar) || ends(bar));
   const [left, right] = [(bar) => bar.to < 0, (bar) => bar.to >= 0].map((is) =>

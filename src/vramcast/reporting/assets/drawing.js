@@ -136,13 +136,17 @@ function plotOptions(scene) {
   // Bars that begin at zero have their number beside them.
   const numbered =
     bars && layers.some((layer) => layer.kind === "bar" && layer.points.some((p) => p[1] === 0));
+  const sides = {
+    marginLeft: bars ? 14 + longest * 7 : 52,
+    marginRight: numbered ? (narrow ? 76 : 84) : 18,
+    insetLeft: numbered && xs.some((x) => x < 0) ? (narrow ? 62 : 70) : 0,
+  };
+  scene.inner = width - sides.marginLeft - sides.marginRight - sides.insetLeft;
   const plainHeight = (narrow ? 280 : 380) + (scene.pile.pieces.length ? 80 : 0);
   return {
     width,
     height: bars ? BARS_TOP + MARGIN_BOTTOM + rows.length * ROW_HEIGHT : plainHeight,
-    marginLeft: bars ? 14 + longest * 6.6 : 52,
-    marginRight: numbered ? (narrow ? 76 : 84) : 18,
-    insetLeft: numbered && xs.some((x) => x < 0) ? (narrow ? 62 : 70) : 0,
+    ...sides,
     marginTop: bars ? BARS_TOP : MARGIN_TOP,
     marginBottom: MARGIN_BOTTOM,
     style: { background: "transparent", color: "var(--quiet)" },
@@ -155,13 +159,13 @@ function plotOptions(scene) {
   };
 }
 
-function xOptions({ view, xs, xUnit, xSize, domain, bars, narrow, pile }) {
+function xOptions({ view, xs, xUnit, xSize, domain, bars, narrow, pile, inner }) {
   const options = {
     label: axisLabel(view.x, xUnit),
     labelArrow: "none",
     labelAnchor: "center",
     domain: domain ? domain.map((value) => value / xSize) : pileDomain(pile, xs, xSize),
-    ticks: narrow ? (bars ? 3 : 4) : 8,
+    ticks: bars ? Math.min(8, Math.max(2, Math.floor(inner / 60))) : narrow ? 4 : 8,
     nice: false,
   };
   return { ...options, ...tickOptions(view.x, xs, xSize, domain) };
@@ -202,7 +206,10 @@ function axisLabel(axis, unit) {
 
 function tickOptions(axis, values, size, domain) {
   if (axis.log) return { type: "log", base: 2, ...logTicks(values, size) };
-  if (largest(values) / size >= 1e4) return { tickFormat: "~s" };
+  const isZero = (value) => value === 0; // "0k" otherwise
+  if (largest(values) / size >= 1e4) {
+    return { tickFormat: (value) => (isZero(value) ? "0" : d3.format("~s")(value)) };
+  }
   return axis.unit === "number" ? wholeTicks(values, domain) : {};
 }
 
@@ -313,7 +320,20 @@ function bandMarks(layer, scene) {
   ];
 }
 
-function acrossMarks(layer, { view, ySize, ys, isNear }) {
+/** The end of a line across at which nothing is drawn near it. */
+function clearSide(level, { layers, xs, ys }) {
+  const [low, high] = d3.extent(xs);
+  const drawn = layers.filter((layer) => ["dot", "line", "step"].includes(layer.kind));
+  const near = drawn
+    .flatMap((layer) => layer.points)
+    .filter((point) => Math.abs(point[1] - level) < largest(ys) / 8)
+    .map((point) => (point[0] - low) / (high - low));
+  const isRight = near.some((share) => share > 0.6);
+  return isRight && !near.some((share) => share < 0.4) ? "left" : "right";
+}
+
+function acrossMarks(layer, scene) {
+  const { view, ySize, ys, isNear } = scene;
   if (isNear && layer.points[0][0] > largest(ys)) return [];
   const y = (point) => point[0] / ySize;
   const text = `${layer.name} ${shown(layer.points[0][0], view.y.unit)}`;
@@ -322,7 +342,7 @@ function acrossMarks(layer, { view, ySize, ys, isNear }) {
     strokeWidth: 1.5,
     strokeDasharray: layer.dashed ? "5 4" : "7 4",
   };
-  const place = { y, frameAnchor: "right", dy: -8 };
+  const place = { y, frameAnchor: clearSide(layer.points[0][0], scene), dy: -8 };
   return [
     Plot.ruleY(layer.points, { y, ...line }),
     Plot.text(layer.points, { ...place, text: () => text, ...readable(colour(layer)) }),

@@ -32,7 +32,7 @@ function scaleFor(unit, value) {
 function shown(value, unit) {
   if (typeof value !== "number") return String(value);
   if (unit === "percent") {
-    return `${value > 0 ? "+" : ""}${value.toFixed(Math.abs(value) < 10 ? 3 : 1)} %`;
+    return `${value > 0 ? "+" : ""}${value.toFixed(Math.abs(value) < 1 ? 3 : 1)} %`;
   }
   if (SCALES[unit]) {
     const [name, size] = scaleFor(unit, value);
