@@ -62,6 +62,17 @@ def test_no_line_is_wider_than_the_terminal_and_no_cell_is_lost(width: int) -> N
     assert all(number in words for number in ("107.44 GiB", "92.36 GiB"))
 
 
+def test_a_name_is_not_broken_where_a_heading_can_be() -> None:
+    file = io.StringIO()
+    rows = [["rtx-4070-ti-super", "88"], ["h200", "989"]]
+    table = Table(columns=["name", "bf16 TFLOP/s"], left=["name"], rows=rows)
+    Console(file=file, width=26).print(fitted(table, 26))
+    assert file.getvalue().splitlines()[-2:] == [
+        "rtx-4070-ti-super       88",
+        "h200                   989",
+    ]
+
+
 def test_a_table_without_rows_shows_its_headings() -> None:
     assert shown(80, []).split() == ["name", "memory", "times", "as", "fast", "why"]
 

@@ -192,7 +192,9 @@ def _unusable(point: Point) -> str:
         sizes = f"{format_bytes(allocated)} allocated and {format_bytes(reserved)} reserved"
         return f"has {sizes}: no allocator says that"
     if point.capacity_bytes is not None and reserved > point.capacity_bytes:
-        return "reserved more than the card has: it was paging, and its numbers are of that"
+        return (
+            "reserved more than the card has: it was paging, so its numbers are not what it needs"
+        )
     return ""
 
 
@@ -272,7 +274,7 @@ def _rank_notes(num_runs: int, terms: Collection[str], rank: int) -> list[str]:
 def _coefficient_notes(coefficients: Mapping[str, float]) -> list[str]:
     return [
         f"{name} has a coefficient of {value:.4f}: if its term is in bytes, the elements are "
-        f"{round(value)} times as wide as assumed, or so many copies are kept"
+        f"{round(value)} times as wide as assumed, or {round(value)} copies are kept"
         for name, value in coefficients.items()
         if name not in TERMS
         and value > 1.5

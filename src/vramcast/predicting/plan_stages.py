@@ -192,10 +192,11 @@ def _why_this_batch(found: Mapping[str, Any], room: str, tokens_per_step: int | 
 def _why_this_fast(point: BatchSizePoint, limited_by_memory: bool, gain: float | None) -> list[str]:
     reasons = []
     if goes_to := TIME_GOES_TO.get(point.bound_by):
-        reasons.append(f"most of the time is {goes_to}")
+        reasons.append(f"{goes_to} takes most of the time")
     if limited_by_memory and gain is not None:
-        what = "with the memory for" if gain >= WORTH_IT else "more memory would hardly help:"
-        reasons.append(f"{what} twice the batch, {100 * (gain - 1):.0f} % more tokens a second")
+        twice = f"twice the batch would give {100 * (gain - 1):.0f} % more tokens a second"
+        hardly = "" if gain >= WORTH_IT else "more memory would hardly help: "
+        reasons.append(f"{hardly}{twice}")
     return reasons
 
 

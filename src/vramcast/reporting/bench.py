@@ -187,7 +187,7 @@ def _gaps(differences: Sequence[Difference], best: str) -> page.Chart:
     best_line = page.Layer("down", f"as good as {best}", [[0]], "capacity")
     return page.chart(
         "Distance to the best",
-        "Measured. An interval that holds zero may be no difference at all.",
+        "Measured. Where an interval contains zero, there may be no difference.",
         replace(view, layers=[*view.layers, best_line]),
     )
 

@@ -105,7 +105,7 @@ def of_fit(found: MemoryFit) -> list[page.Section]:
             verdict=page.Remark(f"allocated = {law}"),
             text=[
                 f"reserved = allocated + {page.size(found.overhead_bytes)} (median overhead)",
-                f"without the overhead, allocated is off by at most {_worst(found)}",
+                f"errors of allocated, without the overhead: {_worst(found)}",
             ],
             parts=[
                 _errors(found),
@@ -120,13 +120,13 @@ def of_fit(found: MemoryFit) -> list[page.Section]:
 
 
 def _worst(found: MemoryFit) -> str:
-    inside = f"{max(abs(row.allocated_error_percent) for row in found.rows):.2f} %"
+    inside = f"at most {max(abs(row.allocated_error_percent) for row in found.rows):.2f} %"
     left_out = [
         abs(error)
         for row in found.rows
         if (error := row.left_out_allocated_error_percent) is not None
     ]
-    return f"{inside}, left out by {max(left_out):.2f} %" if left_out else inside
+    return f"{inside}, {max(left_out):.2f} % for a run left out of the fit" if left_out else inside
 
 
 def _errors(found: MemoryFit) -> page.Chart | None:

@@ -44,6 +44,8 @@ def _limits(plan: Plan) -> list[str]:
     for gpu in plan.gpus:
         for limit in gpu.limits:
             found.setdefault(limit, []).append(_name(gpu))
+    if len(plan.gpus) == 1:
+        return list(found)
     return [f"on {', '.join(names)}: {limit}" for limit, names in found.items()]
 
 
@@ -238,7 +240,7 @@ def _stages(plan: Plan, gpu: GpuPlan) -> page.Table:
             "tokens" if plan.has_lengths else "samples": "tokens_per_step",
             "memory": "peak_reserved_bytes",
             "share": lambda s: page.share(s.share_of_memory, 0),
-            "binds": lambda s: s.binds or ("" if s.fits else "memory"),
+            "bound by": lambda s: s.binds or ("" if s.fits else "memory"),
             "tok/s": lambda s: _rate(s.tokens_per_second) if plan.has_lengths else "",
             "smp/s": lambda s: _rate(s.samples_per_second),
             "hours": lambda s: _rate(s.hours_to_budget),

@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table as RichTable
@@ -139,9 +139,10 @@ def fitted(table: page.Table, width: int, most_rows: int | None = None) -> Rende
     rows = [[printable(cell) for cell in row] for row in table.rows[:most_rows]]
     title = [_plain(table.title, "italic")] if table.title else []
     for gap in GAPS:
-        room = width - _least_width(table, rows, gap) if rows else 0
-        if room >= 0:
-            return Group(*title, _side_by_side(table, rows, gap, room - gap))
+        least = _least_widths(table, rows)
+        room = width - sum(least) - gap * (len(least) - 1)
+        if room >= 0 or not rows:
+            return Group(*title, _side_by_side(table, rows, gap, max(0, room)))
     return Group(*title, *_stacked(table, rows, width))
 
 
@@ -151,10 +152,10 @@ def _side_by_side(
     drawn = RichTable(
         box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=any(table.columns)
     )
-    for column in table.columns:
-        drawn.add_column(
-            _plain(column), justify="left" if column in table.left else "right", overflow="fold"
-        )
+    for column, width in zip(table.columns, _widths(table, rows, room), strict=True):
+        side: JustifyMethod = "left" if column in table.left else "right"
+        drawn.add_column(_plain(column), justify=side, overflow="fold", width=width)
+    room -= gap
     longest = min(room, MOST_BAR)
     for index, row in enumerate(rows):
         cells = [linked(Text(cell)) for cell in row]
@@ -170,12 +171,22 @@ def _style(table: page.Table, index: int) -> str:
     return "red" if table.tones and table.tones[index] == page.Tone.BAD else ""
 
 
-def _least_width(table: page.Table, rows: Sequence[Sequence[str]], gap: int) -> int:
+def _widths(table: page.Table, rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Those of the columns, with `room` more than the least: the last column gets of it first."""
+    widths = _least_widths(table, rows)
+    cells = [[*map(len, column)] for column in zip(table.columns, *rows, strict=True)]
+    for place in (len(widths) - 1, *range(len(widths) - 1)):
+        more = min(room, max(cells[place]) - widths[place])
+        widths[place], room = widths[place] + more, room - more
+    return widths
+
+
+def _least_widths(table: page.Table, rows: Sequence[Sequence[str]]) -> list[int]:
     """Headings break between words, a last column of sentences wraps, nothing else is broken."""
     headings = [max(map(len, column.split()), default=0) for column in table.columns]
-    longest = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    longest = [max(map(len, cells)) for cells in zip(*rows, strict=True)] or [0] * len(headings)
     longest[-1] = min(longest[-1], LEAST_TEXT)
-    return sum(map(max, longest, headings)) + gap * (len(headings) - 1)
+    return list(map(max, longest, headings))
 
 
 def _stacked(table: page.Table, rows: Sequence[Sequence[str]], width: int) -> list[RenderableType]:

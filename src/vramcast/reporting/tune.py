@@ -110,7 +110,7 @@ def _sides(result: TuneResult) -> page.Table:
     names = ("a step", "a step is", "throughput", "memory", "loss, first to last")
     return page.Table(
         title="Before and after",
-        columns=("", *names, f"{result.target_steps:,} steps of the start"),
+        columns=("", *names, f"the work of {result.target_steps:,} steps"),
         left=("",),
         rows=[
             row("before", result.before, result.seconds_before),
@@ -160,7 +160,7 @@ def _speedups(result: TuneResult) -> page.Chart:
 
     return page.chart(
         "How much faster",
-        f"Measured, by turns with runs without the change. {_loss_movement(result)}",
+        f"Measured in alternation with runs without the change. {_loss_movement(result)}",
         view("alone", "alone"),
         view("on top of the others", "on_top"),
         detail=False,
