@@ -124,6 +124,10 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
             device.vramcast_finish_stream()
         return result
 
+    # torch.compile would compile what runs in Python where a graph breaks: a real run has C++ there
+    dynamo = torch._C._dynamo.eval_frame
+    skip = dynamo._FrameAction.SKIP
+    dynamo.set_code_exec_strategy(run.__code__, dynamo._FrameExecStrategy(skip, skip))
     return run
 
 
