@@ -4,7 +4,8 @@ PYTHONPATH=src python benchmarks/published/one_gpu.py TABLE FOLDER CHECKOUT [NAM
 
 TABLE is one of one_gpu_rows.py, FOLDER was filled by one_gpu_data.py, CHECKOUT is of the table's
 commit. What the program needs must be found: put CHECKOUT and its packages on PYTHONPATH, and for
-torchtune its `tune` on PATH. Without names, all runs of the table are predicted.
+torchtune its `tune` on PATH. bitsandbytes 0.41 wants BNB_CUDA_VERSION=121. Without names, all runs
+of the table are predicted.
 """
 
 from __future__ import annotations

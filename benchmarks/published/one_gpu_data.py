@@ -32,7 +32,7 @@ LONGEST = {
     "falcon-40b": 1079,
 }
 USUAL = 100
-# litgpt's scripts have the micro batch as a constant: each size is a copy of the script.
+# litgpt's scripts have sizes as constants: each micro batch is a copy of the script.
 SCRIPTS, MICRO_BATCHES = ("lora", "adapter", "adapter_v2"), (1, 2, 4)
 
 
@@ -101,12 +101,21 @@ def for_litgpt(folder: Path, checkout: Path) -> None:
         text = (checkout / "finetune" / f"{script}.py").read_text()
         lines = text.splitlines()
         for size in MICRO_BATCHES:
-            changed = [_with_size(line, size) for line in lines]
+            changed = [_with_sizes(line, size) for line in lines]
             (checkout / "finetune" / f"{script}_{size}.py").write_text("\n".join(changed) + "\n")
 
 
-def _with_size(line: str, size: int) -> str:
-    return f"micro_batch_size = {size}" if line.startswith("micro_batch_size =") else line
+def _with_sizes(line: str, micro_batch: int) -> str:
+    """Two micro batches an update in place of 128 samples, and short evaluations: the first micro
+    batch has the longest sample, and makes the peak."""
+    sizes = {
+        "micro_batch_size": micro_batch,
+        "batch_size": 2 * micro_batch,
+        "eval_iters": 2,
+        "eval_max_new_tokens": 2,
+    }
+    name = line.partition(" = ")[0]
+    return f"{name} = {sizes[name]}" if name in sizes else line
 
 
 def _sample(num_tokens: int) -> dict[str, Any]:

@@ -175,7 +175,7 @@ TABLES = {
         "GiB",
         TORCHTUNE_3B,
     ),
-    "litgpt-lora": Table("LoRA with litgpt", "Lightning-AI/litgpt", "8641822", "GB", LITGPT_LORA),
+    "litgpt-lora": Table("LoRA with litgpt", "Lightning-AI/litgpt", "0cc02af", "GB", LITGPT_LORA),
     "litgpt-adapters": Table(
         "Adapters with litgpt", "Lightning-AI/litgpt", "0f021f3", "GB", LITGPT_ADAPTERS
     ),

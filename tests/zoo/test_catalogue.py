@@ -6,6 +6,7 @@ import inspect
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import in_process
 import pytest
@@ -272,3 +273,14 @@ def test_a_budget_that_no_size_comes_near_is_said_to_be_missed() -> None:
     assert (
         "missed" not in in_process.vramcast("zoo", "e5", "--params", "50M", "--dim", "1536").stdout
     )
+
+
+def test_knobs_are_shown_of_a_file_that_asks_for_a_gpu_when_it_is_imported(tmp_path: Path) -> None:
+    """As torchvision does beside a torch without CUDA: it cannot be imported there."""
+    file = tmp_path / "asks.py"
+    file.write_text(
+        "import torch\nassert torch.cuda.is_available()\ndef build(*, batch_size=8): ...\n"
+    )
+    found = in_process.vramcast("predict", f"{file}:build", "--knobs")
+    assert found.returncode == 0, found.stderr
+    assert "batch_size" in found.stdout

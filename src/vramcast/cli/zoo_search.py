@@ -142,7 +142,7 @@ def _list(rows: Sequence[Row], as_json: bool) -> None:
 
 
 def show_knobs(name: str, as_json: bool) -> None:
-    from vramcast.workload.description import knobs_of_workload
+    from vramcast.predicting.description import knobs_of_workload
 
     with refusals():
         parse_reference(name)

@@ -35,7 +35,8 @@ from vramcast.simulate.session import STEPS, Session
 from vramcast.tracing.files import write_files
 from vramcast.tracing.snapshot import make_snapshot
 from vramcast.tracing.trace import SimulatedRun
-from vramcast.workload import bind_knobs, together
+from vramcast.workload import bind_knobs, load_function, parse_reference, together
+from vramcast.workload.knobs import described
 from vramcast.workload.switches import Switches, apply_switches
 
 MOST_STAGES = 16  # of a pipeline, simulated without being asked for
@@ -99,6 +100,9 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
     session.gpu.compiles = request.get("compiles", True)
     if "switches" in request:
         apply_switches(Switches(**request["switches"]))
+    if "describe" in request:
+        with session.importing():
+            return {"knobs": described(load_function(parse_reference(request["target"])))}
     job = (ProgramJob if "line" in request else Job)(request, session, budget)
     if "world" in request and request.keys() & {"batch_sizes", "search", "plan", "gpus"}:
         job.use_rank(0)
