@@ -205,6 +205,18 @@ def test_a_range_is_narrow_where_well_known_kernels_keep_the_gpu_busy() -> None:
     assert width([*products, *small]) <= 1.35, "small kernels between large ones change little"
 
 
+def test_kernels_that_torch_compile_writes_are_off_together() -> None:
+    """One rate is assumed for all of them: their errors do not cancel."""
+
+    def width(operator: str) -> float:
+        works = [addition(1e9)._replace(operator=f"{operator}{n}") for n in range(100)]
+        found = forecast_step(works, H200)
+        assert found.seconds_high and found.seconds_low
+        return found.seconds_high / found.seconds_low
+
+    assert width("inductor::triton_") > 2 * width("aten::unknown_")
+
+
 def test_the_gpu_is_busy_only_if_a_slow_host_would_not_change_that() -> None:
     kernel = addition(1.3e8)  # about as long as the host takes to launch it
     forecast = forecast_step([kernel] * 100, H200)

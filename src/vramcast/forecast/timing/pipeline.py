@@ -30,7 +30,7 @@ from vramcast.hardware.gpus import Gpu
 from vramcast.hardware.links import Fabric
 from vramcast.records.calibration import Rates
 from vramcast.records.prediction import BoundBy, StepForecast
-from vramcast.tracing.work import PHASES, REPLAYED, OperatorWork, Works
+from vramcast.tracing.work import GENERATED, PHASES, REPLAYED, OperatorWork, Works
 
 # the host waits until the GPU has answered
 _WAITS = (
@@ -108,12 +108,11 @@ def device_factor_of(
 ) -> float:
     """By how much the GPU's time may be longer or shorter.
 
-    Errors of kernels of one operator are alike, those of different operators are not.
+    Errors of kernels of one operator are alike, those of different operators are not. Those of
+    kernels that torch.compile has written are: one rate is assumed for all.
     """
     groups: dict[tuple[str, str], int] = {}
-    group_of = [
-        groups.setdefault((work.operator, work.precision), len(groups)) for work in works.distinct
-    ]
+    group_of = [groups.setdefault(_like(work), len(groups)) for work in works.distinct]
     kinds = [works.distinct[group_of.index(number)] for number in groups.values()]
     seconds = np.bincount(np.array(group_of, np.int64)[works.codes], kernel_seconds, len(groups))
     total = sum(seconds.tolist()) or 1.0
@@ -123,6 +122,11 @@ def device_factor_of(
     common = ("all", "other_gpu") if is_other_gpu else ("all",)
     variance += sum(rates.spread.get(kind, 0.0) ** 2 for kind in common)
     return math.exp(WITHIN_90_PERCENT * math.sqrt(variance))
+
+
+def _like(work: OperatorWork) -> tuple[str, str]:
+    is_generated = work.operator.startswith(GENERATED)
+    return (GENERATED, "") if is_generated else (work.operator, work.precision)
 
 
 def period_seconds(
