@@ -26,6 +26,7 @@ SESSIONS = {"rows": "accuracy suites", "tune": "tune", "mb": "max-batch"}
 # One model in many settings, all off alike: its scans are kernels of its own, and its products are
 # larger than those that were recorded.
 BY_HAND = "elleci-1.36b"
+COMPILED = ("-compile-", "-reduce-overhead-")
 TEXT = """# Step times: predicted against measured
 
 Made by `python benchmarks/step_time/check.py` from {num} steps on H200s (torch 2.11) that the rates
@@ -40,6 +41,7 @@ would be busy with a slow host too; else the host may be the slower side, and it
 between machines: the same step took up to 2.4 times as long in another session on the same kind of
 GPU. `elleci-1.36b` is one model in many settings of `tune`, all off alike: its scans are kernels
 of its own, of which only the bytes are known, and its products are larger than recorded ones.
+Kernels that torch.compile writes go by their bytes at the rate of eager ones: none was recorded.
 
 ## Every step
 
@@ -96,6 +98,7 @@ def summary(compared: Sequence[Compared]) -> str:
         groups[kind] = [c for c in compared if c.is_busy is busy]
     others = [c for c in compared if BY_HAND not in c.name]
     groups[f"the GPU is busy, without {BY_HAND}"] = [c for c in others if c.is_busy]
+    groups["torch.compile"] = [c for c in compared if any(word in c.name for word in COMPILED)]
     groups["all"] = list(compared)
     return table(
         ("steps", "number", "inside", "width, median", "widest", "|error|, median", "95 % within"),
