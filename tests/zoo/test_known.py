@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import in_process
@@ -13,7 +14,7 @@ import torch
 from vramcast import predict
 from vramcast.workload.configuration import Configuration
 from vramcast_zoo import refusal
-from vramcast_zoo.known import catalogue
+from vramcast_zoo.known import adapters, catalogue
 from vramcast_zoo.known.configurations import configuration, longest, model_class, tasks_of
 from vramcast_zoo.known.huggingface import untie
 from vramcast_zoo.known.tasks import sizes_of
@@ -222,3 +223,23 @@ def test_a_configuration_of_a_known_model_can_be_pasted_into_a_script() -> None:
         "from vramcast_zoo.known.workloads import workload",
         "step = workload('hf:gpt2')(batch_size=2)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("why", "message"),
+    [
+        ("Target modules {'x'} not found in the base model.", "fits no layer of the model"),
+        ("Module 'out_proj' is incompatible with Mamba", "'out_proj' is incompatible with Mamba"),
+    ],
+)
+def test_why_peft_refuses_layers_is_said(
+    why: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ValueError(why)
+
+    peft = SimpleNamespace(LoraConfig=dict, get_peft_model=refuse)
+    monkeypatch.setattr(adapters, "need", lambda *_: peft)
+    with pytest.raises(Refused, match=message) as refused:
+        adapters.with_lora(torch.nn.Sequential(torch.nn.Linear(2, 2)), 8, "x", in_fp32=False)
+    assert "Linear layers of this model: 0" in refused.value.advice

@@ -98,16 +98,26 @@ def with_lora(model: Any, rank: int, targets: str, in_fp32: bool) -> Any:
     if targets != "all-linear":
         wanted = [word.strip() for word in targets.split(",") if word.strip()]
     config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=wanted)
+    # before peft puts layers of its own among them
+    names = sorted({name.rpartition(".")[2] for name, p in model.named_modules() if _has_lora(p)})
     try:
         return peft.get_peft_model(model, config, autocast_adapter_dtype=in_fp32)
-    except ValueError:
-        names = sorted(
-            {name.rpartition(".")[2] for name, p in model.named_modules() if _has_lora(p)}
-        )
-        raise Refused(
+    except ValueError as problem:
+        raise _no_lora(targets, names, str(problem)) from None
+
+
+def _no_lora(targets: str, names: list[str], why: str) -> Refused:
+    layers = f"Linear layers of this model: {', '.join(names)}"
+    if "not found in the base model" in why:
+        return Refused(
             f"lora_targets={targets} fits no layer of the model.",
-            f"Linear layers of this model: {', '.join(names)}; all-linear means all of them.",
-        ) from None
+            f"{layers}; all-linear means all of them.",
+        )
+    # such as Mamba's out_proj, which its kernels read without calling the layer
+    return Refused(
+        f"peft puts no adapters beside lora_targets={targets} of this model: {why}",
+        f"{layers}. Name some of them: lora_targets={','.join(names[:2])}.",
+    )
 
 
 def _has_lora(part: nn.Module) -> bool:
