@@ -75,8 +75,8 @@ def advise(
     if request["started"][0] > 1:
         raise UsageError(
             "Advice is for one GPU, and the line starts several processes.",
-            "Give it with one, as in torchrun --nproc-per-node 1; FSDP over 2, 4 and 8 GPUs is among "
-            "the changes.",
+            "Give it with one, as in torchrun --nproc-per-node 1; FSDP over 2, 4 and 8 GPUs is "
+            "among the changes.",
         )
     compile_device(progress)
     progress(Progress("Predicting it as it is"))
