@@ -55,7 +55,7 @@ def test_an_edited_field_never_ends_in_a_traceback(name: str) -> None:
     if "step_memory" in data:  # the others are alike, and take long
         del data["step_memory"]["allocations"][5:]
     made = 0
-    for path in fields(data):
+    for number, path in enumerate(fields(data)):
         for value in VALUES:
             try:
                 found = record_from(edited(data, path, value), "edited.json")
@@ -64,8 +64,10 @@ def test_an_edited_field_never_ends_in_a_traceback(name: str) -> None:
                 continue
             try:
                 report = Report(title="edited", sections=sections_of(found))
-                # The terminal takes ten times as long: only with values that are sound most often.
-                render(report, Format.TERMINAL if value in (0, []) else Format.MARKDOWN)
+                # The terminal takes ten times as long: only with values that are sound most often,
+                # and of every fourth field.
+                is_shown = value in (0, []) and number % 4 == 0
+                render(report, Format.TERMINAL if is_shown else Format.MARKDOWN)
             except Exception as problem:
                 raise AssertionError(f"{path} = {value!r}: {problem!r}") from problem
             made += 1

@@ -106,7 +106,7 @@ def what_a_program_builds_drops_and_builds_again_is_alive_as_on_the_host() -> No
         getattr(_Trained(0, "cuda"), action)()
     gc.freeze()  # what was imported need not be looked at again
 
-    @settings(max_examples=20, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=12, deadline=None, derandomize=True, database=None)
     @given(PROGRAM)
     def check(program: list[tuple[str, int, int]]) -> None:
         gc.collect()
