@@ -257,5 +257,7 @@ def test_a_smaller_batch_of_a_line_is_tried_through_a_placeholder_or_the_line_is
     line = ("python", "run.py", "--size={batch_size}")
     by_name = {change.names[0]: change for change in offers({"batch_size": 8}, line).changes}
     assert by_name["half-batch"].configuration.knobs == {"batch_size": 4}
+    # as many samples take two steps
+    assert (by_name["half-batch"].num_steps, by_name["expandable-segments"].num_steps) == (2, 1)
     assert "accumulate-2" not in by_name
     assert "{batch_size}" in offers({}, ("python", "run.py")).refused["half-batch"]

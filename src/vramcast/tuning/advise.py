@@ -176,14 +176,16 @@ class Adviser:
     def _saved(self, found: Prediction) -> int:
         return self._base.peak_reserved_bytes - found.peak_reserved_bytes
 
-    def _time_ratio(self, found: Prediction) -> float:
+    def _time_ratio(self, one: Found) -> float:
+        """Of as many samples."""
+        change, found = one
         before, after = self._base.step_seconds, found.step_seconds
-        return after / before if before and after else 1.0
+        return change.num_steps * after / before if before and after else 1.0
 
     def _cost(self, one: Found) -> tuple[float, ...]:
         change, found = one
         slow = bool(found.num_alloc_retries)
-        return change.level, slow, self._time_ratio(found), len(change.optimisations)
+        return change.level, slow, self._time_ratio(one), len(change.optimisations)
 
     def _predicted(self, changes: Sequence[Change]) -> tuple[list[Found], dict[str, str]]:
         """What each takes; by name, why one could not be predicted."""
@@ -243,7 +245,7 @@ class Adviser:
         rated: list[tuple[tuple[float, ...], Change]] = []
         for change in _joined(saving):
             peak = base * estimate(change, lambda one: one[1].peak_reserved_bytes / base)
-            time_ratio = estimate(change, lambda one: self._time_ratio(one[1]))
+            time_ratio = estimate(change, self._time_ratio)
             resting = self._base_resting * estimate(
                 change, lambda one: _resting_bytes(*one) / self._base_resting
             )
@@ -300,7 +302,11 @@ class Adviser:
         return made
 
     def _advised(self, change: Change, found: Prediction) -> AdvisedChange:
-        before, after = self._base.step_seconds, found.step_seconds
+        after, low, high = (
+            seconds and change.num_steps * seconds
+            for seconds in (found.step_seconds, found.step_seconds_low, found.step_seconds_high)
+        )
+        has_times = bool(after and self._base.step_seconds)
         configuration = change.configuration
         knobs = {name: plain_value(value) for name, value in configuration.knobs.items()}
         return AdvisedChange(
@@ -318,9 +324,9 @@ class Adviser:
             peak_reserved_bytes=found.peak_reserved_bytes,
             saved_bytes=self._saved(found),
             step_seconds=after,
-            step_seconds_low=found.step_seconds_low,
-            step_seconds_high=found.step_seconds_high,
-            more_time_percent=100 * (after / before - 1) if before and after else None,
+            step_seconds_low=low,
+            step_seconds_high=high,
+            more_time_percent=100 * (self._time_ratio((change, found)) - 1) if has_times else None,
             changes_training=any(one.changes_training for one in change.optimisations),
         )
 

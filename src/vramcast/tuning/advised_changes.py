@@ -61,6 +61,11 @@ class Change:
             return 2
         return int(any(one.caution for one in self.optimisations))
 
+    @property
+    def num_steps(self) -> int:
+        """With it, for as many samples as one step had."""
+        return 2 if any(one.is_half for one in self.optimisations) else 1
+
     def settings(self) -> set[object]:
         """What it sets: two changes of the same thing exclude each other."""
         found: set[object] = set(self.configuration.settings())
