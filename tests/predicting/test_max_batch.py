@@ -288,7 +288,8 @@ def test_the_maximum_says_what_it_takes_and_leaves(at_24_gib: dict[str, Any]) ->
     maximum = at_24_gib["maximum"]
     assert maximum["batch_size"] == 23
     assert (
-        "% of the memory there is and leaves" in maximum["reason"] and "slower" in maximum["reason"]
+        "% of the available memory and leaves" in maximum["reason"]
+        and "slower" in maximum["reason"]
     )
 
 

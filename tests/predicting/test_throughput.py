@@ -47,7 +47,7 @@ def test_the_knee_is_the_smallest_size_that_comes_near_the_most_samples_a_second
     assert (
         bend is not None
         and bend.batch_size == 7
-        and "interpolated: the smallest with 95 % of the most" in bend.reason
+        and "interpolated: the smallest batch with 95 % of the most" in bend.reason
     )
 
 

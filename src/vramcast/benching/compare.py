@@ -115,7 +115,7 @@ def _notes(groups: list[Group], num_tests: int) -> list[str]:
     if num_tests > 1:
         notes.append(
             f"p is corrected for the {num_tests} tests of all pairs (Holm); "
-            "an interval is that of its own difference alone"
+            "the intervals are not corrected"
         )
     if different_tokens := tokens_note(runs):
         notes.append(different_tokens)

@@ -125,7 +125,7 @@ class TrialFolder:
             if not len(steps) == len(steps.step_seconds) == len(steps.step_memory_bytes):
                 raise UsageError(
                     f"{self._steps}: losses, step_seconds and step_memory_bytes from step {first} "
-                    "on are not equally many.",
+                    "on differ in length.",
                     "It was edited: begin again with --force.",
                 )
             found.add(steps)

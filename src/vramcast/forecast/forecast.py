@@ -194,9 +194,9 @@ def _stream_limits(low_bytes: int, high_bytes: int) -> list[str]:
     if low_bytes == high_bytes:
         return []
     return [
-        "when memory that several streams use (record_stream) can be used again is a matter of "
-        f"time: by predicted times the peak reserved is {format_bytes(high_bytes)}, which is "
-        f"shown; if it could be used again at once, {format_bytes(low_bytes)}"
+        "memory that several streams use (record_stream) is free when all of them are done, which "
+        f"depends on their timing: the peak reserved is {format_bytes(high_bytes)} by the "
+        f"predicted times (shown), and {format_bytes(low_bytes)} if it were free at once"
     ]
 
 

@@ -43,7 +43,7 @@ WHOLE_NUMBER_TOLERANCE = 0.03
 ARBITRARY = "how the memory is shared between the terms is arbitrary"
 ODD_ONE = (
     "lies above the law of the others: its peak may lie in the optimizer step; "
-    "measure one more run as small to tell"
+    "measure another run of that size to find out"
 )
 
 
@@ -190,7 +190,7 @@ def _unusable(point: Point) -> str:
         return f"ended with {point.outcome}"
     if reserved <= 0 or not 0 <= allocated <= reserved:
         sizes = f"{format_bytes(allocated)} allocated and {format_bytes(reserved)} reserved"
-        return f"has {sizes}: no allocator says that"
+        return f"has {sizes}, which no allocator reports"
     if point.capacity_bytes is not None and reserved > point.capacity_bytes:
         return (
             "reserved more than the card has: it was paging, so its numbers are not what it needs"
@@ -284,8 +284,8 @@ def _coefficient_notes(coefficients: Mapping[str, float]) -> list[str]:
 
 def _floor_notes(names: Sequence[str]) -> list[str]:
     note = (
-        f"the floor is what these take, whatever their knobs: {', '.join(names)}; so it is while "
-        "the peak lies in the optimizer step"
+        f"these runs take the floor, whatever their knobs are: {', '.join(names)}; that happens "
+        "while the peak lies in the optimizer step"
     )
     return [note] if names else []
 

@@ -83,7 +83,7 @@ def _limit(a: float | None, b: float | None, fail_above: str | None) -> dict[str
         return {}
     if a is None or b is None:
         raise UsageError(
-            f"--fail-above {fail_above}: one of the two has no peak of memory.",
+            f"--fail-above {fail_above}: one of the two runs has no peak memory.",
             "Leave --fail-above out, or compare runs that ended.",
         )
     most = grown(int(a), fail_above)

@@ -281,7 +281,7 @@ def _maximum(best: Attempt | None, capacity_bytes: int) -> Choice | None:
         return None
     left = format_bytes(max(0, capacity_bytes - best.peak_reserved_bytes))
     reason = (
-        f"takes {100 * best.peak_reserved_bytes / capacity_bytes:.1f} % of the memory there is "
+        f"takes {100 * best.peak_reserved_bytes / capacity_bytes:.1f} % of the available memory "
         f"and leaves {left}: for runs whose inputs never get larger"
     )
     if best.num_alloc_retries:
@@ -301,7 +301,7 @@ def _comfortable(
     if not shares:
         return None
     size = max(shares)
-    reason = f"takes {100 * shares[size]:.0f} % of the memory there is; {why}"
+    reason = f"takes {100 * shares[size]:.0f} % of the available memory; {why}"
     return Choice(batch_size=size, reason=reason)
 
 

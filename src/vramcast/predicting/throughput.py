@@ -83,7 +83,7 @@ def knee(speeds: Sequence[Speed], step: int = 1) -> Choice | None:
     enough = KNEE * max(speed.samples_per_second for speed in usable)
     index = next(i for i, speed in enumerate(usable) if speed.samples_per_second >= enough)
     found = _between(usable[index - 1], usable[index], enough, step) if index else usable[0]
-    return _choice(found, f"the smallest with {100 * KNEE:.0f} % of the most")
+    return _choice(found, f"the smallest batch with {100 * KNEE:.0f} % of the most samples/s")
 
 
 def _between(low: Speed, high: Speed, enough: float, step: int) -> Speed:

@@ -17,7 +17,7 @@ from vramcast_zoo.document_004 import document_id, short_hash
 # Why the process's memory is not exact, by where its number came from.
 SOURCE_NOTES = {
     MemorySource.DEVICE: "process memory is the growth of the whole GPU's use: the driver lists "
-    "no processes here, others would be counted in",
+    "no processes here, so others would be counted too",
     MemorySource.CUDA: "process memory is the whole GPU's use: NVML did not answer",
 }
 

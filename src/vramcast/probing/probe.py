@@ -121,8 +121,8 @@ def line_of_trial(
     if num_processes > 1 and several is None:
         raise UsageError(
             f"The line starts {num_processes} processes, and one is run.",
-            "Start one process, for example with --nproc-per-node 1; "
-            "vramcast predict simulates one of many.",
+            "Start one process, for example with --nproc-per-node 1, "
+            "or use vramcast predict, which simulates several.",
         )
     if several is not None:
         num_processes = check_ranks(found["started"], several)

@@ -229,7 +229,7 @@ class MeasuredProgram(ProgramRun):
         if program.world_size > 1:
             raise UsageError(
                 f"The program starts {program.world_size} processes, and probe runs one.",
-                "Let it start one; vramcast predict simulates one of many.",
+                "Let it start one, or use vramcast predict, which simulates several.",
             )
         return program
 

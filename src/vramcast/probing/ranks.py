@@ -33,7 +33,7 @@ def check_ranks(started: tuple[int, int], device: Device) -> int:
         raise UsageError(
             f"The line starts {size} processes on {size // per_node} machines, and probe runs "
             "those of one.",
-            "Leave out --nnodes; vramcast predict simulates some of all.",
+            "Leave out --nnodes, or use vramcast predict, which simulates ranks of all machines.",
         )
     if size > MOST_RANKS:
         raise UsageError(f"{size} processes; probe runs at most {MOST_RANKS}.", "Start fewer.")
@@ -42,7 +42,7 @@ def check_ranks(started: tuple[int, int], device: Device) -> int:
         if found < size:
             raise EnvironmentProblem(
                 f"The line starts {size} processes, and there are {found} GPUs here.",
-                f"Give --nproc-per-node {found or 1}; vramcast predict simulates one of many.",
+                f"Give --nproc-per-node {found or 1}, or use vramcast predict, which needs no GPU.",
             )
     return size
 

@@ -109,6 +109,8 @@ def _training(one: AdvisedChange) -> list[str]:
 
 def _notes(advice: Advice) -> list[str]:
     notes = []
+    if len(advice.suggestions) > 1 and not (advice.fits or advice.is_brief):
+        notes.append("changes that do not affect the training come first, then shorter steps")
     if any(one.is_estimate for one in (*advice.suggestions, *advice.alone)):
         notes.append(
             "~ marks an upper estimate: the workload has no knob for this, so it was not simulated"

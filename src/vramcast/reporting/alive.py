@@ -18,8 +18,8 @@ def alive_tree(p: Prediction) -> page.Tree | None:
         return None
     return page.Tree(
         title=f"What holds the memory at the peak ({p.peak_phase})",
-        caption="Predicted. As wide as its memory. Choose a part to see it alone, and the top one "
-        "to go back. * stands for the numbers of modules that are alike.",
+        caption="Predicted. The width of a part is its memory. Choose a part to see it alone, and "
+        "the top one to go back. * stands for a number: modules that differ in it are together.",
         trees=[
             ("by module", _root(p.alive_places, _modules)),
             ("by source line", _root(p.alive_places, _lines)),

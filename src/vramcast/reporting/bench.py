@@ -210,7 +210,7 @@ def _models(found: Comparison) -> page.Table:
         },
         left=("model",),
         title="Models, best first",
-        notes=[f"±: the spread over seeds, or of one seed the noise of its mean{same}"],
+        notes=[f"±: the spread over seeds; with one seed, the noise of its mean{same}"],
         origin=page.MEASURED,
         samples=page.count(sum(len(model.seeds) for model in found.models), "run"),
     )

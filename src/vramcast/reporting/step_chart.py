@@ -94,11 +94,11 @@ def _areas(lines: Mapping[str, list[list[int]]]) -> list[page.Layer]:
 
 def _drawn(memory: StepMemory) -> str:
     events = page.count(memory.num_events, "event")
-    text = f"{page.count(len(memory.points), 'point')} of {events} are drawn."
+    text = f"The lines have {page.count(len(memory.points), 'point')} for {events}."
     if not memory.allocations:
         return text
     large = page.count(len(memory.allocations), "large allocation")
-    return f"{large} are drawn one by one, the smaller ones together; of the lines {text}"
+    return f"{large} are drawn one by one, the smaller ones together. {text}"
 
 
 def _change(memory: StepMemory, change: Sequence[int]) -> list[str]:

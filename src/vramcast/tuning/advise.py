@@ -69,7 +69,7 @@ def advise(
     request = make_request(workload, values, gpu, memory, allocator)
     if request["gpu"] is None and request["memory_bytes"] is None:
         raise UsageError(
-            "Whether a change is enough depends on the memory there is.",
+            "Whether a change is enough depends on the available memory.",
             "Give --gpu NAME or --memory SIZE.",
         )
     if request["started"][0] > 1:
