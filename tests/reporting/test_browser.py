@@ -345,6 +345,30 @@ def test_a_part_of_the_memory_is_shown_alone_and_left_again(
     assert browser.problems == []
 
 
+def test_a_heading_sorts_its_table_by_pointer_and_by_keys(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    page = browser.open(files["accuracy"])
+    table = page.locator("table").last
+
+    def column(number: int) -> list[str]:
+        return table.locator(f"tbody td:nth-child({number})").all_inner_texts()
+
+    made = column(1)
+    heading = table.get_by_role("columnheader", name="measured")
+    heading.get_by_role("button").click()
+    assert heading.get_attribute("aria-sort") == "descending"
+    sizes = [float(size) * {"G": 1024, "M": 1}[unit[0]] for size, unit in map(str.split, column(2))]
+    assert sizes == sorted(sizes, reverse=True) and len(sizes) == 97
+    page.keyboard.press("Enter")
+    assert heading.get_attribute("aria-sort") == "ascending" and column(1) != made
+    page.keyboard.press("Enter")
+    assert heading.get_attribute("aria-sort") is None and column(1) == made
+    table.get_by_role("columnheader", name="row").get_by_role("button").click()
+    assert column(1)[0] == min(column(1)) and column(1)[-1] == max(column(1))
+    assert browser.problems == []
+
+
 def is_through(line: dict[str, float], box: dict[str, float]) -> bool:
     at, middle = line["x"] + line["width"] / 2, box["y"] + box["height"] / 2
     is_beside = line["y"] < middle < line["y"] + line["height"]

@@ -60,7 +60,7 @@ def calibrate(
 
         sizes = {
             "process without its tensors (context, kernels)": table.process_bytes,
-            "memory that the GPU has less": table.device_bytes,
+            "memory that the GPU has less in all": table.device_bytes,
             "more with flash attention or cuDNN": table.libraries_bytes,
             "more with matrix factorisations": table.solver_bytes,
             "cuBLAS workspace, each thread": table.gemm_workspace_bytes,

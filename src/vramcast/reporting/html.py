@@ -31,6 +31,7 @@ SCRIPTS = (
         "charts.js",
         "tree.js",
         "calculator.js",
+        "sort.js",
         "start.js",
     ),
 )
