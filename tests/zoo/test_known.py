@@ -166,6 +166,18 @@ def test_knobs_that_cannot_be_had_are_refused(
         workload(tiny)(**knobs)
 
 
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("hf:google/vit-base-patch16-224", "diffusion"),
+        ("hf:stable-diffusion-v1-5/stable-diffusion-v1-5", "image"),
+    ],
+)
+def test_images_are_not_enough_for_a_task(name: str, task: str) -> None:
+    with pytest.raises(Refused, match=f"is not trained for task={task}"):
+        workload(name)(task=task)
+
+
 def test_what_a_model_refuses_is_wrong_usage_of_the_command(tiny: str) -> None:
     done = in_process.vramcast("predict", tiny, "task=image", "--gpu", "h200")
     assert (done.returncode, done.stdout) == (2, "")

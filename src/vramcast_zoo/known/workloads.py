@@ -43,6 +43,7 @@ class Source:
     make: Callable[[Options], Trained]
     absent: set[str] = field(default_factory=set)
     defaults: Mapping[str, object] = field(default_factory=dict)
+    has_one_task: bool = False
 
 
 def workload(text: str) -> Callable[..., Step]:
@@ -73,6 +74,7 @@ def _hf(name: str) -> Source:
             lambda options: denoisers.build(known, options),
             OF_TEXT | OF_TRANSFORMERS,
             {"lora_targets": OF_ATTENTION},
+            has_one_task=True,
         )
     return Source(
         text,
@@ -96,7 +98,9 @@ def _torchvision(name: str) -> Source:
 def _of_images(text: str, image_size: int, make: Callable[[str, Options], Trained]) -> Source:
     sizes, name = {**TASKS["image"].sizes, "image_size": image_size}, text.partition(":")[2]
     absent = OF_TEXT | OF_TRANSFORMERS
-    return Source(text, "image", sizes, lambda options: make(name, options), absent)
+    return Source(
+        text, "image", sizes, lambda options: make(name, options), absent, has_one_task=True
+    )
 
 
 def train(
@@ -195,6 +199,12 @@ def _check(source: Source, options: Options, accumulation: int, parallel: str) -
         raise Refused("prepare_kbit=true is for quantized weights.", "Give quantize=nf4 too.")
     if options.quantize and parallel == "fsdp2":
         raise Refused("parallel=fsdp2 does not spread weights of few bits.", "Give parallel=ddp.")
+    # Networks for diffusion are diffusers' own, and have no other task.
+    if options.task != source.task and (source.has_one_task or options.task == "diffusion"):
+        raise Refused(
+            f"{source.name} is not trained for task={options.task}.",
+            f"Its task is {source.task}.",
+        )
     if missing := TASKS[options.task].sizes.keys() - options.sizes.keys():
         raise Refused(
             f"{source.name} is not trained for task={options.task}: it has no "
