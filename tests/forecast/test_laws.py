@@ -129,7 +129,7 @@ def test_one_small_run_is_no_floor_but_pointed_out() -> None:
     (found,) = fit([point(size, allocated) for size, allocated in CHECKPOINTED[1:]])
     assert found.floor_bytes is None
     assert any(
-        "B2-T512 lies above the law of the others" in note and "one more run" in note
+        "B2-T512 lies above the law of the others" in note and "another run" in note
         for note in found.notes
     )
 

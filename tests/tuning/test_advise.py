@@ -167,7 +167,7 @@ def test_a_launch_line_of_a_trainer_takes_its_options() -> None:
 
 
 def test_advice_without_memory_or_of_several_gpus_is_wrong_usage(workload: str) -> None:
-    with pytest.raises(UsageError, match="depends on the memory"):
+    with pytest.raises(UsageError, match="depends on the available memory"):
         vramcast.advise(f"{workload}:flat")
     with pytest.raises(UsageError, match="one GPU"):
         vramcast.advise(["torchrun", "--nproc-per-node", "2", workload], gpu="h200")
