@@ -54,12 +54,13 @@ was published with, ten days later, which computes RMSNorm in fp32: two tensors 
 then kept in fp32 instead of bf16. With 8641822 they come out 2.8 to 5.1 % lower. phi-1.5 and
 StableLM, which have LayerNorm, were predicted with 8641822.
 
-An update takes two micro batches in the prediction of Llama 2, in place of 128 samples, and
-evaluations are short. The first micro batch has the longest sample and makes the peak: for 7B in
-bf16 with micro batch 1 the script as it is gives the same peak, to the byte.
+An update takes two micro batches in the prediction of Llama 2 and Falcon, in place of 128 samples,
+and evaluations are short. The first micro batch has the longest sample and makes the peak: for 7B
+in bf16 with micro batch 1 the script as it is gives the same peak, to the byte.
 """,
     "litgpt-adapters": """
-Likewise, by the scripts for adapters, of January 2024.
+Likewise, by the scripts for adapters, of January 2024, with Lightning 2.2.0 and bitsandbytes 0.41.0.
+Here too an update takes two micro batches.
 """,
 }
 
