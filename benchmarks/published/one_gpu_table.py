@@ -59,8 +59,8 @@ and evaluations are short. The first micro batch has the longest sample and make
 in bf16 with micro batch 1 the script as it is gives the same peak, to the byte.
 """,
     "litgpt-adapters": """
-Likewise, by the scripts for adapters, of January 2024, with Lightning 2.2.0 and bitsandbytes 0.41.0.
-Here too an update takes two micro batches.
+Likewise, by the scripts for adapters, of January 2024, with Lightning 2.2.0 and bitsandbytes
+0.41.0. Here too an update takes two micro batches.
 """,
 }
 
