@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from vramcast.simulate.patches import (
     bitsandbytes_library,
     flash_attn_library,
     inductor_config,
+    xformers_attention,
 )
 from vramcast.simulate.patching import Patcher
 
@@ -256,3 +258,16 @@ def test_what_compiling_allocates_is_kept_for_a_run_that_finds_the_graph() -> No
         )
     )
     assert autograd_cache.allocated_between(gpu, 1, 5) == [20, 0, -1, 40, -2]
+
+
+def test_xformers_offers_the_kernels_of_torch_without_compiled_parts_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    common: Any = SimpleNamespace(_built_with_cuda=False)
+    monkeypatch.setitem(sys.modules, xformers_attention.LIBRARY, common)
+    gpu: Any = None
+    patcher = Patcher(gpu)
+    xformers_attention.apply(patcher)
+    assert common._built_with_cuda
+    patcher.undo()
+    assert not common._built_with_cuda

@@ -73,8 +73,8 @@ class Ownership:
             drop_gradients(optimizer, *arguments, **options)
 
         nn.Module.__setstate__ = __setstate__  # type: ignore[method-assign]
-        optim.Optimizer.__init__ = __init__  # type: ignore[method-assign]
-        optim.Optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
+        optim.Optimizer.__init__ = __init__  # type: ignore[assignment,method-assign]
+        optim.Optimizer.zero_grad = zero_grad  # type: ignore[assignment,method-assign]
         try:
             yield
         finally:

@@ -1,0 +1,18 @@
+"""xformers' attention by torch's own kernels is offered, as on a machine with a GPU.
+
+Why: without a GPU a wheel without compiled code is installed. Kernels of xformers itself stay
+missing: only those that it takes from torch can be simulated.
+Versions: xformers 0.0.29 to 0.0.35.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from vramcast.simulate.patching import Patcher
+
+LIBRARY = "xformers.ops.fmha.common"
+
+
+def apply(patcher: Patcher) -> None:
+    patcher.put(sys.modules[LIBRARY], "_built_with_cuda", True)
