@@ -1,8 +1,7 @@
 """A graph that is found in the cache allocates what compiling it had allocated.
 
-Why: Inductor times kernels while it compiles, and what that allocates is part of a first run. It is
-kept in a file beside the graph. Where the backward pass was timed, which is compiled later, the
-graph is not kept.
+Why: what timing kernels allocates is part of a first run. It is kept in a file beside the graph;
+where the backward pass was timed, which is compiled later, nothing is kept.
 Versions: torch 2.10 to 2.15.
 """
 

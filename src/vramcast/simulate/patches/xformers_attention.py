@@ -1,7 +1,6 @@
 """xformers' attention by torch's own kernels is offered, as on a machine with a GPU.
 
-Why: without a GPU a wheel without compiled code is installed. Kernels of xformers itself stay
-missing: only those that it takes from torch can be simulated.
+Why: without a GPU a wheel without compiled code is installed.
 Versions: xformers 0.0.29 to 0.0.35.
 """
 
