@@ -61,7 +61,7 @@ class Ownership:
             self._saw_module(module)
 
         def __init__(optimizer: Any, *arguments: Any, **options: Any) -> None:
-            """Its step may be compiled, and then calls no hooks."""
+            """A compiled step calls no hooks."""
             make_optimizer(optimizer, *arguments, **options)
             self._optimizers[id(optimizer)] = weakref.ref(optimizer)
 
@@ -225,7 +225,7 @@ class Ownership:
         return self.name_of.get(numbers[0], "") if numbers else ""
 
     def _put(self, tensor: Tensor, category: str, name: str) -> None:
-        # the graph of a compiled update has the optimizer's state as its buffers
+        # a compiled update has the optimizer's state as buffers
         stronger = ("parameters", "optimizer_state") if category == "buffers" else ("parameters",)
         for number in self._numbers(tensor):
             if number and self.category_of.get(number) not in stronger:
