@@ -255,3 +255,14 @@ def test_why_peft_refuses_layers_is_said(
     with pytest.raises(Refused, match=message) as refused:
         adapters.with_lora(torch.nn.Sequential(torch.nn.Linear(2, 2)), 8, "x", in_fp32=False)
     assert "Linear layers of this model: 0" in refused.value.advice
+
+
+def test_layers_that_a_model_keeps_precise_are_not_quantized(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = torch.nn.ModuleDict({"wi": torch.nn.Linear(2, 2), "wo": torch.nn.Linear(2, 2)})
+    model._keep_in_fp32_modules = ["wo"]
+    monkeypatch.setattr(adapters, "need", lambda *_: None)
+    monkeypatch.setattr(adapters, "_few_bits", lambda *_: torch.nn.Identity())
+    adapters.quantized(model, "nf4", torch.bfloat16, "cpu")
+    assert [type(part).__name__ for part in model.values()] == ["Identity", "Linear"]

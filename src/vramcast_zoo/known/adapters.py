@@ -17,11 +17,13 @@ Quantize = Literal["", "nf4", "nf4-double", "int8"]
 
 def quantized(model: Any, quantize: Quantize, dtype: torch.dtype, device: str) -> None:
     """Every linear layer but the head gets weights of few bits, made on the GPU one by one, as
-    when a checkpoint is loaded."""
+    when a checkpoint is loaded. Like transformers it leaves out what a model wants to keep precise,
+    such as T5's `wo`."""
     bnb = need("bitsandbytes", f"quantize={quantize}")
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    kept = set(getattr(model, "_keep_in_fp32_modules", None) or ())
     for name, part in list(model.named_modules()):
-        if part is head or not _is_linear(part):
+        if part is head or not _is_linear(part) or kept & {*name.split(".")}:
             continue
         parent = model.get_submodule(name.rpartition(".")[0])
         setattr(parent, name.rpartition(".")[2], _few_bits(bnb, part, quantize, dtype, device))
