@@ -172,7 +172,8 @@ def _cells(table: Table, row: Sequence[str], folds: bool) -> Iterator[str]:
     for place, (column, cell) in enumerate(zip(table.columns, row, strict=True)):
         left = column in table.left
         # In a block a cell has its heading before it, but the name that the block begins with.
-        named = folds and column not in ("", "%") and not (place == 0 and left)
+        is_name = place == 0 and left and not cell[:1].isdigit()
+        named = folds and column not in ("", "%") and not is_name
         heading = f' data-heading="{_text(column)}"' if named else ""
         yield f"<td{_left(left, cell)}{heading}{_role('cell', folds)}>{_text(cell)}</td>"
 
