@@ -141,5 +141,5 @@ def _compile(options: list[str], result: str) -> None:
         version = torch_version()
         raise EnvironmentProblem(
             "\n".join((f"The simulated GPU does not compile against torch {version}:", *errors)),
-            "Supported are torch 2.10 to 2.15; please report the lines above.",
+            "Versions 2.10 to 2.15 are supported: please report the lines above.",
         )

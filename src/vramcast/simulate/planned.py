@@ -48,7 +48,7 @@ class LengthPlanner:
         wanted = None if self._tokens_per_step is None else self._tokens_per_step // seq_len
         if wanted is not None and wanted * seq_len != self._tokens_per_step:
             raise WorkloadError(
-                f"{self._tokens_per_step} tokens a step are no whole number of sequences of "
+                f"{self._tokens_per_step} tokens a step do not make whole sequences of "
                 f"length {seq_len}, which the workload has.",
                 f"Give --tokens-per-step {max(1, wanted) * seq_len}, or --seq-lens.",
             )
@@ -87,7 +87,7 @@ class LengthPlanner:
         return BatchSearch(trace_at, self._budget, maximum=maximum)
 
     def _simulate(self, seq_len: int, batch_size: int, **options: Any) -> SimulatedRun:
-        advice = "Leave out of --seq-lens what the model does not take."
+        advice = "Leave lengths that the model does not take out of --seq-lens."
         sizes = {"batch_size": batch_size}
         if self._has_lengths:
             sizes = {"seq_len": seq_len, **sizes}

@@ -69,7 +69,11 @@ def num_nonzero(x: Tensor) -> int:
     number, is_sure, true_share = typical(x)
     if is_sure:
         return x.numel() if number else 0
-    assumed = "half of them were" if true_share == 0.5 else "as many as of normal numbers were"
+    assumed = (
+        "half of them were"
+        if true_share == 0.5
+        else "as many as of normally distributed numbers were"
+    )
     note(f"the positions of nonzero elements were not computed; {assumed} assumed to be nonzero")
     return int(x.numel() * true_share)
 
