@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from vramcast.allocator.blocks import round_up
 from vramcast.hardware.calibration.table import SHIPPED
-from vramcast.simulate.cudnn.convolution import NUM_PASSES, WEIGHT_GRADIENT, Convolution
+from vramcast.simulate.cudnn.convolution import WEIGHT_GRADIENT, Convolution
 from vramcast.simulate.cudnn.transforms import transform_bytes
 
 MODEL = SHIPPED / "convolution-workspaces.json.gz"
@@ -116,12 +116,7 @@ def workspace_bytes(which: int, c: Layer) -> int:
 
 
 def tried_bytes(which: int, c: Layer) -> list[int]:
-    """Workspaces of kernels that cuDNN may try before it chooses one.
-
-    By the model, if it was made from recordings of that; else those of well-known algorithms.
-    """
-    if len(Model.shipped().forests) > NUM_PASSES:
-        return [workspace_bytes(which + NUM_PASSES, c)]
+    """Workspaces of well-known algorithms, which cuDNN may try before it chooses one."""
     found = [c.copies_bytes("XYWP")]
     if which == WEIGHT_GRADIENT:
         found.append(c.x[0] * math.prod(c.weight) * 4)
@@ -134,10 +129,7 @@ def tried_bytes(which: int, c: Layer) -> list[int]:
 
 
 class Model:
-    """The fitted trees and partial sums, each for the three passes.
-
-    After them, if they were recorded, for the largest workspaces that are tried in each.
-    """
+    """The fitted trees and partial sums, each for the three passes."""
 
     def __init__(self, content: dict[str, Any]) -> None:
         self.formulas = [Formula(*each) for each in content["formulas"]]
