@@ -45,9 +45,11 @@ for this tokenizer is not published. 1,044 tokens are taken, as for phi-1.5 belo
 LoRA of rank 8 on queries and values, Alpaca, weights in bf16, on an A100 with 40 GB (litgpt's
 tutorials/resource-tables.md, October 2023; sizes are in GB, of 1e9 bytes). That page has the length
 of the longest sample for every model, and the script begins with it. The prediction has Lightning
-2.1.0 and bitsandbytes 0.41.1, as the runs had, without the layers of the latter that need an older
-Triton; torch is 2.13 in place of 2.1. With bitsandbytes 0.50 the rows of 4 bits come out 15 %
-lower: 0.41 keeps the input of every layer for the backward pass.
+2.1 and bitsandbytes 0.41.1, without the layers of the latter that need an older Triton; torch is
+2.13 in place of 2.1. With bitsandbytes 0.50 the rows of 4 bits come out 15 % lower: 0.41 keeps the
+input of every layer for the backward pass. The page names Lightning 2.1.0.rc0, which has no class
+for weights of 4 bits. 2.1.0 makes the whole model in bf16 on the GPU before it quantizes, which for
+13B would be more than was published; 2.1.1, which quantizes layer by layer, is taken for 4 bits.
 
 The page says that commit 8641822 ran. The sizes of Llama 2 are those of the commit that the page
 was published with, ten days later, which computes RMSNorm in fp32: two tensors of every block are
