@@ -203,7 +203,7 @@ def _check(source: Source, options: Options, accumulation: int, parallel: str) -
     if options.task != source.task and (source.has_one_task or options.task == "diffusion"):
         raise Refused(
             f"{source.name} is not trained for task={options.task}.",
-            f"Its task is {source.task}.",
+            f"Its {'only' if source.has_one_task else 'usual'} task is {source.task}.",
         )
     if missing := TASKS[options.task].sizes.keys() - options.sizes.keys():
         raise Refused(
