@@ -187,6 +187,19 @@ def test_many_batch_sizes_equal_single_predictions_to_the_byte(
     assert points[50].peak_reserved_bytes < points[64].peak_reserved_bytes, "or every size would do"
 
 
+def test_a_step_may_say_something_about_itself(tmp_path: Path) -> None:
+    file = tmp_path / "told.py"
+    file.write_text(
+        "import torch\n"
+        "def build():\n"
+        "    def step():\n"
+        "        return torch.ones(8, device='cuda', requires_grad=True).sum().backward()\n"
+        "    step.remarks = ['its experts are\\x1b[31m wide']\n"
+        "    return step\n"
+    )
+    assert predict(f"{file}:build", gpu="h200").notes == ["its experts are\ufffd[31m wide"]
+
+
 def test_what_does_not_fit_shows_the_same_need_in_a_curve_and_alone(file: Path) -> None:
     single = predict(f"{file}:build", memory="60MiB", batch_size=64)
     (point,) = predict_batch_sizes(f"{file}:build", [64], memory="60MiB").points

@@ -266,3 +266,12 @@ def test_layers_that_a_model_keeps_precise_are_not_quantized(
     monkeypatch.setattr(adapters, "_few_bits", lambda *_: torch.nn.Identity())
     adapters.quantized(model, "nf4", torch.bfloat16, "cpu")
     assert [type(part).__name__ for part in model.values()] == ["Identity", "Linear"]
+
+
+def test_what_a_mixture_does_not_quantize_is_said() -> None:
+    dense = torch.nn.Linear(512, 512)
+    assert adapters.remarks_on_width(dense) == []
+    experts = torch.nn.Module()
+    experts.gate = torch.nn.Parameter(torch.empty(8, 2**12, 2**13, device="meta"))
+    (said,) = adapters.remarks_on_width(torch.nn.Sequential(dense, experts))
+    assert said.startswith("1.0 GiB of weights are the experts of a mixture")

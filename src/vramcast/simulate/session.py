@@ -6,6 +6,7 @@ import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from vramcast.records.calibration import Calibration
 from vramcast.simulate.device import Device
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.workspaces import gemm_workspaces
+from vramcast.text import printable
 from vramcast.tracing.trace import SimulatedRun
 from vramcast.workload import bind_knobs, check_step, refusals, user_traceback
 
@@ -28,6 +30,7 @@ STEPS = 4
 MOST_MORE_STEPS = 12
 LOCATED_BYTES = 64 << 10  # smaller tensors are not worth finding their source line
 FIRST_ALLOCATION_BYTES = 512
+MOST_REMARKS, MOST_CHARACTERS = 10, 500
 OUT_OF_MEMORY_NOTE = (
     "the program ran out of memory, caught torch.OutOfMemoryError and went on: "
     "this is the memory of what it did then"
@@ -146,7 +149,7 @@ class Session:
                 )
             if self.gpu.memory.num_out_of_memory:
                 self.gpu.note(OUT_OF_MEMORY_NOTE)
-            return recording.describe()
+            return replace(recording.describe(), remarks=_remarks(step))
 
     def _do_steps(
         self, recording: Recording, step: Callable[[], Any], steps: int, *, may_repeat: bool
@@ -162,6 +165,14 @@ class Session:
             is_steady = not graphs.num_waiting and graphs.num_captures == num_captures
             if may_repeat and left > 0 and is_steady and recording.can_repeat(left):
                 return
+
+
+def _remarks(step: Any) -> list[str]:
+    """What a workload says about itself, for its answer."""
+    told = getattr(step, "remarks", ())
+    if not isinstance(told, list | tuple):
+        return []
+    return [printable(str(remark), MOST_CHARACTERS) for remark in told[:MOST_REMARKS]]
 
 
 def _user_code(call: Callable[[], Any], what: str) -> Any:

@@ -31,6 +31,19 @@ def quantized(model: Any, quantize: Quantize, dtype: torch.dtype, device: str) -
     setattr(model, "is_loaded_in_8bit" if quantize == "int8" else "is_loaded_in_4bit", True)
 
 
+def remarks_on_width(model: nn.Module) -> list[str]:
+    """Of quantized models: the experts of a mixture are no linear layers in transformers 5, which
+    quantizes nothing else."""
+    sizes = [(weight.nbytes, weight.dim() == 3) for weight in model.parameters()]
+    wide_bytes = sum(size for size, is_stacked in sizes if is_stacked)
+    if wide_bytes * 10 < sum(size for size, _ in sizes):
+        return []
+    return [
+        f"{wide_bytes / 2**30:.1f} GiB of weights are the experts of a mixture and were not "
+        "quantized: transformers and bitsandbytes quantize linear layers only."
+    ]
+
+
 def _is_linear(part: nn.Module) -> bool:
     return type(part) is nn.Linear or type(part).__name__ == "Conv1D"
 

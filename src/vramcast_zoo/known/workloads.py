@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from vramcast_zoo.known import denoisers, huggingface, vision
-from vramcast_zoo.known.adapters import Quantize
+from vramcast_zoo.known.adapters import Quantize, remarks_on_width
 from vramcast_zoo.known.catalogue import PACKAGES, find
 from vramcast_zoo.known.options import Options, Trained
 from vramcast_zoo.known.tasks import TASKS, TaskName, sizes_of
@@ -157,7 +157,7 @@ def train(
     model: Any = source.make(options)
     if parallel:
         model = Spread(model, parallel, precision)
-    return training_step(
+    step = training_step(
         model,
         model.random_batch,
         precision=precision,
@@ -170,6 +170,9 @@ def train(
         optimizer_in_backward=optimizer_in_backward,
         device=DEVICE,
     )
+    if quantize:
+        setattr(step, "remarks", remarks_on_width(model))  # noqa: B010  a function, to mypy
+    return step
 
 
 def _weights_dtype(precision: KnownPrecision, dtype: Dtype, *, is_frozen: bool) -> torch.dtype:
