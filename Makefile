@@ -34,9 +34,9 @@ lint: $(READY)
 	$(BIN)/ruff format --check --quiet .
 	nice $(BIN)/mypy
 
-# Two more than two cores: some tests wait for time limits and for processes.
+# One more than two cores: some tests wait for time limits and for processes.
 pytest: $(READY)
-	$(BIN)/python -m pytest -n 4 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 # Predict every row of every suite and compare with what was measured on an H200; about ten minutes. Exit code 3 is a goal missed.
 accuracy: $(READY)
