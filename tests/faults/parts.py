@@ -33,7 +33,7 @@ def wrong_invocations(place: Sandbox, part: Part, seed: int, sample: bool) -> No
         ending = place.run(arguments, real=is_real)
         if ending.exit_code == 2:
             _changed(place, before, ending)
-        if left := [name for name in place.temporary() if name not in arguments]:
+        if left := [name for name in place.temporary() if name.split("/")[0] not in arguments]:
             ending.faults["files left"] = ", ".join(left)
         if broken := place.half_written():
             ending.faults["half-written or lost records"] = ", ".join(broken)
