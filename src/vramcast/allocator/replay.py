@@ -73,29 +73,42 @@ def replay(
     Before the event `first_kernel` there were only copies from the host (addresses.py); 0 where
     that is not known.
     """
-    settings, held = settings or AllocatorSettings(), held_until or {}
-    found = None
-    if compiled.can_replay(settings, capacity_bytes):
-        found = _compiled(events, sizes, settings, capacity_bytes, keys, held, first_kernel)
-    return found or _in_python(events, sizes, settings, capacity_bytes, keys, held, first_kernel)
+    run = _Run(
+        events,
+        sizes,
+        settings or AllocatorSettings(),
+        capacity_bytes,
+        keys,
+        held_until or {},
+        first_kernel,
+    )
+    found = _run_compiled(run)
+    if found is None:
+        return _in_python(run)
+    num_retries, failed, *rest, _ = found
+    return Replay(num_retries, failed and OutOfMemory(*failed), *rest)
 
 
-def _in_python(
-    events: Any,
-    sizes: Any,
-    settings: AllocatorSettings,
-    capacity_bytes: int | None,
-    keys: Any,
-    held: Mapping[int, int],
-    first_kernel: int,
-) -> Replay:
+class _Run(NamedTuple):
+    """The arguments of `replay`."""
+
+    events: Any
+    sizes: Any
+    settings: AllocatorSettings
+    capacity_bytes: int | None
+    keys: Any
+    held_until: Mapping[int, int]
+    first_kernel: int
+
+
+def _in_python(run: _Run) -> Replay:
     import numpy as np
 
-    allocator = CachingAllocator(settings, capacity_bytes)
+    allocator = CachingAllocator(run.settings, run.capacity_bytes)
     memory = allocator.memory
     # an int object for every event would take four times the memory
     allocated_bytes, reserved_bytes = array("q"), array("q")
-    block_bytes = array("q", bytes(8 * len(sizes)))
+    block_bytes = array("q", bytes(8 * len(run.sizes)))
     peaks_after_step: list[tuple[int, int]] = []
     out_of_memory = None
 
@@ -111,7 +124,7 @@ def _in_python(
         reserved_bytes.append(memory.reserved_bytes)
 
     try:
-        _feed(allocator, events, sizes, keys, held, first_kernel, note)
+        _feed(allocator, run, note)
     except OutOfMemory as error:
         out_of_memory = error
     note_peaks()
@@ -125,25 +138,19 @@ def _in_python(
     )
 
 
-def _feed(
-    allocator: CachingAllocator,
-    events: Any,
-    sizes: Any,
-    keys: Any,
-    held: Mapping[int, int],
-    first_kernel: int,
-    note: Callable[[int, int], None],
-) -> None:
+def _feed(allocator: CachingAllocator, run: _Run, note: Callable[[int, int], None]) -> None:
     """`note` is told each event that is done, and the bytes of the block it was given."""
+    held = run.held_until
     # the next one to be released is the last
     releases = sorted(((index, number) for number, index in held.items()), reverse=True)
-    all_sizes, all_keys = _listed(sizes), _listed(keys) or [DEFAULT_STREAM] * len(sizes)
+    all_sizes = _listed(run.sizes)
+    all_keys = _listed(run.keys) or [DEFAULT_STREAM] * len(all_sizes)
     # Bound once: this loop runs for every event of a trace.
     malloc, free = allocator.malloc, allocator.free
-    for index, event in enumerate(_listed(events)):
+    for index, event in enumerate(_listed(run.events)):
         while releases and releases[-1][0] <= index:
             allocator.release(releases.pop()[1])
-        if first_kernel and index == first_kernel:
+        if run.first_kernel and index == run.first_kernel:
             allocator.start_kernels()
         given_bytes = 0
         if event > 0:
@@ -176,14 +183,13 @@ def segments_after(
 ) -> list[list[Piece]]:
     """How the memory is cut up after these events, or where they run out of it: the pieces of each
     segment, by address."""
-    if compiled.can_replay(settings, capacity_bytes):
-        given = (events, sizes, settings, capacity_bytes, keys, held_until, first_kernel)
-        found = _run_compiled(*given, with_pieces=True)
-        if found is not None:
-            return _by_segment(found[-1].tolist())
+    run = _Run(events, sizes, settings, capacity_bytes, keys, held_until, first_kernel)
+    found = _run_compiled(run, with_pieces=True)
+    if found is not None:
+        return _by_segment(found[-1].tolist())
     allocator = CachingAllocator(settings, capacity_bytes)
     with suppress(OutOfMemory):
-        _feed(allocator, events, sizes, keys, held_until, first_kernel, lambda *_: None)
+        _feed(allocator, run, lambda *_: None)
     return [
         [Piece(block.size_bytes, block.block_id) for block in segment.blocks]
         for segment in allocator.snapshot()
@@ -200,39 +206,24 @@ def _by_segment(rows: list[list[int]]) -> list[list[Piece]]:
     return [pieces for _, pieces in sorted(segments)]
 
 
-def _compiled(*given: Any) -> Replay | None:
-    found = _run_compiled(*given)
-    if found is None:
+def _run_compiled(run: _Run, *, with_pieces: bool = False) -> tuple[Any, ...] | None:
+    """None where only Python can replay it."""
+    if not compiled.can_replay(run.settings, run.capacity_bytes):
         return None
-    num_retries, failed, *rest, _ = found
-    return Replay(num_retries, failed and OutOfMemory(*failed), *rest)
-
-
-def _run_compiled(
-    events: Any,
-    sizes: Any,
-    settings: AllocatorSettings,
-    capacity_bytes: int | None,
-    keys: Any,
-    held_until: Mapping[int, int],
-    first_kernel: int,
-    *,
-    with_pieces: bool = False,
-) -> tuple[Any, ...] | None:
     import numpy as np
 
-    if len(keys) and np.asarray(keys).dtype.kind != "i":
+    if len(run.keys) and np.asarray(run.keys).dtype.kind != "i":
         return None
-    releases = sorted((index, number) for number, index in held_until.items())
+    releases = sorted((index, number) for number, index in run.held_until.items())
     return compiled.replay(
-        np.asarray(events, np.int64),
-        np.asarray(sizes, np.int64),
-        settings,
-        capacity_bytes,
-        np.asarray(keys, np.int64) if len(keys) else None,
+        np.asarray(run.events, np.int64),
+        np.asarray(run.sizes, np.int64),
+        run.settings,
+        run.capacity_bytes,
+        np.asarray(run.keys, np.int64) if len(run.keys) else None,
         np.array(releases, np.int64).reshape(-1, 2),
         EMPTY_CACHE,
-        first_kernel,
+        run.first_kernel,
         with_pieces=with_pieces,
     )
 

@@ -83,7 +83,7 @@ def predict(
         check_free(folder, force=force)
         request |= {"trace": str(folder), "force": force}
     answer = simulated(request, timeout, progress)
-    from vramcast.records.prediction import Prediction  # read while it was simulated
+    from vramcast.records.prediction import Prediction  # imported meanwhile
 
     found = Prediction.from_dict(answer)
     if most_bytes is None:

@@ -281,8 +281,8 @@ int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t
                       const int64_t* releases, int64_t num_releases, int64_t empty_cache,
                       int64_t capacity_bytes, int64_t large_segment_bytes,
                       int64_t first_kernel, int64_t* allocated,
-                      int64_t* reserved, int64_t* block_bytes, int64_t* peaks, vramcast::Replayed* result,
-                      int64_t* pieces) {
+                      int64_t* reserved, int64_t* block_bytes, int64_t* peaks,
+                      vramcast::Replayed* result, int64_t* pieces) {
   vramcast::ReplayAllocator allocator(num_allocations, capacity_bytes, large_segment_bytes);
   std::vector<bool> is_held(num_allocations + 1);
   for (int64_t i = 0; i < num_releases; ++i) is_held[releases[2 * i + 1]] = true;

@@ -105,8 +105,8 @@ class Streams {
     const std::lock_guard<std::mutex> lock(mutex_);
     all_finished_ = ++position_;
   }
-  // The host waits until the GPU has come to an event, to the end of a stream, or has done all. That
-  // passes time on both, which matters only where memory depends on it.
+  // The host waits until the GPU has come to an event, to the end of a stream, or has done all.
+  // That passes time on both, which matters only where memory depends on it.
   void wait_on_host(const Event& event) { wait_for_launch(event.last_launch); }
   void wait_on_host(int64_t stream) {
     int64_t last = 0;
