@@ -64,6 +64,8 @@ class Clock:
 
     def _copy(self, loss: Any) -> Callable[[], float | None]:
         """Reads the loss once the device has got there. The next step finds its memory free."""
+        # tensor parallel has a DTensor, and torch copies none into a plain tensor
+        loss = loss.to_local() if hasattr(loss, "to_local") else loss
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or loss.is_complex():
             # numpy's numbers are real numbers too
             value = float(loss) if isinstance(loss, Real) else None
