@@ -1,8 +1,11 @@
 """Records on a GPU what step times still assume: copies over PCIe, large products, norms, scans.
 
     PYTHONPATH=src python benchmarks/step_time/record.py --out FILE.jsonl
+    PYTHONPATH=src python benchmarks/step_time/record.py --out FILE.jsonl --step dcgan-B128
 
-One call of about two minutes. The first line has the machine, with the speed of its host as
+One call of about two minutes. With --step it profiles the step of a row of the suites, or of a
+family of operators (`benchmarks/step_time/operators.py:norms`): profiled.py says what a line has.
+Without, the first line has the machine, with the speed of its host as
 `vramcast calibrate --host` measures it; every other line one case: its name, its sizes, its bytes
 and operations, and the median seconds of a call in a long run, when the GPU has reached the clock
 that it can keep. Launches are not in the seconds: many calls are timed together.
@@ -22,6 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from profiled import profiled
 
 from vramcast.hardware.calibration.host import measure as measure_host
 
@@ -114,7 +118,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--step", help="profile this row's step, or FILE.py:FUNCTION's")
+    parser.add_argument("--lock", type=Path, help="a file: who has it uses the GPU alone")
     options = parser.parse_args()
+    if options.step:
+        options.out.write_text(json.dumps(profiled(options.step, options.lock)) + "\n")
+        return
     device = "cuda" if torch.cuda.is_available() else "cpu"
     # without a GPU only to see that it runs
     scale, budget = (1, SECONDS_OF_CASE) if device == "cuda" else (512, 0.01)

@@ -1,0 +1,376 @@
+"""Operators over many sizes, each family a workload whose step calls them one after the other.
+
+record.py profiles them on a GPU like the steps of any workload; predicted, they are simulated like
+any workload too, so that a recorded kernel meets what the simulation says of its operator.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from itertools import product
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+Case = Callable[[], Any]
+FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
+MOST_BYTES = 1 << 28
+
+
+def _step(cases: Iterable[Case]) -> Callable[[], torch.Tensor]:
+    every = list(cases)
+
+    def step() -> torch.Tensor:
+        for case in every:
+            case()
+        return torch.zeros((), device="cuda")
+
+    return step
+
+
+def _normal(*sizes: int, dtype: torch.dtype = FP32) -> torch.Tensor:
+    return torch.randn(*sizes, device="cuda", dtype=dtype, requires_grad=True)
+
+
+def _both(call: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
+    """Forward, and the gradients of all inputs that have one."""
+    y = call(*inputs)
+    wanted = [x for x in inputs if x.requires_grad]
+    torch.autograd.grad(y, wanted, torch.ones_like(y))
+
+
+def gathers() -> Callable[[], torch.Tensor]:
+    """What graph networks do: rows of nodes to edges, and sums back."""
+
+    def case(nodes: int, edges: int, width: int, dtype: torch.dtype) -> None:
+        x = _normal(nodes, width, dtype=dtype)
+        e = _normal(edges, width, dtype=dtype)
+        index = torch.randint(0, nodes, (edges,), device="cuda")
+        wide = index[:, None].expand(edges, width)
+        _both(lambda x: x.index_select(0, index), x)
+        _both(lambda x: x[index], x)
+        _both(lambda x: F.embedding(index, x), x)
+        _both(lambda x: x.gather(0, wide), x)
+        _both(lambda e: e.new_zeros(nodes, width).index_add(0, index, e), e)
+        _both(lambda e: e.new_zeros(nodes, width).scatter_add(0, wide, e), e)
+        e.detach().new_zeros(nodes, width).scatter_reduce(0, wide, e.detach(), "amax")
+        torch.zeros(nodes, device="cuda").scatter_add_(0, index, torch.ones(edges, device="cuda"))
+
+    sizes = [
+        (nodes, edges, width, FP32)
+        for nodes, edges, width in product(
+            (1_000, 10_000, 100_000), (5_000, 50_000, 500_000, 2_000_000), (1, 4, 40, 128, 512)
+        )
+        if edges * width * 4 <= 2 * MOST_BYTES and edges >= nodes
+    ]
+    sizes += [(10_000, edges, width, BF16) for edges in (20_000, 200_000) for width in (8, 128)]
+    return _step(lambda s=s: case(*s) for s in sizes)
+
+
+def lookups() -> Callable[[], torch.Tensor]:
+    """Sorting, nearest neighbours, tables of vectors, several indices."""
+
+    def nearest(batch: int, points: int, width: int, count: int) -> None:
+        x = _normal(batch, points, width)
+        distances = torch.cdist(x, x)
+        found = distances.topk(min(count, points), largest=False).indices
+        numbers = torch.arange(batch, device="cuda")[:, None, None]
+        _both(lambda x: x[numbers, found], x)
+        distances.argmin(-1)
+        distances.detach().sort(-1)
+
+    def quantized(rows: int, width: int, codes: int) -> None:
+        x, table = _normal(1, rows, width), _normal(1, codes, width)
+        found = torch.cdist(x, table).detach().argmin(-1)
+        onehot = F.one_hot(found, codes).float()
+        onehot.sum(1)
+        torch.einsum("hnd,hnc->hcd", x.detach(), onehot)
+        found.flatten().bincount(minlength=codes)
+        table.detach()[0][found[0]]
+        x.detach().norm(dim=-1)
+
+    cases: list[Case] = [
+        lambda s=s: nearest(*s) for s in product((4, 16), (128, 1024, 2048), (3, 64, 128), (16,))
+    ]
+    cases += [lambda s=s: quantized(*s) for s in product((2048, 32768), (64, 256), (512, 2048))]
+    return _step(cases)
+
+
+def convolutions() -> Callable[[], torch.Tensor]:
+    """Small ones: strided, transposed and plain, as of GANs, autoencoders and policies."""
+    draw = random.Random(16)
+    cases: list[Case] = []
+    for number in range(260):
+        batch = draw.choice((1, 4, 16, 32, 64, 128))
+        inside, outside = (draw.choice((3, 32, 64, 128, 256, 512)) for _ in range(2))
+        size = draw.choice((4, 8, 16, 32, 64, 128))
+        if batch * max(inside, outside) * size * size * 4 > MOST_BYTES:
+            continue
+        kernel, stride, padding = draw.choice(
+            ((4, 2, 1), (4, 2, 1), (3, 2, 1), (3, 1, 1), (1, 1, 0), (5, 2, 2), (2, 2, 0), (7, 2, 3))
+        )
+        dtype = draw.choice((FP32, FP32, FP32, BF16))
+        is_transposed, is_last = number % 5 < 2 and stride == 2, number % 7 == 0
+
+        def case(
+            x_sizes: tuple[int, ...] = (batch, inside, size, size),
+            w_sizes: tuple[int, ...] = (inside, outside, kernel, kernel)
+            if is_transposed
+            else (outside, inside, kernel, kernel),
+            call: Callable[..., torch.Tensor] = F.conv_transpose2d if is_transposed else F.conv2d,
+            dtype: torch.dtype = dtype,
+            stride: int = stride,
+            padding: int = padding,
+            layout: torch.memory_format = torch.channels_last
+            if is_last
+            else torch.contiguous_format,
+        ) -> None:
+            x = torch.randn(*x_sizes, device="cuda", dtype=dtype).to(memory_format=layout)
+            weight = torch.randn(*w_sizes, device="cuda", dtype=dtype).to(memory_format=layout)
+            inputs = x.requires_grad_(), weight.requires_grad_()
+            _both(lambda x, w: call(x, w, None, stride, padding), *inputs)
+
+        cases.append(case)
+    return _step(cases)
+
+
+def volumes() -> Callable[[], torch.Tensor]:
+    """Convolutions in three dimensions, of video and of medical images."""
+    draw = random.Random(3)
+    cases: list[Case] = []
+    for number in range(110):
+        batch, depth = draw.choice((1, 2, 4, 8)), draw.choice((4, 8, 16, 32, 64))
+        size = draw.choice((7, 14, 16, 28, 32, 56, 64, 96))
+        inside, outside = (draw.choice((1, 3, 16, 32, 64, 128, 256)) for _ in range(2))
+        if batch * max(inside, outside) * depth * size * size * 4 > MOST_BYTES:
+            continue
+        kernel, stride, padding = draw.choice(
+            ((3, 1, 1), (3, 1, 1), (3, 2, 1), (1, 1, 0), (1, 2, 0), (2, 2, 0))
+        )
+        dtype = draw.choice((FP32, BF16, FP16))
+        is_transposed = number % 6 == 0 and stride == 2
+        call = F.conv_transpose3d if is_transposed else F.conv3d
+        first, second = (inside, outside) if is_transposed else (outside, inside)
+
+        def case(
+            x: tuple[int, ...] = (batch, inside, depth, size, size),
+            w: tuple[int, ...] = (first, second, kernel, kernel, kernel),
+            call: Callable[..., torch.Tensor] = call,
+            dtype: torch.dtype = dtype,
+            more: tuple[int, int] = (stride, padding),
+        ) -> None:
+            inputs = _normal(*x, dtype=dtype), _normal(*w, dtype=dtype)
+            _both(lambda x, w: call(x, w, None, *more), *inputs)
+
+        cases.append(case)
+    return _step(cases)
+
+
+def norms() -> Callable[[], torch.Tensor]:
+    def over_batch(batch: int, channels: int, size: int, dtype: torch.dtype) -> None:
+        x = _normal(batch, channels, size, size, dtype=dtype)
+        scale, shift = (_normal(channels) for _ in range(2))
+        mean, variance = (torch.ones(channels, device="cuda") for _ in range(2))
+        _both(lambda x, w, b: F.batch_norm(x, mean, variance, w, b, True), x, scale, shift)
+        F.batch_norm(x.detach(), mean, variance, scale.detach(), shift.detach(), False)
+        weight, bias = (_normal(channels, dtype=dtype) for _ in range(2))
+        _both(lambda x, w, b: F.group_norm(x, min(32, channels // 4), w, b), x, weight, bias)
+        _both(lambda x: F.instance_norm(x), x)
+
+    def over_rows(rows: int, width: int, dtype: torch.dtype) -> None:
+        x = _normal(rows, width, dtype=dtype)
+        weight, bias = (_normal(width, dtype=dtype) for _ in range(2))
+        _both(lambda x, w, b: F.layer_norm(x, (width,), w, b), x, weight, bias)
+        _both(lambda x, w: F.rms_norm(x, (width,), w), x, weight)
+        _both(lambda x: x.softmax(-1), x)
+        _both(lambda x: x.log_softmax(-1), x)
+        _both(lambda x: F.dropout(x, 0.1), x)
+        labels = torch.randint(0, width, (rows,), device="cuda")
+        _both(lambda x: F.cross_entropy(x, labels), x)
+        _both(lambda x, w, b: F.batch_norm(x, None, None, w, b, True), x, weight, bias)
+        _both(lambda x: F.normalize(x, dim=-1), x)
+
+    cases: list[Case] = [
+        lambda s=s: over_batch(*s)
+        for s in product((2, 16, 128), (16, 64, 512), (4, 16, 64, 112), (FP32, BF16))
+        if s[0] * s[1] * s[2] ** 2 * 4 <= MOST_BYTES
+    ]
+    cases += [
+        lambda s=s: over_rows(*s)
+        for s in product((32, 1024, 32768, 400_000), (40, 192, 1024, 8192), (FP32, BF16))
+        if s[0] * s[1] * 4 <= MOST_BYTES
+    ]
+    return _step(cases)
+
+
+UNARY = (
+    *("exp", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "abs", "neg", "square"),
+    *("reciprocal", "erf", "sign", "floor", "relu", "isnan", "logical_not"),
+)
+ACTIVATIONS = (
+    *("silu", "gelu", "leaky_relu", "elu", "softplus", "hardswish", "hardtanh", "relu6", "mish"),
+    *("hardsigmoid", "logsigmoid"),
+)
+
+
+def elementwise() -> Callable[[], torch.Tensor]:
+    def case(rows: int, width: int, dtype: torch.dtype) -> None:
+        x, y = _normal(rows, width, dtype=dtype), _normal(rows, width, dtype=dtype)
+        row, column = _normal(1, width, dtype=dtype), _normal(rows, 1, dtype=dtype)
+        one = x.detach()
+        for name in UNARY:
+            getattr(torch, name)(one)
+        for name in ACTIVATIONS:
+            _both(getattr(F, name), x)
+        for call in (torch.add, torch.sub, torch.mul, torch.div, torch.maximum, torch.atan2):
+            _both(call, x, y)
+            _both(call, x, row)
+            _both(call, x, column)
+        turned = one.view(width, rows).t()
+        _both(torch.mul, x, turned)
+        _both(torch.where, one > 0, x, y)
+        _both(lambda x: x.clamp(-1, 1), x)
+        _both(lambda x: x.pow(3), x)
+        _both(lambda x: torch.cat([x, x], -1), x)
+        _both(lambda x: x.cumsum(-1), x)
+        _both(lambda x: x.flip(-1), x)
+        _both(lambda x: x.roll(1, -1), x)
+        _both(lambda x: F.pad(x, (1, 1)), x)
+        _both(lambda x: x.masked_fill(one > 0, 0.0), x)
+        _both(lambda x: x.repeat(1, 2), x)
+        torch.stack([one, one])
+        turned.contiguous()
+        one.float().to(torch.bfloat16).to(torch.float16).double()
+        one.clone().exp_().mul_(2.0).add_(one).clamp_(0, 1)
+        for over in (0, 1):
+            for name in ("sum", "mean", "amax", "var", "logsumexp", "norm", "prod"):
+                _both(lambda x, n=name, d=over: getattr(x, n)(dim=d), x)
+            one.argmax(over)
+            one.max(over)
+            one.any(over)
+        _both(lambda x: x.sum(), x)
+        _both(lambda x: x.norm(), x)
+        _both(F.mse_loss, x, y)
+        _both(F.smooth_l1_loss, x, y)
+        _both(F.binary_cross_entropy_with_logits, x, y.detach().sigmoid())
+        torch.triu(one)
+        one.bernoulli()
+        torch.rand_like(one)
+
+    return _step(
+        lambda s=s: case(*s)
+        for s in (
+            *product((256, 4096, 50_000), (16, 256), (FP32, BF16)),
+            *((16, 8, FP32), (500_000, 1, FP32), (200_000, 128, FP32), (65_536, 512, BF16)),
+        )
+    )
+
+
+def images() -> Callable[[], torch.Tensor]:
+    """Pooling, upsampling, shuffling and padding of images, and Fourier transforms."""
+
+    def case(batch: int, channels: int, size: int, dtype: torch.dtype) -> None:
+        x = _normal(batch, channels, size, size, dtype=dtype)
+        _both(lambda x: F.max_pool2d(x, 2), x)
+        _both(lambda x: F.max_pool2d(x, 3, 2, 1), x)
+        _both(lambda x: F.avg_pool2d(x, 2), x)
+        _both(lambda x: F.adaptive_avg_pool2d(x, 1), x)
+        _both(lambda x: F.adaptive_avg_pool2d(x, 4), x)
+        _both(lambda x: F.interpolate(x, scale_factor=2), x)
+        _both(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), x)
+        _both(lambda x: F.pixel_shuffle(x, 2), x)
+        _both(lambda x: F.unfold(x, 2, stride=2), x)
+        _both(lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"), x)
+        if dtype == FP32:
+            grid = torch.rand(batch, size, size, 2, device="cuda") * 2 - 1
+            _both(lambda x: F.grid_sample(x, grid, align_corners=False), x)
+            _both(lambda x: torch.fft.irfft2(torch.fft.rfft2(x)), x)
+            torch.fft.fft(x.detach())
+
+    return _step(
+        lambda s=s: case(*s)
+        for s in product((2, 32), (4, 64), (16, 64, 128), (FP32, BF16))
+        if s[0] * s[1] * s[2] ** 2 * 16 <= 2 * MOST_BYTES
+    )
+
+
+def attention() -> Callable[[], torch.Tensor]:
+    """Of many short sequences and of few long ones, with the products around it."""
+
+    def case(batch: int, heads: int, length: int, head: int, dtype: torch.dtype) -> None:
+        q, k, v = (_normal(batch, heads, length, head, dtype=dtype) for _ in range(3))
+        call = F.scaled_dot_product_attention
+        _both(call, q, k, v)
+        _both(lambda *x: call(*x, is_causal=True), q, k, v)
+        mask = torch.zeros(batch, 1, length, length, device="cuda", dtype=dtype)
+        _both(lambda *x: call(*x, attn_mask=mask), q, k, v)
+        _both(lambda q, k: (q @ k.transpose(-1, -2)).softmax(-1), q, k)
+
+    return _step(
+        lambda s=s: case(*s)
+        for s in (
+            *product((2, 64), (4, 12), (49, 100, 256, 577), (24, 32, 64), (BF16,)),
+            *product((2, 32), (8,), (64, 197, 512), (32, 64), (FP32, FP16)),
+            *product((1024, 4096), (8,), (16, 100), (24,), (BF16,)),
+            *product((1,), (8, 16), (1024, 4096), (64, 128), (BF16,)),
+        )
+        if s[0] * s[1] * s[2] * max(s[2], s[3]) * 4 <= 4 * MOST_BYTES
+    )
+
+
+def products() -> Callable[[], torch.Tensor]:
+    """Thin, small and batched ones."""
+    draw = random.Random(7)
+
+    def case(rows: int, inner: int, columns: int, dtype: torch.dtype) -> None:
+        x, weight = _normal(rows, inner, dtype=dtype), _normal(columns, inner, dtype=dtype)
+        _both(lambda x, w: F.linear(x, w), x, weight)
+        bias = _normal(columns, dtype=dtype)
+        F.linear(x.detach(), weight.detach(), bias.detach())
+
+    def batched(batch: int, rows: int, inner: int, columns: int, dtype: torch.dtype) -> None:
+        x, y = _normal(batch, rows, inner, dtype=dtype), _normal(batch, inner, columns, dtype=dtype)
+        _both(torch.bmm, x, y)
+
+    cases: list[Case] = []
+    widths = (1, 3, 16, 40, 64, 100, 128, 192, 256, 300, 512, 768, 1024, 2048, 4096)
+    while len(cases) < 220:
+        dtype = draw.choice((FP32, FP32, BF16, FP16))
+        m, n, k = draw.choice((8, 32, 64, 512, 2048, 4096, 20_000, 50_000, 409_600)), 0, 0
+        n, k = draw.choice(widths), draw.choice(widths)
+        if m * max(n, k) * 4 <= MOST_BYTES and m * n * k < 3e11:
+            cases.append(lambda s=(m, k, n, dtype): case(*s))
+    for _ in range(60):
+        s = (draw.choice((4, 16, 96, 512)), *(draw.choice((16, 49, 64, 128, 500)) for _ in "mkn"))
+        dtype = draw.choice((FP32, BF16))
+        cases.append(lambda s=s, dtype=dtype: batched(*s, dtype))
+    return _step(cases)
+
+
+def recurrent() -> Callable[[], torch.Tensor]:
+    cases: list[Case] = []
+    kinds = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
+    for kind, width, batch, length in product(kinds, (64, 256, 768), (8, 64), (25, 200)):
+        network = kind(width, width, 2, batch_first=True, bidirectional=width == 256).cuda()
+
+        def case(network: Any = network, x: tuple[int, ...] = (batch, length, width)) -> None:
+            y = network(torch.randn(*x, device="cuda"))[0]
+            torch.autograd.grad(y.sum(), list(network.parameters()))
+
+        cases.append(case)
+    return _step(cases)
+
+
+def copies() -> Callable[[], torch.Tensor]:
+    """Between host and GPU, of memory that is pinned and that is not."""
+    cases: list[Case] = []
+    for count, is_pinned in product(
+        (1, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26), (True, False)
+    ):
+        on_gpu = torch.zeros(count, device="cuda")
+        on_host = torch.zeros(count, pin_memory=is_pinned)
+        cases.append(lambda to=on_gpu, x=on_host: to.copy_(x, non_blocking=True))
+        cases.append(lambda to=on_host, x=on_gpu: to.copy_(x, non_blocking=True))
+    return _step(cases)

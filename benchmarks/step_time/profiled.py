@@ -1,0 +1,270 @@
+"""Profiles the steps of a workload on a GPU. Used by record.py.
+
+What it returns of a step has every operator that launched a kernel, in order, with what it was
+called with and the seconds of its kernels, and what the host did meanwhile: seconds of its threads,
+of the step's parts, and the Python functions that were called.
+"""
+
+from __future__ import annotations
+
+import bisect
+import fcntl
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd import DeviceType
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from vramcast.suites.catalogue import SUITES
+from vramcast.workload.knobs import bind_knobs
+from vramcast.workload.loading import check_step, load_function
+from vramcast.workload.reference import parse_reference
+
+WARM_UP, MEASURED, ALONE, PROFILED = 4, 12, 6, 3
+MOST_SECONDS = 50
+STEP = "recorded step"
+OPERATOR = "::"  # is in names of operators
+OF_DRIVER = re.compile("cu(da)?[A-Z]")
+TOOL = 4  # of sys.monitoring
+
+Step = Callable[[], Any]
+
+
+def profiled(name: str, lock: Path | None = None) -> dict[str, Any]:
+    """Of a row of the suites, or of FILE.py:FUNCTION. Others may prepare theirs until `lock`."""
+    rows = {row.name: row for suite in SUITES.values() for row in suite}
+    row = rows.get(name)
+    function = load_function(parse_reference(row.workload if row else name))
+    knobs = bind_knobs(function, row.knobs if row else {})
+    with _alone(lock):
+        torch.manual_seed(0)
+        started = time.perf_counter()
+        step = check_step(function(**knobs))
+        for _ in range(WARM_UP):
+            step()
+        _synchronize()
+        answer = {"row": name, "prepared_seconds": time.perf_counter() - started}
+        is_slow = answer["prepared_seconds"] > 15
+        for part in (_timed, _alone_steps, _python_calls, _profile):
+            try:
+                answer |= part(step, is_slow)
+            except Exception as error:  # the other parts are worth keeping
+                answer[f"{part.__name__} failed"] = repr(error)
+        return answer
+
+
+@contextmanager
+def _alone(lock: Path | None) -> Iterator[None]:
+    if lock is None:
+        yield
+        return
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        signal.alarm(MOST_SECONDS)  # whoever hangs must not keep the others from the GPU
+        yield
+        signal.alarm(0)
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _timed(step: Step, is_slow: bool) -> dict[str, Any]:
+    """Seconds of steps as `vramcast probe` takes them, and of every thread in them."""
+    count = 3 if is_slow else MEASURED
+    before, events = _thread_seconds(), []
+    started = time.perf_counter()
+    for _ in range(count):
+        if torch.cuda.is_available():
+            pair = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+            pair[0].record()
+            step()
+            pair[1].record()
+            events.append(pair)
+        else:
+            step()
+    _synchronize()
+    wall = (time.perf_counter() - started) / count
+    after = _thread_seconds()
+    threads = {name: (after[name] - before.get(name, 0.0)) / count for name in after}
+    return {
+        "seconds": [a.elapsed_time(b) / 1e3 for a, b in events],
+        "wall_seconds": wall,
+        "thread_seconds": {name: s for name, s in threads.items() if s > 1e-5},
+    }
+
+
+def _thread_seconds() -> dict[str, float]:
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            name = (task / "comm").read_text().strip()
+            running = int((task / "schedstat").read_text().split()[0]) / 1e9
+        except OSError:
+            continue
+        is_main = int(task.name) == os.getpid()
+        found["main" if is_main else f"{name} {task.name}"] = running
+    return found
+
+
+def _alone_steps(step: Step, is_slow: bool) -> dict[str, Any]:
+    return {"alone": [_parts_of(step) for _ in range(2 if is_slow else ALONE)]}
+
+
+def _parts_of(step: Step) -> dict[str, Any]:
+    """Seconds from the start of a step, which nothing was queued before, to where the host is."""
+    marks: list[tuple[str, float]] = []
+    backward, grad = torch.autograd.backward, torch.autograd.grad
+
+    def marked(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            marks.append((f"{name} begins", time.perf_counter()))
+            try:
+                return call(*arguments, **named)
+            finally:
+                marks.append((f"{name} ends", time.perf_counter()))
+
+        return wrapped
+
+    hooks = [
+        register_optimizer_step_pre_hook(
+            lambda *_: marks.append(("update begins", time.perf_counter()))
+        ),
+        register_optimizer_step_post_hook(
+            lambda *_: marks.append(("update ends", time.perf_counter()))
+        ),
+    ]
+    torch.autograd.backward = marked("backward", backward)
+    torch.autograd.grad = marked("backward", grad)
+    _synchronize()
+    try:
+        started = time.perf_counter()
+        step()
+        issued = time.perf_counter() - started
+        _synchronize()
+    finally:
+        torch.autograd.backward, torch.autograd.grad = backward, grad
+        for hook in hooks:
+            hook.remove()
+    done = time.perf_counter() - started
+    parts: dict[str, float] = defaultdict(float)
+    open_at: dict[str, float] = {}
+    for mark, moment in marks:
+        name, _, edge = mark.rpartition(" ")
+        if edge == "begins":
+            open_at.setdefault(name, moment)
+        elif name in open_at:
+            parts[name] += moment - open_at.pop(name)
+    return {"issued": issued, "done": done, **parts}
+
+
+def _python_calls(step: Step, _: bool) -> dict[str, Any]:
+    """Of every thread, in one step."""
+    counts: Counter[int] = Counter()
+    if hasattr(sys, "monitoring"):
+        monitoring = sys.monitoring
+        monitoring.use_tool_id(TOOL, "record")
+        identity = threading.get_ident
+        both = monitoring.events.PY_START | monitoring.events.PY_RESUME
+
+        def count(*_: Any) -> None:
+            counts[identity()] += 1
+
+        monitoring.register_callback(TOOL, monitoring.events.PY_START, count)
+        monitoring.register_callback(TOOL, monitoring.events.PY_RESUME, count)
+        monitoring.set_events(TOOL, both)
+        step()
+        _synchronize()
+        monitoring.set_events(TOOL, 0)
+        monitoring.free_tool_id(TOOL)
+    main = threading.get_ident()
+    others = sum(n for thread, n in counts.items() if thread != main)
+    return {"python_calls": {"main": counts[main], "others": others}}
+
+
+def _profile(step: Step, is_slow: bool) -> dict[str, Any]:
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities, record_shapes=True) as recording:
+        for _ in range(1 if is_slow else PROFILED):
+            with record_function(STEP):
+                step()
+                _synchronize()
+    return _steps_of(list(recording.profiler.kineto_results.events()))
+
+
+class Names:
+    """Every distinct thing once; the others are its number."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, int] = {}
+
+    def number(self, thing: Any) -> int:
+        return self.known.setdefault(thing, len(self.known))
+
+
+def _steps_of(events: list[Any]) -> dict[str, Any]:
+    """Operators are [chain of names, shapes, dtypes, thread]; a call is [operator, microseconds
+    from the start of the step to its first launch, [kernel, nanoseconds] ...]."""
+    on_host = [e for e in events if e.device_type() == DeviceType.CPU]
+    on_gpu = [e for e in events if e.device_type() != DeviceType.CPU and not e.is_user_annotation()]
+    launches = {e.correlation_id(): e.start_ns() for e in on_host if OF_DRIVER.match(e.name())}
+    steps = sorted((e.start_ns(), e.end_ns()) for e in on_host if e.name() == STEP)
+    starts = [start for start, _ in steps]
+    callers = {event.linked_correlation_id() for event in on_gpu}
+    operators, kernels, threads = Names(), Names(), Names()
+    described, num_operators = {}, Counter()
+    nested: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    for event in sorted(on_host, key=lambda e: (e.start_ns(), -e.duration_ns())):
+        name, start, thread = event.name(), event.start_ns(), event.start_thread_id()
+        if OF_DRIVER.match(name):
+            continue
+        around = nested[thread]
+        while around and around[-1][0] <= start:
+            around.pop()
+        around.append((event.end_ns(), name))
+        if steps and start > steps[-1][0]:
+            num_operators[f"{threads.number(thread)} {name}"] += 1
+        number = event.correlation_id()
+        if number in callers and number not in described:
+            chain = " > ".join(inner for _, inner in around if inner != STEP)
+            shapes, dtypes = str(event.shapes()), " ".join(event.dtypes())
+            described[number] = chain, shapes, dtypes, threads.number(thread)
+    found: list[list[Any]] = [[] for _ in steps]
+    calls: dict[int, list[Any]] = {}
+    for event in sorted(on_gpu, key=lambda e: launches.get(e.correlation_id(), e.start_ns())):
+        at = launches.get(event.correlation_id(), event.start_ns())
+        index = bisect.bisect_right(starts, at) - 1
+        if index < 0:
+            continue
+        caller = event.linked_correlation_id()
+        kind = described.get(caller, ("", "[]", "", -1))
+        call = calls.get(caller)
+        # kernels that no operator has launched stand alone
+        if call is None or OPERATOR not in kind[0].rpartition(" > ")[2]:
+            call = calls[caller] = [operators.number(kind), (at - starts[index]) // 1000]
+            found[index].append(call)
+        call.append([kernels.number(event.name()), event.duration_ns()])
+    return {
+        "operators": list(operators.known),
+        "kernels": list(kernels.known),
+        "steps": found,
+        "step_nanoseconds": [end - start for start, end in steps],
+        "num_operators": dict(num_operators),
+    }
