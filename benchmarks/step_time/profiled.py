@@ -7,17 +7,21 @@ of the step's parts, and the Python functions that were called.
 
 from __future__ import annotations
 
+import ast
 import bisect
 import fcntl
+import inspect
 import os
 import re
 import signal
 import sys
+import textwrap
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +54,7 @@ def profiled(name: str, lock: Path | None = None) -> dict[str, Any]:
     row = rows.get(name)
     function = load_function(parse_reference(row.workload if row else name))
     knobs = bind_knobs(function, row.knobs if row else {})
+    _import_what(function)
     with _alone(lock):
         torch.manual_seed(0)
         started = time.perf_counter()
@@ -65,6 +70,18 @@ def profiled(name: str, lock: Path | None = None) -> dict[str, Any]:
             except Exception as error:  # the other parts are worth keeping
                 answer[f"{part.__name__} failed"] = repr(error)
         return answer
+
+
+def _import_what(function: Callable[..., Any]) -> None:
+    """What it imports itself, so that the GPU is not kept meanwhile."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            with suppress(Exception):  # the function itself will tell
+                exec(ast.unparse(node), {})
+    if "transformers" in inspect.getsource(inspect.getmodule(function) or function):
+        with suppress(ImportError):
+            import_module("transformers.modeling_utils")
 
 
 @contextmanager
