@@ -41,6 +41,13 @@ def _both(call: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
     torch.autograd.grad(y, wanted, torch.ones_like(y))
 
 
+def _each(call: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
+    """Forward, and the gradient of each input by itself."""
+    y = call(*inputs)
+    for x in inputs:
+        torch.autograd.grad(y, x, torch.ones_like(y), retain_graph=True)
+
+
 def gathers() -> Callable[[], torch.Tensor]:
     """What graph networks do: rows of nodes to edges, and sums back."""
 
@@ -130,7 +137,7 @@ def convolutions() -> Callable[[], torch.Tensor]:
             x = torch.randn(*x_sizes, device="cuda", dtype=dtype).to(memory_format=layout)
             weight = torch.randn(*w_sizes, device="cuda", dtype=dtype).to(memory_format=layout)
             inputs = x.requires_grad_(), weight.requires_grad_()
-            _both(lambda x, w: call(x, w, None, stride, padding), *inputs)
+            _each(lambda x, w: call(x, w, None, stride, padding), *inputs)
 
         cases.append(case)
     return _step(cases)
@@ -162,7 +169,7 @@ def volumes() -> Callable[[], torch.Tensor]:
             more: tuple[int, int] = (stride, padding),
         ) -> None:
             inputs = _normal(*x, dtype=dtype), _normal(*w, dtype=dtype)
-            _both(lambda x, w: call(x, w, None, *more), *inputs)
+            _each(lambda x, w: call(x, w, None, *more), *inputs)
 
         cases.append(case)
     return _step(cases)
