@@ -34,6 +34,9 @@ def make(folder: Path) -> None:
     _bert(folder / "bert")
     _choices(folder / "choices")
     _preferences(folder)
+    _stories(folder / "stories")
+    _encyclopedia(folder / "enwik8.gz")
+    _wikitext(folder / "words" / "train.txt", folder / "wikitext")
 
 
 def _words(folder: Path) -> None:
@@ -240,6 +243,33 @@ def _preferences(folder: Path) -> None:
         for part, num_rows in (("train", 256), ("test", 64)):
             lines = (json.dumps(row(index)) + "\n" for index in range(num_rows))
             (folder / kind / f"{part}.jsonl").write_text("".join(lines))
+
+
+def _stories(folder: Path) -> None:
+    """Numbers of tokens in shards, as llama2.c makes them of TinyStories."""
+    import numpy
+
+    chosen = numpy.random.default_rng(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    for shard in range(3):
+        tokens = chosen.integers(0, 32000, 400_000, dtype=numpy.uint16)
+        tokens.tofile(folder / f"data{shard:02}.bin")
+
+
+def _encyclopedia(path: Path) -> None:
+    """As many characters as programs that learn from enwik8 read of it."""
+    import gzip
+
+    text = " ".join(random.Random(0).choices(WORDS, k=25_000)).encode()
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(1 + 95_000_000 // len(text)):
+            file.write(text)
+
+
+def _wikitext(text: Path, folder: Path) -> None:
+    """Where Lightning's demonstration looks for WikiText-2."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "wikitext-2.txt").write_text(text.read_text())
 
 
 if __name__ == "__main__":

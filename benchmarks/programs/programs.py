@@ -23,6 +23,10 @@ COMMITS = {
     "tkipf/pygcn": "1600b5b748b3976413d1e307540ccc62605b4d6d",
     "Lightning-AI/pytorch-lightning": "7f0c3436cd3f6ad3753125672024fc415cbcb414",
     "vwxyzjn/cleanrl": "fe8d8a03c41a7ef5b523e2e354bd01c363e786bb",
+    "karpathy/llama2.c": "350e04fe35433e6d2941dce5a1f53308f87058eb",
+    "facebookresearch/dlrm": "090956ee2319ddd349a42232958aefccfe3f7b0a",
+    "lucidrains/PaLM-rlhf-pytorch": "bd0d0f3893ec62f827fa35e759cb38d748829d51",
+    "state-spaces/s4": "e757cef57d89e448c413de7325ed5601aceaac13",
 }
 # Written for this list, in frameworks/: each uses one library as people do.
 OWN = "frameworks"
@@ -291,6 +295,69 @@ PROGRAMS = [
             ("kto", "judged", ""),
         )
     ),
+    Listed(
+        "llama2c_stories",
+        "karpathy/llama2.c",
+        ".",
+        "python train.py --compile=False --eval_iters=10 --batch_size=32",
+        (("data/TinyStories_all_data", "stories"),),
+    ),
+    Listed(
+        "dlrm_random",
+        "facebookresearch/dlrm",
+        ".",
+        "python dlrm_s_pytorch.py --use-gpu --mini-batch-size=2048 --num-batches=20 "
+        "--arch-sparse-feature-size=64 --arch-embedding-size=100000-200000-50000-400000 "
+        "--arch-mlp-bot=13-512-256-64 --arch-mlp-top=512-256-1 "
+        "--num-indices-per-lookup=10 --num-indices-per-lookup-fixed=True",
+    ),
+    Listed(
+        "palm_rlhf_enwik8",
+        "lucidrains/PaLM-rlhf-pytorch",
+        ".",
+        "python train.py",
+        (("data/enwik8.gz", "enwik8.gz"),),
+    ),
+    *(
+        Listed(
+            f"x_transformers_{name}",
+            "lucidrains/x-transformers",
+            ".",
+            f"python train_{name}.py",
+            (("data/enwik8.gz", "enwik8.gz"),),
+        )
+        for name in ("length_extrapolate", "belief_state")
+    ),
+    Listed(
+        "s4_mnist",
+        "state-spaces/s4",
+        ".",
+        "python -m example --dataset mnist --d_model 256 --weight_decay 0.0",
+        (("data/MNIST", "MNIST"),),
+    ),
+    Listed("x_transformers_parity", "lucidrains/x-transformers", ".", "python train_parity.py"),
+    *(
+        Listed(f"cleanrl_{name}", "vwxyzjn/cleanrl", ".", f"python cleanrl/{name}.py")
+        for name in ("dqn", "c51", "pqn")
+    ),
+    *(
+        Listed(name, LIGHTNING, folder, f"python {file}", ((f"{folder}/data", "wikitext"),))
+        for name, folder, file in (
+            ("lightning_transformer", "examples/pytorch/basics", "transformer.py"),
+            ("fabric_language_model", "examples/fabric/language_model", "train.py"),
+        )
+    ),
+    *(
+        Listed(
+            f"trl_{name}_example",
+            TRL,
+            ".",
+            f"python examples/scripts/{name}.py --model_name_or_path DATA/llama "
+            f"--dataset_name DATA/preferences --per_device_train_batch_size 4 {more}"
+            f"--output_dir DATA/out/trl_{name} --report_to none",
+        )
+        for name, more in (("orpo", "--eval_strategy epoch "), ("cpo", "--use_peft "))
+    ),
     Listed("hugging_face_trainer_steps", OWN, ".", "python hugging_face_trainer.py steps"),
     Listed("hugging_face_trainer_epochs", OWN, ".", "python hugging_face_trainer.py epoch"),
     Listed("accelerate_loop", OWN, ".", "accelerate launch accelerate_loop.py"),
@@ -305,6 +372,7 @@ PROGRAMS = [
     Listed("deepspeed_zero1", OWN, ".", "deepspeed deepspeed_trainer.py 1"),
     Listed("deepspeed_zero2", OWN, ".", "deepspeed deepspeed_trainer.py 2"),
     Listed("deepspeed_zero3", OWN, ".", "torchrun --nproc-per-node 2 deepspeed_trainer.py 3"),
+    Listed("deepspeed_zero3_alone", OWN, ".", "deepspeed deepspeed_trainer.py 3"),
     Listed("unsloth_lora", OWN, ".", "python unsloth_lora.py DATA/llama"),
     Listed(
         "litgpt_pretrain",
@@ -325,6 +393,12 @@ PROGRAMS = [
         OWN,
         ".",
         "tune run --nproc_per_node 2 full_finetune_distributed --config torchtune.yaml",
+    ),
+    Listed(
+        "torchtune_distributed_alone",
+        OWN,
+        ".",
+        "tune run --nproc_per_node 1 full_finetune_distributed --config torchtune.yaml",
     ),
     Listed("llamafactory_lora", OWN, ".", "llamafactory-cli train llamafactory.yaml"),
     Listed("axolotl_lora", OWN, ".", "axolotl train axolotl.yaml"),

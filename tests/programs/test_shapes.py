@@ -63,6 +63,12 @@ def test_an_evaluation_that_keeps_its_outputs_runs_on_while_memory_grows() -> No
     assert found.peak_allocated_bytes > 40 * 8 * 64 * 4096 * 4
 
 
+def test_a_stream_gives_an_evaluation_as_many_batches_as_it_asks_for() -> None:
+    found, printed = predict("stream")
+    assert "evaluated 80" in printed
+    assert [phase.name for phase in found.phases[-2:]] == [PhaseName.EVALUATE, PhaseName.TRAIN]
+
+
 def test_the_bytes_of_a_storage_of_negative_numbers_can_be_copied() -> None:
     found, printed = predict("bytes")
     assert "bytes 32" in printed

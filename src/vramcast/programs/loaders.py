@@ -19,6 +19,8 @@ from vramcast.units import format_bytes
 
 # The most is for evaluations that keep their outputs on the GPU until their end.
 FEWEST_BATCHES, MOST_BATCHES = 3, 128
+# Of a stream without a length: programs ask it for as many as they want, and fail when it ends.
+MOST_BATCHES_OF_STREAM = 256
 # A program that reads until it has had enough batches would never end.
 MOST_EMPTY_LOADERS = 1000
 # Of a data loader that was read to its end, early or not, after enough was seen: whether to train.
@@ -110,7 +112,8 @@ def _ends(watcher: Watcher, reading: _Reading, iterator: Any) -> bool:
     now_bytes = watcher.memory.allocated_bytes()
     grown_bytes, reading.last_bytes = now_bytes - reading.last_bytes, now_bytes
     # the first batches still load weights, make caches and take workspaces
-    if reading.num_batches < FEWEST_BATCHES:
+    fewest = MOST_BATCHES_OF_STREAM if _is_stream(reading.loader) else FEWEST_BATCHES
+    if reading.num_batches < fewest:
         return False
     if grown_bytes <= 0:
         return True
@@ -118,6 +121,11 @@ def _ends(watcher: Watcher, reading: _Reading, iterator: Any) -> bool:
         return False
     _note_growth(watcher, grown_bytes, reading.num_batches, iterator)
     return True
+
+
+def _is_stream(loader: Any) -> bool:
+    samples = getattr(loader, "dataset", None)
+    return isinstance(samples, loading.IterableDataset) and not hasattr(samples, "__len__")
 
 
 def _note_few_samples(watcher: Watcher, loader: Any) -> None:

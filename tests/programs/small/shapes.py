@@ -4,7 +4,7 @@ import os
 import sys
 
 import torch
-from torch.utils.data import DataLoader, TensorDataset, dataloader
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, dataloader
 
 kind = sys.argv[1]
 model, other = torch.nn.Linear(64, 64).cuda(), torch.nn.Linear(64, 64).cuda()
@@ -75,6 +75,20 @@ match kind:
             model.train()
 
         train(epoch)
+    case "stream":  # evaluates before it trains, with as many batches as it says
+
+        class Stream(IterableDataset):
+            def __iter__(self):
+                while True:
+                    yield torch.randn(64)
+
+        batches = iter(DataLoader(Stream(), 8))
+        model.eval()
+        with torch.no_grad():
+            print("evaluated", sum(len(model(next(batches).cuda())) for _ in range(10)))
+        model.train()
+        while True:
+            step(next(batches))
     case "bytes":  # a storage of negative numbers
 
         def epoch():
