@@ -60,9 +60,9 @@ def test_a_rank_that_fails_first_is_the_answer(
 def test_processes_of_other_machines_and_missing_gpus_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(nvml, "gpu_states", list)
+    monkeypatch.setattr(nvml, "gpu_states", lambda: [None])
     with pytest.raises(UsageError, match="16 processes on 2 machines"):
         check_ranks((16, 8), Device.CPU)
-    with pytest.raises(EnvironmentProblem, match="there are 0 GPUs here"):
+    with pytest.raises(EnvironmentProblem, match="there are 1 GPUs here"):
         check_ranks((2, 2), Device.CUDA)
     assert check_ranks((2, 2), Device.CPU) == 2
