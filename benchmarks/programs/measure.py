@@ -73,7 +73,9 @@ def main() -> None:
             }
             with RECORDS.open("a") as file:
                 file.write(json.dumps(record) + "\n")
-            print(record["name"], record.get("peak_reserved_bytes"), record.get("error"), flush=True)
+            print(
+                record["name"], record.get("peak_reserved_bytes"), record.get("error"), flush=True
+            )
             if kept and is_off(record):
                 pool.submit(trace, running[done], checkouts, data, Path(kept))
 
