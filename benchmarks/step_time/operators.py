@@ -19,7 +19,7 @@ FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 MOST_BYTES = 1 << 28
 
 
-def _step(cases: Iterable[Case]) -> Callable[[], torch.Tensor]:
+def step_of(cases: Iterable[Case]) -> Callable[[], torch.Tensor]:
     every = list(cases)
 
     def step() -> torch.Tensor:
@@ -30,7 +30,7 @@ def _step(cases: Iterable[Case]) -> Callable[[], torch.Tensor]:
     return step
 
 
-def _normal(*sizes: int, dtype: torch.dtype = FP32) -> torch.Tensor:
+def normal(*sizes: int, dtype: torch.dtype = FP32) -> torch.Tensor:
     return torch.randn(*sizes, device="cuda", dtype=dtype, requires_grad=True)
 
 
@@ -41,19 +41,12 @@ def _both(call: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
     torch.autograd.grad(y, wanted, torch.ones_like(y))
 
 
-def _each(call: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
-    """Forward, and the gradient of each input by itself."""
-    y = call(*inputs)
-    for x in inputs:
-        torch.autograd.grad(y, x, torch.ones_like(y), retain_graph=True)
-
-
 def gathers() -> Callable[[], torch.Tensor]:
     """What graph networks do: rows of nodes to edges, and sums back."""
 
     def case(nodes: int, edges: int, width: int, dtype: torch.dtype) -> None:
-        x = _normal(nodes, width, dtype=dtype)
-        e = _normal(edges, width, dtype=dtype)
+        x = normal(nodes, width, dtype=dtype)
+        e = normal(edges, width, dtype=dtype)
         index = torch.randint(0, nodes, (edges,), device="cuda")
         wide = index[:, None].expand(edges, width)
         _both(lambda x: x.index_select(0, index), x)
@@ -73,14 +66,14 @@ def gathers() -> Callable[[], torch.Tensor]:
         if edges * width * 4 <= 2 * MOST_BYTES and edges >= nodes
     ]
     sizes += [(10_000, edges, width, BF16) for edges in (20_000, 200_000) for width in (8, 128)]
-    return _step(lambda s=s: case(*s) for s in sizes)
+    return step_of(lambda s=s: case(*s) for s in sizes)
 
 
 def lookups() -> Callable[[], torch.Tensor]:
     """Sorting, nearest neighbours, tables of vectors, several indices."""
 
     def nearest(batch: int, points: int, width: int, count: int) -> None:
-        x = _normal(batch, points, width)
+        x = normal(batch, points, width)
         distances = torch.cdist(x, x)
         found = distances.topk(min(count, points), largest=False).indices
         numbers = torch.arange(batch, device="cuda")[:, None, None]
@@ -89,7 +82,7 @@ def lookups() -> Callable[[], torch.Tensor]:
         distances.detach().sort(-1)
 
     def quantized(rows: int, width: int, codes: int) -> None:
-        x, table = _normal(1, rows, width), _normal(1, codes, width)
+        x, table = normal(1, rows, width), normal(1, codes, width)
         found = torch.cdist(x, table).detach().argmin(-1)
         onehot = F.one_hot(found, codes).float()
         onehot.sum(1)
@@ -102,93 +95,23 @@ def lookups() -> Callable[[], torch.Tensor]:
         lambda s=s: nearest(*s) for s in product((4, 16), (128, 1024, 2048), (3, 64, 128), (16,))
     ]
     cases += [lambda s=s: quantized(*s) for s in product((2048, 32768), (64, 256), (512, 2048))]
-    return _step(cases)
-
-
-def convolutions() -> Callable[[], torch.Tensor]:
-    """Small ones: strided, transposed and plain, as of GANs, autoencoders and policies."""
-    draw = random.Random(16)
-    cases: list[Case] = []
-    for number in range(260):
-        batch = draw.choice((1, 4, 16, 32, 64, 128))
-        inside, outside = (draw.choice((3, 32, 64, 128, 256, 512)) for _ in range(2))
-        size = draw.choice((4, 8, 16, 32, 64, 128))
-        if batch * max(inside, outside) * size * size * 4 > MOST_BYTES:
-            continue
-        kernel, stride, padding = draw.choice(
-            ((4, 2, 1), (4, 2, 1), (3, 2, 1), (3, 1, 1), (1, 1, 0), (5, 2, 2), (2, 2, 0), (7, 2, 3))
-        )
-        dtype = draw.choice((FP32, FP32, FP32, BF16))
-        is_transposed, is_last = number % 5 < 2 and stride == 2, number % 7 == 0
-
-        def case(
-            x_sizes: tuple[int, ...] = (batch, inside, size, size),
-            w_sizes: tuple[int, ...] = (inside, outside, kernel, kernel)
-            if is_transposed
-            else (outside, inside, kernel, kernel),
-            call: Callable[..., torch.Tensor] = F.conv_transpose2d if is_transposed else F.conv2d,
-            dtype: torch.dtype = dtype,
-            stride: int = stride,
-            padding: int = padding,
-            layout: torch.memory_format = torch.channels_last
-            if is_last
-            else torch.contiguous_format,
-        ) -> None:
-            x = torch.randn(*x_sizes, device="cuda", dtype=dtype).to(memory_format=layout)
-            weight = torch.randn(*w_sizes, device="cuda", dtype=dtype).to(memory_format=layout)
-            inputs = x.requires_grad_(), weight.requires_grad_()
-            _each(lambda x, w: call(x, w, None, stride, padding), *inputs)
-
-        cases.append(case)
-    return _step(cases)
-
-
-def volumes() -> Callable[[], torch.Tensor]:
-    """Convolutions in three dimensions, of video and of medical images."""
-    draw = random.Random(3)
-    cases: list[Case] = []
-    for number in range(110):
-        batch, depth = draw.choice((1, 2, 4, 8)), draw.choice((4, 8, 16, 32, 64))
-        size = draw.choice((7, 14, 16, 28, 32, 56, 64, 96))
-        inside, outside = (draw.choice((1, 3, 16, 32, 64, 128, 256)) for _ in range(2))
-        if batch * max(inside, outside) * depth * size * size * 4 > MOST_BYTES:
-            continue
-        kernel, stride, padding = draw.choice(
-            ((3, 1, 1), (3, 1, 1), (3, 2, 1), (1, 1, 0), (1, 2, 0), (2, 2, 0))
-        )
-        dtype = draw.choice((FP32, BF16, FP16))
-        is_transposed = number % 6 == 0 and stride == 2
-        call = F.conv_transpose3d if is_transposed else F.conv3d
-        first, second = (inside, outside) if is_transposed else (outside, inside)
-
-        def case(
-            x: tuple[int, ...] = (batch, inside, depth, size, size),
-            w: tuple[int, ...] = (first, second, kernel, kernel, kernel),
-            call: Callable[..., torch.Tensor] = call,
-            dtype: torch.dtype = dtype,
-            more: tuple[int, int] = (stride, padding),
-        ) -> None:
-            inputs = _normal(*x, dtype=dtype), _normal(*w, dtype=dtype)
-            _each(lambda x, w: call(x, w, None, *more), *inputs)
-
-        cases.append(case)
-    return _step(cases)
+    return step_of(cases)
 
 
 def norms() -> Callable[[], torch.Tensor]:
     def over_batch(batch: int, channels: int, size: int, dtype: torch.dtype) -> None:
-        x = _normal(batch, channels, size, size, dtype=dtype)
-        scale, shift = (_normal(channels) for _ in range(2))
+        x = normal(batch, channels, size, size, dtype=dtype)
+        scale, shift = (normal(channels) for _ in range(2))
         mean, variance = (torch.ones(channels, device="cuda") for _ in range(2))
         _both(lambda x, w, b: F.batch_norm(x, mean, variance, w, b, True), x, scale, shift)
         F.batch_norm(x.detach(), mean, variance, scale.detach(), shift.detach(), False)
-        weight, bias = (_normal(channels, dtype=dtype) for _ in range(2))
+        weight, bias = (normal(channels, dtype=dtype) for _ in range(2))
         _both(lambda x, w, b: F.group_norm(x, min(32, channels // 4), w, b), x, weight, bias)
         _both(lambda x: F.instance_norm(x), x)
 
     def over_rows(rows: int, width: int, dtype: torch.dtype) -> None:
-        x = _normal(rows, width, dtype=dtype)
-        weight, bias = (_normal(width, dtype=dtype) for _ in range(2))
+        x = normal(rows, width, dtype=dtype)
+        weight, bias = (normal(width, dtype=dtype) for _ in range(2))
         _both(lambda x, w, b: F.layer_norm(x, (width,), w, b), x, weight, bias)
         _both(lambda x, w: F.rms_norm(x, (width,), w), x, weight)
         _both(lambda x: x.softmax(-1), x)
@@ -209,7 +132,7 @@ def norms() -> Callable[[], torch.Tensor]:
         for s in product((32, 1024, 32768, 400_000), (40, 192, 1024, 8192), (FP32, BF16))
         if s[0] * s[1] * 4 <= MOST_BYTES
     ]
-    return _step(cases)
+    return step_of(cases)
 
 
 UNARY = (
@@ -224,8 +147,8 @@ ACTIVATIONS = (
 
 def elementwise() -> Callable[[], torch.Tensor]:
     def case(rows: int, width: int, dtype: torch.dtype) -> None:
-        x, y = _normal(rows, width, dtype=dtype), _normal(rows, width, dtype=dtype)
-        row, column = _normal(1, width, dtype=dtype), _normal(rows, 1, dtype=dtype)
+        x, y = normal(rows, width, dtype=dtype), normal(rows, width, dtype=dtype)
+        row, column = normal(1, width, dtype=dtype), normal(rows, 1, dtype=dtype)
         one = x.detach()
         for name in UNARY:
             getattr(torch, name)(one)
@@ -266,7 +189,7 @@ def elementwise() -> Callable[[], torch.Tensor]:
         one.bernoulli()
         torch.rand_like(one)
 
-    return _step(
+    return step_of(
         lambda s=s: case(*s)
         for s in (
             *product((256, 4096, 50_000), (16, 256), (FP32, BF16)),
@@ -279,7 +202,7 @@ def images() -> Callable[[], torch.Tensor]:
     """Pooling, upsampling, shuffling and padding of images, and Fourier transforms."""
 
     def case(batch: int, channels: int, size: int, dtype: torch.dtype) -> None:
-        x = _normal(batch, channels, size, size, dtype=dtype)
+        x = normal(batch, channels, size, size, dtype=dtype)
         _both(lambda x: F.max_pool2d(x, 2), x)
         _both(lambda x: F.max_pool2d(x, 3, 2, 1), x)
         _both(lambda x: F.avg_pool2d(x, 2), x)
@@ -296,7 +219,7 @@ def images() -> Callable[[], torch.Tensor]:
             _both(lambda x: torch.fft.irfft2(torch.fft.rfft2(x)), x)
             torch.fft.fft(x.detach())
 
-    return _step(
+    return step_of(
         lambda s=s: case(*s)
         for s in product((2, 32), (4, 64), (16, 64, 128), (FP32, BF16))
         if s[0] * s[1] * s[2] ** 2 * 16 <= 2 * MOST_BYTES
@@ -307,7 +230,7 @@ def attention() -> Callable[[], torch.Tensor]:
     """Of many short sequences and of few long ones, with the products around it."""
 
     def case(batch: int, heads: int, length: int, head: int, dtype: torch.dtype) -> None:
-        q, k, v = (_normal(batch, heads, length, head, dtype=dtype) for _ in range(3))
+        q, k, v = (normal(batch, heads, length, head, dtype=dtype) for _ in range(3))
         call = F.scaled_dot_product_attention
         _both(call, q, k, v)
         _both(lambda *x: call(*x, is_causal=True), q, k, v)
@@ -315,7 +238,7 @@ def attention() -> Callable[[], torch.Tensor]:
         _both(lambda *x: call(*x, attn_mask=mask), q, k, v)
         _both(lambda q, k: (q @ k.transpose(-1, -2)).softmax(-1), q, k)
 
-    return _step(
+    return step_of(
         lambda s=s: case(*s)
         for s in (
             *product((2, 64), (4, 12), (49, 100, 256, 577), (24, 32, 64), (BF16,)),
@@ -332,13 +255,13 @@ def products() -> Callable[[], torch.Tensor]:
     draw = random.Random(7)
 
     def case(rows: int, inner: int, columns: int, dtype: torch.dtype) -> None:
-        x, weight = _normal(rows, inner, dtype=dtype), _normal(columns, inner, dtype=dtype)
+        x, weight = normal(rows, inner, dtype=dtype), normal(columns, inner, dtype=dtype)
         _both(lambda x, w: F.linear(x, w), x, weight)
-        bias = _normal(columns, dtype=dtype)
+        bias = normal(columns, dtype=dtype)
         F.linear(x.detach(), weight.detach(), bias.detach())
 
     def batched(batch: int, rows: int, inner: int, columns: int, dtype: torch.dtype) -> None:
-        x, y = _normal(batch, rows, inner, dtype=dtype), _normal(batch, inner, columns, dtype=dtype)
+        x, y = normal(batch, rows, inner, dtype=dtype), normal(batch, inner, columns, dtype=dtype)
         _both(torch.bmm, x, y)
 
     cases: list[Case] = []
@@ -353,7 +276,7 @@ def products() -> Callable[[], torch.Tensor]:
         s = (draw.choice((4, 16, 96, 512)), *(draw.choice((16, 49, 64, 128, 500)) for _ in "mkn"))
         dtype = draw.choice((FP32, BF16))
         cases.append(lambda s=s, dtype=dtype: batched(*s, dtype))
-    return _step(cases)
+    return step_of(cases)
 
 
 def recurrent() -> Callable[[], torch.Tensor]:
@@ -367,7 +290,7 @@ def recurrent() -> Callable[[], torch.Tensor]:
             torch.autograd.grad(y.sum(), list(network.parameters()))
 
         cases.append(case)
-    return _step(cases)
+    return step_of(cases)
 
 
 def copies() -> Callable[[], torch.Tensor]:
@@ -380,4 +303,4 @@ def copies() -> Callable[[], torch.Tensor]:
         on_host = torch.zeros(count, pin_memory=is_pinned)
         cases.append(lambda to=on_gpu, x=on_host: to.copy_(x, non_blocking=True))
         cases.append(lambda to=on_host, x=on_gpu: to.copy_(x, non_blocking=True))
-    return _step(cases)
+    return step_of(cases)
