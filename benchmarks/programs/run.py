@@ -76,7 +76,7 @@ def _link(program: Listed, top: Path, data: Path) -> None:
 
 def predict(program: Listed, checkouts: Path, data: Path) -> dict[str, Any]:
     folder = checkouts / program.repository.split("/")[-1] / program.folder
-    command = ["predict", "--gpu", GPU, "--json"]
+    command = ["predict", "--gpu", GPU, "--json", "--timeout", str(MOST_SECONDS)]
     done = start(command, program, checkouts, data, MOST_SECONDS)
     if done is None:
         return {"error": f"no answer after {MOST_SECONDS} s"}
