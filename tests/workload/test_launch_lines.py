@@ -143,7 +143,8 @@ def test_the_interpreter_of_vramcast_itself_is_not_another_one(train: str) -> No
     [
         ("", "starts no program"),
         ("A=1", "starts no program"),
-        ("bash train.sh", "'bash' is not a launcher"),
+        ("bash train.sh", "`bash train.sh` is a line of a shell"),
+        ("make train", "'make' is not a launcher"),
         ("python", "without a program"),
         ("python -c pass", "has no file"),
         ("python -Z train.py", "no option '-Z'"),
@@ -171,6 +172,31 @@ def test_what_is_not_understood_is_said_with_what_would_be(
     assert error.value.advice
 
 
+def test_of_a_script_of_a_shell_the_lines_are_shown_that_may_start_the_training(train: str) -> None:
+    Path("run.sh").write_text(
+        "#!/bin/bash\n# python old.py\nexport A=1\nCUDA_VISIBLE_DEVICES=0 python train.py \\\n"
+        "    --lr $LR\nsrun -n 1 torchrun --nproc-per-node 2 train.py\n"
+    )
+    for line in ("bash run.sh", "./run.sh --fast"):
+        with pytest.raises(WorkloadError) as error:
+            read_line(line.split())
+        first, *shown = error.value.advice.splitlines()
+        assert [line.partition(" -- ")[2] for line in shown] == [
+            "python train.py --lr $LR",
+            "torchrun --nproc-per-node 2 train.py",
+        ]
+    with pytest.raises(WorkloadError) as error:
+        read_line(["bash", "-c", "python train.py"])
+    assert error.value.advice.endswith("-- python train.py")
+
+
+def test_a_notebook_is_made_a_program_first(train: str) -> None:
+    Path("lesson.ipynb").write_text("{}")
+    with pytest.raises(WorkloadError, match="'lesson.ipynb' is a notebook") as error:
+        read_line(["python", "lesson.ipynb"])
+    assert "jupyter nbconvert --to script lesson.ipynb" in error.value.advice
+
+
 def test_a_file_with_a_similar_name_is_suggested(train: str) -> None:
     with pytest.raises(WorkloadError) as error:
         read_line(["python", "trian.py"])
@@ -185,7 +211,14 @@ def test_words_that_are_none_are_refused() -> None:
 
 @pytest.mark.parametrize(
     "before",
-    ["timeout 90", "timeout -k 5 -s KILL 2h", "nice", "nice -n 10 nohup", "taskset -c 0,1 time -p"],
+    [
+        "timeout 90",
+        "timeout -k 5 -s KILL 2h",
+        "nice",
+        "nice -n 10 nohup",
+        "taskset -c 0,1 time -p",
+        "numactl -N 0",
+    ],
 )
 def test_a_command_that_runs_another_is_passed_over(train: str, before: str) -> None:
     program = read_line(["SEED=1", *before.split(), "python", train, "-b", "64"])
@@ -203,12 +236,14 @@ def test_a_command_that_runs_another_is_passed_over(train: str, before: str) -> 
         ("uv run -q -m package.train 7", "package.train"),
         ("conda run -n ml --no-capture-output python train.py 7", "train.py"),
         ("poetry run python train.py 7", "train.py"),
+        ("pdm run -s python train.py 7", "train.py"),
+        ("hatch run python train.py 7", "train.py"),
     ],
 )
 def test_the_line_behind_uv_and_conda_is_run_by_the_interpreter_that_they_choose(
     train: str, line: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("uv", "conda", "poetry"):
+    for name in ("uv", "conda", "poetry", "pdm", "hatch"):
         tool = tmp_path / name
         tool.write_text("#!/bin/sh\necho /env/bin/python\n")
         tool.chmod(0o755)

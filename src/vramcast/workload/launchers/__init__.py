@@ -20,7 +20,15 @@ from vramcast.errors import WorkloadError
 from vramcast.workload.interpreters import interpreter_of
 from vramcast.workload.launch_line import Program, launch_line
 
-LAUNCHERS = ("python", "torchrun", "accelerate", "environments", "wrappers", "console_scripts")
+LAUNCHERS = (
+    "python",
+    "torchrun",
+    "accelerate",
+    "environments",
+    "wrappers",
+    "shell",
+    "console_scripts",
+)
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 FORMS = (
     "Understood are: python FILE, python -m MODULE, FILE.py, torchrun FILE, "

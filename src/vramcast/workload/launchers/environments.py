@@ -22,6 +22,10 @@ WITHOUT_VALUE = {
     "conda": r"--(no-capture-output|live-stream|dev|debug-wrapper-scripts|verbose)|-v+",
     "poetry": r"--(quiet|verbose)|-[qv]+",
     "pixi": r"--(frozen|locked|no-install|quiet|verbose)|-[qv]+",
+    "pdm": r"--(site-packages|no-.*|quiet|verbose)|-[nqsv]+",
+    "pipenv": r"--(quiet|verbose)|-[qv]+",
+    "hatch": r"--(force-continue|ignore-compat)",
+    "rye": r"--(list|verbose)|-[lv]+",
 }
 MODULE = ("-m", "--module")  # of uv: the next word is a module
 SECONDS = 120

@@ -79,6 +79,11 @@ def _file(words: Sequence[str], so_far: Program) -> Program:
         )
     if not os.path.isfile(path):
         raise WorkloadError(f"{words[0]!r} is not a file.", "Name the program's file.")
+    if path.endswith(".ipynb"):
+        raise WorkloadError(
+            f"{words[0]!r} is a notebook, not a program.",
+            f"Make one of it: jupyter nbconvert --to script {words[0]}",
+        )
     return replace(so_far, target=path, arguments=tuple(words[1:]))
 
 

@@ -15,6 +15,7 @@ OPTIONS_WITH_VALUE = {
     "nice": ("-n", "--adjustment"),
     "ionice": ("-c", "--class", "-n", "--classdata"),
     "stdbuf": ("-i", "-o", "-e"),
+    "numactl": ("-N", "-m", "-C", "-i", "-p", "-P"),
     "taskset": (),
     "nohup": (),
     "time": (),
