@@ -39,7 +39,7 @@ def check_ranks(started: tuple[int, int], device: Device) -> int:
         raise UsageError(f"{size} processes; probe runs at most {MOST_RANKS}.", "Start fewer.")
     if device is Device.CUDA:
         found = len(nvml.gpu_states())
-        if 0 < found < size:  # with none, it is said that there is no GPU
+        if 0 < found < size:
             raise EnvironmentProblem(
                 f"The line starts {size} processes, and there are {found} GPUs here.",
                 f"Give --nproc-per-node {found}, or use vramcast predict, which needs no GPU.",

@@ -19,7 +19,7 @@ from vramcast.units import format_bytes
 
 # The most is for evaluations that keep their outputs on the GPU until their end.
 FEWEST_BATCHES, MOST_BATCHES = 3, 128
-# Of a stream without a length: programs ask it for as many as they want, and fail when it ends.
+# Programs fail where a stream without a length ends.
 MOST_BATCHES_OF_STREAM = 256
 # A program that reads until it has had enough batches would never end.
 MOST_EMPTY_LOADERS = 1000
