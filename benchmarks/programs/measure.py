@@ -35,6 +35,8 @@ def measure(program: Listed, checkouts: Path, data: Path) -> dict[str, Any]:
         done = start(command, program, checkouts, data, MOST_SECONDS)
     if done is None:
         return {"error": f"not done after {MOST_SECONDS} s"}
+    if kept := os.environ.get("VRAMCAST_TRACES"):
+        Path(kept, f"{program.name}.out.json").write_text(done.stdout)
     try:
         found = json.loads(done.stdout)
     except ValueError:

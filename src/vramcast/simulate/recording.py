@@ -114,7 +114,8 @@ class Recording:
         original = repeating.originals(events, len(allocations), self.num_repetitions)
         streams = allocations["stream"][original]
         work, bounds = self._work()
-        step = self._steady_step(bounds)
+        whole = self._whole_steps(bounds)
+        step, calls = whole[-1], [*self.calls, self.python_calls.of_step]
         num_parameters, num_trainable = self.ownership.num_parameters()
         operators = {self.device.name(index) for index in np.unique(allocations["operator_name"])}
         return trace.SimulatedRun(
@@ -129,7 +130,8 @@ class Recording:
             uses_libraries=any(map(_is_of_library, operators)),
             uses_solver=any(map(_is_of_solver, operators)),
             works=self._described(work[bounds[step] : bounds[step + 1]]),
-            num_python_calls=[*self.calls, self.python_calls.of_step][step],
+            # a trainer that is asked to end does so in its last step
+            num_python_calls=min(calls[number] for number in whole[-2:]),
             segments=(*self.segments, *self.segments[-1:] * self.num_repetitions),
             uncalibrated_kernels=tuple(sorted(self.gpu.uncalibrated_kernels)),
             attention_order=self.gpu.attention.order,
@@ -203,17 +205,13 @@ class Recording:
         marks = (np.flatnonzero(work["operator_name"] < 0) + 1).tolist()
         return work, [*(marks or [0]), len(work)]
 
-    def _steady_step(self, bounds: Sequence[int]) -> int:
-        """The last training step that was whole: what was begun last may lack its update."""
+    def _whole_steps(self, bounds: Sequence[int]) -> list[int]:
+        """What was begun last may lack its update."""
         steps = [i for i, phase in enumerate(self.segments) if phase is PhaseName.TRAIN] or [0]
         # the first step also makes the optimizer's state
         lengths = sorted(bounds[step + 1] - bounds[step] for step in steps[1:] or steps)
         usual = lengths[len(lengths) // 2]
-        return next(
-            step
-            for step in reversed(steps)
-            if bounds[step + 1] - bounds[step] >= WHOLE_STEP * usual
-        )
+        return [step for step in steps if bounds[step + 1] - bounds[step] >= WHOLE_STEP * usual]
 
     def _described(self, step: NDArray[Any]) -> Works:
         # nothing runs while a graph is captured

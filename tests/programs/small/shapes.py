@@ -19,6 +19,10 @@ def step(x, of=model, by=optimizer):
     by.zero_grad()
 
 
+def nothing():
+    pass
+
+
 def evaluate_and_save():
     model.eval()
     with torch.no_grad():
@@ -89,6 +93,15 @@ match kind:
         model.train()
         while True:
             step(next(batches))
+    case "tidies-up":  # much Python after the last step, before it evaluates
+
+        def epoch():
+            for (x,) in loader:
+                step(x)
+            for _ in range(100_000):
+                nothing()
+
+        train(epoch)
     case "bytes":  # a storage of negative numbers
 
         def epoch():
