@@ -41,6 +41,8 @@ def measure(program: Listed, checkouts: Path, data: Path) -> dict[str, Any]:
         found = json.loads(done.stdout)
     except ValueError:
         return {"error": " / ".join(done.stderr.strip().splitlines()[-3:])}
+    if found.get("outcome") != "ok":  # its peak is not that of training
+        return {"outcome": found.get("outcome"), "error": found.get("error")}
     return {name: found.get(name) for name in KEPT} | {"gpu": found.get("gpu")}
 
 
