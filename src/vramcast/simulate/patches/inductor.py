@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from vramcast.simulate.kernel_registers import registers_of
 from vramcast.simulate.kernels.work import DTYPE_NUMBERS, work_of
 from vramcast.simulate.patching import Patcher
 from vramcast.tracing.work import GENERATED, PLAIN, STRIDED
@@ -49,9 +50,31 @@ def apply(patcher: Patcher) -> None:
         launch.n_regs = launch.n_spills = launch.shared = 0
         return launch
 
+    class Compiled:
+        """A configuration of a kernel."""
+
+        def __init__(self, autotuner: Any, config: Any) -> None:
+            self.kernel, self.config, self._autotuner = self, config, autotuner
+
+        @property
+        def n_regs(self) -> int | None:
+            """Where they are many, Inductor times a smaller block too; several it times anyway."""
+            if len(self._autotuner.compile_results) > 1:
+                return None
+            with patcher.gpu.not_counting():
+                return registers_of(self._autotuner, self.config)
+
+        def make_launcher(self) -> Any:
+            return launcher_of(self._autotuner, self.config)
+
     def precompile(self: Any, *_: Any, **__: Any) -> None:
         if not self.launchers:
-            self.launchers = [launcher_of(self, config) for config in self.configs]
+            self.compile_results = [Compiled(self, config) for config in self.configs]
+            self._make_launchers()
+            self._dynamic_scale_rblock()
+
+    def make_launchers(self: Any) -> None:
+        self.launchers = [result.make_launcher() for result in self.compile_results]
 
     def bench(self: Any, launcher: Any, *arguments: Any, **options: Any) -> float:
         """As InductorBenchmarker: once without and then with its buffer, as often as it likes."""
@@ -78,6 +101,8 @@ def apply(patcher: Patcher) -> None:
     patcher.put(helpers, "set_driver_to_gpu", lambda: None)
     autotuner = heuristics.CachingAutotuner
     patcher.put(autotuner, "precompile", precompile)
+    patcher.put(autotuner, "_make_launchers", make_launchers)
+    patcher.put(autotuner, "_precompile_config", lambda self, config: Compiled(self, config))
     patcher.put(autotuner, "bench", bench)
     patcher.put(autotuner, "coordinate_descent_tuning", tune)
     patcher.put(autotuner, "_build_fast_launcher", lambda self, launcher: launcher)
