@@ -7,7 +7,6 @@ import pytest
 
 from vramcast.simulate.kernel_registers import registers_in
 
-
 KERNEL = """
 import triton
 import triton.language as tl
