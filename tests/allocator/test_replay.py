@@ -31,6 +31,15 @@ def test_what_was_taken_before_the_first_kernel_lies_above() -> None:
     assert replay(events, sizes, first_kernel=1).peak_reserved_bytes == 58 * MIB
 
 
+def test_nccl_fills_the_gaps_between_segments_when_it_starts() -> None:
+    """Of two equal blocks the one with the lower address is taken: a GPT of 355M parameters under
+    DistributedDataParallel reserved 21.33 GiB on an H200 and not 20.57."""
+    events = [1, 2, 3, -2, 4, -3, 5]
+    sizes = [mib * MIB for mib in (6, 14, 6, 8, 18)]
+    assert replay(events, sizes).peak_reserved_bytes == 40 * MIB
+    assert replay(events, sizes, first_collective=2).peak_reserved_bytes == 58 * MIB
+
+
 def test_peaks_so_far_are_noted_at_every_mark_and_at_the_end() -> None:
     result = replay(EVENTS, SIZES)
     assert result.peaks_after_step == [

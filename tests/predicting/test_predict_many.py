@@ -10,7 +10,7 @@ import in_process
 import pytest
 
 import vramcast
-from vramcast.errors import UsageError, VramcastError, WorkloadError
+from vramcast.errors import UsageError, WorkloadError
 from vramcast.predicting import predict_many as module
 from vramcast.processes.progress import Progress
 from vramcast.records.prediction import PredictionTable
@@ -188,14 +188,12 @@ def test_wrong_options_are_said_with_what_to_do(
     assert all(word in done.stderr for word in words), done.stderr
 
 
-def test_the_first_that_fails_ends_the_others_where_all_are_needed(workload: str) -> None:
+def test_one_that_fails_does_not_end_the_others(workload: str) -> None:
     def request(width: int) -> dict[str, object]:
         from vramcast.predicting.predict import make_request
 
         return make_request(workload, {"width": width}, "h200")
 
-    with pytest.raises(VramcastError, match="unlucky"):
-        many.simulate_all([request(13), request(64)], 60.0)
     kinds = [type(one) for one in many.try_all([request(13), request(64)], 60.0)]
     assert kinds == [WorkloadError, dict]
 

@@ -261,7 +261,8 @@ def memory_that_another_stream_uses_comes_back_when_the_host_knows_it_has_finish
         del x
         wait()
         torch.empty(1, device="cuda")
-        events, held_until = split_holds(SESSION.device.events())
+        events, held_until, at_most = split_holds(SESSION.device.events())
+        assert at_most[number] >= held_until[number]
         return held_until[number] > len(events)
 
     recorded_before = side.record_event()

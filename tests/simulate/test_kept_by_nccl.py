@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from vramcast.simulate.kept_by_nccl import KeptByNccl
+from vramcast.simulate.kept_by_nccl import AT_ONCE, KeptByNccl
 
 
 class Clock:
@@ -74,7 +74,7 @@ def test_it_is_said_whether_time_decides(clock: Clock, kept: KeptByNccl) -> None
 def test_at_the_least_nothing_is_kept_longer_than_to_the_next_collective(
     kept: KeptByNccl,
 ) -> None:
-    kept.lets_go_early = True
+    kept.noticed_after_seconds = AT_ONCE
     shelf = kept.keep([torch.zeros(4)])
     kept.let_go()
     assert not shelf.tensors

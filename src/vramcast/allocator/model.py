@@ -226,6 +226,9 @@ class CachingAllocator:
         """From here on the driver has loaded kernels."""
         self._addresses.begin_below()
 
+    def start_nccl(self) -> None:
+        self._addresses.fill_gaps()
+
     def _new_span(
         self, pools: Pools, pool: Pool, size_bytes: int, segment_bytes: int
     ) -> Span | None:

@@ -64,14 +64,15 @@ def replay(
     keys: Sequence[Hashable] | NDArray[np.int64] = (),
     held_until: Mapping[int, int] | None = None,
     first_kernel: int = 0,
+    first_collective: int = 0,
 ) -> Replay:
     """`keys` has the stream of each allocation, where there is more than the default one.
 
     `held_until` has allocations that another stream uses when they are freed: the index of the
     event before which their memory can be used again.
 
-    Before the event `first_kernel` there were only copies from the host (addresses.py); 0 where
-    that is not known.
+    Before the event `first_kernel` there were only copies from the host, and before
+    `first_collective` NCCL had not started (addresses.py); 0 where that is not known.
     """
     run = _Run(
         events,
@@ -81,6 +82,7 @@ def replay(
         keys,
         held_until or {},
         first_kernel,
+        first_collective,
     )
     found = _run_compiled(run)
     if found is None:
@@ -99,6 +101,7 @@ class _Run(NamedTuple):
     keys: Any
     held_until: Mapping[int, int]
     first_kernel: int
+    first_collective: int
 
 
 def _in_python(run: _Run) -> Replay:
@@ -152,6 +155,8 @@ def _feed(allocator: CachingAllocator, run: _Run, note: Callable[[int, int], Non
             allocator.release(releases.pop()[1])
         if run.first_kernel and index == run.first_kernel:
             allocator.start_kernels()
+        if run.first_collective and index == run.first_collective:
+            allocator.start_nccl()
         given_bytes = 0
         if event > 0:
             given_bytes = malloc(event, all_sizes[event - 1], all_keys[event - 1])
@@ -176,14 +181,11 @@ def segments_after(
     sizes: Any,
     settings: AllocatorSettings,
     capacity_bytes: int | None,
-    *,
-    keys: Any,
-    held_until: Mapping[int, int],
-    first_kernel: int,
+    **others: Any,
 ) -> list[list[Piece]]:
     """How the memory is cut up after these events, or where they run out of it: the pieces of each
-    segment, by address."""
-    run = _Run(events, sizes, settings, capacity_bytes, keys, held_until, first_kernel)
+    segment, by address. The others are those of `replay`."""
+    run = _Run(events, sizes, settings, capacity_bytes, **others)
     found = _run_compiled(run, with_pieces=True)
     if found is not None:
         return _by_segment(found[-1].tolist())
@@ -224,6 +226,7 @@ def _run_compiled(run: _Run, *, with_pieces: bool = False) -> tuple[Any, ...] | 
         np.array(releases, np.int64).reshape(-1, 2),
         EMPTY_CACHE,
         run.first_kernel,
+        run.first_collective,
         with_pieces=with_pieces,
     )
 

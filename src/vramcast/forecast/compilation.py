@@ -33,14 +33,7 @@ def _cached_bytes(trace: SimulatedRun, budget: Budget) -> int:
     """Peak reserved without what was only allocated to compile."""
     # A mark of a step does nothing: indices of other events stay as they are.
     events = np.where(_is_of_compiling(trace), 0, trace.events)
-    found = replay(
-        events,
-        trace.sizes,
-        budget.settings,
-        keys=trace.streams,
-        held_until=trace.held_until,
-        first_kernel=trace.first_kernel,
-    )
+    found = replay(events, trace.sizes, budget.settings, **trace.circumstances())
     return found.peak_reserved_bytes
 
 

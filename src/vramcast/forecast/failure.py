@@ -77,9 +77,7 @@ def _settings_that_fit(trace: SimulatedRun, budget: Budget) -> list[str]:
             trace.sizes,
             budget.with_settings(text).settings,
             budget.capacity_bytes,
-            keys=trace.streams,
-            held_until=trace.held_until,
-            first_kernel=trace.first_kernel,
+            **trace.circumstances(),
         )
         if other.fits:
             found.append(setting)

@@ -33,6 +33,7 @@ from vramcast.units import format_bytes
 
 NUM_LARGEST = 10
 TIMELINE_POINTS = 200
+STREAMS = "when memory that several streams use (record_stream) can be used again"
 
 
 def forecast(
@@ -49,7 +50,7 @@ def forecast(
     """
     budget = budget.of(trace)
     limited, shown = replay_within(budget, trace, trace.sizes)
-    lowest_reserved_bytes = _lowest_reserved_bytes(trace, budget, shown)
+    least, most = _reserved_bounds(trace, budget, shown.peak_reserved_bytes)
     step = _step(trace, budget)
     sizes: list[Any] = [knobs.get(name) for name in ("batch_size", "seq_len")]
     tokens = math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
@@ -86,13 +87,14 @@ def forecast(
         **_times(step),
         step_seconds_reason="" if step else "no GPU was named",
         tokens_per_second=tokens / step.seconds if step and tokens else None,
-        peak_reserved_bytes_low=lowest_reserved_bytes,
+        peak_reserved_bytes_low=least,
+        peak_reserved_bytes_high=most,
         phases=phases(trace, shown, segments),
         notes=list(trace.remarks),
         limits=[
             *trace.notes,
             *budget.limits(),
-            *_stream_limits(lowest_reserved_bytes, shown.peak_reserved_bytes),
+            *timing_limit(STREAMS, least, shown.peak_reserved_bytes, most),
             *time_limits(trace),
         ],
         allocator_settings=budget.settings_text,
@@ -165,38 +167,34 @@ def replay_within(
 ) -> tuple[Replay, Replay]:
     """(within the budget, the same with enough memory)."""
     budget = budget.of(trace)
-    streams: dict[str, Any] = {
-        "keys": trace.streams,
-        "held_until": trace.held_until,
-        "first_kernel": trace.first_kernel,
-    }
-    limited = replay(trace.events, sizes, budget.settings, budget.capacity_bytes, **streams)
+    around = trace.circumstances()
+    limited = replay(trace.events, sizes, budget.settings, budget.capacity_bytes, **around)
     if limited.fits:
         return limited, limited
-    return limited, replay(trace.events, sizes, budget.settings, **streams)
+    return limited, replay(trace.events, sizes, budget.settings, **around)
 
 
-def _lowest_reserved_bytes(trace: SimulatedRun, budget: Budget, shown: Replay) -> int:
-    """Where no stream keeps memory from being used again after it was freed."""
+def _reserved_bounds(trace: SimulatedRun, budget: Budget, shown_bytes: int) -> tuple[int, int]:
+    """Where streams keep memory from being used again after it was freed: not at all, or for as
+    long as the host does not know better."""
     if not trace.held_until:
-        return shown.peak_reserved_bytes
-    early = replay(
-        trace.events,
-        trace.sizes,
-        budget.settings,
-        keys=trace.streams,
-        first_kernel=trace.first_kernel,
-    )
-    return early.peak_reserved_bytes
+        return shown_bytes, shown_bytes
+    peaks = [
+        replay(
+            trace.events, trace.sizes, budget.settings, **{**trace.circumstances(), "held_until": held}
+        ).peak_reserved_bytes
+        for held in ({}, trace.held_at_most_until)
+    ]
+    return min(*peaks, shown_bytes), max(*peaks, shown_bytes)
 
 
-def _stream_limits(low_bytes: int, high_bytes: int) -> list[str]:
+def timing_limit(what: str, low_bytes: int, shown_bytes: int, high_bytes: int) -> list[str]:
     if low_bytes == high_bytes:
         return []
+    low, shown, high = map(format_bytes, (low_bytes, shown_bytes, high_bytes))
     return [
-        "memory that several streams use (record_stream) is free when all of them are done, which "
-        f"depends on their timing: the peak reserved is {format_bytes(high_bytes)} by the "
-        f"predicted times (shown), and {format_bytes(low_bytes)} if it were free at once"
+        f"{what} is a matter of time: the peak reserved may be {low} to {high}, and is {shown} by "
+        "predicted times, which is shown"
     ]
 
 

@@ -22,9 +22,7 @@ def segment_map(trace: SimulatedRun, budget: Budget, limited: Replay) -> Segment
         trace.sizes,
         budget.settings,
         budget.capacity_bytes,
-        keys=trace.streams,
-        held_until=trace.held_until or {},
-        first_kernel=trace.first_kernel,
+        **trace.circumstances(),
     )
     found.sort(key=_num_bytes, reverse=True)
     free = [piece.size_bytes for pieces in found for piece in pieces if piece.block_id is None]

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from vramcast.errors import UsageError
 from vramcast.records.base import Bytes, Count, Knobs, Number, Part, Record, Seconds, require
@@ -31,6 +31,7 @@ class RowPrediction(Record, kind="prediction of a row", version_where_missing=1)
     peak_allocated_bytes: Bytes | None = None
     peak_reserved_bytes: Bytes | None = None
     peak_reserved_bytes_low: Bytes | None = None
+    peak_reserved_bytes_high: Bytes | None = None
     process_bytes: Bytes | None = None
     num_parameters: Count | None = None
     num_alloc_retries: Count | None = None
@@ -77,6 +78,9 @@ class AccuracyRow(Part):
     measured_allocated_bytes: Bytes | None = None
     measured_reserved_bytes: Bytes | None = None
     measured_process_bytes: Bytes | None = None
+    # Reserved: what timing may make of it, and what it took in several runs.
+    predicted_range_bytes: tuple[int, int] | None = None
+    measured_runs_bytes: list[int] = field(default_factory=list)
     # With the memory capped at the prediction.
     capped_outcome: Outcome | None = None
     capped_retries: int | None = None
@@ -108,6 +112,14 @@ class AccuracyRow(Part):
     @property
     def exact(self) -> bool:
         return self.reserved_error == 0
+
+    @property
+    def num_within(self) -> int | None:
+        """Runs between the predicted bounds, where timing decides."""
+        if self.predicted_range_bytes is None or not self.measured_runs_bytes:
+            return None
+        low, high = self.predicted_range_bytes
+        return sum(low <= run <= high for run in self.measured_runs_bytes)
 
     def said_by(self, method: str) -> int | None:
         is_ours = method == "vramcast"
@@ -198,6 +210,7 @@ MAX_REASON_CHARACTERS = 160
 KINDS: dict[str, type[Record]] = {
     "prediction": RowPrediction,
     "measurement": Measurement,
+    "again": Measurement,
     "capped": Measurement,
     "peers": PeerEstimates,
 }
@@ -205,10 +218,12 @@ KINDS: dict[str, type[Record]] = {
 
 @dataclass
 class RowRecords:
-    """`capped` is a run with the memory capped at the prediction."""
+    """`capped` is a run with the memory capped at the prediction, `again` are more like the first:
+    where timing decides, they differ."""
 
     prediction: RowPrediction | None = None
     measurement: Measurement | None = None
+    again: list[Measurement] = field(default_factory=list)
     capped: Measurement | None = None
     peers: PeerEstimates | None = None
 
@@ -233,7 +248,13 @@ def read_records(path: Path) -> Records:
             case {"row": str(row), "kind": str(kind)} if kind in KINDS:
                 where = f"{file}: the {kind} of {printable(row)!r}"
                 record = KINDS[kind].from_dict(line.get("record"), where)
-                setattr(records.setdefault(row, RowRecords()), kind, record)
+                known = records.setdefault(row, RowRecords())
+                if kind == "again":
+                    known.again.append(cast(Measurement, record))
+                else:
+                    setattr(known, kind, record)
+                if kind == "measurement":
+                    known.again = []
     if not records:
         problem = "holds no records of an accuracy run" if file.exists() else "does not exist"
         raise UsageError(f"{file} {problem}.", "Give a folder that vramcast accuracy wrote.")
@@ -282,11 +303,19 @@ def row_from(name: str, records: RowRecords, calibrated_on: bool) -> AccuracyRow
     )
     if measured is None or measured.outcome != Outcome.OK:
         return row
+    runs = [measured, *(run for run in records.again if run.outcome == Outcome.OK)]
+    runs.sort(key=lambda run: run.peak_reserved_bytes or 0)
+    usual = runs[(len(runs) - 1) // 2]
+    low, high = prediction.peak_reserved_bytes_low, prediction.peak_reserved_bytes_high
+    shown = prediction.peak_reserved_bytes or 0
+    bounds = (low or shown, high or shown)
     return replace(
         row,
-        measured_allocated_bytes=measured.peak_allocated_bytes,
-        measured_reserved_bytes=measured.peak_reserved_bytes,
-        measured_process_bytes=measured.process_bytes,
+        measured_allocated_bytes=usual.peak_allocated_bytes,
+        measured_reserved_bytes=usual.peak_reserved_bytes,
+        measured_process_bytes=usual.process_bytes,
+        predicted_range_bytes=bounds if bounds[0] < bounds[1] else None,
+        measured_runs_bytes=[run.peak_reserved_bytes or 0 for run in runs],
         median_step_seconds=measured.times.median_seconds if measured.times else None,
     )
 

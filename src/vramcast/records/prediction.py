@@ -162,8 +162,9 @@ class Prediction(Record, kind="prediction"):
     step_memory: StepMemory | None = None
     alive_at_peak: list[AliveGroup] = field(default_factory=list)
     alive_places: list[AlivePlace] = field(default_factory=list)  # largest first; some hundred
-    # Where several streams use the same memory, timing decides: then it is below the peak shown.
+    # Where timing decides when memory can be used again: then they are not the peak shown.
     peak_reserved_bytes_low: Bytes | None = None
+    peak_reserved_bytes_high: Bytes | None = None
     # In the order in which they first came; empty in older records.
     phases: list[Phase] = field(default_factory=list)
     phase_bands: list[PhaseBand] = field(default_factory=list)  # over the timeline

@@ -176,6 +176,19 @@ def _errors(what: str, errors: Mapping[str, Errors], form: str, **others: Any) -
     )
 
 
+def _runs(row: AccuracyRow) -> str:
+    """What several took, where they differ, and whether that lies within predicted bounds."""
+    runs, within = row.measured_runs_bytes, row.num_within
+    if not runs or (within is None and len(set(runs)) == 1):
+        return ""
+    took = " to ".join(map(page.size, dict.fromkeys((runs[0], runs[-1]))))
+    text = f"{took} in {page.count(len(runs), 'run')}"
+    if within is None or row.predicted_range_bytes is None:
+        return text
+    bounds = " to ".join(map(page.size, row.predicted_range_bytes))
+    return f"{text}, {within} within {bounds}"
+
+
 def _rows(rows: Sequence[AccuracyRow]) -> page.Table:
     return page.table_of(
         sorted(rows, key=lambda row: (-abs(row.reserved_error or 0), -abs(row.step_error or 0))),
@@ -183,6 +196,7 @@ def _rows(rows: Sequence[AccuracyRow]) -> page.Table:
             "row": "name",
             "measured": "measured_reserved_bytes",
             "reserved": lambda r: "exact" if r.exact else page.percent(r.reserved_error, 3),
+            "runs": _runs,
             "allocated": lambda r: page.percent(r.allocated_error, 3),
             "process": lambda r: page.percent(r.process_error, 3),
             "capped": lambda r: (
@@ -202,6 +216,8 @@ def _rows(rows: Sequence[AccuracyRow]) -> page.Table:
             "measured: peak reserved memory; capped: the outcome of a second run with the memory "
             "capped at the predicted peak; step and step time: measured, and the error of the "
             "prediction; took: to predict",
+            "runs: where timing decides, what several took, and how many lie within the predicted "
+            "bounds; measured is then the usual one, the lower of two in the middle",
             "* the predicted times were calibrated on this row: it does not count in their errors",
         ],
         origin=f"errors: {COMPARED}",

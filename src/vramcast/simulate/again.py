@@ -6,9 +6,14 @@ import contextlib
 from typing import Any
 
 from vramcast.errors import WorkloadError
-from vramcast.forecast.forecast import forecast
+from vramcast.forecast.forecast import forecast, timing_limit
+from vramcast.records.prediction import Prediction
 from vramcast.simulate.job import Job
-from vramcast.units import format_bytes
+from vramcast.simulate.kept_by_nccl import AT_ONCE, AT_THE_LATEST, USUALLY
+from vramcast.tracing.trace import SimulatedRun
+
+BOUNDS = "peak_reserved_bytes_low", "peak_reserved_bytes_high"
+NCCL = "when NCCL's process group lets tensors go"
 
 
 def as_eager(job: Job) -> dict[str, Any]:
@@ -16,12 +21,7 @@ def as_eager(job: Job) -> dict[str, Any]:
     from vramcast.simulate.patches import torch_compile
 
     with contextlib.suppress(WorkloadError), torch_compile.switched_off(job.session.gpu):
-        eager = job.run(
-            lambda run: forecast(
-                run, job.budget.of(run), workload=job.workload, knobs={}, is_detailed=False
-            ),
-            locate=False,
-        )
+        eager = _simulated(job)
         return {
             "eager_peak_reserved_bytes": eager.peak_reserved_bytes,
             "eager_step_seconds": eager.step_seconds,
@@ -29,30 +29,24 @@ def as_eager(job: Job) -> dict[str, Any]:
     return {}
 
 
-def with_least(job: Job, found: dict[str, Any]) -> dict[str, Any]:
-    """What it takes where NCCL's process group keeps no tensor longer than it must."""
-    kept = job.session.gpu.kept_by_nccl
-    kept.lets_go_early = True
+def with_bounds(job: Job, found: dict[str, Any]) -> dict[str, Any]:
+    """What it takes where NCCL's process group keeps tensors as briefly, or as long, as it may."""
+    kept, peaks = job.session.gpu.kept_by_nccl, [found[name] for name in BOUNDS]
     try:
-        low: int = job.run(
-            lambda run: (
-                forecast(
-                    run, job.budget.of(run), workload=job.workload, knobs={}, is_detailed=False
-                ).peak_reserved_bytes
-            )
-        )
+        for kept.noticed_after_seconds in (AT_ONCE, AT_THE_LATEST):
+            other = _simulated(job)
+            peaks += [getattr(other, name) for name in BOUNDS]
     finally:
-        kept.lets_go_early = False
-    shown = found["peak_reserved_bytes"]
-    if low >= shown:
-        return found
-    limit = (
-        "when NCCL's process group lets tensors go is a matter of time: the peak reserved may be "
-        f"{format_bytes(low)}, and is expected at {format_bytes(shown)}, which is shown"
-    )
-    low = min(low, found["peak_reserved_bytes_low"])
-    return {
-        **found,
-        "peak_reserved_bytes_low": low,
-        "limits": sorted([*found["limits"], limit]),
-    }
+        kept.noticed_after_seconds = USUALLY
+    low, high = min(peaks), max(peaks)
+    limit = timing_limit(NCCL, low, found["peak_reserved_bytes"], high)
+    bounds = dict(zip(BOUNDS, (low, high), strict=True))
+    return {**found, **bounds, "limits": sorted([*found["limits"], *limit])}
+
+
+def _simulated(job: Job) -> Prediction:
+    def said(run: SimulatedRun) -> Prediction:
+        budget = job.budget.of(run)
+        return forecast(run, budget, workload=job.workload, knobs={}, is_detailed=False)
+
+    return job.run(said, locate=False)

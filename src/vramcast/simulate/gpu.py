@@ -47,6 +47,8 @@ class SimulatedGpu:
     num_processes: int = 1  # that the launch line or --world-size starts
     world_size: int = 1  # that the program has started torch.distributed with
     num_communicators: int = 0  # that NCCL would have
+    has_nccl: bool = False  # the program has asked for it
+    nccl_from: int = 0  # the first allocation after it has started
     pipeline_ranks: set[int] = field(default_factory=set)  # that have its stages
     attention: AttentionKernels = field(default_factory=AttentionKernels)
     # what torch.cuda says about memory, and where it ends
@@ -72,6 +74,11 @@ class SimulatedGpu:
         self.kept_by_nccl = KeptByNccl(elapsed)
         self.device.watch_progress(elapsed.num_finished_launches)
         self.memory = LiveMemory(self.device, self.model.total_bytes)
+
+    def start_nccl(self) -> None:
+        """A collective is started."""
+        if self.has_nccl and not self.nccl_from:
+            self.nccl_from = self.device.num_allocations() + 1
 
     def note(self, text: str) -> None:
         """Say in the prediction's limits what was not modelled."""
@@ -111,6 +118,7 @@ class SimulatedGpu:
         self.pipeline_ranks.clear()
         self.library_memory.clear()
         self.world_size, self.num_communicators = 1, 0
+        self.has_nccl, self.nccl_from = False, 0
         self.was_timed = False
         self.graphs = CudaGraphs()
         self.compilations = None

@@ -9,6 +9,7 @@ compressed gradients live on, for a time.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from vramcast.simulate.elapsed import Elapsed
 # kWatchdogThreadSleepMillis of ProcessGroupNCCL.cpp: what has ended is noticed after half of it on
 # average. On an H200 replaced buckets were let go at the first collective of a backward pass.
 LOOKS_EVERY_SECONDS = 0.1
+USUALLY, AT_ONCE, AT_THE_LATEST = LOOKS_EVERY_SECONDS / 2, -math.inf, LOOKS_EVERY_SECONDS
 ONE_HOLDER = 2  # a tensor, and the object by which it is asked
 
 
@@ -33,7 +35,7 @@ class KeptByNccl:
     def __init__(self, elapsed: Elapsed) -> None:
         self._elapsed = elapsed
         self._shelves: list[Shelf] = []
-        self.lets_go_early = False  # what has ended is noticed at once
+        self.noticed_after_seconds = USUALLY
         self.was_last = False  # to keep a tensor: then it matters when it is let go
 
     def clear(self) -> None:
@@ -55,11 +57,11 @@ class KeptByNccl:
         if waits:
             self._elapsed.wait()
         now = self._elapsed.host_seconds
-        noticed_until = now - LOOKS_EVERY_SECONDS / 2
+        noticed_until = now - self.noticed_after_seconds
         kept = []
         for shelf in self._shelves:
             self.was_last = self.was_last or any(map(_is_last, shelf.tensors))
-            if self.lets_go_early or shelf.ends_seconds <= noticed_until:
+            if shelf.ends_seconds <= noticed_until:
                 shelf.clear()
             elif shelf.tensors:
                 kept.append(shelf)

@@ -13,7 +13,7 @@ from vramcast.allocator.model import CachingAllocator, OutOfMemory
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.allocator.settings import AllocatorSettings
 from vramcast.simulate.device import LIMIT_CALLBACK, Device
-from vramcast.tracing.trace import HELD, RELEASED
+from vramcast.tracing.trace import HELD, KNOWN, RELEASED
 
 # A program that is out of memory so often never finds out what to do: it may have everything.
 MAX_OUT_OF_MEMORY = 1000
@@ -116,7 +116,7 @@ class LiveMemory:
                 allocator.malloc(event, made.num_bytes, made.stream)
         elif event == EMPTY_CACHE:
             allocator.empty_cache()
-        elif event <= RELEASED:
+        elif KNOWN < event <= RELEASED:
             allocator.release(RELEASED - event)
         elif HELD < event < 0:
             if next_event == HELD + event:

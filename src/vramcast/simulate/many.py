@@ -51,25 +51,6 @@ class Where:
 HERE = Where()
 
 
-def simulate_all(
-    requests: Sequence[Request],
-    timeout_seconds: float,
-    *,
-    where: Where = HERE,
-    progress: Report = ignore,
-    name: str = "Predicting",
-    tell: Tell = lambda _: None,
-) -> list[Answer]:
-    """The answers in the order of the requests. The first error ends the others.
-
-    The workers of this machine `tell` how far they are, beside the progress in answers.
-    """
-    answers = try_all(
-        requests, timeout_seconds, where=where, progress=progress, name=name, tell=tell, ends=True
-    )
-    return [answer for answer in answers if not isinstance(answer, VramcastError)]
-
-
 def try_all(
     requests: Sequence[Request],
     timeout_seconds: float,
@@ -78,9 +59,9 @@ def try_all(
     progress: Report = ignore,
     name: str = "Predicting",
     tell: Tell = lambda _: None,
-    ends: bool = False,
 ) -> list[Answer | VramcastError]:
-    """Answers or errors in the order of the requests; with `ends` the first error is raised."""
+    """Answers or errors in the order of the requests. The workers of this machine `tell` how far
+    they are."""
     found: dict[int, Answer | VramcastError] = {}
     with contextlib.ExitStack() as stack:
         kept = _kept(where.folder)
@@ -109,8 +90,6 @@ def try_all(
                 except EnvironmentProblem:
                     raise
                 except VramcastError as error:
-                    if ends:
-                        raise
                     return error
 
             in_parallel(answer_or_error, missing, num_workers=num_workers, done=done)

@@ -106,7 +106,7 @@ class Recording:
         self.python_calls.stop()
         self.ownership.look()
         # in this order: other threads may allocate meanwhile
-        events, held_until = trace.split_holds(self.device.events_array())
+        events, held_until, at_most = trace.split_holds(self.device.events_array())
         allocations = self.device.allocations_array()
         allocations["phase"][_kept_for_backward(events, allocations["phase"])] = FORWARD
         categories = self._categories(allocations)
@@ -142,7 +142,9 @@ class Recording:
             streams=streams if streams.any() else (),
             parts=allocations["phase"][original],
             first_kernel=self._first_kernel(events, allocations),
+            first_collective=_place_of(self.gpu.nccl_from, events),
             held_until=held_until,
+            held_at_most_until=at_most,
             compilations=self.gpu.compilations,
         )
 
@@ -154,7 +156,7 @@ class Recording:
         # what starts CUDA is a tensor of one element
         is_copy |= (np.arange(len(is_copy)) == 0) & (allocations["num_bytes"] <= 8)
         others = np.flatnonzero(~is_copy)
-        return int(np.flatnonzero(events == others[0] + 1)[0]) if len(others) else 0
+        return _place_of(int(others[0]) + 1 if len(others) else 0, events)
 
     def _categories(self, allocations: NDArray[Any]) -> trace.Labels:
         words = ["activations", "temporaries", "workspaces"]
@@ -220,6 +222,11 @@ class Recording:
         codes = [numbers.setdefault(item, len(numbers)) for item in items.tolist()]
         found = (self.device.operator_work(Work.from_buffer_copy(item)) for item in numbers)
         return Works(np.array(codes, np.int64), tuple(found))
+
+
+def _place_of(number: int, events: NDArray[np.int64]) -> int:
+    """Of that allocation in the events; 0 where there is none."""
+    return int(np.argmax(events == number)) if number else 0
 
 
 def _kept_for_backward(events: NDArray[np.int64], phases: NDArray[np.int32]) -> NDArray[np.bool_]:

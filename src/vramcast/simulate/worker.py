@@ -24,7 +24,7 @@ from vramcast.records.base import plain_value
 from vramcast.records.prediction import BatchSizeCurve
 from vramcast.records.store import locked_folder
 from vramcast.simulate.accumulating import PASSES, accumulating
-from vramcast.simulate.again import as_eager, with_least
+from vramcast.simulate.again import as_eager, with_bounds
 from vramcast.simulate.build import needs_building
 from vramcast.simulate.device import Device
 from vramcast.simulate.job import Job
@@ -230,7 +230,7 @@ def _with_stages(job: Job) -> tuple[dict[str, Any], Sequence[int]]:
         locate_all=has_trace,
     )
     if keeps_by_time:
-        found = with_least(job, found)
+        found = with_bounds(job, found)
     if found["compilation"] and job.request.get("compares_eager"):
         found["compilation"] |= as_eager(job)
     return (_within_the_limit(job, found) if is_short else found), stages

@@ -17,9 +17,10 @@ from vramcast.records.prediction import LargeTensor, PhaseName
 from vramcast.tracing.work import Works
 
 # In what the device recorded, minus the number of the allocation: another stream may still use the
-# memory that was just freed; it can be used again now at the latest.
+# memory that was just freed; it can be used again now, by predicted times; or at the latest.
 HELD = -(2**60)
-RELEASED = -(2**61)
+RELEASED = 2 * HELD
+KNOWN = 3 * HELD
 # The parts of an allocation that a trace's file has where they are known.
 FACTS = ("category", "name", "module", "node", "source")
 
@@ -188,10 +189,12 @@ class SimulatedRun:
     # of each allocation: whether forward, backward or update (tracing/work.py); empty: not known
     parts: NDArray[np.int32] | tuple[()] = ()
     # Allocations that another stream may use when they are freed: from which event on their memory
-    # can be used again at the latest.
+    # can be used again, by predicted times and at the latest.
     held_until: Mapping[int, int] = field(default_factory=dict)
+    held_at_most_until: Mapping[int, int] = field(default_factory=dict)
     # The event from which on kernels run; before it, only copies from the host. 0: not known.
     first_kernel: int = 0
+    first_collective: int = 0  # the event from which on NCCL runs; 0: never
     # What each 0 in the events begins; empty where all are training steps.
     segments: Sequence[PhaseName] = ()
     allocator_settings: str | None = None  # that a program has set itself
@@ -199,6 +202,15 @@ class SimulatedRun:
     # Of a program: how often each phase did what it is for.
     phase_counts: Mapping[PhaseName, int] = field(default_factory=dict)
     compilations: Compilations | None = None  # where something was compiled
+
+    def circumstances(self) -> dict[str, Any]:
+        """What a replay needs to know beside events and sizes."""
+        return {
+            "keys": self.streams,
+            "held_until": self.held_until,
+            "first_kernel": self.first_kernel,
+            "first_collective": self.first_collective,
+        }
 
     def portable(self) -> Self:
         """Without the descriptions of allocations, which only the process that ran it has."""
@@ -231,20 +243,26 @@ def _not_described(_: int) -> Allocation:
     return Allocation(0, "")
 
 
-def split_holds(all_events: ArrayLike) -> tuple[NDArray[np.int64], dict[int, int]]:
-    """The events without these two, and for each held allocation from which event on it is not."""
+def split_holds(
+    all_events: ArrayLike,
+) -> tuple[NDArray[np.int64], dict[int, int], dict[int, int]]:
+    """The events without these three, and for each held allocation from which event on it is not,
+    by predicted times and at the latest."""
     events = np.asarray(all_events, np.int64)
     is_kept = (events > HELD) | (events == EMPTY_CACHE)
     kept = events[is_kept]
     held_until: dict[int, int] = {}
+    at_most: dict[int, int] = {}
     num_kept = np.cumsum(is_kept)
     for index in np.flatnonzero(~is_kept).tolist():
         event = int(events[index])
-        if event <= RELEASED:
+        if event <= KNOWN:
+            at_most[KNOWN - event] = int(num_kept[index])
+        elif event <= RELEASED:
             held_until[RELEASED - event] = int(num_kept[index])
         else:
-            held_until[HELD - event] = len(events)
-    return kept, held_until
+            held_until[HELD - event] = at_most[HELD - event] = len(events)
+    return kept, held_until, at_most
 
 
 def in_canonical_order(events: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -37,7 +37,7 @@ struct Allocation {
 };
 // As events, minus the number of the allocation: another stream may still use the memory that was
 // just freed; it can be used again now at the latest.
-constexpr int64_t held = -(int64_t{1} << 60), released = -(int64_t{1} << 61);
+constexpr int64_t held = -(int64_t{1} << 60), released = 2 * held, known = 3 * held;
 
 // Every thread has a handle of cuBLAS. When the thread ends, the next new one has it.
 struct BlasHandle {
@@ -171,6 +171,7 @@ struct Recorder {
     pending_sizes().clear();
     pending_dtype() = -1;
     for (const auto other : streams.take_released()) events.push_back(released - other);
+    for (const auto other : streams.take_known()) events.push_back(known - other);
     allocations.push_back(allocation);
     const auto id = static_cast<int64_t>(allocations.size());
     events.push_back(id);

@@ -42,6 +42,7 @@ class AddressSpace {
     lowest_ = origin_ - range_units;
     gaps_ = {{origin_ - 4, 4}, {origin_, arena_units}};
   }
+  void fill_gaps() { gaps_.clear(); }
   void give_back(int64_t address, int64_t num_bytes) {
     add_gap(address / unit_bytes, divided_up(num_bytes, unit_bytes));
   }
@@ -88,6 +89,7 @@ class ReplayAllocator {
         in_use_(num_allocations + 1) {}
 
   void start_kernels() { addresses_.begin_below(); }
+  void start_nccl() { addresses_.fill_gaps(); }
   // The size of the block; 0 where there is no memory for it.
   int64_t malloc(int64_t id, int64_t requested_bytes, int64_t size_bytes, int64_t key) {
     auto& pool = pools_for(key)[size_bytes > mebibyte];
@@ -280,7 +282,7 @@ int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t
                       const int64_t* rounded, int64_t num_allocations, const int64_t* keys,
                       const int64_t* releases, int64_t num_releases, int64_t empty_cache,
                       int64_t capacity_bytes, int64_t large_segment_bytes,
-                      int64_t first_kernel, int64_t* allocated,
+                      int64_t first_kernel, int64_t first_collective, int64_t* allocated,
                       int64_t* reserved, int64_t* block_bytes, int64_t* peaks,
                       vramcast::Replayed* result, int64_t* pieces) {
   vramcast::ReplayAllocator allocator(num_allocations, capacity_bytes, large_segment_bytes);
@@ -295,6 +297,7 @@ int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t
     for (; num_releases && releases[0] <= at; --num_releases, releases += 2)
       allocator.release(releases[1]);
     if (first_kernel && at == first_kernel) allocator.start_kernels();
+    if (first_collective && at == first_collective) allocator.start_nccl();
     const auto event = events[at], id = event < 0 ? -event : event;
     if (event == 0) {
       note_peaks();

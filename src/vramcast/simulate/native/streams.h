@@ -3,7 +3,7 @@
 //
 // Memory that a second stream uses (record_stream) can be used again when that stream has come so
 // far. On a real GPU this happens somewhere between the free and the moment at which the host knows
-// that it has happened; the recorder notes both.
+// that it has happened; the recorder notes both, and when it happens by predicted times.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
@@ -124,22 +124,25 @@ class Streams {
     Progress needed;
     for (const auto stream : used_on) needed[stream] = ++position_;
     pending_.push_back({id, std::move(needed), num_launches_});
+    not_known_.push_back(pending_.back());
     has_freed_later_ = true;
   }
-  // The allocations whose memory can be used again by now at the latest.
+  // The allocations whose memory can be used again, by predicted times.
   std::vector<int64_t> take_released() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::vector<int64_t> released;
-    std::erase_if(pending_, [&](const Pending& pending) {
-      const bool done = is_finished(pending);
-      if (done) released.push_back(pending.id);
-      return done;
+    return take_from(pending_, [&](const Pending& one) {
+      return one.num_launches <= num_finished_ || is_known(one);
     });
-    return released;
+  }
+  // Those of which the host knows it, whatever the times.
+  std::vector<int64_t> take_known() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return take_from(not_known_, [&](const Pending& one) { return is_known(one); });
   }
   void clear() {
     const std::lock_guard<std::mutex> lock(mutex_);
     pending_.clear();
+    not_known_.clear();
     num_taken_ = {};
     num_finished_ = 0;
     num_launches_ = 0;
@@ -170,9 +173,18 @@ class Streams {
     progress[stream] = ++position_;
     return progress;
   }
-  bool is_finished(const Pending& pending) {
+  template <typename Condition>
+  static std::vector<int64_t> take_from(std::vector<Pending>& list, const Condition& is_done) {
+    std::vector<int64_t> taken;
+    std::erase_if(list, [&](const Pending& one) {
+      const bool done = is_done(one);
+      if (done) taken.push_back(one.id);
+      return done;
+    });
+    return taken;
+  }
+  bool is_known(const Pending& pending) {
     if (num_launches_ - pending.num_launches > max_launches_ahead) return true;
-    if (pending.num_launches <= num_finished_) return true;
     return std::all_of(pending.needed.begin(), pending.needed.end(), [&](const auto& need) {
       return std::max(all_finished_, finished_[need.first]) >= need.second;
     });
@@ -185,7 +197,7 @@ class Streams {
   std::atomic<bool> has_freed_later_ = false;
   Progress finished_, last_launch_;
   std::map<int64_t, Progress> waited_for_;
-  std::vector<Pending> pending_;
+  std::vector<Pending> pending_, not_known_;
 };
 inline Streams streams;
 

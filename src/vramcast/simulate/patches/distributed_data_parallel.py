@@ -7,9 +7,10 @@ Versions: torch 2.10 to 2.15.
 """
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -23,14 +24,17 @@ def apply(patcher: Patcher) -> None:
     import torch.distributed.utils as utils
     import torch.nn.parallel.distributed as ddp
 
+    def verify(*_: Any, **__: Any) -> bool:
+        patcher.gpu.start_nccl()
+        return True
+
     for module in (utils, ddp):
-        patcher.put(module, "_verify_param_shape_across_processes", lambda *_, **__: True)
+        patcher.put(module, "_verify_param_shape_across_processes", verify)
     patcher.put(dist.Logger, "set_runtime_stats_and_log", lambda *_: None)
     parallel = ddp.DistributedDataParallel
     before_forward, register = parallel._pre_forward, parallel.register_comm_hook
     kept, library = patcher.gpu.kept_by_nccl, patcher.gpu.device.library
-    rebuild = dist.Reducer._rebuild_buckets
-    have_rebuilt: WeakSet[Any] = WeakSet()
+    num_reduced: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # backward passes
 
     def reduce_bucket(group, bucket):  # type: ignore[no-untyped-def]  # torch checks annotations
         dist.all_reduce(bucket.buffer(), group=group, async_op=True)
@@ -38,11 +42,14 @@ def apply(patcher: Patcher) -> None:
         future.set_result(bucket.buffer())
         return future
 
-    def waited_for(hook: Callable[..., Any]) -> Callable[..., Any]:
+    def waited_for(hook: Callable[..., Any], model: Any) -> Callable[..., Any]:
         """At the end of the backward pass the stream waits for all buckets."""
+        whose = weakref.ref(model)
 
         @functools.wraps(hook)
         def run(state, bucket):  # type: ignore[no-untyped-def]
+            if bucket.is_last() and (model := whose()) is not None:
+                num_reduced[model] = num_reduced.get(model, 0) + 1
             if bucket.is_last() and torch._C._current_autograd_node() is not None:
                 engine: Any = torch.autograd.Variable._execution_engine
                 engine.queue_callback(library.vramcast_wait_for_groups)
@@ -51,25 +58,19 @@ def apply(patcher: Patcher) -> None:
         return run
 
     def register_comm_hook(self: Any, state: Any, hook: Callable[..., Any]) -> None:
-        register(self, state, waited_for(hook))
+        register(self, state, waited_for(hook, self))
 
     def _pre_forward(self: Any, *inputs: Any, **options: Any) -> Any:
         if not self._comm_hooks:
             register_comm_hook(self, self.process_group, reduce_bucket)
-        return before_forward(self, *inputs, **options)
-
-    def _rebuild_buckets(self: Any) -> bool:
-        """The ranks agree on new buckets, and wait for it, before the old ones are dropped."""
-        if self not in have_rebuilt:
+        rebuilds = self.static_graph or not self.find_unused_parameters
+        if rebuilds and torch.is_grad_enabled() and num_reduced.get(self) == 1 + self.static_graph:
+            # now the ranks agree on new buckets, and wait for it, before they drop the old ones
             kept.let_go(waits=True)
-        is_rebuilt: bool = rebuild(self)
-        if is_rebuilt:
-            have_rebuilt.add(self)
-        return is_rebuilt
+        return before_forward(self, *inputs, **options)
 
     patcher.put(parallel, "_pre_forward", _pre_forward)
     patcher.put(parallel, "register_comm_hook", register_comm_hook)
-    patcher.put(dist.Reducer, "_rebuild_buckets", _rebuild_buckets)
     patcher.put(
         parallel,
         "_register_builtin_comm_hook",

@@ -108,6 +108,7 @@ def _with_fake_backend(init: Callable[..., Any], gpu: SimulatedGpu) -> Callable[
         if rank < 0:
             rank = int(os.environ.get("RANK", 0))
         gpu.world_size = world_size
+        gpu.has_nccl = "nccl" in str(backend or "nccl")
         if world_size > 1:
             for note in NOT_MODELLED:
                 gpu.note(note)
@@ -215,6 +216,8 @@ def _finished(collective: Callable[..., Any], result: str, gpu: SimulatedGpu) ->
         given = signature.bind(*arguments, **options)
         tensors = given.arguments[result]
         used = _tensors(given.arguments)
+        if any(tensor.is_cuda for tensor in used):
+            gpu.start_nccl()
         _flatten(given.arguments)
         work = collective(*given.args, **given.kwargs)
         finished = None
