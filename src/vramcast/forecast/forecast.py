@@ -181,7 +181,10 @@ def _reserved_bounds(trace: SimulatedRun, budget: Budget, shown_bytes: int) -> t
         return shown_bytes, shown_bytes
     peaks = [
         replay(
-            trace.events, trace.sizes, budget.settings, **{**trace.circumstances(), "held_until": held}
+            trace.events,
+            trace.sizes,
+            budget.settings,
+            **{**trace.circumstances(), "held_until": held},
         ).peak_reserved_bytes
         for held in ({}, trace.held_at_most_until)
     ]
