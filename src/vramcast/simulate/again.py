@@ -30,12 +30,16 @@ def as_eager(job: Job) -> dict[str, Any]:
 
 
 def with_bounds(job: Job, found: dict[str, Any]) -> dict[str, Any]:
-    """What it takes where NCCL's process group keeps tensors as briefly, or as long, as it may."""
+    """What it takes where NCCL's process group keeps tensors as briefly, or as long, as it may; it
+    fits where it does in any case."""
     kept, peaks = job.session.gpu.kept_by_nccl, [found[name] for name in BOUNDS]
     try:
         for kept.noticed_after_seconds in (AT_ONCE, AT_THE_LATEST):
             other = _simulated(job)
             peaks += [getattr(other, name) for name in BOUNDS]
+            if not other.fits:
+                failed = found["failed_allocation_bytes"] or other.failed_allocation_bytes
+                found = {**found, "fits": False, "failed_allocation_bytes": failed}
     finally:
         kept.noticed_after_seconds = USUALLY
     low, high = min(peaks), max(peaks)

@@ -1,0 +1,44 @@
+"""A workload that is simulated again for the bounds of what timing decides."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vramcast.simulate import again
+from vramcast.simulate.kept_by_nccl import AT_ONCE, AT_THE_LATEST, USUALLY
+
+GIB = 2**30
+
+
+def job(peaks: dict[float, int], capacity: int) -> Any:
+    """That takes so much, by how late NCCL's process group notices the end of a collective."""
+    kept = SimpleNamespace(noticed_after_seconds=USUALLY)
+
+    def run(*_: Any, **__: Any) -> Any:
+        peak = peaks[kept.noticed_after_seconds]
+        fits = peak <= capacity
+        bounds = dict.fromkeys(again.BOUNDS, peak)
+        return SimpleNamespace(fits=fits, failed_allocation_bytes=None if fits else 7, **bounds)
+
+    return SimpleNamespace(session=SimpleNamespace(gpu=SimpleNamespace(kept_by_nccl=kept)), run=run)
+
+
+@pytest.mark.parametrize(("capacity", "fits"), [(9 * GIB, True), (7 * GIB, False)])
+def test_it_fits_where_it_does_however_late_tensors_are_let_go(capacity: int, fits: bool) -> None:
+    shown = {
+        "peak_reserved_bytes": 6 * GIB,
+        **dict.fromkeys(again.BOUNDS, 6 * GIB),
+        "fits": True,
+        "failed_allocation_bytes": None,
+        "limits": [],
+    }
+    asked = job({AT_ONCE: 5 * GIB, AT_THE_LATEST: 8 * GIB}, capacity)
+    found = again.with_bounds(asked, shown)
+    assert [found[name] for name in again.BOUNDS] == [5 * GIB, 8 * GIB]
+    assert found["peak_reserved_bytes"] == 6 * GIB
+    assert (found["fits"], found["failed_allocation_bytes"]) == (fits, None if fits else 7)
+    assert "5.00 GiB to 8.00 GiB, and is 6.00 GiB by predicted times" in found["limits"][0]
+    assert asked.session.gpu.kept_by_nccl.noticed_after_seconds == USUALLY
