@@ -5,8 +5,8 @@ starts with an arena of 512 MiB that fills upwards; after that the driver takes 
 fits, or else reserves a new range, a multiple of 32 MiB, below all others. Segments of 32 MiB and
 more begin at multiples of 32 MiB. The driver loads kernels when the first one is launched, which
 takes ranges of its own: what is taken after that lies below what was taken before, as a model that
-was copied from the host (seen in programs that move a model of the host to the GPU). NCCL, when it
-starts, fills the gaps that there are (seen under DistributedDataParallel).
+was copied from the host. NCCL, when it starts, fills the gaps that there are (seen under
+DistributedDataParallel).
 """
 
 from __future__ import annotations

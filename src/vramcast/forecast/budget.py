@@ -24,6 +24,10 @@ NO_GPU = "no GPU was named: kernels and workspaces are those of an H200"
 # Trees, NVLS and all-to-all add to it.
 NCCL_CHANNEL_BYTES = 10_485_760 + 2_097_152
 NVLINK_CHANNELS, PCIE_CHANNELS = 16, 2
+# Measured on an H200 with NCCL 2.28.9: its kernels, which stay when a group is destroyed, and a
+# group of one GPU, which has 32 channels and 4 MiB.
+NCCL_KERNELS_BYTES = 170 << 20
+NCCL_ALONE_BYTES = 32 * NCCL_CHANNEL_BYTES + (4 << 20)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +83,12 @@ class Budget:
         return reserved_bytes + table.process_bytes + libraries + solver
 
     def communicators_bytes(self, trace: SimulatedRun) -> int:
-        """What NCCL takes for talking to other GPUs, an estimate."""
-        if self.gpu is None or not trace.num_communicators:
+        """What NCCL takes: an estimate, where it talks to other GPUs."""
+        if self.gpu is None or not (trace.num_communicators or trace.first_collective):
             return 0
         channels = NVLINK_CHANNELS if self.gpu.nvlink_bytes_per_second else PCIE_CHANNELS
-        return trace.num_communicators * channels * NCCL_CHANNEL_BYTES
+        groups_bytes = trace.num_communicators * channels * NCCL_CHANNEL_BYTES
+        return NCCL_KERNELS_BYTES + (groups_bytes or NCCL_ALONE_BYTES)
 
     def limits(self) -> list[str]:
         if self.gpu is None:

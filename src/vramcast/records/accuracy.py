@@ -218,8 +218,7 @@ KINDS: dict[str, type[Record]] = {
 
 @dataclass
 class RowRecords:
-    """`capped` is a run with the memory capped at the prediction, `again` are more like the first:
-    where timing decides, they differ."""
+    """`capped` is a run with the memory capped at the prediction, `again` more like the first."""
 
     prediction: RowPrediction | None = None
     measurement: Measurement | None = None

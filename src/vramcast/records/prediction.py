@@ -175,7 +175,7 @@ class Prediction(Record, kind="prediction"):
     # Of scaled_dot_product_attention: the order in which kernels are tried, and those taken.
     attention_order: list[str] = field(default_factory=list)
     attention_kernels: list[str] = field(default_factory=list)
-    # Part of process_bytes: an estimate from NCCL's sources; no several GPUs were measured.
+    # Part of process_bytes: for one GPU measured, else an estimate from NCCL's sources.
     communicators_bytes: Bytes = 0
     # About the run of a program: what was not seen, what was not written.
     notes: list[str] = field(default_factory=list)

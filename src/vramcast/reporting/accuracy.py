@@ -216,8 +216,8 @@ def _rows(rows: Sequence[AccuracyRow]) -> page.Table:
             "measured: peak reserved memory; capped: the outcome of a second run with the memory "
             "capped at the predicted peak; step and step time: measured, and the error of the "
             "prediction; took: to predict",
-            "runs: where timing decides, what several took, and how many lie within the predicted "
-            "bounds; measured is then the usual one, the lower of two in the middle",
+            "runs: where timing decides, and how many lie within the predicted bounds; measured is "
+            "the one in the middle",
             "* the predicted times were calibrated on this row: it does not count in their errors",
         ],
         origin=f"errors: {COMPARED}",

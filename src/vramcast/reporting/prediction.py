@@ -130,7 +130,7 @@ def _totals(p: Prediction, measured: Sequence[Measurement]) -> page.Table:
             size(p.peak_reserved_bytes),
         ],
         ["whole process (nvidia-smi)", "", size(p.process_bytes) or "unknown without --gpu"],
-        ["of it for NCCL, estimated", "", size(p.communicators_bytes or None)],
+        ["of it for NCCL", "", size(p.communicators_bytes or None)],
         ["allocator retries", "", str(p.num_alloc_retries)],
         ["parameters", "", page.amount(p.num_parameters)],
         ["of them trained", "", _trained(p)],

@@ -16,7 +16,7 @@ from typing import Any
 from vramcast.simulate.elapsed import Elapsed
 
 # kWatchdogThreadSleepMillis of ProcessGroupNCCL.cpp: what has ended is noticed after half of it on
-# average. On an H200 replaced buckets were let go at the first collective of a backward pass.
+# average.
 LOOKS_EVERY_SECONDS = 0.1
 USUALLY, AT_ONCE, AT_THE_LATEST = LOOKS_EVERY_SECONDS / 2, -math.inf, LOOKS_EVERY_SECONDS
 ONE_HOLDER = 2  # a tensor, and the object by which it is asked

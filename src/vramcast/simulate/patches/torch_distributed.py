@@ -26,10 +26,10 @@ from vramcast.workload.world import USUAL_GPUS_PER_NODE
 
 LIBRARY = "torch.distributed.distributed_c10d"
 NCCL_VERSION = (2, 27, 5)  # of torch 2.10
-NOT_MODELLED = (
-    "the time of communication between GPUs is predicted from data sheets: it was not measured",
-    "what NCCL takes in the memory of the whole process is an estimate",
+TIME_NOT_MEASURED = (
+    "the time of communication between GPUs is predicted from data sheets: it was not measured"
 )
+MEMORY_NOT_MEASURED = "what NCCL takes in the memory of the whole process is an estimate"
 # The argument that holds the result of a collective.
 RESULTS = {
     "all_reduce": "tensor",
@@ -110,8 +110,9 @@ def _with_fake_backend(init: Callable[..., Any], gpu: SimulatedGpu) -> Callable[
         gpu.world_size = world_size
         gpu.has_nccl = "nccl" in str(backend or "nccl")
         if world_size > 1:
-            for note in NOT_MODELLED:
-                gpu.note(note)
+            gpu.note(TIME_NOT_MEASURED)
+            if gpu.has_nccl:
+                gpu.note(MEMORY_NOT_MEASURED)
         name = options.get("group_name", "")
         init("fake", world_size=world_size, rank=rank, store=FakeStore(), group_name=name)
 
@@ -128,7 +129,7 @@ def _counted(make: Callable[..., Any], gpu: SimulatedGpu) -> Callable[..., Any]:
         made = make(group_size, group_rank, ranks, *arguments, **options)
         if made[0] is dist.GroupMember.NON_GROUP_MEMBER:
             return made
-        gpu.num_communicators += group_size > 1
+        gpu.num_communicators += group_size > 1 and gpu.has_nccl
         in_machine = int(os.environ.get("LOCAL_WORLD_SIZE", 0)) or USUAL_GPUS_PER_NODE
         ranks = ranks or list(range(group_size))
         machine = ranks[group_rank] // in_machine
