@@ -177,7 +177,6 @@ def _errors(what: str, errors: Mapping[str, Errors], form: str, **others: Any) -
 
 
 def _runs(row: AccuracyRow) -> str:
-    """What several took, where they differ, and whether that lies within predicted bounds."""
     runs, within = row.measured_runs_bytes, row.num_within
     if not runs or (within is None and len(set(runs)) == 1):
         return ""

@@ -60,8 +60,7 @@ def try_all(
     name: str = "Predicting",
     tell: Tell = lambda _: None,
 ) -> list[Answer | VramcastError]:
-    """Answers or errors in the order of the requests. The workers of this machine `tell` how far
-    they are."""
+    """Answers or errors in the order of the requests."""
     found: dict[int, Answer | VramcastError] = {}
     with contextlib.ExitStack() as stack:
         kept = _kept(where.folder)

@@ -225,7 +225,7 @@ class Recording:
 
 
 def _place_of(number: int, events: NDArray[np.int64]) -> int:
-    """Of that allocation in the events; 0 where there is none."""
+    """Of that allocation in the events."""
     return int(np.argmax(events == number)) if number else 0
 
 
