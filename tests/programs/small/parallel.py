@@ -50,7 +50,10 @@ class Model(nn.Module):
         return F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())
 
 
-dist.init_process_group("nccl")
+if kind == "tp":  # the mesh starts the processes' group
+    mesh = dist.init_device_mesh("cuda", (int(os.environ["WORLD_SIZE"]),))
+else:
+    dist.init_process_group("nccl")
 local = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(local)
 print("rank", dist.get_rank(), "of", dist.get_world_size(), "backend", dist.get_backend())
@@ -84,14 +87,12 @@ match kind:
             model, auto_wrap_policy=wrap, device_id=local, use_orig_params=True
         )
     case "tp":
-        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.tensor.parallel import (
             ColwiseParallel,
             RowwiseParallel,
             parallelize_module,
         )
 
-        mesh = init_device_mesh("cuda", (dist.get_world_size(),))
         plan = {"linear1": ColwiseParallel(), "linear2": RowwiseParallel()}
         for block in model.blocks:
             parallelize_module(block, mesh, plan)

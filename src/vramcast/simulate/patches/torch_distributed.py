@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
+from torch.distributed import device_mesh
 
 from vramcast.simulate.device import Device
 from vramcast.simulate.gpu import SimulatedGpu
@@ -68,6 +69,7 @@ def apply(patcher: Patcher) -> None:
     for name, answer in answers.items():
         patcher.put(c10d, name, answer)
         patcher.put(dist, name, answer)
+    patcher.put(device_mesh, "init_process_group", answers["init_process_group"])
     for module in (c10d, dist):
         if not hasattr(module, "ProcessGroupNCCL"):
             patcher.put(module, "ProcessGroupNCCL", _ProcessGroupNCCL, add=True)
