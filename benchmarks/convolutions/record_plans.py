@@ -1,14 +1,19 @@
-"""Records which kernels cuDNN plans on a GPU, in its order, for convolutions that nothing runs.
+"""Records which kernels cuDNN plans on a GPU for the layers of popular networks. Nothing is run.
 
-    PYTHONPATH=src python benchmarks/convolutions/record_plans.py --out FILE.jsonl --seconds 120
+    PYTHONPATH=src python benchmarks/convolutions/record_plans.py LAYERS OUT.csv.gz --seconds 120
 
 Without a GPU cuDNN does not plan all its kernels: those by Winograd's algorithm and by Fourier
 transforms, products that it leaves to cuBLAS, depthwise ones (src/vramcast/simulate/cudnn). On a
-GPU it does, in milliseconds, and needs no memory for it. One line a convolution and pass:
+GPU it does, in milliseconds, and needs no memory for it. Several processes ask, each for layers,
+batch sizes, precisions and layouts that it draws. One line a convolution and pass:
 
-    plans       for each of cuDNN's proposals, in its order: the kernel's number, its knobs, and the
-                bytes of its workspace, or null where the plan is refused
-    asked       the workspace that src/vramcast/simulate/cudnn says without a GPU, or null
+    layer, batch, form      the number of the layer in LAYERS, and of the precision and layout
+    which                   forward, data gradient or weight gradient
+    refused                 how many of cuDNN's proposals before the first that can be planned
+    engine, knobs, bytes    of that one, and the bytes of its workspace
+    engine, knobs, bytes    the same asked with the properties of a GPU instead of the GPU
+    asked                   the workspace that src/vramcast/simulate/cudnn says, if it says one
+    all                     in one of ten lines: engine and bytes of every proposal
 
 --without-gpu asks as a prediction does: it only shows that the script runs.
 """
@@ -16,12 +21,13 @@ GPU it does, in milliseconds, and needs no memory for it. One line a convolution
 from __future__ import annotations
 
 import argparse
+import csv
 import ctypes
 import gzip
 import json
+import multiprocessing
 import random
 import time
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,77 +36,120 @@ from vramcast.simulate.cudnn import library, plans
 from vramcast.simulate.cudnn.convolution import NUM_PASSES, Convolution
 from vramcast.simulate.cudnn.library import CudnnError, Descriptor, Kind, Type
 
-RECORDED = Path(__file__).with_name("h200-torch-2.11.jsonl.gz")
 HANDLE, PLAN_HANDLE = 0, 400  # the kind of the attribute, and its number
-BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-MOST_PLANS = 12
+GPU = "h200"
+# precision, with TF32 or not, channels last or not, and how often it is drawn
+FORMS = (
+    ("fp32", True, False, 30),
+    ("bf16", False, False, 20),
+    ("fp16", False, False, 12),
+    ("fp32", True, True, 8),
+    ("bf16", False, True, 14),
+    ("fp16", False, True, 6),
+    ("fp32", False, False, 8),
+    ("fp32", False, True, 2),
+)
+BATCH_SIZES = {1: 10, 2: 10, 4: 12, 8: 16, 16: 16, 32: 16, 64: 16, 128: 12, 256: 6, 512: 3}
+MOST_ELEMENTS = 1 << 31
+SHARE_WITH_ALL = 0.1
 
 
-def shapes() -> list[dict[str, Any]]:
-    """Of the recorded networks, each once."""
-    with gzip.open(RECORDED, "rt") as file:
-        lines = [json.loads(line) for line in file][1:]
-    names = ("x", "weight", "stride", "padding", "dilation", "groups")
-    plain = (line for line in lines if "error" not in line and not line["transposed"])
-    found = {json.dumps([line[name] for name in names]): line for line in plain}
-    return [{name: line[name] for name in names} for line in found.values()]
-
-
-def drawn(shape: dict[str, Any], source: random.Random) -> Convolution:
-    """In a random precision, layout and batch size; single precision is the least known."""
-    sizes = {name: tuple(v) if isinstance(v, list) else v for name, v in shape.items()}
-    x = (source.choice(BATCH_SIZES), *sizes.pop("x"))
-    numbers = zip(
-        *(x[2:], sizes["weight"][2:], sizes["stride"], sizes["padding"], sizes["dilation"]),
-        strict=True,
-    )
-    y = [(size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in numbers]
-    dtype = source.choice(("fp32", "fp32", "bf16", "fp16"))
+def convolution(layer: dict[str, Any], batch: int, form: int) -> Convolution:
+    dtype, tf32, channels_last, _ = FORMS[form]
+    names = ("stride", "padding", "dilation")
+    stride, padding, dilation = (tuple(layer[name]) for name in names)
+    weight, near = tuple(layer["weight"]), (batch, *layer["x"])
+    sizes = list(zip(near[2:], weight[2:], stride, padding, dilation, strict=True))
+    if layer["transposed"]:
+        more = layer["output_padding"]
+        far = [
+            (size - 1) * s - 2 * p + d * (k - 1) + extra + 1
+            for (size, k, s, p, d), extra in zip(sizes, more, strict=True)
+        ]
+        x, y = (batch, weight[1] * layer["groups"], *far), near
+    else:
+        far = [(size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in sizes]
+        x, y = near, (batch, weight[0], *far)
     return Convolution(
         dtype=dtype,
-        tf32=dtype == "fp32" and source.random() < 0.8,
-        channels_last=source.random() < 0.3,
+        tf32=tf32,
+        channels_last=channels_last,
         x=x,
-        y=(x[0], sizes["weight"][0], *y),
-        **sizes,
+        weight=weight,
+        y=y,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=layer["groups"],
     )
 
 
-def planned(which: int, c: Convolution, handle: ctypes.c_void_p | None) -> list[list[Any]]:
-    gpu = find_gpu("h200")
-    graph, found = plans._graph(which, c), []
-    for mode in (plans.INSTANTLY, plans.FALLBACK):
-        for configuration in _configurations(graph, mode, handle):
-            (engine,) = configuration.get_descriptors(300, Kind.ENGINE, 1)
-            if plans._is_left_out(which, engine, c, False):
-                continue
-            choices = configuration.get_descriptors(302, Kind.KNOB_CHOICE, plans.MAX_KNOBS)
-            knobs = {
-                choice.get(600, Type.KNOB_TYPE, 1)[0]: choice.get(601, Type.INT64, 1)[0]
-                for choice in choices
-            }
-            try:
-                plan = Descriptor(Kind.PLAN).set(401, Type.DESCRIPTOR, configuration)
-                if handle is None:
-                    plan.set(407, Type.DESCRIPTOR, library.device_properties(gpu))
-                else:
-                    plan.set(PLAN_HANDLE, HANDLE, handle)
-                num_bytes = plan.finished().get(402, Type.INT64, 1)[0]
-            except CudnnError:
-                num_bytes = None
-            found.append([engine.get(1301, Type.INT64, 1)[0], knobs, num_bytes])
-    return found[:MOST_PLANS]
+class Planner:
+    """Asks cuDNN with a handle of a GPU, or without."""
 
+    def __init__(self, handle: ctypes.c_void_p | None) -> None:
+        self.handle = handle
+        self.properties = library.device_properties(find_gpu(GPU))
 
-def _configurations(
-    graph: Descriptor, mode: int, handle: ctypes.c_void_p | None
-) -> list[Descriptor]:
-    if handle is None:
-        return plans._configurations(graph, mode, library.device_properties(find_gpu("h200")))
-    heuristics = Descriptor(Kind.HEURISTICS).set(201, Type.DESCRIPTOR, graph)
-    heuristics.set(200, Type.HEURISTICS_MODE, mode).finished()
-    count = heuristics.count(202, Type.DESCRIPTOR)
-    return heuristics.get_descriptors(202, Kind.ENGINE_CONFIGURATION, count) if count else []
+    def first(self, which: int, c: Convolution) -> list[Any]:
+        refused = 0
+        for engine, knobs, num_bytes in self.proposals(which, c):
+            if num_bytes is not None:
+                return [refused, engine, knobs, num_bytes]
+            refused += 1
+        return [refused, "", "", ""]
+
+    def proposals(self, which: int, c: Convolution) -> Any:
+        graph = self._graph(which, c)
+        for mode in (plans.INSTANTLY, plans.FALLBACK):
+            for configuration in self._configurations(graph, mode):
+                (engine,) = configuration.get_descriptors(300, Kind.ENGINE, 1)
+                if plans._is_left_out(which, engine, c, False):
+                    continue
+                choices = configuration.get_descriptors(302, Kind.KNOB_CHOICE, plans.MAX_KNOBS)
+                pairs = [
+                    (choice.get(600, Type.KNOB_TYPE, 1)[0], choice.get(601, Type.INT64, 1)[0])
+                    for choice in choices
+                ]
+                (number,) = engine.get(1301, Type.INT64, 1)
+                knobs = " ".join(f"{knob}:{value}" for knob, value in pairs)
+                yield number, knobs, self._bytes(configuration)
+
+    def _bytes(self, configuration: Descriptor) -> int | None:
+        try:
+            plan = Descriptor(Kind.PLAN).set(401, Type.DESCRIPTOR, configuration)
+            if self.handle is None:
+                plan.set(407, Type.DESCRIPTOR, self.properties)
+            else:
+                plan.set(PLAN_HANDLE, HANDLE, self.handle)
+            return int(plan.finished().get(402, Type.INT64, 1)[0])
+        except CudnnError:
+            return None
+
+    def _graph(self, which: int, c: Convolution) -> Descriptor:
+        """On a GPU an operation graph belongs to a handle."""
+        if self.handle is None:
+            return plans._graph(which, c)
+        finished = Descriptor.finished
+
+        def with_handle(descriptor: Descriptor) -> Descriptor:
+            if descriptor.kind == Kind.GRAPH:
+                descriptor.set(800, HANDLE, self.handle)
+            return finished(descriptor)
+
+        Descriptor.finished = with_handle  # type: ignore[method-assign]
+        try:
+            return plans._graph(which, c)
+        finally:
+            Descriptor.finished = finished  # type: ignore[method-assign]
+
+    def _configurations(self, graph: Descriptor, mode: int) -> list[Descriptor]:
+        if self.handle is None:
+            return plans._configurations(graph, mode, find_gpu(GPU))
+        heuristics = Descriptor(Kind.HEURISTICS).set(201, Type.DESCRIPTOR, graph)
+        heuristics.set(200, Type.HEURISTICS_MODE, mode).finished()
+        count = heuristics.count(202, Type.DESCRIPTOR)
+        return heuristics.get_descriptors(202, Kind.ENGINE_CONFIGURATION, count) if count else []
 
 
 def make_handle() -> ctypes.c_void_p:
@@ -115,55 +164,89 @@ def make_handle() -> ctypes.c_void_p:
     return handle
 
 
-def graph_with_handle(handle: ctypes.c_void_p) -> None:
-    """On a GPU an operation graph belongs to a handle."""
-    finished = Descriptor.finished
+def drawn(layers: list[dict[str, Any]], source: random.Random) -> tuple[int, int, int]:
+    form = source.choices(range(len(FORMS)), [form[3] for form in FORMS])[0]
+    (batch,) = source.choices(list(BATCH_SIZES), list(BATCH_SIZES.values()))
+    return source.randrange(len(layers)), batch, form
 
-    def with_handle(self: Descriptor) -> Descriptor:
-        if self.kind == Kind.GRAPH:
-            self.set(800, HANDLE, handle)
-        return finished(self)
 
-    Descriptor.finished = with_handle  # type: ignore[method-assign]
+def record(
+    worker: int, workers: int, layers_file: str, out: str, seconds: float, with_gpu: bool
+) -> None:
+    with gzip.open(layers_file, "rt") as file:
+        content = json.load(file)
+    layers, first = content["layers"], [tuple(case) for case in content["first"]]
+    source, end = random.Random(worker), time.monotonic() + seconds
+    on_gpu, without = Planner(make_handle() if with_gpu else None), Planner(None)
+    first, seen = first[worker::workers], set[tuple[int, ...]]()
+    with gzip.open(f"{out}.{worker}", "wt", compresslevel=4, newline="") as file:
+        writer = csv.writer(file)
+        while time.monotonic() < end:
+            case = first.pop() if first else drawn(layers, source)
+            layer, batch, form = case
+            is_wide = FORMS[form][2] and len(layers[layer]["x"]) != 3
+            c = convolution(layers[layer], batch, form)
+            is_large = max(_elements(c.x), _elements(c.y)) >= MOST_ELEMENTS
+            if case in seen or is_wide or is_large or min(c.y) < 1 or min(c.x) < 1:
+                continue
+            seen.add(case)
+            for which in range(NUM_PASSES):
+                writer.writerow([*case, which, *line(which, c, on_gpu, without, source)])
+
+
+def _elements(shape: Any) -> int:
+    product = 1
+    for size in shape:
+        product *= size
+    return product
+
+
+def line(which: int, c: Convolution, on_gpu: Planner, without: Planner, source: Any) -> list[Any]:
+    try:
+        found = on_gpu.first(which, c)
+    except CudnnError as problem:
+        return [f"error {problem}"]
+    try:
+        found += without.first(which, c)[1:]
+    except CudnnError:
+        found += ["", "", ""]
+    asked = plans.workspace_bytes.__wrapped__(which, c, find_gpu(GPU), False)
+    found.append("" if asked is None else asked)
+    if source.random() < SHARE_WITH_ALL:
+        try:
+            proposed = [(e, b) for e, _, b in on_gpu.proposals(which, c)]
+        except CudnnError:
+            proposed = []
+        found.append(" ".join(f"{e}:{-1 if b is None else b}" for e, b in proposed))
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", required=True)
+    parser.add_argument("layers")
+    parser.add_argument("out")
     parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=15)
     parser.add_argument("--without-gpu", action="store_true")
     options = parser.parse_args()
-    source, all_shapes = random.Random(options.seed), shapes()
-    gpu = find_gpu("h200")
-    cases = [drawn(source.choice(all_shapes), source) for _ in range(100_000)]
-    asked = plans.workspace_bytes
-    handle = None if options.without_gpu else make_handle()
-    end, num_lines = time.monotonic() + options.seconds, 0
-    with open(options.out, "w") as file:
-        for c in cases:
-            if time.monotonic() > end:
-                break
-            for which in range(NUM_PASSES):
-                line = {"which": which, **asdict(replace(c)), "asked": asked(which, c, gpu, False)}
-                try:
-                    line["plans"] = _with(handle, which, c)
-                except CudnnError as problem:
-                    line["error"] = str(problem)
-                file.write(json.dumps(line) + "\n")
-                num_lines += 1
-    print(f"{num_lines} lines, cuDNN {library.version()}")
-
-
-def _with(handle: ctypes.c_void_p | None, which: int, c: Convolution) -> list[list[Any]]:
-    if handle is None:
-        return planned(which, c, None)
-    finished = Descriptor.finished
-    graph_with_handle(handle)
-    try:
-        return planned(which, c, handle)
-    finally:
-        Descriptor.finished = finished  # type: ignore[method-assign]
+    context = multiprocessing.get_context("spawn")
+    arguments = (options.layers, options.out, options.seconds, not options.without_gpu)
+    workers = [
+        context.Process(target=record, args=(number, options.workers, *arguments))
+        for number in range(options.workers)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(options.seconds + 60)
+        worker.kill()
+    parts = [Path(f"{options.out}.{number}") for number in range(options.workers)]
+    with open(options.out, "wb") as file:
+        for part in parts:
+            if part.exists():
+                file.write(part.read_bytes())
+                part.unlink()
+    print(f"{Path(options.out).stat().st_size:,} bytes, cuDNN {library.version()}")
 
 
 if __name__ == "__main__":

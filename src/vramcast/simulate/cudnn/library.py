@@ -16,6 +16,7 @@ from typing import Any
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.build import cublas_substitute_path
 from vramcast.simulate.cudnn.files import installed
+from vramcast.simulate.cudnn.refusals import Log
 
 # Set to "off", cuDNN is not asked.
 SWITCH = "VRAMCAST_CUDNN"
@@ -176,14 +177,21 @@ def _library() -> Any:
     found = installed()
     if found is None:
         return None
-    try:
-        # cuDNN ends the process where it finds no cuBLAS
-        cublas = found.cublas or cublas_substitute_path(found.cublas_name)
-        ctypes.CDLL(str(cublas), mode=ctypes.RTLD_GLOBAL)
-        library = ctypes.CDLL(str(found.library))
-        # likewise for its own parts: in 9.27 this one needs the driver of a GPU
-        ctypes.CDLL(str(found.library.parent / PART_WITH_DRIVER))
-    except OSError:
-        return None
+    with log().opened():
+        try:
+            # cuDNN ends the process where it finds no cuBLAS
+            cublas = found.cublas or cublas_substitute_path(found.cublas_name)
+            ctypes.CDLL(str(cublas), mode=ctypes.RTLD_GLOBAL)
+            library = ctypes.CDLL(str(found.library))
+            # likewise for its own parts: in 9.27 this one needs the driver of a GPU
+            ctypes.CDLL(str(found.library.parent / PART_WITH_DRIVER))
+        except OSError:
+            return None
+        log().attach(library)
     library.cudnnGetVersion.restype = ctypes.c_size_t
     return library if library.cudnnGetVersion() >= OLDEST_VERSION else None
+
+
+@cache
+def log() -> Log:
+    return Log()

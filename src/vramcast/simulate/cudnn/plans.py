@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
-from itertools import chain
 
 from vramcast.hardware.gpus import Gpu
+from vramcast.simulate.cudnn import gpu_only
 from vramcast.simulate.cudnn.convolution import (
     DATA_GRADIENT,
     FORWARD,
     WEIGHT_GRADIENT,
     Convolution,
 )
+from vramcast.simulate.cudnn.gpu_only import Unknown
 from vramcast.simulate.cudnn.library import (
     CudnnError,
     Descriptor,
     Kind,
     Type,
     device_properties,
+    log,
     version,
 )
-from vramcast.simulate.cudnn.partial_sums import partial_sums_bytes
-from vramcast.simulate.cudnn.transforms import transform_bytes
+from vramcast.simulate.cudnn.partial_sums import (
+    COUNTER_WITHOUT_GPU_BYTES,
+    WITHOUT_SUMS,
+    WORKSPACE,
+    sums_bytes,
+)
 
 DATA_TYPES = {"fp32": 0, "fp16": 2, "bf16": 9}
 CROSS_CORRELATION = 1
@@ -31,8 +38,8 @@ TENSOR_CORES, LESS_PRECISE_INPUTS, NOT_DETERMINISTIC = 0, 1, 4
 # torch says how its memory is aligned, up to this
 ALIGNMENT_BYTES = 32
 MAX_NOTES = MAX_KNOBS = 50
-# whether a kernel may add up partial sums in a workspace
-WORKSPACE_KNOB, WITH_WORKSPACE, WITHOUT_WORKSPACE = 25, 0, 1
+# copies of tensors in another layout are a multiple of this
+COPIES_MULTIPLE = 16
 # by pass: the operation, and its attributes: two factors, the convolution, weight, x and y
 OPERATIONS = {
     FORWARD: (Kind.FORWARD, range(700, 706)),
@@ -48,11 +55,12 @@ def workspace_bytes(
     which: int, convolution: Convolution, gpu: Gpu, deterministic: bool
 ) -> int | None:
     """Of the kernel that torch runs without cudnn.benchmark. None if cuDNN cannot say."""
-    if version() is None or _is_planned_on_a_gpu_only(convolution):
+    if version() is None:
         return None
     try:
-        return next(_workspaces(which, convolution, gpu, deterministic), None)
-    except CudnnError:
+        found = _proposed(which, convolution, gpu, deterministic)
+        return next((size for size in found if size is not None), None)
+    except (CudnnError, Unknown):
         return None
 
 
@@ -64,32 +72,66 @@ def tried_bytes(
     if version() is None:
         return None
     try:
-        found = _workspaces(which, convolution, gpu, deterministic)
-        return tuple(chain(found, transform_bytes(which, convolution)))
+        found = _all_proposed(which, convolution, gpu, deterministic)
+        return tuple(size for size in found if size is not None)
     except CudnnError:
         return None
 
 
-def _is_planned_on_a_gpu_only(c: Convolution) -> bool:
-    """By cuBLAS; for exact products by Winograd's algorithm; and channels that are each alone."""
-    is_exact = c.dtype == "fp32" and not c.tf32
-    return c.is_matrix_product or is_exact or 1 < c.groups == c.x[1]
-
-
-def _workspaces(
+def _proposed(
     which: int, convolution: Convolution, gpu: Gpu, deterministic: bool
-) -> Iterator[int]:
-    properties = device_properties(gpu)
+) -> Iterator[int | None]:
+    """Workspaces until one that is sure, in cuDNN's order; None for a kernel that cannot be."""
     graph = _graph(which, convolution)
     for mode in (INSTANTLY, FALLBACK):
-        for configuration in _configurations(graph, mode, properties):
-            (engine,) = configuration.get_descriptors(300, Kind.ENGINE, 1)
-            if _is_left_out(which, engine, convolution, deterministic):
-                continue
-            try:
-                yield _workspace_bytes(which, graph, configuration, engine, convolution, gpu)
-            except CudnnError:
-                continue  # torch, too, goes on to the next
+        planned = None
+        for count, configuration in enumerate(_configurations(graph, mode, gpu), 1):
+            planned = _planned_bytes(which, graph, configuration, convolution, gpu, deterministic)
+            if planned is not None:
+                break
+        else:
+            count = 0
+        yield from _refused_bytes(which, graph, mode, count, convolution, gpu)
+        yield planned
+
+
+def _all_proposed(
+    which: int, convolution: Convolution, gpu: Gpu, deterministic: bool
+) -> Iterator[int | None]:
+    graph = _graph(which, convolution)
+    for mode in (INSTANTLY, FALLBACK):
+        configurations = _configurations(graph, mode, gpu)
+        for configuration in configurations:
+            yield _planned_bytes(which, graph, configuration, convolution, gpu, deterministic)
+        with suppress(Unknown):
+            yield from _refused_bytes(which, graph, mode, 0, convolution, gpu)
+
+
+def _refused_bytes(
+    which: int, graph: Descriptor, mode: int, count: int, convolution: Convolution, gpu: Gpu
+) -> Iterator[int | None]:
+    """Of what cuDNN refused without a GPU before its first `count` proposals, or before all."""
+    with log().refusals() as refusals:
+        _configurations(graph, mode, gpu, count)
+    for refusal in refusals:
+        yield gpu_only.workspace_bytes(which, refusal, convolution)
+
+
+def _planned_bytes(
+    which: int,
+    graph: Descriptor,
+    configuration: Descriptor,
+    convolution: Convolution,
+    gpu: Gpu,
+    deterministic: bool,
+) -> int | None:
+    (engine,) = configuration.get_descriptors(300, Kind.ENGINE, 1)
+    if _is_left_out(which, engine, convolution, deterministic):
+        return None
+    try:
+        return _workspace_bytes(which, graph, configuration, engine, convolution, gpu)
+    except CudnnError:
+        return None  # torch, too, goes on to the next
 
 
 def _graph(which: int, c: Convolution) -> Descriptor:
@@ -134,11 +176,12 @@ def _strides(shape: Sequence[int], channels_last: bool) -> list[int]:
     return strides
 
 
-def _configurations(graph: Descriptor, mode: int, properties: Descriptor) -> list[Descriptor]:
+def _configurations(graph: Descriptor, mode: int, gpu: Gpu, count: int = 0) -> list[Descriptor]:
+    """The first `count`, or all."""
     heuristics = Descriptor(Kind.HEURISTICS).set(201, Type.DESCRIPTOR, graph)
-    heuristics.set(200, Type.HEURISTICS_MODE, mode).set(204, Type.DESCRIPTOR, properties)
-    heuristics.finished()
-    count = heuristics.count(202, Type.DESCRIPTOR)
+    heuristics.set(200, Type.HEURISTICS_MODE, mode)
+    heuristics.set(204, Type.DESCRIPTOR, device_properties(gpu)).finished()
+    count = count or heuristics.count(202, Type.DESCRIPTOR)
     return heuristics.get_descriptors(202, Kind.ENGINE_CONFIGURATION, count) if count else []
 
 
@@ -166,15 +209,15 @@ def _workspace_bytes(
         choice.get(600, Type.KNOB_TYPE, 1)[0]: choice.get(601, Type.INT64, 1)[0]
         for choice in choices
     }
-    sums_bytes = None
-    if knobs.get(WORKSPACE_KNOB) == WITH_WORKSPACE:
-        sums_bytes = partial_sums_bytes(convolution, which, knobs, gpu)
-    if sums_bytes is None:
+    more_bytes = sums_bytes(convolution, which, knobs, gpu)
+    if more_bytes is None:
         return _plan_bytes(configuration, gpu)
-    # cuDNN would have to ask a GPU how many of its blocks run at once
-    knobs[WORKSPACE_KNOB] = WITHOUT_WORKSPACE
+    knobs[WORKSPACE] = WITHOUT_SUMS
     (number,) = engine.get(1301, Type.INT64, 1)
-    return sums_bytes + _plan_bytes(_configured(graph, number, knobs, gpu), gpu)
+    copies_bytes = _plan_bytes(_configured(graph, number, knobs, gpu), gpu)
+    if (copies_bytes - COUNTER_WITHOUT_GPU_BYTES) % COPIES_MULTIPLE == 0:
+        copies_bytes -= COUNTER_WITHOUT_GPU_BYTES
+    return copies_bytes + more_bytes
 
 
 def _configured(graph: Descriptor, number: int, knobs: dict[int, int], gpu: Gpu) -> Descriptor:

@@ -17,6 +17,7 @@ POINT_BYTES = 16
 # data gradients are computed in squares of this side, one complex number for each point
 TILE_SIDE = 32
 TILE_BYTES = TILE_SIDE * (TILE_SIDE // 2 + 1) * 8
+COPIES_BYTES = 16  # beside copies in another layout
 
 
 def transform_bytes(which: int, c: Convolution) -> Iterator[int]:
@@ -58,4 +59,4 @@ def _tiles_bytes(c: Convolution) -> int:
 def _copies_bytes(c: Convolution) -> int:
     """In the layout of the kernel."""
     sizes = [c.x, c.y, *([c.weight] if c.filter_area > 1 else [])]
-    return c.item_bytes * sum(map(math.prod, sizes))
+    return c.item_bytes * sum(map(math.prod, sizes)) + (COPIES_BYTES if c.channels_last else 0)
