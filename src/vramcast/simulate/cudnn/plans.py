@@ -84,15 +84,14 @@ def _proposed(
     """Workspaces until one that is sure, in cuDNN's order; None for a kernel that cannot be."""
     graph = _graph(which, convolution)
     for mode in (INSTANTLY, FALLBACK):
-        planned = None
-        for count, configuration in enumerate(_configurations(graph, mode, gpu), 1):
-            planned = _planned_bytes(which, graph, configuration, convolution, gpu, deterministic)
-            if planned is not None:
-                break
-        else:
-            count = 0
+        sizes = (
+            _planned_bytes(which, graph, configuration, convolution, gpu, deterministic)
+            for configuration in _configurations(graph, mode, gpu)
+        )
+        planned = ((count, size) for count, size in enumerate(sizes, 1) if size is not None)
+        count, size = next(planned, (0, None))
         yield from _refused_bytes(which, graph, mode, count, convolution, gpu)
-        yield planned
+        yield size
 
 
 def _all_proposed(
