@@ -31,12 +31,17 @@ class Method(Enum):
 METHODS = {
     FORWARD: {58: Method.CUBLAS, 5: Method.DEPTHWISE, 3: Method.FOURIER, 6: Method.WINOGRAD},
     DATA_GRADIENT: {
-        63: Method.CUBLAS, 6: Method.DEPTHWISE,
-        50: Method.FOURIER, 7: Method.WINOGRAD,
+        63: Method.CUBLAS,
+        6: Method.DEPTHWISE,
+        50: Method.FOURIER,
+        7: Method.WINOGRAD,
     },
     WEIGHT_GRADIENT: {
-        62: Method.CUBLAS, 16: Method.DEPTHWISE, 19: Method.DEPTHWISE,
-        18: Method.FOURIER, 17: Method.WINOGRAD,
+        62: Method.CUBLAS,
+        16: Method.DEPTHWISE,
+        19: Method.DEPTHWISE,
+        18: Method.FOURIER,
+        17: Method.WINOGRAD,
     },
 }
 # A kernel that is compiled when it is used, which the driver does: all else about it is right.
