@@ -5,7 +5,9 @@
 It writes src/vramcast/forecast/timing/tables from benchmarks/convolutions and two files beside it.
 kernels.jsonl.gz has
 [operator, dtype, flops, bytes, sizes, access, median seconds, how often] of the kernels of one
-profiled step of each calibration row, paired with the simulated operators one by one.
+profiled step of each calibration row, paired with the simulated operators one by one. alone.jsonl
+has the same of memory-efficient attention, called again and again under the profiler, and
+generated.jsonl of kernels that torch.compile wrote, in profiled steps of GENERATED_IN.
 steps.jsonl.gz has for every calibration row its step times, measured in three sessions on H200
 machines, the simulated operators of a step in order, and how many Python functions it calls. The
 other rows of the suites are the test: check.py and `make accuracy` compare them.
@@ -17,6 +19,7 @@ import gzip
 import json
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,7 +45,7 @@ from vramcast.forecast.timing.pipeline import (
 from vramcast.forecast.timing.rates import TABLE, peak_flops
 from vramcast.hardware.gpus import find_gpu
 from vramcast.records.calibration import Rates
-from vramcast.tracing.work import ACCESS_NAMES, STRIDED, OperatorWork, Works
+from vramcast.tracing.work import ACCESS_NAMES, GENERATED, STRIDED, OperatorWork, Works
 
 HERE = Path(__file__).parent
 HOST_NAME = "the H200 machines that were measured"
@@ -64,6 +67,12 @@ START_OF_PRODUCT = (3e-6, 0.8, 0.7, 3e-6, 100.0)
 SMALL_BYTES = 1e6
 LONGEST_STEP = 30_000
 BF16 = 15
+SIXTEEN_BITS = ("bf16", "fp16")
+# Compiled rows in whose profiled steps were the kernels of generated.jsonl.
+GENERATED_IN = (
+    *("compiled-gpt-B8", "compiled-gpt-dropout-fp16-B8", "compiled-gpt-optimizer-B8"),
+    *("compiled-bert-amp-B16", "compiled-llama-bf16-B8", "compiled-resnet18-amp-B64"),
+)
 FILL_OF_BANDWIDTH = 0.7814  # of the bandwidth, as all plain kernels
 LATENCY_SECONDS = 4e-6  # from a launch to the kernel's begin
 # microseconds: where the search begins, least, most
@@ -80,19 +89,21 @@ HOST = {
 }
 
 
-def recorded() -> list[tuple[OperatorWork, float, int]]:
+def recorded(lines: Iterable[str]) -> list[tuple[OperatorWork, float, int]]:
     kernels = []
-    with gzip.open(HERE / "kernels.jsonl.gz", "rt") as file:
-        for line in file:
-            operator, dtype, flops, num_bytes, sizes, access, seconds, count = json.loads(line)
-            kernels.append(
-                (
-                    OperatorWork(operator, dtype, flops, num_bytes, tuple(sizes), 0, access),
-                    seconds,
-                    count,
-                )
-            )
+    for line in lines:
+        operator, dtype, flops, num_bytes, sizes, access, seconds, count = json.loads(line)
+        work = OperatorWork(operator, dtype, flops, num_bytes, tuple(sizes), 0, access)
+        kernels.append((work, seconds, count))
     return kernels
+
+
+def all_recorded() -> list[tuple[OperatorWork, float, int]]:
+    with gzip.open(HERE / "kernels.jsonl.gz", "rt") as file:
+        found = recorded(file)
+    for name in ("alone.jsonl", "generated.jsonl"):
+        found += recorded((HERE / name).read_text().splitlines())
+    return found
 
 
 def recorded_unaligned() -> tuple[list[tuple[OperatorWork, float, int]], list[float]]:
@@ -201,7 +212,12 @@ def fit_device(kernels: list[tuple[OperatorWork, float, int]]) -> dict[str, obje
         work = kernel[0]
         if work.operator in PRODUCTS and work.flops > 0:
             continue
-        if work.flops > 0:
+        if work.operator.startswith(GENERATED):
+            compute[GENERATED].append(kernel)
+        elif "efficient" in work.operator and work.precision in SIXTEEN_BITS:
+            for precision in SIXTEEN_BITS:  # few were recorded in fp16, and as fast as in bf16
+                compute[f"{work.operator} {precision}"].append(kernel)
+        elif work.flops > 0:
             compute[f"{work.operator} {work.precision}"].append(kernel)
         else:
             memory[f"{work.operator} {ACCESS_NAMES[work.access]}"].append(kernel)
@@ -213,7 +229,13 @@ def fit_device(kernels: list[tuple[OperatorWork, float, int]]) -> dict[str, obje
     }
     unaligned, transposed_shares = recorded_unaligned()
     transposed = [defaults["strided"][0], float(f"{np.median(transposed_shares):.4g}")]
-    attention = [k for name, ks in compute.items() if "attention" in name for k in ks]
+    # of those that have no own: much faster than memory-efficient attention in 16 bits
+    attention = [
+        k
+        for name, ks in compute.items()
+        if "attention" in name and ("efficient" not in name or "fp32" in name)
+        for k in ks
+    ]
     steps = {}
     for name in RECURRENT:
         chosen = [k for key, ks in compute.items() if key.startswith(f"{name} ") for k in ks]
@@ -236,7 +258,7 @@ def fit_device(kernels: list[tuple[OperatorWork, float, int]]) -> dict[str, obje
             },
             **{name: [5e-6, 1.0, 1.0] for name in sorted(compute) if name.startswith(RECURRENT)},
             "attention": fit_compute(attention),
-            "other": fit_compute([k for ks in compute.values() for k in ks]),
+            "other": fit_compute([k for n, ks in compute.items() if n != GENERATED for k in ks]),
         },
         "recurrent_step_seconds": steps,
         "kernels": {
@@ -337,12 +359,12 @@ def weighted_median(values: list[tuple[float, float]]) -> float:
 
 
 def main() -> None:
-    kernels, steps = recorded(), read_steps("steps.jsonl.gz")
+    kernels, steps = all_recorded(), read_steps("steps.jsonl.gz")
     polynomials, of_convolutions = fit_convolutions()
     rates = Rates(
         gpu=H200.full_name,
         torch_version="2.11.0+cu130",
-        calibrated_on=sorted(step.row for step in steps),
+        calibrated_on=sorted([*(step.row for step in steps), *GENERATED_IN]),
         num_kernels=sum(often for _, _, often in kernels),
         convolutions=polynomials,
         host={},

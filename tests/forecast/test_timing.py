@@ -214,7 +214,7 @@ def test_kernels_that_torch_compile_writes_are_off_together() -> None:
         assert found.seconds_high and found.seconds_low
         return found.seconds_high / found.seconds_low
 
-    assert width("inductor::triton_") > 2 * width("aten::unknown_")
+    assert width("inductor::triton_") > 1.2 * width("aten::unknown_")
 
 
 def test_the_gpu_is_busy_only_if_a_slow_host_would_not_change_that() -> None:
@@ -288,11 +288,13 @@ def test_a_faster_gpu_takes_less_time() -> None:
     assert all(times) and times == sorted(times)
 
 
-RECORDS = Path(__file__).parents[2] / "benchmarks" / "accuracy" / "h200-torch-2.11" / "rows.jsonl"
+RECORDS = Path(__file__).parents[2] / "benchmarks" / "accuracy"
 
 
 def test_rows_that_the_table_was_made_from_are_named_and_exist() -> None:
-    rows = {json.loads(line)["row"] for line in RECORDS.read_text().splitlines()}
+    files = [RECORDS / f"{kind}h200-torch-2.11/rows.jsonl" for kind in ("", "compiled-")]
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    rows = {json.loads(line)["row"] for line in lines}
     assert shipped().calibrated_on and set(shipped().calibrated_on) <= rows
     assert len(set(shipped().calibrated_on)) < len(rows)
 

@@ -19,6 +19,7 @@ from vramcast.simulate.patches import (
     autograd_cache,
     bitsandbytes_library,
     flash_attn_library,
+    inductor,
     inductor_config,
     xformers_attention,
 )
@@ -258,6 +259,32 @@ def test_what_compiling_allocates_is_kept_for_a_run_that_finds_the_graph() -> No
         )
     )
     assert autograd_cache.allocated_between(gpu, 1, 5) == [20, 0, -1, 40, -2]
+
+
+def test_a_fused_kernel_moves_a_tensor_that_it_is_given_twice_once() -> None:
+    changed, gathered = torch.zeros(100), torch.zeros(1000)
+    arguments = (changed, changed, gathered, 7)
+    _, operations, num_bytes, _ = inductor._work(arguments, [True, True, False, False], 50, 4)
+    assert operations == 4 * 50
+    assert num_bytes == 2 * 50 * 4 + 50 * 4
+    _, operations, num_bytes, _ = inductor._work(arguments, [True, True, False, False], None, 4)
+    assert operations == 0
+    assert num_bytes == 2 * 100 * 4 + 1000 * 4
+
+
+def test_tiles_of_a_product_that_do_not_fit_shared_memory_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    errors = pytest.importorskip("triton.runtime.errors")
+    properties = SimpleNamespace(shared_memory_per_block_optin=232448)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: properties)
+    tiles = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128}
+    kernel = SimpleNamespace(
+        inductor_meta={"config_args": tiles}, triton_meta={"signature": {"x": "*bf16"}}
+    )
+    inductor._check_shared_memory(kernel, SimpleNamespace(num_stages=3))
+    with pytest.raises(errors.OutOfResources, match="262144"):
+        inductor._check_shared_memory(kernel, SimpleNamespace(num_stages=4))
 
 
 def test_xformers_offers_the_kernels_of_torch_without_compiled_parts_of_its_own(

@@ -12,7 +12,7 @@ from vramcast.forecast.timing.pipeline import QUEUE_LENGTH, host_seconds, waits
 from vramcast.forecast.timing.rates import rates_here
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.device import Device
-from vramcast.tracing.work import CAPTURED, NO_KERNEL, REPLAYED
+from vramcast.tracing.work import CAPTURED, FORWARD, NO_KERNEL, REPLAYED
 
 # A kernel's code is loaded when it is first launched: the first steps of the suite `distributed`
 # took 0.7 to 1.3 s on an H200, with some 70 kernels.
@@ -85,4 +85,6 @@ class Elapsed:
 
     def _times(self, done: object) -> tuple[float, float, bool]:
         work, rates = self._device.operator_work(done), rates_here()  # type: ignore[arg-type]
+        if work.phase == CAPTURED:  # the GPU does nothing
+            return host_seconds(work._replace(phase=FORWARD), rates), 0.0, False
         return host_seconds(work, rates), kernel_time(work, self._gpu, rates).seconds, waits(work)

@@ -10,7 +10,7 @@ REGISTERS = re.compile(rb"\x04\x2f\x08\0.{4}(.{4})", re.DOTALL)
 
 
 def registers_of(kernel: Any, config: Any) -> int | None:
-    """Of an autotuner of Inductor's; None where the installed compiler refuses it."""
+    """None where the installed compiler refuses it."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource

@@ -15,7 +15,7 @@ from vramcast.forecast.timing.convolutions import (
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
-from vramcast.tracing.work import ACCESS_NAMES, PLAIN, OperatorWork
+from vramcast.tracing.work import ACCESS_NAMES, GENERATED, PLAIN, OperatorWork
 
 TILE = 64
 # Into how many parts the inner dimension may be cut to occupy more multiprocessors.
@@ -60,7 +60,7 @@ def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         arithmetic = work.flops / peak_flops(gpu, work.precision)
         is_arithmetic = 2 * arithmetic > base_seconds(work, gpu)
         return KernelTime(seconds, seconds if is_arithmetic else 0.0)
-    if work.flops > 0:
+    if work.flops > 0 or GENERATED in work.operator:
         return _compute_time(work, gpu, rates)
     return _memory_time(work, gpu, rates)
 
@@ -101,7 +101,7 @@ def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime
 
 
 def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
-    kind = "attention" if "attention" in work.operator else "other"
+    kind = next((kind for kind in (GENERATED, "attention") if kind in work.operator), "other")
     known = rates.compute.get(f"{work.operator} {work.precision}", rates.compute[kind])
     fixed, of_peak, of_bandwidth = known
     step_seconds = rates.recurrent_step_seconds.get(work.operator, 0.0)
@@ -117,6 +117,8 @@ def kernel_class(work: OperatorWork, rates: Rates) -> str:
         return "custom"
     if crosses(work):
         return "pcie"
+    if GENERATED in work.operator:
+        return "generated"
     if work.flops > 0:
         if work.operator in PRODUCTS:
             return "products"

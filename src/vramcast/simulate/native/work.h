@@ -56,13 +56,17 @@ struct WorkLog {
   }
   void mark_since(int64_t begin, Phase phase) {
     const std::lock_guard<std::mutex> lock(mutex);
-    for (auto work = list.begin() + begin; work != list.end(); ++work) work->phase = phase;
+    for (auto work = list.begin() + begin; work != list.end(); ++work) {
+      work->phase = phase;
+      if (phase == replayed) work->stream = current_stream();  // not that of the capture
+    }
   }
   void repeat(int64_t begin, int64_t end) {
     const std::lock_guard<std::mutex> lock(mutex);
     for (auto i = begin; i < end; ++i) {
       auto work = list[i];
       work.phase = replayed;
+      work.stream = current_stream();
       if (work.operator_name >= 0 && work.access != no_kernel) list.push_back(work);
     }
   }

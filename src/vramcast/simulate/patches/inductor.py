@@ -1,9 +1,9 @@
 """Inductor's code runs on the simulated GPU; its Triton kernels do nothing but note their work.
 
-Why: there is no GPU to compile them for and launch them on. Everything else stays Inductor's own:
-which buffers its code takes and frees, how many configurations a kernel has, and what it allocates
-to time them at the first launch. What it writes for a later run is kept in a folder of our own,
-without the timings, which a first run on a GPU does not have.
+Why: there is no GPU to launch them on. Everything else stays Inductor's own: which buffers its code
+takes and frees, how many configurations a kernel has, and what it allocates to time them at the
+first launch. What it writes is kept in a folder of our own, without timings, which a first run does
+not have.
 Versions: torch 2.10 to 2.15.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import math
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +25,10 @@ from vramcast.simulate.patching import Patcher
 from vramcast.tracing.work import GENERATED, PLAIN, STRIDED
 
 LIBRARY = "torch._inductor.runtime.triton_heuristics"
+# Functions that do not hide behind an element's bytes, in exponentials, as recorded on an H200.
+SLOW = {"exp": 1, "sigmoid": 1, "erf": 4, "tanh": 4, "online_softmax_combine": 7}
+SLOW |= dict.fromkeys(("sin", "cos", "pow"), 9) | dict.fromkeys(("rand", "randn"), 16)
+CALLED = re.compile(r"\.(\w+)\(")
 MILLISECONDS = 1.0  # that every configuration takes: the first is chosen
 
 
@@ -34,13 +39,18 @@ def apply(patcher: Patcher) -> None:
     def launcher_of(kernel: Any, config: Any) -> Any:
         kind = GENERATED if kernel.filename and not kernel.custom_kernel else "triton::"
         name = f"{kind}{kernel.fn.__name__}".encode()
-        is_changed = [name in kernel.mutated_arg_names for name in kernel.fn.arg_names]
+        num_slow = sum(SLOW.get(called, 0) for called in CALLED.findall(kernel.fn.src))
+        names = kernel.fn.arg_names
+        is_changed = [name in kernel.mutated_arg_names for name in names]
+        sizes_at = [place for place, name in enumerate(names) if name.endswith("numel")]
         # tiles of two dimensions are for tensors that lie across each other
-        access = STRIDED if "ynumel" in kernel.fn.arg_names else PLAIN
+        access = STRIDED if "ynumel" in names else PLAIN
 
         def launch(*arguments: Any, stream: int = 0, **options: Any) -> None:
             if kind == GENERATED:
-                library.vramcast_add_work(name, *_work(arguments, is_changed), access)
+                turns = math.prod(arguments[place] for place in sizes_at) if sizes_at else None
+                work = _work(arguments, is_changed, turns, num_slow)
+                library.vramcast_add_work(name, *work, access)
             else:
                 everything = (*arguments, *options.values())
                 library.vramcast_add_work(name, *work_of("triton", everything, {}, None))
@@ -58,13 +68,14 @@ def apply(patcher: Patcher) -> None:
 
         @property
         def n_regs(self) -> int | None:
-            """Where they are many, Inductor times a smaller block too; several it times anyway."""
+            """Where many, Inductor times a smaller block too; several it times anyway."""
             if len(self._autotuner.compile_results) > 1:
                 return None
             with patcher.gpu.not_counting():
                 return registers_of(self._autotuner, self.config)
 
         def make_launcher(self) -> Any:
+            _check_shared_memory(self._autotuner, self.config)
             return launcher_of(self._autotuner, self.config)
 
     def precompile(self: Any, *_: Any, **__: Any) -> None:
@@ -72,9 +83,6 @@ def apply(patcher: Patcher) -> None:
             self.compile_results = [Compiled(self, config) for config in self.configs]
             self._make_launchers()
             self._dynamic_scale_rblock()
-
-    def make_launchers(self: Any) -> None:
-        self.launchers = [result.make_launcher() for result in self.compile_results]
 
     def bench(self: Any, launcher: Any, *arguments: Any, **options: Any) -> float:
         """As InductorBenchmarker: once without and then with its buffer, as often as it likes."""
@@ -92,7 +100,7 @@ def apply(patcher: Patcher) -> None:
         return MILLISECONDS
 
     def tune(self: Any, launcher: Any, *arguments: Any, **options: Any) -> Any:
-        """By coordinate descent, of max-autotune: as if no neighbour were faster."""
+        """By coordinate descent: as if no neighbour were faster."""
         self.bench(launcher, *arguments, **options)
         launcher.config.found_by_coordesc = True
         return launcher
@@ -101,23 +109,39 @@ def apply(patcher: Patcher) -> None:
     patcher.put(helpers, "set_driver_to_gpu", lambda: None)
     autotuner = heuristics.CachingAutotuner
     patcher.put(autotuner, "precompile", precompile)
-    patcher.put(autotuner, "_make_launchers", make_launchers)
     patcher.put(autotuner, "_precompile_config", lambda self, config: Compiled(self, config))
     patcher.put(autotuner, "bench", bench)
     patcher.put(autotuner, "coordinate_descent_tuning", tune)
     patcher.put(autotuner, "_build_fast_launcher", lambda self, launcher: launcher)
 
 
-def _work(arguments: tuple[Any, ...], is_changed: Sequence[bool]) -> tuple[int, float, float, Any]:
-    """A fused kernel goes through its tensors, and reads and writes those that it changes; its last
-    arguments are the sizes of its loops, and of a tensor that it gathers from it reads no more
-    elements than it makes turns."""
-    turns = math.prod(size for size in arguments if isinstance(size, int))
-    tensors = [t for t in arguments if isinstance(t, torch.Tensor)]
-    num_bytes = sum(
-        (1 + twice) * min(t.numel(), turns) * t.element_size()
-        for t, twice in zip(arguments, is_changed, strict=False)
-        if isinstance(t, torch.Tensor)
+def _check_shared_memory(kernel: Any, config: Any) -> None:
+    """Of tiles that do not fit, Inductor keeps the tensors until Python looks for cycles."""
+    sizes = kernel.inductor_meta.get("config_args", {})
+    if {"BLOCK_M", "BLOCK_N", "BLOCK_K"} <= sizes.keys():
+        width = 4 if "*fp32" in kernel.triton_meta["signature"].values() else 2
+        rows = config.num_stages * (sizes["BLOCK_M"] + sizes["BLOCK_N"])
+        needed = rows * sizes["BLOCK_K"] * width
+        limit = torch.cuda.get_device_properties().shared_memory_per_block_optin
+        if needed > limit:
+            from triton.runtime.errors import OutOfResources
+
+            raise OutOfResources(needed, limit, "shared memory")
+
+
+def _work(
+    arguments: tuple[Any, ...], is_changed: Sequence[bool], turns: int | None, num_slow: int
+) -> tuple[int, float, float, Any]:
+    """A fused kernel goes through its tensors, and writes those that it changes too; of one that it
+    gathers from it reads no more elements than its loops have turns."""
+    moved: dict[int, int] = {}  # one that it changes may be given twice
+    for t, twice in zip(arguments, is_changed, strict=False):
+        if isinstance(t, torch.Tensor):
+            num_bytes = (1 + twice) * min(t.numel(), turns or t.numel()) * t.element_size()
+            moved[t.data_ptr()] = max(num_bytes, moved.get(t.data_ptr(), 0))
+    return (
+        DTYPE_NUMBERS[torch.float32],
+        float(num_slow * (turns or 0)),
+        float(sum(moved.values())),
+        (ctypes.c_int64 * 4)(),
     )
-    dtype = next((DTYPE_NUMBERS.get(t.dtype, -1) for t in tensors if t.is_floating_point()), -1)
-    return dtype, 0.0, float(num_bytes), (ctypes.c_int64 * 4)(0, 0, 0, 0)
