@@ -28,8 +28,8 @@ class Elapsed:
         self.host_seconds = self.device_seconds = 0.0
         self._num_seen = 0
         self._ends = deque([0.0] * QUEUE_LENGTH, maxlen=QUEUE_LENGTH)
-        self._known: dict[bytes, tuple[float, float, bool]] = {}
-        self._loaded: set[int] = set()
+        self._known: dict[bytes, tuple[float, float, bool, str]] = {}
+        self._loaded: set[str] = set()
         self._unfinished: deque[float] = deque()
         self._num_finished = 0
         self._num_calls = 0
@@ -58,11 +58,11 @@ class Elapsed:
             key = bytes(work)
             if key not in self._known:
                 self._known[key] = self._times(work)
-            on_host, on_device, must_wait = self._known[key]
+            on_host, on_device, must_wait, kernel = self._known[key]
             self.host_seconds += on_host
             if on_device:
-                if work.operator_name not in self._loaded:
-                    self._loaded.add(work.operator_name)
+                if kernel not in self._loaded:
+                    self._loaded.add(kernel)
                     self.host_seconds += LOADING_SECONDS
                 self.host_seconds = max(self.host_seconds, self._ends[0])
                 self.device_seconds = max(self.device_seconds, self.host_seconds) + on_device
@@ -83,8 +83,11 @@ class Elapsed:
         """The host waits for the GPU."""
         self.host_seconds = max(self.host_seconds, self.device_seconds)
 
-    def _times(self, done: object) -> tuple[float, float, bool]:
+    def _times(self, done: object) -> tuple[float, float, bool, str]:
+        """And the name of the kernel, which add has in common with add_."""
         work, rates = self._device.operator_work(done), rates_here()  # type: ignore[arg-type]
+        kernel = work.operator.rstrip("_")
         if work.phase == CAPTURED:  # the GPU does nothing
-            return host_seconds(work._replace(phase=FORWARD), rates), 0.0, False
-        return host_seconds(work, rates), kernel_time(work, self._gpu, rates).seconds, waits(work)
+            return host_seconds(work._replace(phase=FORWARD), rates), 0.0, False, kernel
+        on_device = kernel_time(work, self._gpu, rates).seconds
+        return host_seconds(work, rates), on_device, waits(work), kernel

@@ -35,6 +35,7 @@ def apply(patcher: Patcher) -> None:
     before_forward, register = parallel._pre_forward, parallel.register_comm_hook
     kept, library = patcher.gpu.kept_by_nccl, patcher.gpu.device.library
     num_reduced: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # backward passes
+    accumulates: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # in its buckets
 
     def reduce_bucket(group, bucket):  # type: ignore[no-untyped-def]  # torch checks annotations
         dist.all_reduce(bucket.buffer(), group=group, async_op=True)
@@ -48,7 +49,11 @@ def apply(patcher: Patcher) -> None:
 
         @functools.wraps(hook)
         def run(state, bucket):  # type: ignore[no-untyped-def]
-            if bucket.is_last() and (model := whose()) is not None:
+            model: Any = whose()
+            if hook is reduce_bucket and accumulates[model]:
+                for gradient in bucket.gradients():  # without a hook, as each is ready
+                    gradient.div_(1)
+            if bucket.is_last():
                 num_reduced[model] = num_reduced.get(model, 0) + 1
             if bucket.is_last() and torch._C._current_autograd_node() is not None:
                 engine: Any = torch.autograd.Variable._execution_engine
@@ -63,6 +68,8 @@ def apply(patcher: Patcher) -> None:
     def _pre_forward(self: Any, *inputs: Any, **options: Any) -> Any:
         if not self._comm_hooks:
             register_comm_hook(self, self.process_group, reduce_bucket)
+        first = next(each for each in self.module.parameters() if each.requires_grad)
+        accumulates[self] = self.gradient_as_bucket_view and first.grad is not None
         rebuilds = self.static_graph or not self.find_unused_parameters
         if rebuilds and torch.is_grad_enabled() and num_reduced.get(self) == 1 + self.static_graph:
             # now the ranks agree on new buckets, and wait for it, before they drop the old ones
